@@ -1,0 +1,30 @@
+//! The pure heart of ftb: the event model and the state machines that decide.
+//!
+//! Nothing here does I/O, reads a clock, draws a random number or awaits. A state machine is fed
+//! with `handle(now, input, outputs)` and tells what it wants done; a shell (the agent, or the
+//! simulation) does it. So a cluster of thousands of agents runs in one thread from one seed, the
+//! same way every time.
+//!
+//! Responsible for: what an event, a filter, a host list, a position is; the tree, the log, the
+//! routing and the shedding of one agent. Not responsible for: sockets, files, encoding
+//! (`ftb-proto`), processes, configuration files.
+#![forbid(unsafe_code)]
+
+pub mod event;
+pub mod filter;
+pub mod hostlist;
+pub mod ident;
+pub mod limits;
+pub mod position;
+pub mod sealed;
+pub mod severity;
+pub mod space;
+pub mod time;
+
+pub use event::{Event, EventKind, Tag};
+pub use ident::{EventId, OriginId, PublisherId, Rank};
+pub use position::{Epoch, Position};
+pub use sealed::{Head, Sealed};
+pub use severity::Severity;
+pub use space::{EventName, EventSpace};
+pub use time::Now;

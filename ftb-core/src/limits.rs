@@ -1,0 +1,37 @@
+//! Every bound on what an event may be, in one place, each with its reason.
+//!
+//! Bounds that an administrator may lower or raise (payload size, queue bytes) are configuration;
+//! the constants here are what the protocol itself allows, and the defaults.
+
+/// Longest event space in bytes, as CIFTS FTB (64 with the terminating NUL).
+pub const SPACE_BYTES_MAX: usize = 63;
+/// Most parts of an event space. CIFTS has exactly three; ours have one to eight.
+pub const SPACE_PARTS_MAX: usize = 8;
+/// Longest event name in bytes. CIFTS allows 31; twice that leaves room for new names.
+pub const NAME_BYTES_MAX: usize = 63;
+/// Longest client name and job id in bytes.
+pub const CLIENT_NAME_BYTES_MAX: usize = 63;
+/// Longest host name in bytes (RFC 1035).
+pub const HOST_BYTES_MAX: usize = 255;
+/// Most tags of one event.
+pub const TAGS_MAX: usize = 32;
+/// Longest key of a tag in bytes.
+pub const TAG_KEY_BYTES_MAX: usize = 63;
+/// Longest value of a tag in bytes.
+pub const TAG_VALUE_BYTES_MAX: usize = 1024;
+/// Default bound of a payload in bytes. CIFTS has a fixed 368.
+pub const PAYLOAD_BYTES_DEFAULT: usize = 64 * 1024;
+/// Largest payload a configuration may allow, in bytes: an event must fit in one frame.
+pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
+/// Largest encoded event (all fields at their bounds), in bytes.
+pub const EVENT_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 64 * 1024;
+/// Most events in one frame between agents or to a client.
+pub const BATCH_EVENTS_MAX: usize = 1024;
+/// Bytes of events after which a frame is cut (a single larger event still travels alone).
+pub const BATCH_BYTES_TARGET: usize = 64 * 1024;
+/// Largest frame that is accepted from a socket, in bytes.
+pub const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Longest subscription string in bytes.
+pub const FILTER_BYTES_MAX: usize = 4096;
+/// Most hosts that one host list may expand to.
+pub const HOSTLIST_HOSTS_MAX: usize = 262_144;

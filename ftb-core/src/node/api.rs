@@ -1,0 +1,366 @@
+//! What goes into a [`Node`](super::Node) and what comes out of it: the contract with every shell.
+//!
+//! A shell feeds inputs with `handle`, does what the outputs say, and pulls what is to be sent with
+//! `poll_link` and `poll_client` whenever a transport can take more: all queues live in the core,
+//! bounded in bytes, so that shedding is decided (and simulated) there. Everything that can come
+//! late carries the id of what it belongs to (dial, link, client): a stale one is counted and
+//! ignored.
+
+use crate::filter::Filter;
+use crate::frame::Frame;
+use crate::ident::{PublisherId, Rank};
+use crate::position::{Epoch, Position};
+use crate::sealed::Sealed;
+use crate::severity::Severity;
+
+/// One attempt to reach another agent. Never used twice in the life of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DialId(pub u64);
+
+/// One transport connection between two agents. Chosen by the shell, never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u64);
+
+/// One attached client. Chosen by the shell, never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u64);
+
+/// One subscription of one client, chosen by the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubscriptionId(pub u32);
+
+/// One question of the shell's, chosen by the shell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueryId(pub u64);
+
+/// Who a client is; the shell has it from the peer credentials and the client's hello.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientInfo {
+    /// From the peer credentials of the socket.
+    pub uid: u32,
+    /// From the peer credentials of the socket.
+    pub gid: u32,
+    /// From the peer credentials of the socket.
+    pub pid: u32,
+    /// What the client calls itself.
+    pub name: String,
+    /// What the client says it belongs to.
+    pub job_id: String,
+    /// What its events are known by.
+    pub publisher: PublisherId,
+}
+
+/// Where a new subscription begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// With the first event after the subscription is active in the whole tree.
+    Now,
+    /// Behind a position that the subscriber has already seen.
+    After(Position),
+    /// With the oldest event in the log whose time is not before this Unix time.
+    SinceNs(u64),
+}
+
+/// What happens to a node.
+#[derive(Debug)]
+pub enum Input {
+    /// Time has passed; nothing else happened.
+    Tick,
+    /// The shell has a transport to the agent that [`Output::Dial`] named.
+    Dialed {
+        /// Which attempt.
+        dial: DialId,
+        /// The new link.
+        link: LinkId,
+    },
+    /// The attempt failed or ran into its deadline.
+    DialFailed {
+        /// Which attempt.
+        dial: DialId,
+        /// For the log.
+        error: String,
+        /// The host refused at once: it is alive and its agent is not there.
+        refused: bool,
+    },
+    /// Another agent has connected. It has said nothing yet.
+    Accepted {
+        /// The new link.
+        link: LinkId,
+        /// Host names that its certificate vouches for; `None` without TLS.
+        certified_hosts: Option<Vec<String>>,
+    },
+    /// A decoded frame.
+    Frame {
+        /// From which link.
+        link: LinkId,
+        /// What it says.
+        frame: Frame,
+    },
+    /// The transport is gone. Without a Goodbye before it this is a suspected loss.
+    LinkClosed {
+        /// Which link.
+        link: LinkId,
+        /// For the log.
+        error: String,
+    },
+    /// A client said hello.
+    ClientAttached {
+        /// Its id.
+        client: ClientId,
+        /// Who it is.
+        info: ClientInfo,
+    },
+    /// A client is gone, with or without a goodbye.
+    ClientDetached {
+        /// Which.
+        client: ClientId,
+    },
+    /// A client's events in publisher order, sealed by the shell. The sequence numbers (in their
+    /// ids) are dense within a client's life; what was already taken is ignored.
+    Publish {
+        /// Who.
+        client: ClientId,
+        /// What.
+        events: Vec<Sealed>,
+    },
+    /// A client subscribes.
+    Subscribe {
+        /// Who.
+        client: ClientId,
+        /// The client's name for it.
+        subscription: SubscriptionId,
+        /// What it wants.
+        filter: Filter,
+        /// From where.
+        start: Start,
+    },
+    /// A client ends a subscription.
+    Unsubscribe {
+        /// Who.
+        client: ClientId,
+        /// Which.
+        subscription: SubscriptionId,
+    },
+    /// Somebody at this node asks for the whole tree.
+    QueryTree {
+        /// The shell's name for the question.
+        query: QueryId,
+        /// When the local view must do, on the monotonic clock.
+        deadline_ns: u64,
+    },
+    /// The agent is about to stop: say goodbye everywhere.
+    Stop,
+}
+
+/// What a node wants done.
+#[derive(Debug)]
+pub enum Output {
+    /// Connect to that agent and answer with `Dialed` or `DialFailed`, within the deadline.
+    Dial {
+        /// The attempt.
+        dial: DialId,
+        /// Whom.
+        rank: Rank,
+        /// Its host.
+        host: String,
+        /// Where it listens.
+        address: String,
+        /// When the shell must give up, on the monotonic clock.
+        deadline_ns: u64,
+    },
+    /// There is something to pull with `poll_link`. Said once when a queue stops being empty.
+    LinkReady(LinkId),
+    /// Close that transport once what is queued for it is sent.
+    CloseLink {
+        /// Which.
+        link: LinkId,
+        /// For the log.
+        reason: String,
+    },
+    /// There is something to pull with `poll_client`. Said once when a queue stops being empty.
+    ClientReady(ClientId),
+    /// Stop reading publications of that client until `ResumeClient`: too much is unconfirmed.
+    PauseClient(ClientId),
+    /// Read publications of that client again.
+    ResumeClient(ClientId),
+    /// Answer to `QueryTree`.
+    Tree {
+        /// Which question.
+        query: QueryId,
+        /// The members.
+        nodes: Vec<TreeNode>,
+        /// Whether the acting root said so; else it is this agent's own view.
+        complete: bool,
+    },
+    /// A state transition, one log line.
+    Transition(Transition),
+    /// An event of the agent's own (`ftb.agent`, `FTB_NODE_DEAD` and the like): the shell encodes
+    /// and seals it under the agent's own publisher id and gives it back with `Publish` under
+    /// [`ClientId::AGENT`].
+    Announce(Announcement),
+    /// After `Stop`: nothing more will come.
+    Stopped,
+}
+
+impl ClientId {
+    /// The agent itself, as publisher of its own events. Always attached.
+    pub const AGENT: Self = Self(0);
+}
+
+/// One line of the log: a state machine of the node has moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// Which machine: "parent", "child", "root", "standby", "node", "client".
+    pub machine: &'static str,
+    /// Whose, e.g. the peer's host; may be empty.
+    pub subject: String,
+    /// From which state.
+    pub from: &'static str,
+    /// To which state.
+    pub to: &'static str,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// What the agent itself has to say to the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// The event name, e.g. `FTB_NODE_DEAD`.
+    pub name: &'static str,
+    /// How bad.
+    pub severity: Severity,
+    /// Facts, e.g. `("host", "node003")`.
+    pub tags: Vec<(&'static str, String)>,
+    /// The text of the payload.
+    pub payload: String,
+}
+
+/// What goes to a client, pulled with `poll_client`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToClient {
+    /// All of the client's events up to this sequence are held by acting root and standby.
+    Confirmed {
+        /// The highest such.
+        seq: u64,
+    },
+    /// The subscription is active in the whole tree.
+    Subscribed {
+        /// Which.
+        subscription: SubscriptionId,
+        /// Everything that matches behind this is delivered.
+        active_after: Position,
+    },
+    /// A subscription or an event was not accepted.
+    Refused {
+        /// What.
+        what: RefusedWhat,
+        /// Stable word for programs.
+        code: &'static str,
+        /// For people.
+        message: String,
+    },
+    /// Events in log order, all of one epoch.
+    Deliver {
+        /// For which subscription.
+        subscription: SubscriptionId,
+        /// The epoch of all of them.
+        epoch: Epoch,
+        /// Index and event.
+        items: Vec<(u64, Sealed)>,
+    },
+    /// Events that this subscription will not get.
+    Gap {
+        /// For which subscription.
+        subscription: SubscriptionId,
+        /// What is missing.
+        gap: Gap,
+    },
+}
+
+/// What was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusedWhat {
+    /// A subscription.
+    Subscription(SubscriptionId),
+    /// One event, by its publisher sequence.
+    Publish(u64),
+}
+
+/// A hole that is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The last position before it.
+    pub after: Position,
+    /// The last position in it.
+    pub until: Position,
+    /// Why.
+    pub reason: GapReason,
+    /// How many events are known to be missing; 0 where it is unknown.
+    pub count: u64,
+    /// The worst among them; `None` where it is unknown.
+    pub severity_max: Option<Severity>,
+}
+
+/// Why events are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GapReason {
+    /// A bounded queue was full; mildest first were shed.
+    Shed,
+    /// They are older than what any log retains.
+    Retention,
+    /// Acting root and standby were lost together.
+    LogLost,
+}
+
+impl GapReason {
+    /// The stable word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Shed => "shed",
+            Self::Retention => "retention",
+            Self::LogLost => "log-lost",
+        }
+    }
+}
+
+/// One member as `ftbctl tree` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeNode {
+    /// Its place.
+    pub rank: Rank,
+    /// Its host.
+    pub host: String,
+    /// Where it stands.
+    pub state: MemberState,
+    /// Its parent; `None` for the acting root and for agents that are not up.
+    pub parent: Option<Rank>,
+    /// Its incarnation, 0 when not known.
+    pub origin: u64,
+    /// Since when, Unix nanoseconds; 0 when not known.
+    pub since_ns: u64,
+}
+
+/// *Absent* (never seen, or planned down) and *dead* (was here, lost) are different states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MemberState {
+    /// Not started yet, drained, or said goodbye.
+    Absent,
+    /// In the tree.
+    Up,
+    /// Its link is lost; whether the node lives is being asked.
+    Suspect,
+    /// Was here and is lost.
+    Dead,
+}
+
+impl MemberState {
+    /// The stable word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Absent => "absent",
+            Self::Up => "up",
+            Self::Suspect => "suspect",
+            Self::Dead => "dead",
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! An event on its way: the publisher's bytes with its agent's stamps beside them.
+//!
+//! The bytes are made once (event by the publisher, stamps by its agent) and never made again: every
+//! agent forwards the same bytes and looks only at the [`Head`], offsets into them. The encoding
+//! itself lives in `ftb-proto`, which fills the head when bytes come in; here they are opaque.
+
+use crate::ident::EventId;
+use crate::severity::Severity;
+use bytes::Bytes;
+
+/// Where a text lies in the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Span {
+    /// First byte.
+    pub start: u32,
+    /// Length in bytes.
+    pub len: u32,
+}
+
+/// What routing, matching, folding and dedupe need of an event, without decoding the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The event's id, stamped by the publisher's agent.
+    pub id: EventId,
+    /// How bad it is.
+    pub severity: Severity,
+    /// The publisher's uid on its host, stamped by its agent from the peer credentials.
+    pub uid: u32,
+    /// The publisher's process, stamped likewise.
+    pub pid: u32,
+    /// Set when a client published it a second time to a restarted agent: the acting root then
+    /// looks the id up among those it has logged.
+    pub republished: bool,
+    /// When, in Unix nanoseconds on the publisher's clock.
+    pub time_ns: u64,
+    /// The event space.
+    pub space: Span,
+    /// The event name.
+    pub name: Span,
+    /// The publisher's host, stamped by its agent.
+    pub host: Span,
+    /// The job id.
+    pub job_id: Span,
+    /// The client's name.
+    pub client_name: Span,
+}
+
+/// An event as agents carry it. Cloning copies no bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sealed {
+    head: Head,
+    bytes: Bytes,
+}
+
+/// A span of a head that does not lie in the bytes, or is no text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the {0} of an event lies outside its bytes or is no UTF-8 text")]
+pub struct SpanError(pub &'static str);
+
+impl Sealed {
+    /// Binds a head to its bytes after checking that every span lies in them and is text.
+    ///
+    /// # Errors
+    /// [`SpanError`] names the field; the event must be refused.
+    pub fn new(head: Head, bytes: Bytes) -> Result<Self, SpanError> {
+        let fields = [
+            ("event space", head.space),
+            ("event name", head.name),
+            ("host", head.host),
+            ("job id", head.job_id),
+            ("client name", head.client_name),
+        ];
+        for (field, span) in fields {
+            text(&bytes, span).ok_or(SpanError(field))?;
+        }
+        Ok(Self { head, bytes })
+    }
+
+    /// The routing fields.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// The event's id.
+    pub fn id(&self) -> EventId {
+        self.head.id
+    }
+
+    /// How bad it is.
+    pub fn severity(&self) -> Severity {
+        self.head.severity
+    }
+
+    /// The encoded event, stamps included.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Size in bytes, the measure of every queue that holds it.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there are no bytes (never, for an event that was encoded).
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The event space.
+    pub fn space(&self) -> &str {
+        self.text(self.head.space)
+    }
+
+    /// The event name.
+    pub fn name(&self) -> &str {
+        self.text(self.head.name)
+    }
+
+    /// The publisher's host.
+    pub fn host(&self) -> &str {
+        self.text(self.head.host)
+    }
+
+    /// The job id; may be empty.
+    pub fn job_id(&self) -> &str {
+        self.text(self.head.job_id)
+    }
+
+    /// The client's name; may be empty.
+    pub fn client_name(&self) -> &str {
+        self.text(self.head.client_name)
+    }
+
+    /// The same event in bytes of its own: what is kept for long must not pin the frame that it
+    /// came in.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self {
+            head: self.head,
+            bytes: Bytes::copy_from_slice(&self.bytes),
+        }
+    }
+
+    fn text(&self, span: Span) -> &str {
+        // `new` has checked every span; an empty text is the harmless answer to the impossible.
+        text(&self.bytes, span).unwrap_or_default()
+    }
+}
+
+fn text(bytes: &Bytes, span: Span) -> Option<&str> {
+    let start = span.start as usize;
+    let end = start.checked_add(span.len as usize)?;
+    core::str::from_utf8(bytes.get(start..end)?).ok()
+}

@@ -1,0 +1,1 @@
+//! The IPMI publisher.

@@ -1,0 +1,15 @@
+//! The wire: types generated from `ftb/v1/*.proto`, and conversions that check every size.
+//!
+//! Responsible for: what crosses a socket. Whatever comes in is hostile until converted: the
+//! conversions to core types check bounds, texts and numbers once, later hops trust them. Not
+//! responsible for: sockets, and what is done with a message.
+
+/// The generated messages and services, version 1.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::use_self)]
+pub mod v1 {
+    tonic::include_proto!("ftb.v1");
+}
+
+/// The version of the protocols that this crate speaks. A peer with another one is refused with a
+/// message that names both.
+pub const PROTOCOL_VERSION: u32 = 1;
