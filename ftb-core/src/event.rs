@@ -68,10 +68,7 @@ impl Event {
 
     /// The value of the first tag with that key.
     pub fn tag(&self, key: &str) -> Option<&str> {
-        self.tags
-            .iter()
-            .find(|tag| tag.key == key)
-            .map(|tag| tag.value.as_str())
+        self.tags.iter().find(|tag| tag.key == key).map(|tag| tag.value.as_str())
     }
 
     /// Checks every bound of [`limits`]; space, name and severity are right by their types.
@@ -80,31 +77,17 @@ impl Event {
     /// [`EventError`] names the field, its size and the bound.
     pub fn check(&self, payload_bytes_max: usize) -> Result<(), EventError> {
         let bound = |field, bytes: usize, max| {
-            if bytes <= max {
-                Ok(())
-            } else {
-                Err(EventError::TooLong { field, bytes, max })
-            }
+            if bytes <= max { Ok(()) } else { Err(EventError::TooLong { field, bytes, max }) }
         };
         bound("payload", self.payload.len(), payload_bytes_max)?;
-        bound(
-            "client name",
-            self.client_name.len(),
-            limits::CLIENT_NAME_BYTES_MAX,
-        )?;
+        bound("client name", self.client_name.len(), limits::CLIENT_NAME_BYTES_MAX)?;
         bound("job id", self.job_id.len(), limits::CLIENT_NAME_BYTES_MAX)?;
         if self.tags.len() > limits::TAGS_MAX {
-            return Err(EventError::TooManyTags {
-                count: self.tags.len(),
-            });
+            return Err(EventError::TooManyTags { count: self.tags.len() });
         }
         for tag in &self.tags {
             bound("key of a tag", tag.key.len(), limits::TAG_KEY_BYTES_MAX)?;
-            bound(
-                "value of a tag",
-                tag.value.len(),
-                limits::TAG_VALUE_BYTES_MAX,
-            )?;
+            bound("value of a tag", tag.value.len(), limits::TAG_VALUE_BYTES_MAX)?;
         }
         Ok(())
     }

@@ -38,11 +38,7 @@ impl PublisherId {
     /// The account of a user on a host: FNV-1a, the same on every machine and in every release.
     pub fn account_of(host: &str, uid: u32) -> u64 {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        for byte in host
-            .bytes()
-            .map(|b| b.to_ascii_lowercase())
-            .chain([0])
-            .chain(uid.to_le_bytes())
+        for byte in host.bytes().map(|b| b.to_ascii_lowercase()).chain([0]).chain(uid.to_le_bytes())
         {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
@@ -103,10 +99,7 @@ mod tests {
     #[test]
     fn an_event_id_survives_its_text() {
         let account = PublisherId::account_of("node001", 1000);
-        let id = EventId {
-            publisher: PublisherId { account, token: 7 },
-            seq: 42,
-        };
+        let id = EventId { publisher: PublisherId { account, token: 7 }, seq: 42 };
         assert_eq!(id.to_string().parse(), Ok(id));
         assert!("é".repeat(16).parse::<EventId>().is_err());
         assert!("12.3".parse::<EventId>().is_err());

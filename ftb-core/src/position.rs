@@ -16,10 +16,7 @@ pub struct Epoch {
 
 impl Epoch {
     /// Before the first: what an agent knows that has never been in a tree.
-    pub const ZERO: Self = Self {
-        number: 0,
-        root: OriginId(0),
-    };
+    pub const ZERO: Self = Self { number: 0, root: OriginId(0) };
 }
 
 impl fmt::Display for Epoch {
@@ -40,10 +37,7 @@ pub struct Position {
 
 impl Position {
     /// Before everything.
-    pub const ZERO: Self = Self {
-        epoch: Epoch::ZERO,
-        index: 0,
-    };
+    pub const ZERO: Self = Self { epoch: Epoch::ZERO, index: 0 };
 }
 
 impl fmt::Display for Position {
@@ -65,14 +59,8 @@ impl FromStr for Position {
             let (epoch, index) = text.split_once(':')?;
             let (number, root) = epoch.split_once('-')?;
             let root = OriginId(u64::from_str_radix(root, 16).ok()?);
-            let epoch = Epoch {
-                number: number.parse().ok()?,
-                root,
-            };
-            Some(Self {
-                epoch,
-                index: index.parse().ok()?,
-            })
+            let epoch = Epoch { number: number.parse().ok()?, root };
+            Some(Self { epoch, index: index.parse().ok()? })
         };
         parse().ok_or_else(|| PositionError(text.chars().take(64).collect()))
     }
@@ -84,13 +72,8 @@ mod tests {
 
     #[test]
     fn positions_are_ordered_by_epoch_first_and_survive_their_text() {
-        let at = |number, root, index| Position {
-            epoch: Epoch {
-                number,
-                root: OriginId(root),
-            },
-            index,
-        };
+        let at =
+            |number, root, index| Position { epoch: Epoch { number, root: OriginId(root) }, index };
         assert!(at(1, 9, 100) < at(2, 1, 1) && at(2, 1, 1) < at(2, 2, 1));
         let position = at(3, 0xab, 17);
         assert_eq!(position.to_string().parse(), Ok(position));

@@ -135,10 +135,7 @@ impl Sealed {
     /// came in.
     #[must_use]
     pub fn detached(&self) -> Self {
-        Self {
-            head: self.head,
-            bytes: Bytes::copy_from_slice(&self.bytes),
-        }
+        Self { head: self.head, bytes: Bytes::copy_from_slice(&self.bytes) }
     }
 
     fn text(&self, span: Span) -> &str {

@@ -68,12 +68,9 @@ fn check_characters(what: &'static str, text: &str, dots: bool) -> Result<(), Na
     });
     match bad {
         None => Ok(()),
-        Some((index, character)) => Err(NameError::Character {
-            what,
-            text: text.to_owned(),
-            character,
-            column: index + 1,
-        }),
+        Some((index, character)) => {
+            Err(NameError::Character { what, text: text.to_owned(), character, column: index + 1 })
+        }
     }
 }
 
@@ -82,12 +79,7 @@ fn check_length(what: &'static str, text: &str, max: usize) -> Result<(), NameEr
         return Ok(());
     }
     let start = text.chars().take(32).collect();
-    Err(NameError::TooLong {
-        what,
-        text: start,
-        bytes: text.len(),
-        max,
-    })
+    Err(NameError::TooLong { what, text: start, bytes: text.len(), max })
 }
 
 /// The namespace of an event: one to eight dot-separated parts, `ftb.ib.hca`. Case is kept and
@@ -112,29 +104,20 @@ impl EventSpace {
     pub fn check(text: &str) -> Result<(), NameError> {
         const WHAT: &str = "event space";
         if text.is_empty() {
-            return Err(NameError::Empty {
-                what: WHAT,
-                expected: "something like ftb.ib.hca",
-            });
+            return Err(NameError::Empty { what: WHAT, expected: "something like ftb.ib.hca" });
         }
         check_length(WHAT, text, limits::SPACE_BYTES_MAX)?;
         check_characters(WHAT, text, true)?;
         let mut column = 1;
         for part in text.split('.') {
             if part.is_empty() {
-                return Err(NameError::EmptyPart {
-                    text: text.to_owned(),
-                    column,
-                });
+                return Err(NameError::EmptyPart { text: text.to_owned(), column });
             }
             column += part.len() + 1;
         }
         let parts = text.split('.').count();
         if parts > limits::SPACE_PARTS_MAX {
-            return Err(NameError::TooManyParts {
-                text: text.to_owned(),
-                parts,
-            });
+            return Err(NameError::TooManyParts { text: text.to_owned(), parts });
         }
         Ok(())
     }
@@ -167,10 +150,7 @@ impl EventName {
     pub fn check(text: &str) -> Result<(), NameError> {
         const WHAT: &str = "event name";
         if text.is_empty() {
-            return Err(NameError::Empty {
-                what: WHAT,
-                expected: "something like FAN_FAILED",
-            });
+            return Err(NameError::Empty { what: WHAT, expected: "something like FAN_FAILED" });
         }
         check_length(WHAT, text, limits::NAME_BYTES_MAX)?;
         check_characters(WHAT, text, false)
@@ -224,25 +204,12 @@ mod tests {
 
     #[test]
     fn a_space_has_one_to_eight_parts_and_errors_name_the_column() {
-        for good in [
-            "ftb",
-            "ftb.jl",
-            "FTB-IPMI",
-            "a.b.c.d.e.f.g.h",
-            "ftb.mpi.mvapich2",
-        ] {
-            assert_eq!(
-                EventSpace::new(good).map(|s| s.to_string()),
-                Ok(good.to_owned())
-            );
+        for good in ["ftb", "ftb.jl", "FTB-IPMI", "a.b.c.d.e.f.g.h", "ftb.mpi.mvapich2"] {
+            assert_eq!(EventSpace::new(good).map(|s| s.to_string()), Ok(good.to_owned()));
         }
         let message = |text: &str| EventSpace::new(text).expect_err("bad").to_string();
         assert!(message("").contains("empty"));
-        assert!(
-            message("ftb..x").contains("column 5"),
-            "{}",
-            message("ftb..x")
-        );
+        assert!(message("ftb..x").contains("column 5"), "{}", message("ftb..x"));
         assert!(message("ftb.i b").contains("column 6"));
         assert!(message("a.b.c.d.e.f.g.h.i").contains("at most 8"));
         assert!(message(&"x".repeat(64)).contains("at most 63"));

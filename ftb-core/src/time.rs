@@ -15,7 +15,6 @@ pub struct Now {
 impl Now {
     /// The monotonic instant `after` later, in nanoseconds.
     pub fn deadline_ns(self, after: Duration) -> u64 {
-        self.mono_ns
-            .saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
+        self.mono_ns.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
     }
 }
