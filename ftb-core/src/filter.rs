@@ -1,1 +1,207 @@
-//! Subscription filters.
+//! Which events a subscriber wants: the CIFTS subscription syntax, extended.
+//!
+//! `event_space=ftb.ipmi.*, severity>=error, hostname=node[001-032]`: pairs separated by commas, all
+//! of them must hold. Extended by comparison of severities, `*`, alternatives (`|`) and host lists.
+//! An empty text wants everything. What CIFTS does otherwise (equality only, `all` as the only
+//! wildcard) is the C library's business.
+//!
+//! Responsible for: reading, printing, matching one filter, and whether one covers another. Merging
+//! many is [`set`].
+
+mod parse;
+mod pattern;
+pub mod set;
+
+pub use parse::FilterError;
+pub use set::FilterSet;
+
+use crate::hostlist::Hostlist;
+use crate::sealed::Sealed;
+use crate::severity::Severity;
+use core::fmt;
+use pattern::{Pattern, SpacePattern};
+use std::sync::Arc;
+
+/// What a subscriber wants. Cloning is cheap.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Filter {
+    severities: Severities,
+    spaces: Option<Arc<[SpacePattern]>>,
+    names: Option<Arc<[Pattern]>>,
+    hosts: Option<Hosts>,
+    jobs: Option<Arc<[Pattern]>>,
+    clients: Option<Arc<[Pattern]>>,
+}
+
+/// A set of severities, one bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Severities(u8);
+
+impl Default for Severities {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
+
+impl Severities {
+    const ALL: Self = Self(0b1111);
+
+    const fn bit(severity: Severity) -> u8 {
+        1 << (severity as u8 - 1)
+    }
+
+    fn where_holds(wanted: impl Fn(Severity) -> bool) -> Self {
+        let bits = Severity::ALL.into_iter().filter(|s| wanted(*s)).map(Self::bit);
+        Self(bits.fold(0, |all, bit| all | bit))
+    }
+
+    const fn contains(self, severity: Severity) -> bool {
+        self.0 & Self::bit(severity) != 0
+    }
+}
+
+/// Hosts by list, or by pattern where there is a `*` in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Hosts {
+    List(Arc<Hostlist>),
+    Patterns(Arc<[Pattern]>),
+}
+
+impl Hosts {
+    fn matches(&self, host: &str) -> bool {
+        match self {
+            Self::List(list) => list.contains(host),
+            Self::Patterns(patterns) => any(patterns, host),
+        }
+    }
+
+    fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (_, Self::List(hosts)) => hosts.iter().all(|host| self.matches(host)),
+            (Self::Patterns(ours), Self::Patterns(theirs)) => pattern::all_covered(ours, theirs),
+            (Self::List(_), Self::Patterns(_)) => false,
+        }
+    }
+}
+
+fn any(patterns: &[Pattern], text: &str) -> bool {
+    patterns.iter().any(|pattern| pattern.matches(text))
+}
+
+/// `None` is no condition at all.
+fn holds(patterns: Option<&Arc<[Pattern]>>, text: &str) -> bool {
+    patterns.is_none_or(|patterns| any(patterns, text))
+}
+
+fn covers(ours: Option<&Arc<[Pattern]>>, theirs: Option<&Arc<[Pattern]>>) -> bool {
+    match (ours, theirs) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(ours), Some(theirs)) => pattern::all_covered(ours, theirs),
+    }
+}
+
+impl Filter {
+    /// Wants every event.
+    pub fn everything() -> Self {
+        Self::default()
+    }
+
+    /// Reads the subscription syntax.
+    ///
+    /// # Errors
+    /// [`FilterError`] says what is wrong and points at the column.
+    pub fn parse(text: &str) -> Result<Self, FilterError> {
+        parse::parse(text)
+    }
+
+    /// Whether it wants that event.
+    pub fn matches(&self, event: &Sealed) -> bool {
+        self.severities.contains(event.severity())
+            && self.spaces.as_ref().is_none_or(|all| all.iter().any(|s| s.matches(event.space())))
+            && holds(self.names.as_ref(), event.name())
+            && self.hosts.as_ref().is_none_or(|hosts| hosts.matches(event.host()))
+            && holds(self.jobs.as_ref(), event.job_id())
+            && holds(self.clients.as_ref(), event.client_name())
+    }
+
+    /// Whether every event that `other` wants is wanted by this one too. May say no where it is
+    /// yes (patterns are compared, not all texts tried), never yes where it is no.
+    pub fn covers(&self, other: &Self) -> bool {
+        let spaces = match (&self.spaces, &other.spaces) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(ours), Some(theirs)) => {
+                theirs.iter().all(|theirs| ours.iter().any(|ours| ours.covers(theirs)))
+            }
+        };
+        let hosts = match (&self.hosts, &other.hosts) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(ours), Some(theirs)) => ours.covers(theirs),
+        };
+        self.severities.0 & other.severities.0 == other.severities.0
+            && spaces
+            && hosts
+            && covers(self.names.as_ref(), other.names.as_ref())
+            && covers(self.jobs.as_ref(), other.jobs.as_ref())
+            && covers(self.clients.as_ref(), other.clients.as_ref())
+    }
+
+    /// The same with only its conditions on space and severity: covers the filter itself, and
+    /// many that differ in the rest become one.
+    #[must_use]
+    pub fn widened(&self) -> Self {
+        Self { severities: self.severities, spaces: self.spaces.clone(), ..Self::default() }
+    }
+
+    /// If the filter names its event spaces without wildcards, these, in lower case: an index
+    /// over many filters can then look the space of an event up. `None`: any space may match.
+    pub fn literal_spaces(&self) -> Option<Vec<String>> {
+        self.spaces.as_ref()?.iter().map(SpacePattern::literal).collect()
+    }
+}
+
+impl fmt::Display for Filter {
+    /// The canonical text, which parses to the same filter; empty for everything.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut pairs: Vec<String> = Vec::new();
+        fn join<T: fmt::Display>(parts: &[T]) -> String {
+            parts.iter().map(ToString::to_string).collect::<Vec<_>>().join("|")
+        }
+        if let Some(spaces) = &self.spaces {
+            pairs.push(format!("event_space={}", join(spaces)));
+        }
+        if self.severities != Severities::ALL {
+            let wanted = Severity::ALL.into_iter().filter(|s| self.severities.contains(*s));
+            let words: Vec<String> = wanted.map(|s| s.as_str().to_ascii_lowercase()).collect();
+            pairs.push(format!("severity={}", words.join("|")));
+        }
+        if let Some(names) = &self.names {
+            pairs.push(format!("event_name={}", join(names)));
+        }
+        match &self.hosts {
+            Some(Hosts::List(list)) => pairs.push(format!("hostname={list}")),
+            Some(Hosts::Patterns(patterns)) => pairs.push(format!("hostname={}", join(patterns))),
+            None => {}
+        }
+        if let Some(jobs) = &self.jobs {
+            pairs.push(format!("jobid={}", join(jobs)));
+        }
+        if let Some(clients) = &self.clients {
+            pairs.push(format!("client_name={}", join(clients)));
+        }
+        f.write_str(&pairs.join(", "))
+    }
+}
+
+impl core::str::FromStr for Filter {
+    type Err = FilterError;
+
+    fn from_str(text: &str) -> Result<Self, FilterError> {
+        Self::parse(text)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! What a whole subtree wants: many filters merged into few.
+
+use super::Filter;
+use crate::sealed::Sealed;
+
+/// Most filters that an agent tells its parent; with more it asks for more than it needs.
+pub const FILTERS_MAX: usize = 64;
+
+/// Filters merged with covering: none of them covers another. With more than [`FILTERS_MAX`] they
+/// are widened (first to space and severity, then to everything): the subtree then gets more than
+/// it asked for and drops it, never less.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct FilterSet {
+    filters: Vec<Filter>,
+}
+
+impl FilterSet {
+    /// Wants nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Merges filters.
+    pub fn merge<'a, I: IntoIterator<Item = &'a Filter>>(filters: I) -> Self {
+        let mut set = Self::new();
+        for filter in filters {
+            set.insert(filter);
+        }
+        set
+    }
+
+    /// Adds one; says whether the set wants more than before.
+    pub fn insert(&mut self, filter: &Filter) -> bool {
+        if self.covers(filter) {
+            return false;
+        }
+        self.add(filter.clone());
+        if self.filters.len() > FILTERS_MAX {
+            let narrow = std::mem::take(&mut self.filters);
+            for filter in narrow {
+                let wide = filter.widened();
+                if !self.covers(&wide) {
+                    self.add(wide);
+                }
+            }
+        }
+        if self.filters.len() > FILTERS_MAX {
+            self.filters = vec![Filter::everything()];
+        }
+        true
+    }
+
+    fn add(&mut self, filter: Filter) {
+        self.filters.retain(|old| !filter.covers(old));
+        self.filters.push(filter);
+    }
+
+    /// Whether one of the filters covers that one.
+    pub fn covers(&self, filter: &Filter) -> bool {
+        self.filters.iter().any(|ours| ours.covers(filter))
+    }
+
+    /// Whether each filter of the other set is covered.
+    pub fn covers_set(&self, other: &Self) -> bool {
+        other.filters.iter().all(|filter| self.covers(filter))
+    }
+
+    /// Whether one of the filters wants that event.
+    pub fn matches(&self, event: &Sealed) -> bool {
+        self.filters.iter().any(|filter| filter.matches(event))
+    }
+
+    /// The filters.
+    pub fn filters(&self) -> &[Filter] {
+        &self.filters
+    }
+
+    /// Whether nothing is wanted.
+    pub fn is_empty(&self) -> bool {
+        self.filters.is_empty()
+    }
+}
