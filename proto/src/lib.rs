@@ -4,6 +4,10 @@
 //! conversions to core types check bounds, texts and numbers once, later hops trust them. Not
 //! responsible for: sockets, and what is done with a message.
 
+pub mod client;
+pub mod event;
+pub mod link;
+
 /// The generated messages and services, version 1.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::use_self)]
 pub mod v1 {

@@ -1,0 +1,1 @@
+//! What a client and its agent say to each other.

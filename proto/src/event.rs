@@ -1,0 +1,459 @@
+//! Events as bytes: encode, check, seal, look into, decode.
+//!
+//! An event is encoded once by its publisher ([`encode_event`]) and sealed once by its agent
+//! ([`seal`], [`seal_batch`]); the same bytes then travel everywhere. Whoever takes such bytes from
+//! a socket walks over them ([`check_event`], [`decode_sealed`]): the walk checks every bound of
+//! [`ftb_core::limits`], allocates nothing, and finds where the routing fields lie. Only who wants
+//! to read an event decodes it ([`unseal`]).
+//!
+//! The walk is stricter than protobuf: a field that may occur once must not occur twice, and groups
+//! are refused. Fields that are not known are skipped, so that a later version may add some.
+
+use crate::v1;
+use bytes::{Bytes, BytesMut};
+use ftb_core::event::EventError;
+use ftb_core::sealed::{Span, SpanError};
+use ftb_core::space::NameError;
+use ftb_core::{
+    Event, EventId, EventKind, EventName, EventSpace, Head, Position, PublisherId, Sealed,
+    Severity, Tag, limits,
+};
+use prost::Message as _;
+
+mod walk;
+use walk::{Once, Value, Walker};
+
+/// Most bytes that the stamps add to an event: id, host, uid, pid and the keys of the fields.
+const STAMPS_BYTES_MAX: usize = 512;
+/// Largest sealed event, in bytes.
+pub const SEALED_BYTES_MAX: usize = limits::EVENT_BYTES_MAX + STAMPS_BYTES_MAX;
+/// What an event may have beside its payload, in bytes: all other fields at their bounds, and room
+/// for fields of later versions.
+const BESIDE_PAYLOAD_BYTES_MAX: usize = limits::EVENT_BYTES_MAX - limits::PAYLOAD_BYTES_MAX;
+
+/// Why bytes are no event. They must be refused as a whole.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EventWireError {
+    /// No protobuf message of the expected kind.
+    #[error("the bytes of the {message} make no sense at offset {offset}: {what}")]
+    Malformed {
+        /// Which message was expected.
+        message: &'static str,
+        /// Where, counted from 0 within that message.
+        offset: usize,
+        /// What is wrong there.
+        what: &'static str,
+    },
+    /// A field that must be there is not.
+    #[error("the {0} of an event is missing")]
+    Missing(&'static str),
+    /// A text that is no UTF-8.
+    #[error("the {0} of an event is no UTF-8 text")]
+    Text(&'static str),
+    /// No event space or event name.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A number that is no severity.
+    #[error("{0} is no severity: 1 (info) to 4 (fatal) are")]
+    Severity(u64),
+    /// A field is over its bound.
+    #[error(transparent)]
+    Bound(#[from] EventError),
+    /// An event that answers another without saying that it is a response.
+    #[error("the event names an event that it answers but is no response")]
+    NoResponse,
+    /// Publisher sequences begin at 1.
+    #[error("the event has the sequence number 0: they begin at 1")]
+    Sequence,
+}
+
+impl From<SpanError> for EventWireError {
+    fn from(error: SpanError) -> Self {
+        Self::Text(error.0)
+    }
+}
+
+/// What an agent vouches for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamps<'a> {
+    /// The event's id; for a batch that of its first event.
+    pub id: EventId,
+    /// The agent's host.
+    pub host: &'a str,
+    /// From the peer credentials of the publisher.
+    pub uid: u32,
+    /// From the peer credentials of the publisher.
+    pub pid: u32,
+    /// Whether the publisher said that an earlier agent may have had it.
+    pub republished: bool,
+}
+
+/// What [`check_event`] found; spans are relative to the bytes of the event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventHead {
+    /// How bad it is.
+    pub severity: Severity,
+    /// When, in Unix nanoseconds.
+    pub time_ns: u64,
+    /// The event space.
+    pub space: Span,
+    /// The event name.
+    pub name: Span,
+    /// The job id.
+    pub job_id: Span,
+    /// The client's name.
+    pub client_name: Span,
+}
+
+/// An event as a subscriber gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Its place in the log.
+    pub position: Position,
+    /// Its id, unique in the cluster and over restarts.
+    pub id: EventId,
+    /// Where it was published; its agent vouches for it.
+    pub host: String,
+    /// Who published it; its agent vouches for it.
+    pub uid: u32,
+    /// Which process published it; its agent vouches for it.
+    pub pid: u32,
+    /// What the publisher said.
+    pub event: Event,
+}
+
+/// Encodes what a publisher says. Its bounds are the caller's to check ([`Event::check`]).
+pub fn encode_event(event: &Event) -> Bytes {
+    let (response, in_response_to) = match event.kind {
+        EventKind::Normal => (false, None),
+        EventKind::Response(to) => (true, to.map(wire_id)),
+    };
+    let message = v1::Event {
+        space: event.space.as_str().to_owned(),
+        name: event.name.as_str().to_owned(),
+        severity: event.severity.to_wire(),
+        time_ns: event.time_ns,
+        client_name: event.client_name.clone(),
+        job_id: event.job_id.clone(),
+        response,
+        in_response_to,
+        tags: event
+            .tags
+            .iter()
+            .map(|tag| v1::Tag { key: tag.key.clone(), value: tag.value.clone() })
+            .collect(),
+        payload: event.payload.clone(),
+    };
+    message.encode_to_vec().into()
+}
+
+/// Checks a publisher's bytes in every respect without building an event.
+///
+/// # Errors
+/// [`EventWireError`]: they are refused.
+pub fn check_event(bytes: &[u8], payload_bytes_max: usize) -> Result<EventHead, EventWireError> {
+    const WHAT: &str = "event";
+    let mut walker = Walker::new(WHAT, bytes);
+    let mut once = Once::default();
+    let mut severity = 0;
+    let mut time_ns = 0;
+    let [mut space, mut name, mut client_name, mut job_id] = [Span::default(); 4];
+    let (mut response, mut answers) = (false, false);
+    let (mut tags, mut payload_len) = (0, 0);
+    while let Some(field) = walker.next()? {
+        match (field.number, field.value) {
+            (1, Value::Bytes(span)) => space = span,
+            (2, Value::Bytes(span)) => name = span,
+            (3, Value::Varint(number)) => severity = number,
+            (4, Value::Fixed64(number)) => time_ns = number,
+            (5, Value::Bytes(span)) => client_name = span,
+            (6, Value::Bytes(span)) => job_id = span,
+            (7, Value::Varint(number)) => response = number != 0,
+            (8, Value::Bytes(span)) => {
+                walk_id(walker.slice(span))?;
+                answers = true;
+            }
+            (9, Value::Bytes(span)) => {
+                tags += 1;
+                check_tag(walker.slice(span))?;
+                continue;
+            }
+            (15, Value::Bytes(span)) => payload_len = span.len as usize,
+            (1..=9 | 15, _) => return Err(field.wrong_type(WHAT)),
+            _ => continue,
+        }
+        once.check(WHAT, &field)?;
+    }
+    bound("payload", payload_len, payload_bytes_max)?;
+    let beside = bytes.len() - payload_len;
+    bound("event beside its payload", beside, BESIDE_PAYLOAD_BYTES_MAX)?;
+    if tags > limits::TAGS_MAX {
+        return Err(EventError::TooManyTags { count: tags }.into());
+    }
+    if answers && !response {
+        return Err(EventWireError::NoResponse);
+    }
+    EventSpace::check(text("event space", walker.slice(space))?)?;
+    EventName::check(text("event name", walker.slice(name))?)?;
+    let short = limits::CLIENT_NAME_BYTES_MAX;
+    bounded_text("client name", walker.slice(client_name), short)?;
+    bounded_text("job id", walker.slice(job_id), short)?;
+    Ok(EventHead { severity: severity_of(severity)?, time_ns, space, name, job_id, client_name })
+}
+
+/// Checks one event of a publisher and puts it, with the stamps, into bytes of its own.
+///
+/// # Errors
+/// [`EventWireError`]: the event is refused.
+pub fn seal(
+    stamps: &Stamps<'_>,
+    event: &Bytes,
+    payload_bytes_max: usize,
+) -> Result<Sealed, EventWireError> {
+    let head = check_event(event, payload_bytes_max)?;
+    let mut message = stamped(stamps)?;
+    message.event = event.clone();
+    let bytes = Bytes::from(message.encode_to_vec());
+    finish(stamps, head, event.len(), bytes)
+}
+
+/// As [`seal`] for a run of events whose sequences follow each other, all copied into one buffer.
+/// Gives one result for each event, in order.
+pub fn seal_batch(
+    stamps: &Stamps<'_>,
+    events: &[Bytes],
+    payload_bytes_max: usize,
+) -> Vec<Result<Sealed, EventWireError>> {
+    let mut message = match stamped(stamps) {
+        Ok(message) => message,
+        Err(error) => return events.iter().map(|_| Err(error.clone())).collect(),
+    };
+    let capacity =
+        events.iter().map(|event| event.len() + STAMPS_BYTES_MAX.min(64 + stamps.host.len())).sum();
+    let mut buffer = BytesMut::with_capacity(capacity);
+    let mut seq = stamps.id.seq;
+    let mut results = Vec::with_capacity(events.len());
+    for event in events {
+        let id = EventId { seq, ..stamps.id };
+        let stamps = Stamps { id, ..*stamps };
+        seq = seq.saturating_add(1);
+        results.push(check_event(event, payload_bytes_max).and_then(|head| {
+            message.id = Some(wire_id(id));
+            message.event = event.clone();
+            message.encode(&mut buffer).expect("a BytesMut grows until memory ends");
+            finish(&stamps, head, event.len(), buffer.split().freeze())
+        }));
+    }
+    results
+}
+
+/// The stamps as a message that has no event yet.
+fn stamped(stamps: &Stamps<'_>) -> Result<v1::Sealed, EventWireError> {
+    bound("host", stamps.host.len(), limits::HOST_BYTES_MAX)?;
+    if stamps.id.seq == 0 {
+        return Err(EventWireError::Sequence);
+    }
+    Ok(v1::Sealed {
+        id: Some(wire_id(stamps.id)),
+        host: stamps.host.to_owned(),
+        uid: stamps.uid,
+        pid: stamps.pid,
+        republished: stamps.republished,
+        event: Bytes::new(),
+    })
+}
+
+/// The head of freshly encoded stamps. The event is the last field, so it ends where they end.
+fn finish(
+    stamps: &Stamps<'_>,
+    head: EventHead,
+    event_len: usize,
+    bytes: Bytes,
+) -> Result<Sealed, EventWireError> {
+    let event = Span { start: span_number(bytes.len() - event_len), len: span_number(event_len) };
+    let mut walker = Walker::new(SEALED, &bytes);
+    let mut host = Span::default();
+    while let Some(field) = walker.next()? {
+        if let (2, Value::Bytes(span)) = (field.number, field.value) {
+            host = span;
+            break;
+        }
+    }
+    let head = sealed_head(stamps, host, event, &head);
+    Ok(Sealed::new(head, bytes)?)
+}
+
+const SEALED: &str = "sealed event";
+
+fn sealed_head(stamps: &Stamps<'_>, host: Span, event: Span, inner: &EventHead) -> Head {
+    let shift = |span: Span| Span { start: span.start + event.start, len: span.len };
+    Head {
+        id: stamps.id,
+        severity: inner.severity,
+        uid: stamps.uid,
+        pid: stamps.pid,
+        republished: stamps.republished,
+        time_ns: inner.time_ns,
+        space: shift(inner.space),
+        name: shift(inner.name),
+        host,
+        job_id: shift(inner.job_id),
+        client_name: shift(inner.client_name),
+    }
+}
+
+/// Takes a sealed event from the wire: checks stamps and event in every respect, and finds the
+/// routing fields. The bytes are kept as they are.
+///
+/// # Errors
+/// [`EventWireError`]: they are refused.
+pub fn decode_sealed(bytes: Bytes) -> Result<Sealed, EventWireError> {
+    bound("sealed event", bytes.len(), SEALED_BYTES_MAX)?;
+    let mut walker = Walker::new(SEALED, &bytes);
+    let mut once = Once::default();
+    let (mut id, mut host, mut event) = (None, Span::default(), None);
+    let (mut uid, mut pid, mut republished) = (0, 0, false);
+    while let Some(field) = walker.next()? {
+        match (field.number, field.value) {
+            (1, Value::Bytes(span)) => id = Some(walk_id(walker.slice(span))?),
+            (2, Value::Bytes(span)) => host = span,
+            (3, Value::Varint(number)) => uid = field.u32(SEALED, number)?,
+            (4, Value::Varint(number)) => pid = field.u32(SEALED, number)?,
+            (5, Value::Varint(number)) => republished = number != 0,
+            (15, Value::Bytes(span)) => event = Some(span),
+            (1..=5 | 15, _) => return Err(field.wrong_type(SEALED)),
+            _ => continue,
+        }
+        once.check(SEALED, &field)?;
+    }
+    let id = id.ok_or(EventWireError::Missing("id"))?;
+    let event = event.ok_or(EventWireError::Missing("content"))?;
+    if id.seq == 0 {
+        return Err(EventWireError::Sequence);
+    }
+    let host_text = bounded_text("host", walker.slice(host), limits::HOST_BYTES_MAX)?;
+    let stamps = Stamps { id, host: host_text, uid, pid, republished };
+    let inner = check_event(walker.slice(event), limits::PAYLOAD_BYTES_MAX)?;
+    let head = sealed_head(&stamps, host, event, &inner);
+    Ok(Sealed::new(head, bytes)?)
+}
+
+/// Decodes all of a sealed event for a reader. The payload shares the sealed bytes.
+///
+/// # Errors
+/// [`EventWireError`]; impossible for what [`seal`] or [`decode_sealed`] gave.
+pub fn unseal(position: Position, sealed: &Sealed) -> Result<Received, EventWireError> {
+    let message = v1::Sealed::decode(sealed.bytes().clone()).map_err(|_| UNREADABLE)?;
+    let head = sealed.head();
+    Ok(Received {
+        position,
+        id: head.id,
+        host: message.host,
+        uid: head.uid,
+        pid: head.pid,
+        event: decode_event(message.event)?,
+    })
+}
+
+const UNREADABLE: EventWireError =
+    EventWireError::Malformed { message: "event", offset: 0, what: "no protobuf message" };
+
+/// Decodes a publisher's bytes, for who needs all of it.
+///
+/// # Errors
+/// [`EventWireError`], as [`check_event`] with the largest payload.
+pub fn decode_event(bytes: Bytes) -> Result<Event, EventWireError> {
+    check_event(&bytes, limits::PAYLOAD_BYTES_MAX)?;
+    let message = v1::Event::decode(bytes).map_err(|_| UNREADABLE)?;
+    let number = u64::try_from(message.severity).unwrap_or_default();
+    Ok(Event {
+        space: EventSpace::new(&message.space)?,
+        name: EventName::new(&message.name)?,
+        severity: severity_of(number)?,
+        time_ns: message.time_ns,
+        client_name: message.client_name,
+        job_id: message.job_id,
+        kind: match (message.response, message.in_response_to) {
+            (false, _) => EventKind::Normal,
+            (true, to) => EventKind::Response(to.map(core_id)),
+        },
+        tags: message.tags.into_iter().map(|tag| Tag { key: tag.key, value: tag.value }).collect(),
+        payload: message.payload,
+    })
+}
+
+/// An event id for the wire.
+pub fn wire_id(id: EventId) -> v1::EventId {
+    v1::EventId { account: id.publisher.account, token: id.publisher.token, seq: id.seq }
+}
+
+/// An event id from the wire.
+pub fn core_id(id: v1::EventId) -> EventId {
+    EventId { publisher: PublisherId { account: id.account, token: id.token }, seq: id.seq }
+}
+
+fn walk_id(bytes: &[u8]) -> Result<EventId, EventWireError> {
+    const WHAT: &str = "event id";
+    let mut walker = Walker::new(WHAT, bytes);
+    let mut once = Once::default();
+    let mut id = v1::EventId::default();
+    while let Some(field) = walker.next()? {
+        match (field.number, field.value) {
+            (1, Value::Fixed64(number)) => id.account = number,
+            (2, Value::Fixed64(number)) => id.token = number,
+            (3, Value::Varint(number)) => id.seq = number,
+            (1..=3, _) => return Err(field.wrong_type(WHAT)),
+            _ => continue,
+        }
+        once.check(WHAT, &field)?;
+    }
+    Ok(core_id(id))
+}
+
+fn check_tag(bytes: &[u8]) -> Result<(), EventWireError> {
+    const WHAT: &str = "tag";
+    let mut walker = Walker::new(WHAT, bytes);
+    let mut once = Once::default();
+    while let Some(field) = walker.next()? {
+        let (what, max) = match field.number {
+            1 => ("key of a tag", limits::TAG_KEY_BYTES_MAX),
+            2 => ("value of a tag", limits::TAG_VALUE_BYTES_MAX),
+            _ => continue,
+        };
+        let Value::Bytes(span) = field.value else {
+            return Err(field.wrong_type(WHAT));
+        };
+        bounded_text(what, walker.slice(span), max)?;
+        once.check(WHAT, &field)?;
+    }
+    Ok(())
+}
+
+fn severity_of(number: u64) -> Result<Severity, EventWireError> {
+    i32::try_from(number).ok().and_then(Severity::from_wire).ok_or(EventWireError::Severity(number))
+}
+
+fn bound(field: &'static str, bytes: usize, max: usize) -> Result<(), EventWireError> {
+    if bytes <= max { Ok(()) } else { Err(EventError::TooLong { field, bytes, max }.into()) }
+}
+
+fn text<'a>(field: &'static str, bytes: &'a [u8]) -> Result<&'a str, EventWireError> {
+    core::str::from_utf8(bytes).map_err(|_| EventWireError::Text(field))
+}
+
+fn bounded_text<'a>(
+    field: &'static str,
+    bytes: &'a [u8],
+    max: usize,
+) -> Result<&'a str, EventWireError> {
+    bound(field, bytes.len(), max)?;
+    text(field, bytes)
+}
+
+/// Sizes and offsets here are bounded by [`SEALED_BYTES_MAX`], far below 4 GiB.
+fn span_number(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use ftb_core::OriginId;
+use proptest::prelude::*;
+
+const PAYLOAD_MAX: usize = 300;
+
+fn any_id() -> impl Strategy<Value = EventId> {
+    (any::<u64>(), any::<u64>(), 1..u64::MAX).prop_map(|(account, token, seq)| EventId {
+        publisher: PublisherId { account, token },
+        seq,
+    })
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let names = ("[a-z]{1,9}(\\.[a-z0-9_-]{1,9}){0,4}", "[A-Za-z0-9_-]{1,63}");
+    let texts = ("\\PC{0,15}", "[a-z0-9.]{0,63}");
+    let kind = prop_oneof![
+        Just(EventKind::Normal),
+        proptest::option::of(any_id()).prop_map(EventKind::Response)
+    ];
+    let tag = ("\\PC{0,15}", "\\PC{0,60}").prop_map(|(key, value)| Tag { key, value });
+    let tags = proptest::collection::vec(tag, 0..=limits::TAGS_MAX);
+    let payload = proptest::collection::vec(any::<u8>(), 0..PAYLOAD_MAX);
+    (names, 1..5_i32, any::<u64>(), texts, kind, tags, payload).prop_map(
+        |(names, severity, time_ns, texts, kind, tags, payload)| Event {
+            space: names.0.parse().unwrap(),
+            name: names.1.parse().unwrap(),
+            severity: Severity::from_wire(severity).unwrap(),
+            time_ns,
+            client_name: texts.0,
+            job_id: texts.1,
+            kind,
+            tags,
+            payload: payload.into(),
+        },
+    )
+}
+
+fn stamps(id: EventId) -> Stamps<'static> {
+    Stamps { id, host: "node017", uid: 1000, pid: 4711, republished: id.seq.is_multiple_of(2) }
+}
+
+fn example() -> Event {
+    let mut event = Event::new("ftb.ipmi".parse().unwrap(), "FAN_FAIL".parse().unwrap());
+    event.tags.push(Tag { key: "sensor".to_owned(), value: "FAN1".to_owned() });
+    event.payload = Bytes::from_static(b"speed 0");
+    event
+}
+
+fn first_id() -> EventId {
+    EventId { publisher: PublisherId { account: 1, token: 2 }, seq: 3 }
+}
+
+proptest! {
+    #[test]
+    fn an_event_survives_its_whole_journey(event in any_event(), id in any_id()) {
+        prop_assert_eq!(event.check(PAYLOAD_MAX), Ok(()));
+        let sealed = seal(&stamps(id), &encode_event(&event), PAYLOAD_MAX).unwrap();
+        let arrived = decode_sealed(sealed.bytes().clone()).unwrap();
+        prop_assert_eq!(&arrived, &sealed);
+        prop_assert_eq!(arrived.space(), event.space.as_str());
+        prop_assert_eq!(arrived.name(), event.name.as_str());
+        prop_assert_eq!(arrived.host(), "node017");
+        prop_assert_eq!(arrived.job_id(), &event.job_id);
+        prop_assert_eq!(arrived.client_name(), &event.client_name);
+        let head = arrived.head();
+        prop_assert_eq!(head.time_ns, event.time_ns);
+        prop_assert_eq!(head.severity, event.severity);
+        prop_assert_eq!((head.id, head.uid, head.pid), (id, 1000, 4711));
+        prop_assert_eq!(head.republished, id.seq.is_multiple_of(2));
+        let epoch = ftb_core::Epoch { number: 1, root: OriginId(9) };
+        let position = Position { epoch, index: 5 };
+        let received = unseal(position, &arrived).unwrap();
+        prop_assert_eq!(received.event, event);
+        prop_assert_eq!((received.position, received.id), (position, id));
+        prop_assert_eq!((received.uid, received.pid), (1000, 4711));
+    }
+
+    #[test]
+    fn a_batch_seals_as_one_by_one(events in proptest::collection::vec(any_event(), 0..5)) {
+        let bytes: Vec<_> = events.iter().map(encode_event).collect();
+        let first = first_id();
+        let batch = seal_batch(&stamps(first), &bytes, PAYLOAD_MAX);
+        prop_assert_eq!(batch.len(), events.len());
+        for (offset, (sealed, bytes)) in (0_u64..).zip(batch.iter().zip(&bytes)) {
+            let id = EventId { seq: first.seq + offset, ..first };
+            let republished = stamps(first).republished;
+            let alone = seal(&Stamps { republished, ..stamps(id) }, bytes, PAYLOAD_MAX);
+            prop_assert_eq!(sealed, &alone);
+        }
+    }
+
+    #[test]
+    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = check_event(&bytes, PAYLOAD_MAX);
+        let _ = decode_sealed(bytes.into());
+    }
+
+    /// Whatever the walk accepts, the full decoder accepts too, and both see the same event.
+    #[test]
+    fn walk_and_decoder_agree_on_damaged_bytes(
+        event in any_event(), at in any::<prop::sample::Index>(), byte in any::<u8>(),
+    ) {
+        let sealed = seal(&stamps(first_id()), &encode_event(&event), PAYLOAD_MAX).unwrap();
+        let mut bytes = sealed.bytes().to_vec();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        if let Ok(damaged) = decode_sealed(bytes.into()) {
+            let received = unseal(Position::ZERO, &damaged).unwrap();
+            prop_assert_eq!(received.event.space.as_str(), damaged.space());
+            prop_assert_eq!(received.event.name.as_str(), damaged.name());
+            prop_assert_eq!(received.event.severity, damaged.severity());
+            prop_assert_eq!(received.event.time_ns, damaged.head().time_ns);
+            prop_assert_eq!(&received.event.job_id, damaged.job_id());
+            prop_assert_eq!(&received.host, damaged.host());
+            prop_assert_eq!(received.event.check(limits::PAYLOAD_BYTES_MAX), Ok(()));
+        }
+    }
+}
+
+#[test]
+fn every_truncation_is_refused() {
+    let event = encode_event(&example());
+    // The payload is the last field, so no cut leaves a whole message with all that must be there.
+    let sealed = seal(&stamps(first_id()), &event, PAYLOAD_MAX).unwrap();
+    for end in 0..sealed.len() {
+        assert!(decode_sealed(sealed.bytes().slice(..end)).is_err(), "{end} bytes");
+    }
+}
+
+fn message_of(event: &Event, payload_bytes_max: usize) -> String {
+    check_event(&encode_event(event), payload_bytes_max).unwrap_err().to_string()
+}
+
+#[test]
+fn every_bound_is_checked_and_named() {
+    let with = |change: fn(&mut Event)| {
+        let mut event = example();
+        change(&mut event);
+        message_of(&event, 64)
+    };
+    assert_eq!(
+        with(|event| event.payload = Bytes::from(vec![0; 65])),
+        "the payload has 65 bytes: at most 64 are allowed"
+    );
+    assert!(with(|event| event.payload = vec![0; 1 << 20].into()).starts_with("the payload has"));
+    assert!(with(|event| event.client_name = "x".repeat(64)).contains("client name"));
+    assert!(with(|event| event.job_id = "x".repeat(64)).contains("job id"));
+    assert!(with(|event| event.tags[0].key = "x".repeat(64)).contains("key of a tag"));
+    assert!(with(|event| event.tags[0].value = "x".repeat(1025)).contains("value of a tag"));
+    assert!(with(|event| event.tags = vec![event.tags[0].clone(); 33]).contains("33 tags"));
+    let mut many = encode_event(&example()).to_vec();
+    // Field 100, unknown here: skipped, but not without a bound.
+    many.extend([0xa2, 0x06, 0x80, 0x80, 0x04]);
+    many.extend([0; 0x1_0000]);
+    assert!(check_event(&many, 64).unwrap_err().to_string().contains("beside"));
+}
+
+#[test]
+fn what_is_not_an_event_is_told_apart() {
+    let base = v1::Event {
+        space: "ftb.test".to_owned(),
+        name: "X".to_owned(),
+        severity: 1,
+        ..v1::Event::default()
+    };
+    let check = |change: fn(&mut v1::Event)| {
+        let mut message = base.clone();
+        change(&mut message);
+        check_event(&message.encode_to_vec(), 64)
+    };
+    assert!(check(|_| ()).is_ok());
+    assert_eq!(check(|event| event.severity = 0), Err(EventWireError::Severity(0)));
+    assert!(matches!(check(|event| event.severity = -1), Err(EventWireError::Severity(_))));
+    assert!(matches!(check(|event| event.space.clear()), Err(EventWireError::Name(_))));
+    assert!(matches!(check(|event| event.name.push(' ')), Err(EventWireError::Name(_))));
+    assert_eq!(
+        check(|event| event.in_response_to = Some(v1::EventId::default())),
+        Err(EventWireError::NoResponse)
+    );
+    let plain = base.encode_to_vec();
+    let malformed = |extra: &[u8]| {
+        let bytes = [plain.as_slice(), extra].concat();
+        matches!(check_event(&bytes, 64), Err(EventWireError::Malformed { .. }))
+    };
+    assert!(malformed(&[0x0a, 1, b'z']), "a second event space");
+    assert!(malformed(&[0x28, 1]), "a client name that is a number");
+    assert!(malformed(&[0x53]), "a group");
+    assert!(malformed(&[0x00, 0]), "field number 0");
+    assert!(malformed(&[0x50, 255, 255, 255, 255, 255, 255, 255, 255, 255, 2]), "65 bits");
+    assert!(!malformed(&[0x50, 1, 0x5d, 0, 0, 0, 0]), "unknown fields");
+    let text = [plain.as_slice(), &[0x2a, 1, 0xff]].concat();
+    assert_eq!(check_event(&text, 64), Err(EventWireError::Text("client name")));
+}
+
+#[test]
+fn stamps_that_make_no_sense_are_refused() {
+    let event = encode_event(&example());
+    let no_seq = EventId { seq: 0, ..first_id() };
+    assert_eq!(seal(&stamps(no_seq), &event, 64), Err(EventWireError::Sequence));
+    let host = "x".repeat(256);
+    let long = Stamps { host: &host, ..stamps(first_id()) };
+    assert!(matches!(seal(&long, &event, 64), Err(EventWireError::Bound(_))));
+    let mut message = v1::Sealed { id: Some(wire_id(first_id())), event, ..v1::Sealed::default() };
+    assert!(decode_sealed(message.encode_to_vec().into()).is_ok());
+    message.id = None;
+    assert_eq!(decode_sealed(message.encode_to_vec().into()), Err(EventWireError::Missing("id")));
+}

@@ -1,0 +1,1 @@
+//! Frames between agents as messages.
