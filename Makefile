@@ -1,0 +1,71 @@
+# ftb: build, test, demonstrate, install. `make help` lists the targets.
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+CARGO   ?= cargo
+BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla
+SYSCONF  = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
+UNITDIR  = $(PREFIX)/lib/systemd/system
+
+.PHONY: all build help deps demo test check fmt clippy doc audit bench install uninstall
+
+all: build
+
+help: ## this list
+	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+deps: ## install the Debian packages that building and testing need (as root; else print the line)
+	@./deploy/dev/install-deps.sh build test
+
+build: ## everything in release mode, ftb-ib included
+	@./deploy/dev/install-deps.sh build
+	$(CARGO) build --release --workspace --bins --examples
+
+demo: ## a fan fails, the job moves, the answer is right
+	@./deploy/dev/install-deps.sh build demo
+	$(CARGO) build --release -p ftb-agent -p ftbctl -p ftb-ipmi -p ftb-launcher --bins
+	$(CARGO) build --release -p ftb-job --examples
+	./deploy/demo/run.sh
+
+test: deps ## every test, those with real servers, drivers and BMCs included
+	$(CARGO) build --workspace --bins --examples
+	$(CARGO) test --workspace
+
+check: fmt clippy doc ## formatting, lints, documentation
+
+fmt: ## formatting only
+	$(CARGO) fmt --all --check
+
+clippy: ## lints, warnings are errors
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+doc: ## the API documentation without warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+
+audit: ## licences, bans, duplicate versions
+	@command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --locked
+	cargo deny --workspace check bans licenses sources
+
+bench: ## throughput and latency beside NATS in the same run (docs/performance.md)
+	@./deploy/dev/install-deps.sh build bench
+	$(CARGO) build --release -p ftb-agent -p ftb-bench
+	./target/release/ftb-bench
+
+install: ## into DESTDIR/PREFIX: binaries, units, sample configurations
+	@for b in $(BINARIES); do test -x target/release/$$b || { echo "target/release/$$b is missing: run make first" >&2; exit 1; }; done
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONF)/ftb $(DESTDIR)$(PREFIX)/share/doc/ftb
+	install -m 0755 $(addprefix target/release/,$(BINARIES)) $(DESTDIR)$(PREFIX)/bin
+	@for unit in deploy/systemd/*.service; do \
+	  sed -e 's|@BINDIR@|$(PREFIX)/bin|g' -e 's|@SYSCONFDIR@|$(SYSCONF)|g' $$unit > $(DESTDIR)$(UNITDIR)/$$(basename $$unit); \
+	  chmod 0644 $(DESTDIR)$(UNITDIR)/$$(basename $$unit); done
+	install -d $(DESTDIR)$(PREFIX)/lib/sysusers.d
+	install -m 0644 deploy/systemd/ftb.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/ftb.conf
+	@for config in deploy/config/*.toml; do \
+	  install -m 0644 $$config $(DESTDIR)$(SYSCONF)/ftb/$$(basename $$config).sample; done
+	install -m 0644 README.md LICENSE CHANGELOG.md $(DESTDIR)$(PREFIX)/share/doc/ftb
+	@echo "installed; now copy $(SYSCONF)/ftb/agent.toml.sample to agent.toml, edit it, and: systemctl enable --now ftb-agent"
+
+uninstall: ## what install put there, but not your configuration
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(BINARIES)) $(DESTDIR)$(UNITDIR)/ftb-*.service
+	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/ftb.conf $(DESTDIR)$(SYSCONF)/ftb/*.toml.sample
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/ftb

@@ -1,0 +1,41 @@
+#!/bin/sh
+# Installs the Debian or Ubuntu packages that the named purposes need and that are missing.
+# As root it installs them; as anybody else it prints the one line to run, and fails.
+set -eu
+
+usage="usage: install-deps.sh PURPOSE... (build, test, demo, bench)"
+packages=""
+for purpose in "$@"; do
+    case $purpose in
+    # ftb-ib takes its types from the C headers of rdma-core.
+    build) packages="$packages gcc libc6-dev make pkg-config cmake libclang-dev libibverbs-dev librdmacm-dev libnl-3-dev libnl-route-3-dev" ;;
+    # A BMC simulator; hosts as network namespaces; Debian's kernel in QEMU with soft-RoCE and
+    # /dev/ipmi0; a real MPI.
+    test) packages="$packages openipmi ipmitool iproute2 nftables qemu-system-x86 busybox-static cpio kmod zstd xz-utils ibverbs-utils ibverbs-providers mpich libmpich-dev valgrind" ;;
+    demo) packages="$packages openipmi" ;;
+    bench) packages="$packages nats-server" ;;
+    *) echo "$usage" >&2; exit 2 ;;
+    esac
+done
+[ -n "$packages" ] || { echo "$usage" >&2; exit 2; }
+
+if ! command -v dpkg-query >/dev/null; then
+    echo "not a Debian machine: make sure that the equivalents of these are installed:$packages" >&2
+    exit 0
+fi
+missing=""
+for package in $packages; do
+    status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
+    [ "$status" = "install ok installed" ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" -ne 0 ]; then
+    echo "packages are missing; run: sudo apt-get install --no-install-recommends$missing" >&2
+    exit 1
+fi
+echo "installing$missing"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+# shellcheck disable=SC2086 # a list of words is meant
+apt-get install -y -qq --no-install-recommends $missing >/dev/null
