@@ -1,1 +1,3 @@
-//! The client.
+//! The client library of ftb.
+
+pub mod daemon;

@@ -1,0 +1,302 @@
+//! What the `main` of every daemon of ours needs: logs, signals, systemd, exit codes.
+//!
+//! A daemon's `main.rs` then reads as its table of contents:
+//!
+//! ```no_run
+//! use ftb_client::daemon::{self, Failure, LogSettings, Signals};
+//!
+//! fn main() -> std::process::ExitCode {
+//!     daemon::exit("ftb-example", run())
+//! }
+//!
+//! fn run() -> Result<(), Failure> {
+//!     LogSettings::from_env()?.install()?;
+//!     let runtime = tokio::runtime::Runtime::new()?;
+//!     runtime.block_on(async {
+//!         let mut signals = Signals::listen()?;
+//!         daemon::notify_ready("watching");
+//!         signals.stop().await;
+//!         daemon::notify_stopping();
+//!         Ok(())
+//!     })
+//! }
+//! ```
+//!
+//! Responsible for: process-wide plumbing. Not responsible for: what the daemon does, its
+//! configuration file, its client.
+
+use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
+use sd_notify::NotifyState;
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// Environment variable with the format of the log: `text` (the default) or `json`.
+pub const LOG_FORMAT_ENV: &str = "FTB_LOG_FORMAT";
+/// Environment variable with what is logged, in the syntax of `tracing_subscriber::EnvFilter`
+/// (`info`, `warn,ftb::transition=info`); the default is `info`.
+pub const LOG_FILTER_ENV: &str = "FTB_LOG";
+/// Exit code of a daemon that failed.
+pub const EXIT_FAILED: u8 = 1;
+/// Exit code for bad input: a wrong flag, file or value. Nothing was started.
+pub const EXIT_BAD_INPUT: u8 = 2;
+
+/// Why a daemon ends: one line for people, and the exit code that tells programs whose fault it
+/// was.
+#[derive(Debug)]
+pub struct Failure {
+    exit_code: u8,
+    message: String,
+}
+
+impl Failure {
+    /// Somebody gave it something wrong: exit code [`EXIT_BAD_INPUT`].
+    pub fn bad_input(message: impl fmt::Display) -> Self {
+        Self { exit_code: EXIT_BAD_INPUT, message: message.to_string() }
+    }
+
+    /// It could not do its work: exit code [`EXIT_FAILED`].
+    pub fn failed(message: impl fmt::Display) -> Self {
+        Self { exit_code: EXIT_FAILED, message: message.to_string() }
+    }
+
+    /// The process' exit code.
+    pub fn exit_code(&self) -> u8 {
+        self.exit_code
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// Any error is a failure of the daemon's, unless it says that the input was bad. The message
+/// names the causes.
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let mut message = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let cause_text = cause.to_string();
+            if !message.ends_with(&cause_text) {
+                message = format!("{message}: {cause_text}");
+            }
+            source = cause.source();
+        }
+        Self::failed(message)
+    }
+}
+
+/// Prints a failure as one line behind the program's name and gives the exit code.
+pub fn exit(program: &str, result: Result<(), Failure>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let line = failure.message.replace('\n', " ");
+            eprintln!("{program}: {line}");
+            ExitCode::from(failure.exit_code)
+        }
+    }
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = Failure;
+
+    fn from_str(word: &str) -> Result<Self, Failure> {
+        match word {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(Failure::bad_input(format_args!(
+                "unknown log format {word:?}: expected text or json"
+            ))),
+        }
+    }
+}
+
+/// What is logged and how. Logs go to standard error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogSettings {
+    /// How lines look.
+    pub format: LogFormat,
+    /// What is logged, in the syntax of `tracing_subscriber::EnvFilter`.
+    pub filter: String,
+}
+
+impl Default for LogSettings {
+    fn default() -> Self {
+        Self { format: LogFormat::Text, filter: "info".to_owned() }
+    }
+}
+
+impl LogSettings {
+    /// The defaults, changed by [`LOG_FORMAT_ENV`] and [`LOG_FILTER_ENV`].
+    ///
+    /// # Errors
+    /// Bad input when the format is unknown.
+    pub fn from_env() -> Result<Self, Failure> {
+        Self::default().overridden_by_env()
+    }
+
+    /// These settings (from a configuration file), changed by the environment.
+    ///
+    /// # Errors
+    /// Bad input when the format is unknown.
+    pub fn overridden_by_env(mut self) -> Result<Self, Failure> {
+        if let Ok(word) = std::env::var(LOG_FORMAT_ENV) {
+            self.format = word
+                .parse()
+                .map_err(|why| Failure::bad_input(format_args!("{LOG_FORMAT_ENV}: {why}")))?;
+        }
+        if let Ok(filter) = std::env::var(LOG_FILTER_ENV) {
+            self.filter = filter;
+        }
+        Ok(self)
+    }
+
+    /// Makes these the settings of the process. Lines for the systemd journal carry no time of
+    /// their own, it adds one; colours are for terminals.
+    ///
+    /// # Errors
+    /// Bad input when the filter cannot be read; a failure when the process has logging already.
+    pub fn install(&self) -> Result<(), Failure> {
+        let filter = EnvFilter::try_new(&self.filter).map_err(|why| {
+            Failure::bad_input(format_args!("log filter {:?}: {why}", self.filter))
+        })?;
+        let builder = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal());
+        let journal = std::env::var_os("JOURNAL_STREAM").is_some();
+        let installed = match (self.format, journal) {
+            (LogFormat::Json, _) => builder.json().flatten_event(true).try_init(),
+            (LogFormat::Text, true) => builder.without_time().try_init(),
+            (LogFormat::Text, false) => builder.try_init(),
+        };
+        installed.map_err(|why| Failure::failed(format_args!("logging cannot start: {why}")))
+    }
+}
+
+/// The signals that a daemon obeys.
+#[derive(Debug)]
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// Listens from now on: none of these signals kills the process any more.
+    ///
+    /// # Errors
+    /// The system's, when no handler can be installed.
+    pub fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Resolves with SIGTERM or SIGINT: stop. Cancel-safe.
+    pub async fn stop(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+
+    /// Resolves with the next signal of any kind. Cancel-safe.
+    pub async fn next(&mut self) -> Asked {
+        tokio::select! {
+            _ = self.terminate.recv() => Asked::Stop,
+            _ = self.interrupt.recv() => Asked::Stop,
+            _ = self.hangup.recv() => Asked::Reload,
+        }
+    }
+}
+
+/// What a signal asks of a daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// SIGTERM or SIGINT.
+    Stop,
+    /// SIGHUP: read the configuration again.
+    Reload,
+}
+
+/// Tells systemd that the service is up, with a line for `systemctl status`. Without systemd
+/// nothing happens; what goes wrong is logged.
+pub fn notify_ready(status: &str) {
+    notify(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+/// Changes the line in `systemctl status`.
+pub fn notify_status(status: &str) {
+    notify(&[NotifyState::Status(status)]);
+}
+
+/// Tells systemd that the service is about to end.
+pub fn notify_stopping() {
+    notify(&[NotifyState::Stopping]);
+}
+
+/// Feeds systemd's watchdog as often as it asks for, for as long as it is polled; pending for ever
+/// where there is none. To be polled in the same task that does the daemon's work: a watchdog that
+/// a task of its own feeds would not notice that the work hangs.
+pub async fn feed_watchdog() {
+    let Some(period) = sd_notify::watchdog_enabled() else {
+        return core::future::pending().await;
+    };
+    let mut ticks = tokio::time::interval((period / 2).max(Duration::from_millis(1)));
+    loop {
+        ticks.tick().await;
+        notify(&[NotifyState::Watchdog]);
+    }
+}
+
+fn notify(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::warn!(%error, "systemd cannot be notified");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line_with_its_causes() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("cannot read the sensor")]
+        struct Outer(#[source] std::io::Error);
+        let failure = Failure::from(Outer(std::io::Error::other("bus is stuck")));
+        assert_eq!(failure.to_string(), "cannot read the sensor: bus is stuck");
+        assert_eq!(failure.exit_code(), EXIT_FAILED);
+    }
+
+    #[test]
+    fn wrong_log_settings_are_bad_input() {
+        let failure = "xml".parse::<LogFormat>().unwrap_err();
+        assert_eq!(failure.exit_code(), EXIT_BAD_INPUT);
+        assert!(failure.to_string().contains("text or json"));
+        let settings = LogSettings { filter: "ftb=loudest".to_owned(), ..LogSettings::default() };
+        let failure = settings.install().unwrap_err();
+        assert_eq!(failure.exit_code(), EXIT_BAD_INPUT);
+    }
+}
