@@ -1,1 +1,16 @@
-//! The agent.
+//! The agent of one node: the thin shell around the state machine of `ftb-core`.
+//!
+//! Responsible for: sockets and TLS, links and clients over gRPC, peer credentials and access
+//! rules, configuration, log, orderly start and stop. Not responsible for: anything that decides;
+//! tree, log, routing, retention and shedding are [`ftb_core::node`].
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod config;
+pub mod gate;
+pub mod hostile;
+pub mod logging;
+pub mod memory;
+pub mod system;
+pub mod tls;
+pub mod world;

@@ -1,0 +1,297 @@
+//! Who may publish and subscribe what: rules per event space, decided by the credentials that the
+//! kernel vouches for.
+//!
+//! Responsible for: the rules and their defaults. The rule with the longest matching event space
+//! decides; a rule of the configuration replaces a built-in one of the same space. Not responsible
+//! for: who a peer is ([`crate::world::Credentials`]), nor for telling it.
+
+use crate::world::Credentials;
+use ftb_core::EventSpace;
+use nix::unistd::{Group, User};
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// The event space in which agents speak; no client may publish there.
+pub const AGENT_SPACE: &str = "ftb.agent";
+/// The event spaces of the hardware publishers: what is said there moves jobs.
+const HARDWARE_SPACES: [&str; 2] = ["ftb.ipmi", "ftb.ib"];
+
+/// One rule as the configuration has it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccessRule {
+    /// The event space that it is about, and all below it; `*` is about every space.
+    pub space: SpaceRule,
+    /// Who may publish there.
+    #[serde(default = "everyone")]
+    pub publish: Vec<Who>,
+    /// Who may subscribe there.
+    #[serde(default = "everyone")]
+    pub subscribe: Vec<Who>,
+}
+
+fn everyone() -> Vec<Who> {
+    vec![Who::Everyone]
+}
+
+/// An event space and all below it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct SpaceRule(Option<EventSpace>);
+
+impl TryFrom<String> for SpaceRule {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.strip_suffix(".*").unwrap_or(&text) {
+            "*" => Ok(Self(None)),
+            space => EventSpace::new(space).map(|s| Self(Some(s))).map_err(|e| e.to_string()),
+        }
+    }
+}
+
+impl SpaceRule {
+    fn of(space: &str) -> Self {
+        Self(EventSpace::new(space).ok())
+    }
+
+    /// How much of a space it decides, in bytes; `None` where it is not about that space.
+    fn matches(&self, space: &[u8]) -> Option<usize> {
+        let Some(rule) = &self.0 else { return Some(0) };
+        let rule = rule.as_str().as_bytes();
+        let head = space.get(..rule.len())?;
+        let whole_parts = matches!(space.get(rule.len()), None | Some(b'.'));
+        (whole_parts && head.eq_ignore_ascii_case(rule)).then_some(rule.len())
+    }
+}
+
+/// Some users.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Who {
+    /// Every user of the host.
+    Everyone,
+    /// The user that the agent itself runs as.
+    Agent,
+    /// One user, by number.
+    Uid(u32),
+    /// Users of a primary group, or named as members of it.
+    Group {
+        /// Its number.
+        gid: u32,
+        /// The users that the group names as members, when the rules were read.
+        members: Vec<u32>,
+    },
+}
+
+impl TryFrom<String> for Who {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let number = |digits: &str| digits.parse().map_err(|_| format!("{digits:?} is no number"));
+        match text.split_once(':') {
+            None if text == "everyone" => Ok(Self::Everyone),
+            None if text == "agent" => Ok(Self::Agent),
+            None => user(&text),
+            Some(("user", name)) => user(name),
+            Some(("group", name)) => group(name),
+            Some(("uid", digits)) => number(digits).map(Self::Uid),
+            Some(("gid", digits)) => {
+                number(digits).map(|gid| Self::Group { gid, members: Vec::new() })
+            }
+            Some(_) => Err(format!(
+                "{text:?} names nobody: expected everyone, agent, user:NAME, group:NAME, uid:N or gid:N"
+            )),
+        }
+    }
+}
+
+fn user(name: &str) -> Result<Who, String> {
+    match User::from_name(name) {
+        Ok(Some(user)) => Ok(Who::Uid(user.uid.as_raw())),
+        Ok(None) => Err(format!("there is no user {name:?} on this host")),
+        Err(error) => Err(format!("cannot look up the user {name:?}: {error}")),
+    }
+}
+
+fn group(name: &str) -> Result<Who, String> {
+    match Group::from_name(name) {
+        Ok(Some(group)) => {
+            let uid = |name: &String| User::from_name(name).ok().flatten().map(|u| u.uid.as_raw());
+            let members = group.mem.iter().filter_map(uid).collect();
+            Ok(Who::Group { gid: group.gid.as_raw(), members })
+        }
+        Ok(None) => Err(format!("there is no group {name:?} on this host")),
+        Err(error) => Err(format!("cannot look up the group {name:?}: {error}")),
+    }
+}
+
+impl Who {
+    fn is(&self, who: Credentials, agent_uid: u32) -> bool {
+        match self {
+            Self::Everyone => true,
+            Self::Agent => who.uid == agent_uid,
+            Self::Uid(uid) => who.uid == *uid,
+            Self::Group { gid, members } => who.gid == *gid || members.contains(&who.uid),
+        }
+    }
+}
+
+/// All rules of an agent.
+#[derive(Debug)]
+pub struct Access {
+    rules: Vec<AccessRule>,
+    agent_uid: u32,
+}
+
+impl Access {
+    /// The configured rules over the built-in ones: nobody but the agents publishes in `ftb.agent`;
+    /// root and the agent's own user publish in the spaces of the hardware; everybody publishes
+    /// elsewhere; everybody subscribes everywhere.
+    pub fn new(configured: &[AccessRule], agent_uid: u32) -> Self {
+        let hardware = HARDWARE_SPACES.map(|space| AccessRule {
+            space: SpaceRule::of(space),
+            publish: vec![Who::Uid(0), Who::Agent],
+            subscribe: everyone(),
+        });
+        let everywhere =
+            AccessRule { space: SpaceRule(None), publish: everyone(), subscribe: everyone() };
+        let mut rules = configured.to_vec();
+        for rule in hardware.into_iter().chain([everywhere]) {
+            if !rules.iter().any(|ours| ours.space == rule.space) {
+                rules.push(rule);
+            }
+        }
+        Self { rules, agent_uid }
+    }
+
+    /// What one client may do.
+    pub fn of(self: &Arc<Self>, who: Credentials) -> Allowed {
+        let allow = |rule: &AccessRule| Grant {
+            space: rule.space.clone(),
+            publish: rule.publish.iter().any(|w| w.is(who, self.agent_uid)),
+            subscribe: rule.subscribe.iter().any(|w| w.is(who, self.agent_uid)),
+        };
+        let grants: Vec<Grant> = self.rules.iter().map(allow).collect();
+        let reads_all = grants.iter().all(|grant| grant.subscribe);
+        Allowed { grants, reads_all, source: Arc::clone(self), who }
+    }
+}
+
+struct Grant {
+    space: SpaceRule,
+    publish: bool,
+    subscribe: bool,
+}
+
+/// What one client may do, by the rules at the time it was asked.
+pub struct Allowed {
+    grants: Vec<Grant>,
+    reads_all: bool,
+    source: Arc<Access>,
+    who: Credentials,
+}
+
+impl Allowed {
+    /// Follows the rules when they have changed.
+    pub fn refresh(&mut self, rules: &Arc<Access>) {
+        if !Arc::ptr_eq(&self.source, rules) {
+            *self = rules.of(self.who);
+        }
+    }
+
+    /// Whether it may publish in that event space. `ftb.agent` is the agents' own, whatever the
+    /// rules say.
+    pub fn may_publish(&self, space: &[u8]) -> bool {
+        SpaceRule::of(AGENT_SPACE).matches(space).is_none()
+            && self.deciding(space).is_some_and(|grant| grant.publish)
+    }
+
+    /// Whether it may see events of that event space.
+    pub fn may_subscribe(&self, space: &[u8]) -> bool {
+        self.reads_all || self.deciding(space).is_some_and(|grant| grant.subscribe)
+    }
+
+    /// Whether it may see events of every space: nothing needs to be checked then.
+    pub fn reads_all(&self) -> bool {
+        self.reads_all
+    }
+
+    fn deciding(&self, space: &[u8]) -> Option<&Grant> {
+        let length = |grant: &&Grant| grant.space.matches(space);
+        self.grants.iter().filter(|grant| length(grant).is_some()).max_by_key(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const ROOT: Credentials = Credentials { uid: 0, gid: 0, pid: 1 };
+    const AGENT: Credentials = Credentials { uid: 500, gid: 500, pid: 1 };
+    const ANN: Credentials = Credentials { uid: 1000, gid: 100, pid: 1 };
+    const BEN: Credentials = Credentials { uid: 1001, gid: 200, pid: 1 };
+
+    fn rule(space: &str, publish: &[&str], subscribe: &[&str]) -> AccessRule {
+        let who = |words: &[&str]| {
+            words.iter().map(|w| Who::try_from((*w).to_owned()).unwrap()).collect()
+        };
+        AccessRule {
+            space: SpaceRule::try_from(space.to_owned()).unwrap(),
+            publish: who(publish),
+            subscribe: who(subscribe),
+        }
+    }
+
+    fn access(rules: &[AccessRule]) -> Arc<Access> {
+        Arc::new(Access::new(rules, AGENT.uid))
+    }
+
+    #[test]
+    fn without_rules_hardware_faults_come_from_root_and_the_agents_user_only() {
+        let access = access(&[]);
+        for (who, hardware) in [(ROOT, true), (AGENT, true), (ANN, false)] {
+            let allowed = access.of(who);
+            assert_eq!(allowed.may_publish(b"ftb.ipmi"), hardware);
+            assert_eq!(allowed.may_publish(b"FTB.IB.hca"), hardware);
+            assert!(allowed.may_publish(b"ftb.jl"));
+            assert!(allowed.may_publish(b"ftb.ibx"), "a longer part is another space");
+            assert!(!allowed.may_publish(b"ftb.agent"), "not even root forges a verdict");
+            assert!(!allowed.may_publish(b"ftb.agent.x"));
+            assert!(allowed.may_subscribe(b"ftb.agent") && allowed.reads_all());
+        }
+    }
+
+    #[test]
+    fn the_longest_space_decides_and_configured_rules_replace_built_in_ones() {
+        let access = access(&[
+            rule("ftb.ipmi", &["gid:100"], &["everyone"]),
+            rule("site.*", &["uid:1000"], &["uid:1000"]),
+            rule("site.public", &["everyone"], &["everyone"]),
+        ]);
+        let (ann, ben) = (access.of(ANN), access.of(BEN));
+        assert!(ann.may_publish(b"ftb.ipmi") && !ben.may_publish(b"ftb.ipmi"));
+        assert!(!access.of(ROOT).may_publish(b"ftb.ipmi"), "replaced, not added to");
+        assert!(ann.may_publish(b"site.x") && !ben.may_publish(b"site.x"));
+        assert!(!ben.may_subscribe(b"site.x") && ben.may_subscribe(b"site.public.y"));
+        assert!(ann.reads_all() && !ben.reads_all());
+    }
+
+    #[test]
+    fn a_rule_that_names_nobody_says_so() {
+        let error = |text: &str| Who::try_from(text.to_owned()).unwrap_err();
+        assert!(error("no-such-user-here").contains("no user"));
+        assert!(error("uid:x").contains("no number"));
+        assert!(error("role:x").contains("expected everyone"));
+        assert_eq!(Who::try_from("root".to_owned()), Ok(Who::Uid(0)));
+    }
+
+    #[test]
+    fn changed_rules_reach_a_client_that_is_attached() {
+        let mut allowed = access(&[]).of(ANN);
+        assert!(allowed.may_publish(b"site"));
+        allowed.refresh(&access(&[rule("*", &["root"], &["everyone"])]));
+        assert!(!allowed.may_publish(b"site"));
+    }
+}

@@ -1,0 +1,454 @@
+//! The agent's configuration: one TOML file, every key typed, unknown keys refused.
+//!
+//! Responsible for: reading, defaults, and errors that say file, line and key. Not responsible for:
+//! what the keys do; each table belongs to the module that uses it. The sample
+//! `deploy/config/agent.toml` explains every key to the administrator.
+
+use crate::access::AccessRule;
+use crate::logging::LogConfig;
+use crate::tls::TlsFiles;
+use ftb_core::hostlist::Hostlist;
+use ftb_core::limits;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where agents listen for each other unless the configuration says otherwise.
+pub const PORT: u16 = 14451;
+/// Where clients find the agent unless the configuration says otherwise.
+pub const SOCKET: &str = "/run/ftb/agent.sock";
+/// Largest configuration file, in bytes: a quarter of a million addresses fit.
+const FILE_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// Longest name of a cluster, in bytes.
+const CLUSTER_BYTES_MAX: usize = 63;
+
+/// The whole file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The cluster's name; agents of another cluster are refused.
+    pub cluster: ClusterName,
+    /// Every host of the cluster, in rank order; the same list on every host.
+    pub members: Members,
+    /// This host's name in `members`; the system's host name if not given.
+    pub host: Option<String>,
+    /// Most children that the wanted tree gives an agent.
+    #[serde(default = "fanout")]
+    pub fanout: NonZeroU32,
+    /// The port in `address`.
+    #[serde(default = "port")]
+    pub port: u16,
+    /// Where a member listens: `{host}` and `{port}` are replaced.
+    #[serde(default)]
+    pub address: AddressPattern,
+    /// Hosts that listen somewhere else.
+    #[serde(default)]
+    pub addresses: BTreeMap<String, Address>,
+    /// Where this agent listens for other agents; all addresses with `port` if not given.
+    pub listen: Option<SocketAddr>,
+    /// Where this agent listens for clients.
+    #[serde(default = "socket")]
+    pub socket: PathBuf,
+    /// Links speak in the clear, and anybody who can reach the port can forge faults.
+    #[serde(default)]
+    pub insecure: bool,
+    /// Mutual TLS between agents.
+    pub tls: Option<TlsFiles>,
+    /// Threads of the agent.
+    #[serde(default = "threads")]
+    pub threads: NonZeroUsize,
+    /// Bounds.
+    #[serde(default)]
+    pub limits: Limits,
+    /// How fast a loss is noticed.
+    #[serde(default)]
+    pub detection: Detection,
+    /// The log.
+    #[serde(default)]
+    pub log: LogConfig,
+    /// Who may publish and subscribe what.
+    #[serde(default)]
+    pub access: Vec<AccessRule>,
+}
+
+/// Bounds of the shell, and those of the core that an administrator may move (`None`: the core's
+/// own default).
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Largest payload of an event published here, in bytes.
+    pub payload_bytes_max: PayloadBytes,
+    /// Most clients attached.
+    pub clients_max: usize,
+    /// Most clients of one user; root is not counted.
+    pub clients_per_user_max: usize,
+    /// Most subscriptions of one client.
+    pub subscriptions_per_client_max: usize,
+    /// Most other agents connected to this one.
+    pub links_max: usize,
+    /// Most connections, on each socket, that have not said hello; beyond it the oldest is closed.
+    pub waiting_max: usize,
+    /// How long a connection may take to say hello.
+    #[serde(with = "humantime_serde")]
+    pub hello: Duration,
+    /// How long a stopping agent waits until what is queued is sent.
+    #[serde(with = "humantime_serde")]
+    pub drain: Duration,
+    /// What waits for one client, in bytes.
+    pub client_queue_bytes: Option<usize>,
+    /// What waits for one link, in bytes.
+    pub link_queue_bytes: Option<usize>,
+    /// What is kept of the log in memory, in bytes.
+    pub log_bytes: Option<usize>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            payload_bytes_max: PayloadBytes(limits::PAYLOAD_BYTES_DEFAULT),
+            clients_max: 4096,
+            clients_per_user_max: 1024,
+            subscriptions_per_client_max: 256,
+            links_max: 1024,
+            waiting_max: 512,
+            hello: Duration::from_secs(5),
+            drain: Duration::from_secs(3),
+            client_queue_bytes: None,
+            link_queue_bytes: None,
+            log_bytes: None,
+        }
+    }
+}
+
+/// How fast a loss is noticed (`None`: the core's own default).
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Detection {
+    /// A silent link is dead after this.
+    #[serde(with = "humantime_serde")]
+    pub silence: Option<Duration>,
+    /// A link without traffic says that it lives this often.
+    #[serde(with = "humantime_serde")]
+    pub heartbeat: Option<Duration>,
+    /// How long an attempt to reach an agent may take.
+    #[serde(with = "humantime_serde")]
+    pub dial: Option<Duration>,
+    /// How long agents keep confirmed events of their own clients, against the loss of acting root
+    /// and standby together.
+    #[serde(with = "humantime_serde")]
+    pub grace: Option<Duration>,
+}
+
+fn fanout() -> NonZeroU32 {
+    const { NonZeroU32::new(32).expect("32 is not zero") }
+}
+
+fn port() -> u16 {
+    PORT
+}
+
+fn socket() -> PathBuf {
+    SOCKET.into()
+}
+
+fn threads() -> NonZeroUsize {
+    const { NonZeroUsize::new(2).expect("2 is not zero") }
+}
+
+/// The name of a cluster: short printable text without blanks.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct ClusterName(pub String);
+
+impl TryFrom<String> for ClusterName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let good = !text.is_empty()
+            && text.len() <= CLUSTER_BYTES_MAX
+            && text.chars().all(|c| c.is_ascii_graphic());
+        match good {
+            true => Ok(Self(text)),
+            false => Err(format!(
+                "a cluster's name has 1 to {CLUSTER_BYTES_MAX} printable ASCII characters without blanks"
+            )),
+        }
+    }
+}
+
+/// The member list, read from its folded form.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Members(pub Hostlist);
+
+impl TryFrom<String> for Members {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Hostlist::parse(&text).map(Self).map_err(|error| error.to_string())
+    }
+}
+
+/// `HOST:PORT`, the host a name or an IP address.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Address(pub String);
+
+impl TryFrom<String> for Address {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(Self(text)),
+            _ => Err(format!(
+                "{text:?} is no address: expected HOST:PORT, for example 10.0.0.1:{PORT}"
+            )),
+        }
+    }
+}
+
+/// Where members listen, with `{host}` and `{port}` in it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct AddressPattern(String);
+
+impl Default for AddressPattern {
+    fn default() -> Self {
+        Self("{host}:{port}".to_owned())
+    }
+}
+
+impl TryFrom<String> for AddressPattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let pattern = Self(text);
+        match pattern.0.contains("{host}") && Address::try_from(pattern.of("h", PORT)).is_ok() {
+            true => Ok(pattern),
+            false => Err(format!(
+                "{:?} is no pattern of addresses: expected something like \"{{host}}.cluster:{{port}}\"",
+                pattern.0
+            )),
+        }
+    }
+}
+
+impl AddressPattern {
+    fn of(&self, host: &str, port: u16) -> String {
+        self.0.replace("{host}", host).replace("{port}", &port.to_string())
+    }
+}
+
+/// A bound on payloads that the protocol can carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "usize")]
+pub struct PayloadBytes(pub usize);
+
+impl TryFrom<usize> for PayloadBytes {
+    type Error = String;
+
+    fn try_from(bytes: usize) -> Result<Self, String> {
+        match bytes <= limits::PAYLOAD_BYTES_MAX {
+            true => Ok(Self(bytes)),
+            false => Err(format!("a payload has at most {} bytes", limits::PAYLOAD_BYTES_MAX)),
+        }
+    }
+}
+
+/// What is wrong with a configuration: one line that says where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    file: String,
+    /// Line and column, counted from 1.
+    place: Option<(usize, usize)>,
+    reason: String,
+}
+
+impl std::error::Error for ConfigError {}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Some((line, column)) => write!(f, "{}:{line}:{column}: {}", self.file, self.reason),
+            None => write!(f, "{}: {}", self.file, self.reason),
+        }
+    }
+}
+
+impl Config {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: nothing must be started.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let file = path.display().to_string();
+        let fail = |reason: String| ConfigError { file: file.clone(), place: None, reason };
+        let size = std::fs::metadata(path).map_err(|error| fail(error.to_string()))?.len();
+        if size > FILE_BYTES_MAX {
+            return Err(fail(format!(
+                "{size} bytes: a configuration has at most {FILE_BYTES_MAX}"
+            )));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
+        Self::parse(&file, &text)
+    }
+
+    /// Checks a text; `file` is for the errors.
+    ///
+    /// # Errors
+    /// As [`Config::read`].
+    pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|error| ConfigError {
+            file: file.to_owned(),
+            place: error.span().map(|span| place(text, span.start)),
+            reason: error.message().replace("unknown field", "unknown key").replace('\n', " "),
+        })?;
+        let fail = |reason: String| ConfigError { file: file.to_owned(), place: None, reason };
+        config.check().map_err(fail)?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match (&self.tls, self.insecure) {
+            (None, false) => {
+                return Err("agents authenticate each other: give ca, cert and key in [tls], or \
+                            say insecure = true to let anybody on the network speak as an agent"
+                    .to_owned());
+            }
+            (Some(_), true) => {
+                return Err("there is a [tls] and insecure = true: remove one of them".to_owned());
+            }
+            _ => {}
+        }
+        if let Some(host) = self.addresses.keys().find(|host| !self.members.0.contains(host)) {
+            return Err(format!("[addresses] has {host:?}, which is not in members"));
+        }
+        let positive = [
+            ("limits.clients_max", self.limits.clients_max),
+            ("limits.clients_per_user_max", self.limits.clients_per_user_max),
+            ("limits.subscriptions_per_client_max", self.limits.subscriptions_per_client_max),
+            ("limits.links_max", self.limits.links_max),
+            ("limits.waiting_max", self.limits.waiting_max),
+        ];
+        if let Some((key, _)) = positive.iter().find(|(_, value)| *value == 0) {
+            return Err(format!("{key} is 0: nobody could connect"));
+        }
+        if self.limits.hello.is_zero() {
+            return Err("limits.hello is 0s: nobody could say hello in time".to_owned());
+        }
+        if let (Some(silence), Some(heartbeat)) = (self.detection.silence, self.detection.heartbeat)
+            && heartbeat * 2 > silence
+        {
+            return Err(
+                "detection.silence must be at least twice detection.heartbeat, or one late \
+                        heartbeat is a dead link"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// This host's name: as configured, else the system's name, else its short form, whichever
+    /// stands in `members`. A host that is not in the list has its short name, and joins unlisted.
+    pub fn host(&self, system_name: &str) -> String {
+        let name = self.host.as_deref().unwrap_or(system_name);
+        let short = name.split('.').next().unwrap_or(name);
+        let members = &self.members.0;
+        let listed = |name| members.position(name).and_then(|rank| members.get(rank));
+        listed(name).or_else(|| listed(short)).unwrap_or(short).to_owned()
+    }
+
+    /// Where a member listens.
+    pub fn address_of(&self, host: &str) -> String {
+        match self.addresses.get(host) {
+            Some(address) => address.0.clone(),
+            None => self.address.of(host, self.port),
+        }
+    }
+
+    /// Where this agent listens for other agents.
+    pub fn listen(&self) -> String {
+        self.listen.map_or_else(|| format!("0.0.0.0:{}", self.port), |address| address.to_string())
+    }
+}
+
+/// Line and column of a byte, from 1.
+fn place(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const SMALL: &str = "cluster = \"c\"\nmembers = \"login1,node[01-03]\"\ninsecure = true\n";
+
+    fn with(rest: &str) -> Result<Config, String> {
+        Config::parse("agent.toml", &format!("{SMALL}{rest}")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn three_lines_are_a_configuration() {
+        let config = with("").unwrap();
+        assert_eq!(config.members.0.len(), 4);
+        assert_eq!(config.address_of("node02"), "node02:14451");
+        assert_eq!(config.listen(), "0.0.0.0:14451");
+        assert_eq!(config.socket, Path::new("/run/ftb/agent.sock"));
+        assert_eq!(config.host("node02.example.org"), "node02");
+        assert_eq!(config.host("elsewhere.example.org"), "elsewhere");
+    }
+
+    #[test]
+    fn addresses_follow_the_pattern_unless_overridden() {
+        let config = with(
+            "address = \"{host}.lan:{port}\"\nport = 99\n[addresses]\nnode02 = \"127.0.0.1:5\"\n",
+        )
+        .unwrap();
+        assert_eq!(config.address_of("node01"), "node01.lan:99");
+        assert_eq!(config.address_of("node02"), "127.0.0.1:5");
+    }
+
+    #[test]
+    fn mistakes_are_one_line_with_file_line_and_what_was_meant() {
+        let cases = [
+            ("fan_out = 3\n", "agent.toml:4:1: unknown key `fan_out`"),
+            ("[limits]\nclients = 3\n", "agent.toml:5:1: unknown key `clients`"),
+            ("[detection]\nsilence = 2\n", "agent.toml:5:11: "),
+            ("[detection]\nsilence = \"2 parsecs\"\n", "agent.toml:5:11: "),
+            ("[detection]\nsilence = \"2s\"\nheartbeat = \"1500ms\"\n", "at least twice"),
+            ("fanout = 0\n", "agent.toml:4:10: "),
+            ("listen = \"everywhere\"\n", "agent.toml:4:10: "),
+            ("address = \"10.0.0.1:1\"\n", "no pattern of addresses"),
+            ("[addresses]\nnode09 = \"a:1\"\n", "\"node09\", which is not in members"),
+            ("[addresses]\nnode02 = \"a\"\n", "expected HOST:PORT"),
+            ("[[access]]\nspace = \"ftb..x\"\n", "agent.toml:5:9: "),
+            ("[[access]]\nspace = \"x\"\npublish = [\"role:x\"]\n", "names nobody"),
+            ("[log]\nlevel = \"=,=\"\n", "agent.toml:5:9: "),
+            ("[log]\nformat = \"xml\"\n", "expected `text` or `json`"),
+            ("[limits]\npayload_bytes_max = 99999999\n", "at most 1048576 bytes"),
+            ("[limits]\nlinks_max = 0\n", "nobody could connect"),
+            ("[tls]\nca = \"a\"\ncert = \"b\"\nkey = \"c\"\n", "remove one of them"),
+        ];
+        for (text, expected) in cases {
+            let error = with(text).unwrap_err();
+            assert!(error.contains(expected), "{text:?}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn neither_certificates_nor_insecure_is_refused() {
+        let text = "cluster = \"c\"\nmembers = \"a\"\n";
+        let error = Config::parse("f", text).unwrap_err().to_string();
+        assert!(error.contains("insecure = true"), "{error}");
+        let error = Config::parse("f", "cluster = \"c\"\nmembers = \"a[3-1]\"\n").unwrap_err();
+        assert!(error.to_string().starts_with("f:2:11: host list, column 3: "), "{error}");
+    }
+}

@@ -1,0 +1,360 @@
+//! The gate that every incoming connection passes: how many there may be, and how long one may
+//! stay silent before its hello.
+//!
+//! Responsible for: bounds on connections (waiting, open, per user) and the deadline of the hello,
+//! so that a flood of connections that never speak costs a bounded number of slots and turns away
+//! only its own. When too many wait, the oldest that waits is closed: an honest peer says hello
+//! within milliseconds, a silent one is always the oldest. Not responsible for: what is said.
+
+use crate::hostile::Hostile;
+use crate::world::{BoxIo, Conn, Credentials};
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+/// The bounds of one gate.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Most connections that have not said hello.
+    pub waiting_max: usize,
+    /// Most connections that have.
+    pub open_max: usize,
+    /// Most of these that one user may have; root is not counted.
+    pub per_user_max: usize,
+    /// How long a connection may take from accept to hello, TLS handshake included.
+    pub hello: Duration,
+}
+
+/// Counts the connections of one listening socket.
+pub struct Gate {
+    bounds: Bounds,
+    hostile: Arc<Hostile>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    waiting: BTreeMap<u64, CancellationToken>,
+    open: BTreeMap<u64, (CancellationToken, Option<u32>)>,
+    per_user: HashMap<u32, usize>,
+}
+
+/// Why a connection may not stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Full {
+    /// The bound on all.
+    #[error("the agent serves {0} connections already, which is its limit")]
+    All(usize),
+    /// The bound for one user.
+    #[error(
+        "user {uid} has {max} connections to the agent already, which is the limit for one user"
+    )]
+    User {
+        /// Whose.
+        uid: u32,
+        /// The bound.
+        max: usize,
+    },
+}
+
+impl Gate {
+    /// An open gate.
+    pub fn new(bounds: Bounds, hostile: Arc<Hostile>) -> Arc<Self> {
+        Arc::new(Self { bounds, hostile, state: Mutex::default() })
+    }
+
+    /// Lets a connection in to wait for its hello.
+    pub fn admit(self: &Arc<Self>, conn: Conn) -> Guarded {
+        let closed = CancellationToken::new();
+        let mut state = self.state();
+        let id = state.next;
+        state.next += 1;
+        let oldest = match state.waiting.len() >= self.bounds.waiting_max {
+            true => state.waiting.pop_first(),
+            false => None,
+        };
+        state.waiting.insert(id, closed.clone());
+        drop(state);
+        if let Some((_, token)) = oldest {
+            token.cancel();
+            self.hostile.count("connections_evicted", &conn.address, "too many silent connections");
+        }
+        let ticket = Arc::new(Ticket {
+            id,
+            gate: Arc::clone(self),
+            closed: closed.clone(),
+            heard: AtomicBool::new(false),
+        });
+        let peer = Peer {
+            address: conn.address.into(),
+            credentials: conn.credentials,
+            certified_hosts: None,
+            ticket,
+        };
+        Guarded {
+            io: conn.io,
+            deadline: Box::pin(tokio::time::sleep(self.bounds.hello)),
+            closed: Box::pin(closed.cancelled_owned()),
+            peer,
+        }
+    }
+
+    /// Closes everything at once.
+    pub fn close_all(&self) {
+        let state = self.state();
+        state.waiting.values().for_each(CancellationToken::cancel);
+        state.open.values().for_each(|(token, _)| token.cancel());
+    }
+
+    /// How many connections have said hello, and how many have not.
+    pub fn counts(&self) -> (usize, usize) {
+        let state = self.state();
+        (state.open.len(), state.waiting.len())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place in a gate's books; given back when the connection and everybody who knows it are gone.
+struct Ticket {
+    id: u64,
+    gate: Arc<Gate>,
+    closed: CancellationToken,
+    heard: AtomicBool,
+}
+
+impl Ticket {
+    fn leave(&self) {
+        let mut state = self.gate.state();
+        state.waiting.remove(&self.id);
+        if let Some((_, Some(uid))) = state.open.remove(&self.id)
+            && let Some(count) = state.per_user.get_mut(&uid)
+        {
+            *count -= 1;
+            if *count == 0 {
+                state.per_user.remove(&uid);
+            }
+        }
+    }
+}
+
+/// The other end of a connection; every request that comes over it carries one.
+#[derive(Clone)]
+pub struct Peer {
+    /// For the log.
+    pub address: Arc<str>,
+    /// Known for local sockets only.
+    pub credentials: Option<Credentials>,
+    /// The host names that its certificate vouches for; `None` without TLS.
+    pub certified_hosts: Option<Arc<[String]>>,
+    ticket: Arc<Ticket>,
+}
+
+impl Peer {
+    /// The peer has said a valid hello: its deadline is off. Saying it twice changes nothing.
+    ///
+    /// # Errors
+    /// [`Full`]: the connection must be refused.
+    pub fn heard(&self) -> Result<(), Full> {
+        let gate = &self.ticket.gate;
+        let mut state = gate.state();
+        let Some(token) = state.waiting.remove(&self.ticket.id) else {
+            return Ok(());
+        };
+        let uid = self.credentials.map(|c| c.uid).filter(|uid| *uid != 0);
+        let result = if state.open.len() >= gate.bounds.open_max {
+            Err(Full::All(gate.bounds.open_max))
+        } else {
+            match uid {
+                Some(uid) => match state.per_user.get(&uid).copied().unwrap_or(0) {
+                    count if count >= gate.bounds.per_user_max => {
+                        Err(Full::User { uid, max: gate.bounds.per_user_max })
+                    }
+                    count => {
+                        state.per_user.insert(uid, count + 1);
+                        Ok(())
+                    }
+                },
+                None => Ok(()),
+            }
+        };
+        if result.is_ok() {
+            state.open.insert(self.ticket.id, (token, uid));
+            self.ticket.heard.store(true, Ordering::Release);
+        } else {
+            state.waiting.insert(self.ticket.id, token);
+        }
+        result
+    }
+
+    /// Closes the connection.
+    pub fn close(&self) {
+        self.ticket.closed.cancel();
+    }
+
+    /// Ends when the connection was closed from this side.
+    pub async fn closed(&self) {
+        self.ticket.closed.cancelled().await;
+    }
+}
+
+/// A connection behind the gate: it fails by itself when its hello is late or when it is closed.
+pub struct Guarded {
+    io: BoxIo,
+    deadline: Pin<Box<Sleep>>,
+    closed: Pin<Box<WaitForCancellationFutureOwned>>,
+    peer: Peer,
+}
+
+impl Guarded {
+    /// The other end.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.closed.as_mut().poll(cx).is_ready() {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "closed by this agent"));
+        }
+        if !self.peer.ticket.heard.load(Ordering::Acquire)
+            && self.deadline.as_mut().poll(cx).is_ready()
+        {
+            let gate = &self.peer.ticket.gate;
+            gate.hostile.count("hello_late", &self.peer.address, "no hello before its deadline");
+            self.peer.close();
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "no hello before its deadline"));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.peer.close();
+        self.peer.ticket.leave();
+    }
+}
+
+impl AsyncRead for Guarded {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Guarded {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // A peer that does not read must not keep a closed connection alive.
+        if self.closed.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
+
+/// What the gRPC server is given: a guarded stream, with TLS around it or not.
+pub struct Served {
+    io: BoxIo,
+    peer: Peer,
+}
+
+impl Served {
+    /// A stream that speaks in the clear.
+    pub fn plain(guarded: Guarded) -> Self {
+        let peer = guarded.peer.clone();
+        Self { io: Box::new(guarded), peer }
+    }
+
+    /// A stream behind TLS, with the names that the peer's certificate vouches for.
+    pub fn certified(io: BoxIo, mut peer: Peer, hosts: Vec<String>) -> Self {
+        peer.certified_hosts = Some(hosts.into());
+        Self { io, peer }
+    }
+}
+
+impl tonic::transport::server::Connected for Served {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
+    }
+}
+
+impl AsyncRead for Served {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Served {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}

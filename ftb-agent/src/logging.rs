@@ -1,0 +1,87 @@
+//! The log: text for people or JSON for programs, on standard error; one line is one state
+//! transition (target `ftb::transition`).
+//!
+//! Responsible for: format and level, the level changeable while the agent runs. Not responsible
+//! for: what is logged.
+
+use serde::Deserialize;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
+
+/// `[log]` of the configuration.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogConfig {
+    /// `text` (default) or `json`.
+    pub format: LogFormat,
+    /// What is logged, in tracing's filter syntax: `info` (default), `warn`, or for example
+    /// `warn,ftb::transition=info`. The environment variable `FTB_LOG` goes before it.
+    pub level: Level,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { format: LogFormat::Text, level: Level("info".to_owned()) }
+    }
+}
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One object a line.
+    Json,
+}
+
+/// A checked filter of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Level(String);
+
+impl TryFrom<String> for Level {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.parse::<EnvFilter>() {
+            Ok(_) => Ok(Self(text)),
+            Err(error) => Err(format!("{text:?} is no log level: {error}")),
+        }
+    }
+}
+
+/// Changes the level of a running log.
+pub struct LogHandle(reload::Handle<EnvFilter, Registry>);
+
+impl LogHandle {
+    /// Follows a changed configuration; the format stays.
+    pub fn apply(&self, config: &LogConfig) {
+        if let Err(error) = self.0.reload(filter(config)) {
+            tracing::error!(%error, "cannot change the log level");
+        }
+    }
+}
+
+fn filter(config: &LogConfig) -> EnvFilter {
+    EnvFilter::try_from_env("FTB_LOG")
+        .or_else(|_| EnvFilter::try_new(&config.level.0))
+        .unwrap_or_else(|_| EnvFilter::new("info"))
+}
+
+/// Starts the log of this process. A second call changes nothing and says so.
+///
+/// # Errors
+/// There is a log already.
+pub fn start(config: &LogConfig) -> anyhow::Result<LogHandle> {
+    let (level, handle) = reload::Layer::new(filter(config));
+    let registry = tracing_subscriber::registry().with(level);
+    match config.format {
+        LogFormat::Text => registry.with(fmt::layer().with_writer(std::io::stderr)).try_init()?,
+        LogFormat::Json => {
+            registry.with(fmt::layer().json().with_writer(std::io::stderr)).try_init()?;
+        }
+    }
+    Ok(LogHandle(handle))
+}

@@ -1,0 +1,198 @@
+//! The real world: TCP, Unix sockets, the operating system's clock and randomness.
+//!
+//! Responsible for: socket options, and that one socket path belongs to one agent (a stale socket
+//! of a crashed agent is replaced, a live one is refused). Not responsible for: what is said on
+//! the sockets.
+
+use crate::world::{Clock, Conn, Credentials, Entropy, Listener, Net, TokioClock, World};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::stat::{Mode, fchmodat};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+
+/// Connections that may wait in the kernel for `accept`.
+const BACKLOG: i32 = 1024;
+/// How long sent bytes may stay unacknowledged before the kernel gives a link up. The agents'
+/// heartbeats are faster; this only frees the socket of a host that vanished.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(15);
+
+/// The world that an agent of this host lives in.
+pub fn world() -> World {
+    World { net: Arc::new(SystemNet), clock: Arc::new(clock()), entropy: Arc::new(SystemEntropy) }
+}
+
+/// The operating system's clocks.
+pub fn clock() -> impl Clock {
+    TokioClock::new(|| {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    })
+}
+
+/// The random number generator of the crypto library, seeded by the kernel.
+pub struct SystemEntropy;
+
+impl Entropy for SystemEntropy {
+    fn draw(&self) -> io::Result<u64> {
+        let random = rustls::crypto::ring::default_provider().secure_random;
+        loop {
+            let mut bytes = [0; 8];
+            let failed = |_| io::Error::other("the system's random number generator failed");
+            random.fill(&mut bytes).map_err(failed)?;
+            match u64::from_le_bytes(bytes) {
+                0 => {}
+                number => return Ok(number),
+            }
+        }
+    }
+}
+
+/// TCP between agents, a Unix socket for clients.
+pub struct SystemNet;
+
+impl Net for SystemNet {
+    fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Conn>> {
+        async move {
+            let stream = TcpStream::connect(address).await?;
+            tune(&stream)?;
+            Ok(Conn { io: Box::new(stream), address: address.to_owned(), credentials: None })
+        }
+        .boxed()
+    }
+
+    fn listen_links<'a>(
+        &'a self,
+        address: &'a str,
+    ) -> BoxFuture<'a, io::Result<Box<dyn Listener>>> {
+        async move {
+            let address: SocketAddr = address
+                .parse()
+                .map_err(|_| io::Error::other("expected IP:PORT, for example 0.0.0.0:14451"))?;
+            let domain = Domain::for_address(address);
+            let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+            socket.set_nonblocking(true)?;
+            socket.set_cloexec(true)?;
+            // A restarted agent must not wait for old connections of its port to time out.
+            socket.set_reuse_address(true)?;
+            socket.bind(&address.into())?;
+            socket.listen(BACKLOG)?;
+            let listener = TcpListener::from_std(socket.into())?;
+            Ok(Box::new(Links(listener)) as Box<dyn Listener>)
+        }
+        .boxed()
+    }
+
+    fn listen_clients<'a>(
+        &'a self,
+        path: &'a Path,
+    ) -> BoxFuture<'a, io::Result<Box<dyn Listener>>> {
+        let listener = Clients::bind(path).map(|clients| Box::new(clients) as Box<dyn Listener>);
+        std::future::ready(listener).boxed()
+    }
+}
+
+fn tune(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    let idle =
+        TcpKeepalive::new().with_time(UNACKNOWLEDGED_MAX).with_interval(UNACKNOWLEDGED_MAX / 3);
+    socket.set_tcp_keepalive(&idle)?;
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))
+}
+
+struct Links(TcpListener);
+
+impl Listener for Links {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Conn>> {
+        async {
+            let (stream, address) = self.0.accept().await?;
+            tune(&stream)?;
+            Ok(Conn { io: Box::new(stream), address: address.to_string(), credentials: None })
+        }
+        .boxed()
+    }
+
+    fn address(&self) -> String {
+        self.0.local_addr().map_or_else(|error| error.to_string(), |address| address.to_string())
+    }
+}
+
+/// The socket file of this agent, removed when the agent stops.
+struct Clients {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Held as long as the agent lives; the kernel frees it when the agent crashes.
+    _lock: Flock<File>,
+}
+
+impl Clients {
+    fn bind(path: &Path) -> io::Result<Self> {
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+        }
+        let lock_path = path.with_extension("lock");
+        let file = File::options().create(true).truncate(false).write(true).open(&lock_path)?;
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
+            let text = match errno {
+                nix::Error::EWOULDBLOCK => "another agent is running with this socket".to_owned(),
+                other => format!("cannot lock {}: {other}", lock_path.display()),
+            };
+            io::Error::new(io::ErrorKind::AddrInUse, text)
+        })?;
+        match std::fs::symlink_metadata(path) {
+            // With the lock in our hands nobody listens there: it is left from a crash.
+            Ok(meta) if meta.file_type().is_socket() => std::fs::remove_file(path)?,
+            Ok(_) => {
+                let text = "the file is there and is no socket: move it away or set another path";
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        let listener = UnixListener::bind(path)?;
+        // Everybody may connect: what a client may do is decided by its credentials.
+        let everybody = Mode::from_bits_truncate(0o666);
+        fchmodat(
+            nix::fcntl::AT_FDCWD,
+            path,
+            everybody,
+            nix::sys::stat::FchmodatFlags::FollowSymlink,
+        )?;
+        Ok(Self { listener, path: path.to_owned(), _lock: lock })
+    }
+}
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove the socket");
+        }
+    }
+}
+
+impl Listener for Clients {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Conn>> {
+        async {
+            let (stream, _) = self.listener.accept().await?;
+            let peer = stream.peer_cred()?;
+            let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
+            let credentials = Credentials { uid: peer.uid(), gid: peer.gid(), pid };
+            let address = format!("uid {} pid {pid}", peer.uid());
+            Ok(Conn { io: Box::new(stream), address, credentials: Some(credentials) })
+        }
+        .boxed()
+    }
+
+    fn address(&self) -> String {
+        self.path.display().to_string()
+    }
+}

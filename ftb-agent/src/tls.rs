@@ -1,0 +1,156 @@
+//! Mutual TLS between agents.
+//!
+//! Responsible for: certificates from files (read again on SIGHUP), handshakes, and the host names
+//! that a peer's certificate vouches for. Both sides present a certificate of the cluster's own CA;
+//! the one that dials demands the name of the host it meant, the one that accepts hands the names
+//! on, so that the tree can refuse a host that calls itself another. Not responsible for: what the
+//! names allow.
+
+use crate::gate::{Guarded, Served};
+use crate::world::BoxIo;
+use arc_swap::ArcSwap;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use serde::Deserialize;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
+
+/// Most host names that one certificate is believed to vouch for.
+const CERTIFIED_HOSTS_MAX: usize = 64;
+/// What both sides speak inside: HTTP/2.
+const ALPN: &[u8] = b"h2";
+
+/// Where the certificates are.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsFiles {
+    /// PEM: the CA (or several) that signs the certificates of agents.
+    pub ca: PathBuf,
+    /// PEM: this agent's certificate chain, its own first; its subject alternative names must have
+    /// this host's name as it stands in the member list.
+    pub cert: PathBuf,
+    /// PEM: the private key of `cert`.
+    pub key: PathBuf,
+}
+
+/// Why certificates cannot be used: one line that names the file.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {reason}")]
+pub struct TlsError {
+    path: String,
+    reason: String,
+}
+
+fn failed(path: &Path, reason: impl ToString) -> TlsError {
+    TlsError { path: path.display().to_string(), reason: reason.to_string() }
+}
+
+/// The agent's side of every handshake.
+pub struct Tls {
+    current: ArcSwap<Configs>,
+}
+
+struct Configs {
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`TlsError`] names the file and what is wrong with it.
+    pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
+        Ok(Self { current: ArcSwap::from_pointee(configs(files)?) })
+    }
+
+    /// Reads the files again; links that are up stay up.
+    ///
+    /// # Errors
+    /// As [`Tls::load`]; what was read before stays in use.
+    pub fn reload(&self, files: &TlsFiles) -> Result<(), TlsError> {
+        self.current.store(Arc::new(configs(files)?));
+        Ok(())
+    }
+
+    /// The handshake as the one that dialed: the peer must be `host`.
+    ///
+    /// # Errors
+    /// The peer is not who it should be, does not know us, or speaks no TLS.
+    pub async fn connect(&self, io: BoxIo, host: &str) -> io::Result<BoxIo> {
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| io::Error::other(format!("{host:?} can stand in no certificate")))?;
+        let connector = TlsConnector::from(Arc::clone(&self.current.load().client));
+        Ok(Box::new(connector.connect(name, io).await?))
+    }
+
+    /// The handshake as the one that was dialed.
+    ///
+    /// # Errors
+    /// The peer has no certificate of our CA, speaks no TLS, or its hello was late.
+    pub async fn accept(&self, guarded: Guarded) -> io::Result<Served> {
+        let peer = guarded.peer().clone();
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.current.load().server));
+        let stream = acceptor.accept(guarded).await?;
+        let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let hosts = chain.first().map(certified_hosts).unwrap_or_default();
+        Ok(Served::certified(Box::new(stream), peer, hosts))
+    }
+}
+
+fn configs(files: &TlsFiles) -> Result<Configs, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for cert in certificates(&files.ca)? {
+        roots.add(cert).map_err(|error| failed(&files.ca, error))?;
+    }
+    let roots = Arc::new(roots);
+    let chain = certificates(&files.cert)?;
+    let key =
+        PrivateKeyDer::from_pem_file(&files.key).map_err(|error| failed(&files.key, error))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+            .build()
+            .map_err(|error| failed(&files.ca, error))?;
+    let unfit = |error: rustls::Error| failed(&files.cert, format!("with its key: {error}"));
+    let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(unfit)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain.clone(), key.clone_key())
+        .map_err(unfit)?;
+    server.alpn_protocols = vec![ALPN.to_vec()];
+    let mut client = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(unfit)?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)
+        .map_err(unfit)?;
+    client.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(Configs { server: Arc::new(server), client: Arc::new(client) })
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certs = read.map_err(|error| failed(path, error))?;
+    match certs.is_empty() {
+        true => Err(failed(path, "there is no certificate in it: expected PEM")),
+        false => Ok(certs),
+    }
+}
+
+/// The DNS names among the subject alternative names.
+fn certified_hosts(cert: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, cert)) = X509Certificate::from_der(cert) else { return Vec::new() };
+    let Ok(Some(names)) = cert.subject_alternative_name() else { return Vec::new() };
+    let dns = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        _ => None,
+    };
+    names.value.general_names.iter().filter_map(dns).take(CERTIFIED_HOSTS_MAX).collect()
+}

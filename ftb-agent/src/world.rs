@@ -1,0 +1,118 @@
+//! What the agent reaches of the world, behind small traits: network, clock, randomness.
+//!
+//! Responsible for: the seam that lets a thousand agents run in one process over in-memory streams
+//! with paused time. [`crate::system`] is the real world, [`crate::memory`] the other one. Not
+//! responsible for: TLS and limits, which lie above ([`crate::tls`], [`crate::gate`]).
+
+use ftb_core::Now;
+use futures_util::future::BoxFuture;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+
+/// A byte stream in both directions.
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
+
+/// Some byte stream.
+pub type BoxIo = Box<dyn Io>;
+
+/// Who is at the other end of a local socket, as the kernel vouches for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// User.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+    /// Process, 0 when the kernel does not say.
+    pub pid: u32,
+}
+
+/// A fresh connection that nobody has spoken on.
+pub struct Conn {
+    /// The stream.
+    pub io: BoxIo,
+    /// The other end, for the log.
+    pub address: String,
+    /// Known for local sockets only.
+    pub credentials: Option<Credentials>,
+}
+
+/// A bound socket.
+pub trait Listener: Send + 'static {
+    /// Waits for the next connection. Cancel safe: a cancelled call loses no connection.
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Conn>>;
+    /// Where it is bound.
+    fn address(&self) -> String;
+}
+
+/// The network as one agent sees it.
+pub trait Net: Send + Sync + 'static {
+    /// Connects to another agent. The caller sets the deadline: a dial to a crashed host hangs.
+    /// `ConnectionRefused` means that the host lives and nobody listens there.
+    fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Conn>>;
+    /// Listens for other agents.
+    fn listen_links<'a>(&'a self, address: &'a str)
+    -> BoxFuture<'a, io::Result<Box<dyn Listener>>>;
+    /// Listens for clients of this host.
+    fn listen_clients<'a>(&'a self, path: &'a Path)
+    -> BoxFuture<'a, io::Result<Box<dyn Listener>>>;
+}
+
+/// What time it is.
+pub trait Clock: Send + Sync + 'static {
+    /// Now, on both clocks.
+    fn now(&self) -> Now;
+    /// The moment to sleep until for a deadline on the monotonic clock.
+    fn instant(&self, mono_ns: u64) -> Instant;
+}
+
+/// Where random numbers come from.
+pub trait Entropy: Send + Sync + 'static {
+    /// A number that nobody can guess; never 0.
+    ///
+    /// # Errors
+    /// The source of randomness failed.
+    fn draw(&self) -> io::Result<u64>;
+}
+
+/// The world of one agent.
+#[derive(Clone)]
+pub struct World {
+    /// Its network.
+    pub net: Arc<dyn Net>,
+    /// Its clock.
+    pub clock: Arc<dyn Clock>,
+    /// Its randomness.
+    pub entropy: Arc<dyn Entropy>,
+}
+
+/// A clock over tokio's, which tests can pause; the wall clock is the caller's.
+pub struct TokioClock<W> {
+    start: Instant,
+    wall: W,
+}
+
+impl<W: Fn() -> u64 + Send + Sync + 'static> TokioClock<W> {
+    /// Starts at 1 ns; `wall` gives Unix nanoseconds. Must be called inside a tokio runtime when
+    /// its time is paused.
+    pub fn new(wall: W) -> Self {
+        Self { start: Instant::now(), wall }
+    }
+}
+
+impl<W: Fn() -> u64 + Send + Sync + 'static> Clock for TokioClock<W> {
+    fn now(&self) -> Now {
+        let elapsed = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Now { mono_ns: elapsed.saturating_add(1), wall_ns: (self.wall)() }
+    }
+
+    fn instant(&self, mono_ns: u64) -> Instant {
+        // A deadline beyond a year is as good as none, and cannot overflow the clock.
+        const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
+        self.start + Duration::from_nanos(mono_ns).min(self.start.elapsed() + FAR)
+    }
+}
