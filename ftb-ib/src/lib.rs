@@ -1,1 +1,13 @@
-//! The IB publisher.
+//! ftb-ib: publishes what happens to the InfiniBand and RoCE adapters of a node.
+//!
+//! What decides is pure ([`monitor`], [`port`], [`counter`], [`kind`], [`finding`]); what touches
+//! the system is thin ([`sysfs`], [`verbs`], [`uevent`], [`watch`]). Verbs are loaded at run time:
+//! on a node without rdma-core the daemon starts and waits.
+
+pub mod config;
+pub mod counter;
+pub mod facts;
+pub mod finding;
+pub mod kind;
+pub mod monitor;
+pub mod port;

@@ -1,0 +1,413 @@
+//! The configuration file: what may stand in it, the defaults, and what is refused.
+
+use crate::counter::{Limit, Width};
+use crate::kind::Kind;
+use ftb_core::Severity;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Most rules for counters: each is one file to read per port and sample.
+pub const RULES_MAX: usize = 64;
+/// Most entries of `[neighbours]`.
+pub const NEIGHBOURS_MAX: usize = 1024;
+
+/// Why there is no usable configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {error}")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// No TOML, or an unknown key: the message has line and column.
+    #[error("{path}: {message}")]
+    Syntax {
+        /// Which file.
+        path: PathBuf,
+        /// Where and what.
+        message: String,
+    },
+    /// A value that makes no sense.
+    #[error("{path}: {key}: {problem}")]
+    Value {
+        /// Which file.
+        path: PathBuf,
+        /// Which key.
+        key: String,
+        /// What is wrong and what would be right.
+        problem: String,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    agent: Option<PathBuf>,
+    sysfs: PathBuf,
+    #[serde(with = "humantime_serde")]
+    rescan: Duration,
+    #[serde(with = "humantime_serde")]
+    debounce: Duration,
+    severity: BTreeMap<String, String>,
+    prediction: FilePrediction,
+    neighbours: BTreeMap<String, String>,
+}
+
+impl Default for File {
+    fn default() -> Self {
+        Self {
+            agent: None,
+            sysfs: PathBuf::from("/sys"),
+            rescan: Duration::from_secs(10),
+            debounce: Duration::from_secs(1),
+            severity: BTreeMap::new(),
+            prediction: FilePrediction::default(),
+            neighbours: BTreeMap::new(),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct FilePrediction {
+    enabled: bool,
+    #[serde(with = "humantime_serde")]
+    interval: Duration,
+    defaults: bool,
+    rules: Vec<FileRule>,
+}
+
+impl Default for FilePrediction {
+    fn default() -> Self {
+        Self { enabled: true, interval: Duration::from_secs(10), defaults: true, rules: Vec::new() }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileRule {
+    counter: String,
+    #[serde(default)]
+    means: Meaning,
+    limit: u64,
+    #[serde(with = "humantime_serde")]
+    window: Duration,
+    surge: Option<f64>,
+}
+
+/// What a counter that is too fast says of its port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Meaning {
+    /// The link is going: `FTB_IB_PORT_DEGRADED`.
+    #[default]
+    Degraded,
+    /// The fabric is full: `FTB_IB_PORT_CONGESTED`.
+    Congested,
+}
+
+/// Which counter is watched, and when it is too fast.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// File name below `ports/N/counters` or `ports/N/hw_counters`.
+    pub counter: String,
+    /// What it means.
+    pub means: Meaning,
+    /// When it is too fast.
+    pub limit: Limit,
+}
+
+/// What the daemon runs with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Socket of the node's agent; `None` for the usual one.
+    pub agent: Option<PathBuf>,
+    /// Where sysfs is mounted.
+    pub sysfs: PathBuf,
+    /// How often adapters are listed again where no kernel event said so.
+    pub rescan: Duration,
+    /// How long a changing port is watched before it is told again.
+    pub debounce: Duration,
+    /// Severities other than the default ones.
+    pub severities: BTreeMap<Kind, Severity>,
+    /// How often counters are read; `None`: never.
+    pub sample_interval: Option<Duration>,
+    /// Which counters.
+    pub rules: Vec<Rule>,
+    /// `adapter/port` to the other end of its cable.
+    pub neighbours: BTreeMap<String, String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::from_file(File::default(), Path::new("the defaults"))
+            .expect("a test checks the defaults")
+    }
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the file, the line or key, and what would be right.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
+        Self::parse(&text, path)
+    }
+
+    /// Reads a text that came from `path`.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let file = toml::from_str(text).map_err(|error| ConfigError::Syntax {
+            path: path.to_owned(),
+            message: one_line(text, &error),
+        })?;
+        Self::from_file(file, path)
+    }
+
+    fn from_file(file: File, path: &Path) -> Result<Self, ConfigError> {
+        let refuse = |key: &str, problem: String| ConfigError::Value {
+            path: path.to_owned(),
+            key: key.to_owned(),
+            problem,
+        };
+        for (key, value) in
+            [("rescan", file.rescan), ("prediction.interval", file.prediction.interval)]
+        {
+            if value < Duration::from_millis(100) {
+                return Err(refuse(key, "must be at least 100ms".into()));
+            }
+        }
+        if file.debounce > Duration::from_secs(3600) {
+            return Err(refuse("debounce", "must be at most 1h".into()));
+        }
+        let severities = severities(&file.severity)
+            .map_err(|(name, problem)| refuse(&format!("severity.{name}"), problem))?;
+        let rules = rules(file.prediction.defaults, file.prediction.rules)
+            .map_err(|problem| refuse("prediction.rules", problem))?;
+        if file.neighbours.len() > NEIGHBOURS_MAX {
+            let problem = format!("at most {NEIGHBOURS_MAX} entries are allowed");
+            return Err(refuse("neighbours", problem));
+        }
+        if let Some(key) = file.neighbours.keys().find(|key| !is_port(key)) {
+            let problem = "expected ADAPTER/PORT, such as \"mlx5_0/1\"".into();
+            return Err(refuse(&format!("neighbours.{key:?}"), problem));
+        }
+        Ok(Self {
+            agent: file.agent,
+            sysfs: file.sysfs,
+            rescan: file.rescan,
+            debounce: file.debounce,
+            severities,
+            sample_interval: file.prediction.enabled.then_some(file.prediction.interval),
+            rules,
+            neighbours: file.neighbours,
+        })
+    }
+}
+
+/// The position and the first line of what the TOML parser says.
+fn one_line(text: &str, error: &toml::de::Error) -> String {
+    let message = error.message().replace('\n', " ");
+    match error.span().and_then(|span| text.get(..span.start)) {
+        Some(before) => format!("line {}: {message}", before.matches('\n').count() + 1),
+        None => message,
+    }
+}
+
+fn is_port(key: &str) -> bool {
+    key.split_once('/')
+        .is_some_and(|(name, port)| !name.is_empty() && port.parse::<u8>().is_ok_and(|p| p > 0))
+}
+
+fn severities(
+    table: &BTreeMap<String, String>,
+) -> Result<BTreeMap<Kind, Severity>, (String, String)> {
+    let mut severities = BTreeMap::new();
+    for (name, word) in table {
+        let Some(kind) = Kind::from_name(name) else {
+            let problem = "no event has this name: see docs/ib.md for the list".into();
+            return Err((name.clone(), problem));
+        };
+        let severity = word.parse().map_err(|error: ftb_core::severity::SeverityError| {
+            (name.clone(), error.to_string())
+        })?;
+        severities.insert(kind, severity);
+    }
+    Ok(severities)
+}
+
+fn rules(defaults: bool, own: Vec<FileRule>) -> Result<Vec<Rule>, String> {
+    let mut rules = if defaults { default_rules() } else { Vec::new() };
+    for rule in own {
+        let name = &rule.counter;
+        if name.is_empty() || name.contains(['/', '\0']) || name.starts_with('.') {
+            return Err(format!("counter {name:?} is no file name"));
+        }
+        if rule.limit == 0 {
+            return Err(format!("counter {name:?}: limit must be at least 1"));
+        }
+        if rule.window < Duration::from_secs(1) {
+            return Err(format!("counter {name:?}: window must be at least 1s"));
+        }
+        if rule.surge.is_some_and(|factor| !(factor > 1.0 && factor.is_finite())) {
+            return Err(format!("counter {name:?}: surge must be above 1"));
+        }
+        rules.retain(|other| other.counter != rule.counter);
+        rules.push(Rule {
+            counter: rule.counter,
+            means: rule.means,
+            limit: Limit { increase: rule.limit, window: rule.window, surge: rule.surge },
+        });
+    }
+    if rules.len() > RULES_MAX {
+        return Err(format!("{} rules: at most {RULES_MAX} are allowed", rules.len()));
+    }
+    Ok(rules)
+}
+
+/// Counter, limit, window in seconds, surge. A symbol error rate of 120 an hour is what the
+/// InfiniBand specification allows a link with a bit error rate of 1e-12; the others are what
+/// operators of large fabrics act on.
+#[rustfmt::skip]
+const DEGRADED: &[(&str, u64, u64, Option<f64>)] = &[
+    ("symbol_error",                     20, 600,  Some(8.0)),
+    ("link_error_recovery",               3, 3600, None),
+    ("link_downed",                       3, 3600, None),
+    ("port_rcv_errors",                  20, 600,  Some(8.0)),
+    ("port_rcv_remote_physical_errors", 100, 600,  None),
+    ("local_link_integrity_errors",       3, 3600, None),
+    ("excessive_buffer_overrun_errors",   3, 3600, None),
+    ("VL15_dropped",                    100, 600,  Some(8.0)),
+    // RoCE (mlx5, bnxt_re, irdma) and soft-RoCE.
+    ("rx_icrc_encapsulated",             10, 600,  None),
+    ("local_ack_timeout_err",           100, 600,  Some(8.0)),
+    ("packet_seq_err",                 1000, 600,  Some(8.0)),
+    ("retry_exceeded_err",                5, 600,  None),
+    ("rcvd_seq_err",                   1000, 600,  Some(8.0)),
+];
+#[rustfmt::skip]
+const CONGESTED: &[(&str, u64, u64, Option<f64>)] = &[
+    // Ticks in which data had to wait: the tick is the adapter's, so the past says more.
+    ("port_xmit_wait",      100_000_000, 60, Some(10.0)),
+    ("port_xmit_discards",          100, 60, Some(10.0)),
+    ("np_cnp_sent",             100_000, 60, Some(10.0)),
+    ("rp_cnp_handled",          100_000, 60, Some(10.0)),
+];
+
+fn default_rules() -> Vec<Rule> {
+    let rule = |means| {
+        move |&(counter, increase, window_s, surge): &(&str, u64, u64, Option<f64>)| Rule {
+            counter: counter.to_owned(),
+            means,
+            limit: Limit { increase, window: Duration::from_secs(window_s), surge },
+        }
+    };
+    let degraded = DEGRADED.iter().map(rule(Meaning::Degraded));
+    let congested = CONGESTED.iter().map(rule(Meaning::Congested));
+    degraded.chain(congested).collect()
+}
+
+/// How the hardware writes a counter: those of InfiniBand's PortCounters attribute stick at their
+/// end (InfiniBand specification, PortCounters), whoever shows them; all others wrap.
+pub fn width_of(counter: &str) -> Width {
+    match counter {
+        "symbol_error"
+        | "port_rcv_errors"
+        | "port_rcv_remote_physical_errors"
+        | "port_rcv_switch_relay_errors"
+        | "port_xmit_discards"
+        | "VL15_dropped" => Width::Sticky(16),
+        "link_error_recovery"
+        | "link_downed"
+        | "port_xmit_constraint_errors"
+        | "port_rcv_constraint_errors" => Width::Sticky(8),
+        "local_link_integrity_errors" | "excessive_buffer_overrun_errors" => Width::Sticky(4),
+        "port_xmit_wait" => Width::Sticky(32),
+        _ => Width::Wrapping,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        Config::parse(text, Path::new("ib.toml")).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn an_empty_file_is_the_defaults() {
+        let config = Config::parse("", Path::new("ib.toml")).expect("good");
+        assert_eq!(config, Config::default());
+        assert_eq!(config.debounce, Duration::from_secs(1));
+        assert!(config.rules.len() <= RULES_MAX);
+    }
+
+    #[test]
+    fn the_sample_is_what_an_empty_file_gives() {
+        let text = include_str!("../../deploy/config/ib.toml");
+        let config = Config::parse(text, Path::new("ib.toml")).expect("good");
+        assert_eq!(config, Config::default());
+        // Every key that the sample only mentions is one that exists.
+        let uncommented: String = text
+            .lines()
+            .map(|line| line.strip_prefix("#: ").unwrap_or(line).to_owned() + "\n")
+            .collect();
+        let config = Config::parse(&uncommented, Path::new("ib.toml")).expect("good");
+        assert_ne!(config, Config::default());
+    }
+
+    #[test]
+    fn a_refusal_names_the_line_or_the_key() {
+        assert!(
+            refusal("rescan = \"1s\"\nrescann = 1\n").contains("line 2: unknown field `rescann`")
+        );
+        assert!(refusal("rescan = 5\n").contains("line 1"));
+        assert!(refusal("rescan = \"1ms\"\n").contains("rescan: must be at least 100ms"));
+        let text = refusal("[severity]\nFTB_IB_PORT_EER = \"info\"\n");
+        assert!(text.contains("severity.FTB_IB_PORT_EER"), "{text}");
+        let text = refusal("[severity]\nFTB_IB_PORT_ERR = \"loud\"\n");
+        assert!(text.contains("expected info, warning, error or fatal"), "{text}");
+        for rule in [
+            "limit = 0\nwindow = \"1m\"",
+            "limit = 1\nwindow = \"1ms\"",
+            "limit = 1\nwindow = \"1m\"\nsurge = 0.5",
+        ] {
+            let text = refusal(&format!("[[prediction.rules]]\ncounter = \"x\"\n{rule}\n"));
+            assert!(text.contains("prediction.rules: counter \"x\""), "{text}");
+        }
+        let text = refusal("[[prediction.rules]]\ncounter = \"../x\"\nlimit = 1\nwindow = \"1m\"");
+        assert!(text.contains("no file name"), "{text}");
+        assert!(refusal("[neighbours]\nmlx5_0 = \"leaf\"\n").contains("ADAPTER/PORT"));
+    }
+
+    #[test]
+    fn an_own_rule_replaces_the_default_one_for_its_counter() {
+        let text = "[[prediction.rules]]\ncounter = \"link_downed\"\nlimit = 9\nwindow = \"1m\"\n";
+        let config = Config::parse(text, Path::new("ib.toml")).expect("good");
+        let rules: Vec<_> = config.rules.iter().filter(|r| r.counter == "link_downed").collect();
+        assert_eq!(rules.len(), 1);
+        assert_eq!(rules[0].limit.increase, 9);
+        let text = format!("[prediction]\ndefaults = false\n{text}");
+        let config = Config::parse(&text, Path::new("ib.toml")).expect("good");
+        assert_eq!(config.rules.len(), 1);
+    }
+
+    #[test]
+    fn a_limit_of_a_sticky_counter_can_be_reached() {
+        for rule in Config::default().rules {
+            if let Width::Sticky(bits) = width_of(&rule.counter) {
+                assert!(rule.limit.increase < (1 << bits) - 1, "{}", rule.counter);
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The events that this publisher knows: their names, default severities, and the numbers of verbs
+//! behind them. The first ten are those of the thesis' Appendix A; the others follow its style.
+
+use ftb_core::Severity;
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $severity:ident;)*) => {
+        /// What an event says.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Kind { $($(#[$doc])* $variant,)* }
+
+        impl Kind {
+            /// All of them, those of the thesis first, in its order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The name of the event.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// Its severity where the configuration does not say another.
+            pub const fn severity(self) -> Severity {
+                match self { $(Self::$variant => Severity::$severity,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// At least one adapter is there (again, or one more).
+    AdapterAvailable = "FTB_IB_ADAPTER_AVAILABLE", Info;
+    /// No adapter is there.
+    AdapterUnavailable = "FTB_IB_ADAPTER_UNAVAILABLE", Warning;
+    /// What an adapter is.
+    AdapterInfo = "FTB_IB_ADAPTER_INFO", Info;
+    /// The state of a port: at the start, and when it changes without becoming (un)available.
+    PortInfo = "FTB_IB_PORT_INFO", Info;
+    /// A port became unavailable.
+    PortErr = "FTB_IB_PORT_ERR", Error;
+    /// A port became available.
+    PortActive = "FTB_IB_PORT_ACTIVE", Info;
+    /// The adapter failed. The thesis says INFO; nothing that it names is worse, so it is FATAL.
+    DeviceFatal = "FTB_IB_EVENT_DEVICE_FATAL", Fatal;
+    /// A port has another local identifier.
+    LidChange = "FTB_IB_EVENT_LID_CHANGE", Info;
+    /// The partition keys of a port changed.
+    PkeyChange = "FTB_IB_EVENT_PKEY_CHANGE", Info;
+    /// A port has another subnet manager.
+    SmChange = "FTB_IB_EVENT_SM_CHANGE", Info;
+
+    /// The subnet manager asks all subscribers to register again.
+    ClientReregister = "FTB_IB_EVENT_CLIENT_REREGISTER", Info;
+    /// The GID table of a port changed (on Ethernet: an address came or went).
+    GidChange = "FTB_IB_EVENT_GID_CHANGE", Info;
+    /// A completion queue overran.
+    CqErr = "FTB_IB_EVENT_CQ_ERR", Error;
+    /// A queue pair failed.
+    QpFatal = "FTB_IB_EVENT_QP_FATAL", Error;
+    /// A queue pair got an invalid request.
+    QpReqErr = "FTB_IB_EVENT_QP_REQ_ERR", Error;
+    /// A queue pair got a request that it must not serve.
+    QpAccessErr = "FTB_IB_EVENT_QP_ACCESS_ERR", Error;
+    /// A queue pair got data before it was told that it is connected.
+    CommEst = "FTB_IB_EVENT_COMM_EST", Info;
+    /// A send queue has drained.
+    SqDrained = "FTB_IB_EVENT_SQ_DRAINED", Info;
+    /// A connection moved to its alternate path.
+    PathMig = "FTB_IB_EVENT_PATH_MIG", Warning;
+    /// A connection could not move to its alternate path.
+    PathMigErr = "FTB_IB_EVENT_PATH_MIG_ERR", Error;
+    /// A shared receive queue failed.
+    SrqErr = "FTB_IB_EVENT_SRQ_ERR", Error;
+    /// A shared receive queue runs low.
+    SrqLimitReached = "FTB_IB_EVENT_SRQ_LIMIT_REACHED", Info;
+    /// A queue pair took its last entry from a shared receive queue.
+    QpLastWqeReached = "FTB_IB_EVENT_QP_LAST_WQE_REACHED", Info;
+    /// A work queue failed.
+    WqFatal = "FTB_IB_EVENT_WQ_FATAL", Error;
+    /// Verbs reported a number that has no name here.
+    Unknown = "FTB_IB_EVENT_UNKNOWN", Warning;
+    /// An adapter went away.
+    AdapterRemoved = "FTB_IB_ADAPTER_REMOVED", Warning;
+    /// A port goes up and down faster than it is worth telling one by one.
+    PortFlapping = "FTB_IB_PORT_FLAPPING", Warning;
+    /// An error counter of a port rises so fast that the link may be going.
+    PortDegraded = "FTB_IB_PORT_DEGRADED", Warning;
+    /// A counter that made a port degraded or congested is calm again.
+    PortRecovered = "FTB_IB_PORT_RECOVERED", Info;
+    /// A port waits for its neighbour more than it should.
+    PortCongested = "FTB_IB_PORT_CONGESTED", Warning;
+}
+
+impl Kind {
+    /// The kind with that event name, in any case.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.name().eq_ignore_ascii_case(name))
+    }
+
+    /// What verbs' event number (`enum ibv_event_type`) means.
+    pub const fn from_verbs(number: u32) -> Self {
+        match number {
+            0 => Self::CqErr,
+            1 => Self::QpFatal,
+            2 => Self::QpReqErr,
+            3 => Self::QpAccessErr,
+            4 => Self::CommEst,
+            5 => Self::SqDrained,
+            6 => Self::PathMig,
+            7 => Self::PathMigErr,
+            8 => Self::DeviceFatal,
+            9 => Self::PortActive,
+            10 => Self::PortErr,
+            11 => Self::LidChange,
+            12 => Self::PkeyChange,
+            13 => Self::SmChange,
+            14 => Self::SrqErr,
+            15 => Self::SrqLimitReached,
+            16 => Self::QpLastWqeReached,
+            17 => Self::ClientReregister,
+            18 => Self::GidChange,
+            19 => Self::WqFatal,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Whether verbs names a port with this event.
+    pub const fn is_of_port(self) -> bool {
+        matches!(
+            self,
+            Self::PortActive
+                | Self::PortErr
+                | Self::LidChange
+                | Self::PkeyChange
+                | Self::SmChange
+                | Self::ClientReregister
+                | Self::GidChange
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ftb_core::EventName;
+
+    #[test]
+    fn the_names_and_severities_of_the_thesis_stand_to_the_letter() {
+        let appendix_a = [
+            ("FTB_IB_ADAPTER_AVAILABLE", Severity::Info),
+            ("FTB_IB_ADAPTER_UNAVAILABLE", Severity::Warning),
+            ("FTB_IB_ADAPTER_INFO", Severity::Info),
+            ("FTB_IB_PORT_INFO", Severity::Info),
+            ("FTB_IB_PORT_ERR", Severity::Error),
+            ("FTB_IB_PORT_ACTIVE", Severity::Info),
+            // The one that differs by default, on purpose: the thesis says INFO.
+            ("FTB_IB_EVENT_DEVICE_FATAL", Severity::Fatal),
+            ("FTB_IB_EVENT_LID_CHANGE", Severity::Info),
+            ("FTB_IB_EVENT_PKEY_CHANGE", Severity::Info),
+            ("FTB_IB_EVENT_SM_CHANGE", Severity::Info),
+        ];
+        for ((name, severity), kind) in appendix_a.into_iter().zip(Kind::ALL) {
+            assert_eq!((kind.name(), kind.severity()), (name, severity));
+        }
+    }
+
+    #[test]
+    fn every_name_is_an_event_name_and_finds_its_kind() {
+        for kind in Kind::ALL {
+            EventName::check(kind.name()).expect("a valid name");
+            assert_eq!(Kind::from_name(&kind.name().to_lowercase()), Some(*kind));
+        }
+        assert_eq!(Kind::from_name("FTB_IB_NOTHING"), None);
+    }
+
+    #[test]
+    fn every_verbs_number_has_a_kind_and_a_new_one_is_unknown() {
+        for number in 0..20 {
+            assert_ne!(Kind::from_verbs(number), Kind::Unknown, "{number}");
+        }
+        for number in [20, 255, u32::MAX] {
+            assert_eq!(Kind::from_verbs(number), Kind::Unknown);
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! What is worth telling about all adapters of a node: a pure state machine without clock or I/O.
+//!
+//! It is fed with inventories (what is there), with the asynchronous events of verbs and the state
+//! read after each, and with counters; it puts out findings, each of which becomes one event.
+
+use crate::config::{Meaning, Rule, width_of};
+use crate::counter::{Basis, CounterWatch, Verdict};
+use crate::facts::{ADAPTERS_MAX, AdapterFacts, PortReading, PortState, natural_order};
+use crate::finding::Finding;
+use crate::kind::Kind;
+use crate::port::{Edge, PortWatch, Say};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What the shell tells.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// All adapters that are there now, each port with a fresh reading.
+    Inventory(Vec<AdapterFacts>),
+    /// An asynchronous event of verbs.
+    Async {
+        /// The adapter's name.
+        adapter: String,
+        /// `enum ibv_event_type`, as a number: an unknown one is an event too.
+        number: u32,
+        /// The port, for events that have one.
+        port: Option<u8>,
+        /// The port, read after the event; `None` where that failed.
+        reading: Option<PortReading>,
+    },
+    /// Counters of one port.
+    Counters {
+        /// The adapter's name.
+        adapter: String,
+        /// The port.
+        port: u8,
+        /// Name and value; names without a rule are ignored.
+        values: Vec<(String, u64)>,
+    },
+    /// A deadline has come.
+    Tick,
+}
+
+/// Repeats of one kind of event within the debounce time.
+#[derive(Debug, Default)]
+struct Repeats {
+    until_ns: u64,
+    untold: u32,
+}
+
+#[derive(Debug)]
+struct Port {
+    state: PortWatch,
+    counters: BTreeMap<String, CounterWatch>,
+}
+
+#[derive(Debug)]
+struct Adapter {
+    index: usize,
+    facts: AdapterFacts,
+    ports: BTreeMap<u8, Port>,
+    /// By kind and port (0: the adapter itself): as many as there are kinds and ports.
+    repeats: BTreeMap<(Kind, u8), Repeats>,
+}
+
+/// All adapters of this node.
+#[derive(Debug)]
+pub struct Monitor {
+    debounce_ns: u64,
+    rules: Vec<Rule>,
+    adapters: BTreeMap<String, Adapter>,
+    /// Whether it has been told what is there.
+    told: bool,
+}
+
+impl Monitor {
+    /// Nothing is known yet.
+    pub fn new(debounce: Duration, rules: Vec<Rule>) -> Self {
+        Self {
+            debounce_ns: u64::try_from(debounce.as_nanos()).unwrap_or(u64::MAX),
+            rules,
+            adapters: BTreeMap::new(),
+            told: false,
+        }
+    }
+
+    /// Takes one input; what is worth telling is appended. `now_ns` never goes back.
+    pub fn handle(&mut self, now_ns: u64, input: Input, findings: &mut Vec<Finding>) {
+        match input {
+            Input::Inventory(seen) => self.inventory(now_ns, seen, findings),
+            Input::Async { adapter, number, port, reading } => {
+                if let Some(adapter) = self.adapters.get_mut(&adapter) {
+                    adapter.event(now_ns, self.debounce_ns, number, port, reading, findings);
+                }
+            }
+            Input::Counters { adapter, port, values } => {
+                if let Some(adapter) = self.adapters.get_mut(&adapter) {
+                    adapter.counters(now_ns, &self.rules, port, values, findings);
+                }
+            }
+            Input::Tick => {}
+        }
+        for adapter in self.adapters.values_mut() {
+            adapter.expire(now_ns, self.debounce_ns, findings);
+        }
+    }
+
+    /// When an [`Input::Tick`] is due, in nanoseconds of the same clock.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.adapters.values().filter_map(Adapter::deadline_ns).min()
+    }
+
+    fn inventory(&mut self, now_ns: u64, mut seen: Vec<AdapterFacts>, out: &mut Vec<Finding>) {
+        seen.sort_by(|a, b| natural_order(&a.name, &b.name));
+        seen.truncate(ADAPTERS_MAX);
+        let before = self.adapters.len();
+        // An adapter of the same name with another GUID is another adapter.
+        let gone: Vec<_> = self
+            .adapters
+            .iter()
+            .filter(|(name, known)| {
+                !seen.iter().any(|facts| facts.name == **name && facts.guid == known.facts.guid)
+            })
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in &gone {
+            if let Some(adapter) = self.adapters.remove(name) {
+                let more = format!("::NAME:{name}");
+                let kind = Kind::AdapterRemoved;
+                out.push(Finding::of_adapter(kind, adapter.index, &adapter.facts, &more));
+            }
+        }
+        let (known, new): (Vec<_>, Vec<_>) =
+            seen.into_iter().partition(|facts| self.adapters.contains_key(&facts.name));
+        for facts in known {
+            if let Some(adapter) = self.adapters.get_mut(&facts.name) {
+                adapter.reread(now_ns, self.debounce_ns, facts, out);
+            }
+        }
+        let count = self.adapters.len() + new.len();
+        let emptied = count == 0 && (before > 0 || !self.told);
+        self.told = true;
+        if emptied {
+            out.push(Finding::new(Kind::AdapterUnavailable, String::new()));
+        } else if !new.is_empty() {
+            let payload = format!("NUM_ADAPTERS:{count}");
+            out.push(Finding::new(Kind::AdapterAvailable, payload).tag("adapters", count));
+        }
+        for facts in new {
+            self.add(facts, out);
+        }
+    }
+
+    /// A new adapter gets the lowest index that is free, so one that comes back gets its own.
+    fn add(&mut self, facts: AdapterFacts, out: &mut Vec<Finding>) {
+        let index = (0..)
+            .find(|index| self.adapters.values().all(|other| other.index != *index))
+            .expect("there are fewer adapters than numbers");
+        let more = format!("::NAME:{}::PORTS:{}", facts.name, facts.ports.len());
+        let info = Finding::of_adapter(Kind::AdapterInfo, index, &facts, &more);
+        out.push(info.tag("ports", facts.ports.len()));
+        let mut ports = BTreeMap::new();
+        for port in &facts.ports {
+            out.push(port_info(index, &facts, port.number));
+            ports.insert(
+                port.number,
+                Port {
+                    state: PortWatch::new(port.reading.state, self.debounce_ns),
+                    counters: BTreeMap::new(),
+                },
+            );
+        }
+        let adapter = Adapter { index, facts, ports, repeats: BTreeMap::new() };
+        self.adapters.insert(adapter.facts.name.clone(), adapter);
+    }
+}
+
+impl Adapter {
+    fn deadline_ns(&self) -> Option<u64> {
+        let ports = self.ports.values().filter_map(|port| port.state.deadline_ns());
+        let repeats = self.repeats.values().map(|repeats| repeats.until_ns);
+        ports.chain(repeats).min()
+    }
+
+    fn expire(&mut self, now_ns: u64, debounce_ns: u64, out: &mut Vec<Finding>) {
+        let mut say = Vec::new();
+        for (number, port) in &mut self.ports {
+            say.extend(port.state.expire(now_ns).into_iter().map(|say| (*number, say)));
+        }
+        for (number, say) in say {
+            out.push(self.port_finding(number, say));
+        }
+        let mut again = Vec::new();
+        self.repeats.retain(|key, repeats| {
+            if repeats.until_ns > now_ns {
+                return true;
+            }
+            let untold = std::mem::take(&mut repeats.untold);
+            if untold > 0 {
+                again.push((*key, untold));
+                repeats.until_ns = now_ns.saturating_add(debounce_ns);
+            }
+            untold > 0
+        });
+        for ((kind, port), untold) in again {
+            out.push(self.plain_finding(kind, port).tag("repeats", untold));
+        }
+    }
+
+    /// What an inventory says about an adapter that is known: perhaps a state that no event told.
+    fn reread(
+        &mut self,
+        now_ns: u64,
+        debounce_ns: u64,
+        facts: AdapterFacts,
+        out: &mut Vec<Finding>,
+    ) {
+        self.facts = facts;
+        let mut say = Vec::new();
+        for port in &self.facts.ports {
+            let state = port.reading.state;
+            let watch = self.ports.entry(port.number).or_insert_with(|| Port {
+                state: PortWatch::new(state, debounce_ns),
+                counters: BTreeMap::new(),
+            });
+            let said = watch.state.observe(now_ns, None, state);
+            say.extend(said.into_iter().map(|say| (port.number, say)));
+        }
+        let facts = &self.facts;
+        self.ports.retain(|number, _| facts.ports.iter().any(|port| port.number == *number));
+        for (number, say) in say {
+            out.push(self.port_finding(number, say));
+        }
+    }
+
+    fn event(
+        &mut self,
+        now_ns: u64,
+        debounce_ns: u64,
+        number: u32,
+        port: Option<u8>,
+        reading: Option<PortReading>,
+        out: &mut Vec<Finding>,
+    ) {
+        let kind = Kind::from_verbs(number);
+        let known = port.and_then(|port| self.ports.get_mut(&port).map(|watch| (port, watch)));
+        if let Some((port, watch)) = known {
+            let edge = match kind {
+                Kind::PortErr => Some(Edge::Down),
+                Kind::PortActive => Some(Edge::Up),
+                _ => None,
+            };
+            let fact = self.facts.ports.iter_mut().find(|fact| fact.number == port);
+            if let Some(fact) = fact {
+                match (reading, edge) {
+                    (Some(reading), _) => fact.reading.update(reading),
+                    // A port that cannot be read is as the event says.
+                    (None, Some(Edge::Down)) => fact.reading.state = PortState::Down,
+                    (None, Some(Edge::Up)) => fact.reading.state = PortState::Active,
+                    (None, None) => {}
+                }
+                let state = fact.reading.state;
+                for say in watch.state.observe(now_ns, edge, state) {
+                    out.push(self.port_finding(port, say));
+                }
+            }
+            if edge.is_some() {
+                return;
+            }
+        }
+        let key = (kind, port.unwrap_or(0));
+        match self.repeats.get_mut(&key) {
+            Some(repeats) => repeats.untold = repeats.untold.saturating_add(1),
+            None => {
+                if debounce_ns > 0 {
+                    let until_ns = now_ns.saturating_add(debounce_ns);
+                    self.repeats.insert(key, Repeats { until_ns, untold: 0 });
+                }
+                let finding = self.plain_finding(kind, key.1);
+                out.push(match kind {
+                    Kind::Unknown => {
+                        let payload = format!("{}::EVENT:{number}", finding.payload);
+                        Finding { payload, ..finding }.tag("number", number)
+                    }
+                    _ => finding,
+                });
+            }
+        }
+    }
+
+    /// An event that verbs reported, about the adapter (port 0) or one of its ports.
+    fn plain_finding(&self, kind: Kind, port: u8) -> Finding {
+        match port {
+            0 => Finding::of_adapter(kind, self.index, &self.facts, ""),
+            port => Finding::of_port(kind, self.index, &self.facts, port, ""),
+        }
+    }
+
+    fn port_finding(&self, port: u8, say: Say) -> Finding {
+        let of = |kind, more: &str| Finding::of_port(kind, self.index, &self.facts, port, more);
+        let (finding, flaps) = match say {
+            Say::Info => return port_info(self.index, &self.facts, port),
+            Say::Flapping { changes } => {
+                let more = format!("::FLAPS:{changes}");
+                return of(Kind::PortFlapping, &more).tag("flaps", changes);
+            }
+            Say::Err { flaps } => (of(Kind::PortErr, ""), flaps),
+            Say::Active { flaps } => (of(Kind::PortActive, ""), flaps),
+        };
+        match flaps {
+            0 => finding,
+            flaps => finding.tag("flaps", flaps),
+        }
+    }
+
+    fn counters(
+        &mut self,
+        now_ns: u64,
+        rules: &[Rule],
+        port: u8,
+        values: Vec<(String, u64)>,
+        out: &mut Vec<Finding>,
+    ) {
+        let Some(watches) = self.ports.get_mut(&port).map(|port| &mut port.counters) else {
+            return;
+        };
+        for (name, value) in values {
+            let Some(rule) = rules.iter().find(|rule| rule.counter == name) else {
+                continue;
+            };
+            let verdict = watches
+                .entry(name)
+                .or_insert_with(|| CounterWatch::new(rule.limit.clone(), width_of(&rule.counter)))
+                .observe(now_ns, value);
+            if let Some(verdict) = verdict {
+                out.push(counter_finding(self.index, &self.facts, port, rule, &verdict));
+            }
+        }
+    }
+}
+
+fn port_info(index: usize, facts: &AdapterFacts, number: u8) -> Finding {
+    let state = facts.ports.iter().find(|port| port.number == number);
+    let word = state.map_or_else(String::new, |port| port.reading.state.word());
+    Finding::of_port(Kind::PortInfo, index, facts, number, &format!("::STATE:{word}"))
+}
+
+fn counter_finding(
+    index: usize,
+    facts: &AdapterFacts,
+    port: u8,
+    rule: &Rule,
+    verdict: &Verdict,
+) -> Finding {
+    let alarm = match rule.means {
+        Meaning::Degraded => Kind::PortDegraded,
+        Meaning::Congested => Kind::PortCongested,
+    };
+    let per_minute = |count: f64| count * 60.0 / rule.limit.window.as_secs_f64();
+    let counter = &rule.counter;
+    let (kind, increase, limit) = match verdict {
+        Verdict::TooFast { increase, limit, .. } => (alarm, *increase, *limit),
+        Verdict::Calm { increase, limit } => (Kind::PortRecovered, *increase, *limit),
+        Verdict::Stuck { value } => {
+            let more = format!("::COUNTER:{counter}::STUCK:{value}");
+            return Finding::of_port(alarm, index, facts, port, &more)
+                .tag("counter", counter)
+                .tag("stuck", value);
+        }
+    };
+    let (rate, limit) = (per_minute(increase as f64), per_minute(limit));
+    let more = format!("::COUNTER:{counter}::RATE:{rate:.3}::LIMIT:{limit:.3}");
+    let finding = Finding::of_port(kind, index, facts, port, &more)
+        .tag("counter", counter)
+        .tag("increase", increase)
+        .tag("window_s", rule.limit.window.as_secs())
+        .tag("rate_per_minute", format!("{rate:.3}"))
+        .tag("limit_per_minute", format!("{limit:.3}"));
+    match verdict {
+        Verdict::TooFast { basis: Basis::Past(average), .. } => finding
+            .tag("basis", "past")
+            .tag("past_per_minute", format!("{:.3}", per_minute(*average))),
+        Verdict::TooFast { .. } => finding.tag("basis", "limit"),
+        _ => finding.tag(
+            "was",
+            match rule.means {
+                Meaning::Degraded => "degraded",
+                Meaning::Congested => "congested",
+            },
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;
