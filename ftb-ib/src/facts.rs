@@ -82,10 +82,9 @@ impl PortReading {
     /// Takes a newer reading, and keeps the words that it does not have.
     pub fn update(&mut self, newer: Self) {
         let older = std::mem::replace(self, newer);
-        for (word, before) in [
-            (&mut self.link_layer, older.link_layer),
-            (&mut self.speed, older.speed),
-        ] {
+        for (word, before) in
+            [(&mut self.link_layer, older.link_layer), (&mut self.speed, older.speed)]
+        {
             if word.is_empty() {
                 *word = before;
             }

@@ -11,3 +11,8 @@ pub mod finding;
 pub mod kind;
 pub mod monitor;
 pub mod port;
+pub mod print;
+pub mod sysfs;
+pub mod uevent;
+pub mod verbs;
+pub mod watch;

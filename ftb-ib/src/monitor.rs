@@ -10,6 +10,7 @@ use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::port::{Edge, PortWatch, Say};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 /// What the shell tells.
@@ -17,6 +18,8 @@ use std::time::Duration;
 pub enum Input {
     /// All adapters that are there now, each port with a fresh reading.
     Inventory(Vec<AdapterFacts>),
+    /// The adapter of that name is gone, although perhaps back before anybody could look.
+    Removed(String),
     /// An asynchronous event of verbs.
     Async {
         /// The adapter's name.
@@ -54,6 +57,12 @@ struct Port {
     counters: BTreeMap<String, CounterWatch>,
 }
 
+impl Port {
+    fn new(state: PortState, debounce_ns: u64) -> Self {
+        Self { state: PortWatch::new(state, debounce_ns), counters: BTreeMap::new() }
+    }
+}
+
 #[derive(Debug)]
 struct Adapter {
     index: usize,
@@ -69,8 +78,8 @@ pub struct Monitor {
     debounce_ns: u64,
     rules: Vec<Rule>,
     adapters: BTreeMap<String, Adapter>,
-    /// Whether it has been told what is there.
-    told: bool,
+    /// Whether the last thing told was that there is no adapter.
+    told_empty: bool,
 }
 
 impl Monitor {
@@ -80,7 +89,7 @@ impl Monitor {
             debounce_ns: u64::try_from(debounce.as_nanos()).unwrap_or(u64::MAX),
             rules,
             adapters: BTreeMap::new(),
-            told: false,
+            told_empty: false,
         }
     }
 
@@ -88,6 +97,10 @@ impl Monitor {
     pub fn handle(&mut self, now_ns: u64, input: Input, findings: &mut Vec<Finding>) {
         match input {
             Input::Inventory(seen) => self.inventory(now_ns, seen, findings),
+            Input::Removed(name) => {
+                self.remove(&name, findings);
+                self.tell_if_empty(findings);
+            }
             Input::Async { adapter, number, port, reading } => {
                 if let Some(adapter) = self.adapters.get_mut(&adapter) {
                     adapter.event(now_ns, self.debounce_ns, number, port, reading, findings);
@@ -110,10 +123,9 @@ impl Monitor {
         self.adapters.values().filter_map(Adapter::deadline_ns).min()
     }
 
-    fn inventory(&mut self, now_ns: u64, mut seen: Vec<AdapterFacts>, out: &mut Vec<Finding>) {
+    fn inventory(&mut self, now_ns: u64, mut seen: Vec<AdapterFacts>, findings: &mut Vec<Finding>) {
         seen.sort_by(|a, b| natural_order(&a.name, &b.name));
         seen.truncate(ADAPTERS_MAX);
-        let before = self.adapters.len();
         // An adapter of the same name with another GUID is another adapter.
         let gone: Vec<_> = self
             .adapters
@@ -124,31 +136,41 @@ impl Monitor {
             .map(|(name, _)| name.clone())
             .collect();
         for name in &gone {
-            if let Some(adapter) = self.adapters.remove(name) {
-                let more = format!("::NAME:{name}");
-                let kind = Kind::AdapterRemoved;
-                out.push(Finding::of_adapter(kind, adapter.index, &adapter.facts, &more));
-            }
+            self.remove(name, findings);
         }
         let (known, new): (Vec<_>, Vec<_>) =
             seen.into_iter().partition(|facts| self.adapters.contains_key(&facts.name));
         for facts in known {
             if let Some(adapter) = self.adapters.get_mut(&facts.name) {
-                adapter.reread(now_ns, self.debounce_ns, facts, out);
+                adapter.reread(now_ns, self.debounce_ns, facts, findings);
             }
         }
         let count = self.adapters.len() + new.len();
-        let emptied = count == 0 && (before > 0 || !self.told);
-        self.told = true;
-        if emptied {
-            out.push(Finding::new(Kind::AdapterUnavailable, String::new()));
-        } else if !new.is_empty() {
+        if !new.is_empty() {
             let payload = format!("NUM_ADAPTERS:{count}");
-            out.push(Finding::new(Kind::AdapterAvailable, payload).tag("adapters", count));
+            findings.push(Finding::new(Kind::AdapterAvailable, payload).tag("adapters", count));
         }
         for facts in new {
-            self.add(facts, out);
+            self.add(facts, findings);
         }
+        self.tell_if_empty(findings);
+    }
+
+    fn remove(&mut self, name: &str, findings: &mut Vec<Finding>) {
+        if let Some(adapter) = self.adapters.remove(name) {
+            let more = format!("::NAME:{name}");
+            let (kind, index) = (Kind::AdapterRemoved, adapter.index);
+            findings.push(Finding::of_adapter(kind, index, &adapter.facts, &more));
+        }
+    }
+
+    /// That there is no adapter is told once.
+    fn tell_if_empty(&mut self, findings: &mut Vec<Finding>) {
+        let empty = self.adapters.is_empty();
+        if empty && !self.told_empty {
+            findings.push(Finding::new(Kind::AdapterUnavailable, String::new()));
+        }
+        self.told_empty = empty;
     }
 
     /// A new adapter gets the lowest index that is free, so one that comes back gets its own.
@@ -162,13 +184,7 @@ impl Monitor {
         let mut ports = BTreeMap::new();
         for port in &facts.ports {
             out.push(port_info(index, &facts, port.number));
-            ports.insert(
-                port.number,
-                Port {
-                    state: PortWatch::new(port.reading.state, self.debounce_ns),
-                    counters: BTreeMap::new(),
-                },
-            );
+            ports.insert(port.number, Port::new(port.reading.state, self.debounce_ns));
         }
         let adapter = Adapter { index, facts, ports, repeats: BTreeMap::new() };
         self.adapters.insert(adapter.facts.name.clone(), adapter);
@@ -219,12 +235,16 @@ impl Adapter {
         let mut say = Vec::new();
         for port in &self.facts.ports {
             let state = port.reading.state;
-            let watch = self.ports.entry(port.number).or_insert_with(|| Port {
-                state: PortWatch::new(state, debounce_ns),
-                counters: BTreeMap::new(),
-            });
-            let said = watch.state.observe(now_ns, None, state);
-            say.extend(said.into_iter().map(|say| (port.number, say)));
+            match self.ports.entry(port.number) {
+                Entry::Occupied(known) => {
+                    let said = known.into_mut().state.observe(now_ns, None, state);
+                    say.extend(said.into_iter().map(|say| (port.number, say)));
+                }
+                Entry::Vacant(new) => {
+                    new.insert(Port::new(state, debounce_ns));
+                    say.push((port.number, Say::Info));
+                }
+            }
         }
         let facts = &self.facts;
         self.ports.retain(|number, _| facts.ports.iter().any(|port| port.number == *number));

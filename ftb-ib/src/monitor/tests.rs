@@ -117,6 +117,30 @@ fn no_adapter_is_told_once_and_adapters_come_and_go() {
 }
 
 #[test]
+fn an_adapter_that_was_lost_and_is_back_is_told_as_both() {
+    let mut story = Story::new();
+    let one = || Input::Inventory(vec![adapter("mlx5_0", &[])]);
+    story.tell(one());
+    assert_eq!(
+        story.tell(Input::Removed("mlx5_0".into())),
+        ["ADAPTER_REMOVED ADAPTER:0::NAME:mlx5_0", "ADAPTER_UNAVAILABLE "]
+    );
+    assert!(story.tell(Input::Removed("mlx5_0".into())).is_empty());
+    assert_eq!(story.tell(one()).len(), 2);
+}
+
+#[test]
+fn a_port_that_appears_later_is_introduced() {
+    let mut story = Story::new();
+    let ports = |states: &[PortState]| Input::Inventory(vec![adapter("mlx5_0", states)]);
+    story.tell(ports(&[PortState::Active]));
+    assert_eq!(
+        story.tell(ports(&[PortState::Active, PortState::Init])),
+        ["PORT_INFO ADAPTER:0::PORT:2::STATE:INIT"]
+    );
+}
+
+#[test]
 fn an_adapter_keeps_its_index_while_another_comes_back() {
     let a = || adapter("mlx5_0", &[]);
     let b = || adapter("mlx5_1", &[]);

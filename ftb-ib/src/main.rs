@@ -1,0 +1,81 @@
+//! `ftb-ib`: arguments, logs, configuration, the agent, and then the watch until a signal.
+
+use clap::Parser;
+use ftb_client::daemon::{self, Failure, LogSettings, Signals};
+use ftb_ib::config::Config;
+use ftb_ib::{print, watch};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The configuration that is read where none is named, if it is there.
+const CONFIG: &str = "/etc/ftb/ib.toml";
+
+/// Publishes what happens to the InfiniBand and RoCE adapters of this node.
+///
+/// Exit codes: 0 stopped by a signal, 1 failed, 2 bad arguments or configuration (nothing was
+/// started).
+#[derive(Parser)]
+#[command(version)]
+struct Args {
+    /// Configuration file [default: /etc/ftb/ib.toml if it is there, else built-in defaults]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Check the configuration and exit
+    #[arg(long)]
+    check_config: bool,
+    /// Print events as JSON lines instead of publishing them; needs no agent
+    #[arg(long)]
+    print: bool,
+}
+
+fn main() -> ExitCode {
+    daemon::exit("ftb-ib", run(&Args::parse()))
+}
+
+fn run(args: &Args) -> Result<(), Failure> {
+    let config = configuration(args.config.as_deref())?;
+    if args.check_config {
+        return Ok(());
+    }
+    LogSettings::from_env()?.install()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let mut signals = Signals::listen()?;
+        let stop = async {
+            signals.stop().await;
+            daemon::notify_stopping();
+        };
+        if args.print {
+            print_events(config, stop).await
+        } else {
+            publish_events(config, stop).await
+        }
+    })
+}
+
+fn configuration(named: Option<&Path>) -> Result<Config, Failure> {
+    let path = match named {
+        Some(path) => path,
+        None if Path::new(CONFIG).exists() => Path::new(CONFIG),
+        None => return Ok(Config::default()),
+    };
+    Config::load(path).map_err(Failure::bad_input)
+}
+
+async fn print_events(config: Config, stop: impl Future<Output = ()>) -> Result<(), Failure> {
+    let print = |event| {
+        let mut out = std::io::stdout().lock();
+        if let Err(error) = writeln!(out, "{}", print::json_line(&event)) {
+            tracing::error!(%error, "an event cannot be printed");
+        }
+    };
+    watch::run(config, print, stop).await;
+    Ok(())
+}
+
+async fn publish_events(config: Config, stop: impl Future<Output = ()>) -> Result<(), Failure> {
+    let _ = (config, stop);
+    Err(Failure::failed("not wired yet"))
+}

@@ -1,0 +1,339 @@
+//! The verbs library, loaded at run time: the only module with `unsafe` in it.
+//!
+//! Types come from the crates `ibverbs`/`ibverbs-sys` and `rdma-sys`; functions are looked up in
+//! `libibverbs.so.1`, so that the binary starts where it is missing. The two crates were made from
+//! different headers: each call uses the structs of one of them, and none is passed to the other
+//! (devices and ports: ibverbs; asynchronous events: rdma-sys). Enumerations that the library
+//! fills in are read as numbers: a value newer than the headers must not become a Rust enum.
+//! A test compares sizes, offsets and numbers with the installed C headers.
+#![allow(unsafe_code, reason = "calls into a C library that is loaded at run time")]
+
+use crate::facts::{PortReading, PortState, link_layer_word, speed_words};
+use ibverbs::Guid;
+use ibverbs_sys as ffi;
+use std::ffi::{CStr, c_char, c_int};
+use std::io;
+use std::mem::{MaybeUninit, offset_of};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::ptr::{NonNull, addr_of};
+use std::sync::Arc;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// What is loaded: the name that every distribution gives the library.
+const LIBRARY: &str = "libibverbs.so.1";
+/// Most devices that the library's list is believed to have.
+const DEVICES_MAX: usize = 1024;
+
+/// Why verbs do not work here.
+#[derive(Debug, thiserror::Error)]
+pub enum VerbsError {
+    /// The library is missing or too old.
+    #[error("{0}: install libibverbs1 and ibverbs-providers (or rdma-core)")]
+    Library(#[from] libloading::Error),
+    /// The library cannot list devices.
+    #[error("cannot list devices: {0}")]
+    List(io::Error),
+    /// The kernel has the device, the library does not.
+    #[error("{0}: no verbs device of that name: install the provider (ibverbs-providers)")]
+    NoDevice(String),
+    /// The device cannot be opened.
+    #[error("{name}: cannot open the device: {error}")]
+    Open {
+        /// Which device.
+        name: String,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// What should be the descriptor for events is none: the library is not what the headers say.
+    #[error("{0}: the library's context has no descriptor for events where it should be")]
+    Layout(String),
+}
+
+type ListFn = unsafe extern "C" fn(*mut c_int) -> *mut *mut ffi::ibv_device;
+type FreeFn = unsafe extern "C" fn(*mut *mut ffi::ibv_device);
+type NameFn = unsafe extern "C" fn(*mut ffi::ibv_device) -> *const c_char;
+type GuidFn = unsafe extern "C" fn(*mut ffi::ibv_device) -> ffi::__be64;
+type OpenFn = unsafe extern "C" fn(*mut ffi::ibv_device) -> *mut ffi::ibv_context;
+type CloseFn = unsafe extern "C" fn(*mut ffi::ibv_context) -> c_int;
+type QueryPortFn =
+    unsafe extern "C" fn(*mut ffi::ibv_context, u8, *mut ffi::ibv_port_attr) -> c_int;
+type GetEventFn =
+    unsafe extern "C" fn(*mut rdma_sys::ibv_context, *mut rdma_sys::ibv_async_event) -> c_int;
+type AckEventFn = unsafe extern "C" fn(*mut rdma_sys::ibv_async_event);
+
+/// The functions of the library.
+pub struct Verbs {
+    list: ListFn,
+    free: FreeFn,
+    name: NameFn,
+    guid: GuidFn,
+    open: OpenFn,
+    close: CloseFn,
+    query_port: QueryPortFn,
+    get_event: GetEventFn,
+    ack_event: AckEventFn,
+    /// Keeps the functions above where they are.
+    _library: libloading::Library,
+}
+
+impl Verbs {
+    /// Loads the library.
+    ///
+    /// # Errors
+    /// [`VerbsError::Library`] where it, or a function of it, is missing.
+    pub fn load() -> Result<Arc<Self>, VerbsError> {
+        // SAFETY: libibverbs runs no code at load time but the registration of its providers, and
+        // every symbol has the type that <infiniband/verbs.h> declares for it. Their versions are
+        // the default ones of the library's ABI 1.1, which has not changed since 2006.
+        unsafe {
+            let library = libloading::Library::new(LIBRARY)?;
+            Ok(Arc::new(Self {
+                list: *library.get(b"ibv_get_device_list\0")?,
+                free: *library.get(b"ibv_free_device_list\0")?,
+                name: *library.get(b"ibv_get_device_name\0")?,
+                guid: *library.get(b"ibv_get_device_guid\0")?,
+                open: *library.get(b"ibv_open_device\0")?,
+                close: *library.get(b"ibv_close_device\0")?,
+                query_port: *library.get(b"ibv_query_port\0")?,
+                get_event: *library.get(b"ibv_get_async_event\0")?,
+                ack_event: *library.get(b"ibv_ack_async_event\0")?,
+                _library: library,
+            }))
+        }
+    }
+
+    /// Opens the device of that name; from here on the kernel keeps its events for us. Works
+    /// whatever the state of its ports.
+    ///
+    /// # Errors
+    /// [`VerbsError`]: no such device, no permission, or a library that is not what it should be.
+    pub fn open(self: &Arc<Self>, name: &str) -> Result<Context, VerbsError> {
+        let list = DeviceList::new(self)?;
+        let device = list.find(name).ok_or_else(|| VerbsError::NoDevice(name.to_owned()))?;
+        // SAFETY: the device is from the list, which lives until the end of this function. The
+        // opened context keeps what it needs of it (man 3 ibv_get_device_list).
+        let (context, guid) = unsafe { ((self.open)(device), (self.guid)(device)) };
+        let context = NonNull::new(context).ok_or_else(|| VerbsError::Open {
+            name: name.to_owned(),
+            error: io::Error::last_os_error(),
+        })?;
+        let context =
+            Context { verbs: Arc::clone(self), context, guid: Guid::from(u64::from_be(guid)) };
+        context.prepare().map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => VerbsError::Layout(name.to_owned()),
+            _ => VerbsError::Open { name: name.to_owned(), error },
+        })?;
+        Ok(context)
+    }
+}
+
+/// The devices of this moment.
+struct DeviceList<'a> {
+    verbs: &'a Verbs,
+    devices: *mut *mut ffi::ibv_device,
+    count: usize,
+}
+
+impl<'a> DeviceList<'a> {
+    fn new(verbs: &'a Verbs) -> Result<Self, VerbsError> {
+        let mut count = 0;
+        // SAFETY: the pointer is to a live integer.
+        let devices = unsafe { (verbs.list)(&raw mut count) };
+        if devices.is_null() {
+            return Err(VerbsError::List(io::Error::last_os_error()));
+        }
+        let count = usize::try_from(count).unwrap_or(0).min(DEVICES_MAX);
+        Ok(Self { verbs, devices, count })
+    }
+
+    fn find(&self, name: &str) -> Option<*mut ffi::ibv_device> {
+        (0..self.count).find_map(|index| {
+            // SAFETY: the list has `count` devices, each valid as long as the list, and the name
+            // of a device is a string in it that ends with NUL.
+            unsafe {
+                let device = *self.devices.add(index);
+                let found = CStr::from_ptr((self.verbs.name)(device));
+                (found.to_bytes() == name.as_bytes()).then_some(device)
+            }
+        })
+    }
+}
+
+impl Drop for DeviceList<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the list is from the library and is freed once.
+        unsafe { (self.verbs.free)(self.devices) }
+    }
+}
+
+/// An asynchronous event, already acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AsyncEvent {
+    /// `enum ibv_event_type`, perhaps a number that no header of today has.
+    pub number: u32,
+    /// The first 32 bits of the element: the port, where the event has one.
+    pub port: i32,
+}
+
+/// `struct ibv_async_event` with its enumeration as a number.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawEvent {
+    element: RawElement,
+    event_type: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+union RawElement {
+    object: *mut std::ffi::c_void,
+    port_num: c_int,
+}
+
+/// An open device. Closed when dropped.
+pub struct Context {
+    verbs: Arc<Verbs>,
+    context: NonNull<ffi::ibv_context>,
+    guid: Guid,
+}
+
+// SAFETY: the library's functions may be called from any thread (man 7 libibverbs), and this is
+// the only owner of the context.
+unsafe impl Send for Context {}
+// SAFETY: `&Context` only reads the descriptor and calls functions that lock for themselves.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// The device's node GUID.
+    pub fn guid(&self) -> Guid {
+        self.guid
+    }
+
+    /// Checks that the descriptor is one for events, and makes reading it not block.
+    fn prepare(&self) -> io::Result<()> {
+        let fd = self.as_raw_fd();
+        let link = std::fs::read_link(format!("/proc/self/fd/{fd}"))?;
+        if !link.to_string_lossy().contains("infinibandevent") {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        // SAFETY: it was just seen to be an open descriptor, and the context keeps it open.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let flags = nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_GETFL)?;
+        let flags = nix::fcntl::OFlag::from_bits_retain(flags) | nix::fcntl::OFlag::O_NONBLOCK;
+        nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_SETFL(flags))?;
+        Ok(())
+    }
+
+    /// The context as something that the runtime can wait for: readable means that there are
+    /// events. Must be called within a runtime.
+    ///
+    /// # Errors
+    /// The runtime cannot wait for more descriptors.
+    pub fn wait_for_events(self) -> io::Result<AsyncFd<Self>> {
+        // SAFETY: the descriptor is the context's own, always the same one, and open until the
+        // context is dropped.
+        Ok(unsafe { AsyncFd::register_with_interest(self, Interest::READABLE) }?)
+    }
+
+    /// The next event, acknowledged at once: nothing of this process can depend on it, since the
+    /// context has no queues.
+    ///
+    /// # Errors
+    /// `WouldBlock` where there is none; anything else means that the device is gone.
+    pub fn next_event(&self) -> io::Result<AsyncEvent> {
+        let mut event = MaybeUninit::<rdma_sys::ibv_async_event>::zeroed();
+        // SAFETY: the context is open, and the event is a live struct of the C type's size. It is
+        // read through our own struct, which has the same layout and takes any number. Events of a
+        // port have the port number in the element, all others a pointer: reading its first bytes
+        // as a number is defined for both.
+        unsafe {
+            let context = self.context.as_ptr().cast::<rdma_sys::ibv_context>();
+            if (self.verbs.get_event)(context, event.as_mut_ptr()) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let raw = event.as_ptr().cast::<RawEvent>().read();
+            (self.verbs.ack_event)(event.as_mut_ptr());
+            Ok(AsyncEvent { number: raw.event_type, port: raw.element.port_num })
+        }
+    }
+
+    /// The port as the driver sees it now. May take as long as a command to the adapter takes.
+    ///
+    /// # Errors
+    /// What the driver said: no such port, or the device is gone.
+    pub fn query_port(&self, port: u8) -> io::Result<PortReading> {
+        let mut attr = MaybeUninit::<ffi::ibv_port_attr>::zeroed();
+        // SAFETY: the context is open. The library fills in the part that all versions have, which
+        // is not larger than this struct; what it does not know stays zero.
+        let status =
+            unsafe { (self.verbs.query_port)(self.context.as_ptr(), port, attr.as_mut_ptr()) };
+        if status != 0 {
+            return Err(io::Error::from_raw_os_error(status.abs()));
+        }
+        let attr = attr.as_ptr();
+        // SAFETY: every field read is a plain number inside a zeroed and filled struct; fields of
+        // enumeration type are not touched.
+        unsafe {
+            let width = addr_of!((*attr).active_width).read();
+            let speed = addr_of!((*attr).active_speed).read();
+            Ok(PortReading {
+                state: PortState::from_number(addr_of!((*attr).state).read()),
+                lid: addr_of!((*attr).lid).read().into(),
+                sm_lid: addr_of!((*attr).sm_lid).read().into(),
+                link_layer: link_layer_word(addr_of!((*attr).link_layer).read()).to_owned(),
+                speed: speed_words(width, speed.into()),
+            })
+        }
+    }
+}
+
+impl AsRawFd for Context {
+    fn as_raw_fd(&self) -> RawFd {
+        // SAFETY: the context is open; the field is a plain integer.
+        unsafe { addr_of!((*self.context.as_ptr()).async_fd).read() }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: the context is open and is closed once.
+        unsafe { (self.verbs.close)(self.context.as_ptr()) };
+    }
+}
+
+/// What this module believes of the C structs, for a test against the installed headers: a C
+/// expression and its value.
+pub fn layout() -> Vec<(&'static str, usize)> {
+    macro_rules! offset {
+        ($t:ident, $f:ident) => {
+            (
+                concat!("offsetof(struct ", stringify!($t), ", ", stringify!($f), ")"),
+                offset_of!(ffi::$t, $f),
+            )
+        };
+    }
+    let event = "sizeof(struct ibv_async_event)";
+    vec![
+        offset!(ibv_context, async_fd),
+        offset!(ibv_port_attr, state),
+        offset!(ibv_port_attr, lid),
+        offset!(ibv_port_attr, sm_lid),
+        offset!(ibv_port_attr, active_width),
+        offset!(ibv_port_attr, active_speed),
+        offset!(ibv_port_attr, link_layer),
+        (event, size_of::<rdma_sys::ibv_async_event>()),
+        (event, size_of::<RawEvent>()),
+        ("offsetof(struct ibv_async_event, element.port_num)", offset_of!(RawEvent, element)),
+        ("offsetof(struct ibv_async_event, event_type)", offset_of!(RawEvent, event_type)),
+        (
+            "offsetof(struct ibv_async_event, event_type)",
+            offset_of!(rdma_sys::ibv_async_event, event_type),
+        ),
+    ]
+}
+
+/// The size of the struct that the library writes into, for the same test: C's must not be larger.
+pub const fn port_attr_bytes() -> usize {
+    size_of::<ffi::ibv_port_attr>()
+}

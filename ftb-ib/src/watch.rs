@@ -1,0 +1,442 @@
+//! The shell around the monitor: it lists adapters, opens them, waits for their events, reads
+//! their counters, keeps the clock, and hands every finding on as an event.
+//!
+//! One task owns the monitor; one small task per open adapter waits for its events; whatever may
+//! block (opening a device, reading a port through its firmware) happens on threads for that. The
+//! order at each adapter is: open, list, introduce, then read events. What happens in between
+//! waits in the kernel.
+
+use crate::config::Config;
+use crate::facts::{AdapterFacts, PortReading};
+use crate::finding::Finding;
+use crate::kind::Kind;
+use crate::monitor::{Input, Monitor};
+use crate::sysfs::Sysfs;
+use crate::uevent::Uevents;
+use crate::verbs::{Context, Verbs, VerbsError};
+use ftb_client::daemon;
+use ftb_core::Event;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+/// Events of adapters that may wait for the monitor; more wait in the kernel.
+const MESSAGES_MAX: usize = 256;
+
+/// What comes back to the task that owns the monitor.
+enum Message {
+    Scanned(Box<Scan>),
+    Event {
+        adapter: String,
+        opening: u64,
+        number: u32,
+        port: Option<u8>,
+        reading: Option<PortReading>,
+    },
+    Lost {
+        adapter: String,
+        opening: u64,
+        error: io::Error,
+    },
+    Sampled(Vec<Sample>),
+}
+
+struct Sample {
+    adapter: String,
+    port: u8,
+    values: Vec<(String, u64)>,
+}
+
+/// What one look at the machine found.
+struct Scan {
+    verbs: Option<Arc<Verbs>>,
+    adapters: Vec<AdapterFacts>,
+    opened: Vec<(String, Context)>,
+    problems: BTreeMap<String, String>,
+}
+
+/// An adapter whose events are being read.
+struct Reader {
+    /// Tells this opening from an earlier one of the same adapter.
+    opening: u64,
+    guid: String,
+    task: AbortHandle,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        // The task owns the device: without it the device is closed.
+        self.task.abort();
+    }
+}
+
+struct Shell<P> {
+    config: Config,
+    sysfs: Sysfs,
+    monitor: Monitor,
+    publish: P,
+    start: Instant,
+    sender: mpsc::Sender<Message>,
+    verbs: Option<Arc<Verbs>>,
+    readers: BTreeMap<String, Reader>,
+    openings: u64,
+    /// Adapters whose events broke off; they are opened again with the next regular listing.
+    lost: BTreeSet<String>,
+    adapters: Vec<AdapterFacts>,
+    problems: BTreeMap<String, String>,
+    scanning: bool,
+    scan_again: bool,
+    sampling: bool,
+    ready: bool,
+}
+
+/// Watches until `stop` resolves; every event goes to `publish`, which must not block. Must run on
+/// a runtime with more than one thread.
+pub async fn run(config: Config, publish: impl FnMut(Event), stop: impl Future<Output = ()>) {
+    let (sender, mut messages) = mpsc::channel(MESSAGES_MAX);
+    let mut rescan = ticks(config.rescan);
+    let mut sample = config.sample_interval.map(ticks);
+    let mut uevents = Uevents::listen()
+        .inspect_err(
+            |error| tracing::info!(%error, "the kernel's notes on devices cannot be heard"),
+        )
+        .ok();
+    let mut shell = Shell::new(config, publish, sender);
+    tokio::pin!(stop);
+    let watchdog = daemon::feed_watchdog();
+    tokio::pin!(watchdog);
+    loop {
+        let due = shell.until_deadline();
+        tokio::select! {
+            () = &mut stop => break,
+            _ = &mut watchdog => {}
+            Some(message) = messages.recv() => shell.hear(message),
+            () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {
+                shell.feed(Input::Tick);
+            }
+            result = changed(uevents.as_ref()) => {
+                if let Err(error) = result {
+                    tracing::warn!(%error, "the kernel's notes on devices end: listing regularly");
+                    uevents = None;
+                }
+                shell.scan();
+            }
+            _ = rescan.tick() => {
+                shell.lost.clear();
+                shell.scan();
+            }
+            () = tick(sample.as_mut()) => shell.sample(),
+        }
+    }
+}
+
+fn ticks(period: Duration) -> Interval {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+async fn tick(ticks: Option<&mut Interval>) {
+    match ticks {
+        Some(ticks) => {
+            ticks.tick().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+async fn changed(uevents: Option<&Uevents>) -> io::Result<()> {
+    match uevents {
+        Some(uevents) => uevents.rdma_changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl<P: FnMut(Event)> Shell<P> {
+    fn new(config: Config, publish: P, sender: mpsc::Sender<Message>) -> Self {
+        Self {
+            sysfs: Sysfs::new(&config.sysfs, config.neighbours.clone()),
+            monitor: Monitor::new(config.debounce, config.rules.clone()),
+            config,
+            publish,
+            start: Instant::now(),
+            sender,
+            verbs: None,
+            readers: BTreeMap::new(),
+            openings: 0,
+            lost: BTreeSet::new(),
+            adapters: Vec::new(),
+            problems: BTreeMap::new(),
+            scanning: false,
+            scan_again: false,
+            sampling: false,
+            ready: false,
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn until_deadline(&self) -> Option<Duration> {
+        let deadline_ns = self.monitor.deadline_ns()?;
+        Some(Duration::from_nanos(deadline_ns.saturating_sub(self.now_ns())))
+    }
+
+    fn feed(&mut self, input: Input) {
+        let mut findings = Vec::new();
+        self.monitor.handle(self.now_ns(), input, &mut findings);
+        for finding in findings {
+            self.tell(&finding);
+        }
+    }
+
+    fn tell(&mut self, finding: &Finding) {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+        let time_ns = wall.map_or(0, |wall| u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX));
+        let event = finding.to_event(&self.config.severities, time_ns);
+        tracing::info!(
+            target: "ftb::transition",
+            event = finding.kind.name(),
+            severity = event.severity.as_str(),
+            payload = finding.payload,
+        );
+        (self.publish)(event);
+    }
+
+    fn hear(&mut self, message: Message) {
+        match message {
+            Message::Scanned(scan) => self.scanned(*scan),
+            Message::Event { adapter, opening, number, port, reading } => {
+                if self.is_current(&adapter, opening) {
+                    self.feed(Input::Async { adapter, number, port, reading });
+                }
+            }
+            Message::Lost { adapter, opening, error } => {
+                if self.is_current(&adapter, opening) {
+                    tracing::warn!(adapter, %error, "the adapter's events broke off");
+                    self.readers.remove(&adapter);
+                    self.lost.insert(adapter.clone());
+                    self.feed(Input::Removed(adapter));
+                    self.scan();
+                }
+            }
+            Message::Sampled(samples) => {
+                self.sampling = false;
+                for Sample { adapter, port, values } in samples {
+                    self.feed(Input::Counters { adapter, port, values });
+                }
+            }
+        }
+    }
+
+    fn is_current(&self, adapter: &str, opening: u64) -> bool {
+        let reader = self.readers.get(adapter);
+        reader.is_some_and(|reader| reader.opening == opening)
+    }
+
+    /// Looks at the machine on another thread; asked again meanwhile, once more after it.
+    fn scan(&mut self) {
+        if self.scanning {
+            self.scan_again = true;
+            return;
+        }
+        self.scanning = true;
+        let sysfs = self.sysfs.clone();
+        let verbs = self.verbs.clone();
+        let open: BTreeMap<_, _> =
+            self.readers.iter().map(|(name, reader)| (name.clone(), reader.guid.clone())).collect();
+        let lost = self.lost.clone();
+        let sender = self.sender.clone();
+        tokio::task::spawn_blocking(move || {
+            let scan = look(&sysfs, verbs, &open, &lost);
+            // Nobody listens any more only where the daemon is stopping.
+            let _ = sender.blocking_send(Message::Scanned(Box::new(scan)));
+        });
+    }
+
+    fn scanned(&mut self, scan: Scan) {
+        self.scanning = false;
+        self.verbs = scan.verbs;
+        self.readers.retain(|name, reader| {
+            let still = |facts: &AdapterFacts| facts.name == *name && facts.guid == reader.guid;
+            scan.adapters.iter().any(still)
+        });
+        self.complain(scan.problems);
+        self.adapters = scan.adapters;
+        self.feed(Input::Inventory(self.adapters.clone()));
+        for (name, context) in scan.opened {
+            self.read_events(name, context);
+        }
+        if std::mem::take(&mut self.scan_again) {
+            self.scan();
+        }
+        self.notify();
+    }
+
+    /// Logs what is new among the problems, and what is over.
+    fn complain(&mut self, problems: BTreeMap<String, String>) {
+        for (subject, problem) in &problems {
+            if self.problems.get(subject) != Some(problem) {
+                tracing::warn!("{problem}; watching through sysfs only");
+            }
+        }
+        for subject in self.problems.keys().filter(|key| !problems.contains_key(*key)) {
+            tracing::info!(subject, "no problem any more");
+        }
+        self.problems = problems;
+    }
+
+    fn notify(&mut self) {
+        let ports = || self.adapters.iter().flat_map(|adapter| &adapter.ports);
+        let up = ports().filter(|port| port.reading.state.is_up()).count();
+        let status = format!(
+            "{} adapters, {up} of {} ports active, events of {} adapters",
+            self.adapters.len(),
+            ports().count(),
+            self.readers.len(),
+        );
+        if self.ready {
+            daemon::notify_status(&status);
+        } else {
+            self.ready = true;
+            tracing::info!("watching: {status}");
+            daemon::notify_ready(&status);
+        }
+    }
+
+    fn read_events(&mut self, name: String, context: Context) {
+        let facts = self.adapters.iter().find(|facts| facts.name == name);
+        let Some(guid) = facts.map(|facts| facts.guid.clone()) else {
+            return;
+        };
+        let fd = match context.wait_for_events() {
+            Ok(fd) => fd,
+            Err(error) => {
+                tracing::warn!(adapter = name, %error, "the adapter's events cannot be waited for");
+                return;
+            }
+        };
+        self.openings += 1;
+        let opening = self.openings;
+        let task = tokio::spawn(read_events(name.clone(), opening, fd, self.sender.clone()));
+        let reader = Reader { opening, guid, task: task.abort_handle() };
+        self.readers.insert(name, reader);
+    }
+
+    /// Reads all counters that have a rule, on another thread, unless that is still going on.
+    fn sample(&mut self) {
+        if self.sampling || self.adapters.is_empty() {
+            return;
+        }
+        self.sampling = true;
+        let sysfs = self.sysfs.clone();
+        let rules = self.config.rules.clone();
+        let ports: Vec<_> = self
+            .adapters
+            .iter()
+            .flat_map(|facts| facts.ports.iter().map(|port| (facts.name.clone(), port.number)))
+            .collect();
+        let sender = self.sender.clone();
+        tokio::task::spawn_blocking(move || {
+            let names = || rules.iter().map(|rule| rule.counter.as_str());
+            let samples = ports
+                .into_iter()
+                .map(|(adapter, port)| Sample {
+                    values: sysfs.counters(&adapter, port, names()),
+                    adapter,
+                    port,
+                })
+                .collect();
+            // As above: only a stopping daemon does not listen.
+            let _ = sender.blocking_send(Message::Sampled(samples));
+        });
+    }
+}
+
+/// Lists the adapters, opens those that are not open, and reads everything about all of them.
+fn look(
+    sysfs: &Sysfs,
+    mut verbs: Option<Arc<Verbs>>,
+    open: &BTreeMap<String, String>,
+    lost: &BTreeSet<String>,
+) -> Scan {
+    let names = sysfs.adapters();
+    let mut opened = Vec::new();
+    let mut problems = BTreeMap::new();
+    for name in &names {
+        let guid = sysfs.guid(name);
+        if open.get(name) == Some(&guid) || lost.contains(name) {
+            continue;
+        }
+        if let Err(error) = open_adapter(&mut verbs, name).map(|context| {
+            opened.push((name.clone(), context));
+        }) {
+            let subject = match error {
+                VerbsError::Library(_) | VerbsError::List(_) => "verbs".to_owned(),
+                _ => name.clone(),
+            };
+            problems.insert(subject, error.to_string());
+        }
+    }
+    let adapters = names.iter().filter_map(|name| sysfs.adapter(name)).collect();
+    Scan { verbs, adapters, opened, problems }
+}
+
+fn open_adapter(verbs: &mut Option<Arc<Verbs>>, name: &str) -> Result<Context, VerbsError> {
+    let verbs = match verbs {
+        Some(verbs) => verbs,
+        None => verbs.insert(Verbs::load()?),
+    };
+    verbs.open(name)
+}
+
+/// Passes on the events of one adapter until they break off; aborted to close the adapter.
+async fn read_events(
+    adapter: String,
+    opening: u64,
+    fd: AsyncFd<Context>,
+    sender: mpsc::Sender<Message>,
+) {
+    let error = loop {
+        let mut ready = match fd.readable().await {
+            Ok(ready) => ready,
+            Err(error) => break error,
+        };
+        let event = match ready.try_io(|fd| fd.get_ref().next_event()) {
+            Ok(Ok(event)) => event,
+            Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Ok(Err(error)) => break error,
+            Err(_would_block) => continue,
+        };
+        let port = u8::try_from(event.port)
+            .ok()
+            .filter(|port| *port > 0 && Kind::from_verbs(event.number).is_of_port());
+        // The state now, not the one that the event was about: drivers repeat themselves.
+        let reading = port.and_then(|port| {
+            tokio::task::block_in_place(|| fd.get_ref().query_port(port))
+                .inspect_err(|error| tracing::debug!(adapter, port, %error, "cannot read the port"))
+                .ok()
+        });
+        let message = Message::Event {
+            adapter: adapter.clone(),
+            opening,
+            number: event.number,
+            port,
+            reading,
+        };
+        if sender.send(message).await.is_err() {
+            return;
+        }
+    };
+    drop(fd);
+    let lost = Message::Lost { adapter, opening, error };
+    // Nobody listens any more only where the daemon is stopping.
+    let _ = sender.send(lost).await;
+}

@@ -1,0 +1,177 @@
+//! The daemon as an administrator meets it: on a machine without adapters or verbs, with a bad
+//! configuration, with ports that change below it.
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Lines};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+const FTB_IB: &str = env!("CARGO_BIN_EXE_ftb-ib");
+
+fn write(root: &Path, path: &str, text: &str) {
+    let path = root.join("class").join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    // A reader must find the old text or the new one.
+    let fresh = path.with_extension("new");
+    fs::write(&fresh, text).unwrap();
+    fs::rename(fresh, path).unwrap();
+}
+
+/// A running `ftb-ib --print` on a tree of its own.
+struct Daemon {
+    root: tempfile::TempDir,
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Daemon {
+    fn start(prepare: impl FnOnce(&Path)) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        prepare(root.path());
+        let config = root.path().join("ib.toml");
+        let sysfs = root.path().display();
+        let text = format!(
+            "sysfs = \"{sysfs}\"\nrescan = \"100ms\"\ndebounce = \"0s\"\n\
+             [prediction]\ninterval = \"100ms\"\n"
+        );
+        fs::write(&config, text).unwrap();
+        let mut child = Command::new(FTB_IB)
+            .arg("--print")
+            .arg("--config")
+            .arg(config)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { root, child, lines }
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        write(self.root.path(), path, text);
+    }
+
+    fn next(&mut self) -> Value {
+        serde_json::from_str(&self.lines.next().expect("it still runs").unwrap()).unwrap()
+    }
+
+    fn expect(&mut self, name: &str, payload: &str) -> Value {
+        let event = self.next();
+        assert_eq!((&event["name"], &event["payload"]), (&name.into(), &payload.into()), "{event}");
+        assert_eq!(event["space"], "ftb.ib");
+        event
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn adapter(root: &Path, name: &str, state: &str) {
+    write(root, &format!("infiniband/{name}/node_guid"), "0002:c903:00a1:b2c3\n");
+    write(root, &format!("infiniband/{name}/ports/1/state"), state);
+}
+
+#[test]
+fn without_an_adapter_it_says_so_once_and_waits_for_one() {
+    let mut daemon = Daemon::start(|_| {});
+    let event = daemon.expect("FTB_IB_ADAPTER_UNAVAILABLE", "");
+    assert_eq!(event["severity"], "WARNING");
+    adapter(daemon.root.path(), "mlx5_0", "4: ACTIVE\n");
+    daemon.expect("FTB_IB_ADAPTER_AVAILABLE", "NUM_ADAPTERS:1");
+    daemon.expect("FTB_IB_ADAPTER_INFO", "ADAPTER:0::NAME:mlx5_0::PORTS:1");
+    daemon.expect("FTB_IB_PORT_INFO", "ADAPTER:0::PORT:1::STATE:ACTIVE");
+}
+
+#[test]
+fn a_port_is_followed_even_where_verbs_cannot_open_its_adapter() {
+    let mut daemon = Daemon::start(|root| adapter(root, "no_such_hca", "4: ACTIVE\n"));
+    for _ in 0..3 {
+        daemon.next();
+    }
+    daemon.write("infiniband/no_such_hca/ports/1/state", "1: DOWN\n");
+    let event = daemon.expect("FTB_IB_PORT_ERR", "ADAPTER:0::PORT:1");
+    assert_eq!(event["severity"], "ERROR");
+    assert_eq!(event["tags"]["state"], "DOWN");
+    daemon.write("infiniband/no_such_hca/ports/1/state", "2: INIT\n");
+    daemon.expect("FTB_IB_PORT_INFO", "ADAPTER:0::PORT:1::STATE:INIT");
+    daemon.write("infiniband/no_such_hca/ports/1/state", "4: ACTIVE\n");
+    daemon.expect("FTB_IB_PORT_ACTIVE", "ADAPTER:0::PORT:1");
+    fs::remove_dir_all(daemon.root.path().join("class/infiniband/no_such_hca")).unwrap();
+    daemon.expect("FTB_IB_ADAPTER_REMOVED", "ADAPTER:0::NAME:no_such_hca");
+    daemon.expect("FTB_IB_ADAPTER_UNAVAILABLE", "");
+}
+
+#[test]
+fn a_counter_that_runs_away_degrades_its_port() {
+    let counter = "infiniband/mlx5_0/ports/1/counters/symbol_error";
+    let mut daemon = Daemon::start(|root| {
+        adapter(root, "mlx5_0", "4: ACTIVE\n");
+        write(root, counter, "100\n");
+    });
+    for _ in 0..3 {
+        daemon.next();
+    }
+    // It rises until it is seen to rise: the first reading is only where counting begins.
+    let mut value = 100;
+    let root = daemon.root.path().to_owned();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let raiser = std::thread::spawn(move || {
+        while stopped.try_recv() != Err(std::sync::mpsc::TryRecvError::Disconnected) {
+            value += 1;
+            write(&root, counter, &format!("{value}\n"));
+            std::thread::yield_now();
+        }
+    });
+    let event = daemon.next();
+    drop(stop);
+    raiser.join().unwrap();
+    assert_eq!(event["name"], "FTB_IB_PORT_DEGRADED", "{event}");
+    assert_eq!(event["tags"]["counter"], "symbol_error");
+    assert_eq!(event["tags"]["limit_per_minute"], "2.000");
+}
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(FTB_IB).args(arguments).output().unwrap()
+}
+
+#[test]
+fn a_bad_configuration_is_one_line_and_exit_code_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ib.toml");
+    let path_text = path.to_str().unwrap();
+    for (text, expected) in [
+        ("debounze = \"1s\"\n", "line 1: unknown field `debounze`"),
+        ("[severity]\nFTB_IB_NO = \"info\"\n", "severity.FTB_IB_NO: no event has this name"),
+        ("rescan = \n", "line 1"),
+    ] {
+        fs::write(&path, text).unwrap();
+        let output = run(&["--config", path_text]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+        assert!(message.contains(expected) && message.contains(path_text), "{message}");
+    }
+    let output = run(&["--config", "/no/such/ib.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    fs::write(&path, "").unwrap();
+    assert!(run(&["--check-config", "--config", path_text]).status.success());
+}
+
+/// The library must be found at run time or not at all: a binary that needs it does not start on
+/// a machine without rdma-core.
+#[test]
+fn the_binary_needs_no_verbs_library_to_start() {
+    let output = Command::new("readelf").args(["--dynamic", FTB_IB]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let needed: Vec<_> = text.lines().filter(|line| line.contains("(NEEDED)")).collect();
+    assert!(!needed.is_empty(), "readelf did not understand the binary: {text}");
+    for line in needed {
+        assert!(!line.contains("ibverbs") && !line.contains("rdmacm"), "{line}");
+    }
+}
