@@ -323,6 +323,7 @@ impl<P: FnMut(Event)> Shell<P> {
                 return;
             }
         };
+        tracing::info!(adapter = name, "its events are read");
         self.openings += 1;
         let opening = self.openings;
         let task = tokio::spawn(read_events(name.clone(), opening, fd, self.sender.clone()));
