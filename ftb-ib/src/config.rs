@@ -403,6 +403,36 @@ mod tests {
     }
 
     #[test]
+    fn the_manual_lists_every_built_in_rule() {
+        let manual = include_str!("../../docs/ib.md");
+        for Rule { counter, means, limit } in Config::default().rules {
+            let means = format!("{means:?}").to_lowercase();
+            let window = humantime_serde::re::humantime::format_duration(limit.window);
+            let surge = limit.surge.map_or(String::new(), |factor| format!("{factor} "));
+            let increase = limit.increase;
+            let row = format!("| `{counter}` | {means} | {increase} | {window} | {surge}|");
+            assert!(manual.contains(&row), "docs/ib.md lacks {row}");
+        }
+    }
+
+    proptest::proptest! {
+        /// Whatever stands in the file, it is a configuration or a refusal of one line.
+        #[test]
+        fn any_text_is_survived(
+            lines in proptest::collection::vec(
+                "(rescan|debounce|agent|limit|window|surge|counter|x) = (\"[0-9a-z./-]{0,8}\"|-?[0-9]{0,20}|[0-9.e]{0,9}|true|\\[\\])|\\[(severity|prediction|neighbours|\\[prediction.rules\\])\\]|.{0,30}",
+                0..12,
+            )
+        ) {
+            if let Err(error) = Config::parse(&lines.join("\n"), Path::new("ib.toml")) {
+                let message = error.to_string();
+                proptest::prop_assert!(message.starts_with("ib.toml: "));
+                proptest::prop_assert_eq!(message.lines().count(), 1, "{}", message);
+            }
+        }
+    }
+
+    #[test]
     fn a_limit_of_a_sticky_counter_can_be_reached() {
         for rule in Config::default().rules {
             if let Width::Sticky(bits) = width_of(&rule.counter) {

@@ -173,6 +173,15 @@ mod tests {
     }
 
     #[test]
+    fn the_manual_lists_every_event_with_its_severity() {
+        let manual = include_str!("../../docs/ib.md");
+        for kind in Kind::ALL {
+            let row = format!("| `{}` | {} |", kind.name(), kind.severity());
+            assert!(manual.contains(&row), "docs/ib.md lacks {row}");
+        }
+    }
+
+    #[test]
     fn every_verbs_number_has_a_kind_and_a_new_one_is_unknown() {
         for number in 0..20 {
             assert_ne!(Kind::from_verbs(number), Kind::Unknown, "{number}");

@@ -32,7 +32,7 @@ pub enum VerbsError {
     #[error("{0}: install libibverbs1 and ibverbs-providers (or rdma-core)")]
     Library(#[from] libloading::Error),
     /// The library cannot list devices.
-    #[error("cannot list devices: {0}")]
+    #[error("cannot list verbs devices: {0}: is the kernel module ib_uverbs loaded?")]
     List(io::Error),
     /// The kernel has the device, the library does not.
     #[error("{0}: no verbs device of that name: install the provider (ibverbs-providers)")]

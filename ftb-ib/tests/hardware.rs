@@ -24,12 +24,16 @@ fn script(path: &Path, arguments: &[&str]) -> Option<Result<String, String>> {
     match output.status.code() {
         Some(0) => Some(Ok(String::from_utf8(output.stdout).unwrap().trim().to_owned())),
         Some(SKIPPED) => {
-            // Past the test harness, which hides what a passing test prints.
-            writeln!(std::io::stderr(), "{errors}").unwrap();
+            skipped(&errors);
             None
         }
         code => Some(Err(format!("{} ended with {code:?}: {errors}", path.display()))),
     }
+}
+
+#[expect(clippy::explicit_write, reason = "the test harness hides what eprintln! prints")]
+fn skipped(line: &str) {
+    writeln!(std::io::stderr(), "{line}").unwrap();
 }
 
 /// Boots the guest with the daemon in it; the events that the subscriber got.
