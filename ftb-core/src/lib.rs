@@ -12,14 +12,19 @@
 
 pub mod event;
 pub mod filter;
+pub mod frame;
 pub mod hostlist;
 pub mod ident;
 pub mod limits;
+pub mod lineage;
+pub mod node;
 pub mod position;
+pub mod ranges;
 pub mod sealed;
 pub mod severity;
 pub mod space;
 pub mod time;
+pub mod tree;
 
 pub use event::{Event, EventKind, Tag};
 pub use ident::{EventId, OriginId, PublisherId, Rank};

@@ -1,0 +1,454 @@
+//! What two agents say to each other over a link.
+//!
+//! Responsible for: the frames as values. Their encoding is `ftb-proto`'s, their meaning is
+//! [`crate::node`]'s; docs/protocol.md tells the whole story. The child opens a link with
+//! [`Hello`], the parent answers [`Welcome`] or [`Reject`]; what flows up and what flows down are
+//! different frames, and each is refused in the wrong direction.
+
+use crate::filter::Filter;
+use crate::ident::{OriginId, PublisherId, Rank};
+use crate::lineage::Lineage;
+use crate::node::api::{Gap, MemberState};
+use crate::position::{Epoch, Position};
+use crate::sealed::Sealed;
+
+/// Most ranks in a list of hints or redirects.
+pub const RANKS_MAX: usize = 64;
+/// Most publishers in one [`Marks`].
+pub const MARKS_MAX: usize = 1024;
+/// Most members in one [`Frame::Members`].
+pub const MEMBERS_MAX: usize = 512;
+
+/// One frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// Child to parent, first: who it is and what it has.
+    Hello(Box<Hello>),
+    /// Parent to child: you may be my child.
+    Welcome(Box<Welcome>),
+    /// Parent to child: you may not. The link ends.
+    Reject(Reject),
+    /// Either way, last: a link that ends without it is a suspected loss.
+    Goodbye(Goodbye),
+    /// Either way, when nothing else was said for a while.
+    Heartbeat(Heartbeat),
+    /// Parent to child: the log that is consumed here has changed, or the way to its root.
+    Lineage(Box<Standing>),
+    /// Child to parent: in the lineage last told, begin behind this index.
+    Resume {
+        /// Of the epoch that the child answers to.
+        epoch: Epoch,
+        /// The last index that the child has.
+        after: u64,
+    },
+    /// Child to parent: what its whole subtree wants, replacing what it said before.
+    Subscribe(Interest),
+    /// Parent to child: the interest of that version is active up to the acting root.
+    FilterActive {
+        /// Which [`Interest::version`].
+        version: u64,
+        /// Every matching event behind this index comes down.
+        index: u64,
+    },
+    /// Child to parent: events on their way to the acting root.
+    Up(UpBatch),
+    /// Parent to child: that many bytes of [`Frame::Up`] have left; as many more may come.
+    Credit {
+        /// Bytes of events.
+        bytes: u64,
+    },
+    /// Parent to child, on to the origin: held by acting root and standby.
+    Confirm(Confirm),
+    /// Parent to child, on to the origin: that run has a hole; begin another.
+    Nak {
+        /// Whose events.
+        origin: OriginId,
+        /// Which of its runs.
+        run: u64,
+    },
+    /// Parent to child, on to all below: the way up has changed, send again what is unconfirmed.
+    Resend,
+    /// Parent to child: committed events that the child wants, in log order.
+    Down(Down),
+    /// Child to parent: events that the parent's own store may not have.
+    Fetch(Fetch),
+    /// Parent to child: part of the answer.
+    Fetched(Fetched),
+    /// Acting root to its standby, and an agent with a log to a new root that has none: the log
+    /// begins here.
+    ReplicaStart(ReplicaStart),
+    /// Likewise: publishers' events that are in the log.
+    Marks(Marks),
+    /// Likewise: entries of the log, committed or not.
+    Replicate(Replicate),
+    /// Standby to acting root: it holds the log up to this index.
+    ReplicaAck {
+        /// Of the epoch that it replicates.
+        epoch: Epoch,
+        /// The last index it holds.
+        index: u64,
+    },
+    /// Child to parent, on to the acting root: where members stand.
+    Members(Vec<MemberReport>),
+    /// Child to parent, on to the acting root: somebody wants to see the tree.
+    TreeQuery {
+        /// The asker.
+        origin: OriginId,
+        /// Its own number of the question.
+        query: u64,
+    },
+    /// Parent to child, on to the asker: part of the tree.
+    TreeAnswer {
+        /// The asker.
+        origin: OriginId,
+        /// Its own number of the question.
+        query: u64,
+        /// Some of the members.
+        members: Vec<MemberReport>,
+        /// Whether this is the last part.
+        last: bool,
+    },
+    /// Either way through the tree: does that host answer? (indirect probe)
+    Probe(Probe),
+    /// The answer, back the way it came.
+    ProbeAnswer(ProbeAnswer),
+}
+
+/// How a child introduces itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Version of the link protocol that it speaks.
+    pub protocol: u32,
+    /// Its cluster: agents of different clusters refuse each other.
+    pub cluster: String,
+    /// Its host.
+    pub host: String,
+    /// Its place; `None`: not listed, give it one.
+    pub rank: Option<Rank>,
+    /// Where it listens, for agents that are not listed.
+    pub address: String,
+    /// Its incarnation.
+    pub origin: OriginId,
+    /// [`members_digest`] of its member list.
+    pub members_digest: u64,
+    /// The log that it has consumed.
+    pub lineage: Lineage,
+    /// Up to which index.
+    pub consumed: u64,
+    /// The log that it could hand over, where it was acting root or standby.
+    pub holds: Option<Holding>,
+    /// Highest epoch number that it has heard of.
+    pub epoch_seen: u64,
+    /// What its subtree wants.
+    pub interest: Interest,
+    /// Its clock, Unix nanoseconds.
+    pub wall_ns: u64,
+}
+
+/// What part of a log somebody holds completely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// Everything behind this index,
+    pub after: u64,
+    /// up to this one.
+    pub until: u64,
+}
+
+/// How a parent accepts a child.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// Version of the link protocol that it speaks.
+    pub protocol: u32,
+    /// Its host.
+    pub host: String,
+    /// Its place.
+    pub rank: Rank,
+    /// Its incarnation.
+    pub origin: OriginId,
+    /// The child's place, where it had none.
+    pub assigned: Option<Rank>,
+    /// Where the parent stands.
+    pub standing: Standing,
+    /// How many bytes of [`Frame::Up`] may be under way to it.
+    pub window_bytes: u64,
+    /// The new root has no log worth keeping: hand yours over as a whole, and it goes on with it.
+    pub adopt: bool,
+    /// Its clock, Unix nanoseconds.
+    pub wall_ns: u64,
+}
+
+/// Where an agent stands: the log that it serves and the way to its root.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Standing {
+    /// The log.
+    pub lineage: Lineage,
+    /// The index where an agent without a past begins.
+    pub head: u64,
+    /// Ranks from the acting root down to the sender, itself included; empty while it looks for a
+    /// parent.
+    pub path: Vec<Rank>,
+    /// The acting root's standby.
+    pub standby: Option<Rank>,
+}
+
+/// Why a parent refuses a child.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reject {
+    /// Stable word: "cluster", "protocol", "rank", "host", "full", "members", "busy".
+    pub code: String,
+    /// For people; names both sides.
+    pub message: String,
+    /// Whom to try instead.
+    pub redirect: Vec<Rank>,
+}
+
+/// The last word on a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Goodbye {
+    /// The agent stops; otherwise it only leaves this link.
+    pub stopping: bool,
+    /// For the log.
+    pub reason: String,
+}
+
+/// Says that the sender lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Heartbeat {
+    /// To a child: everything it wants up to here was sent. To a parent: 0.
+    pub covered: u64,
+    /// Of the epoch of `covered`; `None` to a parent.
+    pub epoch: Option<Epoch>,
+    /// To a parent: highest epoch number known in the subtree.
+    pub epoch_seen: u64,
+}
+
+/// What a subtree wants.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Interest {
+    /// Counts up with every change.
+    pub version: u64,
+    /// The filters, merged.
+    pub filters: Vec<Filter>,
+}
+
+/// Events of one origin on their way up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpBatch {
+    /// Whose.
+    pub origin: OriginId,
+    /// Which of its runs; it begins another each time it has to send again.
+    pub run: u64,
+    /// The first sequence of this run.
+    pub base: u64,
+    /// The sequence of the first item; the rest follow without a hole.
+    pub first: u64,
+    /// The events.
+    pub items: Vec<UpItem>,
+}
+
+/// One item of an [`UpBatch`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpItem {
+    /// An event.
+    Event(Sealed),
+    /// A hole that is told, where an origin had to shed, or a log was lost or outrun.
+    Gap(Gap),
+    /// What a losing log had behind `after` up to `until` has been handed over.
+    HandedOver {
+        /// Of the losing reign or reigns.
+        epoch: Epoch,
+        /// Up to that index.
+        until: u64,
+    },
+}
+
+impl UpItem {
+    /// Its size in bytes, as queues count it.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Event(sealed) => sealed.len(),
+            Self::Gap(_) | Self::HandedOver { .. } => 64,
+        }
+    }
+
+    /// Never: an item has a size.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl UpBatch {
+    /// Its size in bytes, as credit counts it.
+    pub fn bytes(&self) -> u64 {
+        self.items.iter().map(|item| item.len() as u64).sum()
+    }
+}
+
+/// An origin's events up to `seq` are held by acting root and standby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confirm {
+    /// Whose.
+    pub origin: OriginId,
+    /// Up to which of its sequences.
+    pub seq: u64,
+    /// Where the last of them is in the log at the latest.
+    pub position: Position,
+}
+
+/// What one index of the log holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// An event.
+    Event(Sealed),
+    /// A hole that is told.
+    Gap(Gap),
+}
+
+impl Content {
+    /// Its size in bytes, as logs and queues count it.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Event(sealed) => sealed.len(),
+            Self::Gap(_) => 64,
+        }
+    }
+
+    /// Never: a content has a size.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// One index of the log and what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// The index.
+    pub index: u64,
+    /// What it holds.
+    pub content: Content,
+}
+
+/// Committed events on their way down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Down {
+    /// The newest epoch of the lineage in which the indices count: a child ignores any other.
+    pub epoch: Epoch,
+    /// The events, rising.
+    pub items: Vec<Item>,
+    /// Everything the child wants up to here was sent.
+    pub covered: u64,
+}
+
+/// A question for older events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    /// The asker's own number for it.
+    pub id: u64,
+    /// In this lineage.
+    pub epoch: Epoch,
+    /// Behind this index.
+    pub after: u64,
+    /// With the first event not older than this Unix time; 0: by index alone.
+    pub since_ns: u64,
+    /// What is wanted.
+    pub filters: Vec<Filter>,
+}
+
+/// Part of the answer to a [`Fetch`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// The asker's number.
+    pub id: u64,
+    /// The events, rising.
+    pub items: Vec<Item>,
+    /// Everything wanted up to here was sent.
+    pub covered: u64,
+    /// Whether the answer ends here.
+    pub last: bool,
+}
+
+/// The beginning of a log that is copied as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaStart {
+    /// Its lineage.
+    pub lineage: Lineage,
+    /// It is complete behind this index.
+    pub after: u64,
+}
+
+/// Events that are in a log, without the events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marks {
+    /// By publisher: first and last sequence of each range.
+    pub publishers: Vec<(PublisherId, Vec<(u64, u64)>)>,
+}
+
+/// Entries of a log that is copied as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replicate {
+    /// Of this epoch.
+    pub epoch: Epoch,
+    /// The entries, rising.
+    pub items: Vec<Item>,
+    /// Everything up to here was sent.
+    pub until: u64,
+    /// Up to here the log is committed.
+    pub committed: u64,
+    /// The copy is complete: the receiver counts as standby, or takes the log over.
+    pub complete: bool,
+}
+
+/// Where one member stands, as its parent or it itself reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberReport {
+    /// Its place.
+    pub rank: Rank,
+    /// Its host.
+    pub host: String,
+    /// Where it listens; empty where the member list says it.
+    pub address: String,
+    /// Its incarnation; 0 where it is not known.
+    pub origin: u64,
+    /// Where it stands.
+    pub state: MemberState,
+    /// Below whom.
+    pub parent: Option<Rank>,
+    /// Since when, Unix nanoseconds.
+    pub since_ns: u64,
+}
+
+/// A question whether a host answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// Who asks.
+    pub asker: OriginId,
+    /// The asker's number of the question.
+    pub probe: u64,
+    /// Who shall try.
+    pub prober: Rank,
+    /// Whose host is in question.
+    pub target: Rank,
+}
+
+/// What a probe found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeAnswer {
+    /// Who asked.
+    pub asker: OriginId,
+    /// The asker's number of the question.
+    pub probe: u64,
+    /// Who tried.
+    pub prober: Rank,
+    /// The host answered (its agent need not be there).
+    pub alive: bool,
+}
+
+/// A number by which two agents see whether their member lists are the same (FNV-1a over the
+/// hosts in order).
+pub fn members_digest<'a>(hosts: impl Iterator<Item = &'a str>) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in hosts.flat_map(|host| host.bytes().map(|b| b.to_ascii_lowercase()).chain([0])) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    hash
+}

@@ -1,0 +1,183 @@
+//! Which reigns a log has gone through, and where two logs part.
+//!
+//! A log has one running index over all epochs. Its lineage says at which index each epoch began, so
+//! that two agents find the newest position that their logs have in common by comparing two short
+//! lists. Responsible for: that comparison. Not responsible for: what is in the log.
+
+use crate::position::{Epoch, Position};
+
+/// Most segments a lineage remembers. An agent that was away for more reigns than that resumes from
+/// the oldest event that is still there.
+pub const SEGMENTS_MAX: usize = 64;
+
+/// One reign: its epoch, and the index of its first event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Whose reign.
+    pub epoch: Epoch,
+    /// The first index that it may have given out.
+    pub first: u64,
+}
+
+/// The reigns of one log, oldest first; epochs and indices rise strictly.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Lineage {
+    segments: Vec<Segment>,
+}
+
+/// Segments that do not rise strictly, or too many of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the lineage is no list of at most {SEGMENTS_MAX} rising epochs")]
+pub struct LineageError;
+
+impl Lineage {
+    /// Of an agent that has never been in a tree.
+    pub const fn new() -> Self {
+        Self { segments: Vec::new() }
+    }
+
+    /// Checks what came from outside.
+    ///
+    /// # Errors
+    /// [`LineageError`] where epochs or indices do not rise strictly, or there are too many.
+    pub fn from_segments(segments: Vec<Segment>) -> Result<Self, LineageError> {
+        let rising =
+            segments.windows(2).all(|w| w[0].epoch < w[1].epoch && w[0].first < w[1].first);
+        if rising && segments.len() <= SEGMENTS_MAX {
+            Ok(Self { segments })
+        } else {
+            Err(LineageError)
+        }
+    }
+
+    /// The reigns, oldest first.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Whether its agent has never been in a tree.
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// The reign that goes on; [`Epoch::ZERO`] before the first.
+    pub fn head(&self) -> Epoch {
+        self.segments.last().map_or(Epoch::ZERO, |segment| segment.epoch)
+    }
+
+    /// Begins a reign. Reigns that gave out nothing before `first` are forgotten: nobody can have
+    /// consumed anything of them in this log.
+    pub fn open(&mut self, epoch: Epoch, first: u64) {
+        while self.segments.last().is_some_and(|segment| segment.first >= first) {
+            self.segments.pop();
+        }
+        self.segments.push(Segment { epoch, first });
+        if self.segments.len() > SEGMENTS_MAX {
+            self.segments.remove(0);
+        }
+    }
+
+    /// In whose reign an index was given out; [`Epoch::ZERO`] for older ones than it remembers.
+    pub fn epoch_of(&self, index: u64) -> Epoch {
+        let after = self.segments.partition_point(|segment| segment.first <= index);
+        after.checked_sub(1).map_or(Epoch::ZERO, |at| self.segments[at].epoch)
+    }
+
+    /// The position of an index.
+    pub fn position(&self, index: u64) -> Position {
+        Position { epoch: self.epoch_of(index), index }
+    }
+
+    /// The last index of the reign at that place of the list; the last reign has no end yet.
+    fn end(&self, at: usize) -> u64 {
+        self.segments.get(at + 1).map_or(u64::MAX, |next| next.first - 1)
+    }
+
+    /// The place of a reign in the list.
+    fn find(&self, epoch: Epoch) -> Option<usize> {
+        self.segments.binary_search_by_key(&epoch, |segment| segment.epoch).ok()
+    }
+
+    /// Whether that position is one of this log (it need not be given out yet).
+    pub fn contains(&self, position: Position) -> bool {
+        self.find(position.epoch)
+            .is_some_and(|at| (self.segments[at].first..=self.end(at)).contains(&position.index))
+    }
+
+    /// The newest index up to which an agent that has consumed this log up to `consumed` has seen
+    /// what the other log holds; `None` where they have no reign in common.
+    pub fn common(&self, consumed: u64, other: &Self) -> Option<u64> {
+        self.segments.iter().enumerate().rev().find_map(|(ours, segment)| {
+            let theirs = other.find(segment.epoch)?;
+            Some(consumed.min(self.end(ours)).min(other.end(theirs)))
+        })
+    }
+
+    /// Behind which index of this log a reader at that position (of any log) resumes; `None` where
+    /// its reign is no part of this log: what they have in common is not known from the position.
+    pub fn resume_after(&self, position: Position) -> Option<u64> {
+        self.find(position.epoch).map(|at| position.index.min(self.end(at)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ident::OriginId;
+
+    fn epoch(number: u64) -> Epoch {
+        Epoch { number, root: OriginId(number) }
+    }
+
+    fn lineage(segments: &[(u64, u64)]) -> Lineage {
+        let mut lineage = Lineage::new();
+        for (number, first) in segments {
+            lineage.open(epoch(*number), *first);
+        }
+        lineage
+    }
+
+    #[test]
+    fn an_agent_resumes_where_the_logs_part() {
+        let losing = lineage(&[(1, 1), (2, 50), (3, 90)]);
+        let winning = lineage(&[(1, 1), (2, 50), (4, 80)]);
+        assert_eq!(losing.common(120, &winning), Some(79));
+        assert_eq!(winning.common(200, &losing), Some(79));
+        assert_eq!(losing.common(60, &winning), Some(60));
+        // A parent of the same reign may lag behind its child.
+        assert_eq!(losing.common(120, &losing), Some(120));
+        assert_eq!(losing.common(120, &lineage(&[(7, 1)])), None);
+    }
+
+    #[test]
+    fn a_reign_that_gave_nothing_out_leaves_no_trace() {
+        let mut empty = lineage(&[(1, 1), (2, 50)]);
+        empty.open(epoch(3), 50);
+        assert_eq!(empty, lineage(&[(1, 1), (3, 50)]));
+        assert_eq!(lineage(&[(1, 1), (2, 50)]).common(49, &empty), Some(49));
+    }
+
+    #[test]
+    fn positions_of_a_dead_end_are_not_contained() {
+        let log = lineage(&[(1, 1), (4, 80)]);
+        let at = |number, index| Position { epoch: epoch(number), index };
+        assert!(log.contains(at(1, 79)) && log.contains(at(4, 80)));
+        assert!(!log.contains(at(1, 80)) && !log.contains(at(2, 60)));
+        assert_eq!(log.resume_after(at(1, 90)), Some(79));
+        assert_eq!(log.resume_after(at(2, 90)), None);
+        assert_eq!(log.epoch_of(79), epoch(1));
+    }
+
+    #[test]
+    fn a_lineage_is_bounded_and_hostile_ones_are_refused() {
+        let mut long = Lineage::new();
+        for number in 1..=2 * SEGMENTS_MAX as u64 {
+            long.open(epoch(number), number);
+        }
+        assert_eq!(long.segments().len(), SEGMENTS_MAX);
+        assert!(Lineage::from_segments(long.segments().to_vec()).is_ok());
+        let falling =
+            vec![Segment { epoch: epoch(2), first: 1 }, Segment { epoch: epoch(1), first: 5 }];
+        assert_eq!(Lineage::from_segments(falling), Err(LineageError));
+    }
+}

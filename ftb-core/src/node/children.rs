@@ -1,0 +1,386 @@
+//! The links to children: who may come, what each wants, and where each stands in the log.
+
+use super::Node;
+use super::api::{LinkId, MemberState};
+use super::config::ns;
+use super::link::Role;
+use super::reader::{Cut, Reader};
+use super::standby::Feed;
+use super::uplink::LINK_PROTOCOL;
+use crate::filter::FilterSet;
+use crate::frame::{
+    Confirm, Content, Down, Frame, Goodbye, Heartbeat, Hello, Interest, Reject, Standing, UpBatch,
+    Welcome, members_digest,
+};
+use crate::ident::{OriginId, Rank};
+use crate::limits::BATCH_EVENTS_MAX;
+use crate::position::Epoch;
+use std::collections::{BTreeMap, VecDeque};
+
+/// One child.
+pub(super) struct Child {
+    pub(super) rank: Rank,
+    pub(super) host: String,
+    pub(super) origin: OriginId,
+    pub(super) since_ns: u64,
+    /// What its subtree wants, and the version of it that was not yet said to be active.
+    pub(super) filters: FilterSet,
+    pub(super) unanswered: Option<u64>,
+    /// Our interest version that covers what it wants.
+    waits_for: u64,
+    pub(super) reader: Reader,
+    /// The epoch of the lineage that it was told last.
+    told: Epoch,
+    /// It has said in this lineage where it resumes.
+    pub(super) attached: bool,
+    pub(super) confirms: BTreeMap<OriginId, Confirm>,
+    /// On their way up.
+    pub(super) up: VecDeque<UpBatch>,
+    pub(super) up_bytes: u64,
+    pub(super) credit_due: u64,
+    pub(super) feed: Option<Feed>,
+}
+
+impl Node {
+    /// Where we stand, for children.
+    pub(super) fn standing(&self) -> Standing {
+        let mut path = Vec::new();
+        let mut standby = None;
+        if let Some(parent) = self.uplink.parent() {
+            path.clone_from(&parent.path);
+            standby = parent.standby;
+        } else if let Some(root) = &self.root {
+            let standby_link = root.standby;
+            standby = standby_link.and_then(|link| self.children.get(&link)).map(|c| c.rank);
+        }
+        if (self.root.is_some() || !path.is_empty())
+            && let Some(rank) = self.rank
+        {
+            path.push(rank);
+        }
+        Standing { lineage: self.lineage.clone(), head: self.consumed, path, standby }
+    }
+
+    /// Tells all children where we stand now.
+    pub(super) fn tell_standing(&mut self) {
+        let standing = self.standing();
+        let epoch = standing.lineage.head();
+        let links: Vec<LinkId> = self.children.keys().copied().collect();
+        for link in links {
+            if let Some(child) = self.children.get_mut(&link)
+                && child.told != epoch
+            {
+                child.told = epoch;
+                child.attached = false;
+            }
+            self.say(link, Frame::Lineage(Box::new(standing.clone())));
+        }
+        self.choose_standby();
+    }
+
+    /// Somebody wants to be our child.
+    pub(super) fn greeted(&mut self, link: LinkId, hello: Hello) {
+        self.epoch_seen = self.epoch_seen.max(hello.epoch_seen).max(hello.lineage.head().number);
+        if let Err(reject) = self.admit(link, &hello) {
+            self.counters.refused += 1;
+            let why = format!("{}: {}", reject.code, reject.message);
+            self.transition("child", &hello.host, "asking", "refused", &why);
+            self.say(link, Frame::Reject(reject));
+            return self.close(link, None, &why);
+        }
+        let Some(rank) = hello.rank else { return };
+        let same_place = self.children.iter().find(|(_, child)| child.rank == rank);
+        if let Some(old) = same_place.map(|(old, _)| *old) {
+            self.lose_child(old, false, "the same agent has come back on another link");
+            let goodbye = Goodbye { stopping: false, reason: "replaced by a newer link".into() };
+            self.close(old, Some(goodbye), "replaced by a newer link");
+        }
+        self.warn_of_differences(&hello);
+        self.raise_epoch();
+        let standing = self.standing();
+        if let Some(link) = self.links.get_mut(&link) {
+            link.role = Role::Child;
+        }
+        let child = Child {
+            rank,
+            host: hello.host,
+            origin: hello.origin,
+            since_ns: self.now.mono_ns,
+            filters: FilterSet::new(),
+            unanswered: None,
+            waits_for: 0,
+            reader: Reader::new(self.consumed),
+            told: standing.lineage.head(),
+            attached: false,
+            confirms: BTreeMap::new(),
+            up: VecDeque::new(),
+            up_bytes: 0,
+            credit_due: 0,
+            feed: None,
+        };
+        self.children.insert(link, child);
+        let welcome = Welcome {
+            protocol: LINK_PROTOCOL,
+            host: self.config.host.clone(),
+            rank: self.own_rank(),
+            origin: self.config.origin,
+            assigned: None,
+            standing,
+            window_bytes: self.config.window_bytes,
+            adopt: false,
+            wall_ns: self.now.wall_ns,
+        };
+        self.say(link, Frame::Welcome(Box::new(welcome)));
+        self.subscribed(link, hello.interest);
+        if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
+            self.heartbeat(parent);
+        }
+    }
+
+    fn admit(&self, link: LinkId, hello: &Hello) -> Result<(), Reject> {
+        let refuse = |code: &str, message: String, redirect: Vec<Rank>| {
+            Err(Reject { code: code.to_owned(), message, redirect })
+        };
+        if hello.protocol != LINK_PROTOCOL {
+            let message = format!(
+                "{} speaks link protocol {}, {} speaks {LINK_PROTOCOL}: run the same release",
+                hello.host, hello.protocol, self.config.host
+            );
+            return refuse("protocol", message, Vec::new());
+        }
+        if hello.cluster != self.config.cluster {
+            let message = format!(
+                "{} is of cluster {:?}, {} of {:?}: set the same cluster in both",
+                hello.host, hello.cluster, self.config.host, self.config.cluster
+            );
+            return refuse("cluster", message, Vec::new());
+        }
+        let certified = self.links.get(&link).and_then(|link| link.certified_hosts.as_ref());
+        if let Some(hosts) = certified
+            && !hosts.iter().any(|host| host.eq_ignore_ascii_case(&hello.host))
+        {
+            let message = format!(
+                "the certificate of {} is for {}: give it one of its own",
+                hello.host,
+                hosts.join(", ")
+            );
+            return refuse("host", message, Vec::new());
+        }
+        let Some(rank) = hello.rank else {
+            let message = format!("{} is in no member list: add it to both", hello.host);
+            return refuse("members", message, Vec::new());
+        };
+        match self.member(rank) {
+            Some((host, _)) if host.eq_ignore_ascii_case(&hello.host) => {}
+            Some((host, _)) => {
+                let message = format!(
+                    "{} says it has rank {rank}, which is {host} for {}: the member lists differ",
+                    hello.host, self.config.host
+                );
+                return refuse("rank", message, Vec::new());
+            }
+            None => {
+                let message = format!(
+                    "{} says it has rank {rank}, {} knows {} members: the member lists differ",
+                    hello.host,
+                    self.config.host,
+                    self.config.members.len()
+                );
+                return refuse("members", message, Vec::new());
+            }
+        }
+        if rank <= self.own_rank() {
+            let message = format!(
+                "{} has rank {rank}, {} has {}: a parent has the lower rank",
+                hello.host,
+                self.config.host,
+                self.own_rank()
+            );
+            return refuse("rank", message, Vec::new());
+        }
+        let others = self.children.values().filter(|child| child.rank != rank);
+        if others.count() >= self.config.children_max {
+            let below = self.children.values().map(|child| child.rank).filter(|r| *r < rank);
+            let message = format!("{} has all the children it may have", self.config.host);
+            return refuse("full", message, below.take(8).collect());
+        }
+        Ok(())
+    }
+
+    /// What two agents should have in common and do not, and what does not keep them apart.
+    fn warn_of_differences(&mut self, hello: &Hello) {
+        let ours = members_digest(self.config.members.iter().map(|m| m.host.as_str()));
+        if hello.members_digest != ours {
+            let why = format!(
+                "the member lists of {} and {} differ: give both the same",
+                hello.host, self.config.host
+            );
+            self.counters.members_differ += 1;
+            self.warn("FTB_MEMBERS_DIFFER", &hello.host, why);
+        }
+        let apart_ns = hello.wall_ns.abs_diff(self.now.wall_ns);
+        if apart_ns > ns(CLOCKS_APART_MS_MAX) {
+            let why = format!(
+                "the clocks of {} and {} are {} s apart",
+                hello.host,
+                self.config.host,
+                apart_ns / 1_000_000_000
+            );
+            self.counters.clocks_differ += 1;
+            self.warn("FTB_CLOCKS_DIFFER", &hello.host, why);
+        }
+    }
+
+    /// A child says where it resumes in the lineage that it was told.
+    pub(super) fn resumed(&mut self, link: LinkId, epoch: Epoch, after: u64) {
+        let head = self.lineage.head();
+        let Some(child) = self.children.get_mut(&link) else { return };
+        if epoch != head || child.told != head {
+            // It answers to what was told before; another answer is under way.
+            self.counters.stale += 1;
+            return;
+        }
+        let news = !child.attached;
+        child.attached = true;
+        child.reader.seek(after);
+        let (rank, host, origin) = (child.rank, child.host.clone(), child.origin);
+        if news {
+            self.member_up(rank, &host, origin);
+            self.transition("child", &host, "welcomed", "attached", "it resumes");
+            self.choose_standby();
+        }
+        self.wake(link);
+    }
+
+    /// A child's subtree wants something else now.
+    pub(super) fn subscribed(&mut self, link: LinkId, interest: Interest) {
+        let Some(child) = self.children.get_mut(&link) else { return };
+        child.filters = FilterSet::merge(&interest.filters);
+        child.unanswered = Some(interest.version);
+        self.interest_changed();
+        let version = self.interests.version();
+        if let Some(child) = self.children.get_mut(&link) {
+            child.waits_for = version;
+        }
+        self.answer_children();
+        self.wake(link);
+    }
+
+    /// Tells children whose interest has become active.
+    pub(super) fn answer_children(&mut self) {
+        let is_root = self.root.is_some();
+        let appended = self.log.last();
+        let mut answers = Vec::new();
+        for (link, child) in &mut self.children {
+            let Some(version) = child.unanswered else { continue };
+            let active = child.filters.filters().iter().all(|f| self.interests.covers(f));
+            if is_root {
+                answers.push((*link, version, appended));
+            } else if active {
+                answers.push((*link, version, self.active_index.max(self.consumed)));
+            } else {
+                continue;
+            }
+            child.unanswered = None;
+        }
+        for (link, version, index) in answers {
+            self.say(link, Frame::FilterActive { version, index });
+        }
+    }
+
+    /// A child is gone.
+    pub(super) fn lose_child(&mut self, link: LinkId, suspected: bool, why: &str) {
+        let Some(child) = self.children.remove(&link) else { return };
+        self.counters.children_lost += 1;
+        let to = if suspected { "lost" } else { "left" };
+        self.transition("child", &child.host, "attached", to, why);
+        self.routes.retain(|_, route| *route != link);
+        let state = if suspected { MemberState::Suspect } else { MemberState::Absent };
+        self.member_gone(child.rank, &child.host, state, why);
+        self.interest_changed();
+        self.standby_gone(link);
+        self.choose_standby();
+    }
+
+    /// The next frame for a child, most urgent first; control frames have gone already.
+    pub(super) fn poll_child(&mut self, link: LinkId, bytes_max: usize) -> Option<Frame> {
+        let child = self.children.get_mut(&link)?;
+        if child.credit_due > self.config.window_bytes / 4 {
+            let bytes = std::mem::take(&mut child.credit_due);
+            return Some(Frame::Credit { bytes });
+        }
+        if let Some((_, confirm)) = child.confirms.pop_first() {
+            return Some(Frame::Confirm(confirm));
+        }
+        if let Some(frame) = self.poll_feed(link, bytes_max) {
+            return Some(frame);
+        }
+        self.poll_down(link, bytes_max)
+    }
+
+    fn poll_down(&mut self, link: LinkId, bytes_max: usize) -> Option<Frame> {
+        let epoch = self.lineage.head();
+        let until = self.consumed;
+        let child = self.children.get_mut(&link)?;
+        if !child.attached || child.reader.is_at(until) {
+            return None;
+        }
+        let cut = Cut { bytes: bytes_max, items: BATCH_EVENTS_MAX, until, skip_repeated: false };
+        let filters = &child.filters;
+        let items = child.reader.read(&self.log, cut, |sealed| filters.matches(sealed));
+        if items.is_empty() {
+            return None;
+        }
+        let covered = items.last().map_or(0, |item| item.index).max(if child.reader.is_at(until) {
+            until
+        } else {
+            0
+        });
+        self.counters.events_down += items.len() as u64;
+        Some(Frame::Down(Down { epoch, items, covered }))
+    }
+
+    /// What a heartbeat to a child says.
+    pub(super) fn child_heartbeat(&self, link: LinkId) -> Heartbeat {
+        let until = self.consumed;
+        let child = self.children.get(&link);
+        let covered = child.filter(|c| c.attached && c.reader.is_at(until)).map(|_| until);
+        Heartbeat {
+            covered: covered.unwrap_or(0),
+            epoch: covered.map(|_| self.lineage.head()),
+            epoch_seen: 0,
+        }
+    }
+
+    /// Committed entries behind `from` have become visible: wakes the children that want any, and
+    /// moves those on that want none.
+    pub(super) fn wake_children(&mut self, from: u64) {
+        let until = self.consumed;
+        let mut wake = Vec::new();
+        for (link, child) in &mut self.children {
+            if !child.attached {
+                continue;
+            }
+            if self.links.get(link).is_some_and(|link| link.ready) {
+                continue;
+            }
+            let wants = |content: &Content| match content {
+                Content::Event(sealed) => child.filters.matches(sealed),
+                Content::Gap(_) => true,
+            };
+            if !child.reader.is_at(from)
+                || self.log.after(from.max(child.reader.cursor)).any(|e| wants(&e.item.content))
+            {
+                wake.push(*link);
+            } else {
+                child.reader.cursor = child.reader.cursor.max(until);
+            }
+        }
+        for link in wake {
+            self.wake(link);
+        }
+    }
+}
+
+/// Clocks further apart than this are told: ages of events then mean little.
+const CLOCKS_APART_MS_MAX: u64 = 60_000;

@@ -1,0 +1,439 @@
+//! The clients of this agent: what they publish, what they subscribe to, what is delivered.
+
+use super::Node;
+use super::api::{
+    ClientId, ClientInfo, Gap, GapReason, Output, RefusedWhat, Start, SubscriptionId, ToClient,
+};
+use super::reader::{Cut, Reader};
+use crate::filter::{Filter, FilterSet};
+use crate::frame::{Content, Item, UpItem};
+use crate::limits::BATCH_EVENTS_MAX;
+use crate::position::Position;
+use crate::sealed::Sealed;
+use std::collections::{BTreeMap, VecDeque};
+
+/// One client.
+pub(super) struct Client {
+    pub(super) info: ClientInfo,
+    control: VecDeque<ToClient>,
+    pub(super) subscriptions: BTreeMap<SubscriptionId, Subscription>,
+    /// The last sequence that was taken from it.
+    pub(super) taken: u64,
+    /// The last sequence that acting root and standby hold, and the last that it was told.
+    pub(super) confirmed: u64,
+    pub(super) told_confirmed: u64,
+    ready: bool,
+    turn: Option<SubscriptionId>,
+    pub(super) published: u64,
+    pub(super) delivered: u64,
+}
+
+/// One subscription.
+pub(super) struct Subscription {
+    pub(super) filter: Filter,
+    pub(super) reader: Reader,
+    state: SubscriptionState,
+    start: Start,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SubscriptionState {
+    /// Until our interest of that version is active up to the root.
+    Waiting(u64),
+    Active,
+}
+
+/// Most answers (refusals, confirmations of subscriptions) that wait for one client; a client that
+/// does not read so many is told nothing more of the kind until it reads.
+const CONTROL_MAX: usize = 4_096;
+
+impl Client {
+    fn new(info: ClientInfo) -> Self {
+        Self {
+            info,
+            control: VecDeque::new(),
+            subscriptions: BTreeMap::new(),
+            taken: 0,
+            confirmed: 0,
+            told_confirmed: 0,
+            ready: false,
+            turn: None,
+            published: 0,
+            delivered: 0,
+        }
+    }
+
+    /// Whether some active subscription wants an event.
+    fn wants(&self, sealed: &Sealed) -> bool {
+        self.subscriptions
+            .values()
+            .any(|s| s.state == SubscriptionState::Active && s.filter.matches(sealed))
+    }
+}
+
+impl Node {
+    pub(super) fn client_attached(&mut self, client: ClientId, info: ClientInfo) {
+        self.publishers.insert(info.publisher, client);
+        self.clients.insert(client, Client::new(info));
+    }
+
+    pub(super) fn client_detached(&mut self, client: ClientId) {
+        let Some(gone) = self.clients.remove(&client) else {
+            self.counters.stale += 1;
+            return;
+        };
+        if self.publishers.get(&gone.info.publisher) == Some(&client) {
+            self.publishers.remove(&gone.info.publisher);
+        }
+        self.paused.remove(&client);
+        if !gone.subscriptions.is_empty() {
+            self.interest_changed();
+        }
+    }
+
+    /// Takes a client's events in.
+    pub(super) fn publish(&mut self, client: ClientId, events: Vec<Sealed>) {
+        if client == ClientId::AGENT {
+            for sealed in events {
+                self.outbox.push(UpItem::Event(sealed));
+            }
+            return self.flush_outbox();
+        }
+        let Some(publisher) = self.clients.get_mut(&client) else {
+            self.counters.stale += 1;
+            return;
+        };
+        let mut again = false;
+        for sealed in events {
+            let seq = sealed.id().seq;
+            if seq <= publisher.taken {
+                again = true;
+                continue;
+            }
+            publisher.taken = seq;
+            publisher.published += 1;
+            self.counters.published += 1;
+            self.outbox.push(UpItem::Event(sealed));
+        }
+        if again && publisher.confirmed > 0 {
+            // It did not hear of the confirmation: say it again.
+            publisher.told_confirmed = 0;
+            self.wake_client(client);
+        }
+        if self.outbox.waiting_bytes() > self.config.outbox_bytes && self.paused.insert(client) {
+            self.counters.pauses += 1;
+            self.out.push(Output::PauseClient(client));
+        }
+        self.flush_outbox();
+    }
+
+    /// A client wants events.
+    pub(super) fn subscribe(
+        &mut self,
+        client: ClientId,
+        id: SubscriptionId,
+        filter: Filter,
+        start: Start,
+    ) {
+        let max = self.config.subscriptions_max;
+        let Some(subscriber) = self.clients.get_mut(&client) else {
+            self.counters.stale += 1;
+            return;
+        };
+        let refuse = |code, message| ToClient::Refused {
+            what: RefusedWhat::Subscription(id),
+            code,
+            message,
+        };
+        if subscriber.subscriptions.contains_key(&id) {
+            let message = format!("subscription {} exists: end it first", id.0);
+            return self.tell_client(client, refuse("limit", message));
+        }
+        if subscriber.subscriptions.len() >= max {
+            let message = format!("a client may have {max} subscriptions: end one first");
+            return self.tell_client(client, refuse("limit", message));
+        }
+        let subscription = Subscription {
+            filter,
+            reader: Reader::new(self.consumed),
+            state: SubscriptionState::Waiting(u64::MAX),
+            start,
+        };
+        subscriber.subscriptions.insert(id, subscription);
+        self.interest_changed();
+        let version = self.interests.version();
+        if let Some(subscriber) = self.clients.get_mut(&client)
+            && let Some(subscription) = subscriber.subscriptions.get_mut(&id)
+        {
+            subscription.state = SubscriptionState::Waiting(version);
+        }
+        self.subscriptions_active();
+    }
+
+    pub(super) fn unsubscribe(&mut self, client: ClientId, id: SubscriptionId) {
+        let removed = self.clients.get_mut(&client).and_then(|c| c.subscriptions.remove(&id));
+        if removed.is_some() {
+            self.interest_changed();
+        } else {
+            self.counters.stale += 1;
+        }
+    }
+
+    /// What the subtree wants may have changed: merges it anew and tells the parent.
+    pub(super) fn interest_changed(&mut self) {
+        let own = self.clients.values().flat_map(|client| client.subscriptions.values());
+        let own = own.map(|subscription| &subscription.filter);
+        let below = self.children.values().flat_map(|child| child.filters.filters());
+        let wanted = FilterSet::merge(own.chain(below));
+        if self.interests.want(wanted)
+            && let Some(parent) = self.uplink.parent_mut()
+        {
+            parent.subscribe_due = true;
+            let link = parent.link;
+            self.wake(link);
+        }
+    }
+
+    /// Begins the subscriptions whose interest is active up to the root by now.
+    pub(super) fn subscriptions_active(&mut self) {
+        let is_root = self.root.is_some();
+        let mut begun = Vec::new();
+        for (client, subscriber) in &mut self.clients {
+            for (id, subscription) in &mut subscriber.subscriptions {
+                let SubscriptionState::Waiting(_) = subscription.state else { continue };
+                if !is_root && !self.interests.covers(&subscription.filter) {
+                    continue;
+                }
+                let index =
+                    if is_root { self.log.last() } else { self.active_index.max(self.consumed) };
+                subscription.state = SubscriptionState::Active;
+                subscription.reader = Reader::new(index);
+                begun.push((*client, *id, index, subscription.start));
+            }
+        }
+        for (client, id, index, start) in begun {
+            let position = self.lineage.position(index);
+            let active = ToClient::Subscribed { subscription: id, active_after: position };
+            self.tell_client(client, active);
+            self.begin_in_the_past(client, id, start, index);
+        }
+    }
+
+    /// A subscription that begins in the past reads what is kept here from there on.
+    fn begin_in_the_past(
+        &mut self,
+        client: ClientId,
+        id: SubscriptionId,
+        start: Start,
+        active: u64,
+    ) {
+        let from = match start {
+            Start::Now => return,
+            Start::After(position) => self.resume_index(position),
+            Start::SinceNs(since_ns) => Some(self.log.before(since_ns)),
+        };
+        let oldest = self.oldest_complete(client, id);
+        let begin = from.unwrap_or(0).min(active);
+        let Some(subscription) =
+            self.clients.get_mut(&client).and_then(|c| c.subscriptions.get_mut(&id))
+        else {
+            return;
+        };
+        subscription.reader = Reader::new(begin.max(oldest).min(active));
+        if begin < oldest && matches!(start, Start::After(_)) {
+            let gap = Gap {
+                after: self.lineage.position(begin),
+                until: self.lineage.position(oldest.min(active)),
+                reason: GapReason::Retention,
+                count: 0,
+                severity_max: None,
+            };
+            self.tell_client(client, ToClient::Gap { subscription: id, gap });
+        }
+        self.wake_client(client);
+    }
+
+    /// The index behind which everything that a subscription wants is here.
+    fn oldest_complete(&self, client: ClientId, id: SubscriptionId) -> u64 {
+        let filter = self
+            .clients
+            .get(&client)
+            .and_then(|client| client.subscriptions.get(&id))
+            .map(|subscription| FilterSet::merge([&subscription.filter]));
+        let since = match (&self.root, filter) {
+            (None, Some(filter)) => self.interests.complete_since(&filter),
+            _ => None,
+        };
+        since.unwrap_or(0).max(self.log.evicted())
+    }
+
+    /// Behind which index of the log a reader at a position (of any log) resumes.
+    fn resume_index(&self, position: Position) -> Option<u64> {
+        self.lineage
+            .resume_after(position)
+            .or_else(|| self.forks.get(&position.epoch).map(|fork| position.index.min(*fork)))
+    }
+
+    /// Committed entries behind `from` can be delivered here.
+    pub(super) fn wake_subscribers(&mut self, from: u64) {
+        let mut wake = Vec::new();
+        for entry in self.log.after_mut(from) {
+            if entry.item.index > self.consumed {
+                break;
+            }
+            let Content::Event(sealed) = &entry.item.content else {
+                for (id, client) in &mut self.clients {
+                    if !std::mem::replace(&mut client.ready, true) {
+                        wake.push(*id);
+                    }
+                }
+                continue;
+            };
+            let mut wanted = false;
+            for (id, client) in &mut self.clients {
+                if wanted && client.ready {
+                    continue;
+                }
+                if client.wants(sealed) {
+                    wanted = true;
+                    if !client.ready {
+                        client.ready = true;
+                        wake.push(*id);
+                    }
+                }
+            }
+            if wanted && !self.seen.insert(sealed.id()) {
+                entry.repeated = true;
+                self.counters.repeated += 1;
+            }
+        }
+        self.out.extend(wake.into_iter().map(Output::ClientReady));
+    }
+
+    pub(super) fn wake_client(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(&id)
+            && !client.ready
+        {
+            client.ready = true;
+            self.out.push(Output::ClientReady(id));
+        }
+    }
+
+    fn tell_client(&mut self, id: ClientId, message: ToClient) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        if client.control.len() >= CONTROL_MAX {
+            self.counters.control_dropped += 1;
+            return;
+        }
+        client.control.push_back(message);
+        self.wake_client(id);
+    }
+
+    /// What goes to a client next; `None` when there is nothing more.
+    pub(super) fn next_to_client(&mut self, id: ClientId, bytes_max: usize) -> Option<ToClient> {
+        let until = self.consumed;
+        let client = self.clients.get_mut(&id)?;
+        if let Some(message) = client.control.pop_front() {
+            return Some(message);
+        }
+        if client.confirmed > client.told_confirmed {
+            client.told_confirmed = client.confirmed;
+            return Some(ToClient::Confirmed { seq: client.confirmed });
+        }
+        // Subscriptions take turns: one with much to read does not starve the others.
+        let after = client.turn;
+        let order = client.subscriptions.keys().copied();
+        let (first, second): (Vec<_>, Vec<_>) = order.partition(|id| Some(*id) > after);
+        for subscription in first.into_iter().chain(second) {
+            let Some(found) = client.subscriptions.get_mut(&subscription) else { continue };
+            if found.state != SubscriptionState::Active || found.reader.is_at(until) {
+                continue;
+            }
+            let filter = &found.filter;
+            let cut = Cut { bytes: bytes_max, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
+            let items = found.reader.read(&self.log, cut, |sealed| filter.matches(sealed));
+            if items.is_empty() {
+                continue;
+            }
+            client.turn = Some(subscription);
+            let mut messages =
+                to_messages(subscription, items, |index| self.lineage.position(index));
+            let count: u64 = messages.iter().map(delivered).sum();
+            client.delivered += count;
+            self.counters.delivered += count;
+            let first = messages.pop_front();
+            client.control.append(&mut messages);
+            return first;
+        }
+        client.ready = false;
+        None
+    }
+
+    /// The log gives an entry up: subscriptions that have not read it keep it within their bound.
+    pub(super) fn keep_for_subscribers(&mut self, item: &Item, repeated: bool) {
+        for client in self.clients.values_mut() {
+            for subscription in client.subscriptions.values_mut() {
+                if subscription.state != SubscriptionState::Active
+                    || subscription.reader.cursor >= item.index
+                {
+                    continue;
+                }
+                let wanted = match &item.content {
+                    Content::Event(sealed) => !repeated && subscription.filter.matches(sealed),
+                    Content::Gap(_) => true,
+                };
+                if wanted {
+                    let before = subscription.reader.shed;
+                    subscription.reader.keep(item, self.config.lag_bytes, &self.lineage);
+                    self.counters.shed += subscription.reader.shed - before;
+                }
+            }
+        }
+    }
+
+    /// The log has gone back to an index: so do the subscriptions.
+    pub(super) fn rewind_subscribers(&mut self, index: u64) {
+        for client in self.clients.values_mut() {
+            for subscription in client.subscriptions.values_mut() {
+                if subscription.reader.cursor > index {
+                    subscription.reader.seek(index);
+                }
+            }
+        }
+    }
+}
+
+fn delivered(message: &ToClient) -> u64 {
+    match message {
+        ToClient::Deliver { items, .. } => items.len() as u64,
+        _ => 0,
+    }
+}
+
+/// Cuts what was read into messages: events of one epoch together, holes in their places.
+fn to_messages(
+    subscription: SubscriptionId,
+    items: Vec<Item>,
+    position: impl Fn(u64) -> Position,
+) -> VecDeque<ToClient> {
+    let mut messages = VecDeque::new();
+    for Item { index, content } in items {
+        match content {
+            Content::Gap(gap) => messages.push_back(ToClient::Gap { subscription, gap }),
+            Content::Event(sealed) => {
+                let epoch = position(index).epoch;
+                match messages.back_mut() {
+                    Some(ToClient::Deliver { epoch: last, items, .. }) if *last == epoch => {
+                        items.push((index, sealed));
+                    }
+                    _ => messages.push_back(ToClient::Deliver {
+                        subscription,
+                        epoch,
+                        items: vec![(index, sealed)],
+                    }),
+                }
+            }
+        }
+    }
+    messages
+}

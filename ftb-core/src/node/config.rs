@@ -1,0 +1,123 @@
+//! What a node is told about itself and its cluster, and the bounds that it keeps.
+
+use crate::ident::{OriginId, Rank};
+
+/// One line of the member list; its index is the rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its host name, as its certificate and its events say it.
+    pub host: String,
+    /// Where it listens, for the shell to dial.
+    pub address: String,
+}
+
+/// Everything a node must know before it starts. [`NodeConfig::new`] fills in the defaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// Agents of other clusters are refused.
+    pub cluster: String,
+    /// This agent's host.
+    pub host: String,
+    /// Where this agent listens; told to its parent by an agent that is not in the list.
+    pub address: String,
+    /// This incarnation; drawn by the shell, never 0, never used before.
+    pub origin: OriginId,
+    /// The member list; the same on every agent.
+    pub members: Vec<Member>,
+    /// This agent's place in the list; `None`: not listed.
+    pub rank: Option<Rank>,
+    /// Children that the wanted tree gives one agent. Default 16.
+    pub fanout: u32,
+    /// Children that an agent takes before it redirects. Default four times the fan-out: room for
+    /// the children of dead neighbours.
+    pub children_max: usize,
+    /// A link on which nothing was said for so long gets a heartbeat. Default 500 ms, which is
+    /// about 100 bytes/s on an idle link.
+    pub heartbeat_ms: u64,
+    /// A link on which nothing was heard for so long is lost. Default 2,000 ms; at least three
+    /// heartbeats.
+    pub detection_ms: u64,
+    /// A dial, a hello and the answer to it may each take so long. Default 1,000 ms.
+    pub dial_ms: u64,
+    /// Dials and hellos under way at once. Default 8.
+    pub dials_max: usize,
+    /// An agent that has found no parent for so long becomes acting root, and goes on looking.
+    /// Default 2,000 ms.
+    pub search_ms: u64,
+    /// An acting root, or an agent that is not below its wanted parent, looks for a better place
+    /// every so often (jittered by half). Default 1,000 ms.
+    pub probe_ms: u64,
+    /// The longest pause between two such looks when they fail again and again. Default 10,000 ms.
+    pub probe_ms_max: u64,
+    /// An agent stays so long below a parent before it moves to a better one. Default 1,000 ms,
+    /// doubled with every move (up to `probe_ms_max`), so that a flapping parent is not followed.
+    pub settle_ms: u64,
+    /// An origin keeps confirmed events of its own clients for so long, and the acting root waits
+    /// so long for a lost log to be handed over. Default 30,000 ms.
+    pub grace_ms: u64,
+    /// Bytes of the log that acting root and standby keep. Default 64 MiB.
+    pub log_bytes: usize,
+    /// Bytes of passing events that any other agent keeps. Default 16 MiB.
+    pub ring_bytes: usize,
+    /// Bytes that a reader (child or subscription) that has fallen behind log or ring may pin;
+    /// beyond, the mildest events are shed. FATAL may use a quarter more. Default 4 MiB.
+    pub lag_bytes: usize,
+    /// Bytes of unconfirmed events of own clients; with more, clients are paused. Default 8 MiB.
+    pub outbox_bytes: usize,
+    /// Bytes of events that may be under way on one link to a parent. Default 1 MiB.
+    pub window_bytes: u64,
+    /// Bytes appended and not yet acknowledged by the standby; with more, it is skipped. Default
+    /// 16 MiB.
+    pub uncommitted_bytes: usize,
+    /// A standby that acknowledges nothing for so long is skipped. Default 1,000 ms.
+    pub standby_ms: u64,
+    /// Publishers whose events an agent remembers to know copies. Default 65,536.
+    pub publishers_max: usize,
+    /// Links that have not yet said who they are. Default 256; beyond, the newest is refused.
+    pub strangers_max: usize,
+    /// Subscriptions of one client. Default 1,024.
+    pub subscriptions_max: usize,
+}
+
+impl NodeConfig {
+    /// An agent of that cluster and host, with the defaults for everything else.
+    pub fn new(cluster: &str, host: &str, origin: OriginId, members: Vec<Member>) -> Self {
+        let at = members.iter().position(|member| member.host.eq_ignore_ascii_case(host));
+        let address = at.map(|at| members[at].address.clone()).unwrap_or_default();
+        let fanout = 16;
+        Self {
+            cluster: cluster.to_owned(),
+            host: host.to_owned(),
+            address,
+            origin,
+            members,
+            rank: at.and_then(|at| u32::try_from(at).ok()).map(Rank),
+            fanout,
+            children_max: 4 * fanout as usize,
+            heartbeat_ms: 500,
+            detection_ms: 2_000,
+            dial_ms: 1_000,
+            dials_max: 8,
+            search_ms: 2_000,
+            probe_ms: 1_000,
+            probe_ms_max: 10_000,
+            settle_ms: 1_000,
+            grace_ms: 30_000,
+            log_bytes: 64 << 20,
+            ring_bytes: 16 << 20,
+            lag_bytes: 4 << 20,
+            outbox_bytes: 8 << 20,
+            window_bytes: 1 << 20,
+            uncommitted_bytes: 16 << 20,
+            standby_ms: 1_000,
+            publishers_max: 65_536,
+            strangers_max: 256,
+            subscriptions_max: 1_024,
+        }
+    }
+}
+
+/// Milliseconds as nanoseconds.
+pub(super) const fn ns(ms: u64) -> u64 {
+    ms.saturating_mul(1_000_000)
+}

@@ -1,0 +1,106 @@
+//! Following the log: what comes down from the parent, which log it is, and what is given up again.
+
+use super::Node;
+use crate::frame::{Item, Standing};
+use crate::position::Epoch;
+
+/// Most lost reigns whose forks are remembered.
+const FORKS_MAX: usize = 256;
+
+impl Node {
+    /// The parent's log is the one that counts now: goes back to where ours leaves it.
+    pub(super) fn follow(&mut self, standing: &Standing) {
+        let winning = &standing.lineage;
+        self.step_down(winning);
+        if self.lineage.is_empty() {
+            self.consumed = standing.head;
+            self.log = super::log::Log::new(standing.head);
+            self.rewind_subscribers(standing.head);
+        } else {
+            let last = self.log.last().max(self.consumed);
+            let fork = self.lineage.common(last, winning).unwrap_or(0);
+            for segment in self.lineage.segments() {
+                if winning.segments().binary_search_by_key(&segment.epoch, |s| s.epoch).is_err() {
+                    self.forks.insert(segment.epoch, fork);
+                }
+            }
+            while self.forks.len() > FORKS_MAX {
+                self.forks.pop_first();
+            }
+            self.log.truncate(fork.min(self.consumed));
+            if fork < self.consumed {
+                self.consumed = fork;
+                self.rewind_subscribers(fork);
+            }
+        }
+        self.lineage = winning.clone();
+        self.active_index = self.active_index.min(self.consumed);
+        self.check_replica();
+        if self.outbox.put_back(winning) {
+            self.outbox.rewind();
+            self.flush_outbox();
+        }
+    }
+
+    /// Committed events have come down.
+    pub(super) fn came_down(&mut self, epoch: Epoch, items: Vec<Item>, covered: u64) {
+        if epoch != self.lineage.head() {
+            if epoch < self.lineage.head() {
+                self.counters.fenced += 1;
+            }
+            return;
+        }
+        let from = self.consumed;
+        for item in items {
+            if item.index > from {
+                self.log.push(item);
+            }
+        }
+        self.log.cover(covered);
+        self.consumed = self.consumed.max(self.log.last());
+        if self.consumed > from {
+            self.became_visible(from);
+        }
+    }
+
+    /// The parent says that our interest is active up to the root.
+    pub(super) fn filter_active(&mut self, version: u64, index: u64) {
+        if version != self.interests.version() {
+            return;
+        }
+        self.active_index = index;
+        self.interests.activate(version, index);
+        self.subscriptions_active();
+        self.answer_children();
+    }
+
+    /// Entries behind `from` up to `consumed` can be read.
+    pub(super) fn became_visible(&mut self, from: u64) {
+        self.wake_subscribers(from);
+        self.wake_children(from);
+    }
+
+    /// Gives up the oldest entries beyond the bound; readers that have not read them keep what they
+    /// want of them, within theirs.
+    pub(super) fn evict(&mut self) {
+        let bytes_max = match self.root {
+            Some(_) => self.config.log_bytes,
+            None => self.config.ring_bytes,
+        };
+        while self.log.bytes() > bytes_max {
+            let Some(entry) = self.log.evict(self.consumed) else { return };
+            self.keep_for_subscribers(&entry.item, entry.repeated);
+            for child in self.children.values_mut() {
+                let wanted = match &entry.item.content {
+                    crate::frame::Content::Event(sealed) => child.filters.matches(sealed),
+                    crate::frame::Content::Gap(_) => true,
+                };
+                if child.attached && child.reader.cursor < entry.item.index && wanted {
+                    let before = child.reader.shed;
+                    child.reader.keep(&entry.item, self.config.lag_bytes, &self.lineage);
+                    self.counters.shed += child.reader.shed - before;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Who is where: every agent knows the members of its own subtree and tells its parent what
+//! changes, so that the acting root knows the whole tree.
+
+use super::Node;
+use super::api::{Announcement, LinkId, MemberState, Output, QueryId, TreeNode};
+use crate::frame::{Frame, MEMBERS_MAX, MemberReport};
+use crate::ident::{OriginId, Rank};
+use crate::severity::Severity;
+use std::collections::BTreeMap;
+
+/// Members of the own subtree, what is still to be told, and questions that wait for an answer.
+#[derive(Default)]
+pub(super) struct Members {
+    known: BTreeMap<Rank, MemberReport>,
+    untold: BTreeMap<Rank, MemberReport>,
+    questions: BTreeMap<QueryId, Question>,
+}
+
+struct Question {
+    deadline_ns: u64,
+    nodes: Vec<TreeNode>,
+}
+
+/// Most questions of this node's clients at a time; beyond, the own view is the answer.
+const QUESTIONS_MAX: usize = 64;
+
+impl Members {
+    pub(super) fn deadline_ns(&self) -> u64 {
+        self.questions.values().map(|question| question.deadline_ns).min().unwrap_or(u64::MAX)
+    }
+}
+
+impl Node {
+    /// Host and address of a rank, listed or joined later.
+    pub(super) fn member(&self, rank: Rank) -> Option<(String, String)> {
+        let member = self.config.members.get(rank.0 as usize)?;
+        Some((member.host.clone(), member.address.clone()))
+    }
+
+    /// A child has attached.
+    pub(super) fn member_up(&mut self, rank: Rank, host: &str, origin: OriginId) {
+        self.report(MemberReport {
+            rank,
+            host: host.to_owned(),
+            address: String::new(),
+            origin: origin.0,
+            state: MemberState::Up,
+            parent: self.rank,
+            since_ns: self.now.wall_ns,
+        });
+    }
+
+    /// A child is gone; what was below it reports from elsewhere.
+    pub(super) fn member_gone(&mut self, rank: Rank, host: &str, state: MemberState, why: &str) {
+        let mut gone = vec![rank];
+        while let Some(above) = gone.pop() {
+            let below = self.members.known.values().filter(|m| m.parent == Some(above));
+            gone.extend(below.map(|member| member.rank).filter(|below| *below > above));
+            self.members.known.remove(&above);
+        }
+        self.transition("node", host, "up", state.as_str(), why);
+        self.report(MemberReport {
+            rank,
+            host: host.to_owned(),
+            address: String::new(),
+            origin: 0,
+            state,
+            parent: self.rank,
+            since_ns: self.now.wall_ns,
+        });
+    }
+
+    fn report(&mut self, report: MemberReport) {
+        self.learn(report);
+        self.tell_members();
+    }
+
+    /// Notes what is news; a loss told by another than the current parent is old.
+    fn learn(&mut self, report: MemberReport) {
+        let current = self.members.known.get(&report.rank);
+        if report.state != MemberState::Up
+            && current.is_some_and(|c| c.state == MemberState::Up && c.parent != report.parent)
+        {
+            return;
+        }
+        self.members.untold.insert(report.rank, report.clone());
+        self.members.known.insert(report.rank, report);
+    }
+
+    /// A child tells of its subtree.
+    pub(super) fn members_told(&mut self, reports: Vec<MemberReport>) {
+        for report in reports {
+            if self.members.known.len() < self.config.members.len() + self.config.strangers_max {
+                self.learn(report);
+            }
+        }
+        self.tell_members();
+    }
+
+    /// On a new way up everything is news.
+    pub(super) fn members_all_untold(&mut self) {
+        self.members.untold = self.members.known.clone();
+        self.tell_members();
+    }
+
+    fn tell_members(&mut self) {
+        let Some(parent) = self.uplink.parent().map(|parent| parent.link) else {
+            if self.root.is_some() {
+                self.members.untold.clear();
+            }
+            return;
+        };
+        let untold = std::mem::take(&mut self.members.untold);
+        let untold: Vec<MemberReport> = untold.into_values().collect();
+        for chunk in untold.chunks(MEMBERS_MAX) {
+            self.say(parent, Frame::Members(chunk.to_vec()));
+        }
+    }
+
+    /// The whole list as far as this agent knows it.
+    fn local_view(&self) -> Vec<TreeNode> {
+        let mut view: BTreeMap<Rank, TreeNode> = BTreeMap::new();
+        for (at, member) in self.config.members.iter().enumerate() {
+            let rank = Rank(u32::try_from(at).unwrap_or(u32::MAX));
+            view.insert(
+                rank,
+                TreeNode {
+                    rank,
+                    host: member.host.clone(),
+                    state: MemberState::Absent,
+                    parent: None,
+                    origin: 0,
+                    since_ns: 0,
+                },
+            );
+        }
+        for member in self.members.known.values() {
+            view.insert(member.rank, tree_node(member));
+        }
+        if let Some(rank) = self.rank {
+            view.insert(
+                rank,
+                TreeNode {
+                    rank,
+                    host: self.config.host.clone(),
+                    state: MemberState::Up,
+                    parent: self.uplink.parent().map(|parent| parent.rank),
+                    origin: self.config.origin.0,
+                    since_ns: self.started.wall_ns,
+                },
+            );
+        }
+        view.into_values().collect()
+    }
+
+    pub(super) fn query_tree(&mut self, query: QueryId, deadline_ns: u64) {
+        let parent = self.uplink.parent().map(|parent| parent.link);
+        match parent {
+            Some(link) if self.members.questions.len() < QUESTIONS_MAX => {
+                let question = Question { deadline_ns, nodes: Vec::new() };
+                self.members.questions.insert(query, question);
+                self.say(link, Frame::TreeQuery { origin: self.config.origin, query: query.0 });
+            }
+            _ => {
+                let nodes = self.local_view();
+                self.out.push(Output::Tree { query, nodes, complete: self.root.is_some() });
+            }
+        }
+    }
+
+    /// A question has come from below.
+    pub(super) fn tree_queried(&mut self, link: LinkId, origin: OriginId, query: u64) {
+        self.routes.insert(origin, link);
+        if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
+            return self.say(parent, Frame::TreeQuery { origin, query });
+        }
+        if self.root.is_none() {
+            return;
+        }
+        let members: Vec<MemberReport> = self.local_view().into_iter().map(report_of).collect();
+        let parts = members.chunks(MEMBERS_MAX);
+        let count = parts.len();
+        for (at, part) in parts.enumerate() {
+            let last = at + 1 == count;
+            self.say(link, Frame::TreeAnswer { origin, query, members: part.to_vec(), last });
+        }
+    }
+
+    /// An answer comes down.
+    pub(super) fn tree_answered(
+        &mut self,
+        origin: OriginId,
+        query: u64,
+        members: Vec<MemberReport>,
+        last: bool,
+    ) {
+        if origin != self.config.origin {
+            if let Some(link) = self.routes.get(&origin).copied() {
+                self.say(link, Frame::TreeAnswer { origin, query, members, last });
+            }
+            return;
+        }
+        let query = QueryId(query);
+        let Some(question) = self.members.questions.get_mut(&query) else {
+            self.counters.stale += 1;
+            return;
+        };
+        question.nodes.extend(members.iter().map(tree_node));
+        let over = question.nodes.len() > self.config.members.len() + self.config.strangers_max;
+        if (last || over)
+            && let Some(question) = self.members.questions.remove(&query)
+        {
+            self.out.push(Output::Tree { query, nodes: question.nodes, complete: !over });
+        }
+    }
+
+    /// Questions that were not answered in time get the own view.
+    pub(super) fn members_tick(&mut self) {
+        let now_ns = self.now.mono_ns;
+        let late = self.members.questions.iter().filter(|(_, q)| q.deadline_ns <= now_ns);
+        let late: Vec<QueryId> = late.map(|(query, _)| *query).collect();
+        for query in late {
+            self.members.questions.remove(&query);
+            let nodes = self.local_view();
+            self.out.push(Output::Tree { query, nodes, complete: false });
+        }
+    }
+
+    /// An event of the agent's own about a host.
+    pub(super) fn announce(
+        &mut self,
+        name: &'static str,
+        severity: Severity,
+        tags: Vec<(&'static str, String)>,
+        payload: String,
+    ) {
+        self.out.push(Output::Announce(Announcement { name, severity, tags, payload }));
+    }
+
+    pub(super) fn warn(&mut self, name: &'static str, host: &str, why: String) {
+        self.announce(name, Severity::Warning, vec![("host", host.to_owned())], why);
+    }
+}
+
+fn tree_node(member: &MemberReport) -> TreeNode {
+    TreeNode {
+        rank: member.rank,
+        host: member.host.clone(),
+        state: member.state,
+        parent: member.parent.filter(|_| member.state == MemberState::Up),
+        origin: member.origin,
+        since_ns: member.since_ns,
+    }
+}
+
+fn report_of(node: TreeNode) -> MemberReport {
+    MemberReport {
+        rank: node.rank,
+        host: node.host,
+        address: String::new(),
+        origin: node.origin,
+        state: node.state,
+        parent: node.parent,
+        since_ns: node.since_ns,
+    }
+}

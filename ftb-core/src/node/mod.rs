@@ -1,0 +1,481 @@
+//! One agent as a state machine: the tree, the log, the routing, the shedding.
+//!
+//! A shell feeds [`Node::handle`], does what the outputs say, and pulls frames and messages with
+//! [`Node::poll_link`] and [`Node::poll_client`] whenever a transport can take more ([`api`] is the
+//! contract). After each call it sets its timer to [`Node::next_deadline_ns`] and feeds
+//! [`Input::Tick`] when that has come; polling can leave outputs behind, and the deadline is then
+//! at once. docs/protocol.md tells the protocol as a whole.
+//!
+//! Responsible for: every decision. Not responsible for: sockets, clocks, encoding, who may publish
+//! or subscribe what (the shell checks that before it feeds an input).
+
+pub mod api;
+mod children;
+mod clients;
+mod config;
+mod follow;
+mod interest;
+mod link;
+mod log;
+mod members;
+mod outbox;
+mod reader;
+mod root;
+mod standby;
+mod status;
+#[cfg(test)]
+pub(crate) mod testing;
+mod uplink;
+mod upward;
+
+pub use config::{Member, NodeConfig};
+pub use status::{ChildStatus, ClientStatus, NodeStatus};
+pub use uplink::LINK_PROTOCOL;
+
+use crate::frame::{Frame, Goodbye};
+use crate::ident::{OriginId, PublisherId, Rank};
+use crate::lineage::Lineage;
+use crate::position::Epoch;
+use crate::ranges::PublisherRanges;
+use crate::time::Now;
+use api::{ClientId, Input, LinkId, Output, Transition};
+use config::ns;
+use link::{CONTROL_FRAMES_MAX, Link, Role};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One agent.
+pub struct Node {
+    config: NodeConfig,
+    rank: Option<Rank>,
+    random: u64,
+    started: Now,
+    now: Now,
+    /// What is to be done; handed out at the end of the next `handle`.
+    out: Vec<Output>,
+    counters: status::Counters,
+    stopping: bool,
+
+    links: BTreeMap<LinkId, Link>,
+    uplink: uplink::Uplink,
+    children: BTreeMap<LinkId, children::Child>,
+    members: members::Members,
+
+    /// The log that is consumed here, and up to which index: committed, visible to all readers.
+    lineage: Lineage,
+    consumed: u64,
+    log: log::Log,
+    /// Reigns that lost, and up to which index of the log that won they had gone along.
+    forks: BTreeMap<Epoch, u64>,
+    /// Highest epoch number heard of.
+    epoch_seen: u64,
+    root: Option<root::Root>,
+    replica: Option<standby::Replica>,
+
+    interests: interest::Interests,
+    /// The index behind which the parent said that our interest is active.
+    active_index: u64,
+    outbox: outbox::Outbox,
+    /// By which child an origin's confirmations go down.
+    routes: BTreeMap<OriginId, LinkId>,
+    /// Whose turn it was to send up.
+    up_turn: Option<LinkId>,
+
+    clients: BTreeMap<ClientId, clients::Client>,
+    publishers: BTreeMap<PublisherId, ClientId>,
+    paused: BTreeSet<ClientId>,
+    /// Events that were delivered to clients here.
+    seen: PublisherRanges,
+}
+
+impl Node {
+    /// An agent that has just started and knows nobody. `seed` is all the randomness it gets.
+    pub fn new(now: Now, config: NodeConfig, seed: u64) -> Self {
+        let mut node = Self {
+            rank: config.rank,
+            random: seed,
+            started: now,
+            now,
+            out: Vec::new(),
+            counters: status::Counters::default(),
+            stopping: false,
+            links: BTreeMap::new(),
+            uplink: uplink::Uplink::new(),
+            children: BTreeMap::new(),
+            members: members::Members::default(),
+            lineage: Lineage::new(),
+            consumed: 0,
+            log: log::Log::new(0),
+            forks: BTreeMap::new(),
+            epoch_seen: 0,
+            root: None,
+            replica: None,
+            interests: interest::Interests::default(),
+            active_index: 0,
+            outbox: outbox::Outbox::new(),
+            routes: BTreeMap::new(),
+            up_turn: None,
+            clients: BTreeMap::new(),
+            publishers: BTreeMap::new(),
+            paused: BTreeSet::new(),
+            seen: PublisherRanges::new(config.publishers_max),
+            config,
+        };
+        node.search(None, "started");
+        node
+    }
+
+    /// Something has happened.
+    pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
+        self.forgive_if_late(now);
+        self.advance(now);
+        if !self.stopping {
+            self.dispatch(input);
+            self.commit();
+            self.evict();
+        }
+        out.append(&mut self.out);
+    }
+
+    /// The next frame for a link, `None` when there is nothing (more) to send now. `bytes_max`
+    /// bounds the events in it; a single larger event still comes.
+    pub fn poll_link(&mut self, now: Now, link: LinkId, bytes_max: usize) -> Option<Frame> {
+        self.advance(now);
+        let found = self.links.get_mut(&link)?;
+        let role = found.role;
+        let frame = found.control.pop_front();
+        let frame = frame.or_else(|| match role {
+            Role::Child => self.poll_child(link, bytes_max),
+            Role::Parent => self.poll_parent(bytes_max),
+            Role::Stranger | Role::Caller | Role::Closing => None,
+        });
+        let frame = frame.or_else(|| {
+            let due = std::mem::take(&mut self.links.get_mut(&link)?.heartbeat_due);
+            match role {
+                Role::Child if due => Some(Frame::Heartbeat(self.child_heartbeat(link))),
+                Role::Parent if due => Some(Frame::Heartbeat(self.parent_heartbeat())),
+                _ => None,
+            }
+        });
+        let found = self.links.get_mut(&link)?;
+        if frame.is_some() {
+            found.said_ns = now.mono_ns;
+        } else {
+            found.ready = false;
+            if role == Role::Closing {
+                self.links.remove(&link);
+            }
+        }
+        frame
+    }
+
+    /// The next message for a client, `None` when there is nothing (more) for it now.
+    pub fn poll_client(
+        &mut self,
+        now: Now,
+        client: ClientId,
+        bytes_max: usize,
+    ) -> Option<api::ToClient> {
+        self.advance(now);
+        self.next_to_client(client, bytes_max)
+    }
+
+    /// When [`Input::Tick`] is due at the latest, on the monotonic clock. To be asked again after
+    /// each call of any method that takes `now`.
+    pub fn next_deadline_ns(&self) -> Option<u64> {
+        if !self.out.is_empty() {
+            return Some(self.now.mono_ns);
+        }
+        if self.stopping {
+            return None;
+        }
+        let heartbeat = ns(self.config.heartbeat_ms);
+        let detection = ns(self.config.detection_ms);
+        let links = self.links.values().map(|link| match link.role {
+            Role::Stranger => link.opened_ns.saturating_add(ns(self.config.dial_ms)),
+            Role::Closing => link.heard_ns.saturating_add(detection),
+            Role::Caller => u64::MAX,
+            Role::Child | Role::Parent => {
+                let lost = link.heard_ns.saturating_add(detection);
+                let beat = if link.heartbeat_due { u64::MAX } else { link.said_ns + heartbeat };
+                lost.min(beat)
+            }
+        });
+        let links = links.min().unwrap_or(u64::MAX);
+        let deadline = links
+            .min(self.uplink.deadline_ns())
+            .min(self.standby_deadline_ns())
+            .min(self.members.deadline_ns());
+        (deadline < u64::MAX).then_some(deadline)
+    }
+
+    fn dispatch(&mut self, input: Input) {
+        match input {
+            Input::Tick => {}
+            Input::Dialed { dial, link } => self.dialed(dial, link),
+            Input::DialFailed { dial, error, refused } => self.dial_failed(dial, &error, refused),
+            Input::Accepted { link, certified_hosts } => self.accepted(link, certified_hosts),
+            Input::Frame { link, frame } => self.frame(link, frame),
+            Input::LinkClosed { link, error } => self.link_closed(link, &error),
+            Input::ClientAttached { client, info } => self.client_attached(client, info),
+            Input::ClientDetached { client } => self.client_detached(client),
+            Input::Publish { client, events } => self.publish(client, events),
+            Input::Subscribe { client, subscription, filter, start } => {
+                self.subscribe(client, subscription, filter, start);
+            }
+            Input::Unsubscribe { client, subscription } => self.unsubscribe(client, subscription),
+            Input::QueryTree { query, deadline_ns } => self.query_tree(query, deadline_ns),
+            Input::Stop => return self.stop(),
+        }
+        self.tick();
+    }
+
+    fn accepted(&mut self, link: LinkId, certified_hosts: Option<Vec<String>>) {
+        let strangers = self.links.values().filter(|link| link.role == Role::Stranger).count();
+        let mut new = Link::new(Role::Stranger, self.now.mono_ns);
+        new.certified_hosts = certified_hosts;
+        self.links.insert(link, new);
+        if strangers >= self.config.strangers_max {
+            self.counters.refused += 1;
+            self.close(link, None, "too many links have not said who they are");
+        }
+    }
+
+    fn frame(&mut self, link: LinkId, frame: Frame) {
+        let Some(found) = self.links.get_mut(&link) else {
+            self.counters.stale += 1;
+            return;
+        };
+        found.heard_ns = self.now.mono_ns;
+        match found.role {
+            Role::Stranger => match frame {
+                Frame::Hello(hello) => self.greeted(link, *hello),
+                _ => self.misbehaved(link, "something else than a hello"),
+            },
+            Role::Caller => match frame {
+                Frame::Welcome(welcome) => self.welcomed(link, welcome),
+                Frame::Reject(reject) => self.rejected(link, &reject),
+                Frame::Lineage(standing) => self.caller_standing(link, *standing),
+                Frame::Goodbye(_) => {
+                    self.caller_lost(link);
+                    self.close(link, None, "it said goodbye");
+                }
+                // What a parent says to a child that it already counts as its own.
+                _ => {}
+            },
+            Role::Child => self.frame_from_child(link, frame),
+            Role::Parent => self.frame_from_parent(link, frame),
+            Role::Closing => {}
+        }
+    }
+
+    fn frame_from_child(&mut self, link: LinkId, frame: Frame) {
+        match frame {
+            Frame::Heartbeat(beat) => {
+                if beat.epoch_seen > self.epoch_seen {
+                    self.epoch_seen = beat.epoch_seen;
+                    self.raise_epoch();
+                    if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
+                        self.heartbeat(parent);
+                    }
+                }
+            }
+            Frame::Resume { epoch, after } => self.resumed(link, epoch, after),
+            Frame::Subscribe(interest) => self.subscribed(link, interest),
+            Frame::Up(batch) => self.up(link, batch),
+            Frame::ReplicaAck { epoch, index } => self.replica_acked(link, epoch, index),
+            Frame::Members(reports) => self.members_told(reports),
+            Frame::TreeQuery { origin, query } => self.tree_queried(link, origin, query),
+            Frame::Goodbye(goodbye) => {
+                self.lose_child(link, false, &goodbye.reason);
+                self.close(link, None, "the child said goodbye");
+            }
+            _ => self.misbehaved(link, "a frame that no child sends"),
+        }
+    }
+
+    fn frame_from_parent(&mut self, link: LinkId, frame: Frame) {
+        match frame {
+            Frame::Heartbeat(beat) => {
+                if let Some(epoch) = beat.epoch {
+                    self.came_down(epoch, Vec::new(), beat.covered);
+                }
+            }
+            Frame::Lineage(standing) => self.stand(*standing),
+            Frame::Down(down) => self.came_down(down.epoch, down.items, down.covered),
+            Frame::FilterActive { version, index } => self.filter_active(version, index),
+            Frame::Credit { bytes } => self.credited(bytes),
+            Frame::Confirm(confirm) => self.confirm(confirm),
+            Frame::Nak { origin, run } => self.naked(origin, run),
+            Frame::Resend => self.way_up_changed(),
+            Frame::ReplicaStart(start) => self.replica_start(start),
+            Frame::Marks(marks) => self.replica_marks(&marks),
+            Frame::Replicate(batch) => self.replicate(batch),
+            Frame::TreeAnswer { origin, query, members, last } => {
+                self.tree_answered(origin, query, members, last);
+            }
+            Frame::Goodbye(goodbye) => {
+                self.close(link, None, "the parent said goodbye");
+                self.parent_lost(true, &goodbye.reason);
+            }
+            _ => self.misbehaved(link, "a frame that no parent sends"),
+        }
+    }
+
+    /// The transport of a link is gone.
+    fn link_closed(&mut self, link: LinkId, error: &str) {
+        let Some(gone) = self.links.remove(&link) else {
+            self.counters.stale += 1;
+            return;
+        };
+        self.link_gone(link, gone.role, error);
+    }
+
+    fn link_gone(&mut self, link: LinkId, role: Role, why: &str) {
+        match role {
+            Role::Child => self.lose_child(link, true, why),
+            Role::Parent => self.parent_lost(false, why),
+            Role::Caller => self.caller_lost(link),
+            Role::Stranger | Role::Closing => {}
+        }
+    }
+
+    /// The peer said what it must not say: the link ends, and counts as lost.
+    fn misbehaved(&mut self, link: LinkId, what: &str) {
+        self.counters.misbehaved += 1;
+        let role = self.links.get(&link).map(|link| link.role);
+        self.close(link, None, what);
+        if let Some(role) = role {
+            self.link_gone(link, role, what);
+        }
+    }
+
+    /// Ends a link once what is queued for it, and a goodbye, are sent.
+    fn close(&mut self, link: LinkId, goodbye: Option<Goodbye>, reason: &str) {
+        if let Some(found) = self.links.get_mut(&link) {
+            found.role = Role::Closing;
+            found.heard_ns = self.now.mono_ns;
+            found.heartbeat_due = false;
+        }
+        if let Some(goodbye) = goodbye {
+            self.say(link, Frame::Goodbye(goodbye));
+        }
+        self.wake(link);
+        self.out.push(Output::CloseLink { link, reason: reason.to_owned() });
+    }
+
+    /// Queues a control frame.
+    fn say(&mut self, link: LinkId, frame: Frame) {
+        let Some(found) = self.links.get_mut(&link) else { return };
+        if found.control.len() >= CONTROL_FRAMES_MAX && found.role != Role::Closing {
+            found.control.clear();
+            return self.misbehaved(link, "it does not read what it is told");
+        }
+        found.control.push_back(frame);
+        self.wake(link);
+    }
+
+    /// Tells the shell that there is something to pull, once.
+    fn wake(&mut self, link: LinkId) {
+        if let Some(found) = self.links.get_mut(&link)
+            && !found.ready
+        {
+            found.ready = true;
+            self.out.push(Output::LinkReady(link));
+        }
+    }
+
+    fn heartbeat(&mut self, link: LinkId) {
+        if let Some(found) = self.links.get_mut(&link) {
+            found.heartbeat_due = true;
+            self.wake(link);
+        }
+    }
+
+    /// The clock has moved on; it never goes back.
+    fn advance(&mut self, now: Now) {
+        self.now = Now { mono_ns: now.mono_ns.max(self.now.mono_ns), wall_ns: now.wall_ns };
+    }
+
+    /// An agent that was stopped for a while must first hear what waits for it before it judges
+    /// others' silence: everybody gets a fresh period.
+    fn forgive_if_late(&mut self, now: Now) {
+        let due = self.next_deadline_ns().unwrap_or(u64::MAX).max(self.now.mono_ns);
+        if now.mono_ns.saturating_sub(due) > ns(self.config.detection_ms) / 2 {
+            for link in self.links.values_mut() {
+                link.heard_ns = now.mono_ns;
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        let now_ns = self.now.mono_ns;
+        let detection = ns(self.config.detection_ms);
+        let mut silent = Vec::new();
+        let mut beats = Vec::new();
+        for (id, link) in &self.links {
+            let limit = match link.role {
+                Role::Stranger => link.opened_ns.saturating_add(ns(self.config.dial_ms)),
+                Role::Caller => u64::MAX,
+                _ => link.heard_ns.saturating_add(detection),
+            };
+            let speaks = matches!(link.role, Role::Child | Role::Parent);
+            if limit <= now_ns {
+                silent.push((*id, link.role));
+            } else if speaks && link.said_ns + ns(self.config.heartbeat_ms) <= now_ns {
+                beats.push(*id);
+            }
+        }
+        for link in beats {
+            self.heartbeat(link);
+        }
+        for (link, role) in silent {
+            self.links.remove(&link);
+            if role != Role::Closing {
+                self.counters.silent += 1;
+                let reason = "nothing was heard for too long".to_owned();
+                self.out.push(Output::CloseLink { link, reason });
+                self.link_gone(link, role, "nothing was heard for too long");
+            }
+        }
+        self.uplink_tick();
+        self.members_tick();
+        self.choose_standby();
+    }
+
+    /// Says goodbye everywhere.
+    fn stop(&mut self) {
+        let links: Vec<LinkId> = self.links.keys().copied().collect();
+        for link in links {
+            let goodbye = Goodbye { stopping: true, reason: "the agent stops".to_owned() };
+            self.close(link, Some(goodbye), "the agent stops");
+        }
+        self.stopping = true;
+        self.out.push(Output::Stopped);
+    }
+
+    fn transition(
+        &mut self,
+        machine: &'static str,
+        subject: &str,
+        from: &'static str,
+        to: &'static str,
+        why: &str,
+    ) {
+        self.out.push(Output::Transition(Transition {
+            machine,
+            subject: subject.to_owned(),
+            from,
+            to,
+            why: why.to_owned(),
+        }));
+    }
+
+    /// A number below `bound` (splitmix64: from the seed alone).
+    fn random_below(&mut self, bound: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound.max(1)
+    }
+}

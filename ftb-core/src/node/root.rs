@@ -1,0 +1,227 @@
+//! The acting root: appends what comes up to the one log, commits what its standby holds, confirms
+//! it to the origins, opens epochs.
+
+use super::Node;
+use super::api::LinkId;
+use super::log::Log;
+use super::uplink::State;
+use crate::frame::{Confirm, Content, Frame, Item, UpBatch, UpItem};
+use crate::ident::OriginId;
+use crate::lineage::Lineage;
+use crate::position::Epoch;
+use crate::ranges::PublisherRanges;
+use std::collections::{BTreeMap, VecDeque};
+
+/// What only an acting root has.
+pub(super) struct Root {
+    pub(super) published: PublisherRanges,
+    origins: BTreeMap<OriginId, Run>,
+    /// What is appended and not yet confirmed, in order.
+    unconfirmed: VecDeque<Unconfirmed>,
+    /// Holds everything that is committed.
+    pub(super) standby: Option<LinkId>,
+    /// Copies the log, to be standby next.
+    pub(super) heir: Option<LinkId>,
+    /// The standby holds the log up to here, and said so last then.
+    pub(super) acked: u64,
+    pub(super) acked_ns: u64,
+    /// A child that was too slow to be standby, and until when it is left alone.
+    pub(super) skipped: Option<LinkId>,
+    pub(super) skip_until_ns: u64,
+}
+
+/// Where an origin's run stands: its next item.
+struct Run {
+    run: u64,
+    next: u64,
+    refused: bool,
+}
+
+struct Unconfirmed {
+    index: u64,
+    origin: OriginId,
+    seq: u64,
+}
+
+/// Most origins whose runs are remembered; a forgotten one is asked to begin another run.
+const ORIGINS_MAX: usize = 262_144;
+
+impl Root {
+    fn new(published: PublisherRanges) -> Self {
+        Self {
+            published,
+            origins: BTreeMap::new(),
+            unconfirmed: VecDeque::new(),
+            standby: None,
+            heir: None,
+            acked: 0,
+            acked_ns: 0,
+            skipped: None,
+            skip_until_ns: 0,
+        }
+    }
+}
+
+impl Node {
+    /// Takes the log over, or begins one.
+    pub(super) fn become_root(&mut self, why: &str) {
+        let head = self.lineage.head();
+        let replica = self.replica.take();
+        let (log, published) = match replica {
+            Some(replica) if replica.complete && replica.lineage.head() == head => {
+                (replica.log, replica.published)
+            }
+            _ => self.log_without_copy(),
+        };
+        self.log = log;
+        self.root = Some(Root::new(published));
+        self.uplink.state = State::Root;
+        self.transition("root", "", "searching", "acting root", why);
+        self.open_epoch();
+        self.way_up_changed();
+        self.plan_probe_from_start();
+        self.subscriptions_active();
+        self.answer_children();
+    }
+
+    /// The root is gone and no copy of its log is here: goes on with what passed by.
+    fn log_without_copy(&mut self) -> (Log, PublisherRanges) {
+        let mut published = PublisherRanges::new(self.config.publishers_max);
+        let log = std::mem::take(&mut self.log);
+        for entry in log.after(0) {
+            if let Content::Event(sealed) = &entry.item.content {
+                published.insert(sealed.id());
+            }
+        }
+        (log, published)
+    }
+
+    /// Begins a reign: higher than any that is known here.
+    fn open_epoch(&mut self) {
+        self.epoch_seen += 1;
+        let epoch = Epoch { number: self.epoch_seen, root: self.config.origin };
+        self.lineage.open(epoch, self.log.last() + 1);
+        self.counters.epochs += 1;
+        if let Some(root) = &mut self.root {
+            root.standby = None;
+            root.heir = None;
+        }
+        for child in self.children.values_mut() {
+            child.feed = None;
+        }
+        self.tell_standing();
+    }
+
+    /// Somebody in the component knows a higher epoch than ours: nobody would follow a lower one.
+    pub(super) fn raise_epoch(&mut self) {
+        if self.root.is_some() && self.lineage.head().number < self.epoch_seen {
+            self.open_epoch();
+        }
+    }
+
+    /// Events have come up to the root.
+    pub(super) fn root_accept(&mut self, batch: UpBatch) {
+        let Some(root) = &mut self.root else { return };
+        if root.origins.len() > ORIGINS_MAX {
+            root.origins.clear();
+        }
+        let fresh = Run { run: batch.run, next: batch.base, refused: false };
+        let run = root.origins.entry(batch.origin).or_insert(fresh);
+        if batch.run < run.run {
+            self.counters.stale += 1;
+            return;
+        }
+        if batch.run > run.run {
+            *run = Run { run: batch.run, next: batch.base, refused: false };
+        }
+        if batch.first > run.next {
+            // Its beginning was lost on the way, or went to another root.
+            let told = std::mem::replace(&mut run.refused, true);
+            if !told {
+                self.counters.naks += 1;
+                self.nak(batch.origin, batch.run);
+            }
+            return;
+        }
+        let seq = batch.first + batch.items.len() as u64 - 1;
+        let known = usize::try_from(run.next - batch.first).unwrap_or(usize::MAX);
+        run.next = run.next.max(seq + 1);
+        for item in batch.items.into_iter().skip(known) {
+            self.append(item);
+        }
+        let index = self.log.last();
+        if let Some(root) = &mut self.root {
+            root.unconfirmed.push_back(Unconfirmed { index, origin: batch.origin, seq });
+        }
+    }
+
+    fn append(&mut self, item: UpItem) {
+        let Some(root) = &mut self.root else { return };
+        let content = match item {
+            UpItem::Event(sealed) => {
+                if !root.published.insert(sealed.id()) {
+                    self.counters.copies += 1;
+                    return;
+                }
+                Content::Event(sealed)
+            }
+            UpItem::Gap(gap) => Content::Gap(gap),
+            UpItem::HandedOver { .. } => return,
+        };
+        self.counters.appended += 1;
+        self.log.push(Item { index: self.log.last() + 1, content });
+    }
+
+    fn nak(&mut self, origin: OriginId, run: u64) {
+        if origin == self.config.origin {
+            return self.begin_run(run);
+        }
+        if let Some(link) = self.routes.get(&origin).copied() {
+            self.say(link, Frame::Nak { origin, run });
+        }
+    }
+
+    /// Commits what may be, makes it visible and confirms it. Called once after each input.
+    pub(super) fn commit(&mut self) {
+        self.skip_slow_standby();
+        let last = self.log.last();
+        let Some(root) = &mut self.root else { return };
+        let until = if root.standby.is_some() { root.acked.min(last) } else { last };
+        let from = self.consumed;
+        let mut confirmed = Vec::new();
+        while root.unconfirmed.front().is_some_and(|first| first.index <= until) {
+            confirmed.extend(root.unconfirmed.pop_front());
+        }
+        if until > from {
+            self.consumed = until;
+            self.became_visible(from);
+            self.wake_feeds();
+        } else if last > until {
+            self.wake_feeds();
+        }
+        for Unconfirmed { index, origin, seq } in confirmed {
+            let position = self.lineage.position(index);
+            self.confirm(Confirm { origin, seq, position });
+        }
+    }
+
+    /// Another root goes on with its log: what ours has behind the fork is handed over, in order, as
+    /// if it had been published here.
+    pub(super) fn step_down(&mut self, winning: &Lineage) {
+        if self.root.take().is_none() {
+            return;
+        }
+        let fork = self.lineage.common(self.log.last(), winning).unwrap_or(0);
+        let events = self.log.after(fork).map(|entry| match &entry.item.content {
+            Content::Event(sealed) => UpItem::Event(sealed.clone()),
+            Content::Gap(gap) => UpItem::Gap(*gap),
+        });
+        let events: Vec<UpItem> = events.collect();
+        self.counters.handed_over += events.len() as u64;
+        self.outbox.replace(events.into_iter());
+        for child in self.children.values_mut() {
+            child.feed = None;
+        }
+        self.transition("root", "", "acting root", "member", "a lower rank goes on");
+    }
+}

@@ -1,0 +1,255 @@
+//! The log in two places: the acting root sends everything it appends to its standby before it
+//! counts as committed; the standby keeps the copy that lets it take over without a loss.
+
+use super::Node;
+use super::api::LinkId;
+use super::config::ns;
+use super::log::Log;
+use crate::frame::{Content, Frame, MARKS_MAX, Marks, ReplicaStart, Replicate};
+use crate::limits::BATCH_EVENTS_MAX;
+use crate::lineage::Lineage;
+use crate::position::Epoch;
+use crate::ranges::PublisherRanges;
+use std::collections::VecDeque;
+
+/// A log on its way to another agent.
+pub(super) struct Feed {
+    start: Option<ReplicaStart>,
+    marks: VecDeque<Marks>,
+    /// Entries up to here were sent.
+    cursor: u64,
+    /// With the entries up to here the copy was complete for the first time.
+    complete_at: Option<u64>,
+    /// Up to here it was committed when that was last said.
+    committed: u64,
+}
+
+/// The copy of the log at a standby.
+pub(super) struct Replica {
+    pub(super) lineage: Lineage,
+    pub(super) log: Log,
+    pub(super) published: PublisherRanges,
+    /// Everything that the root had appended was here at some time, and all since.
+    pub(super) complete: bool,
+}
+
+impl Feed {
+    fn new(lineage: &Lineage, log: &Log, published: &PublisherRanges) -> Self {
+        let all: Vec<_> =
+            published.iter().map(|(publisher, set)| (publisher, set.ranges().to_vec())).collect();
+        let marks = all.chunks(MARKS_MAX).map(|chunk| Marks { publishers: chunk.to_vec() });
+        Self {
+            start: Some(ReplicaStart { lineage: lineage.clone(), after: log.evicted() }),
+            marks: marks.collect(),
+            cursor: log.evicted(),
+            complete_at: None,
+            committed: 0,
+        }
+    }
+}
+
+impl Node {
+    /// The lowest-ranked child is the standby: it is who becomes acting root next. While it still
+    /// copies the log, the one before goes on.
+    pub(super) fn choose_standby(&mut self) {
+        let Some(root) = &mut self.root else { return };
+        let attached = self.children.iter().filter(|(_, child)| child.attached);
+        let lowest = attached.min_by_key(|(_, child)| child.rank).map(|(link, _)| *link);
+        let Some(lowest) = lowest else { return };
+        if root.standby == Some(lowest) || root.heir == Some(lowest) {
+            return;
+        }
+        if root.skip_until_ns > self.now.mono_ns && root.skipped == Some(lowest) {
+            return;
+        }
+        if let Some(old) = root.heir.take()
+            && let Some(child) = self.children.get_mut(&old)
+        {
+            child.feed = None;
+        }
+        root.heir = Some(lowest);
+        if let Some(child) = self.children.get_mut(&lowest) {
+            child.feed = Some(Feed::new(&self.lineage, &self.log, &root.published));
+        }
+        self.wake(lowest);
+    }
+
+    /// A child is gone, or can no longer be standby.
+    pub(super) fn standby_gone(&mut self, link: LinkId) {
+        let Some(root) = &mut self.root else { return };
+        if root.heir == Some(link) {
+            root.heir = None;
+        }
+        if root.standby == Some(link) {
+            root.standby = None;
+            let why = "the standby is gone: the acting root confirms alone";
+            self.transition("standby", "", "synced", "none", why);
+        }
+    }
+
+    /// Lets go of a standby that holds everybody up.
+    pub(super) fn skip_slow_standby(&mut self) {
+        let Some(root) = &mut self.root else { return };
+        let Some(link) = root.standby else { return };
+        let behind = self.log.last() > root.acked;
+        let too_long =
+            behind && root.acked_ns.saturating_add(ns(self.config.standby_ms)) <= self.now.mono_ns;
+        let too_much = behind && self.log.bytes_after(root.acked) > self.config.uncommitted_bytes;
+        if !too_long && !too_much {
+            return;
+        }
+        self.counters.standby_skipped += 1;
+        root.skipped = Some(link);
+        root.skip_until_ns = self.now.mono_ns.saturating_add(ns(self.config.probe_ms_max));
+        if let Some(child) = self.children.get_mut(&link) {
+            child.feed = None;
+        }
+        self.standby_gone(link);
+    }
+
+    /// When a standby that acknowledges nothing is let go.
+    pub(super) fn standby_deadline_ns(&self) -> u64 {
+        let Some(root) = &self.root else { return u64::MAX };
+        if root.standby.is_some() && self.log.last() > root.acked {
+            root.acked_ns.saturating_add(ns(self.config.standby_ms))
+        } else if root.skipped.is_some() && root.standby.is_none() && root.heir.is_none() {
+            root.skip_until_ns
+        } else {
+            u64::MAX
+        }
+    }
+
+    /// The next piece of the log for a child that copies it.
+    pub(super) fn poll_feed(&mut self, link: LinkId, bytes_max: usize) -> Option<Frame> {
+        let epoch = self.lineage.head();
+        let (last, evicted, committed) = (self.log.last(), self.log.evicted(), self.consumed);
+        let child = self.children.get_mut(&link)?;
+        let feed = child.feed.as_mut()?;
+        if let Some(start) = feed.start.take() {
+            return Some(Frame::ReplicaStart(start));
+        }
+        if let Some(marks) = feed.marks.pop_front() {
+            return Some(Frame::Marks(marks));
+        }
+        if feed.cursor < evicted && feed.complete_at.is_some() {
+            // It was outrun: its copy has a hole. Begin again.
+            child.feed = None;
+            self.standby_gone(link);
+            self.choose_standby();
+            return None;
+        }
+        let nothing_new = feed.cursor >= last && feed.committed >= committed;
+        if nothing_new && feed.complete_at.is_some() {
+            return None;
+        }
+        let mut items = Vec::new();
+        let mut bytes = 0;
+        let mut until = last;
+        for entry in self.log.after(feed.cursor) {
+            if items.len() >= BATCH_EVENTS_MAX || bytes >= bytes_max {
+                until = items.last().map_or(feed.cursor, |item: &crate::frame::Item| item.index);
+                break;
+            }
+            bytes += entry.item.content.len();
+            items.push(entry.item.clone());
+        }
+        feed.cursor = until;
+        feed.committed = committed;
+        let complete = until == last;
+        if complete && feed.complete_at.is_none() {
+            feed.complete_at = Some(until);
+        }
+        Some(Frame::Replicate(Replicate { epoch, items, until, committed, complete }))
+    }
+
+    /// Appended entries: whoever copies the log is to be sent them.
+    pub(super) fn wake_feeds(&mut self) {
+        let Some(root) = &self.root else { return };
+        for link in [root.standby, root.heir].into_iter().flatten() {
+            self.wake(link);
+        }
+    }
+
+    /// The standby holds the log up to an index.
+    pub(super) fn replica_acked(&mut self, link: LinkId, epoch: Epoch, index: u64) {
+        let last = self.log.last();
+        let Some(root) = &mut self.root else { return };
+        if epoch != self.lineage.head() || index > last {
+            self.counters.stale += 1;
+            return;
+        }
+        let feed = self.children.get(&link).and_then(|child| child.feed.as_ref());
+        let Some(complete_at) = feed.and_then(|feed| feed.complete_at) else { return };
+        if root.standby == Some(link) {
+            root.acked = root.acked.max(index);
+            root.acked_ns = self.now.mono_ns;
+        } else if root.heir == Some(link) && index >= complete_at {
+            let old = root.standby.replace(link);
+            root.heir = None;
+            root.skipped = None;
+            root.acked = index;
+            root.acked_ns = self.now.mono_ns;
+            if let Some(old) = old.and_then(|old| self.children.get_mut(&old)) {
+                old.feed = None;
+            }
+            let host = self.children.get(&link).map(|c| c.host.clone()).unwrap_or_default();
+            self.transition("standby", &host, "copying", "synced", "it holds the whole log");
+            self.tell_standing();
+        }
+    }
+
+    // What a standby does.
+
+    pub(super) fn replica_start(&mut self, start: ReplicaStart) {
+        self.replica = Some(Replica {
+            lineage: start.lineage,
+            log: Log::new(start.after),
+            published: PublisherRanges::new(self.config.publishers_max),
+            complete: false,
+        });
+    }
+
+    pub(super) fn replica_marks(&mut self, marks: &Marks) {
+        let Some(replica) = &mut self.replica else { return };
+        for (publisher, ranges) in &marks.publishers {
+            for (first, last) in ranges {
+                replica.published.insert_range(*publisher, *first, *last);
+            }
+        }
+    }
+
+    pub(super) fn replicate(&mut self, batch: Replicate) {
+        let bytes_max = self.config.log_bytes;
+        let Some(replica) = &mut self.replica else { return };
+        if replica.lineage.head() != batch.epoch {
+            self.counters.stale += 1;
+            return;
+        }
+        for item in batch.items {
+            if let Content::Event(sealed) = &item.content {
+                replica.published.insert(sealed.id());
+            }
+            replica.log.push(item);
+        }
+        replica.log.cover(batch.until);
+        while replica.log.bytes() > bytes_max {
+            if replica.log.evict(batch.committed).is_none() {
+                break;
+            }
+        }
+        replica.complete |= batch.complete;
+        if let Some(parent) = self.uplink.parent_mut() {
+            parent.ack_due = true;
+            let link = parent.link;
+            self.wake(link);
+        }
+    }
+
+    /// The copy is of use only in the reign that it was made in, and for the standby.
+    pub(super) fn check_replica(&mut self) {
+        let head = self.lineage.head();
+        if self.replica.as_ref().is_some_and(|replica| replica.lineage.head() != head) {
+            self.replica = None;
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What a node says about itself when asked.
+
+use super::Node;
+use super::api::ClientId;
+use super::uplink::State;
+use crate::ident::{OriginId, Rank};
+use crate::position::Position;
+
+/// A node as an administrator sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// "root", "standby", "member" or "orphan" (looks for a parent).
+    pub role: &'static str,
+    /// Its place, where it has one.
+    pub rank: Option<Rank>,
+    /// Its incarnation.
+    pub origin: OriginId,
+    /// The parent's host.
+    pub parent: Option<String>,
+    /// The parent's place.
+    pub parent_rank: Option<Rank>,
+    /// The last position known to be confirmed.
+    pub position: Position,
+    /// The children by rank.
+    pub children: Vec<ChildStatus>,
+    /// The clients by id.
+    pub clients: Vec<ClientStatus>,
+    /// Bytes of the log or ring.
+    pub log_bytes: usize,
+    /// Bytes of own clients' events that are not confirmed.
+    pub outbox_bytes: usize,
+    /// What was counted since the start.
+    pub counters: Vec<(&'static str, u64)>,
+}
+
+/// One child.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildStatus {
+    /// Its host.
+    pub host: String,
+    /// Its place.
+    pub rank: Rank,
+    /// Its incarnation.
+    pub origin: OriginId,
+    /// Bytes that it has not been sent (up to all of the log, wanted or not).
+    pub queued_bytes: usize,
+    /// Since when it is here, on the monotonic clock.
+    pub since_ns: u64,
+}
+
+/// One client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientStatus {
+    /// Its id.
+    pub client: ClientId,
+    /// What it calls itself.
+    pub name: String,
+    /// What it says it belongs to.
+    pub job_id: String,
+    /// From its credentials.
+    pub uid: u32,
+    /// From its credentials.
+    pub pid: u32,
+    /// Events taken from it.
+    pub published: u64,
+    /// Events handed to it.
+    pub delivered: u64,
+    /// Events it lost by being slow.
+    pub shed: u64,
+    /// Bytes that its slowest subscription has not read (up to all of the log).
+    pub queued_bytes: usize,
+    /// Its filters.
+    pub filters: Vec<String>,
+}
+
+/// Declares the counters once: as fields for the code, as names for whoever reads them.
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// What is counted.
+        #[derive(Clone, Debug, Default)]
+        pub(super) struct Counters { $($(#[$doc])* pub(super) $name: u64),* }
+
+        impl Counters {
+            fn list(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name)),*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Events that were appended to the log here.
+    appended,
+    /// Children lost or left.
+    children_lost,
+    /// Welcomed peers whose clock is far off.
+    clocks_differ,
+    /// Answers that were not queued for a client that does not read.
+    control_dropped,
+    /// Copies of events that came up and were logged before.
+    copies,
+    /// Events handed to clients.
+    delivered,
+    /// Dials begun.
+    dials,
+    /// Dials that failed.
+    dials_failed,
+    /// Dials whose host answered that nobody listens.
+    dials_refused,
+    /// Epochs opened here.
+    epochs,
+    /// Events sent down to children.
+    events_down,
+    /// Events that came up from children.
+    events_up,
+    /// Frames of an epoch lower than our own.
+    fenced,
+    /// Events handed over to another log.
+    handed_over,
+    /// Peers whose member list differs.
+    members_differ,
+    /// Links closed because of what came over them.
+    misbehaved,
+    /// Moves to a better parent.
+    moves,
+    /// Origins asked to begin another run.
+    naks,
+    /// Parents lost or left.
+    parents_lost,
+    /// Times that a client was paused.
+    pauses,
+    /// Events taken from clients.
+    published,
+    /// Hellos refused.
+    refused,
+    /// Own hellos refused.
+    rejected,
+    /// Events that were delivered here in a reign that has lost, and came again.
+    repeated,
+    /// Events that slow readers lost.
+    shed,
+    /// Silent links given up.
+    silent,
+    /// Things that came too late to matter.
+    stale,
+    /// Standbys that were too slow.
+    standby_skipped,
+}
+
+impl Node {
+    /// What an administrator wants to know.
+    pub fn status(&self) -> NodeStatus {
+        let role = match &self.uplink.state {
+            State::Root => "root",
+            State::Searching { .. } => "orphan",
+            State::Joined(_) if self.replica.as_ref().is_some_and(|r| r.complete) => "standby",
+            State::Joined(_) => "member",
+        };
+        let mut children: Vec<ChildStatus> = self
+            .children
+            .values()
+            .map(|child| ChildStatus {
+                host: child.host.clone(),
+                rank: child.rank,
+                origin: child.origin,
+                queued_bytes: self.log.bytes_after(child.reader.cursor) + child.reader.kept_bytes(),
+                since_ns: child.since_ns,
+            })
+            .collect();
+        children.sort_by_key(|child| child.rank);
+        NodeStatus {
+            role,
+            rank: self.rank,
+            origin: self.config.origin,
+            parent: self.uplink.parent().map(|parent| parent.host.clone()),
+            parent_rank: self.uplink.parent().map(|parent| parent.rank),
+            position: self.lineage.position(self.consumed),
+            children,
+            clients: self.client_statuses(),
+            log_bytes: self.log.bytes(),
+            outbox_bytes: self.outbox.waiting_bytes(),
+            counters: self.counters.list(),
+        }
+    }
+
+    fn client_statuses(&self) -> Vec<ClientStatus> {
+        self.clients
+            .iter()
+            .map(|(id, client)| {
+                let subscriptions = client.subscriptions.values();
+                ClientStatus {
+                    client: *id,
+                    name: client.info.name.clone(),
+                    job_id: client.info.job_id.clone(),
+                    uid: client.info.uid,
+                    pid: client.info.pid,
+                    published: client.published,
+                    delivered: client.delivered,
+                    shed: subscriptions.clone().map(|s| s.reader.shed).sum(),
+                    queued_bytes: subscriptions
+                        .clone()
+                        .map(|s| self.log.bytes_after(s.reader.cursor) + s.reader.kept_bytes())
+                        .max()
+                        .unwrap_or(0),
+                    filters: subscriptions.map(|s| s.filter.to_string()).collect(),
+                }
+            })
+            .collect()
+    }
+}

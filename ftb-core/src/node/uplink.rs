@@ -1,0 +1,504 @@
+//! The way up: looking for a parent, saying hello, moving to a better one, and what to do when it
+//! is gone.
+//!
+//! Responsible for: whom to dial and when, and which welcome to take. What then flows up is
+//! [`super::upward`]'s, what an acting root does is [`super::root`]'s.
+
+use super::Node;
+use super::api::{DialId, LinkId, Output};
+use super::config::ns;
+use super::link::{Link, Role};
+use crate::frame::{Frame, Goodbye, Hello, Holding, Reject, Standing, Welcome, members_digest};
+use crate::ident::Rank;
+use crate::position::Epoch;
+use crate::tree;
+use std::collections::{BTreeMap, VecDeque};
+
+/// The version of the link protocol.
+pub const LINK_PROTOCOL: u32 = 1;
+
+type Candidates = Box<dyn Iterator<Item = Rank> + Send>;
+
+/// Where the search for a parent stands.
+pub(super) struct Uplink {
+    pub(super) state: State,
+    dials: BTreeMap<DialId, (Rank, u64)>,
+    pub(super) callers: BTreeMap<LinkId, Caller>,
+    next_dial: u64,
+    /// When to look for something better.
+    probe_ns: u64,
+    /// The pause between two looks now.
+    pause_ms: u64,
+    /// Ranks seen alive lately: the way to the root, and the standby.
+    pub(super) hints: Vec<Rank>,
+    /// Whom a full parent named.
+    redirects: VecDeque<Rank>,
+    /// How often a better parent of another component was found in a row.
+    foreign: u32,
+    /// Not before this is the parent left for a better one.
+    settled_ns: u64,
+    /// How long to stay below the next parent.
+    settle_ms: u64,
+    /// Where the acting root's rotation through all lower ranks stands.
+    rotation: u32,
+}
+
+/// What an agent is in its component.
+pub(super) enum State {
+    /// Has no parent and looks for one.
+    Searching { candidates: Candidates, until_ns: u64 },
+    /// Below a parent.
+    Joined(Box<Parent>),
+    /// The acting root.
+    Root,
+}
+
+/// An agent that we said hello to.
+pub(super) struct Caller {
+    pub(super) rank: Rank,
+    deadline_ns: u64,
+    welcome: Option<Box<Welcome>>,
+}
+
+/// The parent.
+pub(super) struct Parent {
+    pub(super) link: LinkId,
+    pub(super) rank: Rank,
+    pub(super) host: String,
+    /// The epoch of the lineage that we answered with Resume.
+    pub(super) resumed: Option<Epoch>,
+    /// Bytes of events that may still be sent.
+    pub(super) credit: i64,
+    pub(super) subscribe_due: bool,
+    pub(super) ack_due: bool,
+    pub(super) path: Vec<Rank>,
+    pub(super) standby: Option<Rank>,
+}
+
+/// Looks for a better parent in another component that must fail to bring ours along before an
+/// agent leaves on its own: its acting root should move first, and hand its log over.
+const FOREIGN_MAX: u32 = 4;
+
+impl Uplink {
+    pub(super) fn new() -> Self {
+        Self {
+            state: State::Root,
+            dials: BTreeMap::new(),
+            callers: BTreeMap::new(),
+            next_dial: 0,
+            probe_ns: u64::MAX,
+            pause_ms: 0,
+            hints: Vec::new(),
+            redirects: VecDeque::new(),
+            foreign: 0,
+            settled_ns: 0,
+            settle_ms: 0,
+            rotation: 0,
+        }
+    }
+
+    pub(super) fn parent(&self) -> Option<&Parent> {
+        match &self.state {
+            State::Joined(parent) => Some(parent),
+            _ => None,
+        }
+    }
+
+    pub(super) fn parent_mut(&mut self) -> Option<&mut Parent> {
+        match &mut self.state {
+            State::Joined(parent) => Some(parent),
+            _ => None,
+        }
+    }
+
+    fn under_way(&self) -> usize {
+        self.dials.len() + self.callers.len()
+    }
+
+    fn tries(&self, rank: Rank) -> bool {
+        self.dials.values().any(|(dialed, _)| *dialed == rank)
+            || self.callers.values().any(|caller| caller.rank == rank)
+    }
+
+    /// When the next thing is to be done here.
+    pub(super) fn deadline_ns(&self) -> u64 {
+        let search = match &self.state {
+            State::Searching { until_ns, .. } => *until_ns,
+            _ => self.probe_ns,
+        };
+        let dials = self.dials.values().map(|(_, deadline)| *deadline);
+        let callers = self.callers.values().map(|caller| caller.deadline_ns);
+        dials.chain(callers).fold(search, u64::min)
+    }
+}
+
+impl Node {
+    /// This agent's rank; one that is not listed is behind all listed ones until it has a rank.
+    pub(super) fn own_rank(&self) -> Rank {
+        self.rank.unwrap_or(Rank(u32::MAX))
+    }
+
+    /// Looks for a parent, beginning at once.
+    pub(super) fn search(&mut self, fallen: Option<Rank>, why: &str) {
+        let rank = self.search_rank();
+        let mut hints = self.uplink.hints.clone();
+        hints.retain(|hint| Some(*hint) != self.rank);
+        let candidates = tree::candidates(rank, self.config.fanout, &hints, fallen);
+        let until_ns = self.now.mono_ns.saturating_add(ns(self.config.search_ms));
+        self.uplink.state = State::Searching { candidates: Box::new(candidates), until_ns };
+        self.uplink.probe_ns = u64::MAX;
+        let from = if fallen.is_some() { "joined" } else { "none" };
+        self.transition("parent", "", from, "searching", why);
+        self.search_on();
+    }
+
+    /// Which ranks may be tried: all listed ones for an agent that is not listed.
+    fn search_rank(&self) -> Rank {
+        let listed = u32::try_from(self.config.members.len()).unwrap_or(u32::MAX);
+        self.rank.unwrap_or(Rank(listed))
+    }
+
+    /// Dials on; an agent that has nobody left to try becomes acting root.
+    pub(super) fn search_on(&mut self) {
+        loop {
+            if self.uplink.under_way() >= self.config.dials_max {
+                return;
+            }
+            let redirect = self.uplink.redirects.pop_front();
+            let State::Searching { candidates, .. } = &mut self.uplink.state else { return };
+            match redirect.or_else(|| candidates.next()) {
+                Some(rank) => self.dial(rank),
+                None if self.uplink.under_way() == 0 => {
+                    return self.become_root("no lower rank answers");
+                }
+                None => return,
+            }
+        }
+    }
+
+    fn dial(&mut self, rank: Rank) {
+        if rank >= self.search_rank() || self.uplink.tries(rank) {
+            return;
+        }
+        let Some((host, address)) = self.member(rank) else { return };
+        self.uplink.next_dial += 1;
+        let dial = DialId(self.uplink.next_dial);
+        let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.dial_ms));
+        self.uplink.dials.insert(dial, (rank, deadline_ns));
+        self.counters.dials += 1;
+        self.out.push(Output::Dial { dial, rank, host, address, deadline_ns });
+    }
+
+    pub(super) fn dialed(&mut self, dial: DialId, link: LinkId) {
+        let Some((rank, _)) = self.uplink.dials.remove(&dial) else {
+            self.counters.stale += 1;
+            self.links.insert(link, Link::new(Role::Closing, self.now.mono_ns));
+            return self.close(link, None, "nobody waits for this dial any more");
+        };
+        let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.dial_ms));
+        self.links.insert(link, Link::new(Role::Caller, self.now.mono_ns));
+        self.uplink.callers.insert(link, Caller { rank, deadline_ns, welcome: None });
+        let hello = self.hello();
+        self.say(link, Frame::Hello(Box::new(hello)));
+    }
+
+    fn hello(&self) -> Hello {
+        Hello {
+            protocol: LINK_PROTOCOL,
+            cluster: self.config.cluster.clone(),
+            host: self.config.host.clone(),
+            rank: self.rank,
+            address: self.config.address.clone(),
+            origin: self.config.origin,
+            members_digest: members_digest(self.config.members.iter().map(|m| m.host.as_str())),
+            lineage: self.lineage.clone(),
+            consumed: self.consumed,
+            holds: self.holding(),
+            epoch_seen: self.epoch_seen,
+            interest: self.interests.told(),
+            wall_ns: self.now.wall_ns,
+        }
+    }
+
+    /// What log we could hand over as a whole.
+    fn holding(&self) -> Option<Holding> {
+        let log = match (&self.root, &self.replica) {
+            (Some(_), _) => &self.log,
+            (None, Some(replica)) if replica.complete => &replica.log,
+            _ => return None,
+        };
+        Some(Holding { after: log.evicted(), until: log.last() })
+    }
+
+    pub(super) fn dial_failed(&mut self, dial: DialId, error: &str, refused: bool) {
+        let Some((rank, _)) = self.uplink.dials.remove(&dial) else {
+            self.counters.stale += 1;
+            return;
+        };
+        self.counters.dials_failed += 1;
+        self.counters.dials_refused += u64::from(refused);
+        if !refused && matches!(self.uplink.state, State::Searching { .. }) {
+            let host = self.member(rank).map(|(host, _)| host).unwrap_or_default();
+            self.transition("parent", &host, "asked", "silent", error);
+        }
+        self.search_on();
+    }
+
+    /// A hello was answered with a place.
+    pub(super) fn welcomed(&mut self, link: LinkId, welcome: Box<Welcome>) {
+        let Some(caller) = self.uplink.callers.get_mut(&link) else {
+            return self.misbehaved(link, "a second welcome");
+        };
+        if welcome.rank != caller.rank {
+            let message = format!(
+                "rank {} was dialled and {} of rank {} answered: the member lists differ",
+                caller.rank, welcome.host, welcome.rank
+            );
+            self.uplink.callers.remove(&link);
+            self.close(link, None, &message);
+            return self.search_on();
+        }
+        self.epoch_seen = self.epoch_seen.max(welcome.standing.lineage.head().number);
+        caller.welcome = Some(welcome);
+        self.consider(link);
+    }
+
+    /// A parent that has welcomed us stands elsewhere now.
+    pub(super) fn caller_standing(&mut self, link: LinkId, standing: Standing) {
+        let caller = self.uplink.callers.get_mut(&link);
+        let Some(welcome) = caller.and_then(|caller| caller.welcome.as_mut()) else {
+            return self.misbehaved(link, "a lineage before the welcome");
+        };
+        welcome.standing = standing;
+        self.consider(link);
+    }
+
+    /// Takes a welcome, declines it, or waits until the parent has caught up with our epoch.
+    fn consider(&mut self, link: LinkId) {
+        let Some(caller) = self.uplink.callers.get(&link) else { return };
+        let Some(welcome) = &caller.welcome else { return };
+        let theirs = welcome.standing.lineage.head();
+        let ours = self.lineage.head();
+        let rank = caller.rank;
+        if theirs < ours && !welcome.adopt {
+            // Fenced: it learnt our epoch from the hello, and its root will open a higher one.
+            return;
+        }
+        let take = match &self.uplink.state {
+            State::Searching { .. } | State::Root => true,
+            State::Joined(parent) => {
+                let better =
+                    tree::prefers(self.search_rank(), self.config.fanout, rank, parent.rank);
+                let same = theirs == ours;
+                if better && !same {
+                    self.uplink.foreign += 1;
+                }
+                better && (same || self.uplink.foreign >= FOREIGN_MAX)
+            }
+        };
+        let Some(caller) = self.uplink.callers.remove(&link) else { return };
+        match caller.welcome {
+            Some(welcome) if take => self.take_parent(link, *welcome),
+            _ => self.decline(link, "not needed"),
+        }
+    }
+
+    fn decline(&mut self, link: LinkId, reason: &str) {
+        let goodbye = Goodbye { stopping: false, reason: reason.to_owned() };
+        self.close(link, Some(goodbye), reason);
+    }
+
+    /// Goes below a new parent: the new link first, then the old one is dropped.
+    fn take_parent(&mut self, link: LinkId, welcome: Welcome) {
+        let now_ns = self.now.mono_ns;
+        let from = match &self.uplink.state {
+            State::Searching { .. } => "searching",
+            State::Joined(_) => "joined",
+            State::Root => "root",
+        };
+        if let Some(old) = self.uplink.parent().map(|parent| parent.link) {
+            self.uplink.settle_ms = (self.uplink.settle_ms * 2).min(self.config.probe_ms_max);
+            self.decline(old, "moved to a better parent");
+            self.counters.moves += 1;
+        } else {
+            self.uplink.settle_ms = self.config.settle_ms;
+        }
+        if let Some(link) = self.links.get_mut(&link) {
+            link.role = Role::Parent;
+        }
+        if let Some(rank) = welcome.assigned
+            && self.rank.is_none()
+        {
+            self.rank = Some(rank);
+        }
+        let why = format!("{} of rank {} is the parent now", welcome.host, welcome.rank);
+        self.transition("parent", &welcome.host, from, "joined", &why);
+        self.uplink.state = State::Joined(Box::new(Parent {
+            link,
+            rank: welcome.rank,
+            host: welcome.host,
+            resumed: None,
+            credit: i64::try_from(welcome.window_bytes).unwrap_or(i64::MAX),
+            subscribe_due: false,
+            ack_due: false,
+            path: Vec::new(),
+            standby: None,
+        }));
+        self.uplink.settled_ns = now_ns.saturating_add(ns(self.uplink.settle_ms));
+        self.uplink.foreign = 0;
+        self.uplink.pause_ms = self.config.probe_ms;
+        self.plan_probe();
+        let callers: Vec<LinkId> = self.uplink.callers.keys().copied().collect();
+        for caller in callers {
+            self.uplink.callers.remove(&caller);
+            self.decline(caller, "another parent was faster");
+        }
+        self.interests.unsettle();
+        let interest = self.interests.told();
+        self.say(link, Frame::Subscribe(interest));
+        self.stand(welcome.standing);
+        self.way_up_changed();
+        self.members_all_untold();
+    }
+
+    /// The parent (just taken, or for long) says where it stands.
+    pub(super) fn stand(&mut self, standing: Standing) {
+        self.epoch_seen = self.epoch_seen.max(standing.lineage.head().number);
+        let Some(parent) = self.uplink.parent_mut() else { return };
+        parent.path = standing.path.clone();
+        parent.standby = standing.standby;
+        let link = parent.link;
+        let known = parent.resumed == Some(standing.lineage.head());
+        let mut hints = vec![parent.rank];
+        hints.extend(standing.path.iter().rev().chain(&standing.standby));
+        hints.dedup();
+        self.uplink.hints = hints;
+        if standing.lineage.is_empty() {
+            return;
+        }
+        if standing.lineage.head() < self.lineage.head() {
+            self.counters.fenced += 1;
+            return self.heartbeat(link);
+        }
+        if !known {
+            self.follow(&standing);
+            let (epoch, after) = (self.lineage.head(), self.consumed);
+            if let Some(parent) = self.uplink.parent_mut() {
+                parent.resumed = Some(epoch);
+            }
+            self.interests.restart(after);
+            self.say(link, Frame::Resume { epoch, after });
+        }
+        self.tell_standing();
+    }
+
+    /// A parent that was asked does not want us.
+    pub(super) fn rejected(&mut self, link: LinkId, reject: &Reject) {
+        let Some(caller) = self.uplink.callers.remove(&link) else {
+            return self.misbehaved(link, "a rejection of what was not asked");
+        };
+        self.counters.rejected += 1;
+        let host = self.member(caller.rank).map(|(host, _)| host).unwrap_or_default();
+        let why = format!("{}: {}", reject.code, reject.message);
+        self.transition("parent", &host, "asked", "rejected", &why);
+        let below = self.search_rank();
+        let named = reject.redirect.iter().copied().filter(|rank| *rank < below);
+        self.uplink.redirects.extend(named.take(self.config.dials_max));
+        self.close(link, None, "rejected");
+        self.search_on();
+    }
+
+    /// A link on which we waited for a welcome is gone.
+    pub(super) fn caller_lost(&mut self, link: LinkId) {
+        if self.uplink.callers.remove(&link).is_some() {
+            self.search_on();
+        }
+    }
+
+    /// The parent is gone.
+    pub(super) fn parent_lost(&mut self, stopping: bool, why: &str) {
+        let Some(parent) = self.uplink.parent() else { return };
+        let (rank, host) = (parent.rank, parent.host.clone());
+        self.counters.parents_lost += 1;
+        self.transition("parent", &host, "joined", if stopping { "left" } else { "lost" }, why);
+        self.search(Some(rank), why);
+    }
+
+    /// When to look for a better place next; never for an agent that has the best one.
+    fn plan_probe(&mut self) {
+        let wanted = tree::wanted_parent(self.search_rank(), self.config.fanout);
+        let settled = match &self.uplink.state {
+            State::Joined(parent) => Some(parent.rank) == wanted,
+            State::Root => self.search_rank() == Rank(0),
+            State::Searching { .. } => true,
+        };
+        if settled {
+            self.uplink.probe_ns = u64::MAX;
+            return;
+        }
+        let half = ns(self.uplink.pause_ms) / 2;
+        let jitter = self.random_below(half.max(1));
+        self.uplink.probe_ns = self.now.mono_ns.saturating_add(half + jitter);
+    }
+
+    pub(super) fn plan_probe_from_start(&mut self) {
+        self.uplink.pause_ms = self.config.probe_ms;
+        self.plan_probe();
+    }
+
+    /// Time has passed: dials and hellos run into their deadlines, better places are looked for.
+    pub(super) fn uplink_tick(&mut self) {
+        let now_ns = self.now.mono_ns;
+        let late: Vec<DialId> =
+            self.uplink.dials.iter().filter(|(_, d)| d.1 <= now_ns).map(|(id, _)| *id).collect();
+        for dial in late {
+            self.dial_failed(dial, "no answer before the deadline", false);
+        }
+        let silent = self.uplink.callers.iter().filter(|(_, c)| c.deadline_ns <= now_ns);
+        let silent: Vec<LinkId> = silent.map(|(link, _)| *link).collect();
+        for link in silent {
+            self.uplink.callers.remove(&link);
+            self.decline(link, "no welcome before the deadline");
+            self.search_on();
+        }
+        if let State::Searching { until_ns, .. } = self.uplink.state
+            && until_ns <= now_ns
+        {
+            self.become_root("no parent was found in time");
+        }
+        if self.uplink.probe_ns <= now_ns {
+            self.probe_better();
+        }
+    }
+
+    fn probe_better(&mut self) {
+        let rank = self.search_rank();
+        let fanout = self.config.fanout;
+        let room = self.config.dials_max.saturating_sub(self.uplink.under_way());
+        let targets: Vec<Rank> = match &self.uplink.state {
+            State::Joined(_) if self.now.mono_ns < self.uplink.settled_ns => Vec::new(),
+            State::Joined(parent) => tree::ancestors(rank, fanout)
+                .filter(|above| tree::prefers(rank, fanout, *above, parent.rank))
+                .take(room)
+                .collect(),
+            State::Root => {
+                // Half of the looks go where the tree wants us, half go round all lower ranks.
+                let likely = tree::candidates(rank, fanout, &self.uplink.hints, None);
+                let mut targets: Vec<Rank> = likely.take(room.div_ceil(2)).collect();
+                for _ in 0..room.min(rank.0 as usize) - targets.len().min(room.min(rank.0 as usize))
+                {
+                    targets.push(Rank(self.uplink.rotation % rank.0));
+                    self.uplink.rotation = self.uplink.rotation.wrapping_add(1);
+                }
+                targets
+            }
+            State::Searching { .. } => Vec::new(),
+        };
+        for target in targets {
+            self.dial(target);
+        }
+        self.uplink.pause_ms =
+            (self.uplink.pause_ms + self.uplink.pause_ms / 2).min(self.config.probe_ms_max);
+        self.plan_probe();
+    }
+}

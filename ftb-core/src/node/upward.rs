@@ -1,0 +1,224 @@
+//! What flows up: own events and those of the agents below, forwarded under the parent's credit,
+//! sent again when the way has changed; and the confirmations that come back.
+
+use super::Node;
+use super::api::{ClientId, LinkId, Output};
+use super::uplink::State;
+use crate::frame::{Confirm, Frame, Heartbeat, UpBatch};
+use crate::ident::OriginId;
+use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
+
+/// Most origins below one agent whose way back it remembers.
+const ROUTES_MAX: usize = 262_144;
+
+impl Node {
+    /// Events have come up from a child.
+    pub(super) fn up(&mut self, link: LinkId, batch: UpBatch) {
+        if self.routes.len() < ROUTES_MAX || self.routes.contains_key(&batch.origin) {
+            self.routes.insert(batch.origin, link);
+        }
+        let bytes = batch.bytes();
+        self.counters.events_up += batch.items.len() as u64;
+        let window = self.config.window_bytes;
+        let Some(child) = self.children.get_mut(&link) else { return };
+        match &self.uplink.state {
+            State::Root => {
+                child.credit_due += bytes;
+                if child.credit_due > window / 4 {
+                    self.wake(link);
+                }
+                self.root_accept(batch);
+            }
+            State::Joined(parent) => {
+                let parent = parent.link;
+                child.up_bytes += bytes;
+                child.up.push_back(batch);
+                self.wake(parent);
+            }
+            // Whoever becomes our parent will hear all of it again.
+            State::Searching { .. } => child.credit_due += bytes,
+        }
+        let child = self.children.get(&link);
+        let over = child.is_some_and(|child| child.up_bytes > 2 * window + FRAME_SLACK);
+        if over {
+            self.misbehaved(link, "more events than it had credit for");
+        }
+    }
+
+    /// Own events have been added: they go to the log, or up.
+    pub(super) fn flush_outbox(&mut self) {
+        match &self.uplink.state {
+            State::Root => {
+                while let Some(batch) = self.outbox.take(usize::MAX, BATCH_EVENTS_MAX) {
+                    let origin = self.config.origin;
+                    self.root_accept(UpBatch {
+                        origin,
+                        run: batch.run,
+                        base: batch.base,
+                        first: batch.first,
+                        items: batch.items,
+                    });
+                }
+            }
+            State::Joined(parent) => {
+                let link = parent.link;
+                self.wake(link);
+            }
+            State::Searching { .. } => {}
+        }
+    }
+
+    /// The way up is another one: what is on its way is void, everything unconfirmed below is sent
+    /// again.
+    pub(super) fn way_up_changed(&mut self) {
+        let links: Vec<LinkId> = self.children.keys().copied().collect();
+        for link in links {
+            if let Some(child) = self.children.get_mut(&link) {
+                child.up.clear();
+                child.credit_due += std::mem::take(&mut child.up_bytes);
+            }
+            self.say(link, Frame::Resend);
+        }
+        self.outbox.rewind();
+        self.flush_outbox();
+    }
+
+    /// A run of ours has a hole: begin another, unless that has happened.
+    pub(super) fn begin_run(&mut self, run: u64) {
+        if run == self.outbox.run() {
+            self.outbox.rewind();
+            self.flush_outbox();
+        }
+    }
+
+    /// The next frame for the parent; control frames have gone already.
+    pub(super) fn poll_parent(&mut self, bytes_max: usize) -> Option<Frame> {
+        let parent = self.uplink.parent_mut()?;
+        if std::mem::take(&mut parent.subscribe_due) {
+            return Some(Frame::Subscribe(self.interests.told()));
+        }
+        if std::mem::take(&mut parent.ack_due)
+            && let Some(replica) = &self.replica
+        {
+            let (epoch, index) = (replica.lineage.head(), replica.log.last());
+            return Some(Frame::ReplicaAck { epoch, index });
+        }
+        if parent.credit <= 0 {
+            return None;
+        }
+        let batch = self.next_batch(bytes_max.min(BATCH_BYTES_TARGET))?;
+        let parent = self.uplink.parent_mut()?;
+        parent.credit -= i64::try_from(batch.bytes()).unwrap_or(i64::MAX);
+        Some(Frame::Up(batch))
+    }
+
+    /// Own clients and the children take turns.
+    fn next_batch(&mut self, bytes_max: usize) -> Option<UpBatch> {
+        let after = self.up_turn;
+        let links: Vec<LinkId> = self
+            .children
+            .iter()
+            .filter(|(_, child)| !child.up.is_empty())
+            .map(|(link, _)| *link)
+            .collect();
+        let next = links.iter().find(|link| Some(**link) > after).copied();
+        let own_turn = next.is_none();
+        if own_turn && let Some(batch) = self.outbox.take(bytes_max, BATCH_EVENTS_MAX) {
+            self.up_turn = None;
+            return Some(UpBatch {
+                origin: self.config.origin,
+                run: batch.run,
+                base: batch.base,
+                first: batch.first,
+                items: batch.items,
+            });
+        }
+        let Some(link) = next.or_else(|| links.first().copied()) else {
+            self.up_turn = None;
+            return None;
+        };
+        self.up_turn = Some(link);
+        let window = self.config.window_bytes;
+        let child = self.children.get_mut(&link)?;
+        let batch = child.up.pop_front()?;
+        child.up_bytes = child.up_bytes.saturating_sub(batch.bytes());
+        child.credit_due += batch.bytes();
+        if child.credit_due > window / 4 {
+            self.wake(link);
+        }
+        Some(batch)
+    }
+
+    /// A confirmation on its way to an origin.
+    pub(super) fn confirm(&mut self, confirm: Confirm) {
+        if confirm.origin == self.config.origin {
+            return self.own_confirmed(&confirm);
+        }
+        let Some(link) = self.routes.get(&confirm.origin).copied() else {
+            self.counters.stale += 1;
+            return;
+        };
+        if let Some(child) = self.children.get_mut(&link) {
+            let pending = child.confirms.entry(confirm.origin).or_insert(confirm);
+            if confirm.seq >= pending.seq {
+                *pending = confirm;
+            }
+            self.wake(link);
+        }
+    }
+
+    fn own_confirmed(&mut self, confirm: &Confirm) {
+        let now_ns = self.now.mono_ns;
+        for id in self.outbox.confirm(confirm.seq, confirm.position, now_ns) {
+            let client = self.publishers.get(&id.publisher).copied();
+            if let Some(client) = client.and_then(|client| self.clients.get_mut(&client)) {
+                client.confirmed = client.confirmed.max(id.seq);
+            }
+        }
+        let waiting: Vec<ClientId> = self
+            .clients
+            .iter()
+            .filter(|(_, client)| client.confirmed > client.told_confirmed)
+            .map(|(client, _)| *client)
+            .collect();
+        for client in waiting {
+            self.wake_client(client);
+        }
+        if self.outbox.waiting_bytes() <= self.config.outbox_bytes / 2 {
+            for client in std::mem::take(&mut self.paused) {
+                self.out.push(Output::ResumeClient(client));
+            }
+        }
+        self.outbox.expire(
+            now_ns.saturating_sub(super::config::ns(self.config.grace_ms)),
+            self.config.outbox_bytes,
+        );
+    }
+
+    /// The parent has room for more.
+    pub(super) fn credited(&mut self, bytes: u64) {
+        let Some(parent) = self.uplink.parent_mut() else { return };
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        parent.credit = parent.credit.saturating_add(bytes);
+        let link = parent.link;
+        self.wake(link);
+    }
+
+    /// A refusal on its way to an origin.
+    pub(super) fn naked(&mut self, origin: OriginId, run: u64) {
+        if origin == self.config.origin {
+            return self.begin_run(run);
+        }
+        if let Some(link) = self.routes.get(&origin).copied() {
+            self.say(link, Frame::Nak { origin, run });
+        }
+    }
+
+    /// What a heartbeat to the parent says.
+    pub(super) fn parent_heartbeat(&self) -> Heartbeat {
+        Heartbeat { covered: 0, epoch: None, epoch_seen: self.epoch_seen }
+    }
+}
+
+/// One batch may go beyond the credit: it is sent while any is left.
+const FRAME_SLACK: u64 = crate::limits::FRAME_BYTES_MAX as u64;

@@ -1,0 +1,214 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::event::{Stamps, encode_event, seal};
+use ftb_core::ident::EventId;
+use ftb_core::limits::PAYLOAD_BYTES_DEFAULT;
+use ftb_core::sealed::Sealed;
+use ftb_core::{Event, EventName, EventSpace};
+use prost::Message;
+
+fn sealed(seq: u64) -> Sealed {
+    let space = EventSpace::new("ftb.ib.hca").unwrap();
+    let mut event = Event::new(space, EventName::new("FTB_IB_PORT_ERR").unwrap());
+    event.payload = Bytes::from_static(b"port 1");
+    let id = EventId { publisher: PublisherId { account: 3, token: 4 }, seq };
+    let stamps = Stamps { id, host: "node001", uid: 1000, pid: 17, republished: false };
+    seal(&stamps, &encode_event(&event), PAYLOAD_BYTES_DEFAULT).unwrap()
+}
+
+fn epoch(number: u64) -> Epoch {
+    Epoch { number, root: OriginId(number + 100) }
+}
+
+fn lineage() -> Lineage {
+    let mut lineage = Lineage::new();
+    lineage.open(epoch(1), 1);
+    lineage.open(epoch(4), 70);
+    lineage
+}
+
+fn gap() -> Gap {
+    let at = |index| Position { epoch: epoch(4), index };
+    Gap {
+        after: at(70),
+        until: at(75),
+        reason: GapReason::Shed,
+        count: 5,
+        severity_max: Some(Severity::Error),
+    }
+}
+
+fn items() -> Vec<Item> {
+    vec![
+        Item { index: 71, content: Content::Event(sealed(1)) },
+        Item { index: 75, content: Content::Gap(gap()) },
+    ]
+}
+
+fn standing() -> Standing {
+    Standing { lineage: lineage(), head: 75, path: vec![Rank(0), Rank(2)], standby: Some(Rank(1)) }
+}
+
+fn interest() -> Interest {
+    let filters = vec![Filter::everything(), Filter::parse("severity>=error").unwrap()];
+    Interest { version: 9, filters }
+}
+
+fn member() -> MemberReport {
+    MemberReport {
+        rank: Rank(7),
+        host: "node007".into(),
+        address: "node007:14451".into(),
+        origin: 5,
+        state: MemberState::Suspect,
+        parent: Some(Rank(1)),
+        since_ns: 12,
+    }
+}
+
+/// One of each kind, with every field set.
+fn every_frame() -> Vec<Frame> {
+    let hello = Hello {
+        protocol: 1,
+        cluster: "test".into(),
+        host: "node001".into(),
+        rank: Some(Rank(3)),
+        address: "node001:14451".into(),
+        origin: OriginId(5),
+        members_digest: 6,
+        lineage: lineage(),
+        consumed: 71,
+        holds: Some(Holding { after: 3, until: 72 }),
+        epoch_seen: 4,
+        interest: interest(),
+        wall_ns: 1234,
+    };
+    let welcome = Welcome {
+        protocol: 1,
+        host: "node000".into(),
+        rank: Rank(0),
+        origin: OriginId(8),
+        assigned: Some(Rank(90)),
+        standing: standing(),
+        window_bytes: 1 << 20,
+        adopt: true,
+        wall_ns: 99,
+    };
+    let up = vec![
+        UpItem::Event(sealed(2)),
+        UpItem::Gap(gap()),
+        UpItem::HandedOver { epoch: epoch(2), until: 60 },
+    ];
+    let marks = vec![(PublisherId { account: 1, token: 2 }, vec![(1, 5), (9, 9)])];
+    let at = Position { epoch: epoch(4), index: 73 };
+    let redirect = vec![Rank(1), Rank(2)];
+    vec![
+        Frame::Hello(Box::new(hello)),
+        Frame::Welcome(Box::new(welcome)),
+        Frame::Reject(Reject { code: "full".into(), message: "no room".into(), redirect }),
+        Frame::Goodbye(Goodbye { stopping: true, reason: "stop".into() }),
+        Frame::Heartbeat(Heartbeat { covered: 75, epoch: Some(epoch(4)), epoch_seen: 4 }),
+        Frame::Lineage(Box::new(standing())),
+        Frame::Resume { epoch: epoch(4), after: 70 },
+        Frame::Subscribe(interest()),
+        Frame::FilterActive { version: 9, index: 75 },
+        Frame::Up(UpBatch { origin: OriginId(5), run: 2, base: 3, first: 4, items: up }),
+        Frame::Credit { bytes: 512 },
+        Frame::Confirm(Confirm { origin: OriginId(5), seq: 6, position: at }),
+        Frame::Nak { origin: OriginId(5), run: 2 },
+        Frame::Resend,
+        Frame::Down(Down { epoch: epoch(4), items: items(), covered: 75 }),
+        Frame::Fetch(Fetch {
+            id: 1,
+            epoch: epoch(4),
+            after: 7,
+            since_ns: 8,
+            filters: interest().filters,
+        }),
+        Frame::Fetched(Fetched { id: 1, items: items(), covered: 75, last: true }),
+        Frame::ReplicaStart(ReplicaStart { lineage: lineage(), after: 3 }),
+        Frame::Marks(Marks { publishers: marks }),
+        Frame::Replicate(Replicate {
+            epoch: epoch(4),
+            items: items(),
+            until: 75,
+            committed: 74,
+            complete: true,
+        }),
+        Frame::ReplicaAck { epoch: epoch(4), index: 75 },
+        Frame::Members(vec![member()]),
+        Frame::TreeQuery { origin: OriginId(5), query: 1 },
+        Frame::TreeAnswer { origin: OriginId(5), query: 1, members: vec![member()], last: true },
+        Frame::Probe(Probe { asker: OriginId(5), probe: 1, prober: Rank(2), target: Rank(3) }),
+        Frame::ProbeAnswer(ProbeAnswer {
+            asker: OriginId(5),
+            probe: 1,
+            prober: Rank(2),
+            alive: true,
+        }),
+    ]
+}
+
+#[test]
+fn every_frame_survives_the_wire() {
+    for frame in every_frame() {
+        let bytes = Bytes::from(encode(&frame).encode_to_vec());
+        let read = decode(v1::LinkFrame::decode(bytes).unwrap());
+        assert_eq!(read.as_ref(), Ok(&frame));
+    }
+}
+
+#[test]
+fn events_keep_their_bytes_and_share_the_frame() {
+    let event = sealed(3);
+    let items = vec![Item { index: 1, content: Content::Event(event.clone()) }];
+    let frame = Frame::Down(Down { epoch: epoch(1), items, covered: 1 });
+    let bytes = Bytes::from(encode(&frame).encode_to_vec());
+    let whole = bytes.as_ptr_range();
+    let Ok(Frame::Down(down)) = decode(v1::LinkFrame::decode(bytes.clone()).unwrap()) else {
+        panic!("no down frame");
+    };
+    let Content::Event(read) = &down.items[0].content else { panic!("no event") };
+    assert_eq!(read.bytes(), event.bytes());
+    assert!(whole.contains(&read.bytes().as_ptr()), "the bytes were copied");
+}
+
+#[test]
+fn torn_and_twisted_frames_are_refused_or_read_but_never_panic() {
+    for frame in every_frame() {
+        let whole = encode(&frame).encode_to_vec();
+        for end in 0..whole.len() {
+            if let Ok(torn) = v1::LinkFrame::decode(&whole[..end]) {
+                let _ = decode(torn);
+            }
+        }
+        for at in 0..whole.len() {
+            let mut twisted = whole.clone();
+            twisted[at] ^= 0x55;
+            if let Ok(twisted) = v1::LinkFrame::decode(Bytes::from(twisted)) {
+                let _ = decode(twisted);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_over_a_bound_is_refused() {
+    let refused = |frame: Frame| decode(encode(&frame)).unwrap_err().to_string();
+    let many = (0..=BATCH_EVENTS_MAX as u64)
+        .map(|index| Item { index: index + 1, content: Content::Gap(gap()) })
+        .collect();
+    let message = refused(Frame::Down(Down { epoch: epoch(1), items: many, covered: 9 }));
+    assert_eq!(message, "a frame with 1025 events: at most 1024 are allowed");
+    let empty = UpBatch { origin: OriginId(1), run: 1, base: 1, first: 1, items: Vec::new() };
+    assert!(refused(Frame::Up(empty)).contains("out of range"));
+    let before_base = UpBatch {
+        origin: OriginId(1),
+        run: 1,
+        base: 5,
+        first: 4,
+        items: vec![UpItem::Event(sealed(1))],
+    };
+    assert!(refused(Frame::Up(before_base)).contains("out of range"));
+    assert!(decode(v1::LinkFrame { frame: None }).is_err());
+}
