@@ -1,3 +1,45 @@
-//! The client library of ftb.
+//! The client library of ftb: publish fault events, subscribe to those of the whole cluster.
+//!
+//! A [`Client`] attaches to the agent of its own node over a Unix socket. Publishing never waits
+//! and never fails because no agent is there: events are kept in a bounded buffer until the acting
+//! root and its standby hold them, and handed over again to a restarted agent. A [`Subscription`]
+//! is active in the whole tree when it is returned, gives each matching event once, in one order,
+//! and tells a gap where something is missing.
+//!
+//! - [`Client`], [`ClientConfig`], [`Subscription`]: for tokio programs;
+//! - [`blocking`]: the same for all others;
+//! - [`event()`]: makes events;
+//! - [`admin`]: asks an agent how it is and how the tree looks;
+//! - [`daemon`]: what the `main` of a daemon needs.
+//!
+//! Responsible for: one attachment to one agent. Not responsible for: the tree, delivery between
+//! nodes, reading configuration files.
+#![forbid(unsafe_code)]
 
+pub mod admin;
+pub mod blocking;
+pub mod client;
+pub mod config;
+mod connection;
 pub mod daemon;
+pub mod error;
+pub mod event;
+mod inbox;
+mod outbox;
+mod session;
+pub mod subscription;
+
+pub use client::{Agent, Client, Receipt, Stats};
+pub use config::{ClientBuilder, ClientConfig, default_socket};
+pub use error::{ConfigError, PublishError, SubscribeError, Unconfirmed, WaitError};
+pub use event::{EventBuilder, event, now_ns};
+pub use subscription::{Delivery, Subscription};
+
+pub use ftb_core::event::EventError;
+pub use ftb_core::filter::{Filter, FilterError};
+pub use ftb_core::node::api::{Gap, GapReason, Start};
+pub use ftb_core::space::NameError;
+pub use ftb_core::{
+    Event, EventId, EventKind, EventName, EventSpace, Position, PublisherId, Severity, Tag, limits,
+};
+pub use ftb_proto::event::Received;

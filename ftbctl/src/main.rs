@@ -1,2 +1,52 @@
-//! main
-fn main() {}
+//! The command line of ftb.
+
+mod cli;
+mod events;
+mod failure;
+mod output;
+mod publish;
+mod status;
+mod text;
+mod tree;
+
+use clap::Parser as _;
+use cli::{Cli, Command};
+use failure::Failure;
+use output::Output;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let output = Output::new(&cli.common);
+    match run(cli, output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.exit(),
+    }
+}
+
+fn run(cli: Cli, output: Output) -> Result<(), Failure> {
+    let common = cli.common;
+    if let Command::Generate(what) = &cli.command {
+        return cli::generate(what, output);
+    }
+    let runtime = tokio::runtime::Runtime::new()?;
+    let done = runtime.block_on(async {
+        let work = async {
+            match cli.command {
+                Command::Publish(args) => publish::run(&common, args, output).await,
+                Command::Subscribe(args) => events::subscribe(&common, args, output).await,
+                Command::Events(args) => events::history(&common, args, output).await,
+                Command::Tree => tree::run(&common, output).await,
+                Command::Status => status::run(&common, output).await,
+                Command::Generate(_) => Ok(()),
+            }
+        };
+        tokio::select! {
+            done = work => done,
+            interrupted = tokio::signal::ctrl_c() => Err(Failure::interrupted(interrupted)),
+        }
+    });
+    // A client that is dropped inside still hands over what it has; nothing else is waited for.
+    runtime.shutdown_background();
+    done
+}

@@ -1,1 +1,619 @@
-//! What a client and its agent say to each other.
+//! What a client and its agent say to each other, as checked values.
+//!
+//! Both directions come as a pair of a type and its two conversions: [`FromClient`] with
+//! [`FromClient::encode`] (client) and [`FromClient::decode`] (agent), [`FromAgent`] with
+//! [`FromAgent::decode`] (client) and [`encode_to_client`] (agent). Events inside are not opened
+//! on their way to the agent: it checks them when it seals them, one by one, so that one bad event
+//! is refused alone.
+
+use crate::event::{self, EventWireError};
+use crate::{PROTOCOL_VERSION, v1};
+use bytes::Bytes;
+use ftb_core::node::api::{Gap, GapReason, RefusedWhat, Start, SubscriptionId, ToClient};
+use ftb_core::{Epoch, OriginId, Position, Sealed, Severity, limits};
+use v1::refused::What;
+use v1::subscribe::Start as WireStart;
+use v1::to_agent::Message as AgentMessage;
+use v1::to_client::Message as ClientMessage;
+
+/// Longest reason or message that is taken from the other side, in bytes.
+const TEXT_BYTES_MAX: usize = 4096;
+
+/// The stable words for what an agent refuses.
+pub mod code {
+    /// The filter cannot be read.
+    pub const FILTER: &str = "filter";
+    /// A limit was reached.
+    pub const LIMIT: &str = "limit";
+    /// An access rule forbids it.
+    pub const DENIED: &str = "denied";
+    /// Client and agent speak different versions.
+    pub const PROTOCOL: &str = "protocol";
+    /// The bytes make no sense.
+    pub const MALFORMED: &str = "malformed";
+}
+
+/// Why a message of the other side cannot be used: the stream must end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientWireError {
+    /// A message without content, or without a part that must be there.
+    #[error("a message of the {0} has no content that this version knows")]
+    Empty(&'static str),
+    /// Another version.
+    #[error("the {peer} speaks version {theirs} of the protocol, this program {ours}")]
+    Protocol {
+        /// Who.
+        peer: &'static str,
+        /// Its version.
+        theirs: u32,
+        /// Ours.
+        ours: u32,
+    },
+    /// Something is over its bound.
+    #[error("the {what} of a message has {size}: at most {max} are allowed")]
+    TooLong {
+        /// What.
+        what: &'static str,
+        /// Its size.
+        size: usize,
+        /// The bound.
+        max: usize,
+    },
+    /// A number or a word that has no meaning here.
+    #[error("the {what} of a message is {value:?}, which means nothing here")]
+    Unknown {
+        /// What.
+        what: &'static str,
+        /// The beginning of it.
+        value: String,
+    },
+    /// An event that is none.
+    #[error(transparent)]
+    Event(#[from] EventWireError),
+}
+
+impl ClientWireError {
+    /// The word of [`code`] for it.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Protocol { .. } => code::PROTOCOL,
+            Self::TooLong { .. } => code::LIMIT,
+            _ => code::MALFORMED,
+        }
+    }
+}
+
+fn bound(what: &'static str, size: usize, max: usize) -> Result<(), ClientWireError> {
+    if size <= max { Ok(()) } else { Err(ClientWireError::TooLong { what, size, max }) }
+}
+
+fn check_version(peer: &'static str, theirs: u32) -> Result<(), ClientWireError> {
+    let ours = PROTOCOL_VERSION;
+    if theirs == ours { Ok(()) } else { Err(ClientWireError::Protocol { peer, theirs, ours }) }
+}
+
+/// The beginning of a text for people, in at most [`TEXT_BYTES_MAX`] bytes.
+fn shortened(mut text: String) -> String {
+    let mut end = text.len().min(TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text
+}
+
+/// A position for the wire.
+pub fn wire_position(position: Position) -> v1::Position {
+    v1::Position {
+        epoch: position.epoch.number,
+        epoch_root: position.epoch.root.0,
+        index: position.index,
+    }
+}
+
+/// A position from the wire.
+pub fn core_position(position: v1::Position) -> Position {
+    Position {
+        epoch: Epoch { number: position.epoch, root: OriginId(position.epoch_root) },
+        index: position.index,
+    }
+}
+
+/// Who a client says that it is: its first message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Its name; may be empty.
+    pub client_name: String,
+    /// Its job; may be empty.
+    pub job_id: String,
+    /// Its half of the publisher id.
+    pub token: u64,
+}
+
+/// What a client says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FromClient {
+    /// First of all.
+    Hello(Hello),
+    /// Encoded events whose sequences follow each other.
+    Publish {
+        /// The sequence of the first, from 1.
+        first_seq: u64,
+        /// Encoded events, not looked into.
+        events: Vec<Bytes>,
+        /// Whether an agent may have had them already.
+        again: bool,
+    },
+    /// Wants events.
+    Subscribe {
+        /// The client's name for it.
+        subscription: SubscriptionId,
+        /// The filter as it was written: a wrong one is refused alone.
+        filter: String,
+        /// From where on.
+        start: Start,
+    },
+    /// Wants no more of them.
+    Unsubscribe(SubscriptionId),
+    /// Is about to go.
+    Goodbye {
+        /// Why, for the log.
+        reason: String,
+    },
+}
+
+impl FromClient {
+    /// As a message.
+    pub fn encode(self) -> v1::ToAgent {
+        let message = match self {
+            Self::Hello(hello) => AgentMessage::Hello(v1::ClientHello {
+                protocol: PROTOCOL_VERSION,
+                client_name: hello.client_name,
+                job_id: hello.job_id,
+                token: hello.token,
+            }),
+            Self::Publish { first_seq, events, again } => {
+                AgentMessage::Publish(v1::Publish { first_seq, events, again })
+            }
+            Self::Subscribe { subscription, filter, start } => {
+                AgentMessage::Subscribe(v1::Subscribe {
+                    subscription: subscription.0,
+                    filter,
+                    start: match start {
+                        Start::Now => None,
+                        Start::After(position) => Some(WireStart::After(wire_position(position))),
+                        Start::SinceNs(since_ns) => Some(WireStart::SinceNs(since_ns)),
+                    },
+                })
+            }
+            Self::Unsubscribe(subscription) => {
+                AgentMessage::Unsubscribe(v1::Unsubscribe { subscription: subscription.0 })
+            }
+            Self::Goodbye { reason } => AgentMessage::Goodbye(v1::ClientGoodbye { reason }),
+        };
+        v1::ToAgent { message: Some(message) }
+    }
+
+    /// Takes a client's message.
+    ///
+    /// # Errors
+    /// [`ClientWireError`]: the client must be refused.
+    pub fn decode(message: v1::ToAgent) -> Result<Self, ClientWireError> {
+        match message.message.ok_or(ClientWireError::Empty("client"))? {
+            AgentMessage::Hello(hello) => {
+                check_version("client", hello.protocol)?;
+                let max = limits::CLIENT_NAME_BYTES_MAX;
+                bound("client name", hello.client_name.len(), max)?;
+                bound("job id", hello.job_id.len(), max)?;
+                Ok(Self::Hello(Hello {
+                    client_name: hello.client_name,
+                    job_id: hello.job_id,
+                    token: hello.token,
+                }))
+            }
+            AgentMessage::Publish(publish) => {
+                let count = publish.events.len();
+                bound("list of events", count, limits::BATCH_EVENTS_MAX)?;
+                let last = publish.first_seq.checked_add(count as u64);
+                if publish.first_seq == 0 || last.is_none() {
+                    return Err(ClientWireError::Unknown {
+                        what: "first sequence number",
+                        value: publish.first_seq.to_string(),
+                    });
+                }
+                Ok(Self::Publish {
+                    first_seq: publish.first_seq,
+                    events: publish.events,
+                    again: publish.again,
+                })
+            }
+            AgentMessage::Subscribe(subscribe) => {
+                let filter = subscribe.filter;
+                bound("filter", filter.len(), limits::FILTER_BYTES_MAX)?;
+                Ok(Self::Subscribe {
+                    subscription: SubscriptionId(subscribe.subscription),
+                    filter,
+                    start: match subscribe.start {
+                        None => Start::Now,
+                        Some(WireStart::After(position)) => Start::After(core_position(position)),
+                        Some(WireStart::SinceNs(since_ns)) => Start::SinceNs(since_ns),
+                    },
+                })
+            }
+            AgentMessage::Unsubscribe(unsubscribe) => {
+                Ok(Self::Unsubscribe(SubscriptionId(unsubscribe.subscription)))
+            }
+            AgentMessage::Goodbye(goodbye) => {
+                Ok(Self::Goodbye { reason: shortened(goodbye.reason) })
+            }
+        }
+    }
+}
+
+/// How an agent greets a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The agent's host.
+    pub host: String,
+    /// The agent's incarnation.
+    pub origin: OriginId,
+    /// The first half of the client's publisher id.
+    pub account: u64,
+    /// The largest payload that the agent takes, in bytes.
+    pub payload_bytes_max: usize,
+}
+
+impl Welcome {
+    /// As a message.
+    pub fn encode(self) -> v1::ToClient {
+        to_client(ClientMessage::Welcome(v1::ClientWelcome {
+            protocol: PROTOCOL_VERSION,
+            cluster: self.cluster,
+            host: self.host,
+            origin: self.origin.0,
+            account: self.account,
+            payload_bytes_max: self.payload_bytes_max as u64,
+        }))
+    }
+}
+
+/// What an agent did not accept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusedPart {
+    /// A subscription.
+    Subscription(SubscriptionId),
+    /// One event, by its publisher sequence.
+    Publish(u64),
+    /// The client as a whole: the stream ends.
+    Attach,
+}
+
+/// What an agent says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FromAgent {
+    /// First of all.
+    Welcome(Welcome),
+    /// All of the client's events up to this sequence are held by acting root and standby.
+    Confirmed {
+        /// The highest such.
+        seq: u64,
+    },
+    /// The subscription is active in the whole tree.
+    Subscribed {
+        /// Which.
+        subscription: SubscriptionId,
+        /// Everything that matches behind this is delivered.
+        active_after: Position,
+    },
+    /// Something was not accepted.
+    Refused {
+        /// What.
+        part: RefusedPart,
+        /// A word of [`code`].
+        code: String,
+        /// For people.
+        message: String,
+    },
+    /// Events in log order.
+    Deliver {
+        /// For which subscription.
+        subscription: SubscriptionId,
+        /// Checked, not decoded.
+        items: Vec<(Position, Sealed)>,
+    },
+    /// Events that this subscription will not get.
+    Gap {
+        /// For which subscription.
+        subscription: SubscriptionId,
+        /// What is missing.
+        gap: Gap,
+    },
+    /// The agent is about to stop.
+    Goodbye {
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+impl FromAgent {
+    /// Takes an agent's message.
+    ///
+    /// # Errors
+    /// [`ClientWireError`]: the stream must end.
+    pub fn decode(message: v1::ToClient) -> Result<Self, ClientWireError> {
+        match message.message.ok_or(ClientWireError::Empty("agent"))? {
+            ClientMessage::Welcome(welcome) => {
+                check_version("agent", welcome.protocol)?;
+                bound("cluster", welcome.cluster.len(), limits::HOST_BYTES_MAX)?;
+                bound("host", welcome.host.len(), limits::HOST_BYTES_MAX)?;
+                let max = limits::PAYLOAD_BYTES_MAX;
+                Ok(Self::Welcome(Welcome {
+                    cluster: welcome.cluster,
+                    host: welcome.host,
+                    origin: OriginId(welcome.origin),
+                    account: welcome.account,
+                    payload_bytes_max: usize::try_from(welcome.payload_bytes_max)
+                        .map_or(max, |bytes| bytes.min(max)),
+                }))
+            }
+            ClientMessage::Confirmed(confirmed) => Ok(Self::Confirmed { seq: confirmed.seq }),
+            ClientMessage::Subscribed(subscribed) => Ok(Self::Subscribed {
+                subscription: SubscriptionId(subscribed.subscription),
+                active_after: position_of(subscribed.active_after)?,
+            }),
+            ClientMessage::Refused(refused) => Ok(Self::Refused {
+                part: match refused.what.ok_or(ClientWireError::Empty("agent"))? {
+                    What::Subscription(id) => RefusedPart::Subscription(SubscriptionId(id)),
+                    What::PublishSeq(seq) => RefusedPart::Publish(seq),
+                    What::Attach(_) => RefusedPart::Attach,
+                },
+                code: shortened(refused.code),
+                message: shortened(refused.message),
+            }),
+            ClientMessage::Deliver(deliver) => decode_deliver(deliver),
+            ClientMessage::Gap(gap) => Ok(Self::Gap {
+                subscription: SubscriptionId(gap.subscription),
+                gap: decode_gap(gap)?,
+            }),
+            ClientMessage::Goodbye(goodbye) => {
+                Ok(Self::Goodbye { reason: shortened(goodbye.reason) })
+            }
+        }
+    }
+}
+
+fn position_of(position: Option<v1::Position>) -> Result<Position, ClientWireError> {
+    position.map(core_position).ok_or(ClientWireError::Empty("agent"))
+}
+
+fn decode_deliver(deliver: v1::Deliver) -> Result<FromAgent, ClientWireError> {
+    let count = deliver.items.len();
+    bound("list of events", count, limits::BATCH_EVENTS_MAX)?;
+    let epoch = Epoch { number: deliver.epoch, root: OriginId(deliver.epoch_root) };
+    let items = deliver.items.into_iter().map(|item| {
+        let index = item.index;
+        Ok((Position { epoch, index }, event::decode_sealed(item.sealed)?))
+    });
+    Ok(FromAgent::Deliver {
+        subscription: SubscriptionId(deliver.subscription),
+        items: items.collect::<Result<_, EventWireError>>()?,
+    })
+}
+
+fn decode_gap(gap: v1::Gap) -> Result<Gap, ClientWireError> {
+    let reasons = [GapReason::Shed, GapReason::Retention, GapReason::LogLost];
+    let reason = reasons.into_iter().find(|reason| reason.as_str() == gap.reason);
+    Ok(Gap {
+        after: position_of(gap.after)?,
+        until: position_of(gap.until)?,
+        reason: reason.ok_or_else(|| ClientWireError::Unknown {
+            what: "reason of a gap",
+            value: gap.reason.chars().take(32).collect(),
+        })?,
+        count: gap.count,
+        severity_max: Severity::from_wire(gap.severity_max),
+    })
+}
+
+fn to_client(message: ClientMessage) -> v1::ToClient {
+    v1::ToClient { message: Some(message) }
+}
+
+/// Refuses a client as a whole; the stream ends behind it.
+pub fn encode_refused_attach(code: &str, message: &str) -> v1::ToClient {
+    refused(What::Attach(true), code, message.to_owned())
+}
+
+/// Tells a client that its agent is about to stop.
+pub fn encode_goodbye(reason: &str) -> v1::ToClient {
+    to_client(ClientMessage::Goodbye(v1::ClientGoodbye { reason: reason.to_owned() }))
+}
+
+fn refused(what: What, code: &str, message: String) -> v1::ToClient {
+    to_client(ClientMessage::Refused(v1::Refused {
+        what: Some(what),
+        code: code.to_owned(),
+        message,
+    }))
+}
+
+/// What a node has for a client, as a message. The bytes of events are shared, not copied.
+pub fn encode_to_client(message: ToClient) -> v1::ToClient {
+    match message {
+        ToClient::Confirmed { seq } => to_client(ClientMessage::Confirmed(v1::Confirmed { seq })),
+        ToClient::Subscribed { subscription, active_after } => {
+            to_client(ClientMessage::Subscribed(v1::Subscribed {
+                subscription: subscription.0,
+                active_after: Some(wire_position(active_after)),
+            }))
+        }
+        ToClient::Refused { what, code, message } => {
+            let what = match what {
+                RefusedWhat::Subscription(id) => What::Subscription(id.0),
+                RefusedWhat::Publish(seq) => What::PublishSeq(seq),
+            };
+            refused(what, code, message)
+        }
+        ToClient::Deliver { subscription, epoch, items } => {
+            let items = items
+                .into_iter()
+                .map(|(index, sealed)| v1::Item { index, sealed: sealed.bytes().clone() });
+            to_client(ClientMessage::Deliver(v1::Deliver {
+                subscription: subscription.0,
+                epoch: epoch.number,
+                epoch_root: epoch.root.0,
+                items: items.collect(),
+            }))
+        }
+        ToClient::Gap { subscription, gap } => to_client(ClientMessage::Gap(v1::Gap {
+            subscription: subscription.0,
+            after: Some(wire_position(gap.after)),
+            until: Some(wire_position(gap.until)),
+            reason: gap.reason.as_str().to_owned(),
+            count: gap.count,
+            severity_max: gap.severity_max.map_or(0, Severity::to_wire),
+        })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::event::{Stamps, encode_event, seal};
+    use ftb_core::{Event, EventId, PublisherId};
+    use proptest::prelude::*;
+
+    fn position() -> impl Strategy<Value = Position> {
+        any::<[u64; 3]>().prop_map(|[number, root, index]| Position {
+            epoch: Epoch { number, root: OriginId(root) },
+            index,
+        })
+    }
+
+    fn sealed(seq: u64) -> Sealed {
+        let event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
+        let publisher = PublisherId { account: 1, token: 2 };
+        let stamps = Stamps {
+            id: EventId { publisher, seq },
+            host: "node1",
+            uid: 0,
+            pid: 1,
+            republished: false,
+        };
+        seal(&stamps, &encode_event(&event), 0).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_client_says_arrives(
+            text in "\\PC{0,15}", seq in 1..u64::MAX - 9, number in any::<u32>(), after in position(),
+        ) {
+            let subscription = SubscriptionId(number);
+            let starts = [Start::Now, Start::After(after), Start::SinceNs(seq)];
+            let hello = Hello { client_name: text.clone(), job_id: text.clone(), token: seq };
+            let events = vec![Bytes::from(text.clone()); 3];
+            let mut messages = vec![
+                FromClient::Hello(hello),
+                FromClient::Publish { first_seq: seq, events, again: number % 2 == 0 },
+                FromClient::Unsubscribe(subscription),
+                FromClient::Goodbye { reason: text.clone() },
+            ];
+            messages.extend(starts.map(|start| {
+                FromClient::Subscribe { subscription, filter: text.clone(), start }
+            }));
+            for message in messages {
+                prop_assert_eq!(FromClient::decode(message.clone().encode()), Ok(message));
+            }
+        }
+
+        #[test]
+        fn what_an_agent_says_arrives(
+            seq in 1..u64::MAX, id in any::<u32>(), after in position(), until in position(),
+        ) {
+            let subscription = SubscriptionId(id);
+            let epoch = after.epoch;
+            let items = vec![(after.index, sealed(seq))];
+            let deliver = ToClient::Deliver { subscription, epoch, items };
+            let expected = FromAgent::Deliver { subscription, items: vec![(after, sealed(seq))] };
+            prop_assert_eq!(FromAgent::decode(encode_to_client(deliver)), Ok(expected));
+            for reason in [GapReason::Shed, GapReason::Retention, GapReason::LogLost] {
+                for severity_max in [None, Some(Severity::Fatal)] {
+                    let gap = Gap { after, until, reason, count: seq, severity_max };
+                    let told = encode_to_client(ToClient::Gap { subscription, gap });
+                    prop_assert_eq!(
+                        FromAgent::decode(told),
+                        Ok(FromAgent::Gap { subscription, gap })
+                    );
+                }
+            }
+            let told = ToClient::Subscribed { subscription, active_after: until };
+            let expected = FromAgent::Subscribed { subscription, active_after: until };
+            prop_assert_eq!(FromAgent::decode(encode_to_client(told)), Ok(expected));
+            let confirmed = encode_to_client(ToClient::Confirmed { seq });
+            prop_assert_eq!(FromAgent::decode(confirmed), Ok(FromAgent::Confirmed { seq }));
+            let welcome = Welcome {
+                cluster: "c".to_owned(),
+                host: "node1".to_owned(),
+                origin: OriginId(seq),
+                account: after.index,
+                payload_bytes_max: 4096,
+            };
+            let told = welcome.clone().encode();
+            prop_assert_eq!(FromAgent::decode(told), Ok(FromAgent::Welcome(welcome)));
+        }
+    }
+
+    #[test]
+    fn refusals_keep_what_they_refuse() {
+        let decode = |message| match FromAgent::decode(message).unwrap() {
+            FromAgent::Refused { part, code, message } => (part, code, message),
+            other => panic!("{other:?} is no refusal"),
+        };
+        let refused =
+            |what| ToClient::Refused { what, code: code::FILTER, message: "why".to_owned() };
+        let words = (code::FILTER.to_owned(), "why".to_owned());
+        let (code, why) = words;
+        let id = SubscriptionId(3);
+        let told = encode_to_client(refused(RefusedWhat::Subscription(id)));
+        let part = RefusedPart::Subscription(id);
+        assert_eq!(decode(told), (part, code.clone(), why.clone()));
+        let told = encode_to_client(refused(RefusedWhat::Publish(9)));
+        let part = RefusedPart::Publish(9);
+        assert_eq!(decode(told), (part, code.clone(), why.clone()));
+        let told = encode_refused_attach(&code, &why);
+        assert_eq!(decode(told), (RefusedPart::Attach, code, why));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_its_word() {
+        let hello = Hello { client_name: String::new(), job_id: String::new(), token: 1 };
+        let long = Hello { client_name: "x".repeat(64), ..hello.clone() };
+        let publish = |first_seq, count| FromClient::Publish {
+            first_seq,
+            events: vec![Bytes::new(); count],
+            again: false,
+        };
+        let code_of = |message: v1::ToAgent| FromClient::decode(message).unwrap_err().code();
+        let encoded = |message: FromClient| code_of(message.encode());
+        assert_eq!(encoded(FromClient::Hello(long)), code::LIMIT);
+        assert_eq!(encoded(publish(0, 1)), code::MALFORMED);
+        assert_eq!(encoded(publish(u64::MAX, 1)), code::MALFORMED);
+        let many = limits::BATCH_EVENTS_MAX + 1;
+        assert_eq!(encoded(publish(1, many)), code::LIMIT);
+        assert_eq!(code_of(v1::ToAgent::default()), code::MALFORMED);
+        let mut other_version = FromClient::Hello(hello).encode();
+        if let Some(AgentMessage::Hello(hello)) = &mut other_version.message {
+            hello.protocol = PROTOCOL_VERSION + 1;
+        }
+        assert_eq!(code_of(other_version), code::PROTOCOL);
+        let filter = FromClient::Subscribe {
+            subscription: SubscriptionId(1),
+            filter: "x".repeat(limits::FILTER_BYTES_MAX + 1),
+            start: Start::Now,
+        };
+        assert_eq!(encoded(filter), code::LIMIT);
+    }
+}

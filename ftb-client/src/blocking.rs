@@ -1,0 +1,204 @@
+//! The client for programs without tokio: the same client on a thread of its own.
+//!
+//! ```no_run
+//! use ftb_client::{Delivery, Start, blocking, event};
+//! use std::time::Duration;
+//!
+//! let client = blocking::Client::connect(ftb_client::ClientConfig::new("example"))?;
+//! let wait = Duration::from_secs(5);
+//! let mut faults = client.subscribe("severity>=error", Start::Now, wait)?;
+//! client.publish(event("my.space", "HELLO")?)?;
+//! while let Some(delivery) = faults.next(Duration::MAX)? {
+//!     if let Delivery::Event(fault) = delivery {
+//!         println!("{} on {}", fault.event.name, fault.host);
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Nothing here may be called from within a tokio runtime: the waiting calls would stop it.
+
+use crate::client::{Receipt, Stats};
+use crate::config::ClientConfig;
+use crate::error::{ConfigError, PublishError, SubscribeError, Unconfirmed, WaitError};
+use crate::subscription::{self, Delivery};
+use core::future::Future;
+use core::time::Duration;
+use ftb_core::node::api::Start;
+use ftb_core::{Event, EventId, Position};
+use futures_util::StreamExt as _;
+use std::sync::Arc;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// Longest wait that is kept exactly; longer ones are as good as for ever.
+const WAIT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// The thread that drives sockets and timers; it ends with the last of its users.
+#[derive(Debug)]
+struct Driver {
+    handle: Handle,
+    /// Dropped to stop the thread.
+    _stop: oneshot::Sender<()>,
+}
+
+impl Driver {
+    fn start() -> Result<Self, ConfigError> {
+        let broken = |error: std::io::Error| ConfigError::Thread(error.to_string());
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(broken)?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("ftb-client".to_owned());
+        let drive = move || {
+            // Resolves with an error when the sender is dropped, which is the signal.
+            let _ = runtime.block_on(stopped);
+        };
+        thread.spawn(drive).map_err(broken)?;
+        Ok(Self { handle, _stop: stop })
+    }
+
+    fn wait<T>(&self, wait: Duration, future: impl Future<Output = T>) -> Result<T, WaitError> {
+        let future = async { timeout(wait.min(WAIT_MAX), future).await };
+        self.handle.block_on(future).map_err(|_| WaitError::Timeout)
+    }
+}
+
+/// As [`crate::Client`]. Cloning gives another handle to the same client.
+#[derive(Clone, Debug)]
+pub struct Client {
+    // Before the driver: dropping the last handle needs it alive no longer than that.
+    client: crate::Client,
+    driver: Arc<Driver>,
+}
+
+impl Client {
+    /// As [`crate::Client::connect`], with a thread of its own.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn connect(config: ClientConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let driver = Arc::new(Driver::start()?);
+        let entered = driver.handle.enter();
+        let client = crate::Client::connect(config)?;
+        drop(entered);
+        Ok(Self { client, driver })
+    }
+
+    /// As [`crate::Client::connected`].
+    pub fn connected(&self) -> bool {
+        self.client.connected()
+    }
+
+    /// As [`crate::Client::wait_connected`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait_connected(&self, deadline: Duration) -> Result<(), WaitError> {
+        self.driver.handle.block_on(self.client.wait_connected(deadline.min(WAIT_MAX)))
+    }
+
+    /// As [`crate::Client::publish`]: never waits.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn publish(&self, event: impl Into<Event>) -> Result<Receipt, PublishError> {
+        self.client.publish(event)
+    }
+
+    /// As [`crate::Client::publish_wait`].
+    ///
+    /// # Errors
+    /// The outer one when there was no room within `deadline`, the inner one as there.
+    pub fn publish_wait(
+        &self,
+        event: impl Into<Event>,
+        deadline: Duration,
+    ) -> Result<Result<Receipt, PublishError>, WaitError> {
+        self.driver.wait(deadline, self.client.publish_wait(event))
+    }
+
+    /// As [`Receipt::confirmed`].
+    ///
+    /// # Errors
+    /// The outer one when it took longer than `deadline`, the inner one as there.
+    pub fn confirmed(
+        &self,
+        receipt: Receipt,
+        deadline: Duration,
+    ) -> Result<Result<EventId, Unconfirmed>, WaitError> {
+        self.driver.wait(deadline, receipt.confirmed())
+    }
+
+    /// As [`crate::Client::flush`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn flush(&self, deadline: Duration) -> Result<(), WaitError> {
+        self.driver.handle.block_on(self.client.flush(deadline.min(WAIT_MAX)))
+    }
+
+    /// As [`crate::Client::subscribe`].
+    ///
+    /// # Errors
+    /// As there, and [`SubscribeError::Timeout`] when it was not active within `deadline`.
+    pub fn subscribe(
+        &self,
+        filter: &str,
+        start: Start,
+        deadline: Duration,
+    ) -> Result<Subscription, SubscribeError> {
+        let subscribed = self.driver.wait(deadline, self.client.subscribe(filter, start));
+        Ok(Subscription {
+            subscription: subscribed.map_err(|_| SubscribeError::Timeout)??,
+            driver: Arc::clone(&self.driver),
+        })
+    }
+
+    /// As [`crate::Client::stats`].
+    pub fn stats(&self) -> Stats {
+        self.client.stats()
+    }
+
+    /// As [`crate::Client::close`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn close(&self, deadline: Duration) -> Result<(), WaitError> {
+        self.driver.handle.block_on(self.client.close(deadline.min(WAIT_MAX)))
+    }
+}
+
+/// As [`crate::Subscription`].
+#[derive(Debug)]
+pub struct Subscription {
+    subscription: subscription::Subscription,
+    driver: Arc<Driver>,
+}
+
+impl Subscription {
+    /// The next delivery, waited for until the deadline ([`Duration::MAX`]: for ever); `None` when
+    /// the subscription has ended.
+    ///
+    /// # Errors
+    /// [`WaitError::Timeout`] when nothing came.
+    pub fn next(&mut self, deadline: Duration) -> Result<Option<Delivery>, WaitError> {
+        self.driver.wait(deadline, self.subscription.next())
+    }
+
+    /// What has arrived already, without waiting.
+    pub fn try_next(&mut self) -> Option<Delivery> {
+        self.subscription.try_next()
+    }
+
+    /// As [`crate::Subscription::position`].
+    pub fn position(&self) -> Position {
+        self.subscription.position()
+    }
+
+    /// As [`crate::Subscription::ended`].
+    pub fn ended(&self) -> Option<SubscribeError> {
+        self.subscription.ended()
+    }
+}

@@ -1,0 +1,394 @@
+//! The client: what a program holds.
+
+use crate::config::{ClientBuilder, ClientConfig};
+use crate::connection;
+use crate::error::{ConfigError, PublishError, SubscribeError, Unconfirmed, WaitError};
+use crate::event::now_ns;
+use crate::outbox::Outcome;
+use crate::session::{Effects, Session};
+use crate::subscription::Subscription;
+use bytes::Bytes;
+use core::fmt;
+use core::pin::pin;
+use core::time::Duration;
+use ftb_core::filter::Filter;
+use ftb_core::node::api::Start;
+use ftb_core::{Event, EventId, Severity, limits};
+use ftb_proto::client::Hello;
+use ftb_proto::event::encode_event;
+use futures_util::task::AtomicWaker;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::timeout;
+
+/// A client of this node's agent: publishes and subscribes.
+///
+/// It attaches in the background, and again whenever the attachment is lost, so it can be made and
+/// used while no agent is there. Cloning gives another handle to the same client; when the last
+/// handle and the last [`Subscription`] are dropped, what was accepted is handed over if an agent
+/// is there, and the client ends. [`Client::flush`] or [`Client::close`] make sure.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use ftb_client::{Client, Delivery, Severity, Start, event};
+/// use futures_util::StreamExt as _;
+///
+/// let client = Client::builder("example").build()?;
+/// let mut faults = client.subscribe("event_space=ftb.ipmi, severity>=error", Start::Now).await?;
+/// client.publish(event("ftb.ipmi", "FTB_IPMI_FANFAIL")?.severity(Severity::Error))?;
+/// if let Some(Delivery::Event(fault)) = faults.next().await {
+///     println!("{} on {}", fault.event.name, fault.host);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let config = &self.inner.shared.config;
+        f.debug_struct("Client")
+            .field("name", &config.name)
+            .field("socket", &config.socket)
+            .finish()
+    }
+}
+
+/// What the handles of one client have in common; dropped with the last of them.
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.update(Session::leave);
+    }
+}
+
+/// What handles and the connection's task have in common.
+pub(crate) struct Shared {
+    pub(crate) config: ClientConfig,
+    session: Mutex<Session>,
+    /// The stream to the agent, when it waits for something to say.
+    pub(crate) speaker: AtomicWaker,
+    /// Notified when something has changed that somebody may wait for.
+    changed: Notify,
+}
+
+impl Shared {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Session> {
+        // A panic inside is a defect; what the state holds is still the best there is.
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the session, then does what follows from it.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut Session) -> Effects) {
+        let effects = change(&mut self.lock());
+        self.apply(effects);
+    }
+
+    pub(crate) fn apply(&self, effects: Effects) {
+        if effects.speak {
+            self.speaker.wake();
+        }
+        if effects.changed {
+            self.changed.notify_waiters();
+        }
+        effects.wakers.into_iter().for_each(core::task::Waker::wake);
+    }
+
+    /// Resolves when the condition gives something. Cancel-safe.
+    pub(crate) async fn wait_for<T>(
+        &self,
+        mut condition: impl FnMut(&mut Session) -> Option<T>,
+    ) -> T {
+        let mut changed = pin!(self.changed.notified());
+        loop {
+            // Before the look at the session: what changes in between is not missed.
+            changed.as_mut().enable();
+            if let Some(found) = condition(&mut self.lock()) {
+                return found;
+            }
+            changed.as_mut().await;
+            changed.set(self.changed.notified());
+        }
+    }
+}
+
+/// What became of an event that was accepted.
+#[derive(Debug)]
+#[must_use = "an event is published without it, but only the receipt says what became of it; \
+              drop it with `let _ =` where that does not matter"]
+pub struct Receipt(oneshot::Receiver<Outcome>);
+
+impl Receipt {
+    /// Resolves with the event's id when acting root and standby hold it: from then on it will be
+    /// delivered.
+    ///
+    /// # Errors
+    /// [`Unconfirmed`] when it will not be confirmed.
+    pub async fn confirmed(self) -> Result<EventId, Unconfirmed> {
+        self.0.await.unwrap_or(Err(Unconfirmed::Closed))
+    }
+}
+
+/// What a client has done so far, and what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Events accepted for publication.
+    pub published: u64,
+    /// Of these: held by acting root and standby.
+    pub confirmed: u64,
+    /// Of these: refused by the agent.
+    pub refused: u64,
+    /// Events given up because the buffer was full, by severity, mildest first.
+    pub shed: [u64; 4],
+    /// Bytes of events that no agent has been given yet.
+    pub waiting_bytes: usize,
+    /// Bytes of events that an agent has been given and has not confirmed.
+    pub in_flight_bytes: usize,
+    /// Events delivered to subscriptions.
+    pub delivered: u64,
+    /// Events that came again and were not delivered again.
+    pub copies: u64,
+    /// Events that came for a subscription that was no longer wanted, or not that way.
+    pub late: u64,
+    /// Gaps told to subscriptions.
+    pub gaps: u64,
+    /// How often a subscription was paused because its reader was slow.
+    pub paused: u64,
+    /// How often an agent was attached to.
+    pub attachments: u64,
+}
+
+/// The agent that a client is attached to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agent {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The agent's host.
+    pub host: String,
+    /// The largest payload that it takes, in bytes.
+    pub payload_bytes_max: usize,
+}
+
+impl Client {
+    /// A client of that name, with all defaults until told otherwise.
+    pub fn builder(name: impl Into<String>) -> ClientBuilder {
+        ClientBuilder::new(name)
+    }
+
+    /// Makes a client, and begins to attach in the background on the present tokio runtime.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when the configuration is wrong or there is no runtime. That no agent is
+    /// there is no error: see [`Client::wait_connected`].
+    pub fn connect(config: ClientConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let runtime = Handle::try_current().map_err(|_| ConfigError::NoRuntime)?;
+        let hello = Hello {
+            client_name: config.name.clone(),
+            job_id: config.job_id.clone(),
+            token: random(),
+        };
+        let session = Session::new(hello, config.buffer_bytes, config.queue_bytes);
+        let shared = Arc::new(Shared {
+            config,
+            session: Mutex::new(session),
+            speaker: AtomicWaker::new(),
+            changed: Notify::new(),
+        });
+        runtime.spawn(connection::run(Arc::clone(&shared)));
+        Ok(Self { inner: Arc::new(Inner { shared }) })
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.inner.shared
+    }
+
+    /// Whether an agent is attached now.
+    pub fn connected(&self) -> bool {
+        self.shared().lock().welcome().is_some()
+    }
+
+    /// The agent that is attached now.
+    pub fn agent(&self) -> Option<Agent> {
+        let session = self.shared().lock();
+        session.welcome().map(|welcome| Agent {
+            cluster: welcome.cluster.clone(),
+            host: welcome.host.clone(),
+            payload_bytes_max: welcome.payload_bytes_max,
+        })
+    }
+
+    /// Resolves when an agent is attached. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`WaitError::NoAgent`] after `deadline`, with what the last attempt said.
+    pub async fn wait_connected(&self, deadline: Duration) -> Result<(), WaitError> {
+        let attached = self.shared().wait_for(|session| {
+            if session.is_closed() {
+                return Some(Err(WaitError::Closed));
+            }
+            session.welcome().map(|_| Ok(()))
+        });
+        match timeout(deadline, attached).await {
+            Ok(result) => result,
+            Err(_) => Err(self.no_agent()),
+        }
+    }
+
+    fn no_agent(&self) -> WaitError {
+        WaitError::NoAgent {
+            socket: self.shared().config.socket.clone(),
+            why: self.shared().lock().trouble.clone(),
+        }
+    }
+
+    /// Publishes an event: takes it, numbers it, hands it to the agent in the background, and
+    /// again to the next agent until it is confirmed. Never waits.
+    ///
+    /// Time, client name and job id are filled in where they are empty. When the buffer is full,
+    /// milder events (or older ones as mild) that no agent has been given yet are shed and
+    /// counted; [`Client::publish_wait`] waits instead.
+    ///
+    /// # Errors
+    /// [`PublishError`]: the event breaks a bound, or finds only worse ones in its way. Nothing
+    /// was sent.
+    pub fn publish(&self, event: impl Into<Event>) -> Result<Receipt, PublishError> {
+        let (bytes, severity) = self.encode(event.into())?;
+        let mut session = self.shared().lock();
+        let receipt = push(&mut session, bytes, severity)?;
+        drop(session);
+        self.shared().speaker.wake();
+        Ok(receipt)
+    }
+
+    /// As [`Client::publish`], but waits for room instead of shedding. Cancel-safe: a dropped
+    /// future has published nothing.
+    ///
+    /// # Errors
+    /// [`PublishError`]; [`PublishError::Full`] only for an event that could never fit.
+    pub async fn publish_wait(&self, event: impl Into<Event>) -> Result<Receipt, PublishError> {
+        let (bytes, severity) = self.encode(event.into())?;
+        let shared = self.shared();
+        let receipt = shared.wait_for(|session| {
+            let fits = session.outbox.has_room(&bytes);
+            let never = session.outbox.is_empty() || session.is_closed();
+            (fits || never).then(|| push(session, bytes.clone(), severity))
+        });
+        let receipt = receipt.await;
+        shared.speaker.wake();
+        receipt
+    }
+
+    fn encode(&self, mut event: Event) -> Result<(Bytes, Severity), PublishError> {
+        let config = &self.shared().config;
+        if event.time_ns == 0 {
+            event.time_ns = now_ns();
+        }
+        if event.client_name.is_empty() {
+            event.client_name.clone_from(&config.name);
+        }
+        if event.job_id.is_empty() {
+            event.job_id.clone_from(&config.job_id);
+        }
+        let welcome = self.shared().lock().welcome().map(|welcome| welcome.payload_bytes_max);
+        event.check(welcome.unwrap_or(limits::PAYLOAD_BYTES_DEFAULT))?;
+        Ok((encode_event(&event), event.severity))
+    }
+
+    /// Resolves when everything that was accepted is confirmed (or refused, or shed). Cancel-safe.
+    ///
+    /// # Errors
+    /// After `deadline`: [`WaitError::NoAgent`] when none is attached, else
+    /// [`WaitError::Unconfirmed`].
+    pub async fn flush(&self, deadline: Duration) -> Result<(), WaitError> {
+        let shared = self.shared();
+        let flushed = shared.wait_for(|session| session.outbox.is_empty().then_some(()));
+        if timeout(deadline, flushed).await.is_ok() {
+            return Ok(());
+        }
+        if !self.connected() {
+            return Err(self.no_agent());
+        }
+        let session = shared.lock();
+        let bytes = session.outbox.waiting_bytes() + session.outbox.in_flight_bytes();
+        Err(WaitError::Unconfirmed { bytes })
+    }
+
+    /// Subscribes: resolves when the subscription is active in the whole tree. Every matching
+    /// event from then on, published anywhere, is delivered, or told as a gap. Waits for an agent
+    /// as long as there is none; dropping the future takes the subscription back.
+    ///
+    /// The syntax of filters is that of [`Filter`]: `event_space=ftb.ipmi, severity>=error`; an
+    /// empty one wants everything.
+    ///
+    /// # Errors
+    /// [`SubscribeError`]: the filter is wrong (with the column), or the agent refuses it.
+    pub async fn subscribe(
+        &self,
+        filter: &str,
+        start: Start,
+    ) -> Result<Subscription, SubscribeError> {
+        Filter::parse(filter)?;
+        let subscription = Subscription::new(Arc::clone(&self.inner), filter, start)?;
+        subscription.activated().await?;
+        Ok(subscription)
+    }
+
+    /// What the client has done so far.
+    pub fn stats(&self) -> Stats {
+        let session = self.shared().lock();
+        let (outbox, inbox) = (session.outbox.counts(), session.inbox.counts());
+        Stats {
+            published: outbox.accepted,
+            confirmed: outbox.confirmed,
+            refused: outbox.refused,
+            shed: outbox.shed,
+            waiting_bytes: session.outbox.waiting_bytes(),
+            in_flight_bytes: session.outbox.in_flight_bytes(),
+            delivered: inbox.delivered,
+            copies: inbox.copies,
+            late: inbox.late,
+            gaps: inbox.gaps,
+            paused: inbox.paused,
+            attachments: session.welcomes(),
+        }
+    }
+
+    /// Ends the client for all its handles: waits until everything is confirmed, then says goodbye
+    /// to the agent. Subscriptions end behind what is queued for them.
+    ///
+    /// # Errors
+    /// [`WaitError`] when not everything was confirmed within `deadline`; the client is closed all
+    /// the same.
+    pub async fn close(&self, deadline: Duration) -> Result<(), WaitError> {
+        let flushed = self.flush(deadline).await;
+        let shared = self.shared();
+        shared.update(Session::leave);
+        let gone = shared.wait_for(|session| session.has_ended().then_some(()));
+        // The connection's task has a deadline of its own for the goodbye.
+        gone.await;
+        flushed
+    }
+}
+
+fn push(session: &mut Session, bytes: Bytes, severity: Severity) -> Result<Receipt, PublishError> {
+    if session.is_closed() {
+        return Err(PublishError::Closed);
+    }
+    session.outbox.push(bytes, severity).map(Receipt)
+}
+
+/// A number that no other client draws: the standard library seeds its hashers from the system's
+/// randomness.
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}

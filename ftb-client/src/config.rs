@@ -1,0 +1,129 @@
+//! What a client is made with.
+
+use crate::client::Client;
+use crate::error::ConfigError;
+use core::time::Duration;
+use ftb_core::limits;
+use std::path::PathBuf;
+
+/// Environment variable with the path of the agent's socket.
+pub const SOCKET_ENV: &str = "FTB_AGENT_SOCKET";
+/// Where an agent listens when nothing else is said.
+pub const SOCKET_DEFAULT: &str = "/run/ftb/agent.sock";
+/// Default bound of the events that are not confirmed yet, in bytes.
+pub const BUFFER_BYTES_DEFAULT: usize = 16 * 1024 * 1024;
+/// Default bound of what one subscription holds for its reader, in bytes.
+pub const QUEUE_BYTES_DEFAULT: usize = 4 * 1024 * 1024;
+/// Default of the longest pause between two attempts to reach an agent.
+pub const RETRY_MAX_DEFAULT: Duration = Duration::from_secs(2);
+
+/// The socket of this node's agent: [`SOCKET_ENV`], else [`SOCKET_DEFAULT`].
+pub fn default_socket() -> PathBuf {
+    std::env::var_os(SOCKET_ENV)
+        .filter(|path| !path.is_empty())
+        .map_or_else(|| PathBuf::from(SOCKET_DEFAULT), PathBuf::from)
+}
+
+/// What a client is made with. Its fields are public; [`Client::builder`] reads better.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// What the client calls itself, for people and for filters (`client_name=`); at most
+    /// [`limits::CLIENT_NAME_BYTES_MAX`] bytes.
+    pub name: String,
+    /// The job it belongs to, may be empty; as long.
+    pub job_id: String,
+    /// The Unix socket of this node's agent.
+    pub socket: PathBuf,
+    /// Bound of the events that are not confirmed yet, in bytes. Full: the mildest and oldest of
+    /// those that no agent has been given are shed and counted.
+    pub buffer_bytes: usize,
+    /// Bound of what one subscription holds for its reader, in bytes (overrun by at most one
+    /// batch). Full: the subscription is paused and goes on from the log when half is read.
+    pub queue_bytes: usize,
+    /// Longest pause between two attempts to reach an agent; the first is far shorter, each next
+    /// one up to twice as long, with jitter.
+    pub retry_max: Duration,
+}
+
+impl ClientConfig {
+    /// The defaults for a client of that name.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            job_id: String::new(),
+            socket: default_socket(),
+            buffer_bytes: BUFFER_BYTES_DEFAULT,
+            queue_bytes: QUEUE_BYTES_DEFAULT,
+            retry_max: RETRY_MAX_DEFAULT,
+        }
+    }
+
+    /// Checks all bounds.
+    ///
+    /// # Errors
+    /// [`ConfigError::TooLong`].
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let max = limits::CLIENT_NAME_BYTES_MAX;
+        for (field, text) in [("client name", &self.name), ("job id", &self.job_id)] {
+            let bytes = text.len();
+            if bytes > max {
+                return Err(ConfigError::TooLong { field, bytes, max });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes a [`Client`] step by step.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ClientBuilder(ClientConfig);
+
+impl ClientBuilder {
+    pub(crate) fn new(name: impl Into<String>) -> Self {
+        Self(ClientConfig::new(name))
+    }
+
+    /// The Unix socket of the agent; [`default_socket`] when this is not called.
+    pub fn agent(mut self, socket: impl Into<PathBuf>) -> Self {
+        self.0.socket = socket.into();
+        self
+    }
+
+    /// The job that the client belongs to.
+    pub fn job_id(mut self, job_id: impl Into<String>) -> Self {
+        self.0.job_id = job_id.into();
+        self
+    }
+
+    /// See [`ClientConfig::buffer_bytes`].
+    pub fn buffer_bytes(mut self, bytes: usize) -> Self {
+        self.0.buffer_bytes = bytes;
+        self
+    }
+
+    /// See [`ClientConfig::queue_bytes`].
+    pub fn queue_bytes(mut self, bytes: usize) -> Self {
+        self.0.queue_bytes = bytes;
+        self
+    }
+
+    /// See [`ClientConfig::retry_max`].
+    pub fn retry_max(mut self, pause: Duration) -> Self {
+        self.0.retry_max = pause;
+        self
+    }
+
+    /// What was said so far.
+    pub fn config(self) -> ClientConfig {
+        self.0
+    }
+
+    /// Makes the client: see [`Client::connect`].
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn build(self) -> Result<Client, ConfigError> {
+        Client::connect(self.0)
+    }
+}

@@ -1,0 +1,255 @@
+//! The task that keeps a client attached: connect, speak, listen, and again.
+//!
+//! Responsible for: the socket, deadlines, and the pauses between attempts. What is said is the
+//! session's to decide.
+
+use crate::client::{Shared, random};
+use crate::session::{Session, SessionError};
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use core::time::Duration;
+use ftb_core::limits;
+use ftb_proto::client::{ClientWireError, FromAgent};
+use ftb_proto::v1;
+use ftb_proto::v1::clients_client::ClientsClient;
+use futures_core::Stream;
+use hyper_util::rt::TokioIo;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::net::UnixStream;
+use tokio::time::{sleep, timeout};
+use tonic::Streaming;
+use tonic::transport::{Channel, Endpoint};
+
+/// How long connecting may take: a healthy agent on the same host answers within milliseconds.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// How long the agent may take for its welcome.
+const WELCOME_MAX: Duration = Duration::from_secs(10);
+/// How long the agent may take to let a client go that has said goodbye.
+const LEAVE_MAX: Duration = Duration::from_secs(2);
+/// The shortest pause between two attempts.
+const RETRY_MIN: Duration = Duration::from_millis(20);
+/// HTTP/2 windows, in bytes: what may be under way from the agent and not yet read.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 2 << 20;
+
+/// Why an attachment ended or did not come to be.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Ended {
+    #[error("{0}: is ftb-agent running there?")]
+    Unreachable(io::Error),
+    #[error("it does not answer")]
+    Silent,
+    #[error("the agent ended the stream without a goodbye")]
+    Lost,
+    #[error("{}", .0.message())]
+    Status(Box<tonic::Status>),
+    #[error(transparent)]
+    Wire(#[from] ClientWireError),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error("closed")]
+    Closed,
+}
+
+impl From<tonic::Status> for Ended {
+    fn from(status: tonic::Status) -> Self {
+        Self::Status(Box::new(status))
+    }
+}
+
+/// Tells whoever still waits, also when the runtime is shut down under the task.
+struct End(Arc<Shared>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.update(Session::end);
+    }
+}
+
+/// Keeps the client attached until it is closed.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let _end = End(Arc::clone(&shared));
+    let mut pauses = Pauses::new(shared.config.retry_max);
+    let mut told = String::new();
+    loop {
+        let welcomes = shared.lock().welcomes();
+        let why = attach(&shared).await.to_string();
+        let attached = shared.lock().welcomes() > welcomes;
+        if attached {
+            pauses.reset();
+        }
+        // One line a change, not one an attempt.
+        if attached || why != told {
+            tracing::info!(
+                target: "ftb::transition",
+                machine = "attachment",
+                from = if attached { "attached" } else { "connecting" },
+                to = "detached",
+                why,
+                "lost"
+            );
+            told.clone_from(&why);
+        }
+        shared.update(|session| session.detached(why));
+        if shared.lock().is_closed() {
+            break;
+        }
+        let leaving = shared.wait_for(|session| session.is_closed().then_some(()));
+        if timeout(pauses.next(), leaving).await.is_ok() {
+            break;
+        }
+    }
+}
+
+/// One attachment from connect to end.
+async fn attach(shared: &Arc<Shared>) -> Ended {
+    let attached = async {
+        let channel = connect(&shared.config.socket).await?;
+        let generation = shared.lock().connected();
+        let speaker = Speaker { shared: Arc::clone(shared), generation };
+        let mut client =
+            ClientsClient::new(channel).max_decoding_message_size(limits::FRAME_BYTES_MAX);
+        let answer = timeout(WELCOME_MAX, client.attach(speaker)).await;
+        let mut stream = answer.map_err(|_| Ended::Silent)??.into_inner();
+        timeout(WELCOME_MAX, listen_once(shared, &mut stream))
+            .await
+            .map_err(|_| Ended::Silent)??;
+        log_attached(shared);
+        Ok::<_, Ended>(stream)
+    };
+    let leaving = || async {
+        shared.wait_for(|session| session.is_closed().then_some(())).await;
+        sleep(LEAVE_MAX).await;
+    };
+    let mut stream = tokio::select! {
+        attached = attached => match attached {
+            Ok(stream) => stream,
+            Err(ended) => return ended,
+        },
+        () = leaving() => return Ended::Closed,
+    };
+    let listen = async {
+        loop {
+            if let Err(ended) = listen_once(shared, &mut stream).await {
+                return ended;
+            }
+        }
+    };
+    tokio::select! {
+        ended = listen => ended,
+        () = leaving() => Ended::Closed,
+    }
+}
+
+fn log_attached(shared: &Shared) {
+    if let Some(welcome) = shared.lock().welcome() {
+        tracing::info!(
+            target: "ftb::transition",
+            machine = "attachment",
+            from = "connecting",
+            to = "attached",
+            host = welcome.host,
+            cluster = welcome.cluster,
+            "attached"
+        );
+    }
+}
+
+/// A connection to the agent at that socket.
+pub(crate) async fn connect(socket: &Path) -> Result<Channel, Ended> {
+    let socket =
+        timeout(CONNECT_MAX, UnixStream::connect(socket)).await.map_err(|_| Ended::Silent)?;
+    let mut socket = Some(TokioIo::new(socket.map_err(Ended::Unreachable)?));
+    // The address is of no use: the connection is made already, and made again by nobody else.
+    let endpoint = Endpoint::from_static("http://agent.invalid")
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
+    let connector = tower::service_fn(move |_| {
+        let socket = socket.take().ok_or_else(|| io::Error::other("the connection was lost"));
+        core::future::ready(socket)
+    });
+    let channel = endpoint.connect_with_connector(connector);
+    timeout(CONNECT_MAX, channel)
+        .await
+        .map_err(|_| Ended::Silent)?
+        .map_err(|error| Ended::Unreachable(io::Error::other(error)))
+}
+
+/// Takes one message of the agent.
+async fn listen_once(shared: &Shared, stream: &mut Streaming<v1::ToClient>) -> Result<(), Ended> {
+    let message = stream.message().await?.ok_or(Ended::Lost)?;
+    let message = FromAgent::decode(message)?;
+    let effects = shared.lock().handle(message)?;
+    shared.apply(effects);
+    Ok(())
+}
+
+/// What the client says, as the stream that tonic pulls. It gives a message whenever the transport
+/// can take one, so batches grow by themselves when it cannot.
+struct Speaker {
+    shared: Arc<Shared>,
+    generation: u64,
+}
+
+impl Stream for Speaker {
+    type Item = v1::ToAgent;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.shared.speaker.register(context.waker());
+        let mut session = self.shared.lock();
+        if session.generation() != self.generation {
+            return Poll::Ready(None);
+        }
+        match session.speak() {
+            Some(message) => Poll::Ready(Some(message.encode())),
+            None if session.has_left() => Poll::Ready(None),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// The pauses between attempts: each up to twice the one before, jittered so that the clients of
+/// one host do not come back all at once.
+struct Pauses {
+    next: Duration,
+    max: Duration,
+}
+
+impl Pauses {
+    fn new(max: Duration) -> Self {
+        let max = max.max(RETRY_MIN);
+        Self { next: RETRY_MIN, max }
+    }
+
+    fn reset(&mut self) {
+        self.next = RETRY_MIN;
+    }
+
+    fn next(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.max);
+        // Between half and the whole of it.
+        pause.mul_f64(0.5 + (random() >> 11) as f64 / (1_u64 << 54) as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_their_bound_and_begin_again() {
+        let max = Duration::from_millis(100);
+        let mut pauses = Pauses::new(max);
+        assert!(pauses.next() <= RETRY_MIN);
+        for _ in 0..10 {
+            let pause = pauses.next();
+            assert!(pause <= max && pause >= RETRY_MIN / 2);
+        }
+        assert!(pauses.next() >= max / 2);
+        pauses.reset();
+        assert!(pauses.next() <= RETRY_MIN);
+    }
+}

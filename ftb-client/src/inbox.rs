@@ -1,0 +1,492 @@
+//! The subscriptions of a client and what has been delivered for them.
+//!
+//! Each has a queue bounded in bytes. When its reader falls behind, the subscription is *paused*:
+//! taken back from the agent, and asked for again from the last position once half of the queue is
+//! read. So a slow reader slows neither the client's other subscriptions nor its confirmations,
+//! and what it missed comes from the log; where the log no longer has it, the agent tells a gap.
+//! The same way a subscription goes on after the attachment was lost. Every time it gets a new
+//! number, so what comes late for the old one is recognised and dropped.
+//!
+//! No I/O, no clock.
+
+use crate::error::SubscribeError;
+use ftb_core::node::api::{Gap, Start, SubscriptionId};
+use ftb_core::{EventId, Position, Sealed};
+use ftb_proto::client::FromClient;
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::task::Waker;
+
+/// Most subscriptions of one client.
+pub(crate) const SUBSCRIPTIONS_MAX: usize = 1024;
+/// How many ids of delivered events a subscription remembers. When it goes on after an
+/// interruption in which two parts of the cluster became one, events that it had can come again at
+/// other positions: these it knows by their ids.
+const RECENT_IDS_MAX: usize = 16 * 1024;
+/// What a queued delivery costs beside the bytes of its event.
+const DELIVERY_BYTES: usize = 128;
+
+/// A subscription within its client, for the client's whole life.
+pub(crate) type Key = u64;
+
+#[derive(Debug)]
+pub(crate) enum Queued {
+    Event(Position, Sealed),
+    Gap(Gap),
+}
+
+impl Queued {
+    fn cost(&self) -> usize {
+        match self {
+            Self::Event(_, sealed) => sealed.len() + DELIVERY_BYTES,
+            Self::Gap(_) => DELIVERY_BYTES,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// To be asked for as soon as an agent listens.
+    Wanted,
+    /// Asked for.
+    Asked(SubscriptionId),
+    /// Events flow.
+    Active(SubscriptionId),
+    /// Taken back until its reader has caught up.
+    Paused,
+    /// The agent said no, or the client was closed.
+    Ended,
+}
+
+impl State {
+    fn id(self) -> Option<SubscriptionId> {
+        match self {
+            Self::Asked(id) | Self::Active(id) => Some(id),
+            Self::Wanted | Self::Paused | Self::Ended => None,
+        }
+    }
+}
+
+/// One subscription.
+pub(crate) struct Entry {
+    filter: String,
+    start: Start,
+    state: State,
+    /// Set when the agent first said that it is active.
+    position: Option<Position>,
+    ended: Option<SubscribeError>,
+    queue: VecDeque<Queued>,
+    queue_bytes: usize,
+    waker: Option<Waker>,
+    recent: Recent,
+}
+
+impl Entry {
+    /// Where it stands: behind the last delivery that was queued, or where it became active.
+    pub(crate) fn position(&self) -> Option<Position> {
+        self.position
+    }
+
+    pub(crate) fn ended(&self) -> Option<&SubscribeError> {
+        self.ended.as_ref()
+    }
+
+    pub(crate) fn wake_with(&mut self, waker: &Waker) {
+        if !self.waker.as_ref().is_some_and(|w| w.will_wake(waker)) {
+            self.waker = Some(waker.clone());
+        }
+    }
+
+    fn end(&mut self, why: SubscribeError) -> Option<Waker> {
+        self.state = State::Ended;
+        self.ended = Some(why);
+        self.waker.take()
+    }
+
+    /// Goes on behind what was last delivered, or where it was to begin.
+    fn want_again(&mut self) {
+        self.state = State::Wanted;
+        if let Some(position) = self.position {
+            self.start = Start::After(position);
+            self.recent.suspect();
+        }
+    }
+}
+
+/// Totals since the client was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) delivered: u64,
+    pub(crate) copies: u64,
+    pub(crate) late: u64,
+    pub(crate) gaps: u64,
+    pub(crate) paused: u64,
+}
+
+pub(crate) struct Inbox {
+    queue_bytes_max: usize,
+    entries: BTreeMap<Key, Entry>,
+    next_key: Key,
+    /// By the number in the present attachment.
+    by_id: BTreeMap<u32, Key>,
+    next_id: u32,
+    /// To be taken back from the agent.
+    unwanted: VecDeque<SubscriptionId>,
+    counts: Counts,
+}
+
+impl Inbox {
+    pub(crate) fn new(queue_bytes_max: usize) -> Self {
+        Self {
+            queue_bytes_max,
+            entries: BTreeMap::new(),
+            next_key: 0,
+            by_id: BTreeMap::new(),
+            next_id: 0,
+            unwanted: VecDeque::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    pub(crate) fn entry(&mut self, key: Key) -> Option<&mut Entry> {
+        self.entries.get_mut(&key)
+    }
+
+    /// A new subscription, asked for as soon as an agent listens.
+    pub(crate) fn add(&mut self, filter: String, start: Start) -> Result<Key, SubscribeError> {
+        if self.entries.len() >= SUBSCRIPTIONS_MAX {
+            return Err(SubscribeError::TooMany(SUBSCRIPTIONS_MAX));
+        }
+        let key = self.next_key;
+        self.next_key += 1;
+        self.entries.insert(
+            key,
+            Entry {
+                filter,
+                start,
+                state: State::Wanted,
+                position: None,
+                ended: None,
+                queue: VecDeque::new(),
+                queue_bytes: 0,
+                waker: None,
+                recent: Recent::default(),
+            },
+        );
+        Ok(key)
+    }
+
+    /// Its reader is gone.
+    pub(crate) fn remove(&mut self, key: Key) {
+        if let Some(id) = self.entries.remove(&key).and_then(|entry| entry.state.id()) {
+            self.retire(id);
+        }
+    }
+
+    fn retire(&mut self, id: SubscriptionId) {
+        self.by_id.remove(&id.0);
+        self.unwanted.push_back(id);
+    }
+
+    /// A new attachment knows of nothing yet.
+    pub(crate) fn attached(&mut self) {
+        self.unwanted.clear();
+        self.by_id.clear();
+        self.next_id = 0;
+        for entry in self.entries.values_mut() {
+            if entry.state.id().is_some() {
+                entry.want_again();
+            }
+        }
+    }
+
+    /// What the agent must know next.
+    pub(crate) fn take(&mut self) -> Option<FromClient> {
+        if let Some(id) = self.unwanted.pop_front() {
+            return Some(FromClient::Unsubscribe(id));
+        }
+        let (key, entry) =
+            self.entries.iter_mut().find(|(_, entry)| entry.state == State::Wanted)?;
+        // In one attachment no number is used twice before four thousand million others.
+        self.next_id = self.next_id.wrapping_add(1);
+        let subscription = SubscriptionId(self.next_id);
+        entry.state = State::Asked(subscription);
+        self.by_id.insert(subscription.0, *key);
+        Some(FromClient::Subscribe {
+            subscription,
+            filter: entry.filter.clone(),
+            start: entry.start,
+        })
+    }
+
+    fn by_id(&mut self, id: SubscriptionId) -> Option<&mut Entry> {
+        self.entries.get_mut(self.by_id.get(&id.0)?)
+    }
+
+    /// The agent says that it is active.
+    pub(crate) fn subscribed(&mut self, id: SubscriptionId, active_after: Position) {
+        if let Some(entry) = self.by_id(id) {
+            entry.state = State::Active(id);
+            entry.position.get_or_insert(active_after);
+        }
+    }
+
+    /// The agent says no, for good.
+    pub(crate) fn refused(&mut self, id: SubscriptionId, why: SubscribeError) -> Option<Waker> {
+        let waker = self.by_id(id)?.end(why);
+        self.by_id.remove(&id.0);
+        waker
+    }
+
+    /// Events for a subscription. Gives whom to wake.
+    pub(crate) fn deliver(
+        &mut self,
+        id: SubscriptionId,
+        items: Vec<(Position, Sealed)>,
+    ) -> Option<Waker> {
+        let queue_bytes_max = self.queue_bytes_max;
+        let Some(entry) = self.by_id.get(&id.0).and_then(|key| self.entries.get_mut(key)) else {
+            self.counts.late += items.len() as u64;
+            return None;
+        };
+        for (position, sealed) in items {
+            entry.position = Some(position);
+            if !entry.recent.is_new(sealed.id()) {
+                self.counts.copies += 1;
+                continue;
+            }
+            self.counts.delivered += 1;
+            entry.push(Queued::Event(position, sealed));
+        }
+        let waker = entry.waker.take();
+        if entry.queue_bytes > queue_bytes_max {
+            entry.state = State::Paused;
+            self.counts.paused += 1;
+            self.retire(id);
+        }
+        waker
+    }
+
+    /// A hole that is told.
+    pub(crate) fn gap(&mut self, id: SubscriptionId, gap: Gap) -> Option<Waker> {
+        let entry = self.by_id(id)?;
+        entry.position = Some(gap.until);
+        entry.push(Queued::Gap(gap));
+        let waker = entry.waker.take();
+        self.counts.gaps += 1;
+        waker
+    }
+
+    /// The next delivery for its reader, and whether the agent must be told something now.
+    pub(crate) fn pop(&mut self, key: Key) -> (Option<Queued>, bool) {
+        let Some(entry) = self.entries.get_mut(&key) else {
+            return (None, false);
+        };
+        let next = entry.queue.pop_front();
+        if let Some(next) = &next {
+            entry.queue_bytes -= next.cost();
+        }
+        let caught_up = entry.queue_bytes <= self.queue_bytes_max / 2;
+        let resume = entry.state == State::Paused && caught_up;
+        if resume {
+            entry.want_again();
+        }
+        (next, resume)
+    }
+
+    /// Ends all. What is queued can still be read.
+    pub(crate) fn end_all(&mut self, why: &SubscribeError) -> Vec<Waker> {
+        self.by_id.clear();
+        let open = self.entries.values_mut().filter(|e| e.ended.is_none());
+        open.filter_map(|entry| entry.end(why.clone())).collect()
+    }
+}
+
+impl Entry {
+    fn push(&mut self, delivery: Queued) {
+        self.queue_bytes += delivery.cost();
+        self.queue.push_back(delivery);
+    }
+}
+
+/// The ids of the last deliveries.
+#[derive(Default)]
+struct Recent {
+    ids: VecDeque<EventId>,
+    /// What may come again; empty as long as nothing was interrupted.
+    suspects: HashSet<EventId>,
+    /// For how many more events that is looked at.
+    checks_left: usize,
+}
+
+impl Recent {
+    /// An interruption: what was delivered before may come again.
+    fn suspect(&mut self) {
+        self.suspects = self.ids.iter().copied().collect();
+        self.checks_left = RECENT_IDS_MAX;
+    }
+
+    fn is_new(&mut self, id: EventId) -> bool {
+        if !self.suspects.is_empty() {
+            if self.suspects.contains(&id) {
+                return false;
+            }
+            self.checks_left -= 1;
+            if self.checks_left == 0 {
+                self.suspects = HashSet::new();
+            }
+        }
+        if self.ids.len() == RECENT_IDS_MAX {
+            self.ids.pop_front();
+        }
+        self.ids.push_back(id);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use bytes::Bytes;
+    use ftb_core::node::api::GapReason;
+    use ftb_core::{Epoch, Event, OriginId, PublisherId};
+    use ftb_proto::event::{Stamps, encode_event, seal};
+
+    fn at(index: u64) -> Position {
+        let epoch = Epoch { number: 1, root: OriginId(1) };
+        Position { epoch, index }
+    }
+
+    fn item(index: u64) -> (Position, Sealed) {
+        let mut event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
+        event.payload = Bytes::from(vec![0; 100]);
+        let publisher = PublisherId { account: 1, token: 2 };
+        let stamps = Stamps {
+            id: EventId { publisher, seq: index },
+            host: "node1",
+            uid: 0,
+            pid: 1,
+            republished: false,
+        };
+        (at(index), seal(&stamps, &encode_event(&event), 100).unwrap())
+    }
+
+    fn asked(inbox: &mut Inbox) -> (SubscriptionId, Start) {
+        match inbox.take() {
+            Some(FromClient::Subscribe { subscription, start, .. }) => (subscription, start),
+            other => panic!("{other:?} is no subscribe"),
+        }
+    }
+
+    fn indices(inbox: &mut Inbox, key: Key) -> Vec<u64> {
+        let mut indices = Vec::new();
+        while let (Some(Queued::Event(position, _)), _) = inbox.pop(key) {
+            indices.push(position.index);
+        }
+        indices
+    }
+
+    #[test]
+    fn it_goes_on_behind_its_last_position_without_copies() {
+        let mut inbox = Inbox::new(1 << 20);
+        let key = inbox.add(String::new(), Start::Now).unwrap();
+        let (id, start) = asked(&mut inbox);
+        assert_eq!(start, Start::Now);
+        inbox.subscribed(id, at(4));
+        inbox.deliver(id, vec![item(5), item(7)]);
+        inbox.attached();
+        let (new, start) = asked(&mut inbox);
+        assert_eq!(start, Start::After(at(7)));
+        inbox.subscribed(new, at(6));
+        // The log was cut back to before 7, which comes again at another place.
+        let (_, seven) = item(7);
+        inbox.deliver(new, vec![(at(8), seven), item(9)]);
+        assert_eq!(indices(&mut inbox, key), [5, 7, 9]);
+        assert_eq!(inbox.counts().copies, 1);
+    }
+
+    #[test]
+    fn before_it_was_active_it_begins_again_as_asked() {
+        let mut inbox = Inbox::new(1 << 20);
+        inbox.add(String::new(), Start::SinceNs(9)).unwrap();
+        asked(&mut inbox);
+        inbox.attached();
+        assert_eq!(asked(&mut inbox).1, Start::SinceNs(9));
+    }
+
+    #[test]
+    fn active_without_events_it_goes_on_from_there() {
+        let mut inbox = Inbox::new(1 << 20);
+        inbox.add(String::new(), Start::Now).unwrap();
+        let (id, _) = asked(&mut inbox);
+        inbox.subscribed(id, at(4));
+        inbox.attached();
+        assert_eq!(asked(&mut inbox).1, Start::After(at(4)));
+    }
+
+    #[test]
+    fn a_slow_reader_is_paused_and_resumed_where_it_was() {
+        let cost = item(1).1.len() + DELIVERY_BYTES;
+        let mut inbox = Inbox::new(2 * cost);
+        let key = inbox.add(String::new(), Start::Now).unwrap();
+        let (old, _) = asked(&mut inbox);
+        inbox.subscribed(old, at(0));
+        assert!(inbox.take().is_none());
+        inbox.deliver(old, vec![item(1), item(2), item(3)]);
+        assert_eq!(inbox.take(), Some(FromClient::Unsubscribe(old)));
+        // On its way when the agent was told: the log has it, and it comes again.
+        inbox.deliver(old, vec![item(4)]);
+        assert!(inbox.take().is_none(), "nothing is asked while it is full");
+        assert!(!inbox.pop(key).1);
+        assert!(inbox.pop(key).1, "half empty: the agent must be told");
+        let (new, start) = asked(&mut inbox);
+        assert!(new != old && start == Start::After(at(3)));
+        inbox.subscribed(new, at(3));
+        inbox.deliver(new, vec![item(4)]);
+        assert_eq!(indices(&mut inbox, key), [3, 4]);
+        assert_eq!((inbox.counts().late, inbox.counts().paused), (1, 1));
+    }
+
+    #[test]
+    fn a_gap_moves_the_position_and_a_refusal_ends_it() {
+        let mut inbox = Inbox::new(1 << 20);
+        let key = inbox.add(String::new(), Start::Now).unwrap();
+        let (id, _) = asked(&mut inbox);
+        inbox.subscribed(id, at(1));
+        let gap = Gap {
+            after: at(1),
+            until: at(9),
+            reason: GapReason::Shed,
+            count: 8,
+            severity_max: None,
+        };
+        inbox.gap(id, gap);
+        assert!(matches!(inbox.pop(key).0, Some(Queued::Gap(told)) if told == gap));
+        inbox.attached();
+        let (id, start) = asked(&mut inbox);
+        assert_eq!(start, Start::After(at(9)));
+        inbox.refused(id, SubscribeError::Closed);
+        inbox.attached();
+        assert!(inbox.take().is_none(), "what was refused is not asked again");
+        assert_eq!(inbox.entry(key).unwrap().ended(), Some(&SubscribeError::Closed));
+    }
+
+    #[test]
+    fn a_dropped_reader_is_taken_back_and_bounds_hold() {
+        let mut inbox = Inbox::new(1 << 20);
+        let key = inbox.add(String::new(), Start::Now).unwrap();
+        let (id, _) = asked(&mut inbox);
+        inbox.remove(key);
+        assert_eq!(inbox.take(), Some(FromClient::Unsubscribe(id)));
+        inbox.deliver(id, vec![item(1)]);
+        assert_eq!(inbox.counts().late, 1);
+        for _ in 0..SUBSCRIPTIONS_MAX {
+            inbox.add(String::new(), Start::Now).unwrap();
+        }
+        assert!(inbox.add(String::new(), Start::Now).is_err());
+    }
+}

@@ -1,0 +1,301 @@
+//! One client as seen from its agent: who says what when.
+//!
+//! Fed with what the agent says and what the program wants, asked for what is to be said next. It
+//! decides, and has no socket, no clock and no task of its own: the same object lives through all
+//! attachments.
+
+use crate::error::SubscribeError;
+use crate::inbox::Inbox;
+use crate::outbox::Outbox;
+use ftb_core::PublisherId;
+use ftb_proto::client::{FromAgent, FromClient, Hello, RefusedPart, Welcome};
+use std::task::Waker;
+
+/// Where the present attachment stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Attachment {
+    Detached,
+    /// Connected; the hello is still to be said.
+    Connected,
+    /// The hello was said, the welcome is awaited.
+    Greeting,
+    Attached(Welcome),
+    /// The goodbye was said: nothing follows.
+    Left,
+}
+
+/// What the shell must do after an input.
+#[derive(Default)]
+pub(crate) struct Effects {
+    /// Readers to wake.
+    pub(crate) wakers: Vec<Waker>,
+    /// There may be something to say.
+    pub(crate) speak: bool,
+    /// Somebody may wait for what has changed.
+    pub(crate) changed: bool,
+}
+
+/// Why the stream must end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SessionError {
+    #[error("the agent refused this client ({code}): {message}")]
+    Refused { code: String, message: String },
+    #[error("the agent spoke out of turn")]
+    OutOfTurn,
+    #[error("the agent says goodbye: {0}")]
+    Goodbye(String),
+}
+
+pub(crate) struct Session {
+    hello: Hello,
+    attachment: Attachment,
+    /// Counts attachments: what belongs to an earlier one is recognised.
+    generation: u64,
+    /// The agent's half of the publisher id; known from the first welcome on.
+    account: u64,
+    /// The program wants to end; the goodbye follows what is still to be said.
+    leaving: bool,
+    /// The client's task is over.
+    ended: bool,
+    welcomes: u64,
+    pub(crate) outbox: Outbox,
+    pub(crate) inbox: Inbox,
+    /// What the last attempt to attach said.
+    pub(crate) trouble: String,
+}
+
+impl Session {
+    pub(crate) fn new(hello: Hello, buffer_bytes: usize, queue_bytes: usize) -> Self {
+        Self {
+            hello,
+            attachment: Attachment::Detached,
+            generation: 0,
+            account: 0,
+            leaving: false,
+            ended: false,
+            welcomes: 0,
+            outbox: Outbox::new(buffer_bytes),
+            inbox: Inbox::new(queue_bytes),
+            trouble: "nothing was tried yet".to_owned(),
+        }
+    }
+
+    /// The agent, while attached.
+    pub(crate) fn welcome(&self) -> Option<&Welcome> {
+        match &self.attachment {
+            Attachment::Attached(welcome) => Some(welcome),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn welcomes(&self) -> u64 {
+        self.welcomes
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Whether nothing more is accepted.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.leaving
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether the goodbye was said.
+    pub(crate) fn has_left(&self) -> bool {
+        self.attachment == Attachment::Left
+    }
+
+    /// A connection to an agent begins. Gives its generation.
+    pub(crate) fn connected(&mut self) -> u64 {
+        self.attachment = Attachment::Connected;
+        self.generation += 1;
+        self.outbox.attached();
+        self.inbox.attached();
+        self.generation
+    }
+
+    /// The connection is gone, or did not come to be.
+    pub(crate) fn detached(&mut self, why: String) -> Effects {
+        self.attachment = Attachment::Detached;
+        self.generation += 1;
+        self.trouble = why;
+        Effects { changed: true, ..Effects::default() }
+    }
+
+    /// Accepts nothing more; says goodbye once what was accepted is handed over.
+    pub(crate) fn leave(&mut self) -> Effects {
+        self.leaving = true;
+        Effects { wakers: self.inbox.end_all(&SubscribeError::Closed), speak: true, changed: true }
+    }
+
+    /// The end: whoever still waits is told.
+    pub(crate) fn end(&mut self) -> Effects {
+        let effects = self.leave();
+        self.attachment = Attachment::Detached;
+        self.outbox.abandon();
+        self.ended = true;
+        effects
+    }
+
+    /// What to say next; `None` when there is nothing now.
+    pub(crate) fn speak(&mut self) -> Option<FromClient> {
+        match &self.attachment {
+            Attachment::Connected => {
+                self.attachment = Attachment::Greeting;
+                Some(FromClient::Hello(self.hello.clone()))
+            }
+            Attachment::Attached(_) => {
+                if let Some(message) = self.inbox.take() {
+                    return Some(message);
+                }
+                if let Some(batch) = self.outbox.take() {
+                    return Some(FromClient::Publish {
+                        first_seq: batch.first_seq,
+                        events: batch.events,
+                        again: batch.again,
+                    });
+                }
+                // What the window holds back follows when confirmations come.
+                if self.leaving && self.outbox.waiting_bytes() == 0 {
+                    self.attachment = Attachment::Left;
+                    let reason = "closed".to_owned();
+                    return Some(FromClient::Goodbye { reason });
+                }
+                None
+            }
+            Attachment::Detached | Attachment::Greeting | Attachment::Left => None,
+        }
+    }
+
+    /// Takes what the agent says.
+    pub(crate) fn handle(&mut self, message: FromAgent) -> Result<Effects, SessionError> {
+        match (&self.attachment, message) {
+            (Attachment::Greeting, FromAgent::Welcome(welcome)) => {
+                self.account = welcome.account;
+                self.attachment = Attachment::Attached(welcome);
+                self.welcomes += 1;
+                Ok(Effects { speak: true, changed: true, ..Effects::default() })
+            }
+            (_, FromAgent::Refused { part: RefusedPart::Attach, code, message }) => {
+                Err(SessionError::Refused { code, message })
+            }
+            (_, FromAgent::Goodbye { reason }) => Err(SessionError::Goodbye(reason)),
+            (Attachment::Attached(_) | Attachment::Left, message) => self.attached(message),
+            _ => Err(SessionError::OutOfTurn),
+        }
+    }
+
+    fn attached(&mut self, message: FromAgent) -> Result<Effects, SessionError> {
+        let mut effects = Effects::default();
+        match message {
+            FromAgent::Confirmed { seq } => {
+                let publisher = PublisherId { account: self.account, token: self.hello.token };
+                self.outbox.confirm(seq, publisher);
+                (effects.speak, effects.changed) = (true, true);
+            }
+            FromAgent::Subscribed { subscription, active_after } => {
+                self.inbox.subscribed(subscription, active_after);
+                effects.changed = true;
+            }
+            FromAgent::Refused { part, code, message } => {
+                match part {
+                    RefusedPart::Subscription(id) => {
+                        let why = SubscribeError::Refused { code, message };
+                        effects.wakers.extend(self.inbox.refused(id, why));
+                    }
+                    RefusedPart::Publish(seq) => self.outbox.refuse(seq, code, message),
+                    RefusedPart::Attach => return Err(SessionError::OutOfTurn),
+                }
+                (effects.speak, effects.changed) = (true, true);
+            }
+            FromAgent::Deliver { subscription, items } => {
+                effects.wakers.extend(self.inbox.deliver(subscription, items));
+                // A full queue takes its subscription back.
+                effects.speak = true;
+            }
+            FromAgent::Gap { subscription, gap } => {
+                effects.wakers.extend(self.inbox.gap(subscription, gap));
+            }
+            FromAgent::Welcome(_) | FromAgent::Goodbye { .. } => {
+                return Err(SessionError::OutOfTurn);
+            }
+        }
+        Ok(effects)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use bytes::Bytes;
+    use ftb_core::node::api::Start;
+    use ftb_core::{OriginId, Severity};
+
+    fn session() -> Session {
+        let hello = Hello { client_name: "test".to_owned(), job_id: String::new(), token: 2 };
+        Session::new(hello, 1 << 20, 1 << 20)
+    }
+
+    fn welcome() -> FromAgent {
+        FromAgent::Welcome(Welcome {
+            cluster: "c".to_owned(),
+            host: "node1".to_owned(),
+            origin: OriginId(1),
+            account: 7,
+            payload_bytes_max: 100,
+        })
+    }
+
+    #[test]
+    fn nothing_is_said_before_the_welcome_but_the_hello() {
+        let mut session = session();
+        session.inbox.add("x".to_owned(), Start::Now).unwrap();
+        let receipt = session.outbox.push(Bytes::from_static(b"e"), Severity::Info).unwrap();
+        assert_eq!(session.speak(), None);
+        session.connected();
+        assert!(matches!(session.speak(), Some(FromClient::Hello(_))));
+        assert_eq!(session.speak(), None);
+        assert!(session.handle(welcome()).unwrap().speak);
+        assert!(matches!(session.speak(), Some(FromClient::Subscribe { .. })));
+        assert!(matches!(session.speak(), Some(FromClient::Publish { .. })));
+        assert_eq!(session.speak(), None);
+        session.handle(FromAgent::Confirmed { seq: 1 }).unwrap();
+        let id = receipt.blocking_recv().unwrap().unwrap();
+        assert_eq!((id.publisher.account, id.publisher.token), (7, 2));
+    }
+
+    #[test]
+    fn an_agent_that_speaks_out_of_turn_is_left() {
+        let confirmed = || FromAgent::Confirmed { seq: 1 };
+        let mut session = session();
+        session.connected();
+        assert!(session.handle(welcome()).is_err(), "before the hello");
+        session.speak();
+        assert!(session.handle(confirmed()).is_err(), "before the welcome");
+        session.handle(welcome()).unwrap();
+        assert!(session.handle(welcome()).is_err(), "a second welcome");
+        assert!(session.handle(confirmed()).is_ok());
+    }
+
+    #[test]
+    fn leaving_hands_over_what_was_accepted_and_says_goodbye() {
+        let mut session = session();
+        session.connected();
+        session.speak();
+        session.handle(welcome()).unwrap();
+        let event = Bytes::from_static(b"e");
+        let receipt = session.outbox.push(event, Severity::Info).unwrap();
+        session.leave();
+        assert!(matches!(session.speak(), Some(FromClient::Publish { .. })));
+        assert!(matches!(session.speak(), Some(FromClient::Goodbye { .. })));
+        assert!(session.has_left() && session.speak().is_none());
+        session.end();
+        assert!(receipt.blocking_recv().is_err(), "the sender is gone");
+    }
+}

@@ -1,0 +1,285 @@
+//! `ftbctl subscribe` and `ftbctl events`: events as they come, and those of the past.
+
+use crate::cli::{Common, Events, Subscribe};
+use crate::failure::Failure;
+use crate::output::{Output, Style};
+use crate::text;
+use core::time::Duration;
+use ftb_client::{
+    Client, Delivery, EventKind, Filter, Gap, Position, Received, Start, Subscription,
+};
+use futures_util::StreamExt as _;
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// Shows events as they come.
+pub(crate) async fn subscribe(
+    common: &Common,
+    args: Subscribe,
+    output: Output,
+) -> Result<(), Failure> {
+    let start = match (args.since, args.after) {
+        (Some(since_ns), _) => Start::SinceNs(since_ns),
+        (None, Some(position)) => Start::After(position),
+        (None, None) => Start::Now,
+    };
+    check(args.which.filter())?;
+    let deadline = common.timeout_given().map(|timeout| Instant::now() + timeout);
+    let client = common.client().build().map_err(Failure::failed)?;
+    let subscription = open(common, &client, args.which.filter(), start).await?;
+    let mut shown = Shown { output, left: args.count.unwrap_or(u64::MAX) };
+    let follow = follow(subscription, &mut shown);
+    let Some(deadline) = deadline else {
+        return follow.await;
+    };
+    match timeout_at(deadline, follow).await {
+        Ok(done) => done,
+        Err(_) if args.count.is_none() => shown.output.flush(),
+        Err(_) => {
+            shown.output.flush()?;
+            let left = shown.left;
+            Err(Failure::no_answer(format_args!("{left} more events were waited for in vain")))
+        }
+    }
+}
+
+/// A wrong filter is told with a caret under the place, before anything is started.
+fn check(filter: &str) -> Result<(), Failure> {
+    Filter::parse(filter).map(drop).map_err(|error| {
+        let pointed = error.pointed(&text::printable(filter));
+        Failure::usage(format_args!("the filter is wrong, column {}:\n{pointed}", error.column))
+    })
+}
+
+async fn open(
+    common: &Common,
+    client: &Client,
+    filter: &str,
+    start: Start,
+) -> Result<Subscription, Failure> {
+    client.wait_connected(common.timeout()).await?;
+    let subscribed = timeout(common.timeout(), client.subscribe(filter, start)).await;
+    subscribed
+        .map_err(|_| {
+            let waited = humantime::format_duration(common.timeout());
+            Failure::no_answer(format_args!("the subscription was not active within {waited}"))
+        })?
+        .map_err(Failure::from)
+}
+
+struct Shown {
+    output: Output,
+    /// How many events are still wanted.
+    left: u64,
+}
+
+async fn follow(mut subscription: Subscription, shown: &mut Shown) -> Result<(), Failure> {
+    while shown.left > 0 {
+        let next = match subscription.try_next() {
+            Some(delivery) => Some(delivery),
+            None => {
+                // Everything that has come is shown before anything is waited for.
+                shown.output.flush()?;
+                subscription.next().await
+            }
+        };
+        match next {
+            Some(delivery) => show(shown, &delivery)?,
+            None => return Err(ended(&subscription)),
+        }
+    }
+    shown.output.flush()
+}
+
+fn ended(subscription: &Subscription) -> Failure {
+    match subscription.ended() {
+        Some(why) => why.into(),
+        None => Failure::failed("the subscription has ended"),
+    }
+}
+
+/// Shows the events of the past, up to the moment of the question.
+pub(crate) async fn history(common: &Common, args: Events, output: Output) -> Result<(), Failure> {
+    check(args.which.filter())?;
+    let client = common.client().build().map_err(Failure::failed)?;
+    // Where the log ends now: what stands behind it came after the question.
+    let now = open(common, &client, args.which.filter(), Start::Now).await?;
+    let end = now.position();
+    drop(now);
+    let since = Start::SinceNs(args.since);
+    let mut subscription = open(common, &client, args.which.filter(), since).await?;
+    let mut shown = Shown { output, left: args.count.unwrap_or(u64::MAX) };
+    while shown.left > 0 {
+        // No event may stand at the end itself, so its end is only seen by silence.
+        let Ok(next) = timeout(SILENCE, subscription.next()).await else {
+            break;
+        };
+        let delivery = next.ok_or_else(|| ended(&subscription))?;
+        if position_of(&delivery) > end {
+            break;
+        }
+        show(&mut shown, &delivery)?;
+    }
+    shown.output.flush()
+}
+
+/// How long nothing must come before the past is taken to be told.
+const SILENCE: Duration = Duration::from_millis(500);
+
+fn position_of(delivery: &Delivery) -> Position {
+    match delivery {
+        Delivery::Event(received) => received.position,
+        Delivery::Gap(gap) => gap.after,
+    }
+}
+
+fn show(shown: &mut Shown, delivery: &Delivery) -> Result<(), Failure> {
+    let output = &mut shown.output;
+    match delivery {
+        Delivery::Event(received) => {
+            shown.left -= 1;
+            if output.is_json() {
+                output.json(&EventObject::from(&**received))
+            } else {
+                let line = event_line(output, received);
+                output.line(&line)
+            }
+        }
+        Delivery::Gap(gap) if output.is_json() => output.json(&GapObject::from(gap)),
+        Delivery::Gap(gap) => {
+            let line = output.styled(Style::Bad, &gap_line(gap));
+            output.line(&line)
+        }
+    }
+}
+
+fn event_line(output: &Output, received: &Received) -> String {
+    let event = &received.event;
+    let mut details = text::payload(&event.payload);
+    for tag in &event.tags {
+        if !details.is_empty() {
+            details.push_str("  ");
+        }
+        details.push_str(&format!(
+            "{}={}",
+            text::printable(&tag.key),
+            text::payload(tag.value.as_bytes())
+        ));
+    }
+    let time = output.styled(Style::Faint, &text::moment_ms(event.time_ns));
+    let severity = format!("{:<7}", event.severity);
+    let severity = output.styled(Style::of(event.severity), &severity);
+    let name = format!("{:<22}", event.name);
+    let name = output.styled(Style::Strong, &name);
+    let host = text::printable(&received.host);
+    format!("{time}  {severity}  {host:<10}  {:<12}  {name}  {details}", event.space)
+        .trim_end()
+        .to_owned()
+}
+
+fn gap_line(gap: &Gap) -> String {
+    let count = match gap.count {
+        0 => "an unknown number of".to_owned(),
+        count => count.to_string(),
+    };
+    let worst = match gap.severity_max {
+        None => String::new(),
+        Some(severity) => format!(", the worst {severity}"),
+    };
+    format!("-- {count} events are missing here{worst} ({})", gap.reason.as_str())
+}
+
+/// An event as an object; the names are documented and stay.
+#[derive(Serialize)]
+struct EventObject<'a> {
+    r#type: &'static str,
+    position: String,
+    id: String,
+    time: String,
+    time_ns: u64,
+    severity: &'static str,
+    space: &'a str,
+    name: &'a str,
+    host: &'a str,
+    uid: u32,
+    pid: u32,
+    client: &'a str,
+    job_id: &'a str,
+    response: bool,
+    response_to: Option<String>,
+    tags: Tags<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_hex: Option<String>,
+}
+
+/// As an object; of a key that occurs twice the first counts, as in the library.
+struct Tags<'a>(&'a [ftb_client::Tag]);
+
+impl Serialize for Tags<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (number, tag) in self.0.iter().enumerate() {
+            if !self.0[..number].iter().any(|earlier| earlier.key == tag.key) {
+                map.serialize_entry(&tag.key, &tag.value)?;
+            }
+        }
+        map.end()
+    }
+}
+
+impl<'a> From<&'a Received> for EventObject<'a> {
+    fn from(received: &'a Received) -> Self {
+        let event = &received.event;
+        let payload = core::str::from_utf8(&event.payload);
+        let (response, response_to) = match event.kind {
+            EventKind::Normal => (false, None),
+            EventKind::Response(to) => (true, to.map(|id| id.to_string())),
+        };
+        Self {
+            r#type: "event",
+            position: received.position.to_string(),
+            id: received.id.to_string(),
+            time: text::moment(event.time_ns),
+            time_ns: event.time_ns,
+            severity: event.severity.as_str(),
+            space: event.space.as_str(),
+            name: event.name.as_str(),
+            host: &received.host,
+            uid: received.uid,
+            pid: received.pid,
+            client: &event.client_name,
+            job_id: &event.job_id,
+            response,
+            response_to,
+            tags: Tags(&event.tags),
+            payload: payload.ok(),
+            payload_hex: payload.is_err().then(|| text::hex(&event.payload)),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct GapObject {
+    r#type: &'static str,
+    after: String,
+    until: String,
+    reason: &'static str,
+    count: u64,
+    severity_max: Option<&'static str>,
+}
+
+impl From<&Gap> for GapObject {
+    fn from(gap: &Gap) -> Self {
+        Self {
+            r#type: "gap",
+            after: gap.after.to_string(),
+            until: gap.until.to_string(),
+            reason: gap.reason.as_str(),
+            count: gap.count,
+            severity_max: gap.severity_max.map(|severity| severity.as_str()),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! `ftbctl publish`.
+
+use crate::cli::{Common, Publish};
+use crate::failure::Failure;
+use crate::output::Output;
+use ftb_client::{Event, EventKind, Tag, limits};
+use serde::Serialize;
+use std::io::Read as _;
+use std::path::Path;
+
+#[derive(Serialize)]
+struct Published<'a> {
+    r#type: &'static str,
+    id: String,
+    space: &'a str,
+    name: &'a str,
+    severity: &'static str,
+}
+
+/// Publishes one event; done when acting root and standby hold it.
+pub(crate) async fn run(common: &Common, args: Publish, mut output: Output) -> Result<(), Failure> {
+    let event = event_of(args)?;
+    // All that can be known here is wrong here, before anything is started.
+    event.check(limits::PAYLOAD_BYTES_MAX).map_err(Failure::usage)?;
+    let (space, name, severity) = (event.space.clone(), event.name.clone(), event.severity);
+    let client = common.client().build().map_err(Failure::failed)?;
+    client.wait_connected(common.timeout()).await?;
+    let receipt = client.publish(event)?;
+    let confirmed = tokio::time::timeout(common.timeout(), receipt.confirmed()).await;
+    let id = confirmed.map_err(|_| {
+        let took = humantime::format_duration(common.timeout());
+        Failure::no_answer(format_args!(
+            "the event was handed over but not confirmed within {took}: it may still be delivered"
+        ))
+    })??;
+    if output.is_json() {
+        output.json(&Published {
+            r#type: "published",
+            id: id.to_string(),
+            space: space.as_str(),
+            name: name.as_str(),
+            severity: severity.as_str(),
+        })?;
+    } else {
+        output.line(&id.to_string())?;
+    }
+    output.flush()?;
+    // Nothing is left to be confirmed: this only says goodbye.
+    client.close(common.timeout()).await?;
+    Ok(())
+}
+
+fn event_of(args: Publish) -> Result<Event, Failure> {
+    let mut event = Event::new(args.space, args.name);
+    event.severity = args.severity;
+    event.job_id = args.job_id;
+    event.tags = args.tags.into_iter().map(|(key, value)| Tag { key, value }).collect();
+    if let Some(id) = args.response_to {
+        event.kind = EventKind::Response(Some(id));
+    }
+    event.payload = match (args.payload, args.payload_file) {
+        (_, Some(path)) => read(&path)?.into(),
+        (text, None) => text.unwrap_or_default().into(),
+    };
+    Ok(event)
+}
+
+/// At most one byte more than any payload may have.
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let limit = limits::PAYLOAD_BYTES_MAX as u64 + 1;
+    let result = if path == Path::new("-") {
+        std::io::stdin().take(limit).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
+    };
+    result.map_err(|error| {
+        Failure::usage(format_args!("payload file {}: {error}", path.display()))
+    })?;
+    Ok(bytes)
+}
