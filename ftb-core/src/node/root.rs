@@ -169,6 +169,10 @@ impl Node {
             UpItem::HandedOver { .. } => return,
         };
         self.counters.appended += 1;
+        if self.log.last() <= root.acked {
+            // The standby had acknowledged everything: its time to answer begins now.
+            root.acked_ns = self.now.mono_ns;
+        }
         self.log.push(Item { index: self.log.last() + 1, content });
     }
 
