@@ -8,7 +8,8 @@ use crate::access::AccessRule;
 use crate::logging::LogConfig;
 use crate::tls::TlsFiles;
 use ftb_core::hostlist::Hostlist;
-use ftb_core::limits;
+use ftb_core::node::{Member, NodeConfig};
+use ftb_core::{OriginId, limits};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -98,12 +99,14 @@ pub struct Limits {
     /// How long a stopping agent waits until what is queued is sent.
     #[serde(with = "humantime_serde")]
     pub drain: Duration,
-    /// What waits for one client, in bytes.
-    pub client_queue_bytes: Option<usize>,
-    /// What waits for one link, in bytes.
-    pub link_queue_bytes: Option<usize>,
-    /// What is kept of the log in memory, in bytes.
+    /// What may wait for one slow child or subscription, in bytes; more is shed.
+    pub lag_bytes: Option<usize>,
+    /// What may be unconfirmed of this agent's clients, in bytes; with more, they wait.
+    pub unconfirmed_bytes: Option<usize>,
+    /// What acting root and standby keep of the log, in bytes.
     pub log_bytes: Option<usize>,
+    /// What other agents keep of passing events, in bytes.
+    pub ring_bytes: Option<usize>,
 }
 
 impl Default for Limits {
@@ -117,9 +120,10 @@ impl Default for Limits {
             waiting_max: 512,
             hello: Duration::from_secs(5),
             drain: Duration::from_secs(3),
-            client_queue_bytes: None,
-            link_queue_bytes: None,
+            lag_bytes: None,
+            unconfirmed_bytes: None,
             log_bytes: None,
+            ring_bytes: None,
         }
     }
 }
@@ -137,6 +141,12 @@ pub struct Detection {
     /// How long an attempt to reach an agent may take.
     #[serde(with = "humantime_serde")]
     pub dial: Option<Duration>,
+    /// How long an agent looks for a parent before it is acting root.
+    #[serde(with = "humantime_serde")]
+    pub search: Option<Duration>,
+    /// How often an agent looks for a better place in the tree.
+    #[serde(with = "humantime_serde")]
+    pub probe: Option<Duration>,
     /// How long agents keep confirmed events of their own clients, against the loss of acting root
     /// and standby together.
     #[serde(with = "humantime_serde")]
@@ -144,7 +154,7 @@ pub struct Detection {
 }
 
 fn fanout() -> NonZeroU32 {
-    const { NonZeroU32::new(32).expect("32 is not zero") }
+    const { NonZeroU32::new(16).expect("16 is not zero") }
 }
 
 fn port() -> u16 {
@@ -341,11 +351,11 @@ impl Config {
             return Err("limits.hello is 0s: nobody could say hello in time".to_owned());
         }
         if let (Some(silence), Some(heartbeat)) = (self.detection.silence, self.detection.heartbeat)
-            && heartbeat * 2 > silence
+            && heartbeat * 3 > silence
         {
             return Err(
-                "detection.silence must be at least twice detection.heartbeat, or one late \
-                        heartbeat is a dead link"
+                "detection.silence must be at least three times detection.heartbeat, or a \
+                        late heartbeat is a dead link"
                     .to_owned(),
             );
         }
@@ -368,6 +378,38 @@ impl Config {
             Some(address) => address.0.clone(),
             None => self.address.of(host, self.port),
         }
+    }
+
+    /// What the core is told.
+    pub fn node(&self, host: &str, origin: OriginId) -> NodeConfig {
+        let members = self.members.0.iter();
+        let members = members
+            .map(|host| Member { host: host.to_owned(), address: self.address_of(host) })
+            .collect();
+        let mut node = NodeConfig::new(&self.cluster.0, host, origin, members);
+        if node.rank.is_none() {
+            node.address = self.address_of(host);
+        }
+        node.fanout = self.fanout.get();
+        node.children_max = node.children_max.max(4 * self.fanout.get() as usize);
+        node.subscriptions_max = self.limits.subscriptions_per_client_max;
+        let ms = |value: &mut u64, given: Option<Duration>| {
+            if let Some(given) = given {
+                *value = u64::try_from(given.as_millis()).unwrap_or(u64::MAX).max(1);
+            }
+        };
+        ms(&mut node.detection_ms, self.detection.silence);
+        ms(&mut node.heartbeat_ms, self.detection.heartbeat);
+        ms(&mut node.dial_ms, self.detection.dial);
+        ms(&mut node.search_ms, self.detection.search);
+        ms(&mut node.probe_ms, self.detection.probe);
+        ms(&mut node.grace_ms, self.detection.grace);
+        let bytes = |value: &mut usize, given: Option<usize>| *value = given.unwrap_or(*value);
+        bytes(&mut node.lag_bytes, self.limits.lag_bytes);
+        bytes(&mut node.outbox_bytes, self.limits.unconfirmed_bytes);
+        bytes(&mut node.log_bytes, self.limits.log_bytes);
+        bytes(&mut node.ring_bytes, self.limits.ring_bytes);
+        node
     }
 
     /// Where this agent listens for other agents.
@@ -422,7 +464,7 @@ mod tests {
             ("[limits]\nclients = 3\n", "agent.toml:5:1: unknown key `clients`"),
             ("[detection]\nsilence = 2\n", "agent.toml:5:11: "),
             ("[detection]\nsilence = \"2 parsecs\"\n", "agent.toml:5:11: "),
-            ("[detection]\nsilence = \"2s\"\nheartbeat = \"1500ms\"\n", "at least twice"),
+            ("[detection]\nsilence = \"2s\"\nheartbeat = \"1500ms\"\n", "at least three times"),
             ("fanout = 0\n", "agent.toml:4:10: "),
             ("listen = \"everywhere\"\n", "agent.toml:4:10: "),
             ("address = \"10.0.0.1:1\"\n", "no pattern of addresses"),

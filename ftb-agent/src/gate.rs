@@ -66,6 +66,11 @@ pub enum Full {
     },
 }
 
+/// A connection that carries a stream already wanted another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("one connection carries one stream: open another connection")]
+pub struct Taken;
+
 impl Gate {
     /// An open gate.
     pub fn new(bounds: Bounds, hostile: Arc<Hostile>) -> Arc<Self> {
@@ -93,6 +98,7 @@ impl Gate {
             gate: Arc::clone(self),
             closed: closed.clone(),
             heard: AtomicBool::new(false),
+            attached: AtomicBool::new(false),
         });
         let peer = Peer {
             address: conn.address.into(),
@@ -106,6 +112,11 @@ impl Gate {
             closed: Box::pin(closed.cancelled_owned()),
             peer,
         }
+    }
+
+    /// Where misbehaviour is counted.
+    pub fn hostile(&self) -> &Hostile {
+        &self.hostile
     }
 
     /// Closes everything at once.
@@ -132,6 +143,7 @@ struct Ticket {
     gate: Arc<Gate>,
     closed: CancellationToken,
     heard: AtomicBool,
+    attached: AtomicBool,
 }
 
 impl Ticket {
@@ -167,6 +179,9 @@ impl Peer {
     /// # Errors
     /// [`Full`]: the connection must be refused.
     pub fn heard(&self) -> Result<(), Full> {
+        if self.ticket.heard.load(Ordering::Acquire) {
+            return Ok(());
+        }
         let gate = &self.ticket.gate;
         let mut state = gate.state();
         let Some(token) = state.waiting.remove(&self.ticket.id) else {
@@ -196,6 +211,17 @@ impl Peer {
             state.waiting.insert(self.ticket.id, token);
         }
         result
+    }
+
+    /// Claims the one long stream that a connection may carry.
+    ///
+    /// # Errors
+    /// [`Taken`]: there is one already.
+    pub fn attach_once(&self) -> Result<(), Taken> {
+        match self.ticket.attached.swap(true, Ordering::AcqRel) {
+            true => Err(Taken),
+            false => Ok(()),
+        }
     }
 
     /// Closes the connection.

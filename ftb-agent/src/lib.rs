@@ -6,11 +6,23 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod admin;
+pub mod agent;
+pub mod announce;
+pub mod clients;
 pub mod config;
+pub mod driver;
+pub mod egress;
 pub mod gate;
+pub mod handle;
 pub mod hostile;
+pub mod links;
 pub mod logging;
 pub mod memory;
+pub mod outbox;
+pub mod process;
+pub mod serve;
 pub mod system;
 pub mod tls;
+pub mod wire;
 pub mod world;

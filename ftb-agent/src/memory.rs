@@ -51,11 +51,6 @@ impl MemoryNetwork {
         }
     }
 
-    /// Where a host's agent listens in this network.
-    pub fn address(host: &str) -> String {
-        format!("{host}:14451")
-    }
-
     /// Breaks every connection between two hosts and lets none be made until they are healed.
     pub fn cut(&self, a: &str, b: &str) {
         let mut shared = self.shared();
@@ -178,7 +173,10 @@ impl Net for HostNet {
         &'a self,
         address: &'a str,
     ) -> BoxFuture<'a, io::Result<Box<dyn Listener>>> {
-        std::future::ready(self.network.listen(address.to_owned())).boxed()
+        // Hosts have no IP addresses here: whatever an agent binds, it is its host's name that is
+        // dialed.
+        let port = address.rsplit_once(':').map_or("0", |(_, port)| port);
+        std::future::ready(self.network.listen(format!("{}:{port}", self.host))).boxed()
     }
 
     fn listen_clients<'a>(

@@ -1,1 +1,5 @@
 //! Cross-crate tests.
+
+pub mod bmc;
+pub mod cluster;
+pub mod guest;

@@ -1,0 +1,176 @@
+//! The admin service on the Unix socket: questions about the agent and the tree, reading only.
+//!
+//! Responsible for: answers to `ftbctl status` and `ftbctl tree`. Not responsible for: knowing
+//! them; the core does.
+
+use crate::clients::Terms;
+use crate::gate::Peer;
+use crate::handle::{self, Handle};
+use crate::hostile::Hostile;
+use ftb_core::node::api::{MemberState, TreeNode};
+use ftb_core::node::{ChildStatus, ClientStatus};
+use ftb_proto::v1;
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::{Request, Response, Status};
+
+/// How long the acting root may take to describe the tree when the request does not say.
+const TREE_DEFAULT: Duration = Duration::from_secs(2);
+/// The longest that a request may ask for.
+const TREE_MAX: Duration = Duration::from_secs(60);
+
+/// The service.
+#[derive(Clone)]
+pub struct AdminService {
+    /// The driver.
+    pub handle: Handle,
+    /// What the shell has counted.
+    pub hostile: Arc<Hostile>,
+    /// Who this agent is.
+    pub terms: Arc<Terms>,
+}
+
+fn admit<T>(request: &Request<T>) -> Result<(), Status> {
+    let peer = request.extensions().get::<Peer>();
+    let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
+    peer.heard().map_err(|full| Status::resource_exhausted(full.to_string()))
+}
+
+#[tonic::async_trait]
+impl v1::admin_server::Admin for AdminService {
+    async fn status(
+        &self,
+        request: Request<v1::StatusRequest>,
+    ) -> Result<Response<v1::StatusReply>, Status> {
+        admit(&request)?;
+        let status = self.handle.status().await.map_err(stopping)?;
+        Ok(Response::new(self.describe(status)))
+    }
+
+    async fn tree(
+        &self,
+        request: Request<v1::TreeRequest>,
+    ) -> Result<Response<v1::TreeReply>, Status> {
+        admit(&request)?;
+        let within = match request.get_ref().timeout_ms {
+            0 => TREE_DEFAULT,
+            ms => Duration::from_millis(ms.into()).min(TREE_MAX),
+        };
+        let tree = self.handle.tree(within).await.map_err(stopping)?;
+        let nodes = tree_nodes(tree.nodes);
+        Ok(Response::new(v1::TreeReply { nodes, complete: tree.complete }))
+    }
+}
+
+fn stopping(error: handle::Stopping) -> Status {
+    Status::unavailable(error.to_string())
+}
+
+impl AdminService {
+    fn describe(&self, status: handle::Status) -> v1::StatusReply {
+        let node = status.node;
+        let shell = self.hostile.counters().into_iter();
+        let counters = node.counters.into_iter().chain(shell);
+        v1::StatusReply {
+            cluster: self.terms.cluster.clone(),
+            host: self.terms.host.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            rank: node.rank.map_or(u32::MAX, |rank| rank.0),
+            origin: node.origin.0,
+            role: node.role.to_owned(),
+            parent: node.parent.unwrap_or_default(),
+            epoch: node.position.epoch.number,
+            epoch_root: node.position.epoch.root.0,
+            index: node.position.index,
+            uptime_ms: millis(status.now_ns.saturating_sub(status.started_ns)),
+            children: node.children.into_iter().map(|c| peer(c, status.now_ns)).collect(),
+            clients: node.clients.into_iter().map(client).collect(),
+            counters: counters.map(|(name, count)| (name.to_owned(), count)).collect(),
+        }
+    }
+}
+
+fn millis(ns: u64) -> u64 {
+    ns / 1_000_000
+}
+
+fn peer(child: ChildStatus, now_ns: u64) -> v1::Peer {
+    v1::Peer {
+        host: child.host,
+        rank: child.rank.0,
+        queued_bytes: child.queued_bytes as u64,
+        connected_ms: millis(now_ns.saturating_sub(child.since_ns)),
+    }
+}
+
+fn client(client: ClientStatus) -> v1::ClientStatus {
+    v1::ClientStatus {
+        name: client.name,
+        job_id: client.job_id,
+        uid: client.uid,
+        pid: client.pid,
+        published: client.published,
+        delivered: client.delivered,
+        shed: client.shed,
+        queued_bytes: client.queued_bytes as u64,
+        filters: client.filters,
+    }
+}
+
+/// The members with their roles: an agent that is up and has no parent is an acting root, its
+/// lowest-ranked child is the standby.
+fn tree_nodes(nodes: Vec<TreeNode>) -> Vec<v1::TreeNode> {
+    let is_up = |node: &&TreeNode| node.state == MemberState::Up;
+    let root = nodes.iter().filter(is_up).find(|node| node.parent.is_none()).map(|n| n.rank);
+    let below_root =
+        nodes.iter().filter(is_up).filter(|node| root.is_some() && node.parent == root);
+    let standby = below_root.map(|node| node.rank).min();
+    let role = |node: &TreeNode| match node.state {
+        MemberState::Up if node.parent.is_none() => "root",
+        MemberState::Up if Some(node.rank) == standby => "standby",
+        MemberState::Up => "member",
+        _ => "",
+    };
+    let wire = |node: TreeNode| v1::TreeNode {
+        rank: node.rank.0,
+        role: role(&node).to_owned(),
+        host: node.host,
+        state: node.state.as_str().to_owned(),
+        parent: node.parent.map_or(-1, |rank| rank.0.into()),
+        origin: node.origin,
+        since_ns: node.since_ns,
+    };
+    nodes.into_iter().map(wire).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ftb_core::Rank;
+
+    #[test]
+    fn roles_follow_from_the_shape_of_the_tree() {
+        let node = |rank, state, parent: Option<u32>| TreeNode {
+            rank: Rank(rank),
+            host: format!("node{rank}"),
+            state,
+            parent: parent.map(Rank),
+            origin: 1,
+            since_ns: 0,
+        };
+        let nodes = vec![
+            node(0, MemberState::Dead, None),
+            node(1, MemberState::Up, None),
+            node(2, MemberState::Suspect, None),
+            node(3, MemberState::Up, Some(1)),
+            node(4, MemberState::Up, Some(1)),
+            node(5, MemberState::Up, Some(3)),
+        ];
+        let nodes = tree_nodes(nodes);
+        let roles: Vec<&str> = nodes.iter().map(|node| node.role.as_str()).collect();
+        assert_eq!(roles, ["", "root", "", "standby", "member", "member"]);
+        let parents: Vec<i64> = nodes.iter().map(|node| node.parent).collect();
+        assert_eq!(parents, [-1, -1, -1, 1, 1, 3]);
+        assert_eq!(nodes[2].state, "suspect");
+    }
+}

@@ -1,0 +1,268 @@
+//! One agent: its parts put together, started, reloaded and stopped.
+//!
+//! Responsible for: the order of start (everything that can be refused is refused before anything
+//! listens) and of stop (nobody new, goodbye everywhere, drain with a deadline, sockets removed).
+//! Not responsible for: signals and systemd, which are the process's ([`crate::process`]).
+
+use crate::access::Access;
+use crate::admin::AdminService;
+use crate::announce::Announcer;
+use crate::clients::{Clients, Terms};
+use crate::config::Config;
+use crate::driver::Driver;
+use crate::gate::{Bounds, Gate};
+use crate::handle::{self, Command, Handle};
+use crate::hostile::Hostile;
+use crate::links::{LinkService, Links};
+use crate::serve;
+use crate::tls::{Tls, TlsError};
+use crate::world::World;
+use arc_swap::ArcSwap;
+use ftb_core::OriginId;
+use ftb_core::node::Node;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Why an agent could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Certificates.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The port for other agents.
+    #[error("cannot listen for agents on {address}: {error}")]
+    ListenLinks {
+        /// Which address.
+        address: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// The socket for clients.
+    #[error("cannot listen for clients on {path}: {error}")]
+    ListenClients {
+        /// Which path.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// Randomness.
+    #[error("cannot draw an incarnation: {0}")]
+    Entropy(io::Error),
+}
+
+/// An agent that runs.
+pub struct Agent {
+    /// Its name in the member list.
+    pub host: String,
+    /// Where it listens for other agents.
+    pub address: String,
+    handle: Handle,
+    config: Config,
+    tls: Option<Arc<Tls>>,
+    access: Arc<ArcSwap<Access>>,
+    hostile: Arc<Hostile>,
+    gates: [Arc<Gate>; 2],
+    role: watch::Receiver<String>,
+    /// Cancelled: nobody new is let in.
+    closing: CancellationToken,
+    /// Cancelled: every task ends at once.
+    ended: CancellationToken,
+    tasks: TaskTracker,
+    driver: JoinHandle<()>,
+}
+
+impl Agent {
+    /// Starts an agent. `system_host` is the host's own name; `agent_uid` the user it runs as.
+    ///
+    /// # Errors
+    /// [`StartError`]: nothing listens then.
+    pub async fn start(
+        config: Config,
+        system_host: &str,
+        agent_uid: u32,
+        world: World,
+    ) -> Result<Self, StartError> {
+        let host = config.host(system_host);
+        let tls = config.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
+        let origin = OriginId(world.entropy.draw().map_err(StartError::Entropy)?);
+        let seed = world.entropy.draw().map_err(StartError::Entropy)?;
+        let address = config.listen();
+        let link_listener = world
+            .net
+            .listen_links(&address)
+            .await
+            .map_err(|error| StartError::ListenLinks { address, error })?;
+        let client_listener = world.net.listen_clients(&config.socket).await.map_err(|error| {
+            StartError::ListenClients { path: config.socket.display().to_string(), error }
+        })?;
+        let address = link_listener.address();
+
+        let hostile = Arc::new(Hostile::default());
+        let access = Arc::new(ArcSwap::from_pointee(Access::new(&config.access, agent_uid)));
+        let (handle, inbox) = handle::channel();
+        let (closing, ended) = (CancellationToken::new(), CancellationToken::new());
+        let tasks = TaskTracker::new();
+        let links = Links {
+            handle: handle.clone(),
+            hostile: Arc::clone(&hostile),
+            net: Arc::clone(&world.net),
+            tls: tls.clone(),
+            tasks: tasks.clone(),
+            ended: ended.clone(),
+        };
+        let terms = Arc::new(terms(&config, &host, origin));
+        let clients = Clients {
+            handle: handle.clone(),
+            hostile: Arc::clone(&hostile),
+            access: Arc::clone(&access),
+            terms: Arc::clone(&terms),
+            tasks: tasks.clone(),
+            ended: ended.clone(),
+        };
+        let gates = gates(&config, &hostile);
+        let admin = AdminService { handle: handle.clone(), hostile: Arc::clone(&hostile), terms };
+        let sockets = serve::Sockets { tasks: tasks.clone(), closing: closing.clone(), ended };
+        sockets.serve_links(
+            link_listener,
+            Arc::clone(&gates[0]),
+            tls.clone(),
+            LinkService(links.clone()),
+        );
+        sockets.serve_clients(client_listener, Arc::clone(&gates[1]), clients, admin);
+        let ended = sockets.ended;
+
+        let node = Node::new(world.clock.now(), config.node(&host, origin), seed);
+        let announcer = Announcer::new(&host, origin, agent_uid, std::process::id());
+        let (role_sender, role) = watch::channel("starting".to_owned());
+        let driver = Driver::new(node, world.clock, links, announcer, role_sender);
+        let driver = tokio::spawn(driver.run(inbox));
+        Ok(Self {
+            host,
+            address,
+            handle,
+            config,
+            tls,
+            access,
+            hostile,
+            gates,
+            role,
+            closing,
+            ended,
+            tasks,
+            driver,
+        })
+    }
+
+    /// Speaks to the running agent.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// What the shell has counted.
+    pub fn hostile(&self) -> &Hostile {
+        &self.hostile
+    }
+
+    /// The agent's last change of place in the tree, in words.
+    pub fn role(&self) -> watch::Receiver<String> {
+        self.role.clone()
+    }
+
+    /// Ends when the driver does, which without [`Agent::stop`] is a bug.
+    pub async fn failed(&mut self) {
+        if let Err(error) = (&mut self.driver).await {
+            tracing::error!(%error, "the driver of the agent has ended");
+        }
+    }
+
+    /// Follows a changed configuration: certificates and access rules. What needs a restart is
+    /// named in the log.
+    pub fn reload(&mut self, config: Config, agent_uid: u32) {
+        match (&self.tls, &config.tls) {
+            (Some(tls), Some(files)) => match tls.reload(files) {
+                Ok(()) => tracing::info!("certificates read again"),
+                Err(error) => {
+                    tracing::error!(%error, "certificates not read: the old ones stay in use");
+                }
+            },
+            (None, None) => {}
+            _ => tracing::warn!("[tls] was added or removed: this needs a restart"),
+        }
+        self.access.store(Arc::new(Access::new(&config.access, agent_uid)));
+        let fixed = |c: &Config| (c.listen(), c.socket.clone(), c.cluster.0.clone(), c.fanout);
+        if fixed(&config) != fixed(&self.config) || config.members != self.config.members {
+            tracing::warn!(
+                "members, cluster, fanout, listen or socket changed: this needs a restart"
+            );
+        }
+        self.config = config;
+    }
+
+    /// Stops: nobody new is let in, everybody is told goodbye, and what is queued is sent, all
+    /// within `limits.drain`.
+    pub async fn stop(self) {
+        let deadline = tokio::time::Instant::now() + self.config.limits.drain;
+        self.closing.cancel();
+        let Self { handle, driver, tasks, ended, gates, .. } = self;
+        let abort = driver.abort_handle();
+        let drained = async {
+            if handle.command(Command::Stop).await.is_ok() {
+                let _ = driver.await;
+            }
+            tasks.close();
+            tasks.wait().await;
+        };
+        if tokio::time::timeout_at(deadline, drained).await.is_err() {
+            tracing::warn!(
+                "stopping without having sent everything: the drain deadline has passed"
+            );
+        }
+        abort.abort();
+        ended.cancel();
+        gates.iter().for_each(|gate| gate.close_all());
+    }
+
+    /// Ends at once, as a crash does: nobody is told anything.
+    pub fn crash(self) {
+        self.driver.abort();
+        self.ended.cancel();
+        self.closing.cancel();
+        self.gates.iter().for_each(|gate| gate.close_all());
+    }
+}
+
+fn terms(config: &Config, host: &str, origin: OriginId) -> Terms {
+    Terms {
+        cluster: config.cluster.0.clone(),
+        host: host.to_owned(),
+        origin,
+        payload_bytes_max: config.limits.payload_bytes_max.0,
+        subscriptions_max: config.limits.subscriptions_per_client_max,
+        hello: config.limits.hello,
+    }
+}
+
+/// The gates of links and of clients.
+fn gates(config: &Config, hostile: &Arc<Hostile>) -> [Arc<Gate>; 2] {
+    let limits = &config.limits;
+    let bounds = |open_max, per_user_max| Bounds {
+        waiting_max: limits.waiting_max,
+        open_max,
+        per_user_max,
+        hello: limits.hello,
+    };
+    [
+        Gate::new(bounds(limits.links_max, usize::MAX), Arc::clone(hostile)),
+        Gate::new(bounds(limits.clients_max, limits.clients_per_user_max), Arc::clone(hostile)),
+    ]
+}
+
+/// How long an agent that was told to stop may take at most, for service managers.
+pub fn stop_max(config: &Config) -> Duration {
+    config.limits.drain + Duration::from_secs(2)
+}

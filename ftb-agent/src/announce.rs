@@ -1,0 +1,102 @@
+//! The agent's own events: what the core announces, as events in the space `ftb.agent`.
+//!
+//! Responsible for: encoding and sealing them under a publisher id of the agent's own, which lives
+//! as long as the incarnation. Not responsible for: what is announced.
+
+use crate::access::AGENT_SPACE;
+use bytes::Bytes;
+use ftb_core::event::Tag;
+use ftb_core::node::api::Announcement;
+use ftb_core::{Event, EventId, EventName, EventSpace, Now, OriginId, PublisherId, Sealed, limits};
+use ftb_proto::event::{EventWireError, Stamps, encode_event, seal};
+
+/// What the agent calls itself as a client.
+const CLIENT_NAME: &str = "ftb-agent";
+
+/// Makes events of announcements.
+pub struct Announcer {
+    host: String,
+    publisher: PublisherId,
+    uid: u32,
+    pid: u32,
+    next_seq: u64,
+}
+
+impl Announcer {
+    /// The announcer of one incarnation.
+    pub fn new(host: &str, origin: OriginId, uid: u32, pid: u32) -> Self {
+        let publisher =
+            PublisherId { account: PublisherId::account_of(host, uid), token: origin.0 };
+        Self { host: host.to_owned(), publisher, uid, pid, next_seq: 1 }
+    }
+
+    /// The event that says it. Texts over their bounds are shortened: a verdict must not be lost
+    /// because somebody's reason is long.
+    ///
+    /// # Errors
+    /// The core announced a name that is none: a bug, to be logged.
+    pub fn seal(&mut self, now: Now, announcement: Announcement) -> Result<Sealed, EventWireError> {
+        let space = EventSpace::new(AGENT_SPACE)?;
+        let mut event = Event::new(space, EventName::new(announcement.name)?);
+        event.severity = announcement.severity;
+        event.time_ns = now.wall_ns;
+        event.client_name = CLIENT_NAME.to_owned();
+        event.tags = announcement
+            .tags
+            .into_iter()
+            .take(limits::TAGS_MAX)
+            .map(|(key, value)| Tag {
+                key: key.to_owned(),
+                value: shortened(value, limits::TAG_VALUE_BYTES_MAX),
+            })
+            .collect();
+        let payload = shortened(announcement.payload, limits::PAYLOAD_BYTES_DEFAULT);
+        event.payload = Bytes::from(payload);
+        let id = EventId { publisher: self.publisher, seq: self.next_seq };
+        let stamps =
+            Stamps { id, host: &self.host, uid: self.uid, pid: self.pid, republished: false };
+        let sealed = seal(&stamps, &encode_event(&event), limits::PAYLOAD_BYTES_MAX)?;
+        self.next_seq += 1;
+        Ok(sealed)
+    }
+}
+
+fn shortened(mut text: String, bytes_max: usize) -> String {
+    if text.len() > bytes_max {
+        let mut end = bytes_max;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use ftb_core::{Position, Severity};
+    use ftb_proto::event::unseal;
+
+    #[test]
+    fn announcements_become_events_with_dense_sequences_and_bounded_texts() {
+        let mut announcer = Announcer::new("node001", OriginId(7), 0, 42);
+        let now = Now { mono_ns: 1, wall_ns: 99 };
+        for seq in 1..=2 {
+            let announcement = Announcement {
+                name: "FTB_NODE_DEAD",
+                severity: Severity::Error,
+                tags: vec![("host", "node002".to_owned()), ("why", "é".repeat(1000))],
+                payload: "no answer".to_owned(),
+            };
+            let sealed = announcer.seal(now, announcement).unwrap();
+            assert_eq!(sealed.id().seq, seq);
+            assert_eq!((sealed.space(), sealed.host()), ("ftb.agent", "node001"));
+            let event = unseal(Position::ZERO, &sealed).unwrap().event;
+            assert_eq!(event.tag("host"), Some("node002"));
+            assert_eq!(event.tag("why").unwrap().len(), limits::TAG_VALUE_BYTES_MAX);
+            assert_eq!((event.time_ns, event.payload.as_ref()), (99, &b"no answer"[..]));
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! Clients: gRPC streams over the Unix socket.
+//!
+//! Responsible for: hello and version, who the client is (peer credentials), what it may do
+//! ([`crate::access`]), sealing its events, and back-pressure on what it publishes. Not responsible
+//! for: queues, matching and confirmation, which are the core's.
+
+use crate::access::{Access, Allowed};
+use crate::egress::Egress;
+use crate::gate::Peer;
+use crate::handle::{Command, Handle};
+use crate::hostile::Hostile;
+use crate::outbox;
+use crate::wire;
+use arc_swap::ArcSwap;
+use ftb_core::filter::Filter;
+use ftb_core::limits;
+use ftb_core::node::api::{
+    ClientId, ClientInfo, Input, RefusedWhat, Start, SubscriptionId, ToClient,
+};
+use ftb_core::{EventId, OriginId, PublisherId, Sealed};
+use ftb_proto::event::{Stamps, seal_batch};
+use ftb_proto::{PROTOCOL_VERSION, v1};
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::{Request, Response, Status, Streaming};
+
+/// Largest message of a client, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = limits::FRAME_BYTES_MAX + 64 * 1024;
+
+/// How long the last words to a client may take.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// What every client needs.
+#[derive(Clone)]
+pub struct Clients {
+    /// The driver.
+    pub handle: Handle,
+    /// Where misbehaviour is counted.
+    pub hostile: Arc<Hostile>,
+    /// The rules, replaced when the configuration is read again.
+    pub access: Arc<ArcSwap<Access>>,
+    /// What is the same for all clients.
+    pub terms: Arc<Terms>,
+    /// The tasks of all clients.
+    pub tasks: TaskTracker,
+    /// Cancelled when the agent ends.
+    pub ended: CancellationToken,
+}
+
+/// What is the same for all clients of one agent.
+pub struct Terms {
+    /// The cluster's name.
+    pub cluster: String,
+    /// This host, as events are stamped with it.
+    pub host: String,
+    /// This incarnation of the agent.
+    pub origin: OriginId,
+    /// Largest payload, in bytes.
+    pub payload_bytes_max: usize,
+    /// Most subscriptions of one client.
+    pub subscriptions_max: usize,
+    /// How long a stream may take to say hello.
+    pub hello: Duration,
+}
+
+/// What waits for one client's transport.
+pub enum Outgoing {
+    /// From the core.
+    Core(ToClient),
+    /// From the shell.
+    Shell(v1::to_client::Message),
+}
+
+impl From<ToClient> for Outgoing {
+    fn from(message: ToClient) -> Self {
+        Self::Core(message)
+    }
+}
+
+#[tonic::async_trait]
+impl v1::clients_server::Clients for Clients {
+    type AttachStream = BoxStream<'static, Result<v1::ToClient, Status>>;
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<v1::ToAgent>>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
+        let Some(peer) = request.extensions().get::<Peer>().cloned() else {
+            return Err(Status::internal("the connection has no peer"));
+        };
+        let Some(credentials) = peer.credentials else {
+            return Err(Status::permission_denied("clients attach over the agent's Unix socket"));
+        };
+        peer.attach_once().map_err(|error| Status::already_exists(error.to_string()))?;
+        let (outbox, receiver) = mpsc::channel(outbox::DEPTH);
+        let cancel = self.ended.child_token();
+        let allowed = self.access.load().of(credentials);
+        let mut reader = Reader {
+            access: Arc::clone(&self.access),
+            allowed: self.access.load().of(credentials),
+        };
+        let encode = move |message: Outgoing| match message {
+            Outgoing::Shell(message) => Some(v1::ToClient { message: Some(message) }),
+            Outgoing::Core(message) => reader.readable(message).map(wire::to_client),
+        };
+        let farewell = || {
+            let goodbye = v1::ClientGoodbye { reason: "closed by the agent".to_owned() };
+            Some(v1::ToClient { message: Some(v1::to_client::Message::Goodbye(goodbye)) })
+        };
+        let egress = Egress::new(receiver, encode, farewell, cancel.clone());
+        let session = Session {
+            clients: self.clone(),
+            peer,
+            allowed,
+            inbound: request.into_inner(),
+            outbox,
+            cancel,
+            subscriptions: BTreeSet::new(),
+        };
+        let ended = self.ended.clone();
+        self.tasks.spawn(async move {
+            ended.run_until_cancelled(session.run()).await;
+        });
+        Ok(Response::new(egress.map(Ok).boxed()))
+    }
+}
+
+/// Takes out of what is delivered what the client may not see.
+struct Reader {
+    access: Arc<ArcSwap<Access>>,
+    allowed: Allowed,
+}
+
+impl Reader {
+    fn readable(&mut self, message: ToClient) -> Option<ToClient> {
+        let ToClient::Deliver { subscription, epoch, mut items } = message else {
+            return Some(message);
+        };
+        self.allowed.refresh(&self.access.load());
+        if !self.allowed.reads_all() {
+            items.retain(|(_, event)| self.allowed.may_subscribe(event.space().as_bytes()));
+        }
+        (!items.is_empty()).then_some(ToClient::Deliver { subscription, epoch, items })
+    }
+}
+
+/// The receiving half of one client's stream.
+struct Session {
+    clients: Clients,
+    peer: Peer,
+    allowed: Allowed,
+    inbound: Streaming<v1::ToAgent>,
+    outbox: mpsc::Sender<Outgoing>,
+    cancel: CancellationToken,
+    subscriptions: BTreeSet<u32>,
+}
+
+/// The stream ends here.
+struct End;
+
+/// Why something was refused: a stable word, and words for people.
+struct Refusal(&'static str, String);
+
+impl Session {
+    async fn run(mut self) {
+        if let Some(info) = self.hello().await {
+            let client = ClientId(self.clients.handle.next_id());
+            let (paused, pause) = watch::channel(false);
+            let publisher = info.publisher;
+            let outbox = self.outbox.clone();
+            let opened = Command::ClientOpened { client, info, outbox, paused };
+            if self.clients.handle.client_command(opened).await.is_ok() {
+                while self.step(client, publisher, &pause).await.is_ok() {}
+                let gone = Input::ClientDetached { client };
+                let _ = self.clients.handle.client_input(gone, 0).await;
+            }
+        }
+        // What was said last is on its way. The peer closes the connection when it has read that;
+        // one that does not read is cut off.
+        drop(self.outbox);
+        let _ = tokio::time::timeout(LINGER, self.peer.closed()).await;
+        self.peer.close();
+    }
+
+    /// The next message; `None` when the stream has ended.
+    async fn next(&mut self) -> Option<v1::to_agent::Message> {
+        let message = tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => return None,
+            message = self.inbound.message() => message,
+        };
+        match message {
+            Ok(Some(v1::ToAgent { message: Some(message) })) => Some(message),
+            Ok(Some(v1::ToAgent { message: None })) => {
+                self.malformed("a message that this agent does not know").await;
+                None
+            }
+            Ok(None) => None,
+            Err(status) if status.code() == tonic::Code::Internal => {
+                let text = status.message().to_owned();
+                self.malformed(&text).await;
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    async fn malformed(&mut self, what: &str) {
+        self.clients.hostile.count("client_malformed", &self.peer.address, what);
+        self.refuse_attach("malformed", what.to_owned()).await;
+    }
+
+    async fn refuse_attach(&mut self, code: &str, message: String) {
+        let what = Some(v1::refused::What::Attach(true));
+        self.say(v1::to_client::Message::Refused(v1::Refused {
+            what,
+            code: code.to_owned(),
+            message,
+        }))
+        .await;
+    }
+
+    async fn say(&mut self, message: v1::to_client::Message) {
+        let sent = self.outbox.send(Outgoing::Shell(message));
+        tokio::select! {
+            () = self.cancel.cancelled() => {}
+            _ = sent => {}
+        }
+    }
+
+    async fn hello(&mut self) -> Option<ClientInfo> {
+        let deadline = self.clients.terms.hello;
+        let first = tokio::time::timeout(deadline, self.next()).await.ok()??;
+        let v1::to_agent::Message::Hello(hello) = first else {
+            self.malformed("the first message is no hello").await;
+            return None;
+        };
+        match self.welcome(hello) {
+            Ok((info, welcome)) => {
+                self.say(v1::to_client::Message::Welcome(welcome)).await;
+                Some(info)
+            }
+            Err(Refusal(code, message)) => {
+                self.clients.hostile.count("clients_refused", &self.peer.address, &message);
+                self.refuse_attach(code, message).await;
+                None
+            }
+        }
+    }
+
+    fn welcome(&self, hello: v1::ClientHello) -> Result<(ClientInfo, v1::ClientWelcome), Refusal> {
+        let terms = &self.clients.terms;
+        if hello.protocol != PROTOCOL_VERSION {
+            let text = format!(
+                "the client speaks protocol {}, this agent speaks {PROTOCOL_VERSION}: install the \
+                 same release",
+                hello.protocol
+            );
+            return Err(Refusal("protocol", text));
+        }
+        for (what, text) in [("client name", &hello.client_name), ("job id", &hello.job_id)] {
+            if text.len() > limits::CLIENT_NAME_BYTES_MAX || text.chars().any(char::is_control) {
+                let max = limits::CLIENT_NAME_BYTES_MAX;
+                let text = format!("the {what} must be text of at most {max} bytes");
+                return Err(Refusal("limit", text));
+            }
+        }
+        self.peer.heard().map_err(|full| Refusal("limit", full.to_string()))?;
+        // Checked when the stream was accepted.
+        let who = self.peer.credentials.ok_or(Refusal("denied", String::new()))?;
+        let account = PublisherId::account_of(&terms.host, who.uid);
+        let info = ClientInfo {
+            uid: who.uid,
+            gid: who.gid,
+            pid: who.pid,
+            name: hello.client_name,
+            job_id: hello.job_id,
+            publisher: PublisherId { account, token: hello.token },
+        };
+        let welcome = v1::ClientWelcome {
+            protocol: PROTOCOL_VERSION,
+            cluster: terms.cluster.clone(),
+            host: terms.host.clone(),
+            origin: terms.origin.0,
+            account,
+            payload_bytes_max: terms.payload_bytes_max as u64,
+        };
+        Ok((info, welcome))
+    }
+
+    /// Handles one message.
+    async fn step(
+        &mut self,
+        client: ClientId,
+        publisher: PublisherId,
+        pause: &watch::Receiver<bool>,
+    ) -> Result<(), End> {
+        let (mut resumed, mut forgotten) = (pause.clone(), pause.clone());
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => return Err(End),
+            // An error: the driver has forgotten the client.
+            go = resumed.wait_for(|paused| !paused) => drop(go.map_err(|_| End)?),
+        }
+        let message = tokio::select! {
+            biased;
+            message = self.next() => message.ok_or(End)?,
+            _ = forgotten.wait_for(|_| false) => return Err(End),
+        };
+        let input = match message {
+            v1::to_agent::Message::Publish(publish) => {
+                return self.publish(client, publisher, publish).await;
+            }
+            v1::to_agent::Message::Subscribe(wanted) => match self.subscribe(client, &wanted) {
+                Ok(input) => input,
+                Err(Refusal(code, message)) => {
+                    let what = RefusedWhat::Subscription(SubscriptionId(wanted.subscription));
+                    self.refuse(what, code, message).await;
+                    return Ok(());
+                }
+            },
+            v1::to_agent::Message::Unsubscribe(v1::Unsubscribe { subscription }) => {
+                self.subscriptions.remove(&subscription);
+                Input::Unsubscribe { client, subscription: SubscriptionId(subscription) }
+            }
+            v1::to_agent::Message::Goodbye(_) => return Err(End),
+            v1::to_agent::Message::Hello(_) => {
+                self.malformed("a second hello").await;
+                return Err(End);
+            }
+        };
+        self.clients.handle.client_input(input, 0).await.map_err(|_| End)
+    }
+
+    async fn refuse(&mut self, what: RefusedWhat, code: &'static str, message: String) {
+        self.clients.hostile.count_quietly("client_requests_refused");
+        let refused = ToClient::Refused { what, code, message };
+        let sent = self.outbox.send(Outgoing::Core(refused));
+        tokio::select! {
+            () = self.cancel.cancelled() => {}
+            _ = sent => {}
+        }
+    }
+
+    fn subscribe(&mut self, client: ClientId, wanted: &v1::Subscribe) -> Result<Input, Refusal> {
+        let terms = &self.clients.terms;
+        if wanted.filter.len() > limits::FILTER_BYTES_MAX {
+            let max = limits::FILTER_BYTES_MAX;
+            let text = format!("the filter has {} bytes: at most {max}", wanted.filter.len());
+            return Err(Refusal("limit", text));
+        }
+        let filter =
+            Filter::parse(&wanted.filter).map_err(|error| Refusal("filter", error.to_string()))?;
+        self.allowed.refresh(&self.clients.access.load());
+        let denied = |space: &String| !self.allowed.may_subscribe(space.as_bytes());
+        if let Some(space) = filter.literal_spaces().and_then(|all| all.into_iter().find(denied)) {
+            let text = format!("your user may not subscribe to event space {space}");
+            return Err(Refusal("denied", text));
+        }
+        let start = match &wanted.start {
+            None => Start::Now,
+            Some(v1::subscribe::Start::SinceNs(ns)) => Start::SinceNs(*ns),
+            Some(v1::subscribe::Start::After(position)) => Start::After(wire::position(position)),
+        };
+        if !self.subscriptions.contains(&wanted.subscription)
+            && self.subscriptions.len() >= terms.subscriptions_max
+        {
+            let text = format!("a client has at most {} subscriptions", terms.subscriptions_max);
+            return Err(Refusal("limit", text));
+        }
+        self.subscriptions.insert(wanted.subscription);
+        let subscription = SubscriptionId(wanted.subscription);
+        Ok(Input::Subscribe { client, subscription, filter, start })
+    }
+
+    async fn publish(
+        &mut self,
+        client: ClientId,
+        publisher: PublisherId,
+        publish: v1::Publish,
+    ) -> Result<(), End> {
+        if publish.events.len() > limits::BATCH_EVENTS_MAX {
+            let max = limits::BATCH_EVENTS_MAX;
+            self.malformed(&format!("a batch of {} events: at most {max}", publish.events.len()))
+                .await;
+            return Err(End);
+        }
+        self.allowed.refresh(&self.clients.access.load());
+        let terms = Arc::clone(&self.clients.terms);
+        // Checked when the stream was accepted.
+        let who = self.peer.credentials.ok_or(End)?;
+        let stamps = Stamps {
+            id: EventId { publisher, seq: publish.first_seq },
+            host: &terms.host,
+            uid: who.uid,
+            pid: who.pid,
+            republished: publish.again,
+        };
+        let sealed = seal_batch(&stamps, &publish.events, terms.payload_bytes_max);
+        let mut events: Vec<Sealed> = Vec::with_capacity(sealed.len());
+        for (seq, result) in (publish.first_seq..).zip(sealed) {
+            match result {
+                Ok(event) if self.allowed.may_publish(event.space().as_bytes()) => {
+                    events.push(event);
+                }
+                Ok(event) => {
+                    let text =
+                        format!("your user may not publish in event space {}", event.space());
+                    self.refuse(RefusedWhat::Publish(seq), "denied", text).await;
+                }
+                Err(error) => {
+                    self.refuse(RefusedWhat::Publish(seq), "malformed", error.to_string()).await;
+                }
+            }
+        }
+        let bytes = events.iter().map(Sealed::len).sum();
+        let input = Input::Publish { client, events };
+        self.clients.handle.client_input(input, bytes).await.map_err(|_| End)
+    }
+}

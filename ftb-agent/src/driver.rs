@@ -1,0 +1,298 @@
+//! The driver: the one task that owns the core.
+//!
+//! Responsible for: feeding the core what happened, in order, and doing what it wants done: dial,
+//! fill transports at their pace, pause clients, log transitions, publish announcements. Not
+//! responsible for: deciding anything, nor for bytes on sockets.
+
+use crate::announce::Announcer;
+use crate::clients::Outgoing;
+use crate::handle::{Command, Inbox, LinkOrigin, Status, Tree};
+use crate::links::{Dial, Links};
+use crate::outbox::Outboxes;
+use crate::world::Clock;
+use ftb_core::Now;
+use ftb_core::frame::Frame;
+use ftb_core::limits::BATCH_BYTES_TARGET;
+use ftb_core::node::Node;
+use ftb_core::node::api::{ClientId, Input, LinkId, Output, QueryId, Transition};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+/// Commands taken from one inbox before the other has its turn.
+const TURN_COMMANDS_MAX: usize = 128;
+/// Questions about the tree under way; the oldest is given up beyond it.
+const QUERIES_MAX: usize = 64;
+/// How long the last frames of a closed link may take.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// The driver of one agent.
+pub struct Driver {
+    node: Node,
+    clock: Arc<dyn Clock>,
+    links: Links,
+    announcer: Announcer,
+    started: Now,
+    out: Vec<Output>,
+    link_outboxes: Outboxes<LinkId, Frame>,
+    client_outboxes: Outboxes<ClientId, Outgoing>,
+    link_ends: BTreeMap<LinkId, CancellationToken>,
+    client_pauses: BTreeMap<ClientId, watch::Sender<bool>>,
+    ready_links: BTreeSet<LinkId>,
+    ready_clients: BTreeSet<ClientId>,
+    queries: BTreeMap<QueryId, oneshot::Sender<Tree>>,
+    /// The last transition, for who reports on the agent.
+    role: watch::Sender<String>,
+    stopping: bool,
+}
+
+enum Wake {
+    Link(Option<Command>),
+    Client(Option<Command>),
+    LinkRoom(LinkId),
+    ClientRoom(ClientId),
+    Deadline,
+}
+
+impl Driver {
+    /// The driver of a node that has not been fed anything.
+    pub fn new(
+        node: Node,
+        clock: Arc<dyn Clock>,
+        links: Links,
+        announcer: Announcer,
+        role: watch::Sender<String>,
+    ) -> Self {
+        let started = clock.now();
+        Self {
+            node,
+            clock,
+            links,
+            announcer,
+            started,
+            out: Vec::new(),
+            link_outboxes: Outboxes::default(),
+            client_outboxes: Outboxes::default(),
+            link_ends: BTreeMap::new(),
+            client_pauses: BTreeMap::new(),
+            ready_links: BTreeSet::new(),
+            ready_clients: BTreeSet::new(),
+            queries: BTreeMap::new(),
+            role,
+            stopping: false,
+        }
+    }
+
+    /// Runs until everything is said after [`Command::Stop`], or until nobody can command it.
+    pub async fn run(mut self, mut inbox: Inbox) {
+        self.feed(Input::Tick);
+        loop {
+            self.pump();
+            if self.stopping && self.link_outboxes.is_empty() && self.client_outboxes.is_empty() {
+                return;
+            }
+            let wake = tokio::select! {
+                biased;
+                key = self.link_outboxes.room() => Wake::LinkRoom(key),
+                key = self.client_outboxes.room() => Wake::ClientRoom(key),
+                command = inbox.links.recv() => Wake::Link(command),
+                command = inbox.clients.recv() => Wake::Client(command),
+                () = deadline(self.clock.as_ref(), self.node.next_deadline_ns()) => Wake::Deadline,
+            };
+            match wake {
+                Wake::LinkRoom(link) => drop(self.ready_links.insert(link)),
+                Wake::ClientRoom(client) => drop(self.ready_clients.insert(client)),
+                Wake::Link(Some(command)) | Wake::Client(Some(command)) => self.obey(command),
+                Wake::Link(None) | Wake::Client(None) => return,
+                Wake::Deadline => {}
+            }
+            self.take_turn(&mut inbox.links);
+            self.take_turn(&mut inbox.clients);
+            self.tick_if_due();
+        }
+    }
+
+    /// Takes what waits, so that batches form and no inbox starves another.
+    fn take_turn(&mut self, inbox: &mut mpsc::Receiver<Command>) {
+        for _ in 0..TURN_COMMANDS_MAX {
+            let Ok(command) = inbox.try_recv() else { return };
+            self.obey(command);
+        }
+    }
+
+    fn tick_if_due(&mut self) {
+        let now = self.clock.now();
+        if self.node.next_deadline_ns().is_some_and(|deadline| deadline <= now.mono_ns) {
+            self.feed(Input::Tick);
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Input { input, charge } => {
+                match &input {
+                    Input::LinkClosed { link, .. } => self.forget_link(*link),
+                    Input::ClientDetached { client } => self.forget_client(*client),
+                    _ => {}
+                }
+                self.feed(input);
+                drop(charge);
+            }
+            Command::LinkOpened { cancel, .. } if self.stopping => cancel.cancel(),
+            Command::LinkOpened { link, origin, outbox, cancel } => {
+                self.link_outboxes.open(link, outbox);
+                self.link_ends.insert(link, cancel);
+                self.feed(match origin {
+                    LinkOrigin::Dialed(dial) => Input::Dialed { dial, link },
+                    LinkOrigin::Accepted { certified_hosts } => {
+                        Input::Accepted { link, certified_hosts }
+                    }
+                });
+            }
+            // Dropping both ends tells the client goodbye.
+            Command::ClientOpened { .. } if self.stopping => {}
+            Command::ClientOpened { client, info, outbox, paused } => {
+                self.client_outboxes.open(client, outbox);
+                self.client_pauses.insert(client, paused);
+                self.feed(Input::ClientAttached { client, info });
+            }
+            Command::Status(reply) => {
+                let node = self.node.status();
+                let (started_ns, now_ns) = (self.started.mono_ns, self.clock.now().mono_ns);
+                // Who asked may be gone; so may they below.
+                let _ = reply.send(Status { node, started_ns, now_ns });
+            }
+            Command::Tree { within, reply } => self.ask_tree(within, reply),
+            Command::Stop => {
+                self.stopping = true;
+                self.feed(Input::Stop);
+                self.ready_clients.extend(self.client_outboxes.close_all());
+                self.ready_links.extend(self.link_outboxes.close_all());
+            }
+        }
+    }
+
+    fn ask_tree(&mut self, within: Duration, reply: oneshot::Sender<Tree>) {
+        if self.queries.len() >= QUERIES_MAX {
+            self.queries.pop_first();
+        }
+        let query = QueryId(self.links.handle.next_id());
+        self.queries.insert(query, reply);
+        let deadline_ns = self.clock.now().deadline_ns(within);
+        self.feed(Input::QueryTree { query, deadline_ns });
+    }
+
+    /// Gives the core an input and does what it wants, which may be to be given announcements.
+    fn feed(&mut self, input: Input) {
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            let now = self.clock.now();
+            let mut out = std::mem::take(&mut self.out);
+            self.node.handle(now, input, &mut out);
+            for output in out.drain(..) {
+                inputs.extend(self.act(now, output));
+            }
+            self.out = out;
+        }
+    }
+
+    /// Does one thing; gives what the core is to be told in turn.
+    fn act(&mut self, now: Now, output: Output) -> Option<Input> {
+        match output {
+            Output::Dial { dial, rank: _, host, address, deadline_ns } => {
+                let deadline = self.clock.instant(deadline_ns);
+                self.links.dial(Dial { id: dial, host, address, deadline });
+            }
+            Output::LinkReady(link) => drop(self.ready_links.insert(link)),
+            Output::CloseLink { link, reason } => self.close_link(link, &reason),
+            Output::ClientReady(client) => drop(self.ready_clients.insert(client)),
+            Output::PauseClient(client) => self.pause(client, true),
+            Output::ResumeClient(client) => self.pause(client, false),
+            Output::Tree { query, nodes, complete } => {
+                if let Some(reply) = self.queries.remove(&query) {
+                    let _ = reply.send(Tree { nodes, complete });
+                }
+            }
+            Output::Transition(transition) => self.log(&transition),
+            Output::Announce(announcement) => {
+                let name = announcement.name;
+                match self.announcer.seal(now, announcement) {
+                    Ok(event) => {
+                        let events = vec![event];
+                        return Some(Input::Publish { client: ClientId::AGENT, events });
+                    }
+                    Err(error) => tracing::error!(name, %error, "cannot announce"),
+                }
+            }
+            Output::Stopped => {}
+        }
+        None
+    }
+
+    fn log(&self, transition: &Transition) {
+        let Transition { machine, subject, from, to, why } = transition;
+        tracing::info!(target: "ftb::transition", machine, subject, from, to, why, "transition");
+        if *machine == "root" || *machine == "parent" {
+            self.role.send_replace(format!("{machine} {subject}: {to}"));
+        }
+    }
+
+    fn pause(&self, client: ClientId, paused: bool) {
+        if let Some(sender) = self.client_pauses.get(&client) {
+            sender.send_replace(paused);
+        }
+    }
+
+    /// Closes a link once what is queued for it is sent, or after [`LINGER`].
+    fn close_link(&mut self, link: LinkId, reason: &str) {
+        tracing::debug!(link = link.0, reason, "closing a link");
+        self.link_outboxes.close(link);
+        self.ready_links.insert(link);
+        if let Some(cancel) = self.link_ends.remove(&link) {
+            let ended = self.links.ended.clone();
+            self.links.tasks.spawn(async move {
+                tokio::select! {
+                    () = ended.cancelled() => {}
+                    () = cancel.cancelled() => {}
+                    () = tokio::time::sleep(LINGER) => cancel.cancel(),
+                }
+            });
+        }
+    }
+
+    fn forget_link(&mut self, link: LinkId) {
+        self.link_outboxes.remove(link);
+        self.link_ends.remove(&link);
+    }
+
+    fn forget_client(&mut self, client: ClientId) {
+        self.client_outboxes.remove(client);
+        self.client_pauses.remove(&client);
+    }
+
+    /// Fills the transports of all who have something to send.
+    fn pump(&mut self) {
+        let now = self.clock.now();
+        let node = &mut self.node;
+        for link in std::mem::take(&mut self.ready_links) {
+            self.link_outboxes.pump(link, |link| node.poll_link(now, link, BATCH_BYTES_TARGET));
+        }
+        for client in std::mem::take(&mut self.ready_clients) {
+            self.client_outboxes.pump(client, |client| {
+                node.poll_client(now, client, BATCH_BYTES_TARGET).map(Outgoing::Core)
+            });
+            if !self.client_outboxes.is_known(client) {
+                self.client_pauses.remove(&client);
+            }
+        }
+    }
+}
+
+async fn deadline(clock: &dyn Clock, at_ns: Option<u64>) {
+    match at_ns {
+        Some(at_ns) => tokio::time::sleep_until(clock.instant(at_ns)).await,
+        None => std::future::pending().await,
+    }
+}

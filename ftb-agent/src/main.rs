@@ -1,0 +1,21 @@
+//! `ftb-agent`: the daemon of one node.
+
+use clap::Parser as _;
+use ftb_agent::process::{self, Args};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let config = match process::read_config(&args) {
+        Ok(config) => config,
+        Err(error) => return process::refuse(&error),
+    };
+    if args.check_config {
+        return process::describe(&config);
+    }
+    process::raise_file_limit();
+    match process::serve(&args, config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => process::fail(&error),
+    }
+}

@@ -1,0 +1,213 @@
+//! The agent as a process: arguments, signals, systemd, exit codes.
+//!
+//! Responsible for: SIGTERM and SIGINT (graceful stop), SIGHUP (reload), readiness, status and
+//! watchdog by `sd_notify`. Not responsible for: the agent itself ([`crate::agent`]).
+
+use crate::agent::Agent;
+use crate::config::Config;
+use crate::logging::{self, LogHandle};
+use crate::system;
+use crate::tls::Tls;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::{geteuid, gethostname};
+use sd_notify::NotifyState;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+/// Exit code: it started and failed, or could not start.
+const FAILED: u8 = 1;
+/// Exit code: arguments or configuration are wrong; nothing was started.
+const BAD_INPUT: u8 = 2;
+
+/// The agent of one node of an ftb cluster: carries events between the programs of its node and
+/// the agents of the other nodes.
+#[derive(Debug, clap::Parser)]
+#[command(
+    name = "ftb-agent",
+    version,
+    after_help = "Signals: TERM and INT stop it gracefully, HUP makes it read certificates, access \
+                  rules and log level again.\nExit codes: 0 stopped as told, 1 failed, 2 wrong \
+                  arguments or configuration (nothing was started)."
+)]
+pub struct Args {
+    /// The configuration file
+    #[arg(long, value_name = "FILE", default_value = "/etc/ftb/agent.toml")]
+    pub config: PathBuf,
+    /// Check the configuration and the certificates that it names, say who this host is, and exit
+    #[arg(long)]
+    pub check_config: bool,
+}
+
+/// Reads the configuration and the certificates that it names.
+///
+/// # Errors
+/// One line that says what is wrong and where.
+pub fn read_config(args: &Args) -> Result<Config, String> {
+    let config = Config::read(&args.config).map_err(|error| error.to_string())?;
+    if let Some(files) = &config.tls {
+        Tls::load(files).map_err(|error| format!("{}: [tls]: {error}", args.config.display()))?;
+    }
+    Ok(config)
+}
+
+/// Says that the input is bad.
+pub fn refuse(error: &str) -> ExitCode {
+    eprintln!("ftb-agent: {error}");
+    ExitCode::from(BAD_INPUT)
+}
+
+/// Says that the agent failed.
+pub fn fail(error: &anyhow::Error) -> ExitCode {
+    eprintln!("ftb-agent: {error:#}");
+    ExitCode::from(FAILED)
+}
+
+/// Says what a good configuration means on this host.
+pub fn describe(config: &Config) -> ExitCode {
+    let host = config.host(&system_host());
+    let place = match config.members.0.position(&host) {
+        Some(rank) => format!("has rank {rank}"),
+        None => "is not in the list and would join unlisted".to_owned(),
+    };
+    println!(
+        "configuration is good: cluster {}, {} members, {host} {place}",
+        config.cluster.0,
+        config.members.0.len()
+    );
+    ExitCode::SUCCESS
+}
+
+/// Lets the process have as many open files as the system allows: each client is one.
+pub fn raise_file_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        eprintln!("ftb-agent: cannot raise the limit of open files: {error}");
+    }
+}
+
+fn system_host() -> String {
+    gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Runs the agent until it is told to stop.
+///
+/// # Errors
+/// It could not start, or its driver has ended by itself.
+pub fn serve(args: &Args, config: Config) -> anyhow::Result<()> {
+    let log = logging::start(&config.log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(config.threads.get())
+        .enable_all()
+        .build()?;
+    let result = runtime
+        .block_on(Service::start(args, config, log))
+        .and_then(|service| runtime.block_on(service.run()));
+    // A name lookup that hangs in the system's resolver must not hold up the exit.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    result
+}
+
+/// The running agent with what the process listens to.
+struct Service {
+    agent: Agent,
+    log: LogHandle,
+    config: PathBuf,
+    stop: [Signal; 2],
+    reload: Signal,
+    watchdog: Option<Interval>,
+}
+
+enum Turn {
+    Stop,
+    Reload,
+    Watchdog,
+    Role,
+    Failed,
+}
+
+impl Service {
+    async fn start(args: &Args, config: Config, log: LogHandle) -> anyhow::Result<Self> {
+        let stop = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+        let reload = signal(SignalKind::hangup())?;
+        let agent =
+            Agent::start(config, &system_host(), geteuid().as_raw(), system::world()).await?;
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            host = agent.host,
+            address = agent.address,
+            "started"
+        );
+        // Twice in each period that systemd allows.
+        let watchdog = sd_notify::watchdog_enabled().map(|period| {
+            let mut watchdog = interval((period / 2).max(Duration::from_millis(1)));
+            watchdog.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            watchdog
+        });
+        notify(&[NotifyState::Ready]);
+        Ok(Self { agent, log, config: args.config.clone(), stop, reload, watchdog })
+    }
+
+    async fn run(mut self) -> anyhow::Result<()> {
+        let mut role = self.agent.role();
+        loop {
+            let [term, int] = &mut self.stop;
+            let turn = tokio::select! {
+                _ = term.recv() => Turn::Stop,
+                _ = int.recv() => Turn::Stop,
+                _ = self.reload.recv() => Turn::Reload,
+                () = tick(self.watchdog.as_mut()) => Turn::Watchdog,
+                Ok(()) = role.changed() => Turn::Role,
+                () = self.agent.failed() => Turn::Failed,
+            };
+            match turn {
+                Turn::Reload => self.reload(),
+                // The driver itself must answer, or systemd restarts the agent.
+                Turn::Watchdog => {
+                    if self.agent.handle().status().await.is_ok() {
+                        notify(&[NotifyState::Watchdog]);
+                    }
+                }
+                Turn::Role => notify(&[NotifyState::Status(&role.borrow_and_update())]),
+                Turn::Failed => anyhow::bail!("the driver has ended; see the log"),
+                Turn::Stop => {
+                    tracing::info!("stopping");
+                    notify(&[NotifyState::Stopping]);
+                    self.agent.stop().await;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// A configuration with a mistake changes nothing.
+    fn reload(&mut self) {
+        match Config::read(&self.config) {
+            Ok(config) => {
+                self.log.apply(&config.log);
+                self.agent.reload(config, geteuid().as_raw());
+                tracing::info!("configuration read again");
+            }
+            Err(error) => {
+                tracing::error!(%error, "configuration not read: the old one stays in use");
+            }
+        }
+    }
+}
+
+async fn tick(watchdog: Option<&mut Interval>) {
+    match watchdog {
+        Some(watchdog) => drop(watchdog.tick().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Tells systemd; without systemd this does nothing.
+fn notify(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::debug!(%error, "cannot notify the service manager");
+    }
+}

@@ -1,0 +1,258 @@
+//! What the agent's tests share: agents in this process, and clients that speak the bare protocol.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+
+use ftb_agent::agent::Agent;
+use ftb_agent::config::Config;
+use ftb_agent::links::channel_over;
+use ftb_agent::memory::MemoryNetwork;
+use ftb_agent::system;
+use ftb_agent::world::{BoxIo, Credentials};
+use ftb_core::{Event, EventName, EventSpace, Severity};
+use ftb_proto::event::encode_event;
+use ftb_proto::v1::admin_client::AdminClient;
+use ftb_proto::v1::clients_client::ClientsClient;
+use ftb_proto::v1::{self, to_agent, to_client};
+use std::path::Path;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+/// How long to wait for a condition before a test fails. Long: it is no measurement.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for something that must come.
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("waited {PATIENCE:?} in vain for {what}"),
+    }
+}
+
+/// Looks at a condition until it holds.
+pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let look = async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    soon(what, look).await;
+}
+
+/// A lone agent on real sockets in a folder of its own.
+pub struct Lone {
+    pub agent: Agent,
+    pub dir: tempfile::TempDir,
+}
+
+impl Lone {
+    pub async fn start(extra: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("agent.sock");
+        let text = format!(
+            "cluster = \"test\"\nmembers = \"node01\"\nhost = \"node01\"\ninsecure = true\n\
+             listen = \"127.0.0.1:0\"\nsocket = \"{}\"\n{extra}",
+            socket.display()
+        );
+        let config = Config::parse("test", &text).unwrap();
+        let agent = Agent::start(config, "node01", 0, system::world()).await.unwrap();
+        Self { agent, dir }
+    }
+
+    pub fn socket(&self) -> std::path::PathBuf {
+        self.dir.path().join("agent.sock")
+    }
+
+    pub async fn admin(&self) -> AdminClient<Channel> {
+        let stream = tokio::net::UnixStream::connect(self.socket()).await.unwrap();
+        AdminClient::new(channel_over(Box::new(stream)).await.unwrap())
+    }
+
+    pub async fn client(&self, name: &str) -> TestClient {
+        let stream = tokio::net::UnixStream::connect(self.socket()).await.unwrap();
+        TestClient::attach(Box::new(stream), name).await
+    }
+
+    pub fn counter(&self, name: &str) -> u64 {
+        let counters = self.agent.hostile().counters();
+        counters.iter().find(|(kind, _)| *kind == name).map_or(0, |(_, count)| *count)
+    }
+}
+
+/// A client that speaks the bare protocol.
+pub struct TestClient {
+    pub to_agent: mpsc::Sender<v1::ToAgent>,
+    pub from_agent: Streaming<v1::ToClient>,
+    pub welcome: v1::ClientWelcome,
+    next_seq: u64,
+    _channel: Channel,
+}
+
+impl TestClient {
+    /// Says hello and waits for the welcome.
+    pub async fn attach(io: BoxIo, name: &str) -> Self {
+        let hello = v1::ClientHello {
+            protocol: ftb_proto::PROTOCOL_VERSION,
+            client_name: name.to_owned(),
+            job_id: String::new(),
+            token: 7,
+        };
+        let (to_agent, mut from_agent, channel) = open(io, to_agent::Message::Hello(hello)).await;
+        let first = soon("the welcome", from_agent.message()).await.unwrap().unwrap();
+        let Some(to_client::Message::Welcome(welcome)) = first.message else {
+            panic!("no welcome: {first:?}")
+        };
+        Self { to_agent, from_agent, welcome, next_seq: 1, _channel: channel }
+    }
+
+    pub async fn say(&self, message: to_agent::Message) {
+        self.to_agent.send(v1::ToAgent { message: Some(message) }).await.unwrap();
+    }
+
+    /// The next message; `None` at the end of the stream.
+    pub async fn hear(&mut self) -> Option<to_client::Message> {
+        let message = soon("a message of the agent", self.from_agent.message()).await;
+        message.ok().flatten().and_then(|message| message.message)
+    }
+
+    /// Publishes INFO events with these payloads in one batch; gives the last sequence number.
+    pub async fn publish(&mut self, space: &str, payloads: &[&str]) -> u64 {
+        let first_seq = self.next_seq;
+        let events = payloads.iter().map(|payload| event(space, payload)).collect::<Vec<_>>();
+        self.next_seq += events.len() as u64;
+        self.say(to_agent::Message::Publish(v1::Publish { first_seq, events, again: false })).await;
+        self.next_seq - 1
+    }
+
+    /// Subscribes and waits until that is active; other messages on the way are dropped.
+    pub async fn subscribe(&mut self, subscription: u32, filter: &str) {
+        let filter = filter.to_owned();
+        let wanted = v1::Subscribe { subscription, filter, start: None };
+        self.say(to_agent::Message::Subscribe(wanted)).await;
+        loop {
+            match self.hear().await {
+                Some(to_client::Message::Subscribed(s)) if s.subscription == subscription => return,
+                Some(to_client::Message::Refused(refused)) => panic!("{refused:?}"),
+                Some(_) => {}
+                None => panic!("the stream ended"),
+            }
+        }
+    }
+
+    /// Waits until everything up to that sequence number is confirmed.
+    pub async fn confirmed(&mut self, seq: u64) {
+        loop {
+            match self.hear().await {
+                Some(to_client::Message::Confirmed(v1::Confirmed { seq: at })) if at >= seq => {
+                    return;
+                }
+                Some(to_client::Message::Refused(refused)) => panic!("{refused:?}"),
+                Some(_) => {}
+                None => panic!("the stream ended"),
+            }
+        }
+    }
+
+    /// The payloads of the next `count` events delivered, in order; gaps are a failure.
+    pub async fn payloads(&mut self, count: usize) -> Vec<String> {
+        let mut payloads = Vec::new();
+        while payloads.len() < count {
+            match self.hear().await {
+                Some(to_client::Message::Deliver(deliver)) => {
+                    payloads.extend(deliver.items.into_iter().map(payload));
+                }
+                Some(to_client::Message::Gap(gap)) => panic!("{gap:?}"),
+                Some(_) => {}
+                None => panic!("the stream ended"),
+            }
+        }
+        payloads
+    }
+}
+
+/// Opens a stream that begins with that message.
+pub async fn open(
+    io: BoxIo,
+    first: to_agent::Message,
+) -> (mpsc::Sender<v1::ToAgent>, Streaming<v1::ToClient>, Channel) {
+    let channel = channel_over(io).await.unwrap();
+    let (sender, receiver) = mpsc::channel(16);
+    sender.send(v1::ToAgent { message: Some(first) }).await.unwrap();
+    let mut client = ClientsClient::new(channel.clone());
+    let attached = client.attach(ReceiverStream::new(receiver));
+    let from_agent = soon("the stream", attached).await.unwrap().into_inner();
+    (sender, from_agent, channel)
+}
+
+/// An encoded INFO event.
+pub fn event(space: &str, payload: &str) -> bytes::Bytes {
+    let mut event =
+        Event::new(EventSpace::new(space).unwrap(), EventName::new("TEST_EVENT").unwrap());
+    event.severity = Severity::Info;
+    event.payload = payload.to_owned().into();
+    encode_event(&event)
+}
+
+/// The payload of a delivered item.
+pub fn payload(item: v1::Item) -> String {
+    let sealed = ftb_proto::event::decode_sealed(item.sealed).unwrap();
+    let received = ftb_proto::event::unseal(ftb_core::Position::ZERO, &sealed).unwrap();
+    String::from_utf8(received.event.payload.to_vec()).unwrap()
+}
+
+/// Agents of one cluster in this process, over memory.
+pub struct MemoryCluster {
+    pub network: MemoryNetwork,
+    pub hosts: Vec<String>,
+    pub agents: Vec<Option<Agent>>,
+    fanout: u32,
+    starts: u64,
+}
+
+/// Where a simulated agent listens for clients.
+pub const MEMORY_SOCKET: &str = "/run/ftb/agent.sock";
+
+impl MemoryCluster {
+    /// All agents started, nothing waited for.
+    pub async fn start(n: usize, fanout: u32) -> Self {
+        let hosts = (1..=n).map(|i| format!("node{i:04}")).collect();
+        let agents = (0..n).map(|_| None).collect();
+        let mut cluster =
+            Self { network: MemoryNetwork::default(), hosts, agents, fanout, starts: 0 };
+        for rank in 0..n {
+            cluster.run(rank).await;
+        }
+        cluster
+    }
+
+    /// Starts the agent of that rank.
+    pub async fn run(&mut self, rank: usize) {
+        let host = &self.hosts[rank];
+        let last = self.hosts.len();
+        let text = format!(
+            "cluster = \"test\"\nmembers = \"node[0001-{last:04}]\"\nhost = \"{host}\"\n\
+             insecure = true\nfanout = {}\nsocket = \"{MEMORY_SOCKET}\"\n",
+            self.fanout
+        );
+        let config = Config::parse("test", &text).unwrap();
+        self.starts += 1;
+        let world = self.network.world(host, self.starts << 32);
+        self.agents[rank] = Some(Agent::start(config, host, 0, world).await.unwrap());
+    }
+
+    pub fn crash(&mut self, rank: usize) {
+        self.agents[rank].take().unwrap().crash();
+    }
+
+    pub fn agent(&self, rank: usize) -> &Agent {
+        self.agents[rank].as_ref().unwrap()
+    }
+
+    pub async fn client(&self, rank: usize, name: &str) -> TestClient {
+        let root = Credentials { uid: 0, gid: 0, pid: 1 };
+        let path = Path::new(MEMORY_SOCKET);
+        let io = self.network.connect_client(&self.hosts[rank], path, root).await.unwrap();
+        TestClient::attach(io, name).await
+    }
+}

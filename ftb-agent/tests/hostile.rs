@@ -1,0 +1,201 @@
+//! Whatever comes to a socket, the agent lives, says so, and serves the others.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Lone, TestClient, event, open, soon, until};
+use ftb_proto::PROTOCOL_VERSION;
+use ftb_proto::v1::{self, to_agent, to_client};
+use std::io::ErrorKind;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UnixStream};
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Bytes that look random and are the same in every run.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[3]
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+/// What an honest client sends first, cut off or damaged.
+fn damaged(seed: u64) -> Vec<u8> {
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let mut bytes = [PREFACE, &settings].concat();
+    match seed % 4 {
+        0 => bytes = noise(seed, 1 + usize::try_from(seed).unwrap() * 37 % 4000),
+        1 => bytes.extend(noise(seed, 500)),
+        2 => bytes.truncate(1 + usize::try_from(seed).unwrap() % bytes.len()),
+        // A frame that announces more than will come.
+        _ => bytes.extend([0, 255, 255, 1, 4, 0, 0, 0, 1, 0x82]),
+    }
+    bytes
+}
+
+/// Sends bytes and waits until the agent has closed the connection.
+async fn send_and_see_closed(mut io: impl AsyncRead + AsyncWrite + Unpin, bytes: &[u8]) {
+    // The agent may close before it has read everything.
+    let _ = io.write_all(bytes).await;
+    let _ = io.shutdown().await;
+    let mut answer = Vec::new();
+    match soon("the agent to close", io.read_to_end(&mut answer)).await {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}"),
+    }
+}
+
+async fn assert_lives(lone: &Lone) {
+    let status = lone.admin().await.status(v1::StatusRequest {}).await.unwrap().into_inner();
+    assert_eq!((status.cluster.as_str(), status.host.as_str()), ("test", "node01"));
+}
+
+#[tokio::test]
+async fn random_and_truncated_streams_are_dropped_and_the_agent_lives() {
+    let lone = Lone::start("[limits]\nhello = \"500ms\"\n").await;
+    for seed in 0..60 {
+        let bytes = damaged(seed);
+        let tcp = TcpStream::connect(&lone.agent.address).await.unwrap();
+        send_and_see_closed(tcp, &bytes).await;
+        send_and_see_closed(UnixStream::connect(lone.socket()).await.unwrap(), &bytes).await;
+    }
+    assert_lives(&lone).await;
+    lone.agent.stop().await;
+}
+
+#[tokio::test]
+async fn connections_that_never_speak_are_closed_at_the_deadline_and_counted() {
+    let lone = Lone::start("[limits]\nhello = \"200ms\"\n").await;
+    let mut silent = Vec::new();
+    for _ in 0..20 {
+        silent.push(TcpStream::connect(&lone.agent.address).await.unwrap());
+    }
+    for mut stream in silent {
+        soon("the agent to close", stream.read_to_end(&mut Vec::new())).await.unwrap();
+    }
+    assert_eq!(lone.counter("hello_late"), 20);
+    assert_lives(&lone).await;
+}
+
+#[tokio::test]
+async fn a_flood_of_silent_connections_costs_only_its_own() {
+    let lone = Lone::start("[limits]\nhello = \"1h\"\nwaiting_max = 8\n").await;
+    let mut honest = lone.client("honest").await;
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(UnixStream::connect(lone.socket()).await.unwrap());
+    }
+    // All but the bound are closed, the oldest first.
+    for mut stream in silent.drain(..92) {
+        soon("the agent to close", stream.read_to_end(&mut Vec::new())).await.unwrap();
+    }
+    assert_eq!(lone.counter("connections_evicted"), 92);
+    let late = lone.client("late").await;
+    assert_eq!(late.welcome.host, "node01");
+    // The one that spoke before the flood still speaks.
+    honest.say(to_agent::Message::Subscribe(bad_filter(1))).await;
+    assert!(matches!(honest.hear().await, Some(to_client::Message::Refused(_))));
+}
+
+#[tokio::test]
+async fn clients_beyond_the_limit_are_told_so() {
+    let lone = Lone::start("[limits]\nclients_max = 2\n").await;
+    let (first, _second) = (lone.client("first").await, lone.client("second").await);
+    let third = hello(&lone, PROTOCOL_VERSION, "third").await;
+    assert_eq!(third.code, "limit");
+    assert!(third.message.contains('2'), "{}", third.message);
+    drop(first);
+    until("a place to be free", async || hello_succeeds(&lone).await).await;
+}
+
+#[tokio::test]
+async fn another_protocol_or_name_is_refused_with_a_word_for_programs() {
+    let lone = Lone::start("").await;
+    let refused = hello(&lone, PROTOCOL_VERSION + 1, "x").await;
+    assert_eq!(
+        (refused.code.as_str(), refused.what),
+        ("protocol", Some(v1::refused::What::Attach(true)))
+    );
+    let both = format!("protocol {}, this agent speaks {PROTOCOL_VERSION}", PROTOCOL_VERSION + 1);
+    assert!(refused.message.contains(&both), "{}", refused.message);
+    assert_eq!(hello(&lone, PROTOCOL_VERSION, &"n".repeat(64)).await.code, "limit");
+    assert_eq!(hello(&lone, PROTOCOL_VERSION, "a\nb").await.code, "limit");
+}
+
+#[tokio::test]
+async fn what_is_wrong_in_a_stream_is_refused_and_the_stream_goes_on() {
+    let lone =
+        Lone::start("[limits]\npayload_bytes_max = 10\nsubscriptions_per_client_max = 1\n").await;
+    let mut client = lone.client("test").await;
+    client.say(to_agent::Message::Subscribe(bad_filter(4))).await;
+    let refused = refusal(&mut client).await;
+    assert_eq!(
+        (refused.code.as_str(), refused.what),
+        ("filter", Some(v1::refused::What::Subscription(4)))
+    );
+    assert!(refused.message.contains("column"), "{}", refused.message);
+
+    let publish = |first_seq, events| {
+        to_agent::Message::Publish(v1::Publish { first_seq, events, again: false })
+    };
+    client.say(publish(1, vec![event("site", "01234567890")])).await;
+    let refused = refusal(&mut client).await;
+    assert_eq!(refused.what, Some(v1::refused::What::PublishSeq(1)));
+    assert!(refused.message.contains("11 bytes: at most 10"), "{}", refused.message);
+
+    client.say(publish(2, vec![event("ftb.agent", "forged")])).await;
+    let refused = refusal(&mut client).await;
+    assert_eq!(
+        (refused.code.as_str(), refused.what),
+        ("denied", Some(v1::refused::What::PublishSeq(2)))
+    );
+
+    client.say(publish(3, vec![bytes::Bytes::from_static(b"\xff\xff\xff")])).await;
+    assert_eq!(refusal(&mut client).await.code, "malformed");
+
+    // A second hello is no mistake of an honest client: it ends the stream.
+    client.say(to_agent::Message::Hello(v1::ClientHello::default())).await;
+    assert_eq!(refusal(&mut client).await.what, Some(v1::refused::What::Attach(true)));
+    until("the end of the stream", async || client.hear().await.is_none()).await;
+    assert_lives(&lone).await;
+}
+
+fn bad_filter(subscription: u32) -> v1::Subscribe {
+    v1::Subscribe { subscription, filter: "severity>=loud".to_owned(), start: None }
+}
+
+async fn refusal(client: &mut TestClient) -> v1::Refused {
+    loop {
+        match client.hear().await {
+            Some(to_client::Message::Refused(refused)) => return refused,
+            Some(_) => {}
+            None => panic!("the stream ended"),
+        }
+    }
+}
+
+/// Says hello and gives the refusal that must be the answer.
+async fn hello(lone: &Lone, protocol: u32, name: &str) -> v1::Refused {
+    match try_hello(lone, protocol, name).await {
+        to_client::Message::Refused(refused) => refused,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn hello_succeeds(lone: &Lone) -> bool {
+    matches!(try_hello(lone, PROTOCOL_VERSION, "again").await, to_client::Message::Welcome(_))
+}
+
+async fn try_hello(lone: &Lone, protocol: u32, name: &str) -> to_client::Message {
+    let stream = UnixStream::connect(lone.socket()).await.unwrap();
+    let client_name = name.to_owned();
+    let hello = v1::ClientHello { protocol, client_name, job_id: String::new(), token: 1 };
+    let (_sender, mut answers, _channel) =
+        open(Box::new(stream), to_agent::Message::Hello(hello)).await;
+    soon("an answer", answers.message()).await.unwrap().unwrap().message.unwrap()
+}

@@ -1,0 +1,119 @@
+//! Whole clusters of the agent's real code, gRPC included, in one process over in-memory streams
+//! with paused time.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::MemoryCluster;
+use ftb_core::node::api::MemberState;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Simulated time that a tree may take to form or heal: several detection periods.
+const CONVERGE: Duration = Duration::from_secs(60);
+
+/// Each agent's parent.
+type Parents = BTreeMap<u32, u32>;
+
+/// Waits (in simulated time) until the acting root sees all running agents in one tree that is
+/// `good`.
+async fn tree_where(cluster: &MemoryCluster, root: usize, good: impl Fn(&Parents) -> bool) {
+    let running = cluster.agents.iter().flatten().count();
+    let start = tokio::time::Instant::now();
+    loop {
+        let tree = cluster.agent(root).handle().tree(Duration::from_secs(1)).await.unwrap();
+        let up = || tree.nodes.iter().filter(|node| node.state == MemberState::Up);
+        let roots = up().filter(|node| node.parent.is_none()).count();
+        let parents: Parents = up().filter_map(|n| Some((n.rank.0, n.parent?.0))).collect();
+        if tree.complete && up().count() == running && roots == 1 && good(&parents) {
+            return;
+        }
+        assert!(
+            start.elapsed() < CONVERGE,
+            "no such tree: {} of {running} up, {roots} roots, complete: {}, {parents:?}",
+            up().count(),
+            tree.complete
+        );
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Waits until all running agents are one tree.
+async fn whole(cluster: &MemoryCluster, root: usize) {
+    tree_where(cluster, root, |_| true).await;
+}
+
+/// Waits until all agents are the wanted tree.
+async fn wanted(cluster: &MemoryCluster, fanout: u32) {
+    let wanted = |(rank, parent): (&u32, &u32)| *parent == (rank - 1) / fanout;
+    tree_where(cluster, 0, |parents| parents.iter().all(wanted)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_agents_become_the_wanted_tree_and_carry_events() {
+    let cluster = MemoryCluster::start(5, 2).await;
+    wanted(&cluster, 2).await;
+    let mut subscriber = cluster.client(4, "subscriber").await;
+    subscriber.subscribe(1, "event_space=site.*").await;
+    let mut publisher = cluster.client(2, "publisher").await;
+    let last = publisher.publish("site.test", &["a", "b"]).await;
+    publisher.publish("other.test", &["not wanted"]).await;
+    publisher.publish("site.test", &["c"]).await;
+    publisher.confirmed(last).await;
+    assert_eq!(subscriber.payloads(3).await, ["a", "b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_death_of_the_root_loses_nothing_and_its_return_restores_the_tree() {
+    let mut cluster = MemoryCluster::start(7, 2).await;
+    wanted(&cluster, 2).await;
+    let mut subscriber = cluster.client(6, "subscriber").await;
+    subscriber.subscribe(1, "event_space=site").await;
+    let mut publisher = cluster.client(3, "publisher").await;
+    publisher.publish("site", &["before"]).await;
+    cluster.crash(0);
+    publisher.publish("site", &["during"]).await;
+    assert_eq!(subscriber.payloads(2).await, ["before", "during"]);
+    whole(&cluster, 1).await;
+    cluster.run(0).await;
+    publisher.publish("site", &["after"]).await;
+    assert_eq!(subscriber.payloads(1).await, ["after"]);
+    wanted(&cluster, 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_halves_that_are_cut_off_become_one_tree_when_they_are_healed() {
+    let cluster = MemoryCluster::start(6, 2).await;
+    whole(&cluster, 0).await;
+    let halves = ([0, 1, 3], [2, 4, 5]);
+    let pairs = || halves.0.iter().flat_map(|a| halves.1.iter().map(move |b| (*a, *b)));
+    for (a, b) in pairs() {
+        cluster.network.cut(&cluster.hosts[a], &cluster.hosts[b]);
+    }
+    let start = tokio::time::Instant::now();
+    while cluster.agent(2).handle().status().await.unwrap().node.role != "root" {
+        assert!(start.elapsed() < CONVERGE, "the cut-off half has no acting root");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    for (a, b) in pairs() {
+        cluster.network.heal(&cluster.hosts[a], &cluster.hosts[b]);
+    }
+    whole(&cluster, 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_agents_form_one_tree_and_heal_it() {
+    const AGENTS: usize = 1000;
+    let mut cluster = MemoryCluster::start(AGENTS, 10).await;
+    wanted(&cluster, 10).await;
+    let mut subscriber = cluster.client(AGENTS - 1, "subscriber").await;
+    subscriber.subscribe(1, "event_space=site").await;
+    let mut publisher = cluster.client(AGENTS / 2, "publisher").await;
+    publisher.publish("site", &["before"]).await;
+    assert_eq!(subscriber.payloads(1).await, ["before"]);
+    // An inner agent with ten children of its own.
+    cluster.crash(5);
+    tree_where(&cluster, 0, |parents| parents.values().all(|parent| *parent != 5)).await;
+    publisher.publish("site", &["after"]).await;
+    assert_eq!(subscriber.payloads(1).await, ["after"]);
+}

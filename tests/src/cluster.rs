@@ -1,0 +1,364 @@
+//! Small clusters of real agents on loopback, for tests of every crate.
+//!
+//! Responsible for: real `ftb-agent` processes, each with a configuration, a socket and a log in a
+//! folder of its own that goes away with the cluster; signals to them; waiting until they are one
+//! tree. Not responsible for: what is published. Agents listen on addresses of a random part of
+//! 127.0.0.0/8, so that clusters of tests that run at the same time do not meet.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use ftb_proto::v1;
+use ftb_proto::v1::admin_client::AdminClient;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fmt::Write as _;
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Where every agent of a cluster listens, on its own loopback address.
+const PORT: u16 = 14451;
+/// Most agents of one cluster: what one random part of 127.0.0.0/8 has addresses for.
+pub const AGENTS_MAX: usize = 250;
+/// How long to wait for a condition before a test fails. Long: it is no measurement.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a condition is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What a cluster is made of.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Host names in rank order.
+    pub hosts: Vec<String>,
+    /// Children that the wanted tree gives one agent.
+    pub fanout: u32,
+    /// More top-level keys and tables of every agent's configuration.
+    pub extra: String,
+}
+
+impl Plan {
+    /// `n` hosts `node01`, `node02`, ..., with detection times that suit tests.
+    pub fn new(n: usize, fanout: u32) -> Self {
+        let hosts = (1..=n).map(|i| format!("node{i:02}")).collect();
+        let extra = "[detection]\nsearch = \"300ms\"\nprobe = \"200ms\"\n".to_owned();
+        Self { hosts, fanout, extra }
+    }
+
+    /// With other text at the end of every agent's configuration (default: short `[detection]`
+    /// times).
+    #[must_use]
+    pub fn extra(mut self, text: &str) -> Self {
+        text.clone_into(&mut self.extra);
+        self
+    }
+
+    /// With other host names.
+    #[must_use]
+    pub fn hosts<S: Into<String>>(mut self, hosts: impl IntoIterator<Item = S>) -> Self {
+        self.hosts = hosts.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Starts all agents and waits until they are one tree.
+    ///
+    /// # Errors
+    /// An agent did not start or the tree did not form; the error has the logs.
+    pub async fn start(self) -> Result<Cluster> {
+        let mut cluster = self.prepare()?;
+        for index in 0..cluster.agents.len() {
+            cluster.run(index)?;
+        }
+        cluster.wait_whole().await?;
+        Ok(cluster)
+    }
+
+    /// Writes the configurations and starts nothing.
+    ///
+    /// # Errors
+    /// The agent's binary cannot be built or a file cannot be written.
+    pub fn prepare(self) -> Result<Cluster> {
+        ensure!(self.hosts.len() <= AGENTS_MAX, "at most {AGENTS_MAX} agents");
+        let binary = binary("ftb-agent", "ftb-agent")?;
+        let dir = tempfile::Builder::new().prefix("ftb-").tempdir()?;
+        let random = RandomState::new().hash_one(std::process::id());
+        let net = format!("127.{}.{}", 1 + random % 254, (random >> 32) % 256);
+        let addresses = |i: usize| format!("{net}.{}:{PORT}", i + 1);
+        let mut table = String::from("\n[addresses]\n");
+        for (i, host) in self.hosts.iter().enumerate() {
+            writeln!(table, "\"{host}\" = \"{}\"", addresses(i))?;
+        }
+        let mut agents = Vec::new();
+        for (i, host) in self.hosts.iter().enumerate() {
+            let agent = AgentProcess {
+                host: host.clone(),
+                socket: dir.path().join(format!("{host}.sock")),
+                config: dir.path().join(format!("{host}.toml")),
+                log: dir.path().join(format!("{host}.log")),
+                child: None,
+            };
+            let text = format!(
+                "cluster = \"test\"\ninsecure = true\nthreads = 1\nfanout = {}\nmembers = \"{}\"\n\
+                 host = \"{host}\"\nlisten = \"{}\"\nsocket = \"{}\"\n{}{table}",
+                self.fanout,
+                self.hosts.join(","),
+                addresses(i),
+                agent.socket.display(),
+                self.extra,
+            );
+            std::fs::write(&agent.config, text)?;
+            agents.push(agent);
+        }
+        Ok(Cluster { agents, binary, dir })
+    }
+}
+
+/// Agents of one cluster; all are killed when it is dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    agents: Vec<AgentProcess>,
+    binary: PathBuf,
+    dir: TempDir,
+}
+
+#[derive(Debug)]
+struct AgentProcess {
+    host: String,
+    socket: PathBuf,
+    config: PathBuf,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+impl Cluster {
+    /// `n` agents that are one tree.
+    ///
+    /// # Errors
+    /// As [`Plan::start`].
+    pub async fn start(n: usize, fanout: u32) -> Result<Self> {
+        Plan::new(n, fanout).start().await
+    }
+
+    /// How many agents it was planned with.
+    pub fn len(&self) -> usize {
+        self.agents.len()
+    }
+
+    /// Whether it was planned with none.
+    pub fn is_empty(&self) -> bool {
+        self.agents.is_empty()
+    }
+
+    /// The folder of the cluster, for files of the test.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The host of the agent with that rank.
+    pub fn host(&self, rank: usize) -> &str {
+        &self.agents[rank].host
+    }
+
+    /// Where the clients of that agent attach.
+    pub fn socket(&self, rank: usize) -> &Path {
+        &self.agents[rank].socket
+    }
+
+    /// The configuration file of that agent; a change counts from its next start or reload.
+    pub fn config(&self, rank: usize) -> &Path {
+        &self.agents[rank].config
+    }
+
+    /// What that agent has logged so far, over all its starts.
+    pub fn log(&self, rank: usize) -> String {
+        std::fs::read_to_string(&self.agents[rank].log).unwrap_or_default()
+    }
+
+    /// Starts the agent of that rank, which is not running.
+    ///
+    /// # Errors
+    /// The process cannot be started.
+    pub fn run(&mut self, rank: usize) -> Result<()> {
+        let agent = &mut self.agents[rank];
+        ensure!(agent.child.is_none(), "agent {} is running", agent.host);
+        let log = std::fs::File::options().create(true).append(true).open(&agent.log)?;
+        let child = Command::new(&self.binary)
+            .arg("--config")
+            .arg(&agent.config)
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.binary.display()))?;
+        agent.child = Some(child);
+        Ok(())
+    }
+
+    /// Kills the agent of that rank at once, as a crash does (SIGKILL), and reaps it.
+    ///
+    /// # Errors
+    /// It is not running.
+    pub fn crash(&mut self, rank: usize) -> Result<()> {
+        let mut child = self.take(rank)?;
+        child.kill()?;
+        child.wait()?;
+        Ok(())
+    }
+
+    /// Tells the agent of that rank to stop (SIGTERM) and waits until it has.
+    ///
+    /// # Errors
+    /// It is not running, or does not stop.
+    pub async fn stop(&mut self, rank: usize) -> Result<ExitStatus> {
+        self.signal(rank, Signal::SIGTERM)?;
+        let host = self.agents[rank].host.clone();
+        let mut child = self.take(rank)?;
+        let status = wait_for(&format!("agent {host} to stop"), async || Ok(child.try_wait()?)).await;
+        if status.is_err() {
+            child.kill()?;
+            child.wait()?;
+        }
+        status
+    }
+
+    /// Sends a signal to the agent of that rank (SIGSTOP, SIGCONT, SIGHUP).
+    ///
+    /// # Errors
+    /// It is not running.
+    pub fn signal(&self, rank: usize, signal: Signal) -> Result<()> {
+        let agent = &self.agents[rank];
+        let child = agent.child.as_ref();
+        let child = child.with_context(|| format!("agent {} is not running", agent.host))?;
+        kill(Pid::from_raw(i32::try_from(child.id())?), signal)?;
+        Ok(())
+    }
+
+    /// Whether the process of that rank runs.
+    pub fn is_running(&mut self, rank: usize) -> bool {
+        let child = self.agents[rank].child.as_mut();
+        child.is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    fn take(&mut self, rank: usize) -> Result<Child> {
+        let agent = &mut self.agents[rank];
+        agent.child.take().with_context(|| format!("agent {} is not running", agent.host))
+    }
+
+    /// Asks the agent of that rank how it is.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn status(&self, rank: usize) -> Result<v1::StatusReply> {
+        let mut admin = admin(self.socket(rank)).await?;
+        Ok(admin.status(v1::StatusRequest {}).await?.into_inner())
+    }
+
+    /// Asks the agent of that rank for the tree.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn tree(&self, rank: usize) -> Result<v1::TreeReply> {
+        let mut admin = admin(self.socket(rank)).await?;
+        Ok(admin.tree(v1::TreeRequest { timeout_ms: 1000 }).await?.into_inner())
+    }
+
+    /// Waits until all agents that run are one tree, as each of them and its acting root see it.
+    ///
+    /// # Errors
+    /// It did not become one within [`PATIENCE`]; the error has the logs.
+    pub async fn wait_whole(&mut self) -> Result<()> {
+        let running: Vec<usize> = (0..self.len()).filter(|rank| self.is_running(*rank)).collect();
+        let Some(&lowest) = running.first() else { bail!("no agent is running") };
+        let whole = wait_for("one tree", async || {
+            for &rank in &running {
+                let Ok(status) = self.status(rank).await else { return Ok(None) };
+                let is_root = status.role == "root";
+                if is_root != (rank == lowest) || (!is_root && status.parent.is_empty()) {
+                    return Ok(None);
+                }
+            }
+            let Ok(tree) = self.tree(lowest).await else { return Ok(None) };
+            let up = tree.nodes.iter().filter(|node| node.state == "up").count();
+            Ok((tree.complete && up == running.len()).then_some(()))
+        });
+        whole.await.with_context(|| self.logs())
+    }
+
+    /// The ends of all logs, for the message of a failed test.
+    pub fn logs(&self) -> String {
+        let mut text = String::new();
+        for (rank, agent) in self.agents.iter().enumerate() {
+            let log = self.log(rank);
+            let lines: Vec<&str> = log.lines().collect();
+            let end = lines[lines.len().saturating_sub(30)..].join("\n");
+            text.push_str(&format!("--- {} (rank {rank})\n{end}\n", agent.host));
+        }
+        text
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for child in self.agents.iter_mut().filter_map(|agent| agent.child.as_mut()) {
+            // It may have ended by itself; there is nothing to do then.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The admin service behind a socket.
+///
+/// # Errors
+/// Nobody listens there.
+pub async fn admin(socket: &Path) -> Result<AdminClient<tonic::transport::Channel>> {
+    let uri = format!("unix://{}", socket.display());
+    let channel = tonic::transport::Endpoint::from_shared(uri)?.connect().await?;
+    Ok(AdminClient::new(channel))
+}
+
+/// Looks at a condition until it gives something.
+///
+/// # Errors
+/// The condition failed, or gave nothing within [`PATIENCE`].
+pub async fn wait_for<T>(
+    what: &str,
+    mut condition: impl AsyncFnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = condition().await? {
+            return Ok(found);
+        }
+        ensure!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for {what}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// The path of a binary of this workspace, built now if it is not up to date, in the profile of the
+/// running test. `FTB_BIN_DIR` names a folder with finished binaries instead.
+///
+/// # Errors
+/// It cannot be built.
+pub fn binary(package: &str, name: &str) -> Result<PathBuf> {
+    static BUILDING: Mutex<()> = Mutex::new(());
+    if let Some(dir) = std::env::var_os("FTB_BIN_DIR") {
+        return Ok(PathBuf::from(dir).join(name));
+    }
+    // .../target/PROFILE/deps/TEST
+    let test = std::env::current_exe()?;
+    let profile = test.ancestors().nth(2).context("the test runs outside a target folder")?;
+    let path = profile.join(name);
+    let _one = BUILDING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--quiet", "-p", package, "--bin", name]);
+    if profile.ends_with("release") {
+        command.arg("--release");
+    }
+    let built = command.current_dir(env!("CARGO_MANIFEST_DIR")).status()?;
+    ensure!(built.success(), "cannot build {name}");
+    Ok(path)
+}
