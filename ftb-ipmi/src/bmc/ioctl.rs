@@ -1,0 +1,164 @@
+//! The kernel's interface to a local BMC (`linux/ipmi.h`): three calls and their structures. The
+//! only module with unsafe code; what it promises to its caller is plain data in and out.
+#![allow(unsafe_code, reason = "ioctl takes pointers")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Largest message of the kernel driver, in bytes.
+const MESSAGE_BYTES_MAX: usize = 272;
+const ADDRESS_SYSTEM_INTERFACE: i32 = 0x0C;
+const CHANNEL_BMC: i16 = 0x0F;
+
+/// `recv_type` of an answer to a command.
+pub(crate) const RECEIVED_ANSWER: i32 = 1;
+/// `recv_type` of an event that the BMC pushed.
+pub(crate) const RECEIVED_EVENT: i32 = 2;
+
+/// `struct ipmi_system_interface_addr`, padded to the size of `struct ipmi_addr`, which the driver
+/// may write.
+#[repr(C)]
+struct Address {
+    kind: i32,
+    channel: i16,
+    data: [u8; 34],
+}
+
+/// `struct ipmi_msg`.
+#[repr(C)]
+struct Payload {
+    netfn: u8,
+    command: u8,
+    data_len: u16,
+    data: *mut u8,
+}
+
+/// `struct ipmi_req`.
+#[repr(C)]
+struct Request {
+    address: *mut Address,
+    address_len: u32,
+    id: libc::c_long,
+    payload: Payload,
+}
+
+/// `struct ipmi_recv`.
+#[repr(C)]
+struct Receive {
+    kind: i32,
+    address: *mut Address,
+    address_len: u32,
+    id: libc::c_long,
+    payload: Payload,
+}
+
+nix::ioctl_readwrite!(receive_truncated, b'i', 11, Receive);
+nix::ioctl_read!(send_command, b'i', 13, Request);
+nix::ioctl_read!(set_gets_events, b'i', 16, libc::c_int);
+
+/// What the driver delivered.
+pub(crate) struct Received {
+    /// Which kind of message.
+    pub(crate) kind: i32,
+    /// The number that its request was sent with; 0 for events.
+    pub(crate) id: i64,
+    pub(crate) netfn: u8,
+    pub(crate) command: u8,
+    pub(crate) data: Vec<u8>,
+}
+
+/// Hands a request to the driver; its answer will carry `id`.
+pub(crate) fn send(
+    device: &File,
+    id: i64,
+    lun: u8,
+    netfn: u8,
+    command: u8,
+    data: &[u8],
+) -> io::Result<()> {
+    let mut address =
+        Address { kind: ADDRESS_SYSTEM_INTERFACE, channel: CHANNEL_BMC, data: [0; 34] };
+    address.data[0] = lun;
+    // The driver reads from the pointer and never writes to it, but C has no const here.
+    let mut data = data.to_vec();
+    let mut request = Request {
+        address: &raw mut address,
+        // Of `struct ipmi_system_interface_addr`: two integers and a byte, aligned to four.
+        address_len: 8,
+        id,
+        payload: Payload {
+            netfn,
+            command,
+            data_len: u16::try_from(data.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+            data: data.as_mut_ptr(),
+        },
+    };
+    // SAFETY: the file is open for the call; every pointer is to a live local of the size beside it.
+    unsafe { send_command(device.as_raw_fd(), &raw mut request) }?;
+    Ok(())
+}
+
+/// Takes the next message from the driver; `WouldBlock` when there is none.
+pub(crate) fn receive(device: &File) -> io::Result<Received> {
+    let mut address = Address { kind: 0, channel: 0, data: [0; 34] };
+    let mut data = [0_u8; MESSAGE_BYTES_MAX];
+    let mut receive = Receive {
+        kind: 0,
+        address: &raw mut address,
+        address_len: u32::try_from(size_of::<Address>()).unwrap_or(0),
+        id: 0,
+        payload: Payload {
+            netfn: 0,
+            command: 0,
+            data_len: u16::try_from(MESSAGE_BYTES_MAX).unwrap_or(0),
+            data: data.as_mut_ptr(),
+        },
+    };
+    // SAFETY: as in `send`; the driver writes no more than the lengths that it was given.
+    match unsafe { receive_truncated(device.as_raw_fd(), &raw mut receive) } {
+        // A longer message than any answer was cut: its checks fail later, it is not an error here.
+        Ok(_) | Err(nix::errno::Errno::EMSGSIZE) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let length = usize::from(receive.payload.data_len).min(MESSAGE_BYTES_MAX);
+    Ok(Received {
+        kind: receive.kind,
+        id: receive.id,
+        netfn: receive.payload.netfn,
+        command: receive.payload.command,
+        data: data[..length].to_vec(),
+    })
+}
+
+/// Watches an open device for messages.
+pub(crate) fn watch(device: File) -> io::Result<AsyncFd<File>> {
+    // SAFETY: the file stays open and its descriptor the same for as long as the `AsyncFd` owns it;
+    // nothing takes it out or replaces it.
+    unsafe { AsyncFd::register_with_interest(device, Interest::READABLE) }.map_err(Into::into)
+}
+
+/// Asks the driver for the events that the BMC pushes.
+pub(crate) fn want_events(device: &File) -> io::Result<()> {
+    let mut on: libc::c_int = 1;
+    // SAFETY: the pointer is to a live local integer, which the driver reads.
+    unsafe { set_gets_events(device.as_raw_fd(), &raw mut on) }?;
+    Ok(())
+}
+
+#[cfg(all(test, target_pointer_width = "64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structures_have_the_sizes_of_the_kernel_header() {
+        assert_eq!(size_of::<Address>(), 40);
+        assert_eq!(size_of::<Payload>(), 16);
+        assert_eq!(size_of::<Request>(), 40);
+        assert_eq!(size_of::<Receive>(), 48);
+        assert_eq!(std::mem::offset_of!(Receive, id), 24);
+        assert_eq!(std::mem::offset_of!(Request, payload), 24);
+    }
+}

@@ -1,0 +1,43 @@
+//! The command line.
+
+use clap::Parser;
+use std::path::PathBuf;
+
+/// Watches fans, temperatures, voltages, power supplies and memory of nodes through their BMCs and
+/// publishes what fails.
+///
+/// Exit codes: 0 ok (after SIGTERM too), 1 failed (with --once: a BMC could not be read), 2 bad
+/// input: a wrong flag, file or rule, or BMCs that cannot be reached before somebody changes
+/// something (no permission, no device, wrong password, no such cipher suite).
+#[derive(Debug, Parser)]
+#[command(name = "ftb-ipmi", version)]
+pub struct Cli {
+    /// Configuration file.
+    #[arg(long, default_value = "/etc/ftb/ipmi.toml", value_name = "FILE")]
+    pub config: PathBuf,
+    /// Check the configuration and end.
+    #[arg(long)]
+    pub check_config: bool,
+    /// Dry run: read every sensor once, print a table with the verdicts, publish nothing.
+    #[arg(long)]
+    pub once: bool,
+    /// With --once: one JSON object a line instead of a table.
+    #[arg(long, requires = "once")]
+    pub json: bool,
+    /// Print events as JSON lines instead of publishing them.
+    #[arg(long, conflicts_with = "once")]
+    pub print: bool,
+    /// Socket of the agent [default: from the configuration, FTB_AGENT_SOCKET, or the client library's].
+    #[arg(long, value_name = "PATH")]
+    pub agent: Option<PathBuf>,
+    /// Watch this BMC without a configuration file: a device or a host list with optional port. The
+    /// password comes from the environment variable FTB_IPMI_PASSWORD.
+    #[arg(long, value_name = "BMC")]
+    pub bmc: Option<String>,
+    /// With --bmc: host list of the nodes [default: this host].
+    #[arg(long, requires = "bmc", value_name = "HOSTS")]
+    pub node: Option<String>,
+    /// With --bmc: user name.
+    #[arg(long, requires = "bmc", value_name = "NAME")]
+    pub user: Option<String>,
+}

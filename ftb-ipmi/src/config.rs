@@ -1,0 +1,455 @@
+//! The configuration file: which BMCs, which nodes they belong to, which rules. Everything is
+//! checked here, before anything is opened.
+
+use crate::bmc::{CipherSuite, DeviceConfig, LanConfig, Protocol, Target};
+use crate::rules::{RULES_MAX, Rule};
+use ftb_core::hostlist::Hostlist;
+use serde::Deserialize;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Shortest poll interval: below it a BMC does nothing else any more.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// Most BMCs of one process.
+const TARGETS_MAX: usize = 4096;
+/// Largest file that is read, in bytes.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// Environment variable with the password, for targets whose configuration names none.
+pub const PASSWORD_ENV: &str = "FTB_IPMI_PASSWORD";
+/// UDP port of RMCP.
+const PORT: u16 = 623;
+
+/// What is wrong with the configuration, in one line that says where.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(String);
+
+fn wrong(place: impl fmt::Display, problem: impl fmt::Display) -> ConfigError {
+    ConfigError(format!("{place}: {problem}"))
+}
+
+/// One BMC and the node that it belongs to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WatchedNode {
+    /// Host name of the node.
+    pub node: String,
+    /// Its BMC.
+    pub target: Target,
+}
+
+/// Everything the program was told, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// How often each BMC is asked for its readings.
+    pub interval: Duration,
+    /// How often the event log is looked at; zero is never.
+    pub sel_interval: Duration,
+    /// Where bookmarks of event logs are kept; without it a restart misses what was logged
+    /// meanwhile.
+    pub state_dir: Option<PathBuf>,
+    /// The agent's socket; `None` for the client library's default.
+    pub agent_socket: Option<PathBuf>,
+    /// The BMCs.
+    pub nodes: Vec<WatchedNode>,
+    /// The rules, those of included files first.
+    pub rules: Vec<Rule>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default = "default_interval", with = "humantime_serde")]
+    interval: Duration,
+    #[serde(default = "default_interval", with = "humantime_serde")]
+    sel_interval: Duration,
+    state_dir: Option<PathBuf>,
+    #[serde(default)]
+    agent: Agent,
+    #[serde(default)]
+    rules: Vec<PathBuf>,
+    #[serde(default)]
+    target: Vec<TargetFile>,
+    #[serde(default)]
+    rule: Vec<Rule>,
+}
+
+fn default_interval() -> Duration {
+    Duration::from_secs(5)
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Agent {
+    socket: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleFile {
+    #[serde(default)]
+    rule: Vec<Rule>,
+}
+
+/// `[[target]]`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TargetFile {
+    /// Device file, or a host list of BMCs, with a port where it is not 623.
+    pub bmc: String,
+    /// Host list of the nodes, in the order of the BMCs; default: this host, for one BMC.
+    pub node: Option<String>,
+    /// User name.
+    #[serde(default)]
+    pub user: String,
+    /// Password.
+    pub password: Option<String>,
+    /// File whose first line is the password.
+    pub password_file: Option<PathBuf>,
+    /// The BMCs' own key, where they have one.
+    pub group_key: Option<String>,
+    /// `auto`, `rmcp+` or `ipmi-1.5`.
+    pub protocol: Option<String>,
+    /// 3 or 17; default: 17, then 3.
+    pub cipher_suite: Option<u8>,
+    /// `user`, `operator` or `administrator`.
+    pub privilege: Option<String>,
+    /// How long to wait before a request is sent again.
+    #[serde(default, with = "humantime_serde::option")]
+    pub timeout: Option<Duration>,
+    /// How often it is sent again.
+    pub retries: Option<u32>,
+}
+
+impl Config {
+    /// Reads and checks a file and the rule files that it names.
+    ///
+    /// # Errors
+    /// [`ConfigError`], one line with file, line and what is wrong.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = read(path)?;
+        let file: File = parse(path, &text)?;
+        let place = path.display();
+        let mut rules = Vec::new();
+        for included in &file.rules {
+            let included = path.parent().unwrap_or(Path::new("")).join(included);
+            let text = read(&included)?;
+            let file: RuleFile = parse(&included, &text)?;
+            check_rules(&included, &file.rule)?;
+            rules.extend(file.rule);
+        }
+        check_rules(path, &file.rule)?;
+        rules.extend(file.rule);
+        if rules.len() > RULES_MAX {
+            return Err(wrong(place, format!("more than {RULES_MAX} rules")));
+        }
+        if file.target.is_empty() {
+            return Err(wrong(
+                place,
+                "no [[target]]: name at least one BMC, as bmc = \"/dev/ipmi0\"",
+            ));
+        }
+        let mut nodes = Vec::new();
+        for target in &file.target {
+            nodes.extend(target.expand().map_err(|problem| wrong(path.display(), problem))?);
+        }
+        let config = Self {
+            interval: file.interval,
+            sel_interval: file.sel_interval,
+            state_dir: file.state_dir,
+            agent_socket: file.agent.socket,
+            nodes,
+            rules,
+        };
+        config.check().map_err(|problem| wrong(path.display(), problem))?;
+        Ok(config)
+    }
+
+    /// For one target that was named on the command line.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the flag's value and what is wrong with it.
+    pub fn of_target(target: &TargetFile) -> Result<Self, ConfigError> {
+        let nodes = target.expand().map_err(|problem| wrong("--bmc", problem))?;
+        let config = Self {
+            interval: default_interval(),
+            sel_interval: default_interval(),
+            state_dir: None,
+            agent_socket: None,
+            nodes,
+            rules: Vec::new(),
+        };
+        config.check().map_err(|problem| wrong("--bmc", problem))?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.interval < INTERVAL_MIN {
+            return Err(format!("interval must be at least {} ms", INTERVAL_MIN.as_millis()));
+        }
+        if self.nodes.len() > TARGETS_MAX {
+            return Err(format!("more than {TARGETS_MAX} BMCs"));
+        }
+        let mut names: Vec<_> = self.nodes.iter().map(|n| n.node.to_ascii_lowercase()).collect();
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(format!("node {:?} has two BMCs", pair[0])),
+            None => Ok(()),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    let place = path.display();
+    let metadata = fs::metadata(path).map_err(|error| wrong(&place, error))?;
+    if metadata.len() > FILE_BYTES_MAX {
+        return Err(wrong(place, format!("larger than {FILE_BYTES_MAX} bytes")));
+    }
+    fs::read_to_string(path).map_err(|error| wrong(place, error))
+}
+
+fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError> {
+    toml::from_str(text).map_err(|error| {
+        let start = error.span().map_or(0, |span| span.start);
+        let before = &text[..start.min(text.len())];
+        let line = before.matches('\n').count() + 1;
+        let message = error.message().replace('\n', " ");
+        wrong(format!("{}, line {line}", path.display()), message)
+    })
+}
+
+fn check_rules(path: &Path, rules: &[Rule]) -> Result<(), ConfigError> {
+    for (index, rule) in rules.iter().enumerate() {
+        if let Some(problem) = rule.problem() {
+            let place = format!("{}, rule {} ({})", path.display(), index + 1, rule.describe());
+            return Err(wrong(place, problem));
+        }
+    }
+    Ok(())
+}
+
+impl TargetFile {
+    fn expand(&self) -> Result<Vec<WatchedNode>, String> {
+        let bmc = self.bmc.trim();
+        if bmc.is_empty() {
+            return Err("bmc is empty: name a device or a host".to_owned());
+        }
+        if bmc.starts_with('/') {
+            let node = self.nodes(1)?.remove(0);
+            let timeout = self.timeout()?;
+            let deadline = timeout * (self.retries()? + 1);
+            let target = Target::Device(DeviceConfig { path: bmc.into(), deadline });
+            return Ok(vec![WatchedNode { node, target }]);
+        }
+        let (hosts, port) = split_port(bmc)?;
+        let lan = self.lan(port)?;
+        let nodes = self.nodes(hosts.len())?;
+        let pair = |(host, node)| WatchedNode {
+            node,
+            target: Target::Lan(LanConfig { host, ..lan.clone() }),
+        };
+        Ok(hosts.into_iter().zip(nodes).map(pair).collect())
+    }
+
+    fn nodes(&self, count: usize) -> Result<Vec<String>, String> {
+        let Some(list) = &self.node else {
+            if count > 1 {
+                return Err(format!("{:?}: node is missing: which hosts are they in?", self.bmc));
+            }
+            let host = nix::unistd::gethostname().map_err(|error| format!("host name: {error}"))?;
+            return Ok(vec![host.to_string_lossy().into_owned()]);
+        };
+        let nodes = Hostlist::parse(list).map_err(|error| format!("node {list:?}: {error}"))?;
+        if nodes.len() != count {
+            return Err(format!(
+                "bmc {:?} names {count}, node {list:?} names {}: they go in pairs",
+                self.bmc,
+                nodes.len()
+            ));
+        }
+        Ok(nodes.iter().map(str::to_owned).collect())
+    }
+
+    fn timeout(&self) -> Result<Duration, String> {
+        let timeout = self.timeout.unwrap_or(Duration::from_secs(1));
+        match timeout {
+            t if t < Duration::from_millis(10) => Err("timeout must be at least 10ms".to_owned()),
+            t if t > Duration::from_secs(60) => Err("timeout must be at most 60s".to_owned()),
+            t => Ok(t),
+        }
+    }
+
+    fn retries(&self) -> Result<u32, String> {
+        match self.retries.unwrap_or(2) {
+            retries if retries > 20 => Err("retries must be at most 20".to_owned()),
+            retries => Ok(retries),
+        }
+    }
+
+    fn lan(&self, port: u16) -> Result<LanConfig, String> {
+        let protocol = self.protocol()?;
+        let password = self.password()?;
+        let bound = crate::bmc::password_bytes_max(&protocol);
+        if password.len() > bound {
+            return Err(format!("the password of {:?} has more than {bound} bytes", self.bmc));
+        }
+        if self.user.len() > crate::bmc::USER_BYTES_MAX {
+            let max = crate::bmc::USER_BYTES_MAX;
+            return Err(format!("user {:?} has more than {max} bytes", self.user));
+        }
+        let group_key = self.group_key.clone().map(String::into_bytes);
+        if group_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > 20) {
+            return Err("group_key must have 1 to 20 bytes".to_owned());
+        }
+        let privilege = match self.privilege.as_deref() {
+            None | Some("user") => 2,
+            Some("operator") => 3,
+            Some("administrator") => 4,
+            Some(other) => {
+                return Err(format!(
+                    "unknown privilege {other:?}: expected user, operator or administrator"
+                ));
+            }
+        };
+        Ok(LanConfig {
+            host: String::new(),
+            port,
+            user: self.user.clone(),
+            password,
+            group_key,
+            privilege,
+            protocol,
+            timeout: self.timeout()?,
+            retries: self.retries()?,
+        })
+    }
+
+    fn protocol(&self) -> Result<Protocol, String> {
+        let suite = match self.cipher_suite {
+            None => None,
+            Some(3) => Some(CipherSuite::Three),
+            Some(17) => Some(CipherSuite::Seventeen),
+            Some(other) => {
+                return Err(format!("unsupported cipher_suite {other}: expected 3 or 17"));
+            }
+        };
+        match (self.protocol.as_deref(), suite) {
+            (Some("ipmi-1.5"), None) => Ok(Protocol::Ipmi15),
+            (Some("ipmi-1.5"), Some(_)) => {
+                Err("cipher_suite belongs to protocol = \"rmcp+\"".to_owned())
+            }
+            (None | Some("rmcp+"), Some(suite)) => Ok(Protocol::RmcpPlus([Some(suite), None])),
+            (Some("rmcp+"), None) => {
+                Ok(Protocol::RmcpPlus([Some(CipherSuite::Seventeen), Some(CipherSuite::Three)]))
+            }
+            (None | Some("auto"), None) => Ok(Protocol::Auto),
+            (Some("auto"), Some(_)) => {
+                Err("cipher_suite belongs to protocol = \"rmcp+\"".to_owned())
+            }
+            (Some(other), _) => {
+                Err(format!("unknown protocol {other:?}: expected auto, rmcp+ or ipmi-1.5"))
+            }
+        }
+    }
+
+    fn password(&self) -> Result<String, String> {
+        match (&self.password, &self.password_file) {
+            (Some(_), Some(_)) => Err("password and password_file: only one of them".to_owned()),
+            (Some(password), None) => Ok(password.clone()),
+            (None, Some(path)) => {
+                let text = fs::read_to_string(path)
+                    .map_err(|error| format!("password_file {}: {error}", path.display()))?;
+                Ok(text.lines().next().unwrap_or_default().to_owned())
+            }
+            (None, None) => Ok(std::env::var(PASSWORD_ENV).unwrap_or_default()),
+        }
+    }
+}
+
+/// Splits `host[1-3]:9001`. A lone IPv6 address is taken whole; with a port it stands in brackets.
+fn split_port(bmc: &str) -> Result<(Vec<String>, u16), String> {
+    if let Ok(address) = bmc.parse::<std::net::SocketAddr>() {
+        return Ok((vec![address.ip().to_string()], address.port()));
+    }
+    if let Ok(address) = bmc.parse::<std::net::IpAddr>() {
+        return Ok((vec![address.to_string()], PORT));
+    }
+    let (hosts, port) = match bmc.rsplit_once(':') {
+        None => (bmc, PORT),
+        Some((hosts, digits)) => match digits.parse() {
+            Ok(port) if port > 0 => (hosts, port),
+            _ => return Err(format!("bmc {bmc:?}: {digits:?} is no port")),
+        },
+    };
+    let list = Hostlist::parse(hosts).map_err(|error| format!("bmc {hosts:?}: {error}"))?;
+    Ok((list.iter().map(str::to_owned).collect(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn load(text: &str) -> Result<Config, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ipmi.toml");
+        fs::write(&path, text).unwrap();
+        fs::write(dir.path().join("board.toml"), "[[rule]]\nname = 'x*'\noptional = true\n")
+            .unwrap();
+        Config::load(&path).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_rack_is_two_host_lists_that_go_in_pairs() {
+        let config = load(
+            "interval = '2s'\nrules = ['board.toml']\n[[target]]\nbmc = 'bmc[001-064]:9001'\n\
+             node = 'node[001-064]'\nuser = 'ftb'\npassword = 'secret'\ncipher_suite = 3\n\
+             [[rule]]\ntype = 'fan'\ndebounce = 3\n",
+        )
+        .unwrap();
+        assert_eq!((config.nodes.len(), config.rules.len()), (64, 2));
+        assert_eq!(config.nodes[63].node, "node064");
+        let Target::Lan(lan) = &config.nodes[63].target else { panic!() };
+        assert_eq!((lan.host.as_str(), lan.port), ("bmc064", 9001));
+        assert_eq!(lan.protocol, Protocol::RmcpPlus([Some(CipherSuite::Three), None]));
+        assert!(!format!("{lan:?}").contains("secret"));
+    }
+
+    #[test]
+    fn every_mistake_is_one_line_that_says_where_and_what() {
+        let rack = "[[target]]\nbmc = 'b[1-2]'\nnode = ";
+        for (text, expected) in [
+            ("intervall = '1s'\n", "line 1: unknown field `intervall`"),
+            ("\n[[target]]\nbmc = 'b'\nuzer = 'x'\n", "line 4: unknown field `uzer`"),
+            ("interval = '1 parsec'\n", "line 1"),
+            ("interval = '1ms'\n[[target]]\nbmc = 'b'\n", "at least 100 ms"),
+            ("", "no [[target]]"),
+            (&format!("{rack}'n[1-3]'"), "names 2, node \"n[1-3]\" names 3"),
+            (&format!("{rack}'n[1-'"), "column"),
+            ("[[target]]\nbmc = 'b[1-2]'\n", "node is missing"),
+            ("[[target]]\nbmc = 'b'\nnode='n'\n[[target]]\nbmc='c'\nnode='N'\n", "two BMCs"),
+            ("[[target]]\nbmc = 'b'\ncipher_suite = 7\n", "unsupported cipher_suite 7"),
+            ("[[target]]\nbmc = 'b'\nprotocol = 'x'\n", "expected auto, rmcp+ or ipmi-1.5"),
+            ("[[target]]\nbmc = 'b:x'\n", "is no port"),
+            ("[[target]]\nbmc = 'b'\npassword = '123456789012345678901'\n", "20 bytes"),
+            ("[[target]]\nbmc = 'b'\n[[rule]]\nname='x'\ndebounce=0\n", "rule 1"),
+            ("rules = ['none.toml']\n[[target]]\nbmc = 'b'\n", "none.toml"),
+        ] {
+            let error = load(text).unwrap_err();
+            assert!(error.contains(expected), "{text:?} gives {error:?}, without {expected:?}");
+            assert!(!error.contains('\n'), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_device_belongs_to_this_host_and_addresses_are_taken_as_they_are() {
+        let config = load("[[target]]\nbmc = '/dev/ipmi0'\n").unwrap();
+        assert!(matches!(config.nodes[0].target, Target::Device(_)));
+        assert!(!config.nodes[0].node.is_empty());
+        assert_eq!(split_port("10.0.0.1:9001"), Ok((vec!["10.0.0.1".into()], 9001)));
+        assert_eq!(split_port("[fe80::1]:9001"), Ok((vec!["fe80::1".into()], 9001)));
+        assert_eq!(split_port("fe80::1"), Ok((vec!["fe80::1".into()], 623)));
+        assert_eq!(split_port("b[1-2]"), Ok((vec!["b1".into(), "b2".into()], 623)));
+    }
+}

@@ -1,0 +1,121 @@
+//! Findings as events: names and payloads of the thesis' Appendix B, everything else as tags.
+
+use crate::monitor::{Cause, Finding, FindingKind, Watched};
+use ftb_core::{Event, EventName, EventSpace, Tag};
+
+/// Event space of this program.
+pub const EVENT_SPACE: &str = "ftb.ipmi";
+
+/// The event's name.
+pub fn event_name(kind: FindingKind) -> &'static str {
+    match kind {
+        FindingKind::FanFail => "FTB_IPMI_FANFAIL",
+        FindingKind::OverTemp => "FTB_IPMI_OVERTEMP",
+        FindingKind::Normal => "FTB_IPMI_NORMAL",
+        FindingKind::Cleared => "FTB_IPMI_SENSOR_CLEARED",
+        FindingKind::PsuFail => "FTB_IPMI_PSUFAIL",
+        FindingKind::MemErr => "FTB_IPMI_MEMERR",
+        FindingKind::Voltage => "FTB_IPMI_VOLTAGE",
+        FindingKind::BmcLost => "FTB_IPMI_BMC_LOST",
+        FindingKind::BmcBack => "FTB_IPMI_BMC_BACK",
+    }
+}
+
+/// Makes the event. `node` is the host name of the node that it is about, which in a rack is not
+/// the host that publishes; `bmc` is where it was read; `time_ns` is Unix time.
+pub fn to_event(node: &str, bmc: &str, time_ns: u64, finding: &Finding) -> Event {
+    let space = EventSpace::new(EVENT_SPACE).expect("a constant that a test checks");
+    let name = EventName::new(event_name(finding.kind)).expect("a constant that a test checks");
+    let mut event = Event::new(space, name);
+    event.severity = finding.severity;
+    event.time_ns = time_ns;
+    event.payload = node.as_bytes().to_vec().into();
+    let mut tags = Tags(Vec::new());
+    tags.add("node", node);
+    tags.add("bmc", bmc);
+    if let Some(watched) = &finding.sensor {
+        tags.sensor(watched);
+        if let Some(value) = finding.value {
+            tags.add("reading", &number(value));
+            tags.add("unit", &watched.sensor.unit);
+        }
+    }
+    if let Some(cause) = &finding.cause {
+        tags.cause(cause);
+    }
+    if finding.readings > 0 {
+        tags.add("readings", &finding.readings.to_string());
+    }
+    if finding.sensor.is_some() {
+        tags.add("source", if finding.is_from_event { "event" } else { "poll" });
+    }
+    if finding.is_momentary {
+        tags.add("lasting", "false");
+        tags.add("count", &finding.count.to_string());
+    }
+    match (finding.kind, &finding.note) {
+        (FindingKind::Normal, Some(before)) => tags.add("previous", before),
+        (_, Some(note)) => tags.add("reason", note),
+        _ => {}
+    }
+    event.tags = tags.0;
+    event
+}
+
+struct Tags(Vec<Tag>);
+
+impl Tags {
+    /// Empty values are left out; long ones (hostile names, error texts) are cut to their bound.
+    fn add(&mut self, key: &str, value: &str) {
+        if value.is_empty() {
+            return;
+        }
+        let mut end = value.len().min(ftb_core::limits::TAG_VALUE_BYTES_MAX);
+        while !value.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.0.push(Tag { key: key.to_owned(), value: value[..end].to_owned() });
+    }
+
+    fn sensor(&mut self, watched: &Watched) {
+        let sensor = &watched.sensor;
+        self.add("sensor", &sensor.name);
+        self.add("sensor_number", &format!("{:#04x}", sensor.key.number));
+        self.add("sensor_type", watched.policy.class.as_str());
+        self.add("entity", &sensor.entity.to_string());
+        self.add("entity_name", sensor.entity.name());
+        if let Some(cools) = &watched.cools {
+            self.add("cools", cools);
+        }
+    }
+
+    fn cause(&mut self, cause: &Cause) {
+        self.add("cause", cause.as_str());
+        match cause {
+            Cause::Below { threshold, limit } | Cause::Above { threshold, limit } => {
+                self.add("threshold_name", threshold);
+                if let Some(limit) = limit {
+                    self.add("threshold", &number(*limit));
+                }
+            }
+            Cause::State(state) => self.add("state", &state.to_string()),
+            Cause::Predicted(forecast) => {
+                self.add("threshold_name", "upper_critical");
+                self.add("threshold", &number(forecast.limit));
+                self.add("slope_per_s", &number(forecast.slope));
+                self.add("seconds_left", &format!("{:.0}", forecast.seconds_left));
+                self.add("seconds_left_min", &format!("{:.0}", forecast.seconds_left_min));
+                self.add("seconds_left_max", &format!("{:.0}", forecast.seconds_left_max));
+                self.add("sure_percent", &format!("{:.0}", forecast.sure_percent));
+            }
+            Cause::Zero | Cause::Absent => {}
+        }
+    }
+}
+
+/// A value as people write it: at most three decimals, no zeros behind them.
+pub fn number(value: f64) -> String {
+    let text = format!("{value:.3}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}

@@ -1,0 +1,195 @@
+//! Learning which sensors a BMC has: its records in pieces, and the thresholds that hold now.
+
+use crate::bmc::command::{GetSdr, GetThresholds, Repository, ReserveSdr, SdrPiece};
+use crate::bmc::{Bmc, BmcError};
+use crate::monitor::Watched;
+use crate::rules::{Policy, Rule};
+use crate::sdr::{
+    Association, BMC_ADDRESS, RECORD_BYTES_MAX, RawThresholds, Record, Sensor, SensorClass,
+};
+use ipmi_rs::app::GetDeviceId;
+
+/// Most records that are read of one BMC.
+const RECORDS_MAX: usize = 4096;
+/// Most sensors that are watched of one BMC; more are left out, with a warning.
+const SENSORS_MAX: usize = 1024;
+/// Bytes asked for at once: every BMC gives so much, few give a whole record.
+const PIECE_BYTES: u8 = 16;
+/// Fewest bytes to ask for before giving a record up.
+const PIECE_BYTES_MIN: u8 = 4;
+/// How often reading one record starts again because the BMC cancelled the reservation.
+const RESTARTS_MAX: u32 = 8;
+/// Size of a record's header.
+const HEADER_BYTES: u8 = 5;
+/// The record id that stands for "no more".
+const LAST: u16 = 0xFFFF;
+
+/// What a BMC has.
+#[derive(Debug)]
+pub struct Inventory {
+    /// Sensors to watch.
+    pub watched: Vec<Watched>,
+    /// Indices of the rules that match none of them and are not optional.
+    pub unmatched: Vec<usize>,
+}
+
+/// Reads the records of a BMC and applies the rules.
+///
+/// # Errors
+/// [`BmcError`] when the BMC is lost, or refuses to give any record.
+pub async fn read(bmc: &mut Bmc, rules: &[Rule]) -> Result<Inventory, BmcError> {
+    let device = bmc.run(GetDeviceId).await?;
+    let repository = match device.sdr_repository_support || !device.provides_device_sdrs {
+        true => Repository::Central,
+        false => Repository::Device,
+    };
+    let (sensors, associations) = records(bmc, repository).await?;
+    let unmatched = rules
+        .iter()
+        .enumerate()
+        .filter(|(_, rule)| !rule.optional && !sensors.iter().any(|sensor| rule.matches(sensor)))
+        .map(|(index, _)| index)
+        .collect();
+    let mut watched = Vec::with_capacity(sensors.len());
+    for sensor in sensors {
+        let policy = Policy::of(&sensor, rules);
+        if policy.is_ignored {
+            continue;
+        }
+        let thresholds = thresholds(bmc, &sensor).await?;
+        let mut entry = Watched::new(sensor, policy, thresholds);
+        if entry.policy.class == SensorClass::Fan && entry.cools.is_none() {
+            entry.cools = cooled_by(&entry.sensor, &associations);
+        }
+        watched.push(entry);
+    }
+    Ok(Inventory { watched, unmatched })
+}
+
+/// The container of the fan's entity, where the board says that there is one.
+fn cooled_by(fan: &Sensor, associations: &[Association]) -> Option<String> {
+    let container = associations.iter().find(|list| list.has(fan.entity))?.container;
+    Some(format!("{} {}", container.name(), container.instance))
+}
+
+async fn thresholds(bmc: &mut Bmc, sensor: &Sensor) -> Result<RawThresholds, BmcError> {
+    if !sensor.thresholds_readable || sensor.key.owner != BMC_ADDRESS || sensor.event_only {
+        return Ok(sensor.thresholds);
+    }
+    match bmc.run(GetThresholds(sensor.key)).await {
+        Ok([mask, values @ ..]) => Ok(RawThresholds::from_mask(mask, values)),
+        Err(error) if error.is_lost() => Err(error),
+        // What the record says then holds.
+        Err(error) => {
+            tracing::debug!(sensor = sensor.name, %error, "thresholds are not readable");
+            Ok(sensor.thresholds)
+        }
+    }
+}
+
+async fn records(
+    bmc: &mut Bmc,
+    repository: Repository,
+) -> Result<(Vec<Sensor>, Vec<Association>), BmcError> {
+    let mut reader = Reader { repository, reservation: [0, 0], piece: PIECE_BYTES };
+    reader.reserve(bmc).await?;
+    let (mut sensors, mut associations) = (Vec::new(), Vec::new());
+    let mut id = 0;
+    for _ in 0..RECORDS_MAX {
+        let (next, bytes) = reader.record(bmc, id).await?;
+        match Record::parse(&bytes) {
+            Ok(Record::Sensors(list)) => sensors.extend(list),
+            Ok(Record::Association(list)) => associations.push(list),
+            Ok(Record::Other(_)) => {}
+            Err(error) => tracing::warn!(%error, "a sensor record is malformed and left out"),
+        }
+        if sensors.len() > SENSORS_MAX {
+            tracing::warn!(
+                limit = SENSORS_MAX,
+                "more sensors than are watched: the rest is left out"
+            );
+            sensors.truncate(SENSORS_MAX);
+            break;
+        }
+        if next == LAST || next == id {
+            break;
+        }
+        id = next;
+    }
+    Ok((sensors, associations))
+}
+
+struct Reader {
+    repository: Repository,
+    reservation: [u8; 2],
+    piece: u8,
+}
+
+impl Reader {
+    async fn reserve(&mut self, bmc: &mut Bmc) -> Result<(), BmcError> {
+        match bmc.run(ReserveSdr(self.repository)).await {
+            Ok(reservation) => self.reservation = reservation,
+            Err(error) if error.is_lost() => return Err(error),
+            // Some BMCs have no reservations and take 0 for one.
+            Err(_) => self.reservation = [0, 0],
+        }
+        Ok(())
+    }
+
+    /// One whole record and the id of the next. Started again when the BMC cancels the reservation
+    /// in the middle, since the record may have changed.
+    async fn record(&mut self, bmc: &mut Bmc, id: u16) -> Result<(u16, Vec<u8>), BmcError> {
+        let mut restarts = 0;
+        loop {
+            match self.try_record(bmc, id).await {
+                Err(error) if error.code() == Some(0xC5) && restarts < RESTARTS_MAX => {
+                    restarts += 1;
+                    self.reserve(bmc).await?;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    async fn try_record(&mut self, bmc: &mut Bmc, id: u16) -> Result<(u16, Vec<u8>), BmcError> {
+        let SdrPiece { next, bytes: mut record } = self.get(bmc, id, 0, HEADER_BYTES).await?;
+        let Some(length) = record.get(4) else {
+            return Err(BmcError::Short { command: 0x23 });
+        };
+        let total = (usize::from(HEADER_BYTES) + usize::from(*length)).min(RECORD_BYTES_MAX);
+        record.truncate(usize::from(HEADER_BYTES));
+        while record.len() < total {
+            let left = u8::try_from(total - record.len()).unwrap_or(u8::MAX);
+            // Offsets have one byte: what lies behind cannot be asked for.
+            let Ok(offset) = u8::try_from(record.len()) else { break };
+            let count = left.min(self.piece);
+            match self.get(bmc, id, offset, count).await {
+                Ok(piece) if piece.bytes.is_empty() => break,
+                Ok(piece) => {
+                    record.extend_from_slice(&piece.bytes[..piece.bytes.len().min(count.into())]);
+                }
+                Err(error) if is_too_much(&error) && self.piece > PIECE_BYTES_MIN => {
+                    self.piece /= 2
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((next, record))
+    }
+
+    async fn get(
+        &self,
+        bmc: &mut Bmc,
+        record: u16,
+        offset: u8,
+        count: u8,
+    ) -> Result<SdrPiece, BmcError> {
+        let (repository, reservation) = (self.repository, self.reservation);
+        bmc.run(GetSdr { repository, reservation, record, offset, count }).await
+    }
+}
+
+/// "Cannot return that many bytes", and what some BMCs say instead.
+fn is_too_much(error: &BmcError) -> bool {
+    matches!(error.code(), Some(0xCA | 0xC8 | 0xC7 | 0xFF))
+}

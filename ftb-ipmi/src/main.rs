@@ -1,0 +1,41 @@
+//! `ftb-ipmi`: see the library for what it does; this is the order in which it starts.
+
+use clap::Parser;
+use ftb_client::daemon::{self, Failure, LogSettings};
+use ftb_ipmi::cli::Cli;
+use ftb_ipmi::config::{Config, TargetFile};
+use ftb_ipmi::service;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    daemon::exit("ftb-ipmi", run(&Cli::parse()))
+}
+
+fn run(cli: &Cli) -> Result<(), Failure> {
+    LogSettings::from_env()?.install()?;
+    let config = configure(cli).map_err(Failure::bad_input)?;
+    if cli.check_config {
+        println!("{} BMCs, {} rules: ok", config.nodes.len(), config.rules.len());
+        return Ok(());
+    }
+    // One thread: all work is waiting for BMCs.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    match cli.once {
+        true => runtime.block_on(service::once(&config, cli.json)),
+        false => runtime.block_on(service::watch(&config, cli.print)),
+    }
+}
+
+fn configure(cli: &Cli) -> Result<Config, ftb_ipmi::config::ConfigError> {
+    let mut config = match &cli.bmc {
+        None => Config::load(&cli.config)?,
+        Some(bmc) => Config::of_target(&TargetFile {
+            bmc: bmc.clone(),
+            node: cli.node.clone(),
+            user: cli.user.clone().unwrap_or_default(),
+            ..TargetFile::default()
+        })?,
+    };
+    config.agent_socket = cli.agent.clone().or(config.agent_socket);
+    Ok(config)
+}

@@ -1,0 +1,314 @@
+//! One reading of one sensor: good or bad, and why. No memory here; that is the monitor's.
+
+use crate::bmc::command::RawReading;
+use crate::rules::Policy;
+use crate::sdr::{Factors, RawThresholds, Sensor, SensorClass};
+use ftb_core::Severity;
+
+/// Names of the six thresholds, in the order of their bits.
+pub const THRESHOLD_NAMES: [&str; 6] = [
+    "lower_non_critical",
+    "lower_critical",
+    "lower_non_recoverable",
+    "upper_non_critical",
+    "upper_critical",
+    "upper_non_recoverable",
+];
+
+const LNC: usize = 0;
+const LC: usize = 1;
+const LNR: usize = 2;
+const UNC: usize = 3;
+const UC: usize = 4;
+const UNR: usize = 5;
+
+/// A sensor with everything that judging it needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Watched {
+    /// The sensor.
+    pub sensor: Sensor,
+    /// How it is judged.
+    pub policy: Policy,
+    /// Its limits, in units of its value, in the order of [`THRESHOLD_NAMES`].
+    pub limits: [Option<f64>; 6],
+    /// By how much a value must come back over a limit to be good again.
+    pub hysteresis: f64,
+    /// Set where a rising raw number is a falling value.
+    is_falling: bool,
+    /// What it cools, for fans, where rules or records say.
+    pub cools: Option<String>,
+}
+
+impl Watched {
+    /// From the sensor, its rules, and the thresholds that hold in the BMC now.
+    pub fn new(sensor: Sensor, policy: Policy, thresholds: RawThresholds) -> Self {
+        let mut limits = [None; 6];
+        let mut is_falling = false;
+        let mut hysteresis = 0.0_f64;
+        if let Some(factors) = &sensor.factors {
+            is_falling = is_falling_over(factors, &thresholds);
+            for (slot, raw) in thresholds.values.into_iter().enumerate() {
+                let to = if is_falling { (slot + 3) % 6 } else { slot };
+                limits[to] = raw.and_then(|raw| factors.value(raw));
+            }
+            hysteresis = record_hysteresis(&sensor, factors, &thresholds);
+        }
+        limits[LC] = policy.lower_critical.or(limits[LC]);
+        limits[UC] = policy.upper_critical.or(limits[UC]);
+        if limits[UC].is_none() && limits[UNR].is_none() {
+            limits[UC] = policy.upper_critical_fallback;
+        }
+        let hysteresis = policy.hysteresis.unwrap_or(hysteresis);
+        let cools = policy.cools.clone();
+        Self { sensor, policy, limits, hysteresis, is_falling, cools }
+    }
+
+    /// The limit above which it overheats, for prediction.
+    pub fn upper_limit(&self) -> Option<f64> {
+        self.limits[UC].or(self.limits[UNR])
+    }
+
+    /// What a raw answer says. `factors` are those of this very reading, for sensors that need it.
+    pub fn reading(&self, raw: RawReading, factors: Option<&Factors>) -> Reading {
+        let value = match (factors.or(self.sensor.factors.as_ref()), raw.value) {
+            (Some(factors), Some(byte)) => factors.value(byte),
+            _ => None,
+        };
+        Reading { raw: raw.value, value, states: raw.states }
+    }
+}
+
+fn is_falling_over(factors: &Factors, thresholds: &RawThresholds) -> bool {
+    match thresholds.values.iter().flatten().next() {
+        Some(raw) => factors.is_falling_at(*raw),
+        None => factors.is_falling_at(1),
+    }
+}
+
+fn record_hysteresis(sensor: &Sensor, factors: &Factors, thresholds: &RawThresholds) -> f64 {
+    let steps = sensor.hysteresis_up.max(sensor.hysteresis_down);
+    // FFh in a record means that the sensor has none.
+    if steps == 0 || steps == 0xFF {
+        return 0.0;
+    }
+    let at = thresholds.values.iter().flatten().next().copied().unwrap_or(1);
+    factors.span(at, steps)
+}
+
+/// A decoded reading.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reading {
+    /// The raw byte; `None` where the BMC has no reading.
+    pub raw: Option<u8>,
+    /// The value; `None` for discrete sensors and where the formula has no result.
+    pub value: Option<f64>,
+    /// States, or results of the BMC's own comparison.
+    pub states: u16,
+}
+
+/// Why a reading is bad.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cause {
+    /// At or below a lower limit.
+    Below {
+        /// Which threshold.
+        threshold: &'static str,
+        /// Its value, where it can be read.
+        limit: Option<f64>,
+    },
+    /// At or above an upper limit.
+    Above {
+        /// Which threshold.
+        threshold: &'static str,
+        /// Its value, where it can be read.
+        limit: Option<f64>,
+    },
+    /// A fan stands still.
+    Zero,
+    /// It was there and has no reading any more.
+    Absent,
+    /// A discrete sensor shows a bad state.
+    State(u8),
+    /// It will reach its limit.
+    Predicted(super::Forecast),
+}
+
+impl Cause {
+    /// The word for tags.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Below { .. } => "below_threshold",
+            Self::Above { .. } => "above_threshold",
+            Self::Zero => "zero",
+            Self::Absent => "absent",
+            Self::State(_) => "state",
+            Self::Predicted(_) => "predicted",
+        }
+    }
+}
+
+/// What one reading says by itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Judgement {
+    /// Nothing is wrong.
+    Good,
+    /// Over a non-critical threshold: shown, not published.
+    Warning,
+    /// Bad.
+    Bad(Cause),
+    /// Nothing can be said.
+    Unknown,
+}
+
+/// Judges a reading. `was_bad` makes a value prove by the hysteresis that it is good again;
+/// `was_present` tells an absent fan from one that was never there.
+pub fn judge(watched: &Watched, reading: &Reading, was_bad: bool, was_present: bool) -> Judgement {
+    match watched.sensor.is_threshold() {
+        true => judge_value(watched, reading, was_bad, was_present),
+        false => judge_states(watched, reading, was_present),
+    }
+}
+
+fn judge_value(
+    watched: &Watched,
+    reading: &Reading,
+    was_bad: bool,
+    was_present: bool,
+) -> Judgement {
+    let class = watched.policy.class;
+    let Some(value) = reading.value else {
+        return match (class, reading.raw) {
+            (SensorClass::Fan, None) if was_present => Judgement::Bad(Cause::Absent),
+            _ => Judgement::Unknown,
+        };
+    };
+    if class == SensorClass::Fan && value <= 0.0 {
+        return match watched.policy.zero_is_good {
+            true => Judgement::Good,
+            false => Judgement::Bad(Cause::Zero),
+        };
+    }
+    let (looks_down, looks_up) = match class {
+        SensorClass::Fan => (true, false),
+        SensorClass::Temperature | SensorClass::Processor => (false, true),
+        SensorClass::Other => (false, false),
+        _ => (true, true),
+    };
+    let slack = if was_bad { watched.hysteresis } else { 0.0 };
+    let crossing = Crossing { watched, reading, value, slack };
+    let low = looks_down.then(|| crossing.below(&[LNR, LC])).flatten();
+    if let Some(cause) = low.or_else(|| looks_up.then(|| crossing.above(&[UNR, UC])).flatten()) {
+        return Judgement::Bad(cause);
+    }
+    let is_low = looks_down && crossing.below(&[LNC]).is_some();
+    let is_high = looks_up && crossing.above(&[UNC]).is_some();
+    if is_low || is_high { Judgement::Warning } else { Judgement::Good }
+}
+
+struct Crossing<'a> {
+    watched: &'a Watched,
+    reading: &'a Reading,
+    value: f64,
+    slack: f64,
+}
+
+impl Crossing<'_> {
+    /// The BMC's own comparison, for a threshold whose value it does not tell.
+    fn is_told(&self, slot: usize) -> bool {
+        let bit = if self.watched.is_falling { (slot + 3) % 6 } else { slot };
+        self.watched.limits[slot].is_none() && self.reading.states & (1 << bit) != 0
+    }
+
+    fn below(&self, slots: &[usize]) -> Option<Cause> {
+        slots.iter().find_map(|slot| {
+            let limit = self.watched.limits[*slot];
+            let is_crossed = limit.is_some_and(|limit| self.value <= limit + self.slack);
+            (is_crossed || self.is_told(*slot))
+                .then_some(Cause::Below { threshold: THRESHOLD_NAMES[*slot], limit })
+        })
+    }
+
+    fn above(&self, slots: &[usize]) -> Option<Cause> {
+        slots.iter().find_map(|slot| {
+            let limit = self.watched.limits[*slot];
+            let is_crossed = limit.is_some_and(|limit| self.value >= limit - self.slack);
+            (is_crossed || self.is_told(*slot))
+                .then_some(Cause::Above { threshold: THRESHOLD_NAMES[*slot], limit })
+        })
+    }
+}
+
+fn judge_states(watched: &Watched, reading: &Reading, was_present: bool) -> Judgement {
+    if reading.raw.is_none() {
+        return Judgement::Unknown;
+    }
+    let bad = bad_states(&watched.policy, watched.sensor.sensor_type, watched.sensor.reading_type);
+    let held = reading.states & bad;
+    if held != 0 {
+        let severest = most_severe(watched.policy.class, held);
+        return Judgement::Bad(Cause::State(severest));
+    }
+    if was_present && !is_present(watched, reading) {
+        return Judgement::Bad(Cause::Absent);
+    }
+    Judgement::Good
+}
+
+/// Whether a discrete sensor shows that its part is there; `true` where it does not tell.
+pub(super) fn is_present(watched: &Watched, reading: &Reading) -> bool {
+    let sensor = &watched.sensor;
+    match (watched.policy.class, sensor.reading_type) {
+        // Sensor-specific offset 0 of a power supply: presence detected.
+        (SensorClass::PowerSupply, 0x6F) => reading.states & 0x01 != 0,
+        // Generic type 08h: offset 0 is "absent", offset 1 "present".
+        (SensorClass::PowerSupply | SensorClass::Fan, 0x08) => reading.states & 0x02 != 0,
+        _ => true,
+    }
+}
+
+/// The state to report when several hold: the one of the higher severity, then the lower number.
+fn most_severe(class: SensorClass, states: u16) -> u8 {
+    (0_u8..15)
+        .filter(|state| states & (1 << state) != 0)
+        .max_by_key(|state| (state_severity(class, *state), core::cmp::Reverse(*state)))
+        .unwrap_or(0)
+}
+
+/// How bad a state is, before any rule.
+pub(super) fn state_severity(class: SensorClass, state: u8) -> Severity {
+    match (class, state) {
+        // Corrected memory errors, and too many of them (table 42-3, type 0Ch).
+        (SensorClass::Memory, 0 | 5) => Severity::Warning,
+        _ => Severity::Error,
+    }
+}
+
+/// The states of a discrete sensor that are bad, one bit each.
+pub(super) fn bad_states(policy: &Policy, sensor_type: u8, reading_type: u8) -> u16 {
+    if let Some(states) = policy.bad_states {
+        return states;
+    }
+    if policy.class == SensorClass::Other {
+        return 0;
+    }
+    match (reading_type, sensor_type) {
+        // Power supply: failed, failure predicted, input lost, input out of range (two of them).
+        (0x6F, 0x08) => bits(&[1, 2, 3, 4, 5]),
+        // Memory: corrected, uncorrectable, parity, scrub failed, disabled, too many corrected,
+        // critically hot.
+        (0x6F, 0x0C) => bits(&[0, 1, 2, 3, 4, 5, 10]),
+        // Processor: thermal trip.
+        (0x6F, 0x07) => bits(&[1]),
+        // Generic: predicted failure, limit exceeded, performance lags.
+        (0x04..=0x06, _) => bits(&[1]),
+        // Severity: to critical or non-recoverable, from either side.
+        (0x07, _) => bits(&[2, 3, 5, 6]),
+        // Redundancy lost, or not enough resources without it.
+        (0x0B, _) => bits(&[1, 5]),
+        _ => 0,
+    }
+}
+
+fn bits(states: &[u8]) -> u16 {
+    states.iter().fold(0, |mask, state| mask | 1 << state)
+}

@@ -1,0 +1,616 @@
+//! The state machine of one node: from readings and events of its BMC to what is published.
+//!
+//! Responsible for: debounce in both directions, prediction, agreeing polls with events so that
+//! nothing is reported twice, and the health of the node as a whole. Not for: asking the BMC, clocks,
+//! or the form of an event on the wire. `handle(now, input, &mut findings)` is all there is.
+
+mod judge;
+mod slope;
+
+pub use judge::{Cause, Judgement, Reading, THRESHOLD_NAMES, Watched, judge};
+pub use slope::Forecast;
+
+use crate::sdr::{SensorClass, SensorKey};
+use crate::sel::SensorEvent;
+use ftb_core::Severity;
+use slope::Slope;
+use std::collections::{HashMap, VecDeque};
+
+/// Events of one sensor that leave no lasting state are told at most once in this time; the next
+/// one says how many there were.
+const MOMENTARY_INTERVAL_MS: u64 = 60_000;
+/// Most sources of such events that have no sensor record; beyond it they share one.
+const FOREIGN_SOURCES_MAX: usize = 256;
+
+/// Most events that wait for their twin; beyond it the oldest is forgotten.
+const PAIRS_MAX: usize = 64;
+
+/// What happens.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// The sensors of this node, after (re)reading its records. State is kept where a sensor is
+    /// still the same.
+    Inventory(Vec<Watched>),
+    /// Readings, by index into the inventory. Sensors whose reading failed are not among them.
+    Samples {
+        /// The readings.
+        samples: Vec<(usize, Reading)>,
+        /// Set when every readable sensor was asked.
+        is_whole: bool,
+        /// Whether the machine is powered on; fans of one that is off stand still rightly.
+        is_powered: bool,
+    },
+    /// The BMC tells an event.
+    Event {
+        /// The event.
+        event: SensorEvent,
+        /// How it came. The same event mostly comes both ways.
+        way: Way,
+    },
+    /// The BMC does not answer.
+    Lost(String),
+    /// The BMC answers again.
+    Back,
+}
+
+/// How an event came from the BMC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Pushed by the BMC when it happened.
+    Pushed,
+    /// Read in its log.
+    Logged,
+}
+
+/// What to publish.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// Which event.
+    pub kind: FindingKind,
+    /// How bad.
+    pub severity: Severity,
+    /// Whose; `None` for the node as a whole.
+    pub sensor: Option<Box<Watched>>,
+    /// Why.
+    pub cause: Option<Cause>,
+    /// The reading that decided.
+    pub value: Option<f64>,
+    /// Readings in a row that were bad (or good).
+    pub readings: u32,
+    /// How many events of this source it stands for.
+    pub count: u32,
+    /// Set where an event of the BMC, not a poll, told first.
+    pub is_from_event: bool,
+    /// Set where nothing lasting is wrong: no clearing follows.
+    pub is_momentary: bool,
+    /// Free text: why a BMC is lost, what the node was before.
+    pub note: Option<String>,
+}
+
+impl Finding {
+    fn node(kind: FindingKind, note: Option<String>) -> Self {
+        Self {
+            kind,
+            severity: kind.severity(),
+            sensor: None,
+            cause: None,
+            value: None,
+            readings: 0,
+            count: 1,
+            is_from_event: false,
+            is_momentary: false,
+            note,
+        }
+    }
+}
+
+/// The events of this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FindingKind {
+    /// A fan failed.
+    FanFail,
+    /// Too hot, or about to be.
+    OverTemp,
+    /// The node has no fault (any more).
+    Normal,
+    /// One sensor's fault is over.
+    Cleared,
+    /// A power supply failed.
+    PsuFail,
+    /// A memory error.
+    MemErr,
+    /// A voltage is out of range.
+    Voltage,
+    /// The BMC does not answer: nothing is known of the node.
+    BmcLost,
+    /// The BMC answers again.
+    BmcBack,
+}
+
+impl FindingKind {
+    /// Severity where no rule says another.
+    pub fn severity(self) -> Severity {
+        match self {
+            Self::FanFail | Self::OverTemp | Self::PsuFail | Self::MemErr | Self::Voltage => {
+                Severity::Error
+            }
+            Self::BmcLost => Severity::Warning,
+            Self::Normal | Self::Cleared | Self::BmcBack => Severity::Info,
+        }
+    }
+
+    /// The fault of a class of sensors; `None` where it is only shown.
+    pub fn of_class(class: SensorClass) -> Option<Self> {
+        match class {
+            SensorClass::Fan => Some(Self::FanFail),
+            SensorClass::Temperature | SensorClass::Processor => Some(Self::OverTemp),
+            SensorClass::Voltage => Some(Self::Voltage),
+            SensorClass::PowerSupply => Some(Self::PsuFail),
+            SensorClass::Memory => Some(Self::MemErr),
+            SensorClass::Other => None,
+        }
+    }
+}
+
+/// What is known of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// Not read yet, or not any more.
+    Unknown,
+    /// No fault.
+    Healthy,
+    /// At least one fault of severity ERROR or worse.
+    Failing,
+}
+
+impl Health {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Healthy => "healthy",
+            Self::Failing => "failing",
+        }
+    }
+}
+
+/// What an event of the BMC said that the next reading will confirm or not.
+#[derive(Clone, Copy, Debug)]
+struct Hint {
+    is_asserted: bool,
+    offset: u8,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Track {
+    was_present: bool,
+    bad_streak: u32,
+    good_streak: u32,
+    /// Severity of the fault that is open.
+    open: Option<Severity>,
+    hint: Option<Hint>,
+    slope: Slope,
+    momentary: Momentary,
+}
+
+/// Events that leave nothing behind, counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Momentary {
+    told_ms: Option<u64>,
+    untold: u32,
+}
+
+impl Momentary {
+    /// Notes one; the number to tell now, if it is time.
+    fn note(&mut self, now_ms: u64) -> Option<u32> {
+        self.untold = self.untold.saturating_add(1);
+        self.due(now_ms)
+    }
+
+    fn due(&mut self, now_ms: u64) -> Option<u32> {
+        let is_time =
+            self.told_ms.is_none_or(|told| now_ms - told.min(now_ms) >= MOMENTARY_INTERVAL_MS);
+        if self.untold == 0 || !is_time {
+            return None;
+        }
+        self.told_ms = Some(now_ms);
+        Some(std::mem::take(&mut self.untold))
+    }
+}
+
+/// One node.
+pub struct Monitor {
+    watched: Vec<Watched>,
+    tracks: Vec<Track>,
+    health: Health,
+    is_lost: bool,
+    has_whole_pass: bool,
+    /// Events from sources without a record, by class.
+    foreign: HashMap<(SensorClass, u8), Momentary>,
+    /// Sensors to read at once, since an event told of them.
+    reread: Vec<usize>,
+    pairs: Pairs,
+}
+
+/// Events that came one way and may still come the other.
+#[derive(Clone, Debug, Default)]
+struct Pairs {
+    pushed: VecDeque<SensorEvent>,
+    logged: VecDeque<SensorEvent>,
+}
+
+impl Pairs {
+    /// Whether this event has not come the other way already.
+    fn is_first(&mut self, event: &SensorEvent, way: Way) -> bool {
+        // A pushed event has no number in the log on most boards.
+        let event = SensorEvent { record: 0, ..*event };
+        let (same, other) = match way {
+            Way::Pushed => (&mut self.pushed, &mut self.logged),
+            Way::Logged => (&mut self.logged, &mut self.pushed),
+        };
+        if let Some(at) = other.iter().position(|seen| *seen == event) {
+            other.remove(at);
+            return false;
+        }
+        if same.len() >= PAIRS_MAX {
+            same.pop_front();
+        }
+        same.push_back(event);
+        true
+    }
+}
+
+impl Default for Monitor {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Monitor {
+    /// A node of which nothing is known.
+    pub fn new() -> Self {
+        Self {
+            watched: Vec::new(),
+            tracks: Vec::new(),
+            health: Health::Unknown,
+            is_lost: false,
+            has_whole_pass: false,
+            foreign: HashMap::new(),
+            reread: Vec::new(),
+            pairs: Pairs::default(),
+        }
+    }
+
+    /// What is known of the node.
+    pub fn health(&self) -> Health {
+        self.health
+    }
+
+    /// The sensors.
+    pub fn watched(&self) -> &[Watched] {
+        &self.watched
+    }
+
+    /// Takes the sensors that should be read now, without waiting for the next poll.
+    pub fn take_rereads(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.reread)
+    }
+
+    /// Whether these readings mean a failure only if the machine is powered on: then ask for its
+    /// power before handing them in.
+    pub fn needs_power(&self, samples: &[(usize, Reading)]) -> bool {
+        samples.iter().any(|(index, reading)| {
+            let is_off_like = reading.value.is_none_or(|value| value <= 0.0);
+            self.watched.get(*index).is_some_and(|watched| {
+                matches!(watched.policy.class, SensorClass::Fan | SensorClass::Voltage)
+                    && watched.sensor.is_threshold()
+                    && is_off_like
+            })
+        })
+    }
+
+    /// Takes an input at a moment (milliseconds on a clock that never goes back) and appends what
+    /// is to be published.
+    pub fn handle(&mut self, now_ms: u64, input: Input, findings: &mut Vec<Finding>) {
+        match input {
+            Input::Inventory(watched) => self.on_inventory(watched, findings),
+            Input::Samples { samples, is_whole, is_powered } => {
+                for (index, reading) in &samples {
+                    if is_powered || !self.depends_on_power(*index) {
+                        self.on_sample(now_ms, *index, reading, findings);
+                    } else if let Some(track) = self.tracks.get_mut(*index) {
+                        track.bad_streak = 0;
+                        track.slope.clear();
+                    }
+                }
+                self.has_whole_pass |= is_whole;
+                self.tell_counted(now_ms, findings);
+                self.settle(findings);
+            }
+            Input::Event { event, way } => {
+                if self.pairs.is_first(&event, way) {
+                    self.on_event(now_ms, &event, findings);
+                }
+            }
+            Input::Lost(reason) => self.on_lost(reason, findings),
+            Input::Back => {
+                if std::mem::take(&mut self.is_lost) {
+                    findings.push(Finding::node(FindingKind::BmcBack, None));
+                }
+            }
+        }
+    }
+
+    fn depends_on_power(&self, index: usize) -> bool {
+        self.watched.get(index).is_some_and(|watched| {
+            matches!(
+                watched.policy.class,
+                SensorClass::Fan | SensorClass::Voltage | SensorClass::Temperature
+            )
+        })
+    }
+
+    fn on_inventory(&mut self, watched: Vec<Watched>, findings: &mut Vec<Finding>) {
+        let mut old: HashMap<(SensorKey, String), (Watched, Track)> = self
+            .watched
+            .drain(..)
+            .zip(self.tracks.drain(..))
+            .map(|(watched, track)| {
+                ((watched.sensor.key, watched.sensor.name.clone()), (watched, track))
+            })
+            .collect();
+        self.tracks = watched
+            .iter()
+            .map(|watched| {
+                let key = (watched.sensor.key, watched.sensor.name.clone());
+                old.remove(&key).map(|(_, track)| track).unwrap_or_default()
+            })
+            .collect();
+        self.watched = watched;
+        self.reread.clear();
+        // A sensor that is gone from the records cannot be judged any more: its fault ends.
+        for (watched, track) in old.into_values() {
+            if track.open.is_some() {
+                let mut finding =
+                    Finding::node(FindingKind::Cleared, Some("sensor removed".to_owned()));
+                finding.sensor = Some(Box::new(watched));
+                findings.push(finding);
+            }
+        }
+    }
+
+    fn on_lost(&mut self, reason: String, findings: &mut Vec<Finding>) {
+        if std::mem::replace(&mut self.is_lost, true) {
+            return;
+        }
+        self.health = Health::Unknown;
+        self.has_whole_pass = false;
+        for track in &mut self.tracks {
+            (track.bad_streak, track.good_streak, track.hint) = (0, 0, None);
+            track.slope.clear();
+        }
+        findings.push(Finding::node(FindingKind::BmcLost, Some(reason)));
+    }
+
+    fn on_sample(
+        &mut self,
+        now_ms: u64,
+        index: usize,
+        reading: &Reading,
+        findings: &mut Vec<Finding>,
+    ) {
+        let (Some(watched), Some(track)) = (self.watched.get(index), self.tracks.get_mut(index))
+        else {
+            return;
+        };
+        let mut judgement = judge(watched, reading, track.open.is_some(), track.was_present);
+        let is_there = reading.raw.is_some() && judge::is_present(watched, reading);
+        track.was_present |= is_there;
+        if let Some(forecast) = track.predict(now_ms, watched, reading)
+            && matches!(judgement, Judgement::Good | Judgement::Warning)
+        {
+            judgement = Judgement::Bad(Cause::Predicted(forecast));
+        }
+        let hint = track.hint.take();
+        let Some(kind) = FindingKind::of_class(watched.policy.class) else { return };
+        match judgement {
+            Judgement::Unknown => {}
+            Judgement::Bad(cause) => {
+                track.good_streak = 0;
+                track.bad_streak = track.bad_streak.saturating_add(1);
+                let is_confirmed = hint.is_some_and(|hint| hint.is_asserted);
+                let severity = severity_of(watched, kind, cause);
+                if track.open >= Some(severity)
+                    || (track.bad_streak < watched.policy.debounce && !is_confirmed)
+                {
+                    return;
+                }
+                track.open = Some(severity);
+                let mut finding = Finding::node(kind, None);
+                finding.severity = severity;
+                finding.sensor = Some(Box::new(watched.clone()));
+                finding.cause = Some(cause);
+                finding.value = reading.value;
+                finding.readings = track.bad_streak;
+                finding.is_from_event = is_confirmed;
+                findings.push(finding);
+            }
+            Judgement::Good | Judgement::Warning => {
+                track.bad_streak = 0;
+                track.good_streak = track.good_streak.saturating_add(1);
+                let is_confirmed = hint.is_some_and(|hint| !hint.is_asserted);
+                if track.open.is_some()
+                    && (track.good_streak >= watched.policy.clear_after || is_confirmed)
+                {
+                    track.open = None;
+                    let mut finding = Finding::node(FindingKind::Cleared, None);
+                    finding.sensor = Some(Box::new(watched.clone()));
+                    finding.value = reading.value;
+                    finding.readings = track.good_streak;
+                    finding.is_from_event = is_confirmed;
+                    findings.push(finding);
+                } else if let Some(hint) = hint
+                    && !watched.sensor.is_threshold()
+                    && hint.is_asserted
+                    && let Some(count) = track.momentary.note(now_ms)
+                {
+                    findings.push(momentary(watched, kind, hint.offset, count));
+                }
+            }
+        }
+    }
+
+    fn on_event(&mut self, now_ms: u64, event: &SensorEvent, findings: &mut Vec<Finding>) {
+        let found = event.sensor.and_then(|key| {
+            let owner = |owner: u8| owner & 0xFE;
+            self.watched.iter().position(|watched| {
+                let sensor = watched.sensor.key;
+                (owner(sensor.owner), sensor.lun, sensor.number)
+                    == (owner(key.owner), key.lun, key.number)
+            })
+        });
+        let Some(index) = found else {
+            self.on_foreign_event(now_ms, event, findings);
+            return;
+        };
+        let (watched, track) = (&self.watched[index], &mut self.tracks[index]);
+        let bad = match event.is_threshold() {
+            // Offsets 2 to 5 and 8 to 11: a critical or non-recoverable threshold.
+            true => 0b1111_0011_1100,
+            false => {
+                judge::bad_states(&watched.policy, watched.sensor.sensor_type, event.reading_type)
+            }
+        };
+        if bad & (1 << event.offset) == 0 {
+            return;
+        }
+        let Some(kind) = FindingKind::of_class(watched.policy.class) else { return };
+        if !watched.sensor.event_only {
+            track.hint = Some(Hint { is_asserted: event.is_asserted, offset: event.offset });
+            if !self.reread.contains(&index) {
+                self.reread.push(index);
+            }
+            return;
+        }
+        let cause = Cause::State(event.offset);
+        // Memory errors are never taken back by an event; the others are.
+        if watched.policy.class == SensorClass::Memory {
+            if event.is_asserted
+                && let Some(count) = track.momentary.note(now_ms)
+            {
+                findings.push(momentary(watched, kind, event.offset, count));
+            }
+            return;
+        }
+        let mut finding = Finding::node(kind, None);
+        finding.sensor = Some(Box::new(watched.clone()));
+        finding.cause = Some(cause);
+        finding.is_from_event = true;
+        match (event.is_asserted, track.open) {
+            (true, None) => {
+                finding.severity = severity_of(watched, kind, cause);
+                track.open = Some(finding.severity);
+                findings.push(finding);
+            }
+            (false, Some(_)) => {
+                track.open = None;
+                finding.kind = FindingKind::Cleared;
+                finding.severity = FindingKind::Cleared.severity();
+                findings.push(finding);
+            }
+            _ => return,
+        }
+        self.settle(findings);
+    }
+
+    /// Firmware reports memory errors under sensor numbers that no record explains.
+    fn on_foreign_event(&mut self, now_ms: u64, event: &SensorEvent, findings: &mut Vec<Finding>) {
+        let class = SensorClass::of(event.sensor_type);
+        if class != SensorClass::Memory || !event.is_sensor_specific() || !event.is_asserted {
+            return;
+        }
+        let bad = 0b0100_0011_1111_u16;
+        if bad & (1 << event.offset) == 0 {
+            return;
+        }
+        let source = match self.foreign.len() < FOREIGN_SOURCES_MAX {
+            true => (class, event.number),
+            false => (class, 0),
+        };
+        if let Some(count) = self.foreign.entry(source).or_default().note(now_ms) {
+            let mut finding = Finding::node(FindingKind::MemErr, None);
+            finding.severity = judge::state_severity(class, event.offset);
+            finding.cause = Some(Cause::State(event.offset));
+            finding.is_from_event = true;
+            finding.is_momentary = true;
+            finding.count = count;
+            finding.note = Some(format!("firmware, sensor {:#04x}", event.number));
+            findings.push(finding);
+        }
+    }
+
+    /// Tells what was counted and not told, once its time has come.
+    fn tell_counted(&mut self, now_ms: u64, findings: &mut Vec<Finding>) {
+        for (watched, track) in self.watched.iter().zip(&mut self.tracks) {
+            if let Some(count) = track.momentary.due(now_ms)
+                && let Some(kind) = FindingKind::of_class(watched.policy.class)
+            {
+                findings.push(momentary(watched, kind, 0, count));
+            }
+        }
+    }
+
+    /// Decides the health of the node after all sensors have had their say.
+    fn settle(&mut self, findings: &mut Vec<Finding>) {
+        let is_failing = self.tracks.iter().any(|track| track.open >= Some(Severity::Error));
+        if is_failing {
+            self.health = Health::Failing;
+            return;
+        }
+        // While a bad reading waits for its confirmation the node is not called healthy.
+        let is_pending =
+            self.tracks.iter().any(|track| track.bad_streak > 0 && track.open.is_none());
+        if is_pending || !self.has_whole_pass || self.is_lost || self.health == Health::Healthy {
+            return;
+        }
+        let before = std::mem::replace(&mut self.health, Health::Healthy);
+        findings.push(Finding::node(FindingKind::Normal, Some(before.as_str().to_owned())));
+    }
+}
+
+impl Track {
+    fn predict(&mut self, now_ms: u64, watched: &Watched, reading: &Reading) -> Option<Forecast> {
+        let policy = &watched.policy;
+        let is_heat = policy.class == SensorClass::Temperature && !policy.predict.is_zero();
+        let (Some(value), Some(limit), true) = (reading.value, watched.upper_limit(), is_heat)
+        else {
+            return None;
+        };
+        self.slope.note(now_ms, value, policy.predict_over);
+        let forecast = self.slope.forecast(limit, policy.predict_over)?;
+        // Once announced it stands until the limit is clearly farther away again.
+        let horizon = policy.predict.as_secs_f64() * if self.open.is_some() { 2.0 } else { 1.0 };
+        (forecast.seconds_left <= horizon).then_some(forecast)
+    }
+}
+
+fn severity_of(watched: &Watched, kind: FindingKind, cause: Cause) -> Severity {
+    watched.policy.severity.unwrap_or(match cause {
+        Cause::State(state) => judge::state_severity(watched.policy.class, state),
+        _ => kind.severity(),
+    })
+}
+
+fn momentary(watched: &Watched, kind: FindingKind, offset: u8, count: u32) -> Finding {
+    let cause = Cause::State(offset);
+    let mut finding = Finding::node(kind, None);
+    finding.severity = severity_of(watched, kind, cause);
+    finding.sensor = Some(Box::new(watched.clone()));
+    finding.cause = Some(cause);
+    finding.count = count;
+    finding.is_from_event = true;
+    finding.is_momentary = true;
+    finding
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,481 @@
+//! The node's state machine against readings and events as a BMC gives them.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::rules::Policy;
+use crate::sdr::{AnalogFormat, Entity, Factors, Linearization, RawThresholds, Sensor};
+use proptest::prelude::*;
+
+fn watched(name: &str, number: u8, sensor_type: u8, reading_type: u8) -> Watched {
+    let is_analog = reading_type == 1;
+    let factors = Factors {
+        format: if sensor_type == 1 {
+            AnalogFormat::TwosComplement
+        } else {
+            AnalogFormat::Unsigned
+        },
+        linearization: Linearization::Linear,
+        m: if sensor_type == 4 { 66 } else { 1 },
+        b: 0,
+        b_exponent: 0,
+        result_exponent: 0,
+    };
+    let sensor = Sensor {
+        record_id: 1,
+        key: SensorKey::bmc(number),
+        entity: Entity { id: 29, instance: 1 },
+        sensor_type,
+        reading_type,
+        name: name.to_owned(),
+        event_only: false,
+        factors: is_analog.then_some(factors),
+        unit: String::new(),
+        thresholds: RawThresholds::default(),
+        thresholds_readable: false,
+        hysteresis_up: 1,
+        hysteresis_down: 1,
+        states_mask: 0x7FFF,
+    };
+    let thresholds = match (is_analog, sensor_type) {
+        (true, 4) => RawThresholds::from_mask(0b0011, [16, 10, 0, 0, 0, 0]),
+        (true, 1) => RawThresholds::from_mask(0b01_1000, [0, 0, 0, 80, 90, 0]),
+        (true, 2) => RawThresholds::from_mask(0b01_0010, [0, 100, 0, 0, 140, 0]),
+        _ => RawThresholds::default(),
+    };
+    let policy = Policy::default_for(&sensor);
+    Watched::new(sensor, policy, thresholds)
+}
+
+const FAN: u8 = 0x30;
+const TEMPERATURE: u8 = 0x20;
+const DIMM: u8 = 0x60;
+const PSU: u8 = 0xC0;
+
+/// A node with a fan, a temperature, a DIMM and a power supply, and a clock of one second a poll.
+struct Node {
+    monitor: Monitor,
+    now_ms: u64,
+    raw: [Option<u8>; 2],
+    states: [u16; 2],
+    findings: Vec<Finding>,
+}
+
+impl Node {
+    fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(change: impl Fn(&mut Vec<Watched>)) -> Self {
+        let mut sensors = vec![
+            watched("CPU 1 FAN", FAN, 4, 1),
+            watched("Inlet Temp", TEMPERATURE, 1, 1),
+            watched("DIMM A1", DIMM, 0x0C, 0x6F),
+            watched("PS1 Status", PSU, 0x08, 0x6F),
+        ];
+        change(&mut sensors);
+        let mut node = Self {
+            monitor: Monitor::new(),
+            now_ms: 0,
+            raw: [Some(34), Some(40)],
+            states: [0x40, 0x01],
+            findings: Vec::new(),
+        };
+        node.give(Input::Inventory(sensors));
+        node
+    }
+
+    fn give(&mut self, input: Input) {
+        self.monitor.handle(self.now_ms, input, &mut self.findings);
+    }
+
+    fn samples(&self) -> Vec<(usize, Reading)> {
+        let raw = [self.raw[0], self.raw[1], Some(0), Some(0)];
+        let states = [0, 0, self.states[0], self.states[1]];
+        (0..self.monitor.watched().len().min(4))
+            .map(|index| {
+                let answer =
+                    crate::bmc::command::RawReading { value: raw[index], states: states[index] };
+                (index, self.monitor.watched()[index].reading(answer, None))
+            })
+            .collect()
+    }
+
+    fn poll_powered(&mut self, is_powered: bool) {
+        self.now_ms += 1000;
+        let samples = self.samples();
+        self.give(Input::Samples { samples, is_whole: true, is_powered });
+    }
+
+    fn poll(&mut self) -> Vec<&'static str> {
+        self.poll_powered(true);
+        self.take()
+    }
+
+    fn polls(&mut self, count: u32) -> Vec<&'static str> {
+        (0..count).flat_map(|_| self.poll()).collect()
+    }
+
+    fn take(&mut self) -> Vec<&'static str> {
+        self.take_findings()
+            .iter()
+            .map(|finding| crate::finding::event_name(finding.kind))
+            .collect()
+    }
+
+    fn take_findings(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.findings)
+    }
+
+    fn event(&mut self, number: u8, reading_type: u8, offset: u8, is_asserted: bool, way: Way) {
+        let sensor_type = match number {
+            FAN => 4,
+            TEMPERATURE => 1,
+            PSU => 8,
+            _ => 0x0C,
+        };
+        let time_s = u32::try_from(self.now_ms / 1000).unwrap();
+        let sensor = Some(SensorKey::bmc(number));
+        let record = if way == Way::Logged { 7 } else { 0 };
+        let event = SensorEvent {
+            record,
+            time_s,
+            sensor,
+            number,
+            sensor_type,
+            reading_type,
+            is_asserted,
+            offset,
+        };
+        self.give(Input::Event { event, way });
+    }
+
+    /// What the shell does after an event: reads the sensors that it is about.
+    fn reread(&mut self) -> Vec<&'static str> {
+        let wanted = self.monitor.take_rereads();
+        let samples = self.samples().into_iter().filter(|(i, _)| wanted.contains(i)).collect();
+        self.give(Input::Samples { samples, is_whole: false, is_powered: true });
+        self.take()
+    }
+}
+
+const FANFAIL: &str = "FTB_IPMI_FANFAIL";
+const OVERTEMP: &str = "FTB_IPMI_OVERTEMP";
+const NORMAL: &str = "FTB_IPMI_NORMAL";
+const CLEARED: &str = "FTB_IPMI_SENSOR_CLEARED";
+const MEMERR: &str = "FTB_IPMI_MEMERR";
+const PSUFAIL: &str = "FTB_IPMI_PSUFAIL";
+
+#[test]
+fn a_node_is_unknown_until_it_was_read_and_then_normal_once() {
+    let mut node = Node::new();
+    assert_eq!(node.monitor.health(), Health::Unknown);
+    assert_eq!(node.polls(5), [NORMAL]);
+    assert_eq!(node.monitor.health(), Health::Healthy);
+}
+
+#[test]
+fn one_bad_reading_is_nothing_and_two_are_one_failure_until_three_good_ones() {
+    let mut node = Node::new();
+    assert_eq!(node.poll(), [NORMAL]);
+    node.raw[0] = Some(8);
+    assert_eq!(node.poll(), [""; 0]);
+    node.raw[0] = Some(34);
+    assert_eq!(node.poll(), [""; 0], "a single bad reading is told to nobody");
+    node.raw[0] = Some(8);
+    assert_eq!(node.polls(6), [FANFAIL]);
+    node.raw[0] = Some(34);
+    assert_eq!(node.polls(2), [""; 0]);
+    assert_eq!(node.polls(3), [CLEARED, NORMAL]);
+}
+
+#[test]
+fn a_failing_node_at_the_start_is_never_called_normal() {
+    let mut node = Node::new();
+    node.raw[0] = Some(8);
+    assert_eq!(node.polls(4), [FANFAIL]);
+    assert_eq!(node.monitor.health(), Health::Failing);
+}
+
+#[test]
+fn hysteresis_keeps_a_fault_open_near_its_limit() {
+    let mut node = Node::new();
+    node.raw[0] = Some(10);
+    assert_eq!(node.polls(3), [FANFAIL], "at the threshold is below it");
+    node.raw[0] = Some(11);
+    assert_eq!(node.polls(10), [""; 0], "one step above is inside the hysteresis");
+    node.raw[0] = Some(12);
+    assert_eq!(node.polls(4), [CLEARED, NORMAL]);
+}
+
+#[test]
+fn a_fan_at_zero_or_gone_has_failed_and_one_that_was_never_there_has_not() {
+    for raw in [Some(0), None] {
+        let mut node = Node::new();
+        node.poll();
+        node.take();
+        node.raw[0] = raw;
+        assert_eq!(node.polls(3), [FANFAIL]);
+    }
+    let mut empty_slot = Node::new();
+    empty_slot.raw[0] = None;
+    assert_eq!(empty_slot.polls(4), [NORMAL]);
+    let mut resting = Node::with(|sensors| sensors[0].policy.zero_is_good = true);
+    resting.raw[0] = Some(0);
+    assert_eq!(resting.polls(4), [NORMAL]);
+}
+
+#[test]
+fn a_machine_that_is_off_has_no_failed_fan() {
+    let mut node = Node::new();
+    node.poll();
+    node.take();
+    node.raw[0] = Some(0);
+    assert!(node.monitor.needs_power(&node.samples()));
+    for _ in 0..5 {
+        node.poll_powered(false);
+    }
+    assert_eq!(node.take(), [""; 0]);
+    node.raw[0] = Some(34);
+    assert!(!node.monitor.needs_power(&node.samples()));
+}
+
+#[test]
+fn normal_comes_only_when_the_last_fault_is_over() {
+    let mut node = Node::new();
+    node.raw = [Some(5), Some(95)];
+    assert_eq!(node.polls(3), [FANFAIL, OVERTEMP]);
+    node.raw[0] = Some(34);
+    assert_eq!(node.polls(5), [CLEARED]);
+    node.raw[1] = Some(40);
+    assert_eq!(node.polls(5), [CLEARED, NORMAL]);
+}
+
+#[test]
+fn an_overheating_that_is_coming_is_told_with_the_seconds_left() {
+    let mut node = Node::new();
+    node.polls(30);
+    for step in 0..35_u8 {
+        node.raw[1] = Some(40 + step);
+        node.poll_powered(true);
+    }
+    let told = node.take_findings();
+    let heat = told.iter().find(|f| f.kind == FindingKind::OverTemp).expect("a prediction");
+    let Some(Cause::Predicted(forecast)) = heat.cause else { panic!("{heat:?}") };
+    // One degree a second.
+    let left = 90.0 - heat.value.unwrap();
+    assert!((forecast.seconds_left / left - 1.0).abs() < 0.2, "{left} s: {forecast:?}");
+    assert!(forecast.sure_percent > 90.0);
+    for step in 35..60_u8 {
+        node.raw[1] = Some((40 + step).min(95));
+        node.poll_powered(true);
+    }
+    assert_eq!(node.take(), [""; 0], "reaching the limit is no second event");
+}
+
+#[test]
+fn an_event_and_its_polls_are_one_report() {
+    let mut node = Node::new();
+    node.poll();
+    node.take();
+    node.raw[0] = Some(8);
+    node.event(FAN, 1, 2, true, Way::Pushed);
+    assert_eq!(node.reread(), [FANFAIL], "event and reading agree: no debounce");
+    node.event(FAN, 1, 2, true, Way::Logged);
+    assert_eq!(node.reread(), [""; 0], "the same event from the log");
+    assert_eq!(node.polls(3), [""; 0]);
+    node.raw[0] = Some(34);
+    node.now_ms += 5000;
+    node.event(FAN, 1, 2, false, Way::Logged);
+    assert_eq!(node.reread(), [CLEARED, NORMAL]);
+    assert_eq!(node.polls(5), [""; 0]);
+}
+
+#[test]
+fn an_event_that_the_reading_denies_is_not_believed() {
+    let mut node = Node::new();
+    node.poll();
+    node.take();
+    node.event(FAN, 1, 2, true, Way::Pushed);
+    assert_eq!(node.reread(), [""; 0]);
+    assert_eq!(node.polls(3), [""; 0]);
+    node.event(FAN, 1, 0, true, Way::Pushed);
+    assert!(node.monitor.take_rereads().is_empty(), "a non-critical threshold asks for nothing");
+}
+
+#[test]
+fn memory_errors_that_leave_no_state_are_told_and_counted() {
+    let mut node = Node::new();
+    node.poll();
+    node.take();
+    node.event(DIMM, 0x6F, 0, true, Way::Logged);
+    node.monitor.take_rereads();
+    let samples = node.samples();
+    node.give(Input::Samples { samples, is_whole: false, is_powered: true });
+    let told = node.take_findings();
+    assert_eq!((told.len(), told[0].kind, told[0].count), (1, FindingKind::MemErr, 1));
+    assert_eq!(told[0].severity, Severity::Warning, "a corrected error");
+    assert!(told[0].is_momentary);
+    for _ in 0..40 {
+        node.now_ms += 1000;
+        node.event(DIMM, 0x6F, 0, true, Way::Logged);
+        assert_eq!(node.reread(), [""; 0], "told once a minute");
+    }
+    node.now_ms += 60_000;
+    node.poll_powered(true);
+    let told = node.take_findings();
+    assert_eq!((told.len(), told[0].count), (1, 40));
+    assert_eq!(node.monitor.health(), Health::Healthy);
+}
+
+#[test]
+fn an_uncorrectable_memory_error_and_a_power_supply_are_faults() {
+    let mut node = Node::new();
+    node.poll();
+    node.take();
+    node.states = [0x42, 0x03];
+    node.polls(1);
+    assert_eq!(node.poll(), [MEMERR, PSUFAIL]);
+    node.states = [0x40, 0x01];
+    assert_eq!(node.polls(5), [CLEARED, CLEARED, NORMAL]);
+    node.states[1] = 0x00;
+    assert_eq!(node.polls(3), [PSUFAIL], "pulled out");
+}
+
+#[test]
+fn a_fault_that_becomes_worse_is_told_again() {
+    let mut node = Node::new();
+    node.poll();
+    node.take();
+    node.states[0] = 0x41;
+    assert_eq!(node.polls(3), [MEMERR]);
+    assert_eq!(node.monitor.health(), Health::Healthy, "corrected errors only warn");
+    node.states[0] = 0x43;
+    assert_eq!(node.polls(3), [MEMERR]);
+    assert_eq!(node.monitor.health(), Health::Failing);
+}
+
+#[test]
+fn firmware_events_without_a_record_are_told_for_memory_only() {
+    let mut node = Node::new();
+    node.poll();
+    node.take();
+    let event = SensorEvent {
+        record: 9,
+        time_s: 5,
+        sensor: None,
+        number: 0x87,
+        sensor_type: 0x0C,
+        reading_type: 0x6F,
+        is_asserted: true,
+        offset: 1,
+    };
+    node.give(Input::Event { event, way: Way::Logged });
+    let told = node.take_findings();
+    assert_eq!(
+        (told.len(), told[0].kind, told[0].severity),
+        (1, FindingKind::MemErr, Severity::Error)
+    );
+    node.give(Input::Event { event: SensorEvent { sensor_type: 0x12, ..event }, way: Way::Logged });
+    assert_eq!(node.take(), [""; 0]);
+}
+
+#[test]
+fn a_lost_bmc_makes_the_node_unknown_and_its_return_tells_what_holds() {
+    let mut node = Node::new();
+    node.raw[0] = Some(8);
+    assert_eq!(node.polls(3), [FANFAIL]);
+    node.give(Input::Lost("no answer".to_owned()));
+    node.give(Input::Lost("no answer".to_owned()));
+    assert_eq!(node.take(), ["FTB_IPMI_BMC_LOST"]);
+    assert_eq!(node.monitor.health(), Health::Unknown);
+    node.give(Input::Back);
+    assert_eq!(node.take(), ["FTB_IPMI_BMC_BACK"]);
+    assert_eq!(node.polls(3), [""; 0], "the fault that still holds was told");
+    assert_eq!(node.monitor.health(), Health::Failing);
+
+    let mut healed = Node::new();
+    healed.raw[0] = Some(8);
+    healed.polls(3);
+    healed.give(Input::Lost("no answer".to_owned()));
+    healed.give(Input::Back);
+    healed.raw[0] = Some(34);
+    healed.take();
+    assert_eq!(healed.polls(4), [CLEARED, NORMAL]);
+}
+
+#[test]
+fn a_new_inventory_keeps_what_is_known_and_ends_what_is_gone() {
+    let mut node = Node::new();
+    node.raw[0] = Some(8);
+    node.polls(3);
+    node.give(Input::Inventory(node.monitor.watched().to_vec()));
+    assert_eq!(node.polls(3), [""; 0]);
+    let without_fan = node.monitor.watched()[1..].to_vec();
+    node.give(Input::Inventory(without_fan));
+    assert_eq!(node.take(), [CLEARED]);
+}
+
+#[test]
+fn an_event_only_sensor_opens_and_closes_by_events() {
+    let mut node = Node::with(|sensors| {
+        let mut psu = watched("PS2 Status", 0xC1, 0x08, 0x6F);
+        psu.sensor.event_only = true;
+        sensors.push(psu);
+    });
+    node.poll();
+    node.take();
+    let failed = SensorEvent {
+        record: 1,
+        time_s: 77,
+        sensor: Some(SensorKey::bmc(0xC1)),
+        number: 0xC1,
+        sensor_type: 8,
+        reading_type: 0x6F,
+        is_asserted: true,
+        offset: 1,
+    };
+    node.give(Input::Event { event: failed, way: Way::Logged });
+    assert_eq!(node.take(), [PSUFAIL]);
+    let mended = SensorEvent { is_asserted: false, time_s: 99, ..failed };
+    node.give(Input::Event { event: mended, way: Way::Logged });
+    assert_eq!(node.take(), [CLEARED, NORMAL]);
+}
+
+proptest! {
+    /// Whatever a BMC says: every fault is closed at most once, nothing is opened twice, NORMAL
+    /// comes only with no fault open, and nothing panics.
+    #[test]
+    fn faults_open_and_close_in_turns(steps in proptest::collection::vec(any::<(u8, u8, u8, bool)>(), 0..120)) {
+        let mut node = Node::new();
+        let mut open = HashMap::new();
+        for (kind, a, b, flag) in steps {
+            match kind % 6 {
+                0 => node.raw[0] = flag.then_some(a),
+                1 => node.raw[1] = flag.then_some(a),
+                2 => node.states = [u16::from_le_bytes([a, b]) & 0x7FFF, u16::from(b)],
+                3 => node.event([FAN, TEMPERATURE, DIMM, PSU][usize::from(a % 4)], if a % 2 == 0 { 1 } else { 0x6F }, b & 0xF, flag, Way::Logged),
+                4 => node.give(if flag { Input::Lost(String::new()) } else { Input::Back }),
+                _ => {}
+            }
+            node.poll_powered(flag || a > 10);
+            for finding in node.take_findings() {
+                let name = finding.sensor.as_ref().map(|watched| watched.sensor.name.clone());
+                match finding.kind {
+                    FindingKind::Normal => {
+                        prop_assert!(open.values().all(|s| *s < Severity::Error), "{open:?}");
+                    }
+                    FindingKind::Cleared => prop_assert!(open.remove(&name.unwrap()).is_some()),
+                    FindingKind::BmcBack | FindingKind::BmcLost => {}
+                    _ if finding.is_momentary => {}
+                    // Told again only when it has become worse.
+                    _ => prop_assert!(
+                        open.insert(name.unwrap(), finding.severity) < Some(finding.severity)
+                    ),
+                }
+                let event = crate::finding::to_event("node001", "bmc", 1, &finding);
+                prop_assert_eq!(event.check(0x1000), Ok(()));
+                prop_assert_eq!(&event.payload[..], b"node001");
+            }
+        }
+    }
+}

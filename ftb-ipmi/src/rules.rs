@@ -1,0 +1,335 @@
+//! Rules: which sensors, by name, class and entity, are judged how. Pure data and matching.
+//!
+//! Every rule that matches a sensor applies, in the order of the file; where two set the same key,
+//! the later one holds. What no rule says comes from the sensor's record, then from [`Policy`]'s
+//! defaults.
+
+use crate::sdr::{Entity, Sensor, SensorClass};
+use ftb_core::Severity;
+use serde::Deserialize;
+use std::time::Duration;
+
+/// Most rules that a configuration may have.
+pub const RULES_MAX: usize = 1024;
+
+/// One `[[rule]]` of a file.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Matches the sensor's name, with `*` and `?`, without regard to case.
+    pub name: Option<String>,
+    /// Matches what the sensor watches by its type.
+    #[serde(rename = "type")]
+    pub class: Option<SensorClass>,
+    /// Matches the entity: `29.1`, `29.*`, or by name: `fan`, `processor`.
+    pub entity: Option<String>,
+    /// A rule for several boards: that it matches no sensor here is no error.
+    #[serde(default)]
+    pub optional: bool,
+
+    /// The sensor is not read at all.
+    pub ignore: Option<bool>,
+    /// Judge it as this kind of sensor, whatever its type says.
+    pub treat_as: Option<SensorClass>,
+    /// Replaces the lower critical threshold.
+    pub lower_critical: Option<f64>,
+    /// Replaces the upper critical threshold.
+    pub upper_critical: Option<f64>,
+    /// Replaces the hysteresis, in units of the value.
+    pub hysteresis: Option<f64>,
+    /// Bad readings in a row before an event.
+    pub debounce: Option<u32>,
+    /// Good readings in a row before it counts as healthy again.
+    pub clear_after: Option<u32>,
+    /// Severity of its fault event.
+    pub severity: Option<SeverityWord>,
+    /// A fan that stands still on purpose is not failed.
+    pub zero_is_good: Option<bool>,
+    /// Bad states of a discrete sensor, by their offsets.
+    pub bad_states: Option<Vec<u8>>,
+    /// Announce an overheating that is at most so far away; "0s" turns prediction off.
+    #[serde(default, with = "humantime_serde::option")]
+    pub predict: Option<Duration>,
+    /// How long a rise must have lasted before it is believed.
+    #[serde(default, with = "humantime_serde::option")]
+    pub predict_over: Option<Duration>,
+    /// What the fan cools, where the board's records do not say.
+    pub cools: Option<String>,
+}
+
+/// A severity in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeverityWord(pub Severity);
+
+impl<'de> Deserialize<'de> for SeverityWord {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        word.parse().map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+impl Rule {
+    /// What is wrong with it beyond its form, in one line.
+    pub fn problem(&self) -> Option<String> {
+        let numbers = [self.lower_critical, self.upper_critical, self.hysteresis];
+        if numbers.into_iter().flatten().any(|number| !number.is_finite()) {
+            return Some("a threshold must be a finite number".to_owned());
+        }
+        if self.hysteresis.is_some_and(|value| value < 0.0) {
+            return Some("hysteresis must not be negative".to_owned());
+        }
+        if self.debounce == Some(0) || self.clear_after == Some(0) {
+            return Some("debounce and clear_after count readings: at least 1".to_owned());
+        }
+        if let Some(state) = self.bad_states.iter().flatten().find(|state| **state > 14) {
+            return Some(format!("bad_states: a sensor has states 0 to 14, not {state}"));
+        }
+        let selects = self.name.is_some() || self.class.is_some() || self.entity.is_some();
+        (!selects).then(|| "a rule needs name, type or entity: which sensors?".to_owned())
+    }
+
+    /// Whether it is about this sensor.
+    pub fn matches(&self, sensor: &Sensor) -> bool {
+        self.name.as_ref().is_none_or(|pattern| glob(pattern, &sensor.name))
+            && self.class.is_none_or(|class| class == sensor.class())
+            && self.entity.as_ref().is_none_or(|pattern| is_entity(pattern, sensor.entity))
+    }
+
+    /// How to call it in a message.
+    pub fn describe(&self) -> String {
+        let mut words = Vec::new();
+        if let Some(name) = &self.name {
+            words.push(format!("name = {name:?}"));
+        }
+        if let Some(class) = self.class {
+            words.push(format!("type = {:?}", class.as_str()));
+        }
+        if let Some(entity) = &self.entity {
+            words.push(format!("entity = {entity:?}"));
+        }
+        words.join(", ")
+    }
+}
+
+fn is_entity(pattern: &str, entity: Entity) -> bool {
+    glob(pattern, &entity.to_string()) || glob(pattern, entity.name())
+}
+
+/// `*` stands for any characters, `?` for one; case does not matter.
+fn glob(pattern: &str, text: &str) -> bool {
+    let pattern: Vec<char> = pattern.chars().flat_map(char::to_lowercase).collect();
+    let text: Vec<char> = text.chars().flat_map(char::to_lowercase).collect();
+    // Where to go back to when what follows the last star does not fit.
+    let (mut at, mut next, mut star) = (0, 0, None);
+    while at < text.len() {
+        match pattern.get(next) {
+            Some('*') => {
+                star = Some((next + 1, at));
+                next += 1;
+            }
+            Some(c) if *c == '?' || *c == text[at] => {
+                at += 1;
+                next += 1;
+            }
+            _ => {
+                let Some((after, from)) = star else { return false };
+                star = Some((after, from + 1));
+                (next, at) = (after, from + 1);
+            }
+        }
+    }
+    pattern[next..].iter().all(|c| *c == '*')
+}
+
+/// How one sensor is judged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// Not read at all.
+    pub is_ignored: bool,
+    /// What it watches.
+    pub class: SensorClass,
+    /// Lower critical threshold instead of the record's.
+    pub lower_critical: Option<f64>,
+    /// Upper critical threshold instead of the record's.
+    pub upper_critical: Option<f64>,
+    /// Upper critical threshold where the record has none either.
+    pub upper_critical_fallback: Option<f64>,
+    /// Hysteresis instead of the record's.
+    pub hysteresis: Option<f64>,
+    /// Bad readings in a row before an event, at least 1.
+    pub debounce: u32,
+    /// Good readings in a row before it is healthy again, at least 1.
+    pub clear_after: u32,
+    /// Severity instead of the event's own.
+    pub severity: Option<Severity>,
+    /// A standing fan is good.
+    pub zero_is_good: bool,
+    /// Bad states instead of those of the standard.
+    pub bad_states: Option<u16>,
+    /// How far ahead an overheating is announced; zero is never.
+    pub predict: Duration,
+    /// How long a rise must have lasted.
+    pub predict_over: Duration,
+    /// What it cools.
+    pub cools: Option<String>,
+}
+
+/// A thermal margin counts the degrees that are left below zero. Boards give such sensors no
+/// threshold; five degrees before the end is where this program calls it critical.
+const MARGIN_CRITICAL: f64 = -5.0;
+/// Without a hysteresis of its own, a temperature must fall by this much to be good again.
+const TEMPERATURE_HYSTERESIS: f64 = 2.0;
+
+impl Policy {
+    /// The defaults for a sensor.
+    pub fn default_for(sensor: &Sensor) -> Self {
+        let class = sensor.class();
+        let is_temperature = class == SensorClass::Temperature && sensor.is_threshold();
+        let is_margin = is_temperature && glob("*margin*", &sensor.name);
+        Self {
+            is_ignored: false,
+            class,
+            lower_critical: None,
+            upper_critical: None,
+            upper_critical_fallback: is_margin.then_some(MARGIN_CRITICAL),
+            hysteresis: (is_margin && sensor.hysteresis_up == 0).then_some(TEMPERATURE_HYSTERESIS),
+            debounce: 2,
+            clear_after: 3,
+            severity: None,
+            zero_is_good: false,
+            bad_states: None,
+            predict: Duration::from_secs(if is_temperature { 60 } else { 0 }),
+            predict_over: Duration::from_secs(20),
+            cools: None,
+        }
+    }
+
+    /// The policy that the rules make for a sensor.
+    pub fn of(sensor: &Sensor, rules: &[Rule]) -> Self {
+        let mut policy = Self::default_for(sensor);
+        for rule in rules.iter().filter(|rule| rule.matches(sensor)) {
+            policy.apply(rule);
+        }
+        policy
+    }
+
+    fn apply(&mut self, rule: &Rule) {
+        fn set<T: Clone>(slot: &mut T, value: Option<&T>) {
+            if let Some(value) = value {
+                *slot = value.clone();
+            }
+        }
+        set(&mut self.is_ignored, rule.ignore.as_ref());
+        set(&mut self.class, rule.treat_as.as_ref());
+        set(&mut self.debounce, rule.debounce.as_ref());
+        set(&mut self.clear_after, rule.clear_after.as_ref());
+        set(&mut self.zero_is_good, rule.zero_is_good.as_ref());
+        set(&mut self.predict, rule.predict.as_ref());
+        set(&mut self.predict_over, rule.predict_over.as_ref());
+        self.lower_critical = rule.lower_critical.or(self.lower_critical);
+        self.upper_critical = rule.upper_critical.or(self.upper_critical);
+        self.hysteresis = rule.hysteresis.or(self.hysteresis);
+        self.severity = rule.severity.map(|word| word.0).or(self.severity);
+        self.cools = rule.cools.clone().or_else(|| self.cools.take());
+        if let Some(states) = &rule.bad_states {
+            self.bad_states = Some(states.iter().fold(0, |mask, state| mask | 1 << (state & 0xF)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::sdr::{RawThresholds, SensorKey};
+    use proptest::prelude::*;
+
+    pub(crate) fn sensor(name: &str, sensor_type: u8) -> Sensor {
+        Sensor {
+            record_id: 1,
+            key: SensorKey::bmc(0x30),
+            entity: Entity { id: 29, instance: 1 },
+            sensor_type,
+            reading_type: 1,
+            name: name.to_owned(),
+            event_only: false,
+            factors: None,
+            unit: String::new(),
+            thresholds: RawThresholds::default(),
+            thresholds_readable: false,
+            hysteresis_up: 0,
+            hysteresis_down: 0,
+            states_mask: 0,
+        }
+    }
+
+    fn rules(text: &str) -> Vec<Rule> {
+        #[derive(Deserialize)]
+        struct File {
+            rule: Vec<Rule>,
+        }
+        toml::from_str::<File>(text).unwrap().rule
+    }
+
+    #[test]
+    fn later_rules_hold_where_two_set_the_same_key() {
+        let rules = rules(
+            r#"
+            [[rule]]
+            type = "fan"
+            lower_critical = 500.0
+            debounce = 4
+            [[rule]]
+            name = "cpu ? *"
+            debounce = 1
+            severity = "fatal"
+            cools = "processor 1"
+            [[rule]]
+            entity = "30.*"
+            ignore = true
+            "#,
+        );
+        let policy = Policy::of(&sensor("CPU 1 FAN", 4), &rules);
+        assert_eq!((policy.lower_critical, policy.debounce), (Some(500.0), 1));
+        assert_eq!(policy.severity, Some(Severity::Fatal));
+        assert_eq!(policy.cools.as_deref(), Some("processor 1"));
+        assert!(!policy.is_ignored);
+        assert_eq!(Policy::of(&sensor("SYS FAN", 4), &rules).debounce, 4);
+        let by_name = Rule { entity: Some("FAN".into()), ..Rule::default() };
+        assert!(by_name.matches(&sensor("x", 4)));
+    }
+
+    #[test]
+    fn a_margin_without_threshold_gets_one_and_other_temperatures_do_not() {
+        let of = |name: &str| Policy::default_for(&sensor(name, 1)).upper_critical_fallback;
+        assert_eq!(of("P1 Therm Margin"), Some(-5.0));
+        assert_eq!(of("Inlet Temp"), None);
+        assert_eq!(Policy::default_for(&sensor("margin fan", 4)).upper_critical_fallback, None);
+    }
+
+    #[test]
+    fn bad_rules_are_told_apart() {
+        let problem = |text: &str| rules(text)[0].problem();
+        assert!(problem("[[rule]]\ndebounce = 2").unwrap().contains("which sensors"));
+        assert!(problem("[[rule]]\nname='x'\ndebounce = 0").unwrap().contains("at least 1"));
+        assert!(problem("[[rule]]\nname='x'\nbad_states = [15]").unwrap().contains("15"));
+        assert!(problem("[[rule]]\nname='x'\nupper_critical = nan").unwrap().contains("finite"));
+        assert_eq!(problem("[[rule]]\nname='x'\nhysteresis = 2.0"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_pattern_without_wildcards_matches_only_itself(a in "[a-c]{0,4}", b in "[a-c]{0,4}") {
+            prop_assert_eq!(glob(&a, &b), a == b);
+            let begins = format!("{a}*");
+            let contains = format!("*{a}*");
+            prop_assert_eq!(glob(&begins, &b), b.starts_with(&a));
+            prop_assert_eq!(glob(&contains, &b), b.contains(&a));
+        }
+
+        #[test]
+        fn rule_texts_never_panic(text in ".{0,80}") {
+            let _ = toml::from_str::<Rule>(&text);
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Sensor data records (IPMI 2.0, chapter 43): from the bytes of one record to what it says.
+//!
+//! Responsible for: full (01h), compact (02h) and event-only (03h) sensor records and entity
+//! associations (08h, 09h). Not for: fetching records, or judging readings. Every byte is hostile:
+//! a record that is too short for its type is an error, never a panic.
+
+mod factors;
+mod names;
+mod text;
+
+pub use factors::{AnalogFormat, Factors, Linearization};
+pub use names::{Entity, SensorClass, sensor_type_name, unit_name};
+pub use text::decode_id;
+
+/// Largest record a BMC can send: five bytes of header and what one byte can count.
+pub const RECORD_BYTES_MAX: usize = 5 + 255;
+/// Most sensors one compact record may stand for (its count has four bits).
+pub const SHARED_SENSORS_MAX: u8 = 15;
+
+/// Event/reading type code of sensors that compare a value with thresholds.
+pub const READING_TYPE_THRESHOLD: u8 = 0x01;
+/// Event/reading type code of sensors whose states are those of their sensor type.
+pub const READING_TYPE_SENSOR_SPECIFIC: u8 = 0x6F;
+
+/// Why the bytes of a record say nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SdrError {
+    /// Ends before a field that its type has.
+    #[error("record {id:#06x} of type {kind:#04x} ends after {bytes} bytes, before its {field}")]
+    Short {
+        /// Record id, 0 where even that is missing.
+        id: u16,
+        /// Record type.
+        kind: u8,
+        /// Bytes there are.
+        bytes: usize,
+        /// The first field that is missing.
+        field: &'static str,
+    },
+}
+
+/// What one record says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Record {
+    /// One sensor, or the several that share a compact or event-only record.
+    Sensors(Vec<Sensor>),
+    /// Which entities are parts of another.
+    Association(Association),
+    /// A type that this program has no use for.
+    Other(u8),
+}
+
+/// Where a sensor's owner listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SensorKey {
+    /// Owner's address as in the record; 20h is the BMC itself.
+    pub owner: u8,
+    /// Owner's logical unit, 0 to 3.
+    pub lun: u8,
+    /// The sensor's number.
+    pub number: u8,
+}
+
+/// The address of the BMC itself.
+pub const BMC_ADDRESS: u8 = 0x20;
+
+impl SensorKey {
+    /// A sensor of the BMC itself, logical unit 0.
+    pub fn bmc(number: u8) -> Self {
+        Self { owner: BMC_ADDRESS, lun: 0, number }
+    }
+}
+
+/// The six thresholds as raw bytes; `None` where the record says that there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct RawThresholds {
+    /// Lower non-critical, lower critical, lower non-recoverable, upper non-critical, upper
+    /// critical, upper non-recoverable: the order of the bits in every mask of the standard.
+    pub values: [Option<u8>; 6],
+}
+
+impl RawThresholds {
+    /// From a mask of readable thresholds and the six values in the order of its bits.
+    pub fn from_mask(mask: u8, values: [u8; 6]) -> Self {
+        let mut out = Self::default();
+        for (bit, value) in values.into_iter().enumerate() {
+            if mask & (1 << bit) != 0 {
+                out.values[bit] = Some(value);
+            }
+        }
+        out
+    }
+}
+
+/// One sensor as its record describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sensor {
+    /// Record that describes it.
+    pub record_id: u16,
+    /// Where to ask for it.
+    pub key: SensorKey,
+    /// What it sits on.
+    pub entity: Entity,
+    /// Sensor type code (table 42-3).
+    pub sensor_type: u8,
+    /// Event/reading type code (table 42-1).
+    pub reading_type: u8,
+    /// Its name; never empty: a sensor without one is called by its number.
+    pub name: String,
+    /// Set where it never has a reading and only makes entries in the event log.
+    pub event_only: bool,
+    /// How to make a value of a raw reading; `None` for discrete sensors.
+    pub factors: Option<Factors>,
+    /// Unit of the value, as people write it; empty for discrete sensors.
+    pub unit: String,
+    /// Thresholds that the record holds.
+    pub thresholds: RawThresholds,
+    /// Whether thresholds can be asked from the BMC, where they may have been changed.
+    pub thresholds_readable: bool,
+    /// Raw hysteresis above a threshold that a falling reading must undercut.
+    pub hysteresis_up: u8,
+    /// Raw hysteresis below a threshold that a rising reading must exceed.
+    pub hysteresis_down: u8,
+    /// States that a discrete sensor can show, one bit each.
+    pub states_mask: u16,
+}
+
+impl Sensor {
+    /// Whether it has thresholds and values, as against states.
+    pub fn is_threshold(&self) -> bool {
+        self.reading_type == READING_TYPE_THRESHOLD
+    }
+
+    /// What it watches.
+    pub fn class(&self) -> SensorClass {
+        SensorClass::of(self.sensor_type)
+    }
+}
+
+/// Entities that are parts of a container entity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Association {
+    /// What contains the others.
+    pub container: Entity,
+    /// Its parts, as inclusive ranges of instances of one entity id.
+    pub parts: Vec<(Entity, Entity)>,
+}
+
+impl Association {
+    /// Whether an entity is one of the parts.
+    pub fn has(&self, entity: Entity) -> bool {
+        self.parts.iter().any(|(first, last)| {
+            first.id == entity.id && (first.instance..=last.instance).contains(&entity.instance)
+        })
+    }
+}
+
+/// The bytes of a record with access that names the field when they end.
+struct Fields<'a> {
+    bytes: &'a [u8],
+}
+
+impl Fields<'_> {
+    fn short(&self, field: &'static str) -> SdrError {
+        let id = match self.bytes {
+            [low, high, ..] => u16::from_le_bytes([*low, *high]),
+            _ => 0,
+        };
+        SdrError::Short {
+            id,
+            kind: self.bytes.get(3).copied().unwrap_or(0),
+            bytes: self.bytes.len(),
+            field,
+        }
+    }
+
+    fn at(&self, index: usize, field: &'static str) -> Result<u8, SdrError> {
+        self.bytes.get(index).copied().ok_or_else(|| self.short(field))
+    }
+
+    fn array<const N: usize>(
+        &self,
+        start: usize,
+        field: &'static str,
+    ) -> Result<[u8; N], SdrError> {
+        self.bytes
+            .get(start..start + N)
+            .and_then(|slice| slice.try_into().ok())
+            .ok_or_else(|| self.short(field))
+    }
+}
+
+impl Record {
+    /// Reads one whole record, header included. Bytes after its announced end are ignored.
+    ///
+    /// # Errors
+    /// [`SdrError`] where it ends before a field that its type has.
+    pub fn parse(bytes: &[u8]) -> Result<Self, SdrError> {
+        let all = Fields { bytes };
+        let announced = 5 + usize::from(all.at(4, "length")?);
+        let fields = Fields { bytes: &bytes[..announced.min(bytes.len())] };
+        match fields.at(3, "type")? {
+            0x01 => Ok(Self::Sensors(vec![full(&fields)?])),
+            0x02 => compact(&fields).map(Self::Sensors),
+            0x03 => event_only(&fields).map(Self::Sensors),
+            0x08 => association(&fields, 8, 2).map(Self::Association),
+            0x09 => device_association(&fields).map(Self::Association),
+            kind => Ok(Self::Other(kind)),
+        }
+    }
+}
+
+/// What full and compact records have in common, bytes 5 to 22.
+fn common(fields: &Fields<'_>) -> Result<Sensor, SdrError> {
+    let [id_low, id_high] = fields.array(0, "record id")?;
+    let capabilities = fields.at(11, "capabilities")?;
+    let threshold_access = (capabilities >> 2) & 0b11;
+    let [_, _, mask] =
+        fields.array(16, "readable thresholds").map(|[a, b, c]: [u8; 3]| [a, b, c])?;
+    let number = fields.at(7, "sensor number")?;
+    let [units, base, modifier] = fields.array(20, "units")?;
+    let reading_type = fields.at(13, "reading type")?;
+    let is_threshold = reading_type == READING_TYPE_THRESHOLD;
+    let [states_low, states_high] = fields.array(18, "states")?;
+    Ok(Sensor {
+        record_id: u16::from_le_bytes([id_low, id_high]),
+        key: SensorKey {
+            owner: fields.at(5, "owner")?,
+            lun: fields.at(6, "owner's logical unit")? & 0b11,
+            number,
+        },
+        entity: Entity {
+            id: fields.at(8, "entity")?,
+            instance: fields.at(9, "entity instance")? & 0x7F,
+        },
+        sensor_type: fields.at(12, "sensor type")?,
+        reading_type,
+        name: format!("sensor {number:02X}h"),
+        event_only: false,
+        factors: None,
+        unit: if is_threshold { unit_name(units, base, modifier) } else { String::new() },
+        thresholds: RawThresholds::from_mask(if is_threshold { mask & 0x3F } else { 0 }, [0; 6]),
+        thresholds_readable: is_threshold && matches!(threshold_access, 1 | 2),
+        hysteresis_up: 0,
+        hysteresis_down: 0,
+        states_mask: if is_threshold {
+            0
+        } else {
+            u16::from_le_bytes([states_low, states_high]) & 0x7FFF
+        },
+    })
+}
+
+fn full(fields: &Fields<'_>) -> Result<Sensor, SdrError> {
+    let mut sensor = common(fields)?;
+    if sensor.is_threshold() {
+        let format = AnalogFormat::from_bits(fields.at(20, "units")? >> 6);
+        let conversion = fields.array(23, "conversion factors")?;
+        sensor.factors = format.map(|format| Factors::from_record(format, conversion));
+        // The record lists them from the top; the masks count from the bottom.
+        let [unr, uc, unc, lnr, lc, lnc] = fields.array(36, "thresholds")?;
+        let present = sensor.thresholds;
+        for (slot, value) in [lnc, lc, lnr, unc, uc, unr].into_iter().enumerate() {
+            sensor.thresholds.values[slot] = present.values[slot].map(|_| value);
+        }
+    }
+    [sensor.hysteresis_up, sensor.hysteresis_down] = fields.array(42, "hysteresis")?;
+    if let Some(name) = name_at(fields, 47)? {
+        sensor.name = name;
+    }
+    Ok(sensor)
+}
+
+fn compact(fields: &Fields<'_>) -> Result<Vec<Sensor>, SdrError> {
+    let mut sensor = common(fields)?;
+    // A compact record holds no threshold values: they can only be asked for.
+    sensor.thresholds = RawThresholds::default();
+    [sensor.hysteresis_up, sensor.hysteresis_down] = fields.array(25, "hysteresis")?;
+    if let Some(name) = name_at(fields, 31)? {
+        sensor.name = name;
+    }
+    let sharing = fields.array(23, "record sharing")?;
+    Ok(shared(&sensor, sharing))
+}
+
+fn event_only(fields: &Fields<'_>) -> Result<Vec<Sensor>, SdrError> {
+    let [id_low, id_high] = fields.array(0, "record id")?;
+    let number = fields.at(7, "sensor number")?;
+    let sensor = Sensor {
+        record_id: u16::from_le_bytes([id_low, id_high]),
+        key: SensorKey {
+            owner: fields.at(5, "owner")?,
+            lun: fields.at(6, "owner's logical unit")? & 0b11,
+            number,
+        },
+        entity: Entity {
+            id: fields.at(8, "entity")?,
+            instance: fields.at(9, "entity instance")? & 0x7F,
+        },
+        sensor_type: fields.at(10, "sensor type")?,
+        reading_type: fields.at(11, "reading type")?,
+        name: name_at(fields, 16)?.unwrap_or_else(|| format!("sensor {number:02X}h")),
+        event_only: true,
+        factors: None,
+        unit: String::new(),
+        thresholds: RawThresholds::default(),
+        thresholds_readable: false,
+        hysteresis_up: 0,
+        hysteresis_down: 0,
+        states_mask: 0,
+    };
+    let sharing = fields.array(12, "record sharing")?;
+    Ok(shared(&sensor, sharing))
+}
+
+/// One record may stand for several sensors with consecutive numbers; each gets its own name and,
+/// where the record says so, its own entity instance.
+fn shared(first: &Sensor, [count, modifier]: [u8; 2]) -> Vec<Sensor> {
+    let total = (count & 0x0F).max(1);
+    if total == 1 {
+        return vec![first.clone()];
+    }
+    let alphabetic = (count >> 4) & 0b11 == 1;
+    let offset = modifier & 0x7F;
+    (0..total)
+        .map_while(|index| {
+            let mut sensor = first.clone();
+            sensor.key.number = first.key.number.checked_add(index)?;
+            if modifier & 0x80 != 0 {
+                sensor.entity.instance = first.entity.instance.saturating_add(index) & 0x7F;
+            }
+            let ordinal = u16::from(offset) + u16::from(index);
+            sensor.name.push_str(&match alphabetic {
+                true => letters(ordinal),
+                false => ordinal.to_string(),
+            });
+            Some(sensor)
+        })
+        .collect()
+}
+
+/// 0 is A, 25 is Z, 26 is AA.
+fn letters(ordinal: u16) -> String {
+    let letter = |n: u16| char::from(b'A' + u8::try_from(n % 26).unwrap_or(0));
+    match ordinal / 26 {
+        0 => letter(ordinal).to_string(),
+        upper => format!("{}{}", letter(upper - 1), letter(ordinal)),
+    }
+}
+
+fn name_at(fields: &Fields<'_>, index: usize) -> Result<Option<String>, SdrError> {
+    let kind = fields.at(index, "name")?;
+    let bytes = fields.bytes.get(index + 1..).unwrap_or_default();
+    let name = decode_id(kind, bytes);
+    Ok((!name.is_empty()).then_some(name))
+}
+
+/// `stride` is the size of one part, whose last two bytes are entity id and instance.
+fn association(fields: &Fields<'_>, start: usize, stride: usize) -> Result<Association, SdrError> {
+    let container = Entity { id: fields.at(5, "container")?, instance: fields.at(6, "container")? };
+    let flags = fields.at(start - 1, "flags")?;
+    let mut entities = [Entity { id: 0, instance: 0 }; 4];
+    for (index, entity) in entities.iter_mut().enumerate() {
+        let [id, instance] =
+            fields.array(start + index * stride + stride - 2, "contained entity")?;
+        *entity = Entity { id, instance };
+    }
+    let is_range = flags & 0x80 != 0;
+    let parts = match is_range {
+        true => vec![(entities[0], entities[1]), (entities[2], entities[3])],
+        false => entities.into_iter().map(|entity| (entity, entity)).collect(),
+    };
+    let parts = parts.into_iter().filter(|(first, _)| first.id != 0).collect();
+    Ok(Association { container, parts })
+}
+
+fn device_association(fields: &Fields<'_>) -> Result<Association, SdrError> {
+    association(fields, 10, 4)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! The two ways to run: the dry run, and the daemon with all its tasks.
+
+use crate::config::Config;
+use crate::publish::Outlet;
+use crate::table;
+use crate::watch::{Note, Plan, Report, Watcher};
+use ftb_client::daemon::{self, Failure, Signals};
+use std::io::Write;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Most findings on their way out; when it is full, BMCs are polled later.
+const REPORTS_MAX: usize = 1024;
+/// How long the tasks may take to close their sessions at the end.
+const STOP_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Reads every sensor once and prints the table.
+///
+/// # Errors
+/// Bad input where a rule matches no sensor anywhere or nothing can be reached before somebody
+/// changes something; failed where a BMC does not answer.
+pub async fn once(config: &Config, is_json: bool) -> Result<(), Failure> {
+    let tables = table::read_all(config).await;
+    let text = if is_json { table::json_lines(&tables) } else { table::text(&tables) };
+    // A reader that has seen enough is no failure.
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    let mut failure = None;
+    for node in &tables {
+        if let Err(error) = &node.rows {
+            tracing::error!(node = node.node, %error, "not read");
+            let line = format!("node {}: {error}", node.node);
+            failure = Some(match error.is_permanent() {
+                true => Failure::bad_input(line),
+                false => Failure::failed(line),
+            });
+        }
+    }
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    let is_everywhere = |rule: &usize| tables.iter().all(|node| node.unmatched.contains(rule));
+    match (0..config.rules.len()).find(is_everywhere) {
+        Some(rule) => Err(Failure::bad_input(unmatched(config, rule))),
+        None => Ok(()),
+    }
+}
+
+fn unmatched(config: &Config, rule: usize) -> String {
+    let described = config.rules.get(rule).map_or(String::new(), crate::rules::Rule::describe);
+    format!(
+        "the rule with {described} matches no sensor: correct it (ftb-ipmi --once lists the sensors) or set optional = true"
+    )
+}
+
+/// Watches until a signal comes.
+///
+/// # Errors
+/// Bad input where no BMC can be reached before somebody changes something, or a rule matches no
+/// sensor of any BMC.
+pub async fn watch(config: &Config, is_print: bool) -> Result<(), Failure> {
+    let mut signals = Signals::listen()?;
+    let outlet = Outlet::open(config, is_print)?;
+    let (reports_in, mut reports) = mpsc::channel::<Report>(REPORTS_MAX);
+    let (notes_in, mut notes) = mpsc::channel(config.nodes.len() * 2 + 1);
+    let plan = Plan {
+        interval: config.interval,
+        sel_interval: config.sel_interval,
+        state_dir: config.state_dir.clone(),
+        rules: config.rules.clone().into(),
+    };
+    let mut tasks = tokio::task::JoinSet::new();
+    for node in &config.nodes {
+        let watcher =
+            Watcher::new(node.clone(), plan.clone(), reports_in.clone(), notes_in.clone());
+        tasks.spawn(watcher.run());
+    }
+    drop((reports_in, notes_in));
+    daemon::notify_ready(&format!("watching {} BMCs", config.nodes.len()));
+    let mut outlook = Outlook::new(config);
+    let result = loop {
+        tokio::select! {
+            biased;
+            signal = signals.stop() => {
+                tracing::info!(signal, "stopping");
+                break Ok(());
+            }
+            Some(note) = notes.recv() => {
+                if let Some(failure) = outlook.take(note) {
+                    break Err(failure);
+                }
+            }
+            Some(report) = reports.recv() => outlet.publish(&report)?,
+            () = daemon::feed_watchdog() => {}
+        }
+    };
+    daemon::notify_stopping();
+    drop(reports);
+    let closing = async { while tasks.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(STOP_DEADLINE, closing).await;
+    outlet.close().await;
+    result
+}
+
+/// Whether it is worth going on.
+struct Outlook<'a> {
+    config: &'a Config,
+    hopeless: usize,
+    has_worked: bool,
+    unmatched: Vec<usize>,
+}
+
+impl<'a> Outlook<'a> {
+    fn new(config: &'a Config) -> Self {
+        let unmatched = vec![0; config.rules.len()];
+        Self { config, hopeless: 0, has_worked: false, unmatched }
+    }
+
+    fn take(&mut self, note: Note) -> Option<Failure> {
+        match note {
+            Note::Working => self.has_worked = true,
+            Note::Hopeless(message) => {
+                self.hopeless += 1;
+                tracing::error!(message, "a BMC cannot be reached before something is changed");
+                if !self.has_worked && self.hopeless >= self.config.nodes.len() {
+                    return Some(Failure::bad_input(message));
+                }
+            }
+            Note::Unmatched(rules) => {
+                for rule in rules {
+                    let count = self.unmatched.get_mut(rule)?;
+                    *count += 1;
+                    let message = unmatched(self.config, rule);
+                    tracing::warn!(message, "a rule without sensors");
+                    if *count >= self.config.nodes.len() {
+                        return Some(Failure::bad_input(message));
+                    }
+                }
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,273 @@
+//! One task for each BMC: log in, learn its sensors, poll, follow its events, and come back after
+//! any failure. A dead BMC keeps nobody waiting but its own task.
+
+mod log;
+mod poll;
+
+use crate::bmc::{Bmc, BmcError};
+use crate::config::WatchedNode;
+use crate::inventory;
+use crate::monitor::{Finding, Input, Monitor, Way};
+use crate::rules::Rule;
+use crate::sel::SensorEvent;
+use log::LogReader;
+use poll::Poller;
+pub use poll::read_once;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior};
+
+/// First pause after a failure; it doubles up to [`PAUSE_MAX`].
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+/// Longest pause before a BMC is tried again.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Pause after a failure that somebody has to mend, such as a wrong password: many tries would lock
+/// the user out.
+const PAUSE_HOPELESS: Duration = Duration::from_secs(300);
+/// A session expires after 60 s of silence by the standard's default: long intervals are bridged.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+
+/// What a task finds.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Host name of the node.
+    pub node: Arc<str>,
+    /// Where its BMC is.
+    pub bmc: Arc<str>,
+    /// Unix time in nanoseconds.
+    pub time_ns: u64,
+    /// What.
+    pub finding: Finding,
+}
+
+/// What a task tells about itself.
+#[derive(Clone, Debug)]
+pub enum Note {
+    /// It has never reached its BMC, and trying again without a change is useless.
+    Hopeless(String),
+    /// It has read every sensor.
+    Working,
+    /// These rules match no sensor of its BMC.
+    Unmatched(Vec<usize>),
+}
+
+/// What all tasks share.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How often to poll.
+    pub interval: Duration,
+    /// How often to look at the event log; zero is never.
+    pub sel_interval: Duration,
+    /// Where to keep bookmarks.
+    pub state_dir: Option<PathBuf>,
+    /// The rules.
+    pub rules: Arc<[Rule]>,
+}
+
+/// The task of one BMC.
+pub struct Watcher {
+    config: WatchedNode,
+    plan: Plan,
+    node: Arc<str>,
+    bmc_name: Arc<str>,
+    monitor: Monitor,
+    log: LogReader,
+    started: Instant,
+    reports: mpsc::Sender<Report>,
+    notes: mpsc::Sender<Note>,
+    has_worked: bool,
+    is_lost: bool,
+}
+
+impl Watcher {
+    /// A task that sends what it finds to `reports` (when that is full it waits: nothing is lost,
+    /// its own polls come later) and what becomes of itself to `notes`.
+    pub fn new(
+        config: WatchedNode,
+        plan: Plan,
+        reports: mpsc::Sender<Report>,
+        notes: mpsc::Sender<Note>,
+    ) -> Self {
+        let path = plan.state_dir.as_ref().map(|dir| dir.join(format!("{}.sel", config.node)));
+        Self {
+            node: config.node.as_str().into(),
+            bmc_name: config.target.name().into(),
+            monitor: Monitor::new(),
+            log: LogReader::new(path),
+            started: Instant::now(),
+            config,
+            plan,
+            reports,
+            notes,
+            has_worked: false,
+            is_lost: false,
+        }
+    }
+
+    /// Runs until nobody listens any more.
+    pub async fn run(mut self) {
+        let mut pause = PAUSE_MIN;
+        while !self.reports.is_closed() {
+            let error = match Bmc::connect(&self.config.target).await {
+                Err(error) => error,
+                Ok(mut bmc) => {
+                    let result = self.watch(&mut bmc, &mut pause).await;
+                    let has_died = matches!(&result, Err(error) if error.is_lost());
+                    if !has_died {
+                        bmc.close().await;
+                    }
+                    match result {
+                        Ok(()) => return,
+                        // It worked until now: a new session may be all that it takes.
+                        Err(error) if pause == PAUSE_MIN && has_died && !self.is_lost => {
+                            tracing::info!(node = %self.node, %error, "the session is lost: opening another");
+                            pause = PAUSE_MIN * 2;
+                            continue;
+                        }
+                        Err(error) => error,
+                    }
+                }
+            };
+            self.fail(&error).await;
+            let is_hopeless = error.is_permanent();
+            tokio::time::sleep(if is_hopeless { PAUSE_HOPELESS } else { pause }).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    async fn fail(&mut self, error: &BmcError) {
+        if error.is_permanent() && !self.has_worked {
+            let _ = self.notes.send(Note::Hopeless(error.to_string())).await;
+        }
+        if !self.is_lost {
+            tracing::warn!(node = %self.node, bmc = %self.bmc_name, %error, "BMC lost");
+            self.is_lost = true;
+        } else {
+            tracing::debug!(node = %self.node, %error, "BMC still lost");
+        }
+        self.tell(Input::Lost(error.to_string())).await;
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Hands an input to the monitor and its findings on.
+    async fn tell(&mut self, input: Input) {
+        let mut findings = Vec::new();
+        self.monitor.handle(self.now_ms(), input, &mut findings);
+        for finding in findings {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let report = Report {
+                node: Arc::clone(&self.node),
+                bmc: Arc::clone(&self.bmc_name),
+                time_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
+                finding,
+            };
+            // Nobody listens when the program ends.
+            let _ = self.reports.send(report).await;
+        }
+    }
+
+    /// Watches an open BMC until it is lost; `Ok` when nobody listens any more.
+    async fn watch(&mut self, bmc: &mut Bmc, pause: &mut Duration) -> Result<(), BmcError> {
+        let inventory = inventory::read(bmc, &self.plan.rules).await?;
+        let sensors = inventory.watched.len();
+        if !self.has_worked && !inventory.unmatched.is_empty() {
+            let _ = self.notes.send(Note::Unmatched(inventory.unmatched)).await;
+        }
+        let mut poller = Poller::new(&inventory.watched);
+        tracing::info!(
+            node = %self.node, bmc = %self.bmc_name, sensors, polled = poller.len(), "BMC open"
+        );
+        self.tell(Input::Inventory(inventory.watched)).await;
+        let mut polls = tokio::time::interval(self.plan.interval);
+        polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let sel_interval = self.plan.sel_interval;
+        let mut next_log = (!sel_interval.is_zero()).then(Instant::now);
+        loop {
+            tokio::select! {
+                _ = polls.tick() => {
+                    self.poll(bmc, &mut poller).await?;
+                    *pause = PAUSE_MIN;
+                }
+                () = sleep_until(next_log) => {
+                    self.read_log(bmc, &mut poller).await?;
+                    next_log = Some(Instant::now() + sel_interval);
+                }
+                event = bmc.event() => {
+                    self.take_events(bmc, &mut poller, &[event?], Way::Pushed).await?;
+                    // One event has room in the BMC's buffer: what came with it is in the log.
+                    next_log = next_log.map(|_| Instant::now());
+                }
+                () = tokio::time::sleep(KEEP_ALIVE) => {
+                    bmc.run(ipmi_rs::app::GetDeviceId).await?;
+                }
+                () = self.reports.closed() => return Ok(()),
+            }
+        }
+    }
+
+    async fn poll(&mut self, bmc: &mut Bmc, poller: &mut Poller) -> Result<(), BmcError> {
+        let all = poller.all();
+        self.sample(bmc, poller, &all, true).await?;
+        if std::mem::take(&mut self.is_lost) {
+            tracing::info!(node = %self.node, bmc = %self.bmc_name, "BMC is back");
+        }
+        if !std::mem::replace(&mut self.has_worked, true) {
+            let _ = self.notes.send(Note::Working).await;
+        }
+        Ok(())
+    }
+
+    async fn sample(
+        &mut self,
+        bmc: &mut Bmc,
+        poller: &mut Poller,
+        indices: &[usize],
+        is_whole: bool,
+    ) -> Result<(), BmcError> {
+        let samples = poller.read(bmc, self.monitor.watched(), indices).await?;
+        let is_powered = !self.monitor.needs_power(&samples) || poll::is_powered(bmc).await?;
+        if is_whole {
+            self.tell(Input::Back).await;
+        }
+        self.tell(Input::Samples { samples, is_whole, is_powered }).await;
+        Ok(())
+    }
+
+    async fn read_log(&mut self, bmc: &mut Bmc, poller: &mut Poller) -> Result<(), BmcError> {
+        let entries = self.log.read_new(bmc).await?;
+        self.take_events(bmc, poller, &entries, Way::Logged).await?;
+        self.log.save().await;
+        Ok(())
+    }
+
+    /// Takes events, and at once reads the sensors that they are about: the reading decides.
+    async fn take_events(
+        &mut self,
+        bmc: &mut Bmc,
+        poller: &mut Poller,
+        records: &[[u8; 16]],
+        way: Way,
+    ) -> Result<(), BmcError> {
+        for event in records.iter().filter_map(SensorEvent::parse) {
+            tracing::debug!(node = %self.node, ?event, "event of the BMC");
+            self.tell(Input::Event { event, way }).await;
+        }
+        let rereads = self.monitor.take_rereads();
+        if !rereads.is_empty() {
+            self.sample(bmc, poller, &rereads, false).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn sleep_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
