@@ -1,0 +1,648 @@
+//! The job launcher as a pure state machine: what nodes, ranks, the policy and people say goes in; requests,
+//! answers, state to be saved and words for the user come out.
+//!
+//! One episode is open at a time, since each of them needs all ranks: others wait in a bounded queue, at most one
+//! for a node. Each phase of an episode has a deadline and a way back (the table in `docs/launcher.md`). What
+//! the JL asks, it asks again each second until it is answered; what it hears is counted by who said it, never
+//! by how often. The whole state can be saved before each step ([`Output::Save`]) and taken over by
+//! another JL ([`Input::Adopted`]).
+
+mod checkpoint;
+mod end;
+mod episode;
+mod fence;
+mod job;
+mod migration;
+mod start;
+#[cfg(test)]
+mod tests;
+mod wants;
+
+pub use episode::{Open, Remedy};
+pub use job::{Deadlines, JlConfig, Job, Node, OnFailure, Rank};
+
+use crate::message::{
+    Answer, Closed, FromJl, FromNla, FromRank, How, NlaSays, Outcome, RankSays, Request,
+};
+use crate::names::{Episode, NodeName, Ranks, SetId};
+use crate::nla::MigrationState;
+use checkpoint::Checkpoint;
+use core::time::Duration;
+use end::End;
+use episode::Flow;
+use fence::Said;
+use ftb_core::Now;
+use job::SILENCES_MAX;
+use migration::Migration;
+use serde::{Deserialize, Serialize};
+use start::Start;
+use std::collections::{BTreeMap, VecDeque};
+
+/// How often an unanswered request is repeated.
+pub const REPEAT: Duration = Duration::from_secs(1);
+/// How often every NLA is asked whether it is there.
+pub const ASK: Duration = Duration::from_secs(10);
+/// How often the JL shows that it is there.
+pub const ALIVE: Duration = Duration::from_secs(2);
+/// Most remedies that wait for their turn: beyond, a request is refused.
+pub const WANTED_MAX: usize = 64;
+
+/// What happens to a JL.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Its subscriptions are active and its image server listens there.
+    Started {
+        /// `host:port`.
+        store: String,
+    },
+    /// The same, for a JL that has taken over the state of another.
+    Adopted {
+        /// `host:port`.
+        store: String,
+    },
+    /// An NLA speaks.
+    Nla(NlaSays),
+    /// A rank speaks.
+    Rank(RankSays),
+    /// The NLA or its node is gone for good.
+    Gone {
+        /// Which.
+        node: NodeName,
+        /// How that is known.
+        reason: String,
+    },
+    /// The policy, or a person, wants something.
+    Want {
+        /// What.
+        want: Want,
+        /// Who is to be answered.
+        asked: Option<u64>,
+    },
+    /// A set is in the store, or could not be brought there.
+    Stored {
+        /// Of which episode.
+        episode: Episode,
+        /// Its bytes.
+        result: Result<u64, String>,
+    },
+    /// Forward a signal to all ranks.
+    Signal(i32),
+    /// Events were missed: ask everybody.
+    Gap,
+    /// A deadline may have passed.
+    Tick,
+}
+
+/// Something that the policy or a person wants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Want {
+    /// Move the ranks away from that node.
+    Migrate {
+        /// Which.
+        node: NodeName,
+        /// Why.
+        reason: String,
+    },
+    /// Save the job.
+    Checkpoint {
+        /// Why.
+        reason: String,
+    },
+    /// The node may be used again.
+    Usable {
+        /// Which.
+        node: NodeName,
+    },
+    /// End the job.
+    Kill {
+        /// With this exit code.
+        code: i32,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What the shell is to do, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Write the state to disk ([`Jl`] is serialisable), fsynced, before anything that follows.
+    Save,
+    /// Publish.
+    Publish(FromJl),
+    /// Fetch these images into the store, verify them and commit the set; answered by [`Input::Stored`].
+    Store {
+        /// The checkpoint.
+        episode: Episode,
+        /// The set.
+        set: SetId,
+        /// Image server and ranks of each node.
+        from: BTreeMap<NodeName, (String, Ranks)>,
+    },
+    /// Delete a set from the store.
+    DropStored(SetId),
+    /// Kill that NLA by force, where the shell can.
+    KillNla(NodeName),
+    /// Answer a request.
+    Answer(Answer),
+    /// A line for the user.
+    Tell(String),
+    /// The job is over: exit with this code.
+    Exit(i32),
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Waiting {
+    want: Want,
+    asked: Option<u64>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Jl {
+    job: Job,
+    open: Option<Open>,
+    wanted: VecDeque<Waiting>,
+    alive_ns: u64,
+    ask_ns: u64,
+    /// When to ask because events were missed: not at once, or gaps among the answers would breed questions.
+    gap_ns: u64,
+    over: bool,
+}
+
+impl Jl {
+    /// A JL with a checked configuration; it acts from [`Input::Started`] on.
+    pub fn new(config: JlConfig) -> Self {
+        Self {
+            job: Job::new(config),
+            open: None,
+            wanted: VecDeque::new(),
+            alive_ns: 0,
+            ask_ns: 0,
+            gap_ns: u64::MAX,
+            over: false,
+        }
+    }
+
+    /// What it knows.
+    pub fn job(&self) -> &Job {
+        &self.job
+    }
+
+    /// What it is at.
+    pub fn open(&self) -> Option<&Open> {
+        self.open.as_ref()
+    }
+
+    /// Whether the job is over.
+    pub fn over(&self) -> bool {
+        self.over
+    }
+
+    /// The next moment at which [`Input::Tick`] is wanted, in monotonic nanoseconds.
+    pub fn next_deadline_ns(&self) -> u64 {
+        let open = self.open.as_ref();
+        let remedy = open.map_or(u64::MAX, |open| open.deadline_ns.min(open.repeat_ns));
+        remedy.min(self.alive_ns).min(self.ask_ns).min(self.gap_ns)
+    }
+
+    /// One input.
+    pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
+        if self.over {
+            return;
+        }
+        match input {
+            Input::Started { store } => self.started(now, store),
+            Input::Adopted { store } => self.adopted(now, store),
+            Input::Nla(says) => self.on_nla(now, says),
+            Input::Rank(says) => self.on_rank(now, &says),
+            Input::Gone { node, reason } => self.lost(now, &node, &reason),
+            Input::Want { want, asked } => self.want(now, want, asked),
+            Input::Stored { episode, result } => self.stored(now, episode, result),
+            Input::Signal(signal) => {
+                let episode = self.job.open();
+                self.job.publish(FromJl::Signal { episode, signal });
+            }
+            Input::Gap => self.gap_ns = self.gap_ns.min(now.deadline_ns(REPEAT)),
+            Input::Tick => {}
+        }
+        self.tick(now);
+        self.next_wanted(now);
+        out.append(&mut self.job.out);
+    }
+
+    fn started(&mut self, now: Now, store: String) {
+        self.job.store = store;
+        self.ask_ns = now.deadline_ns(ASK);
+        let episode = self.job.open();
+        let (start, flow) = Start::first(&mut self.job);
+        self.begin(now, episode, Remedy::Start(start), None, flow);
+    }
+
+    /// The deadlines of before mean nothing on this clock: the open phase gets its full time again, and its
+    /// requests are repeated; who has done them already says so.
+    fn adopted(&mut self, now: Now, store: String) {
+        self.job.store = store;
+        self.alive_ns = 0;
+        self.ask_ns = now.deadline_ns(ASK);
+        for node in self.job.nodes.values_mut() {
+            node.silences = 0;
+        }
+        self.job.publish(FromJl::Ask);
+        if let Some(open) = &mut self.open {
+            open.phase_ns = now.mono_ns;
+            open.deadline_ns = now.deadline_ns(Duration::from_millis(open.phase_deadline_ms));
+            open.repeat_ns = now.mono_ns;
+            if let Remedy::Checkpoint(checkpoint) = &open.remedy {
+                checkpoint.adopt(&mut self.job, open.episode);
+            }
+        }
+    }
+
+    fn tick(&mut self, now: Now) {
+        if now.mono_ns >= self.alive_ns {
+            self.alive_ns = now.deadline_ns(ALIVE);
+            self.job.publish(FromJl::Alive);
+        }
+        if now.mono_ns >= self.gap_ns {
+            self.gap_ns = u64::MAX;
+            self.job.publish(FromJl::Ask);
+        }
+        if now.mono_ns >= self.ask_ns {
+            self.ask_ns = now.deadline_ns(ASK);
+            self.ask(now);
+        }
+        let Some(open) = &mut self.open else {
+            return;
+        };
+        if now.mono_ns >= open.deadline_ns {
+            // Should the way back leave the phase as it is, its time runs anew.
+            open.deadline_ns = now.deadline_ns(Duration::from_millis(open.phase_deadline_ms));
+            self.with_open(now, |remedy, job, episode| match remedy {
+                Remedy::Start(start) => start.on_deadline(),
+                Remedy::Checkpoint(checkpoint) => checkpoint.on_deadline(job, episode),
+                Remedy::Migration(migration) => migration.on_deadline(job, episode),
+                Remedy::End(end) => end.on_deadline(job),
+            });
+        } else if now.mono_ns >= open.repeat_ns {
+            open.repeat_ns = now.deadline_ns(REPEAT);
+            for request in open.requests.clone() {
+                self.job.publish(request);
+            }
+        }
+    }
+
+    /// Asks every NLA; those that were silent too often are lost. Nodes that became usable are told.
+    fn ask(&mut self, now: Now) {
+        self.job.publish(FromJl::Ask);
+        let mut silent = Vec::new();
+        for (name, node) in &mut self.job.nodes {
+            if node.state.is_some() && !node.lost {
+                node.silences += 1;
+                if node.silences > SILENCES_MAX {
+                    silent.push(name.clone());
+                }
+            }
+        }
+        for node in silent {
+            self.lost(now, &node, "its launch agent does not answer");
+        }
+        self.tell_usable();
+    }
+
+    /// Runs the open remedy on something, then does what it wants.
+    fn with_open(&mut self, now: Now, run: impl FnOnce(&mut Remedy, &mut Job, Episode) -> Flow) {
+        let Some(open) = &mut self.open else {
+            return;
+        };
+        let flow = run(&mut open.remedy, &mut self.job, open.episode);
+        self.flow(now, flow);
+    }
+
+    fn flow(&mut self, now: Now, flow: Flow) {
+        match flow {
+            Flow::Stay => {}
+            Flow::Next { phase, deadline, requests } => self.enter(now, phase, deadline, requests),
+            Flow::Close { done, words } => self.close(now, done, words),
+            Flow::Failed { rank, how } => self.rank_failed(now, rank, how),
+            Flow::Restart { code, reason } => self.restart_or_end(now, code, &reason),
+            Flow::Lost(nodes) => {
+                for node in nodes {
+                    self.lost(now, &node, "its launch agent did not answer in time");
+                }
+            }
+            Flow::End { code, words } => self.end(now, code, &words),
+        }
+    }
+
+    fn begin(
+        &mut self,
+        now: Now,
+        episode: Episode,
+        remedy: Remedy,
+        asked: Option<u64>,
+        flow: Flow,
+    ) {
+        self.open = Some(Open::new(episode, remedy, asked));
+        self.flow(now, flow);
+    }
+
+    fn enter(&mut self, now: Now, phase: &str, deadline: Duration, requests: Vec<FromJl>) {
+        let Some(open) = &mut self.open else {
+            return;
+        };
+        open.leave_phase(now.mono_ns);
+        open.phase = phase.to_owned();
+        open.phase_ns = now.mono_ns;
+        open.phase_deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
+        open.deadline_ns = now.deadline_ns(deadline);
+        open.repeat_ns = if requests.is_empty() { u64::MAX } else { now.deadline_ns(REPEAT) };
+        open.requests.clone_from(&requests);
+        self.job.out.push(Output::Save);
+        for request in requests {
+            self.job.publish(request);
+        }
+    }
+
+    /// Closes the open episode: from now on whatever comes of it is late.
+    fn close(&mut self, now: Now, done: bool, words: String) {
+        let Some(mut open) = self.open.take() else {
+            return;
+        };
+        open.leave_phase(now.mono_ns);
+        let episode = open.episode;
+        if let Remedy::Migration(migration) = &open.remedy {
+            let set = migration.set().clone();
+            self.job.publish(FromJl::Drop { episode, set });
+        }
+        if let Some(request) = open.asked {
+            let outcome = if done { Outcome::Done } else { Outcome::Failed };
+            self.answer(request, outcome, words.clone());
+        }
+        let phases = open.phases_text();
+        self.job.tell(format!("{} {episode}: {words} [{phases}]", open.remedy.kind()));
+        self.job.out.push(Output::Save);
+        self.job.publish(FromJl::Closed(Closed {
+            episode,
+            kind: open.remedy.kind().to_owned(),
+            done,
+            words,
+            phases,
+        }));
+        if let Remedy::End(end) = &open.remedy {
+            self.over = true;
+            self.job.out.push(Output::Exit(end.code()));
+        }
+    }
+
+    fn answer(&mut self, request: u64, outcome: Outcome, words: String) {
+        self.job.out.push(Output::Answer(Answer { request, outcome, words }));
+    }
+
+    /// Ends the job: whatever is open is given up.
+    fn end(&mut self, now: Now, code: i32, words: &str) {
+        if matches!(&self.open, Some(open) if matches!(open.remedy, Remedy::End(_))) {
+            return;
+        }
+        self.job.tell(format!("the job ends: {words}"));
+        self.close(now, false, format!("the job ends: {words}"));
+        for waiting in core::mem::take(&mut self.wanted) {
+            if let Some(request) = waiting.asked {
+                self.answer(request, Outcome::Refused, "the job ends".to_owned());
+            }
+        }
+        let episode = self.job.open();
+        let (end, flow) = End::open(&self.job, episode, code, words);
+        self.begin(now, episode, Remedy::End(end), None, flow);
+    }
+
+    fn rank_failed(&mut self, now: Now, rank: u32, how: How) {
+        let reason = format!("rank {rank} died: {how}");
+        match self.job.config.on_failure {
+            OnFailure::Restart => self.restart_or_end(now, how.code(), &reason),
+            OnFailure::Stop => self.end(now, how.code(), &reason),
+        }
+    }
+
+    /// Restarts the job from its last set. Without a set, or without progress since too many restarts, it
+    /// ends; its sets stay in the store.
+    fn restart_or_end(&mut self, now: Now, code: i32, reason: &str) {
+        let Some(set) = self.job.sets.last().cloned() else {
+            self.end(now, code, &format!("{reason}; there is no set to restart from"));
+            return;
+        };
+        if self.job.restarts >= self.job.config.restarts_max {
+            let restarts = self.job.restarts;
+            let words = format!("{reason}; {restarts} restarts without a new set in between");
+            self.end(now, code, &words);
+            return;
+        }
+        self.close(now, false, reason.to_owned());
+        self.job.tell(format!("{reason}: the job restarts from set {set}"));
+        let episode = self.job.open();
+        let (start, flow) = Start::again(&mut self.job, episode, set, reason);
+        self.begin(now, episode, Remedy::Start(start), None, flow);
+    }
+
+    fn on_nla(&mut self, now: Now, says: NlaSays) {
+        let NlaSays { node, message } = says;
+        let Some(row) = self.job.nodes.get_mut(&node) else {
+            self.job.refused += 1;
+            return;
+        };
+        row.silences = 0;
+        if row.lost {
+            self.job.refused += 1;
+            if !matches!(message, FromNla::Stopped { .. }) {
+                let episode = self.job.episode;
+                let target = node;
+                self.job.publish(FromJl::Evict { episode, target });
+            }
+            return;
+        }
+        match &message {
+            FromNla::Ready { state, images, .. } => {
+                row.state = Some(*state);
+                row.images.clone_from(images);
+            }
+            FromNla::State { to, .. } => row.state = Some(*to),
+            _ => {}
+        }
+        match message {
+            FromNla::Pmi { ranks, part, .. } => self.fence(now, &node, &ranks, part),
+            FromNla::Exited { rank, incarnation, how, .. } => {
+                self.exited(now, &node, rank, incarnation, how)
+            }
+            FromNla::State { .. } => self.tell_usable(),
+            message => self.answered(now, &node, &message),
+        }
+    }
+
+    /// An answer of an NLA to a request: only one of the open episode counts.
+    fn answered(&mut self, now: Now, node: &NodeName, message: &FromNla) {
+        let of = match message {
+            FromNla::Launched { episode, .. }
+            | FromNla::LaunchFailed { episode, .. }
+            | FromNla::Pic { episode, .. }
+            | FromNla::Copied { episode, .. }
+            | FromNla::CopyFailed { episode, .. }
+            | FromNla::Restarted { episode, .. }
+            | FromNla::Reset { episode }
+            | FromNla::Stopped { episode } => Some(*episode),
+            _ => None,
+        };
+        let open = self.open.as_ref().map(|open| open.episode);
+        if of.is_some() && of != open {
+            self.job.refused += 1;
+            if matches!(message, FromNla::Stopped { .. }) {
+                self.lost(now, node, "its launch agent has left");
+            }
+            return;
+        }
+        self.with_open(now, |remedy, job, episode| match remedy {
+            Remedy::Start(start) => start.on_nla(job, episode, node, message),
+            Remedy::Checkpoint(_) => Flow::Stay,
+            Remedy::Migration(migration) => migration.on_nla(job, episode, node, message),
+            Remedy::End(end) => end.on_nla(node, message),
+        });
+    }
+
+    fn fence(&mut self, now: Now, node: &NodeName, ranks: &Ranks, part: crate::message::Part) {
+        let episode = self.job.episode;
+        let placed = |rank| self.job.ranks.get(rank as usize).is_some_and(|r| r.node == *node);
+        if !ranks.iter().all(placed) {
+            self.job.refused += 1;
+            return;
+        }
+        let size = self.job.config.size;
+        let said = self.job.fence.said(node, ranks, part.clone(), size);
+        let (parts, complete) = match said {
+            Said::Complete(parts) => (parts.to_vec(), true),
+            Said::Again(parts) => (parts.to_vec(), false),
+            Said::Waiting => (Vec::new(), false),
+            Said::Stale => {
+                self.job.refused += 1;
+                return;
+            }
+        };
+        if complete {
+            self.job.met = true;
+            self.job.out.push(Output::Save);
+        }
+        for part in parts {
+            self.job.publish(FromJl::Pmi { episode, part });
+        }
+        if complete {
+            self.with_open(now, |remedy, job, _| match remedy {
+                Remedy::Start(start) => start.on_fence(),
+                Remedy::Migration(migration) => migration.on_fence(job),
+                Remedy::Checkpoint(_) | Remedy::End(_) => Flow::Stay,
+            });
+        } else {
+            let ranks = ranks.clone();
+            let message = FromNla::Pmi { episode, ranks, part };
+            self.with_open(now, |remedy, job, episode| match remedy {
+                Remedy::Migration(migration) => migration.on_nla(job, episode, node, &message),
+                _ => Flow::Stay,
+            });
+        }
+    }
+
+    fn exited(&mut self, now: Now, node: &NodeName, rank: u32, incarnation: u64, how: How) {
+        let row = self.job.ranks.get_mut(rank as usize);
+        let Some(row) = row.filter(|row| row.incarnation == incarnation && row.node == *node)
+        else {
+            self.job.refused += 1;
+            return;
+        };
+        if row.ended.is_some() {
+            return;
+        }
+        row.ended = Some(how);
+        if self.job.finished() {
+            self.finish(now);
+            return;
+        }
+        if self.open.is_none() {
+            if !matches!(how, How::Exit(0) | How::Left) {
+                self.rank_failed(now, rank, how);
+            }
+            return;
+        }
+        let message = FromNla::Exited { episode: self.job.episode, rank, incarnation, how };
+        self.with_open(now, |remedy, job, episode| match remedy {
+            Remedy::Start(start) => start.on_exit(job, rank, how),
+            Remedy::Checkpoint(checkpoint) => checkpoint.on_exit(job, episode, rank, how),
+            Remedy::Migration(migration) => match migration.on_exit(rank, how) {
+                Flow::Stay => migration.on_nla(job, episode, node, &message),
+                flow => flow,
+            },
+            Remedy::End(_) => Flow::Stay,
+        });
+    }
+
+    fn finish(&mut self, now: Now) {
+        self.end(now, 0, "every rank has ended well");
+    }
+
+    fn on_rank(&mut self, now: Now, says: &RankSays) {
+        let open = self.open.as_ref().map(|open| open.episode);
+        let known = (says.rank as usize) < self.job.ranks.len();
+        if open != Some(says.episode) || !known {
+            let late = !matches!(says.message, FromRank::Suspended | FromRank::Resumed);
+            self.job.refused += u64::from(late || !known);
+            return;
+        }
+        self.with_open(now, |remedy, job, episode| match remedy {
+            Remedy::Checkpoint(c) => c.on_rank(job, episode, says.rank, &says.message),
+            Remedy::Migration(m) => m.on_rank(job, episode, says.rank, &says.message),
+            Remedy::Start(_) | Remedy::End(_) => Flow::Stay,
+        });
+    }
+
+    fn lost(&mut self, now: Now, node: &NodeName, reason: &str) {
+        let Some(row) = self.job.nodes.get_mut(node).filter(|row| !row.lost) else {
+            return;
+        };
+        row.lost = true;
+        self.job.fence.forget(node);
+        self.job.tell(format!("node {node} is lost: {reason}"));
+        let ending = matches!(&self.open, Some(open) if matches!(open.remedy, Remedy::End(_)));
+        if !ending {
+            self.job.out.push(Output::KillNla(node.clone()));
+        }
+        if self.open.is_none() {
+            if !self.job.ranks_on(node).is_empty() {
+                self.restart_or_stop(now, node);
+            }
+            return;
+        }
+        self.with_open(now, |remedy, job, episode| match remedy {
+            Remedy::Start(start) => start.on_lost(job, episode, node),
+            Remedy::Checkpoint(_) if job.ranks_on(node).is_empty() => Flow::Stay,
+            Remedy::Checkpoint(_) => {
+                Flow::restart(format!("node {node} was lost during a checkpoint"))
+            }
+            Remedy::Migration(migration) => migration.on_lost(job, episode, node),
+            Remedy::End(end) => end.gone(node),
+        });
+    }
+
+    fn restart_or_stop(&mut self, now: Now, node: &NodeName) {
+        let reason = format!("node {node} was lost with its ranks");
+        match self.job.config.on_failure {
+            OnFailure::Restart => self.restart_or_end(now, 1, &reason),
+            OnFailure::Stop => self.end(now, 1, &reason),
+        }
+    }
+
+    fn stored(&mut self, now: Now, episode: Episode, result: Result<u64, String>) {
+        if self.open.as_ref().is_none_or(|open| open.episode != episode) {
+            self.job.refused += 1;
+            return;
+        }
+        self.with_open(now, |remedy, job, episode| match remedy {
+            Remedy::Checkpoint(checkpoint) => checkpoint.on_stored(job, episode, result),
+            _ => Flow::Stay,
+        });
+    }
+}

@@ -1,0 +1,122 @@
+//! The checkpoint of the job (thesis, 3.4.1): every rank saves itself, the images go to the store, the set is
+//! committed there. A set that is not complete and verified never counts; the job goes on either way.
+
+use super::Output;
+use super::episode::Flow;
+use super::job::Job;
+use crate::message::{FromJl, FromRank, How};
+use crate::names::{Episode, NodeName, Ranks, SetId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Checkpoint {
+    set: SetId,
+    saved: BTreeMap<u32, u64>,
+    storing: bool,
+}
+
+impl Checkpoint {
+    pub(super) fn open(job: &Job, episode: Episode) -> (Self, Flow) {
+        let set = SetId::of_checkpoint(episode);
+        let request = FromJl::Checkpoint { episode, set: set.clone() };
+        let checkpoint = Self { set, saved: BTreeMap::new(), storing: false };
+        let flow = Flow::next("save", job.config.deadlines.save, vec![request]);
+        (checkpoint, flow)
+    }
+
+    pub(super) fn on_rank(
+        &mut self,
+        job: &mut Job,
+        episode: Episode,
+        rank: u32,
+        message: &FromRank,
+    ) -> Flow {
+        match message {
+            FromRank::CheckpointDone { set, bytes } if *set == self.set && !self.storing => {
+                self.saved.insert(rank, *bytes);
+                if self.saved.len() < job.ranks.len() {
+                    return Flow::Stay;
+                }
+                self.storing = true;
+                self.store(job, episode);
+                Flow::next("store", job.config.deadlines.store, Vec::new())
+            }
+            FromRank::CheckpointFailed { set, reason } if *set == self.set && !self.storing => {
+                self.failed(job, episode, format!("rank {rank} is not saved: {reason}"))
+            }
+            _ => Flow::Stay,
+        }
+    }
+
+    fn store(&self, job: &mut Job, episode: Episode) {
+        let from: BTreeMap<NodeName, (String, Ranks)> = job
+            .placement()
+            .into_iter()
+            .map(|(name, ranks)| {
+                let images = job.nodes.get(&name).map(|node| node.images.clone());
+                (name, (images.unwrap_or_default(), ranks))
+            })
+            .collect();
+        let output = Output::Store { episode, set: self.set.clone(), from };
+        job.out.push(output);
+    }
+
+    /// A new JL took over: what the old one was fetching is fetched again.
+    pub(super) fn adopt(&self, job: &mut Job, episode: Episode) {
+        if self.storing {
+            self.store(job, episode);
+        }
+    }
+
+    pub(super) fn on_stored(
+        &mut self,
+        job: &mut Job,
+        episode: Episode,
+        result: Result<u64, String>,
+    ) -> Flow {
+        match result {
+            Err(reason) => self.failed(job, episode, reason),
+            Ok(bytes) => {
+                job.sets.push(self.set.clone());
+                job.restarts = 0;
+                // The nodes' own copies have served: the store has them.
+                let set = self.set.clone();
+                job.publish(FromJl::Drop { episode, set });
+                while job.sets.len() > job.config.sets_max {
+                    let old = job.sets.remove(0);
+                    job.out.push(Output::DropStored(old));
+                }
+                let ranks = job.ranks.len();
+                Flow::done(format!("set {} is committed: {ranks} ranks, {bytes} bytes", self.set))
+            }
+        }
+    }
+
+    fn failed(&self, job: &mut Job, episode: Episode, reason: String) -> Flow {
+        let set = self.set.clone();
+        job.publish(FromJl::Drop { episode, set });
+        Flow::Close { done: false, words: format!("no checkpoint, the job goes on: {reason}") }
+    }
+
+    pub(super) fn on_exit(&mut self, job: &mut Job, episode: Episode, rank: u32, how: How) -> Flow {
+        match how {
+            How::Exit(0) | How::Left if self.storing => Flow::Stay,
+            How::Exit(0) | How::Left => {
+                self.failed(job, episode, format!("rank {rank} ended before it was saved"))
+            }
+            _ => Flow::Failed { rank, how },
+        }
+    }
+
+    pub(super) fn on_deadline(&mut self, job: &mut Job, episode: Episode) -> Flow {
+        let missing = job.ranks.len() - self.saved.len();
+        let reason = if self.storing {
+            "the images were not in the store in time".to_owned()
+        } else {
+            format!("{missing} ranks were not saved in time")
+        };
+        self.failed(job, episode, reason)
+    }
+}

@@ -1,0 +1,122 @@
+//! An open episode: which remedy, in which phase since when, what is asked again until it is answered, and
+//! what the remedy wants next.
+
+use super::checkpoint::Checkpoint;
+use super::end::End;
+use super::migration::Migration;
+use super::start::Start;
+use crate::message::{FromJl, How};
+use crate::names::{Episode, NodeName};
+use core::time::Duration;
+use serde::{Deserialize, Serialize};
+
+/// What a remedy wants after an input.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// Nothing new.
+    Stay,
+    /// A new phase: these requests are published now and again until the next phase.
+    Next { phase: &'static str, deadline: Duration, requests: Vec<FromJl> },
+    /// The episode is closed.
+    Close { done: bool, words: String },
+    /// A rank has died: the job decides what that means.
+    Failed { rank: u32, how: How },
+    /// The episode has failed, and the job must restart from its last set, or end with this code.
+    Restart { code: i32, reason: String },
+    /// These nodes count as lost.
+    Lost(Vec<NodeName>),
+    /// The job ends with this code.
+    End { code: i32, words: String },
+}
+
+impl Flow {
+    pub(super) fn next(phase: &'static str, deadline: Duration, requests: Vec<FromJl>) -> Self {
+        Self::Next { phase, deadline, requests }
+    }
+
+    pub(super) fn done(words: impl Into<String>) -> Self {
+        Self::Close { done: true, words: words.into() }
+    }
+
+    pub(super) fn restart(reason: impl Into<String>) -> Self {
+        Self::Restart { code: 1, reason: reason.into() }
+    }
+}
+
+/// One of the four things that a JL can be at.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Remedy {
+    /// Starting or restarting all ranks.
+    Start(Start),
+    /// Saving the job.
+    Checkpoint(Checkpoint),
+    /// Moving the ranks of a node.
+    Migration(Migration),
+    /// Ending the job.
+    End(End),
+}
+
+impl Remedy {
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Start(_) => "start",
+            Self::Checkpoint(_) => "checkpoint",
+            Self::Migration(_) => "migration",
+            Self::End(_) => "end",
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Open {
+    pub(super) episode: Episode,
+    pub(super) remedy: Remedy,
+    pub(super) phase: String,
+    pub(super) phase_ns: u64,
+    pub(super) phase_deadline_ms: u64,
+    pub(super) deadline_ns: u64,
+    pub(super) repeat_ns: u64,
+    pub(super) requests: Vec<FromJl>,
+    /// Finished phases with their milliseconds.
+    pub(super) phases: Vec<(String, u64)>,
+    /// Who asked for it, to be answered.
+    pub(super) asked: Option<u64>,
+}
+
+impl Open {
+    pub(super) fn new(episode: Episode, remedy: Remedy, asked: Option<u64>) -> Self {
+        Self {
+            episode,
+            remedy,
+            phase: String::new(),
+            phase_ns: 0,
+            phase_deadline_ms: 0,
+            deadline_ns: u64::MAX,
+            repeat_ns: u64::MAX,
+            requests: Vec::new(),
+            phases: Vec::new(),
+            asked,
+        }
+    }
+
+    /// Ends the present phase at `now_ns`.
+    pub(super) fn leave_phase(&mut self, now_ns: u64) {
+        if !self.phase.is_empty() {
+            let ms = now_ns.saturating_sub(self.phase_ns) / 1_000_000;
+            self.phases.push((core::mem::take(&mut self.phase), ms));
+        }
+    }
+
+    /// `leave=12 copy=30`.
+    pub(super) fn phases_text(&self) -> String {
+        let words: Vec<String> =
+            self.phases.iter().map(|(phase, ms)| format!("{phase}={ms}")).collect();
+        words.join(" ")
+    }
+
+    /// The remedy, its phase, for people.
+    pub fn words(&self) -> String {
+        format!("{} {}: {}", self.remedy.kind(), self.episode, self.phase)
+    }
+}

@@ -1,0 +1,275 @@
+//! What the JL knows of its job: nodes, ranks, sets, counters. The remedies read and change it; none of it
+//! decides anything.
+
+use super::Output;
+use super::fence::Fence;
+use crate::message::{FromJl, How, Placement};
+use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
+use crate::nla::MigrationState;
+use core::time::Duration;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How long each phase may take before its way back is taken. See the table in `docs/launcher.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Deadlines {
+    /// Until every NLA is there.
+    #[serde(with = "humantime_serde")]
+    pub gather: Duration,
+    /// Until every NLA has started its ranks.
+    #[serde(with = "humantime_serde")]
+    pub launch: Duration,
+    /// Until a target has started the ranks of a migration.
+    #[serde(with = "humantime_serde")]
+    pub restart: Duration,
+    /// Until restarted or moved ranks are in the fence with all others.
+    #[serde(with = "humantime_serde")]
+    pub join: Duration,
+    /// Until every rank computes again.
+    #[serde(with = "humantime_serde")]
+    pub resume: Duration,
+    /// Until every rank has written its image.
+    #[serde(with = "humantime_serde")]
+    pub save: Duration,
+    /// Until the images of a checkpoint are in the store.
+    #[serde(with = "humantime_serde")]
+    pub store: Duration,
+    /// Until the ranks of the source have left.
+    #[serde(with = "humantime_serde")]
+    pub leave: Duration,
+    /// Until images are copied.
+    #[serde(with = "humantime_serde")]
+    pub copy: Duration,
+    /// Until killed ranks are gone.
+    #[serde(with = "humantime_serde")]
+    pub reset: Duration,
+    /// Until the NLAs have left at the end.
+    #[serde(with = "humantime_serde")]
+    pub end: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        let s = Duration::from_secs;
+        Self {
+            gather: s(60),
+            launch: s(60),
+            restart: s(30),
+            join: s(60),
+            resume: s(30),
+            save: s(300),
+            store: s(600),
+            leave: s(60),
+            copy: s(300),
+            reset: s(20),
+            end: s(15),
+        }
+    }
+}
+
+/// What to do when a rank or a node dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnFailure {
+    /// Restart the job from its last set; without one, stop.
+    Restart,
+    /// End the job with the code of the failed rank.
+    Stop,
+}
+
+/// What the JL is told at its start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JlConfig {
+    /// The job.
+    pub job: JobId,
+    /// How many ranks.
+    pub size: u32,
+    /// Who starts what at first.
+    pub placement: Placement,
+    /// Hot spares, in the order of their use.
+    pub spares: Vec<NodeName>,
+    /// The set in the store to start from.
+    pub restore: Option<SetId>,
+    /// See there.
+    pub deadlines: Deadlines,
+    /// See there.
+    pub on_failure: OnFailure,
+    /// Restarts without a new set in between before the job is given up.
+    pub restarts_max: u32,
+    /// How many sets are kept.
+    pub sets_max: usize,
+}
+
+/// Unanswered questions after which an NLA counts as lost.
+pub(super) const SILENCES_MAX: u32 = 5;
+
+/// One node of the job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Node {
+    /// Last told state; `None` before it was there.
+    pub state: Option<MigrationState>,
+    /// Where its image server is.
+    pub images: String,
+    /// Gone for good.
+    pub lost: bool,
+    /// Someone said that it may be used again; told to it when it can take it.
+    pub usable: bool,
+    /// Unanswered questions.
+    pub silences: u32,
+}
+
+/// One rank of the job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Rank {
+    /// Where.
+    pub node: NodeName,
+    /// Of which start.
+    pub incarnation: u64,
+    /// How it ended.
+    pub ended: Option<How>,
+}
+
+/// Everything the JL knows of its job. Also its state on disk.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// As given.
+    pub config: JlConfig,
+    /// By name.
+    pub nodes: BTreeMap<NodeName, Node>,
+    /// By rank.
+    pub ranks: Vec<Rank>,
+    /// The newest.
+    pub episode: Episode,
+    /// The newest start.
+    pub incarnation: u64,
+    /// The open fence.
+    pub fence: Fence,
+    /// Whether all ranks have met since the last start: only then can they be asked anything.
+    pub met: bool,
+    /// Committed sets in the store, oldest first.
+    pub sets: Vec<SetId>,
+    /// Restarts since the last new set.
+    pub restarts: u32,
+    /// `host:port` of the image server of the store.
+    pub store: String,
+    /// Messages refused because their episode, start or sender was not of now.
+    pub refused: u64,
+    #[serde(skip)]
+    pub(super) out: Vec<Output>,
+}
+
+impl Job {
+    pub(super) fn new(config: JlConfig) -> Self {
+        let node =
+            || Node { state: None, images: String::new(), lost: false, usable: false, silences: 0 };
+        let names = config.placement.keys().chain(&config.spares);
+        let nodes = names.map(|name| (name.clone(), node())).collect();
+        let sets = config.restore.iter().cloned().collect();
+        let mut job = Self {
+            nodes,
+            ranks: Vec::new(),
+            episode: Episode(0),
+            incarnation: 0,
+            fence: Fence::new(1),
+            met: false,
+            sets,
+            restarts: 0,
+            store: String::new(),
+            refused: 0,
+            out: Vec::new(),
+            config,
+        };
+        let placement = job.config.placement.clone();
+        job.place(&placement);
+        job
+    }
+
+    /// The next episode.
+    pub(super) fn open(&mut self) -> Episode {
+        self.episode = Episode(self.episode.0 + 1);
+        self.episode
+    }
+
+    /// Takes a placement over.
+    pub(super) fn place(&mut self, placement: &Placement) {
+        let unplaced = Rank {
+            node: placement.keys().next().cloned().expect("a checked configuration has a node"),
+            incarnation: self.incarnation,
+            ended: None,
+        };
+        self.ranks = vec![unplaced; self.config.size as usize];
+        for (node, ranks) in placement {
+            for rank in ranks.iter() {
+                if let Some(row) = self.ranks.get_mut(rank as usize) {
+                    row.node = node.clone();
+                }
+            }
+        }
+    }
+
+    /// Who runs where now.
+    pub fn placement(&self) -> Placement {
+        let mut placement = Placement::new();
+        for (rank, row) in (0..).zip(&self.ranks) {
+            placement.entry(row.node.clone()).or_default().0.insert(rank);
+        }
+        placement
+    }
+
+    /// The ranks placed on a node.
+    pub fn ranks_on(&self, node: &NodeName) -> Ranks {
+        let here = (0..).zip(&self.ranks).filter(|(_, row)| row.node == *node);
+        here.map(|(rank, _)| rank).collect()
+    }
+
+    /// The nodes that are not lost.
+    pub fn alive(&self) -> Vec<NodeName> {
+        let alive = self.nodes.iter().filter(|(_, node)| !node.lost);
+        alive.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The first hot spare that is free, in the order of the spares given, then any other node that has become
+    /// one; not one of `tried`.
+    pub fn spare(&self, tried: &[NodeName]) -> Option<NodeName> {
+        let free = |name: &&NodeName| {
+            let node = self.nodes.get(*name);
+            node.is_some_and(|n| !n.lost && n.state == Some(MigrationState::Spare))
+                && !tried.contains(*name)
+        };
+        let all = self.config.spares.iter().chain(self.nodes.keys());
+        all.into_iter().find(free).cloned()
+    }
+
+    /// Whether every rank has ended well.
+    pub fn finished(&self) -> bool {
+        self.ranks.iter().all(|row| row.ended == Some(How::Exit(0)))
+    }
+
+    /// A placement without lost or inactive nodes: each such node's ranks go to one spare.
+    ///
+    /// # Errors
+    /// A node for which there is no spare.
+    pub(super) fn replan(&self) -> Result<Placement, NodeName> {
+        let mut placement = Placement::new();
+        let mut taken: Vec<NodeName> = Vec::new();
+        for (name, ranks) in self.placement() {
+            let node = self.nodes.get(&name);
+            let good = node.is_some_and(|n| {
+                !n.lost && n.state.is_some() && n.state != Some(MigrationState::Inactive)
+            });
+            let host = if good { name } else { self.spare(&taken).ok_or(name)? };
+            taken.push(host.clone());
+            placement.entry(host).or_default().0.extend(ranks.0);
+        }
+        Ok(placement)
+    }
+
+    pub(super) fn publish(&mut self, message: FromJl) {
+        self.out.push(Output::Publish(message));
+    }
+
+    pub(super) fn tell(&mut self, words: impl Into<String>) {
+        self.out.push(Output::Tell(words.into()));
+    }
+}

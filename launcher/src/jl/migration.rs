@@ -1,0 +1,303 @@
+//! The migration of a node's ranks to a hot spare (thesis, 3.4.2), with the ways back that the thesis leaves
+//! out. Whatever happens, each FTB_MIGRATE leads every rank through one suspension and one fence: either with
+//! the moved ranks, or with those that stayed or came back; if that cannot be, the job restarts from its
+//! last set.
+
+use super::episode::Flow;
+use super::job::Job;
+use crate::message::{FromJl, FromNla, FromRank, How, Ipt};
+use crate::names::{Episode, NodeName, Ranks, SetId};
+use core::time::Duration;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// See the module.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Migration {
+    source: NodeName,
+    target: Option<NodeName>,
+    set: SetId,
+    ranks: Ranks,
+    tried: Vec<NodeName>,
+    stage: Stage,
+    resumed: BTreeSet<u32>,
+    /// Why phase I was called off.
+    aborted: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Stage {
+    /// Phase I: the ranks of the source write their images and leave.
+    Leave,
+    /// Phase I was called off: those that have not left stay.
+    Abort,
+    /// The images move.
+    Copy,
+    /// Phase II: the target starts the ranks.
+    Restart,
+    /// All ranks meet in the migration barrier.
+    Join,
+    /// They rebuild their endpoints and go on.
+    Resume,
+}
+
+impl Migration {
+    pub(super) fn open(job: &Job, episode: Episode, source: NodeName) -> (Self, Flow) {
+        let set = SetId::of_migration(episode);
+        let ranks = job.ranks_on(&source);
+        let migration = Self {
+            source,
+            target: None,
+            set,
+            ranks,
+            tried: Vec::new(),
+            stage: Stage::Leave,
+            resumed: BTreeSet::new(),
+            aborted: None,
+        };
+        let flow = migration.next(episode, "leave", job.config.deadlines.leave, None);
+        (migration, flow)
+    }
+
+    /// A phase before the barrier opens: FTB_MIGRATE is repeated in each of them, since a rank that missed it
+    /// would keep all others waiting; who has it already does nothing.
+    fn next(
+        &self,
+        episode: Episode,
+        phase: &'static str,
+        deadline: Duration,
+        request: Option<FromJl>,
+    ) -> Flow {
+        let migrate = FromJl::Migrate {
+            episode,
+            source: self.source.clone(),
+            set: self.set.clone(),
+            ranks: self.ranks.clone(),
+        };
+        let abort = self.aborted.as_ref().map(|reason| FromJl::MigrateAbort {
+            episode,
+            source: self.source.clone(),
+            reason: reason.clone(),
+        });
+        let requests = [Some(migrate), abort, request];
+        Flow::next(phase, deadline, requests.into_iter().flatten().collect())
+    }
+
+    /// The node that is being left.
+    pub(super) fn source(&self) -> &NodeName {
+        &self.source
+    }
+
+    /// Its images.
+    pub(super) fn set(&self) -> &SetId {
+        &self.set
+    }
+
+    pub(super) fn on_nla(
+        &mut self,
+        job: &mut Job,
+        episode: Episode,
+        node: &NodeName,
+        message: &FromNla,
+    ) -> Flow {
+        let source = *node == self.source;
+        let target = self.target.as_ref() == Some(node);
+        match (self.stage, message) {
+            (Stage::Leave | Stage::Abort, FromNla::Pic { .. }) if source => {
+                self.choose_target(job, episode)
+            }
+            (Stage::Abort, FromNla::Pmi { .. } | FromNla::Exited { .. }) if source => {
+                self.check_aborted(job, episode)
+            }
+            (Stage::Copy, FromNla::Copied { .. }) if target => {
+                let target = node.clone();
+                let ranks = self.ranks.clone();
+                self.restart_on(job, episode, target, ranks)
+            }
+            (Stage::Copy, FromNla::CopyFailed { reason, .. }) if target => {
+                job.tell(format!("node {node} cannot take the images: {reason}"));
+                self.choose_target(job, episode)
+            }
+            (Stage::Restart, FromNla::Restarted { .. }) if target => {
+                self.stage = Stage::Join;
+                self.next(episode, "join", job.config.deadlines.join, None)
+            }
+            (Stage::Restart | Stage::Join, FromNla::LaunchFailed { reason, .. }) if target => {
+                job.tell(format!("node {node} cannot start the ranks: {reason}"));
+                if *node == self.source {
+                    return Flow::restart(format!("node {node} cannot take its ranks back"));
+                }
+                self.choose_target(job, episode)
+            }
+            _ => Flow::Stay,
+        }
+    }
+
+    /// The first spare that was not tried; when there is none, the source takes its ranks back.
+    fn choose_target(&mut self, job: &mut Job, episode: Episode) -> Flow {
+        let Some(target) = job.spare(&self.tried) else {
+            if job.nodes.get(&self.source).is_none_or(|node| node.lost) {
+                return Flow::restart(format!("source {} was lost", self.source));
+            }
+            job.tell(format!("no hot spare is left: node {} takes its ranks back", self.source));
+            let (source, ranks) = (self.source.clone(), self.ranks.clone());
+            return self.restart_on(job, episode, source, ranks);
+        };
+        self.stage = Stage::Copy;
+        self.tried.push(target.clone());
+        self.target = Some(target.clone());
+        let from = job.nodes.get(&self.source).map(|node| node.images.clone());
+        let copy = FromJl::Copy {
+            episode,
+            from: from.unwrap_or_default(),
+            target,
+            set: self.set.clone(),
+            ranks: self.ranks.clone(),
+        };
+        self.next(episode, "copy", job.config.deadlines.copy, Some(copy))
+    }
+
+    fn restart_on(
+        &mut self,
+        job: &mut Job,
+        episode: Episode,
+        target: NodeName,
+        ranks: Ranks,
+    ) -> Flow {
+        self.stage = Stage::Restart;
+        self.target = Some(target.clone());
+        job.incarnation += 1;
+        for rank in ranks.iter() {
+            if let Some(row) = job.ranks.get_mut(rank as usize) {
+                row.node = target.clone();
+                row.incarnation = job.incarnation;
+                row.ended = None;
+            }
+        }
+        let ipt = FromJl::MigrateIpt(Ipt {
+            episode,
+            target,
+            ranks,
+            set: self.set.clone(),
+            incarnation: job.incarnation,
+            fence: job.fence.number(),
+        });
+        self.next(episode, "restart", job.config.deadlines.restart, Some(ipt))
+    }
+
+    pub(super) fn on_rank(
+        &mut self,
+        job: &mut Job,
+        episode: Episode,
+        rank: u32,
+        message: &FromRank,
+    ) -> Flow {
+        match (self.stage, message) {
+            (Stage::Leave, FromRank::CheckpointFailed { reason, .. }) if self.ranks.has(rank) => {
+                self.abort(job, episode, &format!("rank {rank} is not saved: {reason}"))
+            }
+            (Stage::Join | Stage::Resume, FromRank::Resumed) => {
+                self.resumed.insert(rank);
+                self.check_resumed(job)
+            }
+            _ => Flow::Stay,
+        }
+    }
+
+    fn abort(&mut self, job: &mut Job, episode: Episode, reason: &str) -> Flow {
+        self.stage = Stage::Abort;
+        self.aborted = Some(reason.to_owned());
+        let source = &self.source;
+        job.tell(format!("the migration from {source} is called off: {reason}"));
+        self.next(episode, "abort", job.config.deadlines.leave, None)
+    }
+
+    /// Called off: when each rank of the source has either left or waits in the fence, those that left are
+    /// started again where they were.
+    fn check_aborted(&mut self, job: &mut Job, episode: Episode) -> Flow {
+        let stayed = job.fence.inside(&self.source);
+        let left = |rank: u32| {
+            let row = job.ranks.get(rank as usize);
+            row.is_some_and(|row| row.ended == Some(How::Left))
+        };
+        let gone: Ranks = self.ranks.iter().filter(|rank| left(*rank)).collect();
+        let known = self.ranks.iter().all(|rank| gone.has(rank) || stayed.has(rank));
+        if !known || gone.is_empty() || stayed.is_empty() {
+            // All gone: FTB_MIGRATE_PIC follows. None gone: the fence follows.
+            return Flow::Stay;
+        }
+        let source = self.source.clone();
+        self.restart_on(job, episode, source, gone)
+    }
+
+    pub(super) fn on_fence(&mut self, job: &mut Job) -> Flow {
+        match self.stage {
+            Stage::Abort | Stage::Restart | Stage::Join => {
+                self.stage = Stage::Resume;
+                Flow::next("resume", job.config.deadlines.resume, Vec::new())
+            }
+            _ => Flow::Stay,
+        }
+    }
+
+    fn moved(&self) -> bool {
+        self.target.as_ref().is_some_and(|t| *t != self.source)
+    }
+
+    fn check_resumed(&mut self, job: &mut Job) -> Flow {
+        if self.stage != Stage::Resume || self.resumed.len() < job.ranks.len() {
+            return Flow::Stay;
+        }
+        self.close("")
+    }
+
+    fn close(&self, but: &str) -> Flow {
+        let (source, ranks) = (&self.source, self.ranks.join(","));
+        let words = match &self.target {
+            Some(target) if self.moved() => {
+                format!("ranks {ranks} moved from {source} to {target}{but}")
+            }
+            _ => format!("ranks {ranks} stayed on {source}{but}"),
+        };
+        Flow::Close { done: self.moved(), words }
+    }
+
+    pub(super) fn on_exit(&self, rank: u32, how: How) -> Flow {
+        match how {
+            How::Exit(0) | How::Left => Flow::Stay,
+            How::Exit(_) | How::Signal(_) => Flow::Failed { rank, how },
+        }
+    }
+
+    pub(super) fn on_lost(&mut self, job: &mut Job, episode: Episode, node: &NodeName) -> Flow {
+        let target = self.target.as_ref() == Some(node);
+        match self.stage {
+            // The images are still on the source: another target can have them.
+            Stage::Copy | Stage::Restart | Stage::Join if target && *node != self.source => {
+                self.choose_target(job, episode)
+            }
+            Stage::Leave | Stage::Abort | Stage::Copy if *node == self.source => {
+                Flow::restart(format!("source {node} was lost during its migration"))
+            }
+            _ if job.ranks_on(node).is_empty() => Flow::Stay,
+            _ if *node != self.source || !self.moved() => {
+                Flow::restart(format!("node {node} was lost during a migration"))
+            }
+            _ => Flow::Stay,
+        }
+    }
+
+    pub(super) fn on_deadline(&mut self, job: &mut Job, episode: Episode) -> Flow {
+        match self.stage {
+            Stage::Leave => self.abort(job, episode, "the ranks did not leave in time"),
+            Stage::Abort => Flow::restart("the ranks neither left nor stayed in time"),
+            Stage::Copy => {
+                job.tell("the images were not copied in time");
+                self.choose_target(job, episode)
+            }
+            Stage::Restart => Flow::Lost(self.target.iter().cloned().collect()),
+            Stage::Join => Flow::restart("not all ranks met in time after the migration"),
+            Stage::Resume => self.close(", but not every rank said that it goes on"),
+        }
+    }
+}

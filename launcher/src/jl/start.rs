@@ -1,0 +1,207 @@
+//! The start of all ranks: of a new job, of a job from a set (`ftb-launch restart`), and of a running job
+//! that restarts from its last set after a failure.
+
+use super::episode::Flow;
+use super::job::{Job, OnFailure};
+use crate::message::{FromJl, FromNla, How, Launch, Placement};
+use crate::names::{Episode, NodeName, SetId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// The exit code of a rank that will not restore a torn image.
+pub(super) const EXIT_TORN_IMAGE: i32 = 65;
+
+/// See the module.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Start {
+    set: Option<SetId>,
+    placement: Placement,
+    stage: Stage,
+    waiting: BTreeSet<NodeName>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Stage {
+    Gather,
+    Reset,
+    Copy,
+    Launch,
+    Join,
+}
+
+impl Start {
+    /// The first start of a job.
+    pub(super) fn first(job: &mut Job) -> (Self, Flow) {
+        let start = Self {
+            set: job.config.restore.clone(),
+            placement: job.placement(),
+            stage: Stage::Gather,
+            waiting: job.nodes.keys().cloned().collect(),
+        };
+        let flow = Flow::next("gather", job.config.deadlines.gather, vec![FromJl::Ask]);
+        (start, flow)
+    }
+
+    /// The restart of a running job from `set`.
+    pub(super) fn again(job: &mut Job, episode: Episode, set: SetId, reason: &str) -> (Self, Flow) {
+        job.restarts += 1;
+        job.met = false;
+        // Processes of before count no more: their ends and their fence are of another time.
+        job.incarnation += 1;
+        for row in &mut job.ranks {
+            row.incarnation = job.incarnation;
+            row.ended = None;
+        }
+        let start = Self {
+            set: Some(set),
+            placement: job.placement(),
+            stage: Stage::Reset,
+            waiting: job.alive().into_iter().collect(),
+        };
+        let request = FromJl::Reset { episode, fence: job.fence.void(), reason: reason.to_owned() };
+        (start, Flow::next("reset", job.config.deadlines.reset, vec![request]))
+    }
+
+    /// All NLAs that will ever answer have answered: decide who runs where, then copy or launch.
+    fn planned(&mut self, job: &mut Job, episode: Episode) -> Flow {
+        match job.replan() {
+            Ok(placement) => self.placement = placement,
+            Err(node) => {
+                return Flow::End {
+                    code: 1,
+                    words: format!("node {node} is not usable and no hot spare is left"),
+                };
+            }
+        }
+        let Some(set) = self.set.clone() else {
+            return self.launch(job, episode);
+        };
+        self.stage = Stage::Copy;
+        self.waiting = self.placement.keys().cloned().collect();
+        let copies = self.placement.iter().map(|(target, ranks)| FromJl::Copy {
+            episode,
+            from: job.store.clone(),
+            target: target.clone(),
+            set: set.clone(),
+            ranks: ranks.clone(),
+        });
+        Flow::next("copy", job.config.deadlines.copy, copies.collect())
+    }
+
+    fn launch(&mut self, job: &mut Job, episode: Episode) -> Flow {
+        self.stage = Stage::Launch;
+        self.waiting = job.alive().into_iter().collect();
+        job.place(&self.placement);
+        job.incarnation += u64::from(episode > Episode(1));
+        for row in &mut job.ranks {
+            row.incarnation = job.incarnation;
+        }
+        let launch = FromJl::Launch(Launch {
+            episode,
+            incarnation: job.incarnation,
+            fence: job.fence.number(),
+            size: job.config.size,
+            set: self.set.clone(),
+            placement: self.placement.clone(),
+        });
+        Flow::next("launch", job.config.deadlines.launch, vec![launch])
+    }
+
+    fn launched(&mut self, job: &Job) -> Flow {
+        if job.met || self.set.is_none() {
+            return Flow::done("all ranks are started");
+        }
+        self.stage = Stage::Join;
+        Flow::next("join", job.config.deadlines.join, Vec::new())
+    }
+
+    fn answered(&mut self, node: &NodeName, stage: Stage) -> bool {
+        self.stage == stage && self.waiting.remove(node) && self.waiting.is_empty()
+    }
+
+    pub(super) fn on_nla(
+        &mut self,
+        job: &mut Job,
+        episode: Episode,
+        node: &NodeName,
+        message: &FromNla,
+    ) -> Flow {
+        match message {
+            FromNla::Ready { .. } if self.answered(node, Stage::Gather) => {
+                self.planned(job, episode)
+            }
+            FromNla::Reset { .. } if self.answered(node, Stage::Reset) => {
+                self.planned(job, episode)
+            }
+            FromNla::Copied { .. } if self.answered(node, Stage::Copy) => self.launch(job, episode),
+            FromNla::CopyFailed { reason, .. } if self.stage == Stage::Copy => {
+                self.bad_set(job, &format!("node {node}: {reason}"))
+            }
+            FromNla::Launched { .. } if self.answered(node, Stage::Launch) => self.launched(job),
+            FromNla::LaunchFailed { ranks, reason, .. } => Flow::End {
+                code: 127,
+                words: format!("node {node} cannot start rank {ranks}: {reason}"),
+            },
+            _ => Flow::Stay,
+        }
+    }
+
+    /// The set cannot be restored: it is dropped, and the one before it is tried.
+    fn bad_set(&mut self, job: &mut Job, reason: &str) -> Flow {
+        let Some(set) = self.set.take() else {
+            return Flow::Stay;
+        };
+        job.tell(format!("set {set} cannot be restored and is put aside: {reason}"));
+        job.sets.retain(|other| *other != set);
+        Flow::Restart { code: 1, reason: reason.to_owned() }
+    }
+
+    pub(super) fn on_fence(&mut self) -> Flow {
+        if self.stage == Stage::Join {
+            Flow::done("all ranks are restored and have met")
+        } else {
+            Flow::Stay
+        }
+    }
+
+    pub(super) fn on_exit(&mut self, job: &mut Job, rank: u32, how: How) -> Flow {
+        if !matches!(self.stage, Stage::Launch | Stage::Join) || how == How::Exit(0) {
+            return Flow::Stay;
+        }
+        if how == How::Exit(EXIT_TORN_IMAGE) && self.set.is_some() {
+            return self.bad_set(job, &format!("rank {rank} refused its image"));
+        }
+        let reason = format!("rank {rank} ended during the start: {how}");
+        let code = how.code();
+        match job.config.on_failure {
+            OnFailure::Restart if self.set.is_some() => Flow::Restart { code, reason },
+            _ => Flow::End { code, words: reason },
+        }
+    }
+
+    pub(super) fn on_lost(&mut self, job: &mut Job, episode: Episode, node: &NodeName) -> Flow {
+        let waited = self.waiting.remove(node);
+        match self.stage {
+            Stage::Gather | Stage::Reset if waited && self.waiting.is_empty() => {
+                self.planned(job, episode)
+            }
+            Stage::Gather | Stage::Reset => Flow::Stay,
+            _ if self.placement.contains_key(node) => {
+                Flow::Restart { code: 1, reason: format!("node {node} was lost during the start") }
+            }
+            Stage::Launch if waited && self.waiting.is_empty() => self.launched(job),
+            Stage::Copy | Stage::Launch | Stage::Join => Flow::Stay,
+        }
+    }
+
+    /// Nodes that have not answered in time are lost: the start goes on without them.
+    pub(super) fn on_deadline(&mut self) -> Flow {
+        match self.stage {
+            Stage::Join => Flow::Restart {
+                code: 1,
+                reason: "not all ranks met in time after the restart".to_owned(),
+            },
+            _ => Flow::Lost(self.waiting.iter().cloned().collect()),
+        }
+    }
+}

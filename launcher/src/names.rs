@@ -1,0 +1,260 @@
+//! The small words of the launcher's protocol: nodes, sets, rank lists, episodes. Each is checked where it
+//! comes in, so that everything behind may trust it (a set id, for one, becomes part of a path).
+
+use core::fmt;
+use core::str::FromStr;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Longest node name in bytes (RFC 1035).
+pub const NODE_BYTES_MAX: usize = 255;
+/// Longest set id in bytes.
+pub const SET_BYTES_MAX: usize = 48;
+/// Most ranks of one job: their placement must fit into the payload of one event.
+pub const RANKS_MAX: u32 = 8192;
+/// Most ranks of one node: their list must fit into one tag.
+pub const RANKS_PER_NODE_MAX: usize = 170;
+/// Most nodes of one job.
+pub const NODES_MAX: usize = 4096;
+
+/// A text that is none of the names of this module: what it should be, what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} {text:?} {problem}")]
+pub struct NameError {
+    what: &'static str,
+    text: String,
+    problem: String,
+}
+
+impl NameError {
+    fn new(what: &'static str, text: &str, problem: impl Into<String>) -> Self {
+        Self { what, text: text.chars().take(64).collect(), problem: problem.into() }
+    }
+}
+
+fn check(what: &'static str, text: &str, max: usize, extra: &str) -> Result<(), NameError> {
+    if text.is_empty() {
+        return Err(NameError::new(what, text, "is empty"));
+    }
+    if text.len() > max {
+        let problem = format!("has {} bytes: at most {max} are allowed", text.len());
+        return Err(NameError::new(what, text, problem));
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || extra.contains(c);
+    if let Some(bad) = text.chars().find(|c| !allowed(*c)) {
+        let problem = format!("has {bad:?}: only letters, digits and {extra:?} are allowed");
+        return Err(NameError::new(what, text, problem));
+    }
+    if text.starts_with(['.', '-']) {
+        return Err(NameError::new(what, text, "starts with '.' or '-'"));
+    }
+    Ok(())
+}
+
+macro_rules! text_name {
+    ($name:ident) => {
+        impl $name {
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+        impl FromStr for $name {
+            type Err = NameError;
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                Self::new(text)
+            }
+        }
+        impl TryFrom<String> for $name {
+            type Error = NameError;
+            fn try_from(text: String) -> Result<Self, NameError> {
+                Self::new(&text)
+            }
+        }
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+    };
+}
+
+/// The name of a node, in lower case: node names are compared as a whole and without case.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct NodeName(String);
+text_name!(NodeName);
+
+impl NodeName {
+    /// Checks a text.
+    ///
+    /// # Errors
+    /// [`NameError`] says what is wrong with it.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        check("node name", text, NODE_BYTES_MAX, "-_.")?;
+        Ok(Self(text.to_ascii_lowercase()))
+    }
+}
+
+/// The name of a set of images. A path component: it can neither climb nor hide.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SetId(String);
+text_name!(SetId);
+
+impl SetId {
+    /// Checks a text.
+    ///
+    /// # Errors
+    /// [`NameError`] says what is wrong with it.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        check("set id", text, SET_BYTES_MAX, "-_")?;
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The set that a checkpoint episode makes.
+    pub fn of_checkpoint(episode: Episode) -> Self {
+        Self(format!("set-{:06}", episode.0))
+    }
+
+    /// The set that a migration episode makes: the images of one node's ranks.
+    pub fn of_migration(episode: Episode) -> Self {
+        Self(format!("mig-{:06}", episode.0))
+    }
+
+    /// The migration that makes this set, if one does.
+    pub fn migration(&self) -> Option<Episode> {
+        self.0.strip_prefix("mig-")?.parse().ok().map(Episode)
+    }
+}
+
+/// The name of a job: event field `job_id` and path component.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct JobId(String);
+text_name!(JobId);
+
+impl JobId {
+    /// Checks a text.
+    ///
+    /// # Errors
+    /// [`NameError`] says what is wrong with it.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        check("job id", text, SET_BYTES_MAX, "-_")?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// One start, remedy or end within a job. Numbers only grow; 0 is before the first.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Episode(pub u64);
+
+impl fmt::Display for Episode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// Ranks of the job, in order: `0 1 5`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ranks(pub BTreeSet<u32>);
+
+impl Ranks {
+    /// The ranks in order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Whether `rank` is among them.
+    pub fn has(&self, rank: u32) -> bool {
+        self.0.contains(&rank)
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The list with `separator` between the ranks.
+    pub fn join(&self, separator: &str) -> String {
+        let words: Vec<String> = self.0.iter().map(u32::to_string).collect();
+        words.join(separator)
+    }
+
+    /// Reads what [`Ranks::join`] writes; an empty text is no rank.
+    ///
+    /// # Errors
+    /// [`NameError`] names the word that is no rank below [`RANKS_MAX`].
+    pub fn split(text: &str, separator: char) -> Result<Self, NameError> {
+        let words = text.split(separator).filter(|word| !word.is_empty());
+        let rank = |word: &str| match word.parse::<u32>() {
+            Ok(rank) if rank < RANKS_MAX => Ok(rank),
+            _ => Err(NameError::new("rank", word, "is no rank")),
+        };
+        words.map(rank).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl FromIterator<u32> for Ranks {
+    fn from_iter<I: IntoIterator<Item = u32>>(ranks: I) -> Self {
+        Self(ranks.into_iter().collect())
+    }
+}
+
+impl fmt::Display for Ranks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.join(" "))
+    }
+}
+
+impl FromStr for Ranks {
+    type Err = NameError;
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        Self::split(text, ' ')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_set_id_can_neither_climb_nor_hide() {
+        for bad in ["", "..", "../x", "a/b", ".x", "-x", "a b", &"x".repeat(49)] {
+            assert!(SetId::new(bad).is_err(), "{bad}");
+        }
+        assert_eq!(
+            SetId::of_checkpoint(Episode(7)).to_string().parse(),
+            Ok(SetId::of_checkpoint(Episode(7)))
+        );
+    }
+
+    #[test]
+    fn nodes_compare_without_case_and_as_a_whole() {
+        assert_eq!(NodeName::new("Node1"), NodeName::new("node1"));
+        assert_ne!(NodeName::new("node1"), NodeName::new("node10"));
+        assert!(NodeName::new("a=b").is_err());
+    }
+
+    #[test]
+    fn rank_lists_read_back() {
+        let ranks: Ranks = "3 0 12".parse().unwrap();
+        assert_eq!(ranks.to_string(), "0 3 12");
+        assert!("1 x".parse::<Ranks>().is_err());
+        assert!("99999".parse::<Ranks>().is_err());
+        assert!("".parse::<Ranks>().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,562 @@
+//! The node launch agent as a pure state machine: events, ends of processes, PMI lines and the clock go in;
+//! starts, signals, answers and events come out. Processes, sockets and files are the shell's
+//! ([`crate::shell`]).
+//!
+//! Everything that the JL asks is repeated until it is answered, so each request may come twice: one that
+//! is done is answered again from memory. A request of an older episode than one already acted on is
+//! refused and counted.
+
+pub mod limits;
+pub mod pmi;
+mod requests;
+pub mod state;
+
+pub use state::{Cause, MigrationState};
+
+use crate::message::{FromJl, FromNla, How, Part, Placement};
+use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
+use crate::wire::PART_BYTES_MAX;
+use core::time::Duration;
+use ftb_core::Now;
+use pmi::PmiServer;
+use requests::Answers;
+use std::collections::BTreeMap;
+
+/// What an NLA is told at its start.
+#[derive(Clone, Debug)]
+pub struct NlaConfig {
+    /// The job.
+    pub job: JobId,
+    /// Its node.
+    pub node: NodeName,
+    /// `host:port` of its image server.
+    pub images: String,
+    /// Without a sign of a JL for so long, it ends its ranks and itself.
+    pub orphan_grace: Duration,
+    /// Between SIGTERM and SIGKILL when the job ends.
+    pub kill_grace: Duration,
+}
+
+/// What happens to an NLA.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Its subscription is active: it may speak.
+    Started,
+    /// The JL says something.
+    Jl(FromJl),
+    /// A process that it started has ended.
+    Ended {
+        /// Which.
+        rank: u32,
+        /// Of which start.
+        incarnation: u64,
+        /// By itself or by a signal; never [`How::Left`], that is found out here.
+        how: How,
+        /// The newest migration for which this rank's image is on this node's disk.
+        image: Option<Episode>,
+    },
+    /// A process could not be started.
+    SpawnFailed {
+        /// Which.
+        rank: u32,
+        /// Of which start.
+        incarnation: u64,
+        /// Why.
+        reason: String,
+    },
+    /// A rank wrote a line to its PMI socket.
+    PmiLine {
+        /// Which.
+        rank: u32,
+        /// Of which start.
+        incarnation: u64,
+        /// Without the newline.
+        line: String,
+    },
+    /// A copy ended.
+    CopyEnded {
+        /// For which remedy.
+        episode: Episode,
+        /// Bytes copied and verified, or why not.
+        result: Result<u64, String>,
+    },
+    /// A deadline may have passed.
+    Tick,
+}
+
+/// What the shell is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Publish.
+    Publish(FromNla),
+    /// Start a process.
+    Spawn {
+        /// Which.
+        rank: u32,
+        /// Its place among the ranks of this node.
+        local_rank: u32,
+        /// How many ranks this node has.
+        local_size: u32,
+        /// Of which start.
+        incarnation: u64,
+        /// The episode that starts it.
+        episode: Episode,
+        /// The set to restore from.
+        restore: Option<SetId>,
+    },
+    /// Send a signal to the process group of a rank.
+    Signal {
+        /// Which.
+        rank: u32,
+        /// Which signal.
+        signal: i32,
+    },
+    /// Write a line to the PMI socket of a rank.
+    PmiReply {
+        /// Which.
+        rank: u32,
+        /// Without the newline.
+        line: String,
+    },
+    /// Fetch images.
+    Copy {
+        /// For which remedy.
+        episode: Episode,
+        /// `host:port` of the server.
+        from: String,
+        /// Which set.
+        set: SetId,
+        /// Whose.
+        ranks: Ranks,
+    },
+    /// Delete the images of a set.
+    DropSet(SetId),
+    /// For the log: something was refused, or goes wrong.
+    Note(String),
+    /// Leave.
+    Leave,
+}
+
+/// A signal number that the core itself sends.
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Life {
+    Running,
+    Ended(How),
+}
+
+#[derive(Clone, Debug)]
+struct Process {
+    incarnation: u64,
+    born: Episode,
+    life: Life,
+}
+
+/// The migration that this node is, or was last, the source of.
+#[derive(Clone, Debug)]
+struct Armed {
+    episode: Episode,
+    set: SetId,
+    ranks: Ranks,
+}
+
+/// The parts of a fence's result that have come so far.
+#[derive(Clone, Debug, Default)]
+struct Incoming {
+    fence: u64,
+    parts: BTreeMap<u32, String>,
+}
+
+/// What the NLA refused, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// Requests of an older episode.
+    pub stale: u64,
+    /// Requests that have no edge from the present state.
+    pub state: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Nla {
+    config: NlaConfig,
+    state: MigrationState,
+    /// The newest episode that was acted on.
+    episode: Episode,
+    processes: BTreeMap<u32, Process>,
+    armed: Option<Armed>,
+    answers: Answers,
+    pmi: PmiServer,
+    /// The fence that the next `barrier_in` belongs to.
+    fence: u64,
+    fence_repeat_ns: Option<u64>,
+    incoming: Incoming,
+    signal_episode: Episode,
+    heard_ns: u64,
+    ending: Option<Ending>,
+    refused: Refused,
+}
+
+#[derive(Clone, Debug)]
+struct Ending {
+    episode: Episode,
+    kill_ns: u64,
+    killed: bool,
+    /// A reset kills at once and the NLA stays; an end is graceful and it leaves.
+    leave: bool,
+}
+
+impl Nla {
+    /// An NLA on a primary node ([`MigrationState::Ready`]) or on a hot spare
+    /// ([`MigrationState::Spare`]).
+    pub fn new(now: Now, config: NlaConfig, spare: bool) -> Self {
+        let state = if spare { MigrationState::Spare } else { MigrationState::Ready };
+        Self {
+            pmi: PmiServer::new(config.job.as_str(), 0, String::new()),
+            config,
+            state,
+            episode: Episode(0),
+            processes: BTreeMap::new(),
+            armed: None,
+            answers: Answers::default(),
+            fence: 1,
+            fence_repeat_ns: None,
+            incoming: Incoming::default(),
+            signal_episode: Episode(0),
+            heard_ns: now.mono_ns,
+            ending: None,
+            refused: Refused::default(),
+        }
+    }
+
+    /// Where the node stands.
+    pub fn state(&self) -> MigrationState {
+        self.state
+    }
+
+    /// What was refused so far.
+    pub fn refused(&self) -> Refused {
+        self.refused
+    }
+
+    /// The next moment at which [`Input::Tick`] is wanted, in monotonic nanoseconds.
+    pub fn next_deadline_ns(&self) -> u64 {
+        let orphan = self.orphan_ns();
+        let fence = self.fence_repeat_ns.unwrap_or(u64::MAX);
+        let ending = self.ending.as_ref().filter(|ending| !ending.killed);
+        let kill = ending.map_or(u64::MAX, |ending| ending.kill_ns);
+        orphan.min(fence).min(kill)
+    }
+
+    /// One input.
+    pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
+        match input {
+            Input::Started => out.push(self.ready()),
+            Input::Jl(message) => {
+                self.heard_ns = now.mono_ns;
+                self.jl(now, message, out);
+            }
+            Input::Ended { rank, incarnation, how, image } => {
+                self.ended(now, rank, incarnation, how, image, out)
+            }
+            Input::SpawnFailed { rank, incarnation, reason } => {
+                self.spawn_failed(rank, incarnation, reason, out)
+            }
+            Input::PmiLine { rank, incarnation, line } => {
+                self.pmi_line(now, rank, incarnation, &line, out)
+            }
+            Input::CopyEnded { episode, result } => self.copy_ended(episode, result, out),
+            Input::Tick => {}
+        }
+        self.tick(now, out);
+    }
+
+    fn orphan_ns(&self) -> u64 {
+        let grace = Now { mono_ns: self.heard_ns, wall_ns: 0 };
+        grace.deadline_ns(self.config.orphan_grace)
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Output>) {
+        if now.mono_ns >= self.orphan_ns() && self.ending.is_none() {
+            out.push(Output::Note(format!(
+                "no sign of the job launcher for {:?}: the ranks of this node are ended",
+                self.config.orphan_grace
+            )));
+            self.end(now, self.episode, out);
+        }
+        if self.fence_repeat_ns.is_some_and(|at| now.mono_ns >= at) {
+            self.enter_fence(now, out);
+        }
+        if let Some(ending) = &mut self.ending
+            && !ending.killed
+            && now.mono_ns >= ending.kill_ns
+        {
+            ending.killed = true;
+            self.signal_all(SIGKILL, out);
+        }
+        self.check_ended(out);
+    }
+
+    fn ready(&self) -> Output {
+        Output::Publish(FromNla::Ready {
+            state: self.state,
+            images: self.config.images.clone(),
+            ranks: self.running(),
+        })
+    }
+
+    fn running(&self) -> Ranks {
+        let alive = self.processes.iter().filter(|(_, p)| p.life == Life::Running);
+        alive.map(|(rank, _)| *rank).collect()
+    }
+
+    fn signal_all(&self, signal: i32, out: &mut Vec<Output>) {
+        let ranks = self.running();
+        out.extend(ranks.iter().map(|rank| Output::Signal { rank, signal }));
+    }
+
+    /// Moves along the edge of `cause`; without one the request is refused, counted and noted.
+    fn go(&mut self, episode: Episode, cause: Cause, out: &mut Vec<Output>) -> bool {
+        let Some(to) = self.state.next(cause) else {
+            self.refused.state += 1;
+            out.push(Output::Note(format!(
+                "episode {episode}: {cause:?} has no edge from {}: refused",
+                self.state
+            )));
+            return false;
+        };
+        let from = core::mem::replace(&mut self.state, to);
+        if from != to {
+            out.push(Output::Publish(FromNla::State { episode, from, to }));
+        }
+        true
+    }
+
+    fn start(
+        &mut self,
+        episode: Episode,
+        incarnation: u64,
+        ranks: &Ranks,
+        restore: Option<&SetId>,
+        out: &mut Vec<Output>,
+    ) {
+        let others = self.running();
+        let local: Ranks = others.iter().chain(ranks.iter()).collect();
+        for rank in ranks.iter() {
+            let process = Process { incarnation, born: episode, life: Life::Running };
+            self.processes.insert(rank, process);
+            let place = local.iter().position(|other| other == rank);
+            out.push(Output::Spawn {
+                rank,
+                local_rank: place.and_then(|p| u32::try_from(p).ok()).unwrap_or(0),
+                local_size: u32::try_from(local.len()).unwrap_or(u32::MAX),
+                incarnation,
+                episode,
+                restore: restore.cloned(),
+            });
+        }
+    }
+
+    fn spawn_failed(&mut self, rank: u32, incarnation: u64, reason: String, out: &mut Vec<Output>) {
+        let Some(process) = self.processes.get(&rank) else {
+            return;
+        };
+        if process.incarnation != incarnation {
+            return;
+        }
+        self.processes.remove(&rank);
+        self.answers.forget_starts();
+        out.push(Output::Publish(FromNla::LaunchFailed {
+            episode: self.episode,
+            incarnation,
+            ranks: Ranks::from_iter([rank]),
+            reason,
+        }));
+    }
+
+    fn ended(
+        &mut self,
+        now: Now,
+        rank: u32,
+        incarnation: u64,
+        how: How,
+        image: Option<Episode>,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(process) = self.processes.get_mut(&rank) else {
+            return;
+        };
+        if process.incarnation != incarnation || process.life != Life::Running {
+            return;
+        }
+        // An image of a migration younger than the process was written by it: it has left. The rank may
+        // hear of the migration before this agent does, so whether this node is armed says nothing.
+        let how = match how {
+            How::Exit(0) if image.is_some_and(|of| of > process.born) => How::Left,
+            other => other,
+        };
+        process.life = Life::Ended(how);
+        self.pmi.gone(rank);
+        out.push(Output::Publish(FromNla::Exited {
+            episode: self.episode,
+            rank,
+            incarnation,
+            how,
+        }));
+        self.check_left(out);
+        // The last rank outside the fence may have been this one.
+        if !self.pmi.inside().is_empty() && self.fence_repeat_ns.is_none() {
+            self.enter_fence(now, out);
+        }
+    }
+
+    /// Phase I is complete when every rank of the armed node has left with its image written.
+    fn check_left(&mut self, out: &mut Vec<Output>) {
+        let Some(armed) = self.armed.clone() else {
+            return;
+        };
+        let left = |rank| {
+            let process = self.processes.get(&rank);
+            process.is_some_and(|p| p.life == Life::Ended(How::Left))
+        };
+        if self.state != MigrationState::Arm || !armed.ranks.iter().all(left) {
+            return;
+        }
+        if self.go(armed.episode, Cause::AllLeft, out) {
+            let pic = FromNla::Pic { episode: armed.episode, ranks: armed.ranks, set: armed.set };
+            self.answers.keep_migrate(armed.episode, pic.clone());
+            out.push(Output::Publish(pic));
+        }
+    }
+
+    fn pmi_line(
+        &mut self,
+        now: Now,
+        rank: u32,
+        incarnation: u64,
+        line: &str,
+        out: &mut Vec<Output>,
+    ) {
+        let process = self.processes.get(&rank);
+        if !process.is_some_and(|p| p.incarnation == incarnation && p.life == Life::Running) {
+            return;
+        }
+        match self.pmi.line(rank, line) {
+            pmi::Asked::Reply(line) => out.push(Output::PmiReply { rank, line }),
+            pmi::Asked::Entered => self.enter_fence(now, out),
+            pmi::Asked::Abort(code) => {
+                self.force_exit(now, rank, incarnation, How::Exit(code.max(1)), out);
+            }
+            pmi::Asked::Nonsense(why) => {
+                out.push(Output::Note(format!("rank {rank}: {why}: it is killed")));
+                self.force_exit(now, rank, incarnation, How::Signal(SIGKILL), out);
+            }
+        }
+    }
+
+    /// The rank has said its last word: it is told as ended so and killed.
+    fn force_exit(
+        &mut self,
+        now: Now,
+        rank: u32,
+        incarnation: u64,
+        how: How,
+        out: &mut Vec<Output>,
+    ) {
+        out.push(Output::Signal { rank, signal: SIGKILL });
+        self.ended(now, rank, incarnation, how, None, out);
+    }
+
+    /// Says that all ranks here are in the fence, when they are: each one that runs is inside.
+    fn enter_fence(&mut self, now: Now, out: &mut Vec<Output>) {
+        let running = self.running();
+        let all = !running.is_empty() && running.iter().all(|r| self.pmi.inside().contains(&r));
+        if !all {
+            self.fence_repeat_ns = None;
+            return;
+        }
+        self.fence_repeat_ns = Some(now.deadline_ns(limits::FENCE_REPEAT));
+        let texts = self.pmi.parts(PART_BYTES_MAX);
+        let parts = u32::try_from(texts.len()).unwrap_or(u32::MAX);
+        for (part, lines) in (0..).zip(texts) {
+            out.push(Output::Publish(FromNla::Pmi {
+                episode: self.episode,
+                ranks: running.clone(),
+                part: Part { fence: self.fence, part, parts, lines },
+            }));
+        }
+    }
+
+    fn fence_result(&mut self, part: Part, out: &mut Vec<Output>) {
+        if part.fence < self.fence {
+            return;
+        }
+        if self.incoming.fence != part.fence {
+            self.incoming = Incoming { fence: part.fence, parts: BTreeMap::new() };
+        }
+        self.incoming.parts.insert(part.part, part.lines);
+        if self.incoming.parts.len() < part.parts as usize {
+            return;
+        }
+        let parts = core::mem::take(&mut self.incoming).parts;
+        let lines = parts.values().flat_map(|text| text.lines());
+        let released = self.pmi.complete(lines);
+        self.fence = part.fence + 1;
+        self.fence_repeat_ns = None;
+        let line = pmi::BARRIER_OUT.to_owned();
+        let release = |rank| Output::PmiReply { rank, line: line.clone() };
+        out.extend(released.into_iter().map(release));
+    }
+
+    /// A new start of the job: a fresh key-value space.
+    fn new_space(&mut self, size: u32, placement: &Placement, fence: u64) {
+        let mut nodes_of_ranks = vec![0; size as usize];
+        for (index, ranks) in placement.values().enumerate() {
+            for rank in ranks.iter().filter(|rank| *rank < size) {
+                nodes_of_ranks[rank as usize] = index;
+            }
+        }
+        let mapping = pmi::process_mapping(&nodes_of_ranks);
+        self.pmi = PmiServer::new(self.config.job.as_str(), size, mapping);
+        self.fence = fence;
+        self.fence_repeat_ns = None;
+        self.incoming = Incoming::default();
+    }
+
+    /// The job ends here.
+    fn end(&mut self, now: Now, episode: Episode, out: &mut Vec<Output>) {
+        self.ending = Some(Ending {
+            episode,
+            kill_ns: now.deadline_ns(self.config.kill_grace),
+            killed: false,
+            leave: true,
+        });
+        self.signal_all(SIGTERM, out);
+    }
+
+    fn check_ended(&mut self, out: &mut Vec<Output>) {
+        let Some(ending) = &self.ending else {
+            return;
+        };
+        if !self.running().is_empty() {
+            return;
+        }
+        let episode = ending.episode;
+        if ending.leave {
+            out.push(Output::Publish(FromNla::Stopped { episode }));
+            out.push(Output::Leave);
+        } else {
+            self.processes.clear();
+            self.armed = None;
+            let answer = FromNla::Reset { episode };
+            self.answers.keep_reset(episode, answer.clone());
+            out.push(Output::Publish(answer));
+        }
+        self.ending = None;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,18 @@
+//! Every bound of a node launch agent, in one place.
+
+use core::time::Duration;
+
+/// Longest PMI line in bytes, as in MPICH's simple PMI.
+pub const PMI_LINE_BYTES_MAX: usize = 2048;
+/// Longest PMI key in bytes.
+pub const KEY_BYTES_MAX: usize = 64;
+/// Longest PMI value in bytes.
+pub const VALUE_BYTES_MAX: usize = 1024;
+/// Most bytes in the key-value space of a job: a put beyond is refused.
+pub const KVS_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How long after it entered a fence a node says so again while there is no answer.
+pub const FENCE_REPEAT: Duration = Duration::from_secs(1);
+/// Default of the orphan grace.
+pub const ORPHAN_GRACE: Duration = Duration::from_secs(600);
+/// Default time between SIGTERM and SIGKILL.
+pub const KILL_GRACE: Duration = Duration::from_secs(5);

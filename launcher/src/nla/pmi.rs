@@ -1,0 +1,282 @@
+//! The PMI-1 server of one node: what a rank's line is answered with, and when the node is in the fence.
+//! Pure: lines in, lines out. The joining of all nodes is the JL's.
+
+use super::limits::{KEY_BYTES_MAX, KVS_BYTES_MAX, VALUE_BYTES_MAX};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a line asks for beyond an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Only this answer.
+    Reply(String),
+    /// The rank waits in the fence; its answer comes when the fence is complete.
+    Entered,
+    /// The job is to end with this code.
+    Abort(i32),
+    /// Nothing sensible can follow on this connection.
+    Nonsense(String),
+}
+
+/// The key-value space as one node sees it, and its part of the open fence.
+#[derive(Clone, Debug, Default)]
+pub struct PmiServer {
+    name: String,
+    size: u32,
+    space: BTreeMap<String, String>,
+    space_bytes: usize,
+    pending: BTreeMap<String, String>,
+    inside: BTreeSet<u32>,
+}
+
+/// The answer that releases a rank from the fence.
+pub const BARRIER_OUT: &str = "cmd=barrier_out rc=0";
+
+impl PmiServer {
+    /// An empty space for a job of `size` ranks; `mapping` becomes the key `PMI_process_mapping`.
+    pub fn new(name: &str, size: u32, mapping: String) -> Self {
+        let mut server = Self { name: name.to_owned(), size, ..Self::default() };
+        server.keep("PMI_process_mapping".to_owned(), mapping);
+        server
+    }
+
+    fn keep(&mut self, key: String, value: String) {
+        let bytes = key.len() + value.len();
+        let old = self.space.insert(key.clone(), value);
+        let freed = old.map_or(0, |value| key.len() + value.len());
+        self.space_bytes = self.space_bytes + bytes - freed;
+    }
+
+    /// Answers one line of `rank`.
+    pub fn line(&mut self, rank: u32, line: &str) -> Asked {
+        let words = Words::read(line);
+        let reply = |text: &str| Asked::Reply(text.to_owned());
+        match words.get("cmd") {
+            Some("init") => reply("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0"),
+            Some("get_maxes") => Asked::Reply(format!(
+                "cmd=maxes kvsname_max=256 keylen_max={KEY_BYTES_MAX} vallen_max={VALUE_BYTES_MAX}"
+            )),
+            Some("get_appnum") => reply("cmd=appnum appnum=0"),
+            Some("get_my_kvsname") => Asked::Reply(format!("cmd=my_kvsname kvsname={}", self.name)),
+            Some("get_universe_size") => {
+                Asked::Reply(format!("cmd=universe_size size={}", self.size))
+            }
+            Some("put") => Asked::Reply(match self.put(&words) {
+                Ok(()) => "cmd=put_result rc=0 msg=success".to_owned(),
+                Err(why) => format!("cmd=put_result rc=-1 msg={why}"),
+            }),
+            Some("get") => {
+                let value = words.get("key").and_then(|key| self.get(key));
+                Asked::Reply(match value {
+                    Some(value) => format!("cmd=get_result rc=0 msg=success value={value}"),
+                    None => "cmd=get_result rc=-1 msg=key_not_found value=unknown".to_owned(),
+                })
+            }
+            Some("barrier_in") => {
+                self.inside.insert(rank);
+                Asked::Entered
+            }
+            Some("finalize") => reply("cmd=finalize_ack rc=0"),
+            Some("abort") => {
+                let code = words.get("exitcode").and_then(|code| code.parse().ok());
+                Asked::Abort(code.unwrap_or(1))
+            }
+            Some(other) => Asked::Nonsense(format!("unknown PMI command {other:.32}")),
+            None => Asked::Nonsense("a PMI line without cmd=".to_owned()),
+        }
+    }
+
+    fn get(&self, key: &str) -> Option<&str> {
+        self.space.get(key).map(String::as_str)
+    }
+
+    fn put(&mut self, words: &Words<'_>) -> Result<(), &'static str> {
+        let (Some(key), Some(value)) = (words.get("key"), words.get("value")) else {
+            return Err("a_put_needs_key_and_value");
+        };
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            return Err("key_too_long_or_empty");
+        }
+        if value.len() > VALUE_BYTES_MAX {
+            return Err("value_too_long");
+        }
+        let pending: usize = self.pending.iter().map(|(k, v)| k.len() + v.len()).sum();
+        if self.space_bytes + pending + key.len() + value.len() > KVS_BYTES_MAX {
+            return Err("key_value_space_is_full");
+        }
+        self.pending.insert(key.to_owned(), value.to_owned());
+        Ok(())
+    }
+
+    /// Who waits in the fence.
+    pub fn inside(&self) -> &BTreeSet<u32> {
+        &self.inside
+    }
+
+    /// A rank is gone: it waits no longer.
+    pub fn gone(&mut self, rank: u32) {
+        self.inside.remove(&rank);
+    }
+
+    /// The puts of this node since the last fence, as `key=value` lines in parts of at most
+    /// `bytes_max`; at least one part.
+    pub fn parts(&self, bytes_max: usize) -> Vec<String> {
+        split_lines(&self.pending, bytes_max)
+    }
+
+    /// The fence is complete with these lines of all nodes: returns who is released. Lines that are
+    /// no put are skipped.
+    pub fn complete<'a>(&mut self, lines: impl Iterator<Item = &'a str>) -> BTreeSet<u32> {
+        for line in lines {
+            let Some((key, value)) = line.split_once('=') else {
+                continue;
+            };
+            if self.space_bytes + key.len() + value.len() <= KVS_BYTES_MAX {
+                self.keep(key.to_owned(), value.to_owned());
+            }
+        }
+        self.pending.clear();
+        core::mem::take(&mut self.inside)
+    }
+
+    /// All ranks were killed: the open fence is void. What earlier fences said stays.
+    pub fn reset(&mut self) {
+        self.pending.clear();
+        self.inside.clear();
+    }
+}
+
+/// `key=value` lines of `puts`, cut into parts of at most `bytes_max` between lines.
+pub fn split_lines(puts: &BTreeMap<String, String>, bytes_max: usize) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    for (key, value) in puts {
+        let line = format!("{key}={value}\n");
+        let last = parts.last_mut().expect("there is always a part");
+        if !last.is_empty() && last.len() + line.len() > bytes_max {
+            parts.push(line);
+        } else {
+            last.push_str(&line);
+        }
+    }
+    parts
+}
+
+/// The `key=value` words of one line. The value of `value=` goes to the end of the line.
+struct Words<'a>(Vec<(&'a str, &'a str)>);
+
+impl<'a> Words<'a> {
+    fn read(line: &'a str) -> Self {
+        let mut words = Vec::new();
+        let mut rest = line.trim();
+        while let Some((key, after)) = rest.split_once('=') {
+            let key = key.trim_start();
+            if key == "value" {
+                words.push((key, after));
+                break;
+            }
+            let (value, tail) = after.split_once(' ').unwrap_or((after, ""));
+            words.push((key, value));
+            rest = tail;
+        }
+        Self(words)
+    }
+
+    fn get(&self, key: &str) -> Option<&'a str> {
+        let found = self.0.iter().find(|(name, _)| *name == key);
+        found.map(|(_, value)| *value)
+    }
+}
+
+/// The mapping of ranks to nodes as MPICH wants it: `(vector,(node,nodes,ranks),...)`, one block for each run
+/// of ranks on one node.
+pub fn process_mapping(nodes_of_ranks: &[usize]) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for node in nodes_of_ranks {
+        match runs.last_mut() {
+            Some((last, count)) if last == node => *count += 1,
+            _ => runs.push((*node, 1)),
+        }
+    }
+    let blocks: Vec<String> =
+        runs.iter().map(|(node, ranks)| format!("({node},1,{ranks})")).collect();
+    let text = format!("(vector,{})", blocks.join(","));
+    if text.len() > VALUE_BYTES_MAX {
+        // MPICH then finds out by itself who shares a host, at the price of a slower start.
+        return String::new();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn reply(asked: Asked) -> String {
+        match asked {
+            Asked::Reply(text) => text,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_put_is_seen_after_the_fence_and_not_before() {
+        let mut server = PmiServer::new("kvs", 2, String::new());
+        let put = server.line(0, "cmd=put kvsname=kvs key=addr value=a=b c");
+        assert_eq!(reply(put), "cmd=put_result rc=0 msg=success");
+        let get = "cmd=get kvsname=kvs key=addr";
+        assert!(reply(server.line(0, get)).contains("rc=-1"));
+        assert_eq!(server.line(0, "cmd=barrier_in"), Asked::Entered);
+        let lines = server.parts(1000).concat() + "other=1\n";
+        let released = server.complete(lines.lines());
+        assert_eq!(released, BTreeSet::from([0]));
+        assert!(reply(server.line(0, get)).ends_with("value=a=b c"));
+        assert!(reply(server.line(1, "cmd=get key=other")).ends_with("value=1"));
+    }
+
+    #[test]
+    fn parts_are_cut_between_lines_and_lose_nothing() {
+        let puts: BTreeMap<String, String> =
+            (0..50).map(|n| (format!("k{n}"), "v".repeat(n))).collect();
+        let parts = split_lines(&puts, 100);
+        assert!(parts.len() > 5 && parts.iter().all(|part| part.len() <= 100));
+        assert_eq!(parts.concat().lines().count(), 50);
+    }
+
+    #[test]
+    fn the_space_is_bounded() {
+        let mut server = PmiServer::new("kvs", 1, String::new());
+        let value = "x".repeat(VALUE_BYTES_MAX);
+        let mut refused = false;
+        for n in 0..=KVS_BYTES_MAX / VALUE_BYTES_MAX {
+            let line = format!("cmd=put key=k{n} value={value}");
+            refused |= reply(server.line(0, &line)).contains("full");
+            server.complete(
+                server
+                    .parts(usize::MAX)
+                    .concat()
+                    .lines()
+                    .map(|l| l.to_owned())
+                    .collect::<Vec<_>>()
+                    .iter()
+                    .map(String::as_str),
+            );
+        }
+        assert!(refused);
+    }
+
+    #[test]
+    fn the_mapping_names_runs_of_ranks() {
+        assert_eq!(process_mapping(&[0, 0, 1, 1]), "(vector,(0,1,2),(1,1,2))");
+        assert_eq!(process_mapping(&[0, 1, 0]), "(vector,(0,1,1),(1,1,1),(0,1,1))");
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_panics(line in ".{0,200}") {
+            let mut server = PmiServer::new("kvs", 2, String::new());
+            server.line(0, &line);
+            server.line(1, &format!("cmd={line}"));
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! What an NLA does with each request of the JL, and how one that comes twice is answered from memory.
+
+use super::{Armed, Cause, Ending, Life, MigrationState, Nla, Output, SIGKILL};
+use crate::message::{FromJl, FromNla, How, Ipt, Launch};
+use crate::names::{Episode, NodeName, Ranks, SetId};
+use ftb_core::Now;
+
+/// The last answer to each kind of request, with its episode: five at most.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answers {
+    launch: Option<(Episode, FromNla)>,
+    migrate: Option<(Episode, FromNla)>,
+    /// `None` while the copy runs.
+    copy: Option<(Episode, Option<FromNla>)>,
+    copying: Option<(SetId, Ranks)>,
+    ipt: Option<(Episode, u64, FromNla)>,
+    reset: Option<(Episode, FromNla)>,
+}
+
+impl Answers {
+    /// A start failed: asked again, it is tried again.
+    pub(super) fn forget_starts(&mut self) {
+        self.launch = None;
+        self.ipt = None;
+    }
+
+    pub(super) fn keep_migrate(&mut self, episode: Episode, answer: FromNla) {
+        self.migrate = Some((episode, answer));
+    }
+
+    pub(super) fn keep_reset(&mut self, episode: Episode, answer: FromNla) {
+        self.reset = Some((episode, answer));
+    }
+}
+
+fn again(known: Option<&(Episode, FromNla)>, episode: Episode) -> Option<Output> {
+    let (_, answer) = known.filter(|(known, _)| *known == episode)?;
+    Some(Output::Publish(answer.clone()))
+}
+
+impl Nla {
+    /// Whether an action of `episode` is of now. A newer one becomes the newest.
+    fn admit(&mut self, episode: Episode) -> bool {
+        if episode < self.episode {
+            self.refused.stale += 1;
+            return false;
+        }
+        self.episode = episode;
+        true
+    }
+
+    pub(super) fn jl(&mut self, now: Now, message: FromJl, out: &mut Vec<Output>) {
+        match message {
+            FromJl::Launch(launch) => self.on_launch(&launch, out),
+            FromJl::Migrate { episode, source, set, ranks } => {
+                self.on_migrate(episode, &source, set, ranks, out)
+            }
+            FromJl::MigrateAbort { episode, source, .. } => self.on_abort(episode, &source, out),
+            FromJl::Copy { episode, from, target, set, ranks } if target == self.config.node => {
+                self.on_copy(episode, from, set, ranks, out)
+            }
+            FromJl::MigrateIpt(ipt) if ipt.target == self.config.node => self.on_ipt(&ipt, out),
+            FromJl::Pmi { part, .. } => self.fence_result(part, out),
+            FromJl::Reset { episode, fence, .. } => self.on_reset(now, episode, fence, out),
+            FromJl::Usable { episode, target } if target == self.config.node => {
+                self.go(episode, Cause::Usable, out);
+            }
+            FromJl::Evict { episode, target } if target == self.config.node => {
+                self.end(now, episode, out);
+                self.signal_all(SIGKILL, out);
+            }
+            FromJl::Drop { set, .. } => out.push(Output::DropSet(set)),
+            FromJl::Signal { episode, signal } => {
+                if episode > self.signal_episode {
+                    self.signal_episode = episode;
+                    self.signal_all(signal, out);
+                }
+            }
+            FromJl::Kill { episode, .. } => {
+                if !self.ending.as_ref().is_some_and(|ending| ending.leave) {
+                    self.end(now, episode, out);
+                }
+            }
+            FromJl::Ask => self.on_ask(now, out),
+            FromJl::Copy { .. }
+            | FromJl::MigrateIpt(_)
+            | FromJl::Usable { .. }
+            | FromJl::Evict { .. }
+            | FromJl::Checkpoint { .. }
+            | FromJl::Closed(_)
+            | FromJl::Alive => {}
+        }
+    }
+
+    fn on_ask(&mut self, now: Now, out: &mut Vec<Output>) {
+        out.push(self.ready());
+        for (rank, process) in &self.processes {
+            if let Life::Ended(how) = process.life {
+                out.push(Output::Publish(FromNla::Exited {
+                    episode: self.episode,
+                    rank: *rank,
+                    incarnation: process.incarnation,
+                    how,
+                }));
+            }
+        }
+        if self.fence_repeat_ns.is_some() {
+            self.enter_fence(now, out);
+        }
+    }
+
+    fn on_launch(&mut self, launch: &Launch, out: &mut Vec<Output>) {
+        if let Some(output) = again(self.answers.launch.as_ref(), launch.episode) {
+            out.push(output);
+            return;
+        }
+        if !self.admit(launch.episode) || self.ending.is_some() {
+            return;
+        }
+        let none = Ranks::default();
+        let ranks = launch.placement.get(&self.config.node).unwrap_or(&none);
+        let cause = if ranks.is_empty() { Cause::LaunchedElsewhere } else { Cause::LaunchedHere };
+        if !self.go(launch.episode, cause, out) {
+            return;
+        }
+        self.processes.clear();
+        self.new_space(launch.size, &launch.placement, launch.fence);
+        let (episode, incarnation) = (launch.episode, launch.incarnation);
+        self.start(episode, incarnation, ranks, launch.set.as_ref(), out);
+        let answer = FromNla::Launched { episode, incarnation, ranks: ranks.clone() };
+        self.answers.launch = Some((episode, answer.clone()));
+        out.push(Output::Publish(answer));
+    }
+
+    fn on_migrate(
+        &mut self,
+        episode: Episode,
+        source: &NodeName,
+        set: SetId,
+        ranks: Ranks,
+        out: &mut Vec<Output>,
+    ) {
+        if *source != self.config.node {
+            self.admit(episode);
+            return;
+        }
+        if let Some(output) = again(self.answers.migrate.as_ref(), episode) {
+            out.push(output);
+            return;
+        }
+        let known = self.armed.as_ref().is_some_and(|a| a.episode == episode);
+        if known || !self.admit(episode) || !self.go(episode, Cause::MigrateFromHere, out) {
+            return;
+        }
+        self.armed = Some(Armed { episode, set, ranks });
+        self.check_left(out);
+    }
+
+    fn on_abort(&mut self, episode: Episode, source: &NodeName, out: &mut Vec<Output>) {
+        let armed = self.armed.as_ref().is_some_and(|a| a.episode == episode);
+        if *source != self.config.node || episode != self.episode || !armed {
+            self.refused.stale += u64::from(*source == self.config.node);
+            return;
+        }
+        match self.state {
+            MigrationState::Arm => {
+                self.go(episode, Cause::Aborted, out);
+            }
+            MigrationState::Inactive => {
+                out.extend(again(self.answers.migrate.as_ref(), episode));
+            }
+            MigrationState::Ready | MigrationState::Spare => {}
+        }
+    }
+
+    fn on_copy(
+        &mut self,
+        episode: Episode,
+        from: String,
+        set: SetId,
+        ranks: Ranks,
+        out: &mut Vec<Output>,
+    ) {
+        if let Some((known, answer)) = &self.answers.copy
+            && *known == episode
+            && !matches!(answer, Some(FromNla::CopyFailed { .. }))
+        {
+            out.extend(answer.clone().map(Output::Publish));
+            return;
+        }
+        if !self.admit(episode) {
+            return;
+        }
+        self.answers.copy = Some((episode, None));
+        self.answers.copying = Some((set.clone(), ranks.clone()));
+        out.push(Output::Copy { episode, from, set, ranks });
+    }
+
+    pub(super) fn copy_ended(
+        &mut self,
+        episode: Episode,
+        result: Result<u64, String>,
+        out: &mut Vec<Output>,
+    ) {
+        let known = matches!(&self.answers.copy, Some((known, None)) if *known == episode);
+        let (true, Some((set, ranks))) = (known, self.answers.copying.take()) else {
+            return;
+        };
+        let answer = match result {
+            Ok(bytes) => FromNla::Copied { episode, set, ranks, bytes },
+            Err(reason) => FromNla::CopyFailed { episode, set, ranks, reason },
+        };
+        self.answers.copy = Some((episode, Some(answer.clone())));
+        out.push(Output::Publish(answer));
+    }
+
+    fn on_ipt(&mut self, ipt: &Ipt, out: &mut Vec<Output>) {
+        if let Some((episode, incarnation, answer)) = &self.answers.ipt
+            && *episode == ipt.episode
+            && *incarnation == ipt.incarnation
+        {
+            out.push(Output::Publish(answer.clone()));
+            return;
+        }
+        if !self.admit(ipt.episode) || self.ending.is_some() {
+            return;
+        }
+        let running = self.running();
+        if ipt.ranks.iter().any(|rank| running.has(rank)) {
+            out.push(Output::Note(format!(
+                "episode {}: asked to start ranks that run here: refused",
+                ipt.episode
+            )));
+            self.refused.state += 1;
+            return;
+        }
+        if !self.go(ipt.episode, Cause::StartHere, out) {
+            return;
+        }
+        self.fence = self.fence.max(ipt.fence);
+        self.start(ipt.episode, ipt.incarnation, &ipt.ranks, Some(&ipt.set), out);
+        let answer = FromNla::Restarted {
+            episode: ipt.episode,
+            incarnation: ipt.incarnation,
+            ranks: ipt.ranks.clone(),
+        };
+        self.answers.ipt = Some((ipt.episode, ipt.incarnation, answer.clone()));
+        out.push(Output::Publish(answer));
+    }
+
+    fn on_reset(&mut self, now: Now, episode: Episode, fence: u64, out: &mut Vec<Output>) {
+        if let Some(output) = again(self.answers.reset.as_ref(), episode) {
+            out.push(output);
+            return;
+        }
+        if self.ending.is_some() || !self.admit(episode) || !self.go(episode, Cause::Reset, out) {
+            return;
+        }
+        self.pmi.reset();
+        self.fence = self.fence.max(fence);
+        self.fence_repeat_ns = None;
+        self.ending = Some(Ending { episode, kill_ns: now.mono_ns, killed: true, leave: false });
+        self.signal_all(SIGKILL, out);
+    }
+
+    /// Whether a rank has left for a migration (for tests and status).
+    pub fn has_left(&self, rank: u32) -> bool {
+        let process = self.processes.get(&rank);
+        process.is_some_and(|p| p.life == Life::Ended(How::Left))
+    }
+}

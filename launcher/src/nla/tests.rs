@@ -1,0 +1,138 @@
+//! What the simulation does not show by itself: refusals, the orphan's end, and the table in the docs.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::message::Launch;
+use state::table;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn at(seconds: u64) -> Now {
+    Now { mono_ns: seconds * SECOND, wall_ns: 0 }
+}
+
+fn after(now: Now, wait: Duration) -> Now {
+    Now { mono_ns: now.deadline_ns(wait), wall_ns: 0 }
+}
+
+fn config() -> NlaConfig {
+    NlaConfig {
+        job: JobId::new("job").unwrap(),
+        node: NodeName::new("node01").unwrap(),
+        images: "127.0.0.1:1".to_owned(),
+        orphan_grace: limits::ORPHAN_GRACE,
+        kill_grace: limits::KILL_GRACE,
+    }
+}
+
+fn launch(episode: u64, ranks: &[u32]) -> FromJl {
+    let ranks: Ranks = ranks.iter().copied().collect();
+    FromJl::Launch(Launch {
+        episode: Episode(episode),
+        incarnation: 0,
+        fence: 1,
+        size: 2,
+        set: None,
+        placement: [(config().node, ranks)].into(),
+    })
+}
+
+fn feed(nla: &mut Nla, now: Now, message: FromJl) -> Vec<Output> {
+    let mut out = Vec::new();
+    nla.handle(now, Input::Jl(message), &mut out);
+    out
+}
+
+fn spawns(out: &[Output]) -> usize {
+    out.iter().filter(|o| matches!(o, Output::Spawn { .. })).count()
+}
+
+#[test]
+fn a_launch_that_comes_twice_starts_once_and_is_answered_twice() {
+    let mut nla = Nla::new(at(0), config(), false);
+    let first = feed(&mut nla, at(1), launch(1, &[0, 1]));
+    assert_eq!(spawns(&first), 2);
+    let second = feed(&mut nla, at(2), launch(1, &[0, 1]));
+    assert_eq!(spawns(&second), 0);
+    assert!(matches!(&second[..], [Output::Publish(FromNla::Launched { .. })]));
+}
+
+#[test]
+fn an_action_of_an_older_episode_is_refused_and_counted() {
+    let mut nla = Nla::new(at(0), config(), false);
+    feed(&mut nla, at(1), launch(5, &[0, 1]));
+    let out = feed(&mut nla, at(2), launch(4, &[0]));
+    assert!(out.is_empty(), "{out:?}");
+    let migrate = FromJl::Migrate {
+        episode: Episode(3),
+        source: config().node,
+        set: SetId::of_migration(Episode(3)),
+        ranks: Ranks::from_iter([0, 1]),
+    };
+    feed(&mut nla, at(2), migrate);
+    assert_eq!(nla.state(), MigrationState::Ready);
+    assert_eq!(nla.refused(), Refused { stale: 2, state: 0 });
+}
+
+#[test]
+fn a_spare_is_never_a_source() {
+    let mut nla = Nla::new(at(0), config(), true);
+    let migrate = FromJl::Migrate {
+        episode: Episode(3),
+        source: config().node,
+        set: SetId::of_migration(Episode(3)),
+        ranks: Ranks::default(),
+    };
+    feed(&mut nla, at(1), migrate);
+    assert_eq!(nla.state(), MigrationState::Spare);
+    assert_eq!(nla.refused().state, 1);
+}
+
+#[test]
+fn an_orphan_ends_its_ranks_first_gently_then_by_force_and_leaves() {
+    let mut nla = Nla::new(at(0), config(), false);
+    feed(&mut nla, at(1), launch(1, &[0]));
+    let mut out = Vec::new();
+    let orphan = after(at(2), limits::ORPHAN_GRACE);
+    nla.handle(orphan, Input::Tick, &mut out);
+    let signals = |out: &[Output], wanted: i32| {
+        out.iter().any(|o| matches!(o, Output::Signal { signal, .. } if *signal == wanted))
+    };
+    assert!(signals(&out, SIGTERM) && !signals(&out, SIGKILL));
+    out.clear();
+    nla.handle(after(orphan, limits::KILL_GRACE), Input::Tick, &mut out);
+    assert!(signals(&out, SIGKILL));
+    let ended = Input::Ended { rank: 0, incarnation: 0, how: How::Signal(SIGKILL), image: None };
+    nla.handle(after(orphan, limits::KILL_GRACE), ended, &mut out);
+    assert_eq!(out.last(), Some(&Output::Leave));
+}
+
+#[test]
+fn a_rank_that_talks_nonsense_to_pmi_is_killed_and_told() {
+    let mut nla = Nla::new(at(0), config(), false);
+    feed(&mut nla, at(1), launch(1, &[0, 1]));
+    let line = Input::PmiLine { rank: 1, incarnation: 0, line: "GET / HTTP/1.1".to_owned() };
+    let mut out = Vec::new();
+    nla.handle(at(2), line, &mut out);
+    assert!(out.contains(&Output::Signal { rank: 1, signal: SIGKILL }));
+    let told = |o: &Output| matches!(o, Output::Publish(FromNla::Exited { rank: 1, .. }));
+    assert!(out.iter().any(told));
+}
+
+/// The table in the book is the table in the code. `FTB_BLESS=1` writes it.
+#[test]
+fn the_docs_show_this_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/states.md");
+    let mut wanted = String::from(
+        "# States of a node in the launcher\n\n\
+         Rendered from `launcher/src/nla/state.rs` by a test (`FTB_BLESS=1 cargo test -p ftb-launcher` writes it).\n\
+         A cause that has no line from the present state is refused, counted and noted in the log.\n\n",
+    );
+    wanted += &table();
+    if std::env::var_os("FTB_BLESS").is_some() {
+        std::fs::write(path, &wanted).unwrap();
+    }
+    let shown = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(shown == wanted, "docs/states.md is not the table of the code: run with FTB_BLESS=1");
+}

@@ -1,0 +1,315 @@
+//! Events into messages.
+
+use super::{PART_BYTES_MAX, SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA};
+use crate::message::{
+    Answer, Asked, Closed, FromJl, FromNla, FromRank, How, Ipt, Launch, NlaSays, Outcome, Part,
+    Placement, RankSays, Request,
+};
+use crate::names::{Episode, NodeName, Ranks, SetId};
+use core::fmt::Display;
+use core::str::FromStr;
+use ftb_core::Event;
+
+/// Most parts of the puts of one fence.
+pub(super) const PARTS_MAX: u32 = 1024;
+
+/// An event that is not a message of the protocol. It was ignored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// A name that the protocol does not know in that space.
+    #[error("{0} is not an event of the launcher's protocol")]
+    Unknown(String),
+    /// A field is missing or wrong.
+    #[error("event {event}: {field}: {problem}")]
+    Field {
+        /// Its name.
+        event: String,
+        /// Tag or payload.
+        field: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+struct Reader<'a>(&'a Event);
+
+impl<'a> Reader<'a> {
+    fn bad(&self, field: &'static str, problem: impl ToString) -> WireError {
+        WireError::Field { event: self.0.name.to_string(), field, problem: problem.to_string() }
+    }
+
+    fn unknown<T>(&self) -> Result<T, WireError> {
+        Err(WireError::Unknown(format!("{} {}", self.0.space, self.0.name)))
+    }
+
+    fn payload(&self) -> Result<&'a str, WireError> {
+        core::str::from_utf8(&self.0.payload).map_err(|e| self.bad("payload", e))
+    }
+
+    fn text(&self, field: &'static str) -> Result<&'a str, WireError> {
+        self.0.tag(field).ok_or_else(|| self.bad(field, "this tag is missing"))
+    }
+
+    fn parsed<T: FromStr<Err: Display>>(&self, field: &'static str) -> Result<T, WireError> {
+        self.text(field)?.parse().map_err(|e| self.bad(field, e))
+    }
+
+    fn episode(&self) -> Result<Episode, WireError> {
+        self.parsed("episode").map(Episode)
+    }
+
+    fn set(&self) -> Result<SetId, WireError> {
+        self.parsed("set")
+    }
+
+    fn ranks(&self) -> Result<Ranks, WireError> {
+        self.parsed("ranks")
+    }
+
+    fn part(&self) -> Result<Part, WireError> {
+        let lines = self.payload()?;
+        if lines.len() > PART_BYTES_MAX {
+            return Err(self.bad("payload", format!("more than {PART_BYTES_MAX} bytes")));
+        }
+        let part = Part {
+            fence: self.parsed("fence")?,
+            part: self.parsed("part")?,
+            parts: self.parsed("parts")?,
+            lines: lines.to_owned(),
+        };
+        if part.parts > PARTS_MAX || part.part >= part.parts {
+            let problem = format!("part {} of {}", part.part, part.parts);
+            return Err(self.bad("part", problem));
+        }
+        Ok(part)
+    }
+
+    fn placement(&self) -> Result<Placement, WireError> {
+        let mut placement = Placement::new();
+        for word in self.payload()?.split_ascii_whitespace() {
+            let Some((node, ranks)) = word.split_once('=') else {
+                return Err(self.bad("payload", format!("{word:?} is not node=ranks")));
+            };
+            let node = NodeName::new(node).map_err(|e| self.bad("payload", e))?;
+            let ranks = Ranks::split(ranks, ',').map_err(|e| self.bad("payload", e))?;
+            placement.insert(node, ranks);
+        }
+        Ok(placement)
+    }
+
+    fn name_is(&self, space: &str) -> Result<String, WireError> {
+        if self.0.space.as_str().eq_ignore_ascii_case(space) {
+            Ok(self.0.name.as_str().to_ascii_uppercase())
+        } else {
+            self.unknown()
+        }
+    }
+}
+
+/// Reads a message of the JL.
+///
+/// # Errors
+/// [`WireError`] when the event is none.
+pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
+    let read = Reader(event);
+    let name = read.name_is(SPACE_JL)?;
+    if matches!(name.as_str(), "FTB_JL_ASK") {
+        return Ok(FromJl::Ask);
+    }
+    if matches!(name.as_str(), "FTB_JL_ALIVE") {
+        return Ok(FromJl::Alive);
+    }
+    let episode = read.episode()?;
+    Ok(match name.as_str() {
+        "FTB_JL_LAUNCH" => FromJl::Launch(Launch {
+            episode,
+            incarnation: read.parsed("incarnation")?,
+            fence: read.parsed("fence")?,
+            size: read.parsed("size")?,
+            set: event.tag("set").map(|_| read.set()).transpose()?,
+            placement: read.placement()?,
+        }),
+        "FTB_CHECKPOINT" => FromJl::Checkpoint { episode, set: read.set()? },
+        "FTB_MIGRATE" => FromJl::Migrate {
+            episode,
+            source: read.parsed("source")?,
+            set: read.set()?,
+            ranks: read.ranks()?,
+        },
+        "FTB_MIGRATE_ABORT" => FromJl::MigrateAbort {
+            episode,
+            source: read.parsed("source")?,
+            reason: read.payload()?.to_owned(),
+        },
+        "FTB_JL_COPY" => FromJl::Copy {
+            episode,
+            from: read.payload()?.to_owned(),
+            target: read.parsed("target")?,
+            set: read.set()?,
+            ranks: read.ranks()?,
+        },
+        "FTB_MIGRATE_IPT" => FromJl::MigrateIpt(Ipt {
+            episode,
+            target: read.parsed("target")?,
+            ranks: read.ranks()?,
+            set: read.set()?,
+            incarnation: read.parsed("incarnation")?,
+            fence: read.parsed("fence")?,
+        }),
+        "FTB_JL_PMI" => FromJl::Pmi { episode, part: read.part()? },
+        "FTB_JL_RESET" => FromJl::Reset {
+            episode,
+            fence: read.parsed("fence")?,
+            reason: read.payload()?.to_owned(),
+        },
+        "FTB_JL_USABLE" => FromJl::Usable { episode, target: read.parsed("target")? },
+        "FTB_JL_EVICT" => FromJl::Evict { episode, target: read.parsed("target")? },
+        "FTB_JL_DROP" => FromJl::Drop { episode, set: read.set()? },
+        "FTB_JL_SIGNAL" => FromJl::Signal {
+            episode,
+            signal: read.payload()?.parse().map_err(|e| read.bad("payload", e))?,
+        },
+        "FTB_JL_KILL" => FromJl::Kill { episode, reason: read.payload()?.to_owned() },
+        "FTB_JL_EPISODE" => FromJl::Closed(Closed {
+            episode,
+            kind: read.text("kind")?.to_owned(),
+            done: read.text("outcome")? == "done",
+            words: read.payload()?.to_owned(),
+            phases: read.text("phases")?.to_owned(),
+        }),
+        _ => return read.unknown(),
+    })
+}
+
+fn how(read: &Reader<'_>) -> Result<How, WireError> {
+    let text = read.text("how")?;
+    let number = |word: &str| word.parse::<i32>().map_err(|e| read.bad("how", e));
+    match text.split_once(' ') {
+        None if text == "left" => Ok(How::Left),
+        Some(("exit", code)) => Ok(How::Exit(number(code)?)),
+        Some(("signal", signal)) => Ok(How::Signal(number(signal)?)),
+        _ => Err(read.bad("how", "expected left, exit N or signal N")),
+    }
+}
+
+/// Reads a message of an NLA.
+///
+/// # Errors
+/// [`WireError`] when the event is none.
+pub fn from_nla(event: &Event) -> Result<NlaSays, WireError> {
+    let read = Reader(event);
+    let name = read.name_is(SPACE_NLA)?;
+    let node = read.parsed("node")?;
+    if matches!(name.as_str(), "FTB_NLA_READY") {
+        let message = FromNla::Ready {
+            state: read.parsed("state")?,
+            images: read.text("images")?.to_owned(),
+            ranks: read.ranks()?,
+        };
+        return Ok(NlaSays { node, message });
+    }
+    let episode = read.episode()?;
+    let message = match name.as_str() {
+        "FTB_NLA_STATE" => {
+            FromNla::State { episode, from: read.parsed("from")?, to: read.parsed("state")? }
+        }
+        "FTB_NLA_LAUNCHED" => FromNla::Launched {
+            episode,
+            incarnation: read.parsed("incarnation")?,
+            ranks: read.ranks()?,
+        },
+        "FTB_NLA_LAUNCH_FAILED" => FromNla::LaunchFailed {
+            episode,
+            incarnation: read.parsed("incarnation")?,
+            ranks: read.ranks()?,
+            reason: read.payload()?.to_owned(),
+        },
+        "FTB_NLA_PMI" => FromNla::Pmi { episode, ranks: read.ranks()?, part: read.part()? },
+        "FTB_NLA_EXITED" => FromNla::Exited {
+            episode,
+            rank: read.parsed("ranks")?,
+            incarnation: read.parsed("incarnation")?,
+            how: how(&read)?,
+        },
+        "FTB_MIGRATE_PIC" => FromNla::Pic { episode, ranks: read.ranks()?, set: read.set()? },
+        "FTB_NLA_COPIED" => FromNla::Copied {
+            episode,
+            set: read.set()?,
+            ranks: read.ranks()?,
+            bytes: read.parsed("bytes")?,
+        },
+        "FTB_NLA_COPY_FAILED" => FromNla::CopyFailed {
+            episode,
+            set: read.set()?,
+            ranks: read.ranks()?,
+            reason: read.payload()?.to_owned(),
+        },
+        "FTB_NLA_RESTARTED" => FromNla::Restarted {
+            episode,
+            incarnation: read.parsed("incarnation")?,
+            ranks: read.ranks()?,
+        },
+        "FTB_NLA_RESET" => FromNla::Reset { episode },
+        "FTB_NLA_STOPPED" => FromNla::Stopped { episode },
+        _ => return read.unknown(),
+    };
+    Ok(NlaSays { node, message })
+}
+
+/// Reads a message of a rank.
+///
+/// # Errors
+/// [`WireError`] when the event is none.
+pub fn from_rank(event: &Event) -> Result<RankSays, WireError> {
+    let read = Reader(event);
+    let message = match read.name_is(SPACE_MPI)?.as_str() {
+        "FTB_MPI_SUSPENDED" => FromRank::Suspended,
+        "FTB_CHECKPOINT_DONE" => {
+            FromRank::CheckpointDone { set: read.set()?, bytes: read.parsed("bytes")? }
+        }
+        "FTB_CHECKPOINT_FAILED" => {
+            FromRank::CheckpointFailed { set: read.set()?, reason: read.text("reason")?.to_owned() }
+        }
+        "FTB_MPI_RESUMED" => FromRank::Resumed,
+        _ => return read.unknown(),
+    };
+    Ok(RankSays { episode: read.episode()?, rank: read.parsed("rank")?, message })
+}
+
+/// Reads a request, or an answer to one.
+///
+/// # Errors
+/// [`WireError`] when the event is neither.
+pub fn from_request(event: &Event) -> Result<Result<Asked, Answer>, WireError> {
+    let read = Reader(event);
+    let name = read.name_is(SPACE_JOB)?;
+    let request = read.parsed("request")?;
+    let words = read.payload()?;
+    match name.as_str() {
+        "FTB_JOB_REQUEST" => {
+            let node = |name: &str| NodeName::new(name).map_err(|e| read.bad("payload", e));
+            let what = match words.split_once(' ') {
+                None if words == "checkpoint" => Request::Checkpoint,
+                None if words == "reset-breaker" => Request::ResetBreaker,
+                None if words == "kill" => Request::Kill,
+                Some(("migrate", name)) => Request::Migrate(node(name)?),
+                Some(("drain", name)) => Request::Drain(node(name)?),
+                Some(("usable", name)) => Request::Usable(node(name)?),
+                _ => return Err(read.bad("payload", "this request is not known")),
+            };
+            Ok(Ok(Asked { request, what }))
+        }
+        "FTB_JOB_ANSWER" => {
+            let outcome = match read.text("outcome")? {
+                "accepted" => Outcome::Accepted,
+                "done" => Outcome::Done,
+                "refused" => Outcome::Refused,
+                "failed" => Outcome::Failed,
+                _ => return Err(read.bad("outcome", "this outcome is not known")),
+            };
+            let words = words.to_owned();
+            Ok(Err(Answer { request, outcome, words }))
+        }
+        _ => read.unknown(),
+    }
+}

@@ -1,0 +1,189 @@
+//! Every message survives the way over an event; nothing that comes in panics.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::message::{
+    Answer, Asked, Closed, FromJl, FromNla, FromRank, How, Ipt, Launch, NlaSays, Outcome, Part,
+    RankSays, Request,
+};
+use crate::names::{Episode, NodeName, Ranks, SetId};
+use crate::nla::MigrationState;
+use ftb_core::{Event, EventName, EventSpace, Tag};
+use proptest::prelude::*;
+
+const EPISODE: Episode = Episode(7);
+
+fn node() -> NodeName {
+    NodeName::new("node01").unwrap()
+}
+
+fn set() -> SetId {
+    SetId::of_migration(EPISODE)
+}
+
+fn ranks() -> Ranks {
+    Ranks::from_iter([2, 3])
+}
+
+fn part() -> Part {
+    Part { fence: 2, part: 0, parts: 1, lines: "addr=1\n".to_owned() }
+}
+
+fn jl_messages() -> Vec<FromJl> {
+    let (episode, target, source) = (EPISODE, node(), node());
+    let reason = "why not".to_owned();
+    vec![
+        FromJl::Launch(Launch {
+            episode,
+            incarnation: 3,
+            fence: 2,
+            size: 4,
+            set: Some(set()),
+            placement: [(node(), ranks())].into(),
+        }),
+        FromJl::Checkpoint { episode, set: set() },
+        FromJl::Migrate { episode, source: source.clone(), set: set(), ranks: ranks() },
+        FromJl::MigrateAbort { episode, source, reason: reason.clone() },
+        FromJl::Copy {
+            episode,
+            from: "127.0.0.1:9".to_owned(),
+            target: target.clone(),
+            set: set(),
+            ranks: ranks(),
+        },
+        FromJl::MigrateIpt(Ipt {
+            episode,
+            target: target.clone(),
+            ranks: ranks(),
+            set: set(),
+            incarnation: 4,
+            fence: 2,
+        }),
+        FromJl::Pmi { episode, part: part() },
+        FromJl::Reset { episode, fence: 9, reason: reason.clone() },
+        FromJl::Usable { episode, target: target.clone() },
+        FromJl::Drop { episode, set: set() },
+        FromJl::Signal { episode, signal: 10 },
+        FromJl::Kill { episode, reason },
+        FromJl::Evict { episode, target },
+        FromJl::Ask,
+        FromJl::Alive,
+        FromJl::Closed(Closed {
+            episode,
+            kind: "migration".to_owned(),
+            done: true,
+            words: "moved".to_owned(),
+            phases: "leave=1".to_owned(),
+        }),
+    ]
+}
+
+fn nla_messages() -> Vec<FromNla> {
+    let (episode, incarnation) = (EPISODE, 2);
+    let reason = "no space".to_owned();
+    vec![
+        FromNla::Ready {
+            state: MigrationState::Spare,
+            images: "127.0.0.1:9".to_owned(),
+            ranks: Ranks::default(),
+        },
+        FromNla::State { episode, from: MigrationState::Ready, to: MigrationState::Arm },
+        FromNla::Launched { episode, incarnation, ranks: ranks() },
+        FromNla::LaunchFailed { episode, incarnation, ranks: ranks(), reason: reason.clone() },
+        FromNla::Pmi { episode, ranks: ranks(), part: part() },
+        FromNla::Exited { episode, rank: 3, incarnation, how: How::Signal(9) },
+        FromNla::Pic { episode, ranks: ranks(), set: set() },
+        FromNla::Copied { episode, set: set(), ranks: ranks(), bytes: 1 << 40 },
+        FromNla::CopyFailed { episode, set: set(), ranks: ranks(), reason },
+        FromNla::Restarted { episode, incarnation, ranks: ranks() },
+        FromNla::Reset { episode },
+        FromNla::Stopped { episode },
+    ]
+}
+
+#[test]
+fn every_message_of_the_jl_reads_back() {
+    for message in jl_messages() {
+        assert_eq!(from_jl(&to_jl(&message)), Ok(message));
+    }
+}
+
+#[test]
+fn every_message_of_an_nla_reads_back() {
+    for message in nla_messages() {
+        let says = NlaSays { node: node(), message };
+        assert_eq!(from_nla(&to_nla(&says)), Ok(says));
+    }
+}
+
+#[test]
+fn every_message_of_a_rank_and_of_a_person_reads_back() {
+    let reason = "disk full".to_owned();
+    for message in [
+        FromRank::Suspended,
+        FromRank::Resumed,
+        FromRank::CheckpointDone { set: set(), bytes: 5 },
+        FromRank::CheckpointFailed { set: set(), reason },
+    ] {
+        let says = RankSays { episode: EPISODE, rank: 3, message };
+        assert_eq!(from_rank(&to_rank(&says)), Ok(says));
+    }
+    for what in [
+        Request::Checkpoint,
+        Request::Migrate(node()),
+        Request::Drain(node()),
+        Request::Usable(node()),
+        Request::ResetBreaker,
+        Request::Kill,
+    ] {
+        let asked = Asked { request: 5, what };
+        assert_eq!(from_request(&request(&asked)), Ok(Ok(asked)));
+    }
+    let said = Answer { request: 5, outcome: Outcome::Refused, words: "no".to_owned() };
+    assert_eq!(from_request(&answer(&said)), Ok(Err(said)));
+}
+
+#[test]
+fn the_payloads_are_those_of_the_thesis() {
+    let text = |event: &Event| String::from_utf8(event.payload.to_vec()).unwrap();
+    let messages = jl_messages();
+    let payload_of = |name: &str| {
+        let events = messages.iter().map(to_jl);
+        let event = events.into_iter().find(|e| e.name.as_str() == name);
+        text(&event.unwrap())
+    };
+    assert_eq!(payload_of("FTB_MIGRATE"), "node01");
+    assert_eq!(payload_of("FTB_MIGRATE_IPT"), "node01 2 3");
+    assert_eq!(payload_of("FTB_CHECKPOINT"), "mig-000007");
+}
+
+#[test]
+fn a_set_that_climbs_is_refused_with_its_field() {
+    let mut event = to_jl(&FromJl::Checkpoint { episode: EPISODE, set: set() });
+    for tag in &mut event.tags {
+        if tag.key == "set" {
+            tag.value = "../../etc".to_owned();
+        }
+    }
+    let error = from_jl(&event).unwrap_err().to_string();
+    assert!(error.contains("FTB_CHECKPOINT") && error.contains("set"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn no_event_panics(which in 0..28usize, value in ".{0,40}", field in 0..6usize, payload in ".{0,60}") {
+        let mut events: Vec<Event> = jl_messages().iter().map(to_jl).collect();
+        events.extend(nla_messages().into_iter().map(|message| to_nla(&NlaSays { node: node(), message })));
+        let mut event = events[which % events.len()].clone();
+        let tags = event.tags.len();
+        if tags > 0 {
+            event.tags[field % tags] = Tag { key: event.tags[field % tags].key.clone(), value };
+        }
+        event.payload = payload.into();
+        let _ = (from_jl(&event), from_nla(&event), from_rank(&event), from_request(&event));
+        event.space = EventSpace::new("ftb.job").unwrap();
+        event.name = EventName::new("FTB_JOB_REQUEST").unwrap();
+        let _ = from_request(&event);
+    }
+}

@@ -1,0 +1,251 @@
+//! Messages into events.
+
+use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA};
+use crate::message::{
+    Answer, Asked, FromJl, FromNla, FromRank, How, Ipt, Launch, NlaSays, Outcome, Part, Placement,
+    RankSays, Request,
+};
+use crate::names::{Episode, NodeName};
+use bytes::Bytes;
+use ftb_core::limits::TAG_VALUE_BYTES_MAX;
+use ftb_core::{Event, EventName, EventSpace, Severity, Tag};
+
+/// An event in the making.
+struct Draft(Event);
+
+impl Draft {
+    fn new(space: &str, name: &str, severity: Severity, payload: impl Into<String>) -> Self {
+        let space = EventSpace::new(space).expect("the spaces of the protocol are well formed");
+        let name = EventName::new(name).expect("the names of the protocol are well formed");
+        let mut event = Event::new(space, name);
+        event.severity = severity;
+        event.payload = Bytes::from(payload.into());
+        Self(event)
+    }
+
+    fn tag(mut self, key: &str, value: impl ToString) -> Self {
+        let mut value = value.to_string();
+        while value.len() > TAG_VALUE_BYTES_MAX {
+            value.pop();
+        }
+        self.0.tags.push(Tag { key: key.to_owned(), value });
+        self
+    }
+
+    fn episode(self, episode: Episode) -> Self {
+        self.tag("episode", episode)
+    }
+
+    fn part(mut self, part: &Part) -> Self {
+        self.0.payload = Bytes::from(part.lines.clone());
+        self.tag("fence", part.fence).tag("part", part.part).tag("parts", part.parts)
+    }
+}
+
+/// `node01=0,1 node02=2,3`.
+fn placement_text(placement: &Placement) -> String {
+    let words: Vec<String> =
+        placement.iter().map(|(node, ranks)| format!("{node}={}", ranks.join(","))).collect();
+    words.join(" ")
+}
+
+/// A message of the JL as an event.
+pub fn to_jl(message: &FromJl) -> Event {
+    use Severity::{Info, Warning};
+    let draft = |name, severity, payload: &str| Draft::new(SPACE_JL, name, severity, payload);
+    match message {
+        FromJl::Launch(message) => launch(message),
+        FromJl::MigrateIpt(message) => ipt(message),
+        FromJl::Checkpoint { episode, set } => {
+            draft("FTB_CHECKPOINT", Info, set.as_str()).episode(*episode).tag("set", set)
+        }
+        FromJl::Migrate { episode, source, set, ranks } => {
+            draft("FTB_MIGRATE", Warning, source.as_str())
+                .episode(*episode)
+                .tag("source", source)
+                .tag("set", set)
+                .tag("ranks", ranks)
+        }
+        FromJl::MigrateAbort { episode, source, reason } => {
+            draft("FTB_MIGRATE_ABORT", Warning, reason).episode(*episode).tag("source", source)
+        }
+        FromJl::Copy { episode, from, target, set, ranks } => draft("FTB_JL_COPY", Info, from)
+            .episode(*episode)
+            .tag("target", target)
+            .tag("set", set)
+            .tag("ranks", ranks),
+        FromJl::Pmi { episode, part } => draft("FTB_JL_PMI", Info, "").episode(*episode).part(part),
+        FromJl::Reset { episode, fence, reason } => {
+            draft("FTB_JL_RESET", Warning, reason).episode(*episode).tag("fence", fence)
+        }
+        FromJl::Usable { episode, target } => {
+            draft("FTB_JL_USABLE", Info, target.as_str()).episode(*episode).tag("target", target)
+        }
+        FromJl::Evict { episode, target } => {
+            draft("FTB_JL_EVICT", Warning, target.as_str()).episode(*episode).tag("target", target)
+        }
+        FromJl::Drop { episode, set } => {
+            draft("FTB_JL_DROP", Info, set.as_str()).episode(*episode).tag("set", set)
+        }
+        FromJl::Signal { episode, signal } => {
+            draft("FTB_JL_SIGNAL", Info, &signal.to_string()).episode(*episode)
+        }
+        FromJl::Kill { episode, reason } => draft("FTB_JL_KILL", Info, reason).episode(*episode),
+        FromJl::Ask => draft("FTB_JL_ASK", Info, ""),
+        FromJl::Closed(closed) => {
+            let severity = if closed.done { Info } else { Warning };
+            draft("FTB_JL_EPISODE", severity, &closed.words)
+                .episode(closed.episode)
+                .tag("kind", &closed.kind)
+                .tag("outcome", if closed.done { "done" } else { "failed" })
+                .tag("phases", &closed.phases)
+        }
+        FromJl::Alive => draft("FTB_JL_ALIVE", Info, ""),
+    }
+    .0
+}
+
+fn launch(launch: &Launch) -> Draft {
+    let text = placement_text(&launch.placement);
+    let draft = Draft::new(SPACE_JL, "FTB_JL_LAUNCH", Severity::Info, text)
+        .episode(launch.episode)
+        .tag("incarnation", launch.incarnation)
+        .tag("fence", launch.fence)
+        .tag("size", launch.size);
+    match &launch.set {
+        Some(set) => draft.tag("set", set),
+        None => draft,
+    }
+}
+
+fn ipt(ipt: &Ipt) -> Draft {
+    let text = format!("{} {}", ipt.target, ipt.ranks);
+    Draft::new(SPACE_JL, "FTB_MIGRATE_IPT", Severity::Info, text)
+        .episode(ipt.episode)
+        .tag("target", &ipt.target)
+        .tag("ranks", &ipt.ranks)
+        .tag("set", &ipt.set)
+        .tag("incarnation", ipt.incarnation)
+        .tag("fence", ipt.fence)
+}
+
+/// A message of an NLA as an event.
+pub fn to_nla(says: &NlaSays) -> Event {
+    use Severity::{Error, Info};
+    let node: &NodeName = &says.node;
+    let draft = |name, severity, payload: String| {
+        Draft::new(SPACE_NLA, name, severity, payload).tag("node", node)
+    };
+    match &says.message {
+        FromNla::Ready { state, images, ranks } => draft("FTB_NLA_READY", Info, state.to_string())
+            .tag("state", state)
+            .tag("images", images)
+            .tag("ranks", ranks),
+        FromNla::State { episode, from, to } => {
+            draft("FTB_NLA_STATE", Info, format!("{from}->{to}"))
+                .episode(*episode)
+                .tag("from", from)
+                .tag("state", to)
+        }
+        FromNla::Launched { episode, incarnation, ranks } => {
+            draft("FTB_NLA_LAUNCHED", Info, ranks.to_string())
+                .episode(*episode)
+                .tag("ranks", ranks)
+                .tag("incarnation", incarnation)
+        }
+        FromNla::LaunchFailed { episode, incarnation, ranks, reason } => {
+            draft("FTB_NLA_LAUNCH_FAILED", Error, reason.clone())
+                .episode(*episode)
+                .tag("ranks", ranks)
+                .tag("incarnation", incarnation)
+        }
+        FromNla::Pmi { episode, ranks, part } => draft("FTB_NLA_PMI", Info, String::new())
+            .episode(*episode)
+            .tag("ranks", ranks)
+            .part(part),
+        FromNla::Exited { episode, rank, incarnation, how } => {
+            let well = matches!(how, How::Left | How::Exit(0));
+            let severity = if well { Info } else { Error };
+            draft("FTB_NLA_EXITED", severity, format!("{rank} {how}"))
+                .episode(*episode)
+                .tag("ranks", rank)
+                .tag("incarnation", incarnation)
+                .tag("how", how)
+        }
+        FromNla::Pic { episode, ranks, set } => draft("FTB_MIGRATE_PIC", Info, node.to_string())
+            .episode(*episode)
+            .tag("source", node)
+            .tag("ranks", ranks)
+            .tag("set", set),
+        FromNla::Copied { episode, set, ranks, bytes } => {
+            draft("FTB_NLA_COPIED", Info, set.to_string())
+                .episode(*episode)
+                .tag("set", set)
+                .tag("ranks", ranks)
+                .tag("bytes", bytes)
+        }
+        FromNla::CopyFailed { episode, set, ranks, reason } => {
+            draft("FTB_NLA_COPY_FAILED", Error, reason.clone())
+                .episode(*episode)
+                .tag("set", set)
+                .tag("ranks", ranks)
+        }
+        FromNla::Restarted { episode, incarnation, ranks } => {
+            draft("FTB_NLA_RESTARTED", Info, ranks.to_string())
+                .episode(*episode)
+                .tag("ranks", ranks)
+                .tag("incarnation", incarnation)
+        }
+        FromNla::Reset { episode } => draft("FTB_NLA_RESET", Info, String::new()).episode(*episode),
+        FromNla::Stopped { episode } => {
+            draft("FTB_NLA_STOPPED", Info, String::new()).episode(*episode)
+        }
+    }
+    .0
+}
+
+/// A message of a rank as an event.
+pub fn to_rank(says: &RankSays) -> Event {
+    let (name, severity) = match &says.message {
+        FromRank::Suspended => ("FTB_MPI_SUSPENDED", Severity::Info),
+        FromRank::CheckpointDone { .. } => ("FTB_CHECKPOINT_DONE", Severity::Info),
+        FromRank::CheckpointFailed { .. } => ("FTB_CHECKPOINT_FAILED", Severity::Error),
+        FromRank::Resumed => ("FTB_MPI_RESUMED", Severity::Info),
+    };
+    let draft = Draft::new(SPACE_MPI, name, severity, says.rank.to_string())
+        .episode(says.episode)
+        .tag("rank", says.rank);
+    match &says.message {
+        FromRank::CheckpointDone { set, bytes } => draft.tag("set", set).tag("bytes", bytes),
+        FromRank::CheckpointFailed { set, reason } => draft.tag("set", set).tag("reason", reason),
+        FromRank::Suspended | FromRank::Resumed => draft,
+    }
+    .0
+}
+
+/// A request as an event.
+pub fn request(asked: &Asked) -> Event {
+    let words = match &asked.what {
+        Request::Checkpoint => "checkpoint".to_owned(),
+        Request::Migrate(node) => format!("migrate {node}"),
+        Request::Drain(node) => format!("drain {node}"),
+        Request::Usable(node) => format!("usable {node}"),
+        Request::ResetBreaker => "reset-breaker".to_owned(),
+        Request::Kill => "kill".to_owned(),
+    };
+    Draft::new(SPACE_JOB, "FTB_JOB_REQUEST", Severity::Info, words).tag("request", asked.request).0
+}
+
+/// An answer as an event.
+pub fn answer(answer: &Answer) -> Event {
+    let (word, severity) = match answer.outcome {
+        Outcome::Accepted => ("accepted", Severity::Info),
+        Outcome::Done => ("done", Severity::Info),
+        Outcome::Refused => ("refused", Severity::Warning),
+        Outcome::Failed => ("failed", Severity::Warning),
+    };
+    Draft::new(SPACE_JOB, "FTB_JOB_ANSWER", severity, answer.words.clone())
+        .tag("request", answer.request)
+        .tag("outcome", word)
+        .0
+}

@@ -1,0 +1,442 @@
+//! One job in one thread: the real cores of the JL and the NLAs, model ranks that keep the contract of
+//! `docs/launcher-protocol.md`, and a backplane that loses, doubles and delays what it is told to.
+
+use super::proc::{Phase, Proc};
+use ftb_core::Now;
+use ftb_launcher::jl::{self, Jl, JlConfig, Want};
+use ftb_launcher::message::{FromJl, FromNla, FromRank, How, NlaSays, RankSays};
+use ftb_launcher::names::{Episode, JobId, NodeName, SetId};
+use ftb_launcher::nla::{self, MigrationState, Nla, NlaConfig};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+/// splitmix64: small, seeded, good enough for scenarios.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// What goes wrong, in percent of the messages, image writes and copies.
+#[derive(Clone, Copy, Default)]
+pub struct Faults {
+    pub lost: u64,
+    pub doubled: u64,
+    pub delay_ms_max: u64,
+    pub image: u64,
+    pub copy: u64,
+}
+
+#[derive(Clone, Debug)]
+pub enum Happens {
+    ToJl(Box<jl::Input>),
+    ToNla(NodeName, Box<nla::Input>),
+    ToProc(u64, FromJl),
+    Written(u64, Episode, SetId),
+    Work,
+    Want(Want),
+    KillNode(NodeName),
+    Silence(NodeName),
+    KillJl,
+    ReviveJl,
+}
+
+struct At(u64, u64, Happens);
+
+impl PartialEq for At {
+    fn eq(&self, other: &Self) -> bool {
+        (self.0, self.1) == (other.0, other.1)
+    }
+}
+impl Eq for At {}
+impl PartialOrd for At {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for At {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (other.0, other.1).cmp(&(self.0, self.1))
+    }
+}
+
+/// How far a rank has to count.
+pub const WORK: u64 = 400;
+const MS: u64 = 1_000_000;
+
+pub struct World {
+    pub now_ms: u64,
+    pub rng: Rng,
+    pub faults: Faults,
+    pub jl: Option<Jl>,
+    saved: String,
+    pub nlas: BTreeMap<NodeName, Nla>,
+    /// By a number of their own: two processes of one rank are a bug that must be visible.
+    pub procs: BTreeMap<u64, Proc>,
+    pub images: BTreeMap<(NodeName, SetId, u32), u64>,
+    pub store: BTreeMap<(SetId, u32), u64>,
+    pub told: Vec<String>,
+    pub exit: Option<i32>,
+    queue: BinaryHeap<At>,
+    last_to: BTreeMap<String, u64>,
+    counter: u64,
+    pub closed: Vec<(String, bool)>,
+    pub left: BTreeSet<NodeName>,
+}
+
+pub fn node(name: &str) -> NodeName {
+    name.parse().expect("a good name")
+}
+
+impl World {
+    pub fn new(seed: u64, config: JlConfig, faults: Faults) -> Self {
+        let now = Now::default();
+        let nla = |name: &NodeName, spare| {
+            let config = NlaConfig {
+                job: JobId::new("job").expect("good"),
+                node: name.clone(),
+                images: format!("{name}:1"),
+                orphan_grace: nla::limits::ORPHAN_GRACE,
+                kill_grace: nla::limits::KILL_GRACE,
+            };
+            (name.clone(), Nla::new(now, config, spare))
+        };
+        let primaries = config.placement.keys().map(|name| nla(name, false));
+        let spares = config.spares.iter().map(|name| nla(name, true));
+        let mut world = Self {
+            now_ms: 0,
+            rng: Rng(seed),
+            faults,
+            nlas: primaries.chain(spares).collect(),
+            jl: Some(Jl::new(config)),
+            saved: String::new(),
+            procs: BTreeMap::new(),
+            images: BTreeMap::new(),
+            store: BTreeMap::new(),
+            told: Vec::new(),
+            exit: None,
+            queue: BinaryHeap::new(),
+            last_to: BTreeMap::new(),
+            counter: 0,
+            closed: Vec::new(),
+            left: BTreeSet::new(),
+        };
+        let store = "store:1".to_owned();
+        world.at(0, Happens::ToJl(Box::new(jl::Input::Started { store })));
+        for name in world.nlas.keys().cloned().collect::<Vec<_>>() {
+            let start = 10 + world.rng.below(50);
+            world.at(start, Happens::ToNla(name, Box::new(nla::Input::Started)));
+        }
+        world.at(10, Happens::Work);
+        world
+    }
+
+    pub fn at(&mut self, after_ms: u64, what: Happens) {
+        self.counter += 1;
+        self.queue.push(At(self.now_ms + after_ms, self.counter, what));
+    }
+
+    fn now(&self) -> Now {
+        Now { mono_ns: self.now_ms * MS, wall_ns: self.now_ms * MS }
+    }
+
+    /// Sends over the backplane: in order for each receiver, as the log is.
+    fn send(&mut self, to: &str, what: Happens) {
+        let lost = self.rng.chance(self.faults.lost);
+        let copies = 1 + u64::from(self.rng.chance(self.faults.doubled));
+        let delay = 1 + self.rng.below(self.faults.delay_ms_max + 1);
+        let last = self.last_to.get(to).copied().unwrap_or(0);
+        let when = (self.now_ms + delay).max(last);
+        self.last_to.insert(to.to_owned(), when);
+        let after = when - self.now_ms;
+        if lost {
+            // A loss is told: the subscriber gets a gap marker.
+            if to == "jl" {
+                self.at(after, Happens::ToJl(Box::new(jl::Input::Gap)));
+            }
+            return;
+        }
+        for _ in 0..copies {
+            self.at(after, what.clone());
+        }
+    }
+
+    fn from_jl(&mut self, message: &FromJl) {
+        let nodes: Vec<NodeName> = self.nlas.keys().cloned().collect();
+        for name in nodes {
+            let input = Box::new(nla::Input::Jl(message.clone()));
+            self.send(&format!("nla {name}"), Happens::ToNla(name, input));
+        }
+        let procs: Vec<u64> = self.procs.keys().copied().collect();
+        for id in procs {
+            self.send(&format!("proc {id}"), Happens::ToProc(id, message.clone()));
+        }
+        if let FromJl::Closed(closed) = message {
+            self.closed.push((closed.kind.clone(), closed.done));
+        }
+    }
+
+    pub fn from_rank(&mut self, rank: u32, episode: Episode, message: FromRank) {
+        let says = RankSays { episode, rank, message };
+        self.send("jl", Happens::ToJl(Box::new(jl::Input::Rank(says))));
+    }
+
+    fn jl_input(&mut self, input: jl::Input) {
+        let now = self.now();
+        let Some(jl) = &mut self.jl else {
+            return;
+        };
+        let mut out = Vec::new();
+        jl.handle(now, input, &mut out);
+        for output in out {
+            self.jl_output(output);
+        }
+    }
+
+    fn jl_output(&mut self, output: jl::Output) {
+        match output {
+            jl::Output::Save => {
+                let jl = self.jl.as_ref().expect("it just spoke");
+                self.saved = serde_json::to_string(jl).expect("a state is text");
+            }
+            jl::Output::Publish(message) => self.from_jl(&message),
+            jl::Output::Store { episode, set, from } => {
+                let mut result = Ok(0);
+                for (name, (_, ranks)) in from {
+                    for rank in ranks.iter() {
+                        match self.images.get(&(name.clone(), set.clone(), rank)) {
+                            Some(state) if !self.rng.chance(self.faults.copy) => {
+                                self.store.insert((set.clone(), rank), *state);
+                            }
+                            _ => result = Err(format!("no image of rank {rank}")),
+                        }
+                    }
+                }
+                let input = jl::Input::Stored { episode, result };
+                self.at(80, Happens::ToJl(Box::new(input)));
+            }
+            jl::Output::DropStored(set) => self.store.retain(|(other, _), _| *other != set),
+            jl::Output::KillNla(name) => self.kill_node(&name, false),
+            jl::Output::Answer(_) => {}
+            jl::Output::Tell(words) => self.told.push(format!("{} {words}", self.now_ms)),
+            jl::Output::Exit(code) => self.exit = Some(code),
+        }
+    }
+
+    pub fn nla_input(&mut self, name: &NodeName, input: nla::Input) {
+        let now = self.now();
+        let Some(nla) = self.nlas.get_mut(name) else {
+            return;
+        };
+        let mut out = Vec::new();
+        nla.handle(now, input, &mut out);
+        for output in out {
+            self.nla_output(name, output);
+        }
+    }
+
+    fn nla_output(&mut self, name: &NodeName, output: nla::Output) {
+        match output {
+            nla::Output::Publish(message) => {
+                if let FromNla::Pic { ranks, set, .. } = &message {
+                    for rank in ranks.iter() {
+                        let image = (name.clone(), set.clone(), rank);
+                        assert!(self.images.contains_key(&image), "PIC without image");
+                    }
+                }
+                let node = name.clone();
+                let says = NlaSays { node, message };
+                self.send("jl", Happens::ToJl(Box::new(jl::Input::Nla(says))));
+            }
+            nla::Output::Spawn { rank, incarnation, episode, restore, .. } => {
+                self.spawn(name, rank, incarnation, episode, restore)
+            }
+            nla::Output::Signal { rank, signal } => self.signal(name, rank, signal),
+            nla::Output::PmiReply { rank, line } => self.pmi_reply(name, rank, &line),
+            nla::Output::Copy { episode, from, set, ranks } => {
+                let mut result = Ok(1);
+                for rank in ranks.iter() {
+                    let there = if from == "store:1" {
+                        self.store.get(&(set.clone(), rank)).copied()
+                    } else {
+                        let source = node(from.trim_end_matches(":1"));
+                        let alive = self.nlas.contains_key(&source);
+                        let image = self.images.get(&(source, set.clone(), rank));
+                        image.copied().filter(|_| alive)
+                    };
+                    match there {
+                        Some(state) if !self.rng.chance(self.faults.copy) => {
+                            self.images.insert((name.clone(), set.clone(), rank), state);
+                        }
+                        _ => result = Err("the copy broke".to_owned()),
+                    }
+                }
+                let input = nla::Input::CopyEnded { episode, result };
+                self.at(60, Happens::ToNla(name.clone(), Box::new(input)));
+            }
+            nla::Output::DropSet(set) => {
+                self.images.retain(|(n, s, _), _| n != name || *s != set);
+            }
+            nla::Output::Note(words) => self.told.push(format!("{name}: {words}")),
+            nla::Output::Leave => {
+                self.left.insert(name.clone());
+                self.nlas.remove(name);
+            }
+        }
+    }
+
+    fn spawn(
+        &mut self,
+        name: &NodeName,
+        rank: u32,
+        incarnation: u64,
+        episode: Episode,
+        restore: Option<SetId>,
+    ) {
+        let twin = self.procs.values().find(|p| p.rank == rank && !p.zombie);
+        assert!(twin.is_none(), "rank {rank} runs twice: {twin:?}");
+        let state = restore.as_ref().map(|set| {
+            let image = self.images.get(&(name.clone(), set.clone(), rank));
+            *image.expect("a rank is only started where its image is")
+        });
+        self.counter += 1;
+        let id = self.counter;
+        let proc = Proc::new(name.clone(), rank, incarnation, episode, state, restore);
+        self.procs.insert(id, proc);
+        self.barrier_in(id, episode);
+    }
+
+    /// The rank puts its address and enters the fence.
+    pub fn barrier_in(&mut self, id: u64, episode: Episode) {
+        let Some(proc) = self.procs.get_mut(&id) else {
+            return;
+        };
+        proc.phase = Phase::Fence(episode);
+        let (name, rank, incarnation) = (proc.node.clone(), proc.rank, proc.incarnation);
+        let put = format!("cmd=put kvsname=job key=addr-{episode}-{rank} value={name}:{id}");
+        for line in [put, "cmd=barrier_in".to_owned()] {
+            let input = nla::Input::PmiLine { rank, incarnation, line };
+            self.at(2, Happens::ToNla(name.clone(), Box::new(input)));
+        }
+    }
+
+    fn signal(&mut self, name: &NodeName, rank: u32, signal: i32) {
+        let found = self.procs.iter().find(|(_, p)| p.rank == rank && p.node == *name);
+        if let Some((id, _)) = found
+            && matches!(signal, 9 | 15)
+        {
+            self.end_proc(*id, How::Signal(signal));
+        }
+    }
+
+    /// A process ends; its NLA sees it.
+    pub fn end_proc(&mut self, id: u64, how: How) {
+        let Some(proc) = self.procs.remove(&id) else {
+            return;
+        };
+        let here = |key: &&(NodeName, SetId, u32)| key.0 == proc.node && key.2 == proc.rank;
+        let sets = self.images.keys().filter(here);
+        let image = sets.filter_map(|(_, set, _)| set.migration()).max();
+        let input =
+            nla::Input::Ended { rank: proc.rank, incarnation: proc.incarnation, how, image };
+        self.at(1, Happens::ToNla(proc.node, Box::new(input)));
+    }
+
+    /// The node is gone with all that ran there; the JL hears of it when the backplane or the shell says so.
+    fn kill_node(&mut self, name: &NodeName, told: bool) {
+        self.nlas.remove(name);
+        self.procs.retain(|_, proc| proc.node != *name);
+        self.images.retain(|(n, _, _), _| n != name);
+        if told {
+            let input =
+                jl::Input::Gone { node: name.clone(), reason: "killed by the test".to_owned() };
+            let after = 1 + self.rng.below(2000);
+            self.at(after, Happens::ToJl(Box::new(input)));
+        }
+    }
+
+    fn revive_jl(&mut self) {
+        let jl: Jl = serde_json::from_str(&self.saved).expect("a state reads back");
+        self.jl = Some(jl);
+        let store = "store:1".to_owned();
+        self.jl_input(jl::Input::Adopted { store });
+    }
+
+    /// All ranks work; when the last has counted to the end they end together.
+    fn work(&mut self) {
+        for proc in self.procs.values_mut() {
+            if proc.phase == Phase::Running && proc.done < WORK {
+                proc.done += 1;
+            }
+        }
+        let size = self.jl.as_ref().map_or(usize::MAX, |jl| jl.job().ranks.len());
+        let done = |p: &Proc| p.done >= WORK && p.phase == Phase::Running;
+        if self.procs.len() == size && self.procs.values().all(done) {
+            for id in self.procs.keys().copied().collect::<Vec<_>>() {
+                self.end_proc(id, How::Exit(0));
+            }
+        }
+        self.at(10, Happens::Work);
+    }
+
+    fn deadlines(&self) -> u64 {
+        let jl = self.jl.as_ref().map_or(u64::MAX, Jl::next_deadline_ns);
+        let nlas = self.nlas.values().map(Nla::next_deadline_ns).min();
+        jl.min(nlas.unwrap_or(u64::MAX)).div_ceil(MS)
+    }
+
+    /// Runs until the launcher exits; panics when it does not within `limit_ms`.
+    pub fn run(&mut self, limit_ms: u64) -> i32 {
+        loop {
+            if let Some(code) = self.exit {
+                return code;
+            }
+            let next = self.queue.peek().map_or(u64::MAX, |at| at.0);
+            let deadline = self.deadlines().max(self.now_ms);
+            if deadline < next {
+                self.now_ms = deadline + u64::from(deadline == self.now_ms);
+                self.jl_input(jl::Input::Tick);
+                for name in self.nlas.keys().cloned().collect::<Vec<_>>() {
+                    self.nla_input(&name, nla::Input::Tick);
+                }
+            } else if let Some(At(when, _, what)) = self.queue.pop() {
+                self.now_ms = self.now_ms.max(when);
+                self.happen(what);
+            }
+            assert!(self.counter < 3_000_000, "a storm: {:#?}", self.told);
+            assert!(self.now_ms < limit_ms, "the job hangs: {:#?}", self.told);
+        }
+    }
+
+    fn happen(&mut self, what: Happens) {
+        match what {
+            Happens::ToJl(input) => self.jl_input(*input),
+            Happens::ToNla(name, input) => self.nla_input(&name, *input),
+            Happens::ToProc(id, message) => self.proc_hears(id, &message),
+            Happens::Written(id, episode, set) => self.image_written(id, episode, &set),
+            Happens::Work => self.work(),
+            Happens::Want(want) => self.jl_input(jl::Input::Want { want, asked: None }),
+            Happens::KillNode(name) => self.kill_node(&name, true),
+            Happens::Silence(name) => self.kill_node(&name, false),
+            Happens::KillJl => self.jl = None,
+            Happens::ReviveJl => self.revive_jl(),
+        }
+    }
+
+    pub fn state_of(&self, name: &str) -> Option<MigrationState> {
+        self.nlas.get(&node(name)).map(Nla::state)
+    }
+}

@@ -1,0 +1,210 @@
+//! The launcher's protocol under a seeded simulation: every message may be lost, doubled or delayed; nodes,
+//! images, copies and the job launcher fail at any step. The job always ends with the right
+//! answer or in a named state. `FTB_SEED=n` runs one seed, `FTB_RUNS=n` that many.
+
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
+
+mod sim {
+    pub mod proc;
+    pub mod world;
+}
+
+use ftb_launcher::jl::{Deadlines, JlConfig, OnFailure, Want};
+use ftb_launcher::message::Placement;
+use ftb_launcher::names::{JobId, Ranks};
+use ftb_launcher::nla::MigrationState;
+use sim::world::{Faults, Happens, World, node};
+
+const HOUR_MS: u64 = 3_600_000;
+
+fn config(nodes: u32, per_node: u32, spares: u32) -> JlConfig {
+    let placement: Placement = (0..nodes)
+        .map(|n| {
+            let ranks: Ranks = (n * per_node..(n + 1) * per_node).collect();
+            (node(&format!("node{n:02}")), ranks)
+        })
+        .collect();
+    JlConfig {
+        job: JobId::new("job").unwrap(),
+        size: nodes * per_node,
+        placement,
+        spares: (0..spares).map(|n| node(&format!("spare{n:02}"))).collect(),
+        restore: None,
+        deadlines: Deadlines::default(),
+        on_failure: OnFailure::Restart,
+        restarts_max: 5,
+        sets_max: 2,
+    }
+}
+
+fn migrate(name: &str) -> Happens {
+    Happens::Want(Want::Migrate { node: node(name), reason: "its fan failed".to_owned() })
+}
+
+fn checkpoint() -> Happens {
+    Happens::Want(Want::Checkpoint { reason: "asked for".to_owned() })
+}
+
+fn usable(name: &str) -> Happens {
+    Happens::Want(Want::Usable { node: node(name) })
+}
+
+fn moved(world: &World) -> usize {
+    let moved = ("migration".to_owned(), true);
+    world.closed.iter().filter(|closed| **closed == moved).count()
+}
+
+/// Runs `scenario` for many seeds; a failure names its seed.
+fn seeds(name: &str, default: u64, scenario: impl Fn(u64) + std::panic::RefUnwindSafe) {
+    let number = |key: &str| std::env::var(key).ok().and_then(|v| v.parse().ok());
+    let range = match number("FTB_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("FTB_RUNS").unwrap_or(default),
+    };
+    for seed in range {
+        let run = std::panic::catch_unwind(|| scenario(seed));
+        assert!(run.is_ok(), "{name}: failed with FTB_SEED={seed}");
+    }
+}
+
+#[test]
+fn the_thesis_path_a_node_moves_to_a_spare_and_becomes_a_spare_again() {
+    let mut world = World::new(1, config(2, 2, 1), Faults::default());
+    world.at(500, migrate("node01"));
+    world.at(2000, usable("node01"));
+    world.at(2500, migrate("node00"));
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert_eq!(moved(&world), 2, "{:#?}", world.told);
+    assert_eq!(world.left.len(), 3);
+}
+
+#[test]
+fn without_a_spare_the_job_is_saved_and_goes_on() {
+    let mut world = World::new(1, config(2, 1, 0), Faults::default());
+    world.at(500, migrate("node01"));
+    assert_eq!(world.run(HOUR_MS), 0);
+    assert_eq!(moved(&world), 0);
+    assert!(world.closed.contains(&("checkpoint".to_owned(), true)));
+}
+
+#[test]
+fn when_no_target_can_take_the_images_the_source_takes_its_ranks_back() {
+    let faults = Faults { copy: 100, ..Faults::default() };
+    let mut world = World::new(1, config(2, 2, 2), faults);
+    world.at(500, migrate("node01"));
+    world.at(1500, Happens::Work);
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert_eq!(moved(&world), 0);
+    assert!(world.told.iter().any(|line| line.contains("takes its ranks back")));
+}
+
+#[test]
+fn when_no_image_can_be_written_everybody_stays() {
+    let faults = Faults { image: 100, ..Faults::default() };
+    let mut world = World::new(1, config(2, 2, 1), faults);
+    world.at(500, migrate("node01"));
+    world.at(1500, checkpoint());
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert!(world.closed.contains(&("migration".to_owned(), false)));
+    assert!(world.closed.contains(&("checkpoint".to_owned(), false)));
+}
+
+#[test]
+fn a_dead_node_is_replaced_by_a_spare_from_the_last_set() {
+    let mut world = World::new(1, config(3, 2, 1), Faults::default());
+    world.at(500, checkpoint());
+    world.at(2000, Happens::KillNode(node("node02")));
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert_eq!(world.state_of("spare00"), None, "everybody has left");
+    assert!(world.told.iter().any(|line| line.contains("restarts from set")));
+}
+
+#[test]
+fn a_dead_node_without_a_set_ends_the_job_with_a_reason() {
+    let mut world = World::new(1, config(2, 1, 1), Faults::default());
+    world.at(500, Happens::KillNode(node("node01")));
+    assert_eq!(world.run(HOUR_MS), 1);
+    assert!(world.told.iter().any(|line| line.contains("no set to restart from")));
+}
+
+/// The questions find a node that nobody reports.
+#[test]
+fn a_silent_node_is_found_by_asking() {
+    let mut faults = Faults::default();
+    faults.delay_ms_max = 2;
+    let mut world = World::new(1, config(2, 1, 1), faults);
+    world.at(500, checkpoint());
+    world.at(2000, Happens::Silence(node("node01")));
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert!(world.told.iter().any(|line| line.contains("does not answer")));
+}
+
+#[test]
+fn messages_lost_doubled_and_delayed_at_every_step_change_nothing() {
+    seeds("messages", 500, |seed| {
+        let faults = Faults {
+            lost: seed % 4 * 4,
+            doubled: seed % 3 * 10,
+            delay_ms_max: [0, 5, 50, 400][seed as usize % 4],
+            ..Faults::default()
+        };
+        let mut world = World::new(seed, config(3, 2, 2), faults);
+        let (a, b) = (400 + world.rng.below(2000), 400 + world.rng.below(4000));
+        world.at(a, migrate("node01"));
+        world.at(b, checkpoint());
+        let c = b + world.rng.below(2000);
+        world.at(c, usable("node01"));
+        world.at(c + 300, migrate("node02"));
+        assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+        assert!(moved(&world) <= 2);
+    });
+}
+
+/// The reasons for which a job may end without its answer.
+const NAMED: [&str; 3] =
+    ["no set to restart from", "no hot spare is left", "restarts without a new set"];
+
+#[test]
+fn nodes_images_copies_and_the_launcher_fail_at_any_step() {
+    seeds("faults", 500, |seed| {
+        let faults = Faults {
+            lost: seed % 3 * 4,
+            doubled: seed % 2 * 10,
+            delay_ms_max: [0, 5, 60][seed as usize % 3],
+            image: seed % 5 * 5,
+            copy: seed % 7 * 4,
+        };
+        let mut world = World::new(seed, config(3, 2, 2), faults);
+        world.at(300, checkpoint());
+        let first = 800 + world.rng.below(1500);
+        world.at(first, migrate("node01"));
+        let victims = ["node00", "node01", "node02", "spare00", "spare01"];
+        for _ in 0..1 + seed % 2 {
+            let victim = node(victims[world.rng.below(5) as usize]);
+            let when = first + world.rng.below(700);
+            world.at(when, Happens::KillNode(victim));
+        }
+        if seed % 2 == 0 {
+            let when = first + world.rng.below(600);
+            world.at(when, Happens::KillJl);
+            let back = when + 100 + world.rng.below(3000);
+            world.at(back, Happens::ReviveJl);
+        }
+        let code = world.run(HOUR_MS);
+        let named = |line: &String| NAMED.iter().any(|name| line.contains(name));
+        let reason = world.told.iter().any(named);
+        assert!(code == 0 || reason, "exit {code}: {:#?}", world.told);
+    });
+}
+
+#[test]
+fn the_states_of_the_nodes_after_a_migration_are_those_of_the_thesis() {
+    let mut world = World::new(3, config(2, 1, 1), Faults::default());
+    world.at(500, migrate("node01"));
+    world.at(1000, Happens::KillJl);
+    let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run(3000)));
+    assert!(run.is_err(), "without a launcher nobody ends the job");
+    assert_eq!(world.state_of("node00"), Some(MigrationState::Ready));
+    assert_eq!(world.state_of("node01"), Some(MigrationState::Inactive));
+    assert_eq!(world.state_of("spare00"), Some(MigrationState::Ready));
+}
