@@ -59,6 +59,11 @@ impl Outbox {
         self.waiting_bytes
     }
 
+    /// Bytes of everything that is kept.
+    pub(super) fn bytes(&self) -> usize {
+        self.waiting_bytes + self.grace_bytes
+    }
+
     /// Whether something is to be sent.
     pub(super) fn has_unsent(&self) -> bool {
         self.sent < self.last()

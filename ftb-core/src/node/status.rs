@@ -4,7 +4,7 @@ use super::Node;
 use super::api::ClientId;
 use super::uplink::State;
 use crate::ident::{OriginId, Rank};
-use crate::position::Position;
+use crate::position::{Epoch, Position};
 
 /// A node as an administrator sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,5 +206,54 @@ impl Node {
                 }
             })
             .collect()
+    }
+}
+
+impl Node {
+    /// The parent's rank.
+    pub fn parent_rank(&self) -> Option<Rank> {
+        self.uplink.parent().map(|parent| parent.rank)
+    }
+
+    /// Whether this is an acting root.
+    pub fn is_root(&self) -> bool {
+        self.root.is_some()
+    }
+
+    /// The newest epoch of the log that is consumed here.
+    pub fn epoch(&self) -> Epoch {
+        self.lineage.head()
+    }
+
+    /// The last position known to be confirmed.
+    pub fn position(&self) -> Position {
+        self.lineage.position(self.consumed)
+    }
+
+    /// Bytes of events that are held here, whatever for.
+    pub fn held_bytes(&self) -> usize {
+        let up: u64 = self.children.values().map(|child| child.up_bytes).sum();
+        let below = self.children.values().map(|child| child.reader.kept_bytes());
+        let subscriptions = self.clients.values().flat_map(|client| client.subscriptions.values());
+        self.log.bytes()
+            + self.replica.as_ref().map_or(0, |replica| replica.log.bytes())
+            + self.outbox.bytes()
+            + usize::try_from(up).unwrap_or(usize::MAX)
+            + below.sum::<usize>()
+            + subscriptions.map(|s| s.reader.kept_bytes()).sum::<usize>()
+    }
+
+    /// What [`Node::held_bytes`] can be at most with its children and subscriptions of now.
+    pub fn held_bytes_max(&self) -> usize {
+        let config = &self.config;
+        let readers = self.children.len()
+            + self.clients.values().map(|client| client.subscriptions.len()).sum::<usize>();
+        let window = usize::try_from(config.window_bytes).unwrap_or(usize::MAX);
+        // One frame may go beyond each bound: it is looked at after it was taken.
+        let slack = crate::limits::FRAME_BYTES_MAX;
+        let log = config.log_bytes.max(config.ring_bytes) + config.uncommitted_bytes + slack;
+        let lag = config.lag_bytes + config.lag_bytes / 4 + slack;
+        let outbox = 2 * config.outbox_bytes + config.log_bytes + 2 * slack;
+        2 * log + outbox + readers * lag + self.children.len() * (2 * window + slack)
     }
 }

@@ -1,0 +1,1 @@
+//! Random faults from a seed.

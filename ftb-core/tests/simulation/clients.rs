@@ -1,0 +1,127 @@
+//! Publishers and subscribers of the simulation: they behave as the client library does, and keep
+//! the books that the invariants are checked against.
+
+use ftb_core::filter::Filter;
+use ftb_core::ident::{EventId, PublisherId};
+use ftb_core::node::api::{ClientId, Gap, GapReason, Start, SubscriptionId};
+use ftb_core::position::Position;
+use ftb_core::sealed::Sealed;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A publisher keeps what is not confirmed, and publishes it again to a restarted agent.
+pub struct Publisher {
+    pub agent: usize,
+    pub client: ClientId,
+    pub id: PublisherId,
+    pub unconfirmed: BTreeMap<u64, Sealed>,
+    pub published: u64,
+    pub paused: bool,
+}
+
+/// One subscription and all that it was told.
+pub struct Subscriber {
+    pub agent: usize,
+    pub client: ClientId,
+    pub subscription: SubscriptionId,
+    pub filter: Filter,
+    /// Since when it is active, in simulated time.
+    pub active_at: Option<u64>,
+    pub last: Option<Position>,
+    pub got: BTreeSet<EventId>,
+    pub by_publisher: BTreeMap<PublisherId, u64>,
+    pub gaps: Vec<Gap>,
+    /// Its agent lost its memory: what it had not read by then it resumed by position.
+    pub resumed: bool,
+}
+
+/// What was published, when, and whether its publisher was told that it is safe.
+pub struct Published {
+    pub at_ns: u64,
+    pub sealed: Sealed,
+    pub confirmed: bool,
+}
+
+/// The books of a run.
+#[derive(Default)]
+pub struct Books {
+    pub published: BTreeMap<EventId, Published>,
+    /// Which event every position holds: one order for all.
+    pub order: BTreeMap<Position, EventId>,
+}
+
+/// A promise that was broken: the name of the invariant, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub invariant: &'static str,
+    pub what: String,
+}
+
+pub fn broken<T>(invariant: &'static str, what: String) -> Result<T, Violation> {
+    Err(Violation { invariant, what })
+}
+
+impl Subscriber {
+    pub fn start(&self) -> Start {
+        self.last.map_or(Start::Now, Start::After)
+    }
+
+    pub fn deliver(
+        &mut self,
+        books: &mut Books,
+        position: Position,
+        sealed: &Sealed,
+    ) -> Result<(), Violation> {
+        let id = sealed.id();
+        let here = format!("subscriber at agent {} of {:?}", self.agent, self.filter.to_string());
+        if !self.filter.matches(sealed) {
+            return broken("Unique", format!("{here} got {id}, which it did not ask for"));
+        }
+        if let Some(other) = books.order.insert(position, id)
+            && other != id
+        {
+            return broken("Ordered", format!("{position} is {other} for one, {id} for {here}"));
+        }
+        if self.last.is_some_and(|last| last >= position) {
+            let last = self.last;
+            return broken("Ordered", format!("{here} got {position} after {last:?}"));
+        }
+        self.last = Some(position);
+        if !self.got.insert(id) {
+            return broken("Unique", format!("{here} got {id} twice, now as {position}"));
+        }
+        let before = self.by_publisher.insert(id.publisher, id.seq).unwrap_or(0);
+        if before > id.seq {
+            let what = format!("{here} got {id} at {position} after {before} of that publisher");
+            return broken("Ordered", what);
+        }
+        Ok(())
+    }
+
+    /// Everything confirmed that was published while it was active has come, or a gap says that it
+    /// has not.
+    pub fn check_complete(&self, books: &Books) -> Result<(), Violation> {
+        let Some(active_at) = self.active_at else {
+            let what = format!("a subscription at agent {} never became active", self.agent);
+            return broken("Active", what);
+        };
+        let owed = books.published.values().filter(|published| {
+            published.confirmed
+                && published.at_ns > active_at
+                && self.filter.matches(&published.sealed)
+        });
+        let missing: Vec<EventId> =
+            owed.map(|p| p.sealed.id()).filter(|id| !self.got.contains(id)).collect();
+        let told: u64 = self.gaps.iter().map(|gap| gap.count).sum();
+        let unknown = self.gaps.iter().any(|gap| gap.reason != GapReason::Shed);
+        if missing.len() as u64 > told && !unknown {
+            let what = format!(
+                "a subscriber at agent {} misses {} events that are confirmed (told: {told}), the first {}",
+                self.agent,
+                missing.len(),
+                missing[0],
+            );
+            return broken("GaplessOrTold", what);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,10 @@
+//! Whole clusters of bare nodes under one seeded scheduler with virtual time: any fault, the same
+//! run every time. A failing run prints its seed and a shortened list of operations.
+#![allow(clippy::unwrap_used)]
+
+mod chaos;
+mod clients;
+mod events;
+mod ops;
+mod traps;
+mod world;

@@ -1,0 +1,71 @@
+//! What can happen to a simulated cluster, as a list that can be printed, shortened and run again.
+
+use std::fmt;
+
+/// One operation. Agents are named by their rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// The process of an agent dies (kill -9): its sockets close.
+    Kill(u32),
+    /// A host dies: nothing of it is heard any more.
+    HostDown(u32),
+    /// The agent (and its host) starts again, with nothing in memory.
+    Start(u32),
+    /// The agent is stopped (SIGSTOP).
+    Pause(u32),
+    /// And goes on (SIGCONT).
+    Continue(u32),
+    /// Nothing passes from the first to the second any more.
+    CutOneWay(u32, u32),
+    /// Nothing passes between ranks below the number and the others.
+    Split(u32),
+    /// All cuts are gone.
+    Heal,
+    /// The wall clock of an agent jumps by so many seconds.
+    ClockJump(u32, i32),
+    /// All publishers publish that many events.
+    Publish(u32),
+    /// A client of that agent publishes that many INFO events at once.
+    Storm(u32, u32),
+    /// A new subscription at that agent, with the narrow (odd) or the wide filter (even).
+    Subscribe(u32, u32),
+    /// Clients of that agent stop reading.
+    Deaf(u32),
+    /// And read again.
+    Hear(u32),
+    /// The agent is told to stop (SIGTERM).
+    Stop(u32),
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// Operations and when they happen, in milliseconds from the start.
+pub type Script = Vec<(u64, Op)>;
+
+pub fn show(script: &Script) -> String {
+    script.iter().map(|(at, op)| format!("    ({at}, Op::{op}),\n")).collect()
+}
+
+/// Leaves out of a failing script what it fails without.
+pub fn shorten(script: &Script, fails: impl Fn(&Script) -> bool) -> Script {
+    let mut short = script.clone();
+    let mut size = short.len().div_ceil(2);
+    while size > 0 {
+        let mut at = 0;
+        while at < short.len() {
+            let mut without = short.clone();
+            without.drain(at..(at + size).min(short.len()));
+            if fails(&without) {
+                short = without;
+            } else {
+                at += size;
+            }
+        }
+        size /= 2;
+    }
+    short
+}
