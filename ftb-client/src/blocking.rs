@@ -26,7 +26,6 @@ use core::future::Future;
 use core::time::Duration;
 use ftb_core::node::api::Start;
 use ftb_core::{Event, EventId, Position};
-use futures_util::StreamExt as _;
 use std::sync::Arc;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;

@@ -33,7 +33,6 @@ use tokio::time::timeout;
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use ftb_client::{Client, Delivery, Severity, Start, event};
-/// use futures_util::StreamExt as _;
 ///
 /// let client = Client::builder("example").build()?;
 /// let mut faults = client.subscribe("event_space=ftb.ipmi, severity>=error", Start::Now).await?;

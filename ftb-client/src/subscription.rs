@@ -87,6 +87,11 @@ impl Subscription {
         session.inbox.entry(self.key).and_then(|entry| entry.ended().cloned())
     }
 
+    /// The next delivery; `None` when the subscription has ended. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Delivery> {
+        core::future::poll_fn(|context| self.take(context)).await
+    }
+
     /// What has arrived already, without waiting: poll style.
     pub fn try_next(&mut self) -> Option<Delivery> {
         let mut context = Context::from_waker(core::task::Waker::noop());

@@ -10,7 +10,6 @@ use ftb_client::{
 };
 use ftb_core::node::api::{RefusedWhat, SubscriptionId, ToClient};
 use ftb_proto::client::{FromClient, encode_goodbye, encode_refused_attach, encode_to_client};
-use futures_util::StreamExt as _;
 use scripted::{ACCOUNT, Agent, Attachment, PATIENCE, at, sealed, soon, welcome};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -8,7 +8,6 @@ use core::time::Duration;
 use ftb_client::{
     Client, Delivery, EventKind, Filter, Gap, Position, Received, Start, Subscription,
 };
-use futures_util::StreamExt as _;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use tokio::time::{Instant, timeout, timeout_at};
