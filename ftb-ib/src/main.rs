@@ -1,15 +1,21 @@
 //! `ftb-ib`: arguments, logs, configuration, the agent, and then the watch until a signal.
 
 use clap::Parser;
+use ftb_client::Client;
 use ftb_client::daemon::{self, Failure, LogSettings, Signals};
+use ftb_core::Event;
 use ftb_ib::config::Config;
 use ftb_ib::{print, watch};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// The configuration that is read where none is named, if it is there.
 const CONFIG: &str = "/etc/ftb/ib.toml";
+
+/// How long the end waits for the agent to take what it has not confirmed.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Publishes what happens to the InfiniBand and RoCE adapters of this node.
 ///
@@ -65,7 +71,7 @@ fn configuration(named: Option<&Path>) -> Result<Config, Failure> {
 }
 
 async fn print_events(config: Config, stop: impl Future<Output = ()>) -> Result<(), Failure> {
-    let print = |event| {
+    let print = |event: Event| {
         let mut out = std::io::stdout().lock();
         if let Err(error) = writeln!(out, "{}", print::json_line(&event)) {
             tracing::error!(%error, "an event cannot be printed");
@@ -76,6 +82,20 @@ async fn print_events(config: Config, stop: impl Future<Output = ()>) -> Result<
 }
 
 async fn publish_events(config: Config, stop: impl Future<Output = ()>) -> Result<(), Failure> {
-    let _ = (config, stop);
-    Err(Failure::failed("not wired yet"))
+    let mut builder = Client::builder("ftb-ib");
+    if let Some(socket) = &config.agent {
+        builder = builder.agent(socket);
+    }
+    let client = builder.build().map_err(Failure::bad_input)?;
+    let publish = |event: Event| {
+        // What becomes of it is the client's to count: it is kept until an agent confirms it.
+        if let Err(error) = client.publish(event).map(drop) {
+            tracing::warn!(%error, "an event cannot be published");
+        }
+    };
+    watch::run(config, publish, stop).await;
+    if let Err(error) = client.close(FAREWELL).await {
+        tracing::warn!(%error, "not everything was handed over");
+    }
+    Ok(())
 }

@@ -2,81 +2,54 @@
 //! can happen to them (`tests/hardware/ib/scenario.sh`), and what a subscriber got of it.
 #![allow(clippy::unwrap_used)]
 
+use ftb_tests::cluster::binary;
+use ftb_tests::guest::{Guest, hardware};
 use serde_json::Value;
 use std::fs;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-/// Exit status of the guest's scripts where there is no QEMU and none can be installed.
-const SKIPPED: i32 = 77;
-const DEADLINE_S: &str = "240";
+const DEADLINE_S: u32 = 240;
 const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
 
-fn hardware() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/hardware").canonicalize().unwrap()
-}
-
-/// Runs a script; its output, or `None` where it says that it cannot run here.
-fn script(path: &Path, arguments: &[&str]) -> Option<Result<String, String>> {
-    let output = Command::new(path).args(arguments).output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    match output.status.code() {
-        Some(0) => Some(Ok(String::from_utf8(output.stdout).unwrap().trim().to_owned())),
-        Some(SKIPPED) => {
-            skipped(&errors);
-            None
-        }
-        code => Some(Err(format!("{} ended with {code:?}: {errors}", path.display()))),
-    }
-}
-
-#[expect(clippy::explicit_write, reason = "the test harness hides what eprintln! prints")]
-fn skipped(line: &str) {
-    writeln!(std::io::stderr(), "{line}").unwrap();
-}
-
-/// Boots the guest with the daemon in it; the events that the subscriber got.
-fn run_guest(share: &Path, initramfs: &Path) -> Option<Vec<Value>> {
-    let hardware = hardware();
-    let injector = hardware.join("mod/ibinject");
-    let module = script(&hardware.join("guest/module.sh"), &[injector.to_str().unwrap()])?.unwrap();
-    let provider = format!("{LIBRARIES}/libibverbs/librxe-rdmav34.so");
-    let pair = |from: &str, to: &str| format!("{from}:{to}");
-    let files = [
-        pair(&format!("{LIBRARIES}/libibverbs.so.1"), &format!("{LIBRARIES}/libibverbs.so.1")),
-        pair(&provider, &provider),
-        pair("/etc/libibverbs.d/rxe.driver", "/etc/libibverbs.d/rxe.driver"),
-        pair(hardware.join("ib/ib.toml").to_str().unwrap(), "/etc/ftb/ib.toml"),
-        pair(hardware.join("ib/start.sh").to_str().unwrap(), "/start.sh"),
-        pair(hardware.join("ib/stop.sh").to_str().unwrap(), "/stop.sh"),
+/// Boots the guest with agent, subscriber and daemon in it; the events that the subscriber got.
+/// `None` where there can be no guest.
+fn run_guest() -> anyhow::Result<Option<Vec<Value>>> {
+    let ours = hardware().join("ib");
+    let guest = Guest::new(&ours.join("scenario.sh"))?;
+    let Some(mut guest) = guest.built_module(&hardware().join("mod/ibinject"))? else {
+        return Ok(None);
+    };
+    guest = guest
+        .modules(&["veth", "crc32_generic", "ib_uverbs", "rdma_rxe"])
+        .program("ip")
+        .program("rdma")
+        .program(env!("CARGO_BIN_EXE_ftb-ib"))
+        .program(binary("ftb-agent", "ftb-agent")?)
+        .program(binary("ftbctl", "ftbctl")?);
+    let same = [
+        format!("{LIBRARIES}/libibverbs.so.1"),
+        format!("{LIBRARIES}/libibverbs/librxe-rdmav34.so"),
+        "/etc/libibverbs.d/rxe.driver".to_owned(),
     ];
-    let scenario = hardware.join("ib/scenario.sh");
-    let mut arguments = vec!["--out", initramfs.to_str().unwrap()];
-    arguments.extend(["--script", scenario.to_str().unwrap(), "--ko", &module]);
-    for module in ["veth", "crc32_generic", "ib_uverbs", "rdma_rxe"] {
-        arguments.extend(["--module", module]);
+    for path in &same {
+        guest = guest.file(Path::new(path), path);
     }
-    for program in ["ip", "rdma", env!("CARGO_BIN_EXE_ftb-ib")] {
-        arguments.extend(["--program", program]);
+    for name in ["ib.toml", "agent.toml"] {
+        guest = guest.file(&ours.join(name), &format!("/etc/ftb/{name}"));
     }
-    for file in &files {
-        arguments.extend(["--file", file]);
+    for name in ["start.sh", "stop.sh"] {
+        guest = guest.file(&ours.join(name), &format!("/{name}"));
     }
-    script(&hardware.join("guest/initramfs.sh"), &arguments)?.unwrap();
-    let boot = ["--initramfs", initramfs.to_str().unwrap(), "--share", share.to_str().unwrap()];
-    let boot = [&boot[..], &["--deadline-s", DEADLINE_S]].concat();
-    let result = script(&hardware.join("guest/run.sh"), &boot)?;
-    let read = |name: &str| fs::read_to_string(share.join(name)).unwrap_or_default();
-    if let Err(problem) = result {
-        let (console, log) = (read("console.log"), read("ftb-ib.log"));
-        panic!("{problem}\nconsole:\n{console}\nftb-ib:\n{log}\nevents:\n{}", read("events.jsonl"));
+    if guest.run(DEADLINE_S)?.is_none() {
+        return Ok(None);
     }
-    Some(read("events.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+    let text = fs::read_to_string(guest.share().join("events.jsonl"))?;
+    let events: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
+    Ok(Some(events?.into_iter().filter(|event| !is(event, "TRIAL")).collect()))
 }
 
 fn is(event: &Value, name: &str) -> bool {
-    event["name"] == format!("FTB_IB_{name}")
+    event["name"].as_str().is_some_and(|full| full.trim_start_matches("FTB_IB_") == name)
 }
 
 /// Events whose moment is not the scenario's to choose.
@@ -129,10 +102,7 @@ fn check_and_cut_flapping(told: &mut Vec<String>) {
 
 #[test]
 fn a_subscriber_gets_all_that_happens_to_soft_roce_adapters() {
-    let folder = tempfile::tempdir().unwrap();
-    let share = folder.path().join("share");
-    fs::create_dir(&share).unwrap();
-    let Some(events) = run_guest(&share, &folder.path().join("initramfs.gz")) else {
+    let Some(events) = run_guest().unwrap() else {
         return;
     };
     let (free, story): (Vec<_>, Vec<_>) =

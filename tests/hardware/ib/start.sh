@@ -1,3 +1,11 @@
-# Sourced in the guest: the daemon under test, and who gets its events.
-ftb-ib --config /etc/ftb/ib.toml --print >$events 2>/share/ftb-ib.log &
+# Sourced in the guest: the agent, a subscriber beside it, and then the daemon under test.
+mkdir -p /run/ftb
+ftb-agent --config /etc/ftb/agent.toml 2>/share/ftb-agent.log &
+ftb_agent=$!
+await 60 test -S /run/ftb/agent.sock
+ftbctl --timeout 60s --json subscribe 'event_space=ftb.ib' >$events 2>/share/ftbctl.log &
+# The subscription is active when an event of its own space comes through it.
+trial() { ftbctl publish ftb.ib TRIAL && at_least 1 $events TRIAL; }
+await 60 trial
+ftb-ib --config /etc/ftb/ib.toml 2>/share/ftb-ib.log &
 ftb_ib=$!
