@@ -80,7 +80,12 @@ impl Node {
 
     /// Somebody wants to be our child.
     pub(super) fn greeted(&mut self, link: LinkId, hello: Hello) {
-        self.epoch_seen = self.epoch_seen.max(hello.epoch_seen).max(hello.lineage.head().number);
+        let theirs = hello.lineage.head();
+        self.epoch_seen = self.epoch_seen.max(hello.epoch_seen).max(theirs.number);
+        if theirs > self.lineage.head() && theirs.number == self.epoch_seen {
+            // Two acting roots have opened the same number: ours must rise above both.
+            self.epoch_seen += 1;
+        }
         if let Err(reject) = self.admit(link, &hello) {
             self.counters.refused += 1;
             let why = format!("{}: {}", reject.code, reject.message);
