@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
 /// Why an agent could not start.
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +141,9 @@ impl Agent {
         let announcer = Announcer::new(&host, origin, agent_uid, std::process::id());
         let (role_sender, role) = watch::channel("starting".to_owned());
         let driver = Driver::new(node, world.clock, links, announcer, role_sender);
-        let driver = tokio::spawn(driver.run(inbox));
+        // Tells apart the agents of one process; one agent of a host needs no such words.
+        let span = tracing::debug_span!("agent", host);
+        let driver = tokio::spawn(driver.run(inbox).instrument(span));
         Ok(Self {
             host,
             address,

@@ -1,0 +1,264 @@
+//! The agent as a process: exit codes, signals, its socket file, systemd.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{PATIENCE, TestClient, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::Read as _;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::net::UnixStream;
+
+struct Process {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Process {
+    fn start(dir: &Path, notify: Option<&Path>) -> Self {
+        let mut command = agent(&write_config(dir, ""));
+        command.stderr(std::fs::File::create(dir.join("log")).unwrap());
+        if let Some(notify) = notify {
+            command.env("NOTIFY_SOCKET", notify).env("WATCHDOG_USEC", "200000");
+        }
+        Self { child: command.spawn().unwrap(), socket: dir.join("agent.sock") }
+    }
+
+    async fn client(&self) -> TestClient {
+        until("the socket", async || UnixStream::connect(&self.socket).await.is_ok()).await;
+        let stream = UnixStream::connect(&self.socket).await.unwrap();
+        TestClient::attach(Box::new(stream), "test").await
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap());
+        kill(pid, signal).unwrap();
+    }
+
+    /// Waits for its end; gives its exit code.
+    fn ended(&mut self) -> Option<i32> {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the agent does not end");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn agent(config: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ftb-agent"));
+    command.arg("--config").arg(config).env_remove("FTB_LOG").env_remove("NOTIFY_SOCKET");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn write_config(dir: &Path, extra: &str) -> PathBuf {
+    let path = dir.join("agent.toml");
+    let text = format!(
+        "cluster = \"test\"\nmembers = \"node[01-03]\"\nhost = \"node01\"\ninsecure = true\n\
+         listen = \"127.0.0.1:0\"\nsocket = \"{}\"\n{extra}",
+        dir.join("agent.sock").display()
+    );
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn run(dir: &TempDir, extra: &str, check: bool) -> Output {
+    let mut command = agent(&write_config(dir.path(), extra));
+    if check {
+        command.arg("--check-config");
+    }
+    command.output().unwrap()
+}
+
+#[test]
+fn a_wrong_configuration_is_one_line_exit_code_2_and_nothing_is_started() {
+    let dir = tempfile::tempdir().unwrap();
+    for check in [true, false] {
+        let output = run(&dir, "fan_out = 3\n", check);
+        assert_eq!(output.status.code(), Some(2));
+        let error = text(&output.stderr);
+        let place = format!("ftb-agent: {}:7:1: unknown key `fan_out`", dir.path().join("agent.toml").display());
+        assert!(error.starts_with(&place), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(!dir.path().join("agent.sock").exists());
+    }
+    let missing = agent(Path::new("/nonexistent/agent.toml")).output().unwrap();
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(text(&missing.stderr).contains("/nonexistent/agent.toml: "));
+    let flag = agent(&dir.path().join("agent.toml")).arg("--no-such-flag").output().unwrap();
+    assert_eq!(flag.status.code(), Some(2));
+}
+
+#[test]
+fn a_good_configuration_says_who_this_host_is_and_starts_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = run(&dir, "", true);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("cluster test, 3 members, node01 has rank 0"));
+    assert!(!dir.path().join("agent.sock").exists());
+}
+
+#[test]
+fn a_port_that_is_taken_is_exit_code_1_with_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = format!("listen = \"{}\"", taken.local_addr().unwrap());
+    let config = write_config(dir.path(), "");
+    let changed = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, changed.replace("listen = \"127.0.0.1:0\"", &listen)).unwrap();
+    let output = agent(&config).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("cannot listen for agents on 127.0.0.1:"));
+}
+
+#[tokio::test]
+async fn sigterm_says_goodbye_to_clients_and_removes_the_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut process = Process::start(dir.path(), None);
+    let mut client = process.client().await;
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(&process.socket).unwrap().permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o666, "every user may attach; the rules decide what they may do");
+    process.signal(Signal::SIGTERM);
+    let goodbye = async {
+        while let Some(message) = client.hear().await {
+            if let ftb_proto::v1::to_client::Message::Goodbye(_) = message {
+                return true;
+            }
+        }
+        false
+    };
+    assert!(goodbye.await, "the stream ended without a goodbye");
+    drop(client);
+    assert_eq!(process.ended(), Some(0));
+    assert!(!process.socket.exists());
+}
+
+#[tokio::test]
+async fn a_second_agent_is_refused_and_the_first_lives_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Process::start(dir.path(), None);
+    let _client = first.client().await;
+    let second = agent(&dir.path().join("agent.toml")).output().unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    assert!(text(&second.stderr).contains("another agent is running"), "{}", text(&second.stderr));
+    let _another = first.client().await;
+}
+
+#[tokio::test]
+async fn the_socket_of_a_crashed_agent_is_replaced_but_no_other_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut crashed = Process::start(dir.path(), None);
+    let _client = crashed.client().await;
+    crashed.signal(Signal::SIGKILL);
+    crashed.ended();
+    assert!(crashed.socket.exists());
+    let mut next = Process::start(dir.path(), None);
+    let _client = next.client().await;
+    next.signal(Signal::SIGTERM);
+    assert_eq!(next.ended(), Some(0));
+
+    std::fs::write(&next.socket, "precious").unwrap();
+    let output = agent(&dir.path().join("agent.toml")).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("is no socket"), "{}", text(&output.stderr));
+    assert_eq!(std::fs::read(&next.socket).unwrap(), b"precious");
+}
+
+#[tokio::test]
+async fn sighup_reads_rules_again_and_a_mistake_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let process = Process::start(dir.path(), None);
+    let mut client = process.client().await;
+    let first = client.publish("site", &["allowed"]).await;
+    client.confirmed(first).await;
+    write_config(dir.path(), "[[access]]\nspace = \"site\"\npublish = []\n");
+    process.signal(Signal::SIGHUP);
+    logged(dir.path(), "configuration read again").await;
+    client.publish("site", &["denied"]).await;
+    let refused = async {
+        loop {
+            match client.hear().await {
+                Some(ftb_proto::v1::to_client::Message::Refused(refused)) => return refused.code,
+                Some(_) => {}
+                None => panic!("the stream ended"),
+            }
+        }
+    };
+    assert_eq!(refused.await, "denied");
+    write_config(dir.path(), "nonsense = 1\n");
+    process.signal(Signal::SIGHUP);
+    logged(dir.path(), "configuration not read").await;
+    let other = client.publish("elsewhere", &["allowed"]).await;
+    client.confirmed(other).await;
+}
+
+#[tokio::test]
+async fn systemd_is_told_ready_alive_and_stopping() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let systemd = UnixDatagram::bind(&path).unwrap();
+    systemd.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut process = Process::start(dir.path(), Some(&path));
+    let wait = |word: &str| {
+        let mut bytes = [0; 512];
+        loop {
+            let len = systemd.recv(&mut bytes).unwrap();
+            if text(&bytes[..len]).contains(word) {
+                return;
+            }
+        }
+    };
+    wait("READY=1");
+    assert!(process.socket.exists(), "ready means that clients can attach");
+    wait("WATCHDOG=1");
+    process.signal(Signal::SIGTERM);
+    wait("STOPPING=1");
+    assert_eq!(process.ended(), Some(0));
+}
+
+#[tokio::test]
+async fn json_logs_are_one_object_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = agent(&write_config(dir.path(), "[log]\nformat = \"json\"\n"));
+    let mut child = command.spawn().unwrap();
+    let mut log = child.stderr.take().unwrap();
+    let mut process = Process { child, socket: dir.path().join("agent.sock") };
+    drop(process.client().await);
+    process.signal(Signal::SIGINT);
+    assert_eq!(process.ended(), Some(0));
+    let mut lines = String::new();
+    log.read_to_string(&mut lines).unwrap();
+    assert!(lines.lines().all(|line| line.starts_with('{') && line.ends_with('}')), "{lines}");
+    let transition = |line: &str| {
+        line.contains("\"target\":\"ftb::transition\"") && line.contains("\"to\":\"acting root\"")
+    };
+    assert!(lines.lines().any(transition), "{lines}");
+}
+
+async fn logged(dir: &Path, what: &str) {
+    let log = dir.join("log");
+    let found = async || std::fs::read_to_string(&log).unwrap_or_default().contains(what);
+    until(what, found).await;
+}
