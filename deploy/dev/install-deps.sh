@@ -13,7 +13,7 @@ for purpose in "$@"; do
     # /dev/ipmi0; a real MPI.
     test) packages="$packages openipmi ipmitool iproute2 nftables qemu-system-x86 busybox-static cpio kmod zstd xz-utils ibverbs-utils ibverbs-providers mpich libmpich-dev valgrind" ;;
     demo) packages="$packages openipmi" ;;
-    bench) packages="$packages nats-server" ;;
+    bench) packages="$packages nats-server mosquitto" ;;
     *) echo "$usage" >&2; exit 2 ;;
     esac
 done

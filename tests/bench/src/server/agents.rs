@@ -1,0 +1,177 @@
+//! Trees of agents on loopback: their configuration, their certificates, their start.
+
+use super::{AGENT, Started, beside_this};
+use crate::load::{Endpoint, Load};
+use crate::process::{Ready, Server, free_port};
+use anyhow::{Context as _, Result};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Room beyond the load in the bounds of an agent.
+const SPARE_CLIENTS: usize = 64;
+
+/// How agents stand to each other, and where the load meets them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Layout {
+    /// How many.
+    pub(crate) agents: usize,
+    /// Children of each.
+    pub(crate) fanout: usize,
+    /// Mutual TLS between them; else plain TCP.
+    pub(crate) tls: bool,
+    /// Rank of the agent that publishers attach to.
+    pub(crate) publish_at: usize,
+    /// Rank of the agent that subscribers and bystanders attach to.
+    pub(crate) subscribe_at: usize,
+    /// Only the root's use of the machine is counted; else that of all agents together.
+    pub(crate) root_only: bool,
+}
+
+impl Layout {
+    /// One agent.
+    pub(crate) const ONE: Self = Self::chain(1);
+
+    /// Each the child of the one before; publishers at the last, subscribers at the root.
+    pub(crate) const fn chain(agents: usize) -> Self {
+        let publish_at = agents - 1;
+        Self { agents, fanout: 1, tls: false, publish_at, subscribe_at: 0, root_only: false }
+    }
+
+    /// A root with two children; publishers at one, subscribers at the other.
+    pub(crate) const SIBLINGS: Self =
+        Self { fanout: 2, publish_at: 2, subscribe_at: 1, ..Self::chain(3) };
+
+    /// A root with so many children; all clients at the root, which alone is measured.
+    pub(crate) const fn star(children: usize) -> Self {
+        Self { fanout: children, publish_at: 0, root_only: true, ..Self::chain(children + 1) }
+    }
+
+    /// With mutual TLS.
+    pub(crate) const fn tls(self) -> Self {
+        Self { tls: true, ..self }
+    }
+
+    /// What it is called in tables.
+    pub(crate) fn name(&self) -> String {
+        let shape = match (self.agents, self.fanout) {
+            (1, _) => "1 agent".to_owned(),
+            (agents, 1) => format!("{agents} agents in a chain"),
+            (3, 2) => "leaf to leaf over a root".to_owned(),
+            (agents, _) => format!("a root with {} children", agents - 1),
+        };
+        format!("**ftb**, {shape}{}", if self.tls { ", mutual TLS" } else { "" })
+    }
+}
+
+fn host(rank: usize) -> String {
+    format!("node{rank:03}")
+}
+
+/// Starts them in rank order, so that each finds its parent at once.
+pub(super) fn start(layout: Layout, load: &Load, dir: &Path) -> Started {
+    let agent = beside_this(AGENT)?;
+    let ports = (0..layout.agents).map(|_| free_port()).collect::<Result<Vec<_>>>()?;
+    let authority = layout.tls.then(|| Authority::new(dir)).transpose()?;
+    let mut servers = Vec::new();
+    let socket = |rank: usize| dir.join(format!("{}.sock", host(rank)));
+    for rank in 0..layout.agents {
+        let mut text = common_config(layout, load, &ports);
+        writeln!(text, "[log]\nlevel = \"warn\"")?;
+        let secrets = authority.as_ref().map(|authority| authority.issue(dir, &host(rank)));
+        let own = own_config(rank, ports[rank], &socket(rank), secrets.transpose()?)?;
+        let file = dir.join(format!("{}.toml", host(rank)));
+        fs::write(&file, own + &text)?;
+        let mut command = Command::new(&agent);
+        command.arg("--config").arg(&file);
+        let ready = socket(rank);
+        servers.push(Server::start(&host(rank), &mut command, dir, &Ready::Socket(&ready))?);
+    }
+    let endpoint = Endpoint::Ftb {
+        publish: socket(layout.publish_at),
+        subscribe: socket(layout.subscribe_at),
+    };
+    Ok((servers, endpoint))
+}
+
+/// What differs from agent to agent; comes first, since tables follow.
+fn own_config(rank: usize, port: u16, socket: &Path, tls: Option<Secrets>) -> Result<String> {
+    let mut text = String::new();
+    writeln!(text, "host = {:?}", host(rank))?;
+    writeln!(text, "listen = \"127.0.0.1:{port}\"")?;
+    writeln!(text, "socket = {:?}", socket.display().to_string())?;
+    match tls {
+        None => writeln!(text, "insecure = true")?,
+        Some(Secrets { ca, cert, key }) => {
+            // An inline table, so that keys of the file may still follow.
+            let [ca, cert, key] = [ca, cert, key].map(|file| file.display().to_string());
+            writeln!(text, "tls = {{ ca = {ca:?}, cert = {cert:?}, key = {key:?} }}")?;
+        }
+    }
+    Ok(text)
+}
+
+/// What all agents of a run have in common.
+fn common_config(layout: Layout, load: &Load, ports: &[u16]) -> String {
+    let last = layout.agents - 1;
+    let members = if last == 0 { host(0) } else { format!("node[000-{last:03}]") };
+    let addresses = ports.iter().enumerate();
+    let addresses: String =
+        addresses.map(|(rank, port)| format!("{} = \"127.0.0.1:{port}\"\n", host(rank))).collect();
+    let clients = load.publishers + load.subscribers + load.bystanders + SPARE_CLIENTS;
+    let each = load.bystander_subscriptions / load.bystanders.max(1) + SPARE_CLIENTS;
+    format!(
+        "cluster = \"bench\"\nmembers = \"{members}\"\nfanout = {}\n\
+         [addresses]\n{addresses}\
+         [limits]\nclients_max = {clients}\nclients_per_user_max = {clients}\n\
+         waiting_max = {clients}\nsubscriptions_per_client_max = {each}\n",
+        layout.fanout
+    )
+}
+
+/// Files of one agent.
+struct Secrets {
+    ca: PathBuf,
+    cert: PathBuf,
+    key: PathBuf,
+}
+
+/// A certificate authority for one run.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    file: PathBuf,
+}
+
+impl Authority {
+    fn new(dir: &Path) -> Result<Self> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key)?;
+        let file = dir.join("ca.pem");
+        fs::write(&file, certificate.pem()).context("cannot write the certificates")?;
+        Ok(Self { issuer: Issuer::new(params, key), file })
+    }
+
+    fn issue(&self, dir: &Path, host: &str) -> Result<Secrets> {
+        let key_pair = KeyPair::generate()?;
+        let params = CertificateParams::new(vec![host.to_owned()])?;
+        let certificate = params.signed_by(&key_pair, &self.issuer)?;
+        let (cert, key) = (dir.join(format!("{host}.pem")), dir.join(format!("{host}.key")));
+        fs::write(&cert, certificate.pem())?;
+        write_secret(&key, &key_pair.serialize_pem())?;
+        Ok(Secrets { ca: self.file.clone(), cert, key })
+    }
+}
+
+/// A key that others could read would be refused.
+fn write_secret(file: &Path, text: &str) -> Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(file)?.write_all(text.as_bytes())?;
+    Ok(())
+}

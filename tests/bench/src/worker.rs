@@ -1,0 +1,435 @@
+//! The load process: connects publishers and subscribers, drives them, measures, and proves that
+//! nothing was lost or reordered. One process holds both sides, so that one clock stamps and reads.
+
+use crate::check::{Checker, Faults};
+use crate::histogram::Histogram;
+use crate::load::{Endpoint, Latency, Load, Mode, Order, Outcome};
+use crate::message::{HEAD_BYTES, Head};
+use crate::process::{Usage, machine_busy_ns};
+use crate::wire::ftb::Ftb;
+use crate::wire::mqtt::Mqtt;
+use crate::wire::nats::Nats;
+use crate::wire::plain::Plain;
+use crate::wire::{Publish, Receive, System};
+use anyhow::{Context as _, Result, ensure};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+/// The longest that a run may take from first connection to verdict.
+const RUN_DEADLINE: Duration = Duration::from_secs(180);
+/// After the last message was sent, no delivery for so long means that the rest is lost.
+const SILENCE: Duration = Duration::from_secs(5);
+/// Most messages that a publisher puts before it looks at the window again.
+const BURST: u64 = 256;
+/// Distance of two wake-ups of a paced publisher: the resolution of the timer.
+const TICK: Duration = Duration::from_millis(1);
+/// A paced publisher that is later than this was held up by the system, not by its timer: its
+/// messages are stamped with the time when they were due.
+const LATE: Duration = Duration::from_millis(2);
+
+/// Carries out an order.
+///
+/// # Errors
+/// A server is not there, refuses, hangs up, or takes too long.
+pub(crate) async fn work(order: Order) -> Result<Outcome> {
+    let run = async {
+        match order.endpoint.clone() {
+            Endpoint::Ftb { publish, subscribe } => {
+                let receipts = order.load.mode == Mode::Acknowledged;
+                drive(Ftb { publish, subscribe, receipts }, &order).await
+            }
+            Endpoint::Nats { port, stream } => drive(Nats { port, stream }, &order).await,
+            Endpoint::Mqtt { port, qos } => drive(Mqtt { port, qos }, &order).await,
+            Endpoint::Plain { port } => drive(Plain { port }, &order).await,
+        }
+    };
+    tokio::time::timeout(RUN_DEADLINE, run)
+        .await
+        .with_context(|| format!("the run took more than {RUN_DEADLINE:?}"))?
+}
+
+/// What publishers, subscribers and the measuring task share.
+struct Shared {
+    begun: Instant,
+    /// Messages published.
+    sent: AtomicU64,
+    /// For each subscriber the messages that it has seen; when nobody subscribes, for each
+    /// publisher those acknowledged.
+    seen: Vec<AtomicU64>,
+    /// Told whenever one of `seen` moves.
+    moved: Notify,
+    window: u64,
+    measuring: AtomicBool,
+    stop: AtomicBool,
+}
+
+impl Shared {
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn delivered(&self) -> u64 {
+        self.seen.iter().map(|seen| seen.load(Ordering::Relaxed)).sum()
+    }
+
+    /// How many more messages may be published before the slowest subscriber has seen more.
+    fn room(&self) -> u64 {
+        let slowest = self.seen.iter().map(|seen| seen.load(Ordering::Relaxed)).min();
+        let in_flight = self.sent.load(Ordering::Relaxed).saturating_sub(slowest.unwrap_or(0));
+        self.window.saturating_sub(in_flight)
+    }
+
+    /// Waits until there is room, or until the load ends: then there is none.
+    async fn wait_room(&self) -> u64 {
+        loop {
+            let moved = self.moved.notified();
+            tokio::pin!(moved);
+            moved.as_mut().enable();
+            if self.stopped() {
+                return 0;
+            }
+            match self.room() {
+                0 => moved.await,
+                room => return room,
+            }
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+async fn drive<S: System>(system: S, order: &Order) -> Result<Outcome> {
+    let load = &order.load;
+    ensure!(load.publishers > 0, "a run needs a publisher");
+    let bystanders = connect_bystanders(&system, load).await?;
+    let message = vec![0x2e; system.message_bytes(load.size).max(HEAD_BYTES)];
+    let watched = if load.subscribers > 0 { load.subscribers } else { load.publishers };
+    let shared = Arc::new(Shared {
+        begun: Instant::now(),
+        sent: AtomicU64::new(0),
+        seen: (0..watched).map(|_| AtomicU64::new(0)).collect(),
+        moved: Notify::new(),
+        window: order.window,
+        measuring: AtomicBool::new(false),
+        stop: AtomicBool::new(false),
+    });
+    let outcome = if load.mode == Mode::PingPong {
+        ping_pong(&system, order, &shared, message).await
+    } else {
+        stream(&system, order, &shared, &message).await
+    };
+    drop(bystanders);
+    outcome
+}
+
+async fn connect_bystanders<S: System>(system: &S, load: &Load) -> Result<Vec<S::Bystander>> {
+    let mut connected = Vec::with_capacity(load.bystanders);
+    for number in 0..load.bystanders {
+        let each = load.bystander_subscriptions / load.bystanders;
+        let rest = usize::from(number < load.bystander_subscriptions % load.bystanders);
+        connected.push(system.bystander(number, each + rest).await?);
+    }
+    Ok(connected)
+}
+
+/// Everything but ping-pong: tasks for publishers and subscribers, and this one measures.
+async fn stream<S: System>(
+    system: &S,
+    order: &Order,
+    shared: &Arc<Shared>,
+    message: &[u8],
+) -> Result<Outcome> {
+    let load = &order.load;
+    let (ended, end) = watch::channel(false);
+    let mut subscribers = JoinSet::new();
+    for number in 0..load.subscribers {
+        let receiver = system.subscriber(number).await?;
+        let checker = Checker::new(load.publishers);
+        subscribers.spawn(subscribe(receiver, number, checker, Arc::clone(shared), end.clone()));
+    }
+    let mut connected = Vec::new();
+    for number in 0..load.publishers {
+        connected.push(system.publisher(number).await?);
+    }
+    let mut publishers = JoinSet::new();
+    for (number, publisher) in connected.into_iter().enumerate() {
+        let message = message.to_vec();
+        publishers.spawn(publish(publisher, number, load.clone(), message, Arc::clone(shared)));
+    }
+    let mut outcome = tokio::select! {
+        outcome = measure(order, shared) => outcome?,
+        failure = first_failure(&mut publishers) => return Err(failure),
+        failure = first_failure(&mut subscribers) => return Err(failure),
+    };
+    shared.stop.store(true, Ordering::Relaxed);
+    shared.moved.notify_waiters();
+    let mut sent = vec![0; load.publishers];
+    while let Some(done) = publishers.join_next().await {
+        let (number, seq) = done??;
+        sent[number] = seq;
+    }
+    outcome.published = sent.iter().sum();
+    if load.subscribers > 0 {
+        wait_delivered(shared, outcome.published).await;
+    }
+    ended.send_replace(true);
+    let mut latency = Histogram::default();
+    while let Some(done) = subscribers.join_next().await {
+        let (checker, histogram) = done??;
+        outcome.faults.add(checker.finish(&sent));
+        latency.merge(&histogram);
+    }
+    outcome.latency = summary(&latency);
+    Ok(outcome)
+}
+
+/// Ends only when a task ends with an error.
+async fn first_failure<T: 'static>(tasks: &mut JoinSet<Result<T>>) -> anyhow::Error {
+    loop {
+        match tasks.join_next().await {
+            Some(Ok(Err(error))) => return error,
+            Some(Err(error)) => return error.into(),
+            Some(Ok(Ok(_))) => {}
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Warms up, then measures for the ordered time.
+async fn measure(order: &Order, shared: &Shared) -> Result<Outcome> {
+    tokio::time::sleep(Duration::from_millis(order.warm_up_ms)).await;
+    let own_pid = [std::process::id()];
+    let (servers, own) = (Usage::of(&order.servers)?, Usage::of(&own_pid)?);
+    let busy_ns = machine_busy_ns();
+    let (begun, delivered) = (Instant::now(), shared.delivered());
+    shared.measuring.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_millis(order.measure_ms)).await;
+    shared.measuring.store(false, Ordering::Relaxed);
+    let delivered = shared.delivered() - delivered;
+    let measured = begun.elapsed();
+    let busy_ns = machine_busy_ns().saturating_sub(busy_ns);
+    let servers = used(Usage::of(&order.servers)?, servers);
+    let own = used(Usage::of(&own_pid)?, own);
+    Ok(Outcome {
+        measured_ns: u64::try_from(measured.as_nanos()).unwrap_or(u64::MAX),
+        delivered,
+        servers,
+        own,
+        other_ns: busy_ns.saturating_sub(servers.cpu_ns + own.cpu_ns),
+        ..Outcome::default()
+    })
+}
+
+/// What was used between two looks; memory as it is at the second.
+fn used(now: Usage, before: Usage) -> Usage {
+    Usage {
+        cpu_ns: now.cpu_ns.saturating_sub(before.cpu_ns),
+        sleeps: now.sleeps.saturating_sub(before.sleeps),
+        ..now
+    }
+}
+
+/// Waits until every subscriber has seen everything, or nothing comes any more.
+async fn wait_delivered(shared: &Shared, published: u64) {
+    let mut last = (shared.delivered(), Instant::now());
+    let all = |seen: &AtomicU64| seen.load(Ordering::Relaxed) >= published;
+    while !shared.seen.iter().all(all) && last.1.elapsed() < SILENCE {
+        tokio::time::sleep(TICK).await;
+        let delivered = shared.delivered();
+        if delivered != last.0 {
+            last = (delivered, Instant::now());
+        }
+    }
+}
+
+async fn subscribe<R: Receive>(
+    mut receiver: R,
+    number: usize,
+    mut checker: Checker,
+    shared: Arc<Shared>,
+    mut end: watch::Receiver<bool>,
+) -> Result<(Checker, Histogram)> {
+    let mut latency = Histogram::default();
+    loop {
+        let mut count = 0;
+        let mut see = |message: &[u8]| {
+            count += 1;
+            if let Some(head) = checker.see(message)
+                && shared.measuring.load(Ordering::Relaxed)
+            {
+                latency.record(shared.now_ns().saturating_sub(head.stamp_ns));
+            }
+        };
+        tokio::select! {
+            received = receiver.receive(&mut see) => received?,
+            _ = end.changed() => return Ok((checker, latency)),
+        }
+        shared.seen[number].fetch_add(count, Ordering::Relaxed);
+        shared.moved.notify_waiters();
+    }
+}
+
+/// Publishes until the load ends, and sees to it that everything is handed over.
+async fn publish<P: Publish>(
+    publisher: P,
+    number: usize,
+    load: Load,
+    message: Vec<u8>,
+    shared: Arc<Shared>,
+) -> Result<(usize, u64)> {
+    let mut source = Source { publisher, number: u32::try_from(number)?, seq: 0, message };
+    match load.mode {
+        Mode::Full => {
+            let burst = (shared.window / 4 / load.publishers as u64).clamp(1, BURST);
+            full(&mut source, burst, &shared).await?;
+        }
+        Mode::Paced(per_s) => {
+            paced(&mut source, f64::from(per_s) / load.publishers as f64, &shared).await?;
+        }
+        Mode::Acknowledged => acknowledged(&mut source, number, &shared).await?,
+        Mode::Idle | Mode::PingPong => {
+            while !shared.stopped() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+    let seq = source.seq;
+    if seq > 0 {
+        let acked = source.publisher.acknowledged(seq).await?;
+        ensure!(acked == seq, "{acked} of {seq} messages were acknowledged");
+    }
+    Ok((number, seq))
+}
+
+/// One publisher and what it publishes next.
+struct Source<P> {
+    publisher: P,
+    number: u32,
+    seq: u64,
+    message: Vec<u8>,
+}
+
+impl<P: Publish> Source<P> {
+    async fn put(&mut self, stamp_ns: u64) -> Result<()> {
+        self.seq += 1;
+        Head { publisher: self.number, seq: self.seq, stamp_ns }.write(&mut self.message);
+        self.publisher.put(&self.message).await
+    }
+}
+
+async fn full<P: Publish>(source: &mut Source<P>, burst: u64, shared: &Shared) -> Result<()> {
+    loop {
+        let count = shared.wait_room().await.min(burst);
+        if count == 0 {
+            return Ok(());
+        }
+        shared.sent.fetch_add(count, Ordering::Relaxed);
+        let now_ns = shared.now_ns();
+        for _ in 0..count {
+            source.put(now_ns).await?;
+        }
+        source.publisher.flush().await?;
+    }
+}
+
+async fn paced<P: Publish>(source: &mut Source<P>, per_s: f64, shared: &Shared) -> Result<()> {
+    let begun = Instant::now();
+    let period = Duration::from_secs_f64(1.0 / per_s).max(TICK);
+    for tick in 1_u32.. {
+        let due = begun + period * tick;
+        tokio::time::sleep_until(due.into()).await;
+        if shared.stopped() {
+            break;
+        }
+        let late = due.elapsed() > LATE;
+        let stamp = if late { due - shared.begun } else { shared.begun.elapsed() };
+        let stamp_ns = u64::try_from(stamp.as_nanos())?;
+        let wanted = ((due - begun).as_secs_f64() * per_s).round() as u64;
+        while source.seq < wanted {
+            source.put(stamp_ns).await?;
+        }
+        source.publisher.flush().await?;
+    }
+    Ok(())
+}
+
+async fn acknowledged<P: Publish>(
+    source: &mut Source<P>,
+    number: usize,
+    shared: &Shared,
+) -> Result<()> {
+    let mut acked = 0;
+    while !shared.stopped() {
+        let now_ns = shared.now_ns();
+        while source.seq - acked < shared.window {
+            source.put(now_ns).await?;
+            if source.seq.is_multiple_of(BURST) {
+                break;
+            }
+        }
+        let wanted = (source.seq + BURST).saturating_sub(shared.window);
+        acked = source.publisher.acknowledged(wanted).await?;
+        shared.seen[number].store(acked, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// One message in flight, from one task, so that no hand-over inside this process is measured.
+async fn ping_pong<S: System>(
+    system: &S,
+    order: &Order,
+    shared: &Shared,
+    message: Vec<u8>,
+) -> Result<Outcome> {
+    let mut receiver = system.subscriber(0).await?;
+    let publisher = system.publisher(0).await?;
+    let mut source = Source { publisher, number: 0, seq: 0, message };
+    let mut checker = Checker::new(1);
+    let mut latency = Histogram::default();
+    let rounds = async {
+        while !shared.stopped() {
+            source.put(shared.now_ns()).await?;
+            source.publisher.flush().await?;
+            let mut seen = 0;
+            while seen < source.seq {
+                let mut see = |message: &[u8]| {
+                    if let Some(Head { seq, stamp_ns, .. }) = checker.see(message) {
+                        seen = seq;
+                        if shared.measuring.load(Ordering::Relaxed) {
+                            latency.record(shared.now_ns().saturating_sub(stamp_ns));
+                        }
+                    }
+                };
+                tokio::time::timeout(SILENCE, receiver.receive(&mut see))
+                    .await
+                    .with_context(|| format!("message {} never came", source.seq))??;
+            }
+            shared.seen[0].store(seen, Ordering::Relaxed);
+        }
+        anyhow::Ok(())
+    };
+    let timer = async {
+        let outcome = measure(order, shared).await;
+        shared.stop.store(true, Ordering::Relaxed);
+        outcome
+    };
+    let (played, outcome) = tokio::join!(rounds, timer);
+    played?;
+    let faults: Faults = checker.finish(&[source.seq]);
+    Ok(Outcome { published: source.seq, faults, latency: summary(&latency), ..outcome? })
+}
+
+fn summary(latency: &Histogram) -> Latency {
+    Latency {
+        count: latency.count(),
+        p50_ns: latency.quantile_ns(0.5),
+        p99_ns: latency.quantile_ns(0.99),
+        p999_ns: latency.quantile_ns(0.999),
+        max_ns: latency.max_ns(),
+    }
+}
