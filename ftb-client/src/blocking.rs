@@ -34,7 +34,7 @@ use tokio::time::timeout;
 /// Longest wait that is kept exactly; longer ones are as good as for ever.
 const WAIT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// The thread that drives sockets and timers; it ends with the last of its users.
+/// The thread that drives sockets and timers, for as long as anybody holds this.
 #[derive(Debug)]
 struct Driver {
     handle: Handle,
@@ -43,18 +43,26 @@ struct Driver {
 }
 
 impl Driver {
-    fn start() -> Result<Self, ConfigError> {
+    /// A client on a thread of its own. When the thread is to stop, the client first hands over
+    /// what it can: its own task bounds how long that takes.
+    fn start(config: ClientConfig) -> Result<(crate::Client, Self), ConfigError> {
         let broken = |error: std::io::Error| ConfigError::Thread(error.to_string());
         let runtime = Builder::new_current_thread().enable_all().build().map_err(broken)?;
         let handle = runtime.handle().clone();
+        let entered = handle.enter();
+        let client = crate::Client::connect(config)?;
+        drop(entered);
+        let ended = client.ended();
         let (stop, stopped) = oneshot::channel();
-        let thread = std::thread::Builder::new().name("ftb-client".to_owned());
         let drive = move || {
-            // Resolves with an error when the sender is dropped, which is the signal.
-            let _ = runtime.block_on(stopped);
+            runtime.block_on(async {
+                // Resolves with an error when the sender is dropped, which is the signal.
+                let _ = stopped.await;
+                ended.await;
+            });
         };
-        thread.spawn(drive).map_err(broken)?;
-        Ok(Self { handle, _stop: stop })
+        std::thread::Builder::new().name("ftb-client".to_owned()).spawn(drive).map_err(broken)?;
+        Ok((client, Self { handle, _stop: stop }))
     }
 
     fn wait<T>(&self, wait: Duration, future: impl Future<Output = T>) -> Result<T, WaitError> {
@@ -66,7 +74,7 @@ impl Driver {
 /// As [`crate::Client`]. Cloning gives another handle to the same client.
 #[derive(Clone, Debug)]
 pub struct Client {
-    // Before the driver: dropping the last handle needs it alive no longer than that.
+    // Before the driver: the client leaves first, then its thread is told to stop.
     client: crate::Client,
     driver: Arc<Driver>,
 }
@@ -77,12 +85,8 @@ impl Client {
     /// # Errors
     /// [`ConfigError`].
     pub fn connect(config: ClientConfig) -> Result<Self, ConfigError> {
-        config.check()?;
-        let driver = Arc::new(Driver::start()?);
-        let entered = driver.handle.enter();
-        let client = crate::Client::connect(config)?;
-        drop(entered);
-        Ok(Self { client, driver })
+        let (client, driver) = Driver::start(config)?;
+        Ok(Self { client, driver: Arc::new(driver) })
     }
 
     /// As [`crate::Client::connected`].

@@ -372,10 +372,15 @@ impl Client {
         let flushed = self.flush(deadline).await;
         let shared = self.shared();
         shared.update(Session::leave);
-        let gone = shared.wait_for(|session| session.has_ended().then_some(()));
         // The connection's task has a deadline of its own for the goodbye.
-        gone.await;
+        self.ended().await;
         flushed
+    }
+
+    /// Resolves when the connection's task is over. Does not keep the client alive.
+    pub(crate) fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        let shared = Arc::clone(&self.inner.shared);
+        async move { shared.wait_for(|session| session.has_ended().then_some(())).await }
     }
 }
 

@@ -316,10 +316,14 @@ fn a_program_without_a_runtime_uses_the_blocking_client() {
             attachment.say(confirmed(1)).await;
             assert_eq!(attachment.next().await, Some(FromClient::Unsubscribe(id)));
             assert!(matches!(attachment.next().await, Some(FromClient::Goodbye { .. })));
+            drop(attachment);
+            let mut attachment = agent.welcomed().await;
+            assert_eq!(attachment.published(1).await, [(1, false, "dropped".to_owned())]);
+            assert!(matches!(attachment.next().await, Some(FromClient::Goodbye { .. })));
         }
     });
     let config = Client::builder("test").agent(&socket).config();
-    let client = blocking::Client::connect(config).unwrap();
+    let client = blocking::Client::connect(config.clone()).unwrap();
     client.wait_connected(PATIENCE).unwrap();
     let mut subscription = client.subscribe("", Start::Now, PATIENCE).unwrap();
     assert_eq!(text_of(subscription.next(PATIENCE).unwrap()), "event 1");
@@ -329,5 +333,10 @@ fn a_program_without_a_runtime_uses_the_blocking_client() {
     assert_eq!(client.confirmed(receipt, PATIENCE).unwrap().unwrap().seq, 1);
     drop(subscription);
     client.close(PATIENCE).unwrap();
+    assert!(matches!(client.publish(said("late")), Err(PublishError::Closed)));
+    assert_eq!(client.flush(PATIENCE), Ok(()));
+    let dropped = blocking::Client::connect(config).unwrap();
+    let _ = dropped.publish(said("dropped")).unwrap();
+    drop(dropped);
     runtime.block_on(agent_side).unwrap();
 }
