@@ -72,7 +72,7 @@ pub enum Frame {
     Down(Down),
     /// Child to parent: events that the parent's own store may not have.
     Fetch(Fetch),
-    /// Parent to child: part of the answer.
+    /// Parent to child: the answer.
     Fetched(Fetched),
     /// Acting root to its standby, and an agent with a log to a new root that has none: the log
     /// begins here.
@@ -253,12 +253,14 @@ pub enum UpItem {
     Event(Sealed),
     /// A hole that is told, where an origin had to shed, or a log was lost or outrun.
     Gap(Gap),
-    /// What a losing log had behind `after` up to `until` has been handed over.
-    HandedOver {
-        /// Of the losing reign or reigns.
+    /// A reign that is no part of the log of the component has given out indices.
+    Fork {
+        /// The reign.
         epoch: Epoch,
-        /// Up to that index.
+        /// At least up to that index.
         until: u64,
+        /// What it had logged has come up before this item; otherwise it is to be waited for.
+        handed_over: bool,
     },
 }
 
@@ -267,7 +269,7 @@ impl UpItem {
     pub fn len(&self) -> usize {
         match self {
             Self::Event(sealed) => sealed.len(),
-            Self::Gap(_) | Self::HandedOver { .. } => 64,
+            Self::Gap(_) | Self::Fork { .. } => 64,
         }
     }
 
@@ -339,7 +341,7 @@ pub struct Down {
     pub covered: u64,
 }
 
-/// A question for older events.
+/// A question for older events. It is answered with one [`Fetched`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetch {
     /// The asker's own number for it.
@@ -354,16 +356,16 @@ pub struct Fetch {
     pub filters: Vec<Filter>,
 }
 
-/// Part of the answer to a [`Fetch`].
+/// The answer to a [`Fetch`]: the next events, as many as one frame takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
     /// The asker's number.
     pub id: u64,
     /// The events, rising.
     pub items: Vec<Item>,
-    /// Everything wanted up to here was sent.
+    /// Everything wanted up to here is in it.
     pub covered: u64,
-    /// Whether the answer ends here.
+    /// There is no more for now.
     pub last: bool,
 }
 

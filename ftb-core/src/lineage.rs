@@ -98,6 +98,11 @@ impl Lineage {
         self.segments.binary_search_by_key(&epoch, |segment| segment.epoch).ok()
     }
 
+    /// Whether that reign is part of this log.
+    pub fn knows(&self, epoch: Epoch) -> bool {
+        self.find(epoch).is_some()
+    }
+
     /// Whether that position is one of this log (it need not be given out yet).
     pub fn contains(&self, position: Position) -> bool {
         self.find(position.epoch)

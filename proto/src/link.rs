@@ -292,9 +292,11 @@ fn wire_up_item(item: &UpItem) -> v1::UpItem {
     let item = match item {
         UpItem::Event(sealed) => Up::Event(sealed.bytes().clone()),
         UpItem::Gap(gap) => Up::Hole(wire_hole(gap)),
-        UpItem::HandedOver { epoch, until } => {
-            Up::HandedOver(v1::HandedOver { epoch: Some(wire_epoch(*epoch)), until: *until })
-        }
+        UpItem::Fork { epoch, until, handed_over } => Up::Fork(v1::Fork {
+            epoch: Some(wire_epoch(*epoch)),
+            until: *until,
+            handed_over: *handed_over,
+        }),
     };
     v1::UpItem { item: Some(item) }
 }
@@ -523,9 +525,10 @@ fn core_up(batch: v1::UpBatch) -> Result<UpBatch> {
         Ok(match need("batch", "item", item.item)? {
             Up::Event(bytes) => UpItem::Event(decode_sealed(bytes)?),
             Up::Hole(hole) => UpItem::Gap(core_hole(hole)?),
-            Up::HandedOver(handed) => UpItem::HandedOver {
-                epoch: core_epoch(need("handed over", "epoch", handed.epoch)?),
-                until: handed.until,
+            Up::Fork(fork) => UpItem::Fork {
+                epoch: core_epoch(need("fork", "epoch", fork.epoch)?),
+                until: fork.until,
+                handed_over: fork.handed_over,
             },
         })
     });

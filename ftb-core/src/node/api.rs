@@ -306,7 +306,8 @@ pub struct Gap {
 pub enum GapReason {
     /// A bounded queue was full; mildest first were shed.
     Shed,
-    /// They are older than what any log retains.
+    /// They are older than what any log retains, or lie in a log that never had anything in common
+    /// with the one that was followed before.
     Retention,
     /// Acting root and standby were lost together.
     LogLost,

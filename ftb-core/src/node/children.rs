@@ -3,6 +3,7 @@
 use super::Node;
 use super::api::{LinkId, MemberState};
 use super::config::ns;
+use super::fetch::Asker;
 use super::link::Role;
 use super::reader::{Cut, Reader};
 use super::standby::Feed;
@@ -26,8 +27,7 @@ pub(super) struct Child {
     /// What its subtree wants, and the version of it that was not yet said to be active.
     pub(super) filters: FilterSet,
     pub(super) unanswered: Option<u64>,
-    /// Our interest version that covers what it wants.
-    waits_for: u64,
+    interest_version: u64,
     pub(super) reader: Reader,
     /// The epoch of the lineage that it was told last.
     told: Epoch,
@@ -100,8 +100,25 @@ impl Node {
             let goodbye = Goodbye { stopping: false, reason: "replaced by a newer link".into() };
             self.close(old, Some(goodbye), "replaced by a newer link");
         }
+        let adopt = match self.meet(&hello) {
+            Some(false) => {
+                let message = format!(
+                    "{} has just started and waits for the log of {}'s component",
+                    self.config.host, hello.host
+                );
+                let reject = Reject { code: "busy".into(), message, redirect: Vec::new() };
+                self.say(link, Frame::Reject(reject));
+                return self.close(link, None, "it must come later");
+            }
+            adopt => adopt.is_some(),
+        };
         self.warn_of_differences(&hello);
-        self.raise_epoch();
+        if adopt {
+            self.adopt(link);
+        } else {
+            self.raise_epoch();
+            self.tell_fork(&hello);
+        }
         let standing = self.standing();
         if let Some(link) = self.links.get_mut(&link) {
             link.role = Role::Child;
@@ -113,7 +130,7 @@ impl Node {
             since_ns: self.now.mono_ns,
             filters: FilterSet::new(),
             unanswered: None,
-            waits_for: 0,
+            interest_version: 0,
             reader: Reader::new(self.consumed),
             told: standing.lineage.head(),
             attached: false,
@@ -132,7 +149,7 @@ impl Node {
             assigned: None,
             standing,
             window_bytes: self.config.window_bytes,
-            adopt: false,
+            adopt,
             wall_ns: self.now.wall_ns,
         };
         self.say(link, Frame::Welcome(Box::new(welcome)));
@@ -248,36 +265,42 @@ impl Node {
         let news = !child.attached;
         child.attached = true;
         child.reader.seek(after);
+        child.reader.catching_up = false;
         let (rank, host, origin) = (child.rank, child.host.clone(), child.origin);
         if news {
             self.member_up(rank, &host, origin);
             self.transition("child", &host, "welcomed", "attached", "it resumes");
             self.choose_standby();
         }
-        self.wake(link);
+        self.questions.retain(|_, question| !question.is_for(Asker::Child(link)));
+        self.catch_up(Asker::Child(link));
     }
 
     /// A child's subtree wants something else now.
     pub(super) fn subscribed(&mut self, link: LinkId, interest: Interest) {
         let Some(child) = self.children.get_mut(&link) else { return };
+        if interest.version < child.interest_version {
+            return;
+        }
+        child.interest_version = interest.version;
         child.filters = FilterSet::merge(&interest.filters);
         child.unanswered = Some(interest.version);
         self.interest_changed();
-        let version = self.interests.version();
-        if let Some(child) = self.children.get_mut(&link) {
-            child.waits_for = version;
-        }
         self.answer_children();
         self.wake(link);
     }
 
     /// Tells children whose interest has become active.
     pub(super) fn answer_children(&mut self) {
+        let young = self.is_young_root();
         let is_root = self.root.is_some();
         let appended = self.log.last();
         let mut answers = Vec::new();
         for (link, child) in &mut self.children {
             let Some(version) = child.unanswered else { continue };
+            if young {
+                continue;
+            }
             let active = child.filters.filters().iter().all(|f| self.interests.covers(f));
             if is_root {
                 answers.push((*link, version, appended));
@@ -300,6 +323,8 @@ impl Node {
         let to = if suspected { "lost" } else { "left" };
         self.transition("child", &child.host, "attached", to, why);
         self.routes.retain(|_, route| *route != link);
+        self.questions.retain(|_, question| !question.is_of(link));
+        self.adoption_broken(link);
         let state = if suspected { MemberState::Suspect } else { MemberState::Absent };
         self.member_gone(child.rank, &child.host, state, why);
         self.interest_changed();
@@ -333,14 +358,18 @@ impl Node {
         let cut = Cut { bytes: bytes_max, items: BATCH_EVENTS_MAX, until, skip_repeated: false };
         let filters = &child.filters;
         let items = child.reader.read(&self.log, cut, |sealed| filters.matches(sealed));
+        let reader = &child.reader;
+        let covered = if reader.is_drained() {
+            reader.cursor
+        } else {
+            items.last().map_or(0, |item| item.index)
+        };
+        if reader.catching_up && reader.is_drained() {
+            self.catch_up(Asker::Child(link));
+        }
         if items.is_empty() {
             return None;
         }
-        let covered = items.last().map_or(0, |item| item.index).max(if child.reader.is_at(until) {
-            until
-        } else {
-            0
-        });
         self.counters.events_down += items.len() as u64;
         Some(Frame::Down(Down { epoch, items, covered }))
     }
@@ -349,7 +378,8 @@ impl Node {
     pub(super) fn child_heartbeat(&self, link: LinkId) -> Heartbeat {
         let until = self.consumed;
         let child = self.children.get(&link);
-        let covered = child.filter(|c| c.attached && c.reader.is_at(until)).map(|_| until);
+        let idle = child.filter(|c| c.attached && !c.reader.catching_up && c.reader.is_at(until));
+        let covered = idle.map(|_| until);
         Heartbeat {
             covered: covered.unwrap_or(0),
             epoch: covered.map(|_| self.lineage.head()),
@@ -363,7 +393,7 @@ impl Node {
         let until = self.consumed;
         let mut wake = Vec::new();
         for (link, child) in &mut self.children {
-            if !child.attached {
+            if !child.attached || child.reader.catching_up {
                 continue;
             }
             if self.links.get(link).is_some_and(|link| link.ready) {

@@ -4,6 +4,7 @@ use super::Node;
 use super::api::{
     ClientId, ClientInfo, Gap, GapReason, Output, RefusedWhat, Start, SubscriptionId, ToClient,
 };
+use super::fetch::Asker;
 use super::reader::{Cut, Reader};
 use crate::filter::{Filter, FilterSet};
 use crate::frame::{Content, Item, UpItem};
@@ -46,6 +47,12 @@ enum SubscriptionState {
 /// Most answers (refusals, confirmations of subscriptions) that wait for one client; a client that
 /// does not read so many is told nothing more of the kind until it reads.
 const CONTROL_MAX: usize = 4_096;
+
+impl Subscription {
+    fn is_active(&self) -> bool {
+        self.state == SubscriptionState::Active
+    }
+}
 
 impl Client {
     fn new(info: ClientInfo) -> Self {
@@ -197,11 +204,12 @@ impl Node {
     /// Begins the subscriptions whose interest is active up to the root by now.
     pub(super) fn subscriptions_active(&mut self) {
         let is_root = self.root.is_some();
+        let young = self.is_young_root();
         let mut begun = Vec::new();
         for (client, subscriber) in &mut self.clients {
             for (id, subscription) in &mut subscriber.subscriptions {
                 let SubscriptionState::Waiting(_) = subscription.state else { continue };
-                if !is_root && !self.interests.covers(&subscription.filter) {
+                if young || !is_root && !self.interests.covers(&subscription.filter) {
                     continue;
                 }
                 let index =
@@ -219,7 +227,8 @@ impl Node {
         }
     }
 
-    /// A subscription that begins in the past reads what is kept here from there on.
+    /// A subscription that begins in the past reads on from there: out of the log here, or from
+    /// above.
     fn begin_in_the_past(
         &mut self,
         client: ClientId,
@@ -227,44 +236,28 @@ impl Node {
         start: Start,
         active: u64,
     ) {
-        let from = match start {
+        let (begin, since_ns) = match start {
             Start::Now => return,
-            Start::After(position) => self.resume_index(position),
-            Start::SinceNs(since_ns) => Some(self.log.before(since_ns)),
+            Start::After(position) => (self.resume_index(position), 0),
+            Start::SinceNs(since_ns) => (Some(0), since_ns),
         };
-        let oldest = self.oldest_complete(client, id);
-        let begin = from.unwrap_or(0).min(active);
-        let Some(subscription) =
-            self.clients.get_mut(&client).and_then(|c| c.subscriptions.get_mut(&id))
-        else {
-            return;
-        };
-        subscription.reader = Reader::new(begin.max(oldest).min(active));
-        if begin < oldest && matches!(start, Start::After(_)) {
+        let (Some(begin), found) = (begin, self.clients.get_mut(&client)) else {
+            // The position is of a log that nobody here knows: what lies between is not known.
+            let after = if let Start::After(position) = start { position } else { Position::ZERO };
             let gap = Gap {
-                after: self.lineage.position(begin),
-                until: self.lineage.position(oldest.min(active)),
-                reason: GapReason::Retention,
+                after,
+                until: self.lineage.position(active),
+                reason: GapReason::LogLost,
                 count: 0,
                 severity_max: None,
             };
-            self.tell_client(client, ToClient::Gap { subscription: id, gap });
-        }
-        self.wake_client(client);
-    }
-
-    /// The index behind which everything that a subscription wants is here.
-    fn oldest_complete(&self, client: ClientId, id: SubscriptionId) -> u64 {
-        let filter = self
-            .clients
-            .get(&client)
-            .and_then(|client| client.subscriptions.get(&id))
-            .map(|subscription| FilterSet::merge([&subscription.filter]));
-        let since = match (&self.root, filter) {
-            (None, Some(filter)) => self.interests.complete_since(&filter),
-            _ => None,
+            return self.tell_client(client, ToClient::Gap { subscription: id, gap });
         };
-        since.unwrap_or(0).max(self.log.evicted())
+        if let Some(found) = found.and_then(|found| found.subscriptions.get_mut(&id)) {
+            found.reader = Reader::new(begin);
+            found.reader.since_ns = since_ns;
+        }
+        self.catch_up(Asker::Subscription(client, id));
     }
 
     /// Behind which index of the log a reader at a position (of any log) resumes.
@@ -331,7 +324,6 @@ impl Node {
 
     /// What goes to a client next; `None` when there is nothing more.
     pub(super) fn next_to_client(&mut self, id: ClientId, bytes_max: usize) -> Option<ToClient> {
-        let until = self.consumed;
         let client = self.clients.get_mut(&id)?;
         if let Some(message) = client.control.pop_front() {
             return Some(message);
@@ -345,28 +337,46 @@ impl Node {
         let order = client.subscriptions.keys().copied();
         let (first, second): (Vec<_>, Vec<_>) = order.partition(|id| Some(*id) > after);
         for subscription in first.into_iter().chain(second) {
-            let Some(found) = client.subscriptions.get_mut(&subscription) else { continue };
-            if found.state != SubscriptionState::Active || found.reader.is_at(until) {
-                continue;
+            if let Some(message) = self.read_subscription(id, subscription, bytes_max) {
+                return Some(message);
             }
-            let filter = &found.filter;
-            let cut = Cut { bytes: bytes_max, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
-            let items = found.reader.read(&self.log, cut, |sealed| filter.matches(sealed));
-            if items.is_empty() {
-                continue;
-            }
-            client.turn = Some(subscription);
-            let mut messages =
-                to_messages(subscription, items, |index| self.lineage.position(index));
-            let count: u64 = messages.iter().map(delivered).sum();
-            client.delivered += count;
-            self.counters.delivered += count;
-            let first = messages.pop_front();
-            client.control.append(&mut messages);
-            return first;
         }
+        let client = self.clients.get_mut(&id)?;
         client.ready = false;
         None
+    }
+
+    /// The next events of one subscription.
+    fn read_subscription(
+        &mut self,
+        client: ClientId,
+        id: SubscriptionId,
+        bytes_max: usize,
+    ) -> Option<ToClient> {
+        let until = self.consumed;
+        let reader_client = self.clients.get_mut(&client)?;
+        let found = reader_client.subscriptions.get_mut(&id)?;
+        if found.state != SubscriptionState::Active || found.reader.is_at(until) {
+            return None;
+        }
+        let filter = &found.filter;
+        let cut = Cut { bytes: bytes_max, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
+        let items = found.reader.read(&self.log, cut, |sealed| filter.matches(sealed));
+        let catch_up = found.reader.catching_up && found.reader.is_drained();
+        let mut first = None;
+        if !items.is_empty() {
+            reader_client.turn = Some(id);
+            let mut messages = to_messages(id, items, |index| self.lineage.position(index));
+            let count: u64 = messages.iter().map(delivered).sum();
+            reader_client.delivered += count;
+            self.counters.delivered += count;
+            first = messages.pop_front();
+            reader_client.control.append(&mut messages);
+        }
+        if catch_up {
+            self.catch_up(Asker::Subscription(client, id));
+        }
+        first
     }
 
     /// The log gives an entry up: subscriptions that have not read it keep it within their bound.
@@ -387,6 +397,26 @@ impl Node {
                     subscription.reader.keep(item, self.config.lag_bytes, &self.lineage);
                     self.counters.shed += subscription.reader.shed - before;
                 }
+            }
+        }
+    }
+
+    /// Tells every subscription that has begun of a hole.
+    pub(super) fn tell_subscribers(&mut self, gap: Gap) {
+        let active = self.clients.iter().flat_map(|(client, found)| {
+            let active = found.subscriptions.iter().filter(|(_, s)| s.is_active());
+            active.map(|(id, _)| (*client, *id))
+        });
+        for (client, subscription) in active.collect::<Vec<_>>() {
+            self.tell_client(client, ToClient::Gap { subscription, gap });
+        }
+    }
+
+    /// All subscriptions go on behind an index of a log that has nothing to do with the last.
+    pub(super) fn move_subscribers(&mut self, index: u64) {
+        for client in self.clients.values_mut() {
+            for subscription in client.subscriptions.values_mut() {
+                subscription.reader = Reader::new(index);
             }
         }
     }

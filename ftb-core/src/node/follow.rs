@@ -1,8 +1,10 @@
 //! Following the log: what comes down from the parent, which log it is, and what is given up again.
 
 use super::Node;
+use super::api::{Gap, GapReason};
 use crate::frame::{Item, Standing};
-use crate::position::Epoch;
+use crate::lineage::Lineage;
+use crate::position::{Epoch, Position};
 
 /// Most lost reigns whose forks are remembered.
 const FORKS_MAX: usize = 256;
@@ -12,21 +14,24 @@ impl Node {
     pub(super) fn follow(&mut self, standing: &Standing) {
         let winning = &standing.lineage;
         self.step_down(winning);
+        self.young_until_ns = 0;
         if self.lineage.is_empty() {
             self.consumed = standing.head;
             self.log = super::log::Log::new(standing.head);
-            self.rewind_subscribers(standing.head);
+            self.move_subscribers(standing.head);
         } else {
             let last = self.log.last().max(self.consumed);
-            let fork = self.lineage.common(last, winning).unwrap_or(0);
-            for segment in self.lineage.segments() {
-                if winning.segments().binary_search_by_key(&segment.epoch, |s| s.epoch).is_err() {
-                    self.forks.insert(segment.epoch, fork);
-                }
+            let fork = self.lineage.common(last, winning);
+            // Two logs that never met: we begin where the winning one is.
+            let fork = fork.unwrap_or(standing.head);
+            self.note_forks(winning, fork);
+            if self.lineage.common(last, winning).is_none() {
+                self.tell_parted(winning.position(fork));
+                self.log = super::log::Log::new(fork);
+                self.consumed = fork;
+                self.move_subscribers(fork);
             }
-            while self.forks.len() > FORKS_MAX {
-                self.forks.pop_first();
-            }
+            // What was here and is not committed comes down again.
             self.log.truncate(fork.min(self.consumed));
             if fork < self.consumed {
                 self.consumed = fork;
@@ -39,6 +44,27 @@ impl Node {
         if self.outbox.put_back(winning) {
             self.outbox.rewind();
             self.flush_outbox();
+        }
+    }
+
+    /// Our log never had anything in common with the one that goes on: subscribers learn that they
+    /// have not seen what it holds so far.
+    pub(super) fn tell_parted(&mut self, until: Position) {
+        let after = self.lineage.position(self.consumed);
+        let gap = Gap { after, until, reason: GapReason::Retention, count: 0, severity_max: None };
+        self.tell_subscribers(gap);
+    }
+
+    /// Remembers where reigns that have lost left the log that goes on: positions of theirs may be
+    /// asked for.
+    pub(super) fn note_forks(&mut self, winning: &Lineage, fork: u64) {
+        for segment in self.lineage.segments() {
+            if !winning.knows(segment.epoch) {
+                self.forks.insert(segment.epoch, fork);
+            }
+        }
+        while self.forks.len() > FORKS_MAX {
+            self.forks.pop_first();
         }
     }
 
@@ -60,6 +86,9 @@ impl Node {
         self.consumed = self.consumed.max(self.log.last());
         if self.consumed > from {
             self.became_visible(from);
+            if self.anybody_catches_up() {
+                self.catch_up_all(false);
+            }
         }
     }
 

@@ -9,10 +9,12 @@
 //! Responsible for: every decision. Not responsible for: sockets, clocks, encoding, who may publish
 //! or subscribe what (the shell checks that before it feeds an input).
 
+mod adopt;
 pub mod api;
 mod children;
 mod clients;
 mod config;
+mod fetch;
 mod follow;
 mod interest;
 mod link;
@@ -70,6 +72,14 @@ pub struct Node {
     epoch_seen: u64,
     root: Option<root::Root>,
     replica: Option<standby::Replica>,
+    /// The log here is a whole one, offered to a root that has none; its publishers.
+    held: Option<PublisherRanges>,
+    /// An agent that has just started and becomes acting root waits so long for a log; 0: it has
+    /// been in a tree, or waited.
+    young_until_ns: u64,
+    /// Questions for older events that were passed up.
+    questions: BTreeMap<u64, fetch::Question>,
+    next_question: u64,
 
     interests: interest::Interests,
     /// The index behind which the parent said that our interest is active.
@@ -109,6 +119,10 @@ impl Node {
             epoch_seen: 0,
             root: None,
             replica: None,
+            held: None,
+            young_until_ns: 0,
+            questions: BTreeMap::new(),
+            next_question: 0,
             interests: interest::Interests::default(),
             active_index: 0,
             outbox: outbox::Outbox::new(),
@@ -120,6 +134,7 @@ impl Node {
             seen: PublisherRanges::new(config.publishers_max),
             config,
         };
+        node.young_until_ns = now.mono_ns.saturating_add(node.youth_ns());
         node.search(None, "started");
         node
     }
@@ -204,6 +219,8 @@ impl Node {
         let deadline = links
             .min(self.uplink.deadline_ns())
             .min(self.standby_deadline_ns())
+            .min(self.forks_deadline_ns())
+            .min(self.fetch_deadline_ns())
             .min(self.members.deadline_ns());
         (deadline < u64::MAX).then_some(deadline)
     }
@@ -282,6 +299,10 @@ impl Node {
             Frame::Resume { epoch, after } => self.resumed(link, epoch, after),
             Frame::Subscribe(interest) => self.subscribed(link, interest),
             Frame::Up(batch) => self.up(link, batch),
+            Frame::Fetch(fetch) => self.fetch(link, fetch),
+            Frame::ReplicaStart(start) => self.adopt_start(link, start),
+            Frame::Marks(marks) => self.adopt_marks(link, &marks),
+            Frame::Replicate(batch) => self.adopt_entries(link, batch),
             Frame::ReplicaAck { epoch, index } => self.replica_acked(link, epoch, index),
             Frame::Members(reports) => self.members_told(reports),
             Frame::TreeQuery { origin, query } => self.tree_queried(link, origin, query),
@@ -304,6 +325,7 @@ impl Node {
             Frame::Down(down) => self.came_down(down.epoch, down.items, down.covered),
             Frame::FilterActive { version, index } => self.filter_active(version, index),
             Frame::Credit { bytes } => self.credited(bytes),
+            Frame::Fetched(fetched) => self.fetched(fetched),
             Frame::Confirm(confirm) => self.confirm(confirm),
             Frame::Nak { origin, run } => self.naked(origin, run),
             Frame::Resend => self.way_up_changed(),
@@ -439,6 +461,8 @@ impl Node {
         }
         self.uplink_tick();
         self.members_tick();
+        self.forks_tick();
+        self.fetch_tick();
         self.choose_standby();
     }
 

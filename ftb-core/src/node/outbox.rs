@@ -161,23 +161,18 @@ impl Outbox {
         }
     }
 
-    /// Puts the items of a losing log in the place of everything that was accepted into it: what is
-    /// not confirmed is forgotten, since the log holds it.
-    pub(super) fn replace(&mut self, items: impl Iterator<Item = UpItem>) {
-        while self.last() > self.confirmed && !self.items.is_empty() {
-            if let Some(kept) = self.items.pop_back() {
-                self.waiting_bytes -= kept.item.len();
-            }
-        }
-        // Sequences are never used twice: the next one is behind everything ever sent.
-        for kept in self.items.drain(..) {
-            self.grace_bytes -= kept.item.len();
-        }
-        let next = self.sent.max(self.confirmed).max(self.front.saturating_sub(1)) + 1;
+    /// Puts the items of a losing log before everything that waits: under new sequences, which are
+    /// never used twice. `accepted`: what waits is in that log too, and is forgotten here.
+    pub(super) fn hand_over(&mut self, items: impl Iterator<Item = UpItem>, accepted: bool) {
+        let next = self.last().max(self.confirmed) + 1;
+        let old = std::mem::take(&mut self.items);
+        let waiting = old.into_iter().filter(|kept| kept.confirmed.is_none() && !accepted);
         self.front = next;
         self.confirmed = next - 1;
         self.sent = next - 1;
-        for item in items {
+        self.waiting_bytes = 0;
+        self.grace_bytes = 0;
+        for item in items.chain(waiting.map(|kept| kept.item)) {
             self.push(item);
         }
     }
@@ -246,9 +241,14 @@ mod tests {
         let mut outbox = filled(4);
         outbox.take(usize::MAX, 100);
         outbox.confirm(2, at(1, 2), 0);
-        outbox.replace((10..=12).map(|seq| UpItem::Event(sealed(2, seq))));
+        outbox.hand_over((10..=12).map(|seq| UpItem::Event(sealed(2, seq))), true);
         outbox.rewind();
         let batch = outbox.take(usize::MAX, 100);
         assert_eq!(batch.map(|b| (b.base, b.first, b.items.len())), Some((5, 5, 3)));
+        outbox.push(UpItem::Event(sealed(1, 5)));
+        outbox.hand_over((13..=13).map(|seq| UpItem::Event(sealed(2, seq))), false);
+        outbox.rewind();
+        let batch = outbox.take(usize::MAX, 100);
+        assert_eq!(batch.map(|b| (b.first, b.items.len())), Some((9, 5)));
     }
 }

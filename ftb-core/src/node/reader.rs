@@ -19,6 +19,10 @@ pub(super) struct Reader {
     kept_bytes: usize,
     /// How many events it has lost by being slow.
     pub(super) shed: u64,
+    /// What it wants next is not (all) in the log here and is fetched from above.
+    pub(super) catching_up: bool,
+    /// It begins with the first event that is not older than this Unix time; 0: where it stands.
+    pub(super) since_ns: u64,
 }
 
 /// Where a batch ends.
@@ -39,9 +43,25 @@ impl Reader {
         Self { cursor, ..Self::default() }
     }
 
-    /// Whether everything up to an index was read.
+    /// Whether everything up to an index was read, or nothing can be read now.
     pub(super) fn is_at(&self, index: u64) -> bool {
-        self.kept.is_empty() && self.cursor >= index
+        self.kept.is_empty() && (self.cursor >= index || self.catching_up)
+    }
+
+    /// Whether nothing is kept for it.
+    pub(super) fn is_drained(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// Older events have come from above: they are read before the log.
+    pub(super) fn fetched(&mut self, items: Vec<Item>, covered: u64) {
+        for item in items {
+            if item.index > self.cursor {
+                self.kept_bytes += item.content.len();
+                self.kept.push_back(item);
+            }
+        }
+        self.cursor = self.cursor.max(covered);
     }
 
     /// Bytes that it pins beside the log.
@@ -74,7 +94,7 @@ impl Reader {
             bytes += item.content.len();
             items.push(item);
         }
-        if !self.kept.is_empty() {
+        if !self.kept.is_empty() || self.catching_up {
             return items;
         }
         for entry in log.after(self.cursor) {
@@ -97,8 +117,11 @@ impl Reader {
     }
 
     /// The log gives up an entry that this reader wants and has not read: it keeps it, within the
-    /// bound, and sheds the mildest beyond.
+    /// bound, and sheds the mildest beyond. One that catches up fetches it.
     pub(super) fn keep(&mut self, item: &Item, bytes_max: usize, lineage: &Lineage) {
+        if self.catching_up {
+            return;
+        }
         self.cursor = self.cursor.max(item.index);
         self.kept_bytes += item.content.len();
         self.kept.push_back(item.clone());

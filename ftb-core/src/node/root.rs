@@ -2,13 +2,16 @@
 //! it to the origins, opens epochs.
 
 use super::Node;
-use super::api::LinkId;
+use super::adopt::Forks;
+use super::api::{Gap, GapReason, LinkId};
+use super::config::ns;
 use super::log::Log;
+use super::standby::Replica;
 use super::uplink::State;
 use crate::frame::{Confirm, Content, Frame, Item, UpBatch, UpItem};
 use crate::ident::OriginId;
 use crate::lineage::Lineage;
-use crate::position::Epoch;
+use crate::position::{Epoch, Position};
 use crate::ranges::PublisherRanges;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -28,6 +31,10 @@ pub(super) struct Root {
     /// A child that was too slow to be standby, and until when it is left alone.
     pub(super) skipped: Option<LinkId>,
     pub(super) skip_until_ns: u64,
+    /// A log that is taken over from a child.
+    pub(super) adopting: Option<(LinkId, Option<Replica>)>,
+    /// Reigns that are no part of this log.
+    pub(super) forks: Forks,
 }
 
 /// Where an origin's run stands: its next item.
@@ -58,7 +65,17 @@ impl Root {
             acked_ns: 0,
             skipped: None,
             skip_until_ns: 0,
+            adopting: None,
+            forks: Forks::default(),
         }
+    }
+}
+
+impl Root {
+    /// What is unconfirmed will come up again.
+    pub(super) fn forget_unconfirmed(&mut self) {
+        self.unconfirmed.clear();
+        self.origins.clear();
     }
 }
 
@@ -67,37 +84,64 @@ impl Node {
     pub(super) fn become_root(&mut self, why: &str) {
         let head = self.lineage.head();
         let replica = self.replica.take();
-        let (log, published) = match replica {
-            Some(replica) if replica.complete && replica.lineage.head() == head => {
-                (replica.log, replica.published)
+        let mut lost = false;
+        let published = match (self.held.take(), replica) {
+            (Some(published), _) => published,
+            (None, Some(replica)) if replica.complete && replica.lineage.head() == head => {
+                self.take_log(replica.log);
+                replica.published
             }
-            _ => self.log_without_copy(),
+            _ => {
+                lost = !self.lineage.is_empty();
+                self.published_here()
+            }
         };
-        self.log = log;
-        self.root = Some(Root::new(published));
+        let mut root = Root::new(published);
+        if lost {
+            let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.grace_ms));
+            root.forks.heard(head, self.consumed, deadline_ns);
+            self.counters.logs_lost += 1;
+        }
+        self.root = Some(root);
         self.uplink.state = State::Root;
         self.transition("root", "", "searching", "acting root", why);
         self.open_epoch();
+        self.outbox.put_back(&self.lineage);
         self.way_up_changed();
         self.plan_probe_from_start();
         self.subscriptions_active();
         self.answer_children();
+        self.catch_up_all(true);
+    }
+
+    /// Goes on with a complete copy of the log in the place of what passed by. What was marked as
+    /// delivered before stays marked.
+    pub(super) fn take_log(&mut self, log: Log) {
+        let old = std::mem::replace(&mut self.log, log);
+        let marked: Vec<u64> =
+            old.after(0).filter(|entry| entry.repeated).map(|entry| entry.item.index).collect();
+        for index in marked {
+            if let Some(entry) = self.log.after_mut(index - 1).next()
+                && entry.item.index == index
+            {
+                entry.repeated = true;
+            }
+        }
     }
 
     /// The root is gone and no copy of its log is here: goes on with what passed by.
-    fn log_without_copy(&mut self) -> (Log, PublisherRanges) {
+    fn published_here(&self) -> PublisherRanges {
         let mut published = PublisherRanges::new(self.config.publishers_max);
-        let log = std::mem::take(&mut self.log);
-        for entry in log.after(0) {
+        for entry in self.log.after(0) {
             if let Content::Event(sealed) = &entry.item.content {
                 published.insert(sealed.id());
             }
         }
-        (log, published)
+        published
     }
 
     /// Begins a reign: higher than any that is known here.
-    fn open_epoch(&mut self) {
+    pub(super) fn open_epoch(&mut self) {
         self.epoch_seen += 1;
         let epoch = Epoch { number: self.epoch_seen, root: self.config.origin };
         self.lineage.open(epoch, self.log.last() + 1);
@@ -155,7 +199,7 @@ impl Node {
         }
     }
 
-    fn append(&mut self, item: UpItem) {
+    pub(super) fn append(&mut self, item: UpItem) {
         let Some(root) = &mut self.root else { return };
         let content = match item {
             UpItem::Event(sealed) => {
@@ -166,7 +210,15 @@ impl Node {
                 Content::Event(sealed)
             }
             UpItem::Gap(gap) => Content::Gap(gap),
-            UpItem::HandedOver { .. } => return,
+            UpItem::Fork { epoch, until, handed_over } => {
+                let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.grace_ms));
+                if handed_over {
+                    root.forks.handed_over(epoch, until);
+                } else if !self.lineage.contains(Position { epoch, index: until }) {
+                    root.forks.heard(epoch, until, deadline_ns);
+                }
+                return;
+            }
         };
         self.counters.appended += 1;
         if self.log.last() <= root.acked {
@@ -212,17 +264,28 @@ impl Node {
     /// Another root goes on with its log: what ours has behind the fork is handed over, in order, as
     /// if it had been published here.
     pub(super) fn step_down(&mut self, winning: &Lineage) {
-        if self.root.take().is_none() {
-            return;
-        }
-        let fork = self.lineage.common(self.log.last(), winning).unwrap_or(0);
+        let Some(root) = self.root.take() else { return };
+        let last = self.log.last();
+        let fork = self.lineage.common(last, winning).unwrap_or(0);
+        let gap = (fork < self.log.evicted()).then(|| {
+            UpItem::Gap(Gap {
+                after: self.lineage.position(fork),
+                until: self.lineage.position(self.log.evicted()),
+                reason: GapReason::Retention,
+                count: 0,
+                severity_max: None,
+            })
+        });
         let events = self.log.after(fork).map(|entry| match &entry.item.content {
             Content::Event(sealed) => UpItem::Event(sealed.clone()),
             Content::Gap(gap) => UpItem::Gap(*gap),
         });
-        let events: Vec<UpItem> = events.collect();
-        self.counters.handed_over += events.len() as u64;
-        self.outbox.replace(events.into_iter());
+        let lost = self.lineage.segments().iter().filter(|s| !winning.knows(s.epoch));
+        let told = lost.map(|s| UpItem::Fork { epoch: s.epoch, until: last, handed_over: true });
+        let waiting = root.forks.waiting();
+        let items: Vec<UpItem> = gap.into_iter().chain(events).chain(told).chain(waiting).collect();
+        self.counters.handed_over += items.len() as u64;
+        self.outbox.hand_over(items.into_iter(), true);
         for child in self.children.values_mut() {
             child.feed = None;
         }

@@ -5,7 +5,7 @@ use super::Node;
 use super::api::LinkId;
 use super::config::ns;
 use super::log::Log;
-use crate::frame::{Content, Frame, MARKS_MAX, Marks, ReplicaStart, Replicate};
+use crate::frame::{Content, Frame, Item, MARKS_MAX, Marks, ReplicaStart, Replicate};
 use crate::limits::BATCH_EVENTS_MAX;
 use crate::lineage::Lineage;
 use crate::position::Epoch;
@@ -34,7 +34,7 @@ pub(super) struct Replica {
 }
 
 impl Feed {
-    fn new(lineage: &Lineage, log: &Log, published: &PublisherRanges) -> Self {
+    pub(super) fn new(lineage: &Lineage, log: &Log, published: &PublisherRanges) -> Self {
         let all: Vec<_> =
             published.iter().map(|(publisher, set)| (publisher, set.ranges().to_vec())).collect();
         let marks = all.chunks(MARKS_MAX).map(|chunk| Marks { publishers: chunk.to_vec() });
@@ -45,6 +45,66 @@ impl Feed {
             complete_at: None,
             committed: 0,
         }
+    }
+
+    /// The next piece.
+    pub(super) fn next(
+        &mut self,
+        log: &Log,
+        epoch: Epoch,
+        committed: u64,
+        bytes_max: usize,
+    ) -> Option<Frame> {
+        if let Some(start) = self.start.take() {
+            return Some(Frame::ReplicaStart(start));
+        }
+        if let Some(marks) = self.marks.pop_front() {
+            return Some(Frame::Marks(marks));
+        }
+        let last = log.last();
+        let nothing_new = self.cursor >= last && self.committed >= committed;
+        if nothing_new && self.complete_at.is_some() {
+            return None;
+        }
+        let mut items: Vec<Item> = Vec::new();
+        let mut bytes = 0;
+        let mut until = last;
+        for entry in log.after(self.cursor) {
+            if items.len() >= BATCH_EVENTS_MAX || bytes >= bytes_max {
+                until = items.last().map_or(self.cursor, |item| item.index);
+                break;
+            }
+            bytes += entry.item.content.len();
+            items.push(entry.item.clone());
+        }
+        self.cursor = until;
+        self.committed = committed;
+        let complete = until == last;
+        if complete && self.complete_at.is_none() {
+            self.complete_at = Some(until);
+        }
+        Some(Frame::Replicate(Replicate { epoch, items, until, committed, complete }))
+    }
+}
+
+impl Replica {
+    pub(super) fn mark(&mut self, marks: &Marks) {
+        for (publisher, ranges) in &marks.publishers {
+            for (first, last) in ranges {
+                self.published.insert_range(*publisher, *first, *last);
+            }
+        }
+    }
+
+    pub(super) fn add(&mut self, batch: Replicate) {
+        for item in batch.items {
+            if let Content::Event(sealed) = &item.content {
+                self.published.insert(sealed.id());
+            }
+            self.log.push(item);
+        }
+        self.log.cover(batch.until);
+        self.complete |= batch.complete;
     }
 }
 
@@ -122,15 +182,9 @@ impl Node {
     /// The next piece of the log for a child that copies it.
     pub(super) fn poll_feed(&mut self, link: LinkId, bytes_max: usize) -> Option<Frame> {
         let epoch = self.lineage.head();
-        let (last, evicted, committed) = (self.log.last(), self.log.evicted(), self.consumed);
+        let (evicted, committed) = (self.log.evicted(), self.consumed);
         let child = self.children.get_mut(&link)?;
         let feed = child.feed.as_mut()?;
-        if let Some(start) = feed.start.take() {
-            return Some(Frame::ReplicaStart(start));
-        }
-        if let Some(marks) = feed.marks.pop_front() {
-            return Some(Frame::Marks(marks));
-        }
         if feed.cursor < evicted && feed.complete_at.is_some() {
             // It was outrun: its copy has a hole. Begin again.
             child.feed = None;
@@ -138,28 +192,7 @@ impl Node {
             self.choose_standby();
             return None;
         }
-        let nothing_new = feed.cursor >= last && feed.committed >= committed;
-        if nothing_new && feed.complete_at.is_some() {
-            return None;
-        }
-        let mut items = Vec::new();
-        let mut bytes = 0;
-        let mut until = last;
-        for entry in self.log.after(feed.cursor) {
-            if items.len() >= BATCH_EVENTS_MAX || bytes >= bytes_max {
-                until = items.last().map_or(feed.cursor, |item: &crate::frame::Item| item.index);
-                break;
-            }
-            bytes += entry.item.content.len();
-            items.push(entry.item.clone());
-        }
-        feed.cursor = until;
-        feed.committed = committed;
-        let complete = until == last;
-        if complete && feed.complete_at.is_none() {
-            feed.complete_at = Some(until);
-        }
-        Some(Frame::Replicate(Replicate { epoch, items, until, committed, complete }))
+        feed.next(&self.log, epoch, committed, bytes_max)
     }
 
     /// Appended entries: whoever copies the log is to be sent them.
@@ -201,6 +234,7 @@ impl Node {
     // What a standby does.
 
     pub(super) fn replica_start(&mut self, start: ReplicaStart) {
+        self.held = None;
         self.replica = Some(Replica {
             lineage: start.lineage,
             log: Log::new(start.after),
@@ -210,11 +244,8 @@ impl Node {
     }
 
     pub(super) fn replica_marks(&mut self, marks: &Marks) {
-        let Some(replica) = &mut self.replica else { return };
-        for (publisher, ranges) in &marks.publishers {
-            for (first, last) in ranges {
-                replica.published.insert_range(*publisher, *first, *last);
-            }
+        if let Some(replica) = &mut self.replica {
+            replica.mark(marks);
         }
     }
 
@@ -225,19 +256,13 @@ impl Node {
             self.counters.stale += 1;
             return;
         }
-        for item in batch.items {
-            if let Content::Event(sealed) = &item.content {
-                replica.published.insert(sealed.id());
-            }
-            replica.log.push(item);
-        }
-        replica.log.cover(batch.until);
+        let committed = batch.committed;
+        replica.add(batch);
         while replica.log.bytes() > bytes_max {
-            if replica.log.evict(batch.committed).is_none() {
+            if replica.log.evict(committed).is_none() {
                 break;
             }
         }
-        replica.complete |= batch.complete;
         if let Some(parent) = self.uplink.parent_mut() {
             parent.ack_due = true;
             let link = parent.link;

@@ -95,6 +95,8 @@ counters! {
     children_lost,
     /// Welcomed peers whose clock is far off.
     clocks_differ,
+    /// Logs taken over from a child.
+    adopted,
     /// Answers that were not queued for a client that does not read.
     control_dropped,
     /// Copies of events that came up and were logged before.
@@ -115,8 +117,12 @@ counters! {
     events_up,
     /// Frames of an epoch lower than our own.
     fenced,
+    /// Questions for older events that were passed up.
+    fetches,
     /// Events handed over to another log.
     handed_over,
+    /// Logs whose root and standby were lost together.
+    logs_lost,
     /// Peers whose member list differs.
     members_differ,
     /// Links closed because of what came over them.

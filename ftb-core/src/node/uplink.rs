@@ -8,6 +8,7 @@ use super::Node;
 use super::api::{DialId, LinkId, Output};
 use super::config::ns;
 use super::link::{Link, Role};
+use super::standby::Feed;
 use crate::frame::{Frame, Goodbye, Hello, Holding, Reject, Standing, Welcome, members_digest};
 use crate::ident::Rank;
 use crate::position::Epoch;
@@ -16,6 +17,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// The version of the link protocol.
 pub const LINK_PROTOCOL: u32 = 1;
+
+/// Who was told to come later comes again after so long.
+const BUSY_MS: u64 = 100;
 
 type Candidates = Box<dyn Iterator<Item = Rank> + Send>;
 
@@ -33,6 +37,9 @@ pub(super) struct Uplink {
     pub(super) hints: Vec<Rank>,
     /// Whom a full parent named.
     redirects: VecDeque<Rank>,
+    /// Who is there and will have us a little later.
+    busy: Vec<Rank>,
+    busy_ns: u64,
     /// How often a better parent of another component was found in a row.
     foreign: u32,
     /// Not before this is the parent left for a better one.
@@ -73,6 +80,8 @@ pub(super) struct Parent {
     pub(super) ack_due: bool,
     pub(super) path: Vec<Rank>,
     pub(super) standby: Option<Rank>,
+    /// Our log, on its way up to a root that has none.
+    pub(super) offer: Option<Feed>,
 }
 
 /// Looks for a better parent in another component that must fail to bring ours along before an
@@ -90,6 +99,8 @@ impl Uplink {
             pause_ms: 0,
             hints: Vec::new(),
             redirects: VecDeque::new(),
+            busy: Vec::new(),
+            busy_ns: 0,
             foreign: 0,
             settled_ns: 0,
             settle_ms: 0,
@@ -123,7 +134,8 @@ impl Uplink {
     /// When the next thing is to be done here.
     pub(super) fn deadline_ns(&self) -> u64 {
         let search = match &self.state {
-            State::Searching { until_ns, .. } => *until_ns,
+            State::Searching { until_ns, .. } if self.busy.is_empty() => *until_ns,
+            State::Searching { until_ns, .. } => self.busy_ns.min(*until_ns),
             _ => self.probe_ns,
         };
         let dials = self.dials.values().map(|(_, deadline)| *deadline);
@@ -145,6 +157,7 @@ impl Node {
         hints.retain(|hint| Some(*hint) != self.rank);
         let candidates = tree::candidates(rank, self.config.fanout, &hints, fallen);
         let until_ns = self.now.mono_ns.saturating_add(ns(self.config.search_ms));
+        self.uplink.busy.clear();
         self.uplink.state = State::Searching { candidates: Box::new(candidates), until_ns };
         self.uplink.probe_ns = u64::MAX;
         let from = if fallen.is_some() { "joined" } else { "none" };
@@ -168,7 +181,7 @@ impl Node {
             let State::Searching { candidates, .. } = &mut self.uplink.state else { return };
             match redirect.or_else(|| candidates.next()) {
                 Some(rank) => self.dial(rank),
-                None if self.uplink.under_way() == 0 => {
+                None if self.uplink.under_way() == 0 && self.uplink.busy.is_empty() => {
                     return self.become_root("no lower rank answers");
                 }
                 None => return,
@@ -333,6 +346,8 @@ impl Node {
         }
         let why = format!("{} of rank {} is the parent now", welcome.host, welcome.rank);
         self.transition("parent", &welcome.host, from, "joined", &why);
+        let offer = if welcome.adopt { self.offer_log() } else { None };
+        let offers = offer.is_some();
         self.uplink.state = State::Joined(Box::new(Parent {
             link,
             rank: welcome.rank,
@@ -343,6 +358,7 @@ impl Node {
             ack_due: false,
             path: Vec::new(),
             standby: None,
+            offer,
         }));
         self.uplink.settled_ns = now_ns.saturating_add(ns(self.uplink.settle_ms));
         self.uplink.foreign = 0;
@@ -356,7 +372,12 @@ impl Node {
         self.interests.unsettle();
         let interest = self.interests.told();
         self.say(link, Frame::Subscribe(interest));
-        self.stand(welcome.standing);
+        if offers {
+            // What the parent stands on now is given up as soon as it has our log.
+            self.wake(link);
+        } else {
+            self.stand(welcome.standing);
+        }
         self.way_up_changed();
         self.members_all_untold();
     }
@@ -382,12 +403,17 @@ impl Node {
         }
         if !known {
             self.follow(&standing);
+            if let Some(parent) = self.uplink.parent_mut() {
+                parent.offer = None;
+            }
             let (epoch, after) = (self.lineage.head(), self.consumed);
             if let Some(parent) = self.uplink.parent_mut() {
                 parent.resumed = Some(epoch);
             }
             self.interests.restart(after);
             self.say(link, Frame::Resume { epoch, after });
+            self.wake(link);
+            self.catch_up_all(true);
         }
         self.tell_standing();
     }
@@ -398,6 +424,10 @@ impl Node {
             return self.misbehaved(link, "a rejection of what was not asked");
         };
         self.counters.rejected += 1;
+        if reject.code == "busy" {
+            self.uplink.busy.push(caller.rank);
+            self.uplink.busy_ns = self.now.mono_ns.saturating_add(ns(BUSY_MS));
+        }
         let host = self.member(caller.rank).map(|(host, _)| host).unwrap_or_default();
         let why = format!("{}: {}", reject.code, reject.message);
         self.transition("parent", &host, "asked", "rejected", &why);
@@ -436,7 +466,12 @@ impl Node {
             self.uplink.probe_ns = u64::MAX;
             return;
         }
-        let half = ns(self.uplink.pause_ms) / 2;
+        // A root that has just started waits for us, but not for long.
+        let pause_ms = match self.uplink.state {
+            State::Root => self.uplink.pause_ms.min(self.config.search_ms / 2),
+            _ => self.uplink.pause_ms,
+        };
+        let half = ns(pause_ms) / 2;
         let jitter = self.random_below(half.max(1));
         self.uplink.probe_ns = self.now.mono_ns.saturating_add(half + jitter);
     }
@@ -461,10 +496,15 @@ impl Node {
             self.decline(link, "no welcome before the deadline");
             self.search_on();
         }
-        if let State::Searching { until_ns, .. } = self.uplink.state
-            && until_ns <= now_ns
-        {
-            self.become_root("no parent was found in time");
+        if let State::Searching { until_ns, .. } = self.uplink.state {
+            if until_ns <= now_ns {
+                self.uplink.busy.clear();
+                self.become_root("no parent was found in time");
+            } else if !self.uplink.busy.is_empty() && self.uplink.busy_ns <= now_ns {
+                let again = std::mem::take(&mut self.uplink.busy);
+                self.uplink.redirects.extend(again);
+                self.search_on();
+            }
         }
         if self.uplink.probe_ns <= now_ns {
             self.probe_better();

@@ -103,7 +103,10 @@ impl Node {
             let (epoch, index) = (replica.lineage.head(), replica.log.last());
             return Some(Frame::ReplicaAck { epoch, index });
         }
-        if parent.credit <= 0 {
+        if parent.offer.is_some() {
+            return self.poll_offer(bytes_max);
+        }
+        if parent.credit <= 0 || parent.resumed.is_none() {
             return None;
         }
         let batch = self.next_batch(bytes_max.min(BATCH_BYTES_TARGET))?;

@@ -1,1 +1,66 @@
 //! Random faults from a seed.
+
+use crate::ops::{Op, Script};
+use crate::world::{Setup, must_hold};
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+
+    fn rank(&mut self, agents: u32) -> u32 {
+        u32::try_from(self.below(agents.into())).unwrap()
+    }
+}
+
+/// A minute of load with faults of every kind in it.
+fn script(seed: u64, agents: u32, faults: u64) -> Script {
+    let mut dice = Dice(seed);
+    let mut script: Script = (0..200).map(|at| (at * 100_000, Op::Publish(2))).collect();
+    for _ in 0..faults {
+        let at = dice.below(20_000_000);
+        let rank = dice.rank(agents);
+        let later = at + dice.below(8_000_000);
+        match dice.below(9) {
+            0 | 1 => script.extend([(at, Op::Kill(rank)), (later, Op::Start(rank))]),
+            2 => script.extend([(at, Op::HostDown(rank)), (later, Op::Start(rank))]),
+            3 => script.extend([(at, Op::Pause(rank)), (later, Op::Continue(rank))]),
+            4 => script.extend([(at, Op::CutOneWay(rank, dice.rank(agents))), (later, Op::Heal)]),
+            5 => script.extend([(at, Op::Split(rank)), (later, Op::Heal)]),
+            6 => script.push((at, Op::ClockJump(rank, -7_200))),
+            7 => script.push((at, Op::Subscribe(rank, dice.rank(4)))),
+            _ => script.extend([(at, Op::Stop(rank)), (later, Op::Start(rank))]),
+        }
+    }
+    script.sort_by_key(|(at, _)| *at);
+    script
+}
+
+/// How many seeds: more with `FTB_SIM_SEEDS`, from `FTB_SIM_FIRST`.
+fn seeds(default: u64) -> std::ops::Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let first: u64 = number("FTB_SIM_FIRST").unwrap_or(0);
+    first..first + number("FTB_SIM_SEEDS").unwrap_or(default)
+}
+
+#[test]
+fn one_fault_at_a_time_loses_nothing_untold() {
+    for seed in seeds(60) {
+        let setup = Setup { gaps_allowed: true, ..Setup::new(7, 2) };
+        must_hold("one fault", &setup, seed, &script(seed, 7, 1));
+    }
+}
+
+#[test]
+fn many_faults_at_once_lose_nothing_untold() {
+    for seed in seeds(60) {
+        let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
+        must_hold("many faults", &setup, seed, &script(seed, 9, 8));
+    }
+}

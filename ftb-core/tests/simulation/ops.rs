@@ -43,7 +43,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// Operations and when they happen, in milliseconds from the start.
+/// Operations and when they happen, in microseconds from the start.
 pub type Script = Vec<(u64, Op)>;
 
 pub fn show(script: &Script) -> String {

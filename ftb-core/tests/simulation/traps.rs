@@ -1,29 +1,144 @@
 //! The traps of the design, each by name, and the plain cases before them.
 
-use crate::ops::Op;
+use crate::ops::{Op, Script};
 use crate::world::{Setup, must_hold};
+
+const MS: u64 = 1_000;
+const S: u64 = 1_000_000;
+
+/// Every publisher publishes `count` events every `every` microseconds.
+fn load(until: u64, every: u64, count: u32) -> Script {
+    (0..until / every).map(|at| (at * every, Op::Publish(count))).collect()
+}
+
+fn with(mut script: Script, more: &[(u64, Op)]) -> Script {
+    script.extend_from_slice(more);
+    script
+}
 
 #[test]
 fn a_quiet_cluster_delivers_everything_to_everybody() {
-    let script = (0..10).map(|at| (at * 100, Op::Publish(5))).collect();
-    let world = must_hold("quiet", &Setup::new(7, 2), 1, &script);
+    let world = must_hold("quiet", &Setup::new(7, 2), 1, &load(S, 100 * MS, 5));
     assert!(world.delivered() > 7 * 100);
 }
 
 #[test]
 fn an_inner_agent_dies_under_load_and_nothing_is_lost() {
-    let mut script: Vec<_> = (0..40).map(|at| (at * 10, Op::Publish(5))).collect();
-    script.push((205, Op::Kill(1)));
+    let script = with(load(400 * MS, 10 * MS, 5), &[(205 * MS, Op::Kill(1))]);
     for seed in 0..20 {
         must_hold("inner death", &Setup::new(7, 2), seed, &script);
     }
 }
 
+/// Trap (a): the root dies between any two of append, replicate, confirm, distribute.
 #[test]
-fn the_root_dies_under_load_and_its_standby_goes_on() {
-    let mut script: Vec<_> = (0..40).map(|at| (at * 10, Op::Publish(5))).collect();
-    script.push((205, Op::Kill(0)));
-    for seed in 0..20 {
-        must_hold("root death", &Setup::new(7, 2), seed, &script);
+fn a_dead_roots_word_stands() {
+    for step in 0..60 {
+        let at = 200 * MS + step * 20;
+        let script = with(load(400 * MS, 10 * MS, 5), &[(at, Op::Kill(0))]);
+        must_hold("(a) a dead root's word", &Setup::new(7, 2), step, &script);
+    }
+}
+
+/// Trap (b): root and standby die together; what their agents kept comes back, the rest is told.
+#[test]
+fn root_and_standby_die_together() {
+    let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
+    for step in 0..30 {
+        let at = 200 * MS + step * 50;
+        let dead = [(at, Op::Kill(0)), (at, Op::Kill(1)), (8 * S, Op::Publish(1))];
+        let script = with(load(400 * MS, 10 * MS, 5), &dead);
+        must_hold("(b) root and standby die together", &setup, step, &script);
+    }
+}
+
+/// Trap (c): the root is stopped for 10 s and goes on: it is fenced, and nothing comes twice.
+#[test]
+fn a_paused_root_is_fenced() {
+    for seed in 0..10 {
+        let paused = [(205 * MS, Op::Pause(0)), (10_205 * MS, Op::Continue(0))];
+        let script = with(load(12 * S, 100 * MS, 2), &paused);
+        must_hold("(c) paused root", &Setup::new(7, 2), seed, &script);
+    }
+}
+
+/// Trap (d): rank 0 returns under load and takes the log over without a hole.
+#[test]
+fn rank_0_returns() {
+    for step in 0..20 {
+        let back = 3 * S + step * 7 * MS;
+        let script =
+            with(load(6 * S, 20 * MS, 2), &[(205 * MS, Op::Kill(0)), (back, Op::Start(0))]);
+        must_hold("(d) rank 0 returns", &Setup::new(7, 2), step, &script);
+    }
+}
+
+/// Trap (e): a filter widens while its agent moves.
+#[test]
+fn a_filter_widens_while_its_agent_moves() {
+    for step in 0..40 {
+        let at = 200 * MS + step * 50;
+        let moves = [
+            (200 * MS, Op::Kill(2)),
+            (at, Op::Subscribe(5, 0)),
+            (at, Op::Subscribe(6, 2)),
+            (at + 100, Op::Subscribe(5, 1)),
+        ];
+        let setup = Setup { clients_every: 3, ..Setup::new(7, 2) };
+        let script = with(load(400 * MS, MS, 1), &moves);
+        must_hold("(e) a filter widens while its agent moves", &setup, step, &script);
+    }
+}
+
+/// Trap (f): an origin restarts while its old events are under way.
+#[test]
+fn an_origin_restarts_while_its_events_are_under_way() {
+    for step in 0..40 {
+        let at = 200 * MS + step * 20;
+        let restart = [(at, Op::Kill(5)), (at + step * 10, Op::Start(5))];
+        let script = with(load(400 * MS, 5 * MS, 5), &restart);
+        must_hold("(f) an origin restarts", &Setup::new(7, 2), step, &script);
+    }
+}
+
+/// Trap (g): two roots for an hour, then one; the retention of one side is outrun, and told.
+#[test]
+fn two_roots_for_an_hour_then_one() {
+    fn small(config: &mut ftb_core::node::NodeConfig) {
+        config.log_bytes = 64 << 10;
+        config.ring_bytes = 32 << 10;
+        config.lag_bytes = 32 << 10;
+    }
+    for seed in 0..4 {
+        let setup =
+            Setup { gaps_allowed: true, losses_allowed: true, tune: small, ..Setup::new(6, 2) };
+        let parted = [(100 * MS, Op::Split(3)), (3_600 * S, Op::Heal)];
+        let script = with(load(3_600 * S, 20 * S, 2), &parted);
+        must_hold("(g) two roots for an hour, retention outrun", &setup, seed, &script);
+    }
+    // With room for all of it nothing is missing on either side.
+    for seed in 0..4 {
+        let parted = [(100 * MS, Op::Split(3)), (600 * S, Op::Heal)];
+        let script = with(load(600 * S, 10 * S, 2), &parted);
+        let setup = Setup { gaps_allowed: true, ..Setup::new(6, 2) };
+        must_hold("(g) two roots, all retained", &setup, seed, &script);
+    }
+}
+
+/// Trap (h): shedding makes holes that are told, and a slow standby is passed over, not waited for.
+#[test]
+fn shedding_makes_holes_and_a_slow_standby_is_passed_over() {
+    fn small(config: &mut ftb_core::node::NodeConfig) {
+        config.log_bytes = 256 << 10;
+        config.ring_bytes = 64 << 10;
+        config.lag_bytes = 16 << 10;
+    }
+    for seed in 0..6 {
+        let setup =
+            Setup { gaps_allowed: true, losses_allowed: true, tune: small, ..Setup::new(7, 2) };
+        let mut script = vec![(100 * MS, Op::Deaf(3)), (2 * S, Op::Hear(3))];
+        script.extend((0..20).map(|at| (200 * MS + at * 20 * MS, Op::Storm(4, 200))));
+        script.extend([(300 * MS, Op::Pause(1)), (1_900 * MS, Op::Continue(1))]);
+        must_hold("(h) shedding and a slow standby", &setup, seed, &script);
     }
 }

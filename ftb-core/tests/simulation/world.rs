@@ -7,7 +7,7 @@ use ftb_core::filter::Filter;
 use ftb_core::frame::Frame;
 use ftb_core::ident::{OriginId, PublisherId, Rank};
 use ftb_core::node::api::{
-    ClientId, ClientInfo, DialId, Input, LinkId, Output, Start, SubscriptionId, ToClient,
+    ClientId, ClientInfo, DialId, Input, LinkId, Output, SubscriptionId, ToClient,
 };
 use ftb_core::node::{Member, Node, NodeConfig};
 use ftb_core::position::Epoch;
@@ -28,8 +28,10 @@ pub struct Setup {
     pub clients_every: u32,
     pub payload: usize,
     pub tune: fn(&mut NodeConfig),
-    /// Events may be lost where it is told (double faults); otherwise no gap at all is allowed.
+    /// Gaps may be told; otherwise none at all is allowed.
     pub gaps_allowed: bool,
+    /// Events may be lost where it is told (double faults, retention outrun, shedding).
+    pub losses_allowed: bool,
     /// Whether agents publish what they announce.
     pub announcements: bool,
 }
@@ -43,6 +45,7 @@ impl Setup {
             payload: 100,
             tune: |_| {},
             gaps_allowed: false,
+            losses_allowed: false,
             announcements: true,
         }
     }
@@ -325,6 +328,7 @@ impl World {
             filter: Filter::parse(filter).unwrap(),
             active_at: None,
             last: None,
+            by_epoch: BTreeMap::new(),
             got: BTreeSet::new(),
             by_publisher: BTreeMap::new(),
             gaps: Vec::new(),
@@ -852,7 +856,7 @@ impl World {
         }
         for subscriber in &self.subscribers {
             if self.agents[subscriber.agent].node.is_some() {
-                subscriber.check_complete(&self.books)?;
+                subscriber.check_complete(&self.books, !self.setup.losses_allowed)?;
             }
         }
         Ok(())
@@ -903,11 +907,11 @@ pub fn boot(setup: Setup, seed: u64) -> Result<World, Violation> {
 pub fn run(setup: &Setup, seed: u64, script: &Script) -> Result<World, Violation> {
     let mut world = boot(setup.clone(), seed)?;
     let start = world.now_ns;
-    for (at_ms, op) in script {
-        world.schedule(start + at_ms * MS, Happening::Op(*op));
+    for (at_us, op) in script {
+        world.schedule(start + at_us * 1_000, Happening::Op(*op));
     }
     let end = script.iter().map(|(at, _)| *at).max().unwrap_or(0);
-    world.run_until(start + end * MS + 1)?;
+    world.run_until(start + end * 1_000 + 1)?;
     world.operate(Op::Heal)?;
     for agent in 0..world.setup.agents {
         world.operate(Op::Continue(agent))?;

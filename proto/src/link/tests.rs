@@ -97,7 +97,7 @@ fn every_frame() -> Vec<Frame> {
     let up = vec![
         UpItem::Event(sealed(2)),
         UpItem::Gap(gap()),
-        UpItem::HandedOver { epoch: epoch(2), until: 60 },
+        UpItem::Fork { epoch: epoch(2), until: 60, handed_over: true },
     ];
     let marks = vec![(PublisherId { account: 1, token: 2 }, vec![(1, 5), (9, 9)])];
     let at = Position { epoch: epoch(4), index: 73 };

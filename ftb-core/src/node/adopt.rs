@@ -1,0 +1,289 @@
+//! Two logs meet: which goes on, and what becomes of the other.
+//!
+//! The lower rank is root; but a root that has just started has no log worth the name. It takes
+//! the log of the acting root (or standby) that comes to it over as a whole, before anybody else
+//! becomes its child, so that nobody has to go back ([`Node::adopt`]). In any other meeting the
+//! higher rank hands over what it has ([`Node::step_down`]), and forks that nobody hands over are
+//! told as a gap when the grace time is over ([`Forks`]).
+
+use super::Node;
+use super::api::{Gap, GapReason, LinkId};
+use super::config::ns;
+use super::log::Log;
+use super::standby::{Feed, Replica};
+use super::uplink::State;
+use crate::frame::{Content, Frame, Hello, Marks, ReplicaStart, Replicate, UpItem};
+use crate::position::{Epoch, Position};
+use crate::ranges::PublisherRanges;
+use std::collections::BTreeMap;
+
+/// Most entries that an acting root gives up in favour of another log, to append them again.
+const GIVEN_UP_MAX: usize = 1_024;
+/// Most forks remembered.
+const FORKS_MAX: usize = 256;
+
+/// Reigns that are no part of the log: handed over, or still waited for.
+#[derive(Default)]
+pub(super) struct Forks {
+    waited_for: BTreeMap<Epoch, (u64, u64)>,
+    handed_over: BTreeMap<Epoch, u64>,
+}
+
+impl Forks {
+    /// Somebody has consumed a fork up to an index.
+    pub(super) fn heard(&mut self, epoch: Epoch, until: u64, deadline_ns: u64) {
+        if epoch == Epoch::ZERO || self.handed_over.contains_key(&epoch) {
+            return;
+        }
+        let waiting = self.waited_for.entry(epoch).or_insert((until, deadline_ns));
+        waiting.0 = waiting.0.max(until);
+        if self.waited_for.len() > FORKS_MAX {
+            self.waited_for.pop_first();
+        }
+    }
+
+    /// What a fork had logged is in the log now.
+    pub(super) fn handed_over(&mut self, epoch: Epoch, until: u64) {
+        self.waited_for.remove(&epoch);
+        self.handed_over.insert(epoch, until);
+        if self.handed_over.len() > FORKS_MAX {
+            self.handed_over.pop_first();
+        }
+    }
+
+    /// What the next root has to wait for.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = UpItem> {
+        self.waited_for.iter().map(|(epoch, (until, _))| UpItem::Fork {
+            epoch: *epoch,
+            until: *until,
+            handed_over: false,
+        })
+    }
+
+    pub(super) fn deadline_ns(&self) -> u64 {
+        self.waited_for.values().map(|(_, deadline)| *deadline).min().unwrap_or(u64::MAX)
+    }
+
+    /// Forks that nobody has handed over in time.
+    fn overdue(&mut self, now_ns: u64) -> Vec<(Epoch, u64)> {
+        let late = self.waited_for.iter().filter(|(_, (_, deadline))| *deadline <= now_ns);
+        let late: Vec<(Epoch, u64)> = late.map(|(epoch, (until, _))| (*epoch, *until)).collect();
+        for (epoch, _) in &late {
+            self.waited_for.remove(epoch);
+        }
+        late
+    }
+}
+
+impl Node {
+    /// A root that has just started and may yet meet the log of its component: it gives nothing
+    /// out as active.
+    pub(super) fn is_young_root(&self) -> bool {
+        self.root.is_some() && self.now.mono_ns < self.young_until_ns
+    }
+
+    /// What an acting root does with an agent whose log is not its own: `Some(true)`, it takes the
+    /// log over; `Some(false)`, the agent must wait for the one who brings it; `None`, no matter.
+    pub(super) fn meet(&mut self, hello: &Hello) -> Option<bool> {
+        let root = self.root.as_ref()?;
+        if hello.lineage.is_empty() || self.lineage.knows(hello.lineage.head()) {
+            return None;
+        }
+        if root.adopting.is_some() {
+            return Some(false);
+        }
+        let fork = self.lineage.common(self.log.last(), &hello.lineage).unwrap_or(0);
+        let own = self.log.after(fork).take(GIVEN_UP_MAX + 1).count();
+        let worth = hello.holds.is_some_and(|holds| {
+            own <= GIVEN_UP_MAX && holds.until.saturating_sub(fork) > own as u64
+        });
+        if worth {
+            return Some(true);
+        }
+        (self.is_young_root() && hello.holds.is_none()).then_some(false)
+    }
+
+    /// A child's reign is no part of our log: the root must hear of it, to wait for it.
+    pub(super) fn tell_fork(&mut self, hello: &Hello) {
+        let epoch = hello.lineage.head();
+        let position = Position { epoch, index: hello.consumed };
+        if hello.lineage.is_empty()
+            || self.lineage.is_empty()
+            || self.lineage.contains(position)
+            || hello.consumed == 0
+        {
+            return;
+        }
+        let until = hello.consumed;
+        let item = UpItem::Fork { epoch, until, handed_over: false };
+        if self.root.is_some() {
+            self.append(item);
+        } else {
+            self.outbox.push(item);
+            self.flush_outbox();
+        }
+    }
+
+    pub(super) fn forks_deadline_ns(&self) -> u64 {
+        let Some(root) = &self.root else { return u64::MAX };
+        let young = if self.young_until_ns > 0 { self.young_until_ns } else { u64::MAX };
+        root.forks.deadline_ns().min(young)
+    }
+
+    /// Time has passed: forks that nobody hands over are told.
+    pub(super) fn forks_tick(&mut self) {
+        let now_ns = self.now.mono_ns;
+        if self.root.is_some() && self.young_until_ns <= now_ns && self.young_until_ns > 0 {
+            self.young_until_ns = 0;
+            self.subscriptions_active();
+            self.answer_children();
+        }
+        let Some(root) = &mut self.root else { return };
+        for (epoch, until) in root.forks.overdue(now_ns) {
+            let fork = self.forks.get(&epoch).copied().unwrap_or(until);
+            let gap = Gap {
+                after: self.lineage.position(fork.min(until)),
+                until: Position { epoch, index: until },
+                reason: GapReason::LogLost,
+                count: 0,
+                severity_max: None,
+            };
+            self.append(UpItem::Gap(gap));
+        }
+    }
+
+    // The side that has the log.
+
+    /// The new parent wants our log as a whole: it goes up before anything else. Nothing is
+    /// appended here any more; until the parent has it, it can be taken back.
+    pub(super) fn offer_log(&mut self) -> Option<Feed> {
+        let published = match (self.root.take(), self.replica.take()) {
+            (Some(root), _) => root.published,
+            (None, Some(replica)) => {
+                self.take_log(replica.log);
+                replica.published
+            }
+            (None, None) => return None,
+        };
+        for child in self.children.values_mut() {
+            child.feed = None;
+        }
+        let feed = Feed::new(&self.lineage, &self.log, &published);
+        self.held = Some(published);
+        Some(feed)
+    }
+
+    /// The next piece of an offered log.
+    pub(super) fn poll_offer(&mut self, bytes_max: usize) -> Option<Frame> {
+        let epoch = self.lineage.head();
+        let committed = self.consumed;
+        let State::Joined(parent) = &mut self.uplink.state else { return None };
+        let feed = parent.offer.as_mut()?;
+        feed.next(&self.log, epoch, committed, bytes_max)
+    }
+
+    // The side that takes it.
+
+    /// Begins to take a child's log over.
+    pub(super) fn adopt(&mut self, link: LinkId) {
+        if let Some(root) = &mut self.root {
+            root.adopting = Some((link, None));
+        }
+    }
+
+    /// The child whose log was taken over is gone.
+    pub(super) fn adoption_broken(&mut self, link: LinkId) {
+        if let Some(root) = &mut self.root
+            && root.adopting.as_ref().is_some_and(|(from, _)| *from == link)
+        {
+            root.adopting = None;
+        }
+    }
+
+    fn adopted_from(&mut self, link: LinkId) -> Option<&mut Option<Replica>> {
+        let (from, replica) = self.root.as_mut()?.adopting.as_mut()?;
+        (*from == link).then_some(replica)
+    }
+
+    pub(super) fn adopt_start(&mut self, link: LinkId, start: ReplicaStart) {
+        let publishers_max = self.config.publishers_max;
+        if let Some(replica) = self.adopted_from(link) {
+            *replica = Some(Replica {
+                lineage: start.lineage,
+                log: Log::new(start.after),
+                published: PublisherRanges::new(publishers_max),
+                complete: false,
+            });
+        }
+    }
+
+    pub(super) fn adopt_marks(&mut self, link: LinkId, marks: &Marks) {
+        if let Some(Some(replica)) = self.adopted_from(link) {
+            replica.mark(marks);
+        }
+    }
+
+    pub(super) fn adopt_entries(&mut self, link: LinkId, batch: Replicate) {
+        let Some(slot) = self.adopted_from(link) else { return };
+        let Some(replica) = slot else { return };
+        if replica.lineage.head() != batch.epoch {
+            self.counters.stale += 1;
+            return;
+        }
+        replica.add(batch);
+        if replica.complete
+            && let Some(replica) = slot.take()
+        {
+            self.install(replica);
+        }
+    }
+
+    /// The whole log is here: goes on with it, in a new reign. What was logged here so far is
+    /// appended again; what the log has already is known by its marks.
+    fn install(&mut self, replica: Replica) {
+        let common = self.lineage.common(self.log.last(), &replica.lineage);
+        let fork = common.unwrap_or(0);
+        let own: Vec<UpItem> = self
+            .log
+            .after(fork)
+            .map(|entry| match &entry.item.content {
+                Content::Event(sealed) => UpItem::Event(sealed.clone()),
+                Content::Gap(gap) => UpItem::Gap(*gap),
+            })
+            .collect();
+        let Some(root) = &mut self.root else { return };
+        root.adopting = None;
+        root.published = replica.published;
+        root.forget_unconfirmed();
+        self.note_forks(&replica.lineage, fork);
+        self.log = replica.log;
+        self.epoch_seen = self.epoch_seen.max(replica.lineage.head().number);
+        if common.is_some() {
+            self.consumed = self.consumed.min(fork);
+            self.rewind_subscribers(fork);
+        } else {
+            // Nothing of it was consumed here: we begin where it is.
+            self.tell_parted(replica.lineage.position(self.log.last()));
+            self.consumed = self.log.last();
+            self.move_subscribers(self.consumed);
+        }
+        self.lineage = replica.lineage;
+        self.young_until_ns = 0;
+        self.counters.adopted += 1;
+        self.transition("root", "", "young", "acting root", "it goes on with the log of a child");
+        self.open_epoch();
+        for item in own {
+            self.append(item);
+        }
+        self.outbox.put_back(&self.lineage);
+        self.way_up_changed();
+        self.subscriptions_active();
+        self.answer_children();
+        self.catch_up_all(true);
+    }
+
+    /// How long a root that has just started waits for a log, in nanoseconds.
+    pub(super) fn youth_ns(&self) -> u64 {
+        if self.config.members.len() > 1 { ns(self.config.search_ms) } else { 0 }
+    }
+}

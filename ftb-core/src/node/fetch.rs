@@ -1,0 +1,257 @@
+//! Older events than what is here: asked for above, piece by piece, until the reader has reached
+//! what its agent's own store has completely.
+//!
+//! One question, one answer of at most one frame; the next is asked when the reader has taken the
+//! last: nothing piles up. An answer that does not come (the way up has changed) is asked for again.
+
+use super::Node;
+use super::api::{ClientId, Gap, GapReason, LinkId, SubscriptionId};
+use super::config::ns;
+use super::reader::{Cut, Reader};
+use crate::filter::FilterSet;
+use crate::frame::{Content, Fetch, Fetched, Frame, Item};
+use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
+
+/// Who waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asker {
+    /// The reader of a child link.
+    Child(LinkId),
+    /// The reader of a subscription.
+    Subscription(ClientId, SubscriptionId),
+    /// A child that asked us; with its number of the question.
+    Below(LinkId, u64),
+}
+
+/// A question that was passed up.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    asker: Asker,
+    asked_ns: u64,
+}
+
+impl Question {
+    pub(super) fn is_for(&self, asker: Asker) -> bool {
+        self.asker == asker
+    }
+
+    /// Whether a child has to do with it.
+    pub(super) fn is_of(&self, child: LinkId) -> bool {
+        match self.asker {
+            Asker::Child(link) | Asker::Below(link, _) => link == child,
+            Asker::Subscription(..) => false,
+        }
+    }
+}
+
+/// Most questions that wait for answers; one more waits until it is asked again.
+const QUESTIONS_MAX: usize = 65_536;
+
+impl Node {
+    /// The index behind which everything that these filters match is in the log here; `None`: not
+    /// yet known.
+    fn complete_since(&self, filters: &FilterSet) -> Option<u64> {
+        let since = match self.root {
+            Some(_) => Some(0),
+            None => self.interests.complete_since(filters),
+        };
+        since.map(|since| since.max(self.log.evicted()))
+    }
+
+    fn reader_of(&mut self, asker: Asker) -> Option<(&mut Reader, FilterSet)> {
+        match asker {
+            Asker::Child(link) => {
+                let child = self.children.get_mut(&link)?;
+                Some((&mut child.reader, child.filters.clone()))
+            }
+            Asker::Subscription(client, id) => {
+                let found = self.clients.get_mut(&client)?.subscriptions.get_mut(&id)?;
+                Some((&mut found.reader, FilterSet::merge([&found.filter])))
+            }
+            Asker::Below(..) => None,
+        }
+    }
+
+    /// Lets a reader go on from its cursor: out of the log, or by asking above.
+    pub(super) fn catch_up(&mut self, asker: Asker) {
+        let Some((reader, filters)) = self.reader_of(asker) else { return };
+        let (cursor, since_ns, drained) = (reader.cursor, reader.since_ns, reader.is_drained());
+        let complete = self.complete_since(&filters);
+        let is_root = self.root.is_some();
+        if is_root && since_ns > 0 {
+            let begin = self.log.before(since_ns);
+            let Some((reader, _)) = self.reader_of(asker) else { return };
+            reader.since_ns = 0;
+            reader.seek(begin.max(cursor));
+            return self.catch_up(asker);
+        }
+        let here = complete.is_some_and(|since| since <= cursor) && since_ns == 0;
+        let lost = complete.filter(|since| is_root && *since > cursor);
+        let gap = lost.map(|since| self.retention_gap(cursor, since));
+        let Some((reader, _)) = self.reader_of(asker) else { return };
+        if let (Some(since), Some(gap)) = (lost, gap) {
+            reader.fetched(vec![gap], since);
+        }
+        reader.catching_up = !here && lost.is_none();
+        if reader.catching_up && drained {
+            return self.ask(asker, cursor, since_ns, &filters);
+        }
+        match asker {
+            Asker::Child(link) => self.wake(link),
+            Asker::Subscription(client, _) => self.wake_client(client),
+            Asker::Below(..) => {}
+        }
+    }
+
+    /// What says that the log does not go back that far.
+    fn retention_gap(&self, after: u64, until: u64) -> Item {
+        let gap = Gap {
+            after: self.lineage.position(after),
+            until: self.lineage.position(until),
+            reason: GapReason::Retention,
+            count: 0,
+            severity_max: None,
+        };
+        Item { index: until, content: Content::Gap(gap) }
+    }
+
+    fn ask(&mut self, asker: Asker, after: u64, since_ns: u64, filters: &FilterSet) {
+        let known = self.questions.values().any(|question| question.asker == asker);
+        let Some(parent) = self.uplink.parent().filter(|parent| parent.resumed.is_some()) else {
+            return;
+        };
+        let link = parent.link;
+        if known || self.questions.len() >= QUESTIONS_MAX {
+            return;
+        }
+        let fetch = Fetch {
+            id: 0,
+            epoch: self.lineage.head(),
+            after,
+            since_ns,
+            filters: filters.filters().to_vec(),
+        };
+        self.pass_up(link, asker, fetch);
+    }
+
+    fn pass_up(&mut self, parent: LinkId, asker: Asker, mut fetch: Fetch) {
+        self.next_question += 1;
+        fetch.id = self.next_question;
+        self.counters.fetches += 1;
+        self.questions.insert(fetch.id, Question { asker, asked_ns: self.now.mono_ns });
+        self.say(parent, Frame::Fetch(fetch));
+    }
+
+    /// A child asks for older events.
+    pub(super) fn fetch(&mut self, link: LinkId, fetch: Fetch) {
+        let filters = FilterSet::merge(&fetch.filters);
+        if fetch.epoch != self.lineage.head() {
+            // It will ask again in the lineage that it is being told.
+            self.counters.stale += 1;
+            return;
+        }
+        let complete = self.complete_since(&filters);
+        let here = complete.is_some_and(|since| since <= fetch.after) && fetch.since_ns == 0;
+        if here || self.root.is_some() {
+            let answer = self.answer(&fetch, &filters);
+            return self.say(link, Frame::Fetched(answer));
+        }
+        if let Some(parent) = self.uplink.parent()
+            && self.questions.len() < QUESTIONS_MAX
+        {
+            let parent = parent.link;
+            self.pass_up(parent, Asker::Below(link, fetch.id), fetch);
+        }
+    }
+
+    /// The next events behind the index that was asked for, out of the log here.
+    fn answer(&self, fetch: &Fetch, filters: &FilterSet) -> Fetched {
+        let until = self.consumed;
+        let mut items = Vec::new();
+        let mut reader = Reader::new(fetch.after);
+        if fetch.since_ns > 0 {
+            reader.seek(self.log.before(fetch.since_ns).max(fetch.after));
+        } else if self.log.evicted() > fetch.after {
+            items.push(self.retention_gap(fetch.after, self.log.evicted()));
+            reader.seek(self.log.evicted());
+        }
+        let cut = Cut {
+            bytes: BATCH_BYTES_TARGET,
+            items: BATCH_EVENTS_MAX - items.len(),
+            until,
+            skip_repeated: false,
+        };
+        items.extend(reader.read(&self.log, cut, |sealed| filters.matches(sealed)));
+        let covered = reader.cursor;
+        Fetched { id: fetch.id, items, covered, last: covered >= until }
+    }
+
+    /// An answer has come down.
+    pub(super) fn fetched(&mut self, fetched: Fetched) {
+        let Some(question) = self.questions.remove(&fetched.id) else {
+            self.counters.stale += 1;
+            return;
+        };
+        if let Asker::Below(link, id) = question.asker {
+            return self.say(link, Frame::Fetched(Fetched { id, ..fetched }));
+        }
+        let Some((reader, _)) = self.reader_of(question.asker) else { return };
+        let moved = fetched.covered > reader.cursor;
+        reader.since_ns = 0;
+        reader.fetched(fetched.items, fetched.covered);
+        match question.asker {
+            Asker::Child(link) => self.wake(link),
+            Asker::Subscription(client, _) => self.wake_client(client),
+            Asker::Below(..) => {}
+        }
+        // With nothing new to be had the rest comes with the log: looked at again when it moves.
+        if moved {
+            self.catch_up(question.asker);
+        }
+    }
+
+    /// All readers that wait for answers.
+    fn catching_up(&self) -> Vec<Asker> {
+        let children = self.children.iter().filter(|(_, c)| c.attached && c.reader.catching_up);
+        let children = children.map(|(link, _)| Asker::Child(*link));
+        let subscriptions = self.clients.iter().flat_map(|(client, found)| {
+            let catching = found.subscriptions.iter().filter(|(_, s)| s.reader.catching_up);
+            catching.map(|(id, _)| Asker::Subscription(*client, *id))
+        });
+        children.chain(subscriptions).collect()
+    }
+
+    /// Whether any reader waits for older events.
+    pub(super) fn anybody_catches_up(&self) -> bool {
+        self.children.values().any(|child| child.reader.catching_up)
+            || self
+                .clients
+                .values()
+                .any(|client| client.subscriptions.values().any(|s| s.reader.catching_up))
+    }
+
+    /// Lets all readers that catch up try again; `again`: their questions are void.
+    pub(super) fn catch_up_all(&mut self, again: bool) {
+        if again {
+            self.questions.clear();
+        }
+        for asker in self.catching_up() {
+            self.catch_up(asker);
+        }
+    }
+
+    pub(super) fn fetch_deadline_ns(&self) -> u64 {
+        let oldest = self.questions.values().map(|question| question.asked_ns).min();
+        oldest.map_or(u64::MAX, |oldest| oldest.saturating_add(ns(self.config.detection_ms)))
+    }
+
+    /// Questions that were not answered are asked again.
+    pub(super) fn fetch_tick(&mut self) {
+        if self.questions.is_empty() {
+            return;
+        }
+        let before = self.now.mono_ns.saturating_sub(ns(self.config.detection_ms));
+        self.questions.retain(|_, question| question.asked_ns > before);
+        self.catch_up_all(false);
+    }
+}
