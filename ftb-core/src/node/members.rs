@@ -52,6 +52,11 @@ impl Node {
 
     /// A child is gone; what was below it reports from elsewhere.
     pub(super) fn member_gone(&mut self, rank: Rank, host: &str, state: MemberState, why: &str) {
+        let known = self.members.known.get(&rank);
+        if known.is_none_or(|m| m.state != MemberState::Up || m.parent != self.rank) {
+            // It was only welcomed here, or lives below another parent by now, which tells of it.
+            return;
+        }
         let mut gone = vec![rank];
         while let Some(above) = gone.pop() {
             let below = self.members.known.values().filter(|m| m.parent == Some(above));
