@@ -369,7 +369,8 @@ pub struct Fetched {
     pub last: bool,
 }
 
-/// The beginning of a log that is copied as a whole.
+/// The beginning of a log that is copied as a whole; with an empty lineage: it is not copied any
+/// more, and what was copied is void.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaStart {
     /// Its lineage.

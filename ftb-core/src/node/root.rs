@@ -87,7 +87,11 @@ impl Node {
         let mut lost = false;
         let published = match (self.held.take(), replica) {
             (Some(published), _) => published,
-            (None, Some(replica)) if replica.complete && replica.lineage.head() == head => {
+            (None, Some(replica))
+                if replica.complete
+                    && replica.lineage.head() == head
+                    && replica.log.last() >= self.consumed =>
+            {
                 self.take_log(replica.log);
                 replica.published
             }

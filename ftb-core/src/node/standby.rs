@@ -122,16 +122,24 @@ impl Node {
         if root.skip_until_ns > self.now.mono_ns && root.skipped == Some(lowest) {
             return;
         }
-        if let Some(old) = root.heir.take()
-            && let Some(child) = self.children.get_mut(&old)
-        {
-            child.feed = None;
-        }
-        root.heir = Some(lowest);
+        let old = root.heir.replace(lowest);
         if let Some(child) = self.children.get_mut(&lowest) {
             child.feed = Some(Feed::new(&self.lineage, &self.log, &root.published));
         }
+        if let Some(old) = old {
+            self.stop_feed(old);
+        }
         self.wake(lowest);
+    }
+
+    /// A child's copy of the log is not kept up any more: it must not take over with it.
+    fn stop_feed(&mut self, link: LinkId) {
+        if let Some(child) = self.children.get_mut(&link)
+            && child.feed.take().is_some()
+        {
+            let stop = ReplicaStart { lineage: Lineage::new(), after: 0 };
+            self.say(link, Frame::ReplicaStart(stop));
+        }
     }
 
     /// A child is gone, or can no longer be standby.
@@ -161,9 +169,7 @@ impl Node {
         self.counters.standby_skipped += 1;
         root.skipped = Some(link);
         root.skip_until_ns = self.now.mono_ns.saturating_add(ns(self.config.probe_ms_max));
-        if let Some(child) = self.children.get_mut(&link) {
-            child.feed = None;
-        }
+        self.stop_feed(link);
         self.standby_gone(link);
     }
 
@@ -185,9 +191,9 @@ impl Node {
         let (evicted, committed) = (self.log.evicted(), self.consumed);
         let child = self.children.get_mut(&link)?;
         let feed = child.feed.as_mut()?;
-        if feed.cursor < evicted && feed.complete_at.is_some() {
+        if feed.start.is_none() && feed.cursor < evicted {
             // It was outrun: its copy has a hole. Begin again.
-            child.feed = None;
+            self.stop_feed(link);
             self.standby_gone(link);
             self.choose_standby();
             return None;
@@ -222,8 +228,8 @@ impl Node {
             root.skipped = None;
             root.acked = index;
             root.acked_ns = self.now.mono_ns;
-            if let Some(old) = old.and_then(|old| self.children.get_mut(&old)) {
-                old.feed = None;
+            if let Some(old) = old {
+                self.stop_feed(old);
             }
             let host = self.children.get(&link).map(|c| c.host.clone()).unwrap_or_default();
             self.transition("standby", &host, "copying", "synced", "it holds the whole log");
@@ -235,6 +241,10 @@ impl Node {
 
     pub(super) fn replica_start(&mut self, start: ReplicaStart) {
         self.held = None;
+        if start.lineage.is_empty() {
+            self.replica = None;
+            return;
+        }
         self.replica = Some(Replica {
             lineage: start.lineage,
             log: Log::new(start.after),

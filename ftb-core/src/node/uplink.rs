@@ -347,6 +347,8 @@ impl Node {
         let why = format!("{} of rank {} is the parent now", welcome.host, welcome.rank);
         self.transition("parent", &welcome.host, from, "joined", &why);
         let offer = if welcome.adopt { self.offer_log() } else { None };
+        // A copy of the log is kept up over the link that it came by, and over no other.
+        self.replica = None;
         let offers = offer.is_some();
         self.uplink.state = State::Joined(Box::new(Parent {
             link,

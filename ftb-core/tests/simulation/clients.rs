@@ -90,6 +90,12 @@ impl Subscriber {
         if !self.got.insert(id) {
             return broken("Unique", format!("{here} got {id} twice, now as {position}"));
         }
+        // One that began in a cut-off component may get, when that is healed, what its component
+        // had logged before: not owed, and in no order with the rest.
+        let published = books.published.get(&id).map_or(u64::MAX, |published| published.at_ns);
+        if self.active_at.is_none_or(|active_at| published < active_at) {
+            return Ok(());
+        }
         let before = self.by_publisher.insert(id.publisher, id.seq).unwrap_or(0);
         if before > id.seq {
             let what = format!("{here} got {id} at {position} after {before} of that publisher");

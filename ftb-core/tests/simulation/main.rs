@@ -6,5 +6,6 @@ mod chaos;
 mod clients;
 mod events;
 mod ops;
+mod regressions;
 mod traps;
 mod world;

@@ -1,0 +1,22 @@
+//! Runs that once broke a promise, shortened, each with its seed and what was wrong.
+
+use crate::ops::{Op, Script};
+use crate::world::{Setup, must_hold};
+
+fn nine() -> Setup {
+    Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) }
+}
+
+/// A publisher's events came in the wrong order to a subscriber of the side that lost.
+#[test]
+fn a_split_keeps_the_order_of_each_publisher() {
+    let script: Script = vec![
+        (17_000_000, Op::Publish(2)),
+        (17_082_041, Op::Split(4)),
+        (17_100_000, Op::Publish(2)),
+        (19_200_000, Op::Publish(2)),
+        (19_300_000, Op::Publish(2)),
+        (19_400_000, Op::Publish(2)),
+    ];
+    must_hold("split", &nine(), 4, &script);
+}
