@@ -183,6 +183,11 @@ impl Jl {
         }
     }
 
+    /// The job was run before, up to this episode: those of this run come behind it.
+    pub fn follow(&mut self, episode: Episode) {
+        self.job.episode = self.job.episode.max(episode);
+    }
+
     /// What it knows.
     pub fn job(&self) -> &Job {
         &self.job

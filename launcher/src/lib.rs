@@ -4,8 +4,12 @@
 //! policy. [`message`] is what they say to each other, [`wire`] how that travels as events.
 //! `docs/launcher-protocol.md` is the contract, `docs/launcher.md` the user's page.
 
+pub mod cli;
+pub mod commands;
 pub mod jl;
 pub mod message;
 pub mod names;
 pub mod nla;
+pub mod policy;
+pub mod shell;
 pub mod wire;

@@ -130,8 +130,7 @@ fn a_dead_node_without_a_set_ends_the_job_with_a_reason() {
 /// The questions find a node that nobody reports.
 #[test]
 fn a_silent_node_is_found_by_asking() {
-    let mut faults = Faults::default();
-    faults.delay_ms_max = 2;
+    let faults = Faults { delay_ms_max: 2, ..Faults::default() };
     let mut world = World::new(1, config(2, 1, 1), faults);
     world.at(500, checkpoint());
     world.at(2000, Happens::Silence(node("node01")));

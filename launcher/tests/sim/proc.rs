@@ -75,7 +75,7 @@ impl World {
                 }
                 if let Some(answer) = proc.answers.get(episode).cloned() {
                     if !matches!(answer, FromRank::Suspended) {
-                        self.from_rank(rank, *episode, answer);
+                        self.rank_says(rank, *episode, answer);
                     }
                 } else if proc.phase == Phase::Running {
                     self.act(id, message);
@@ -101,7 +101,7 @@ impl World {
             return;
         }
         proc.answers.insert(episode, FromRank::Suspended);
-        self.from_rank(rank, episode, FromRank::Suspended);
+        self.rank_says(rank, episode, FromRank::Suspended);
         match message {
             FromJl::Checkpoint { set, .. } => self.write(id, episode, set, false),
             FromJl::Migrate { set, ranks, .. } if ranks.has(rank) && aborted != Some(episode) => {
@@ -138,7 +138,7 @@ impl World {
         };
         proc.answers.insert(episode, answer.clone());
         let rank = proc.rank;
-        self.from_rank(rank, episode, answer);
+        self.rank_says(rank, episode, answer);
         match (leaves, failed) {
             (true, false) => self.end_proc(id, How::Exit(0)),
             (true, true) => self.barrier_in(id, episode),
@@ -153,7 +153,7 @@ impl World {
         proc.phase = Phase::Running;
         let rank = proc.rank;
         let pending = core::mem::take(&mut proc.pending);
-        self.from_rank(rank, episode, FromRank::Resumed);
+        self.rank_says(rank, episode, FromRank::Resumed);
         for message in pending {
             self.proc_hears(id, &message);
         }

@@ -174,7 +174,7 @@ impl World {
         }
     }
 
-    fn from_jl(&mut self, message: &FromJl) {
+    fn jl_says(&mut self, message: &FromJl) {
         let nodes: Vec<NodeName> = self.nlas.keys().cloned().collect();
         for name in nodes {
             let input = Box::new(nla::Input::Jl(message.clone()));
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    pub fn from_rank(&mut self, rank: u32, episode: Episode, message: FromRank) {
+    pub fn rank_says(&mut self, rank: u32, episode: Episode, message: FromRank) {
         let says = RankSays { episode, rank, message };
         self.send("jl", Happens::ToJl(Box::new(jl::Input::Rank(says))));
     }
@@ -212,7 +212,7 @@ impl World {
                 let jl = self.jl.as_ref().expect("it just spoke");
                 self.saved = serde_json::to_string(jl).expect("a state is text");
             }
-            jl::Output::Publish(message) => self.from_jl(&message),
+            jl::Output::Publish(message) => self.jl_says(&message),
             jl::Output::Store { episode, set, from } => {
                 let mut result = Ok(0);
                 for (name, (_, ranks)) in from {

@@ -1,0 +1,65 @@
+//! The job launcher.
+
+use clap::Parser as _;
+use ftb_client::daemon::{Failure, LogSettings};
+use ftb_launcher::cli::{Ask, AskNode, Cli, Command, PolicyCommand};
+use ftb_launcher::commands;
+use ftb_launcher::message::Request;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli.command) {
+        Ok(code) => ExitCode::from(u8::try_from(code & 0xff).unwrap_or(1)),
+        Err(failure) => ftb_client::daemon::exit("ftb-launch", Err(failure)),
+    }
+}
+
+fn run(command: Command) -> Result<i32, Failure> {
+    LogSettings { filter: "warn".to_owned(), ..LogSettings::default() }
+        .overridden_by_env()?
+        .install()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(dispatch(command));
+    // A copy that is still under way holds nobody up.
+    runtime.shutdown_background();
+    result
+}
+
+async fn dispatch(command: Command) -> Result<i32, Failure> {
+    match command {
+        Command::Run(run) => return commands::run(*run).await,
+        Command::Restart { set, place, how } => return commands::restart(&set, &place, &how).await,
+        Command::Attach { job } => return commands::attach(&job).await,
+        Command::Ps { json } => commands::ps(json)?,
+        Command::Status { job, json } => commands::status(&job, json)?,
+        Command::Checkpoint(asked) => ask(asked, Request::Checkpoint).await?,
+        Command::Kill(asked) => ask(asked, Request::Kill).await?,
+        Command::Migrate(asked) => ask_node(asked, Request::Migrate).await?,
+        Command::Drain(asked) => ask_node(asked, Request::Drain).await?,
+        Command::Usable(asked) => ask_node(asked, Request::Usable).await?,
+        Command::Policy { command } => policy(command).await?,
+    }
+    Ok(0)
+}
+
+async fn policy(command: PolicyCommand) -> Result<(), Failure> {
+    match command {
+        PolicyCommand::Check { file } => commands::policy_check(&file),
+        PolicyCommand::Test { events, policy, nodes } => {
+            commands::policy_test(&events, policy.as_deref(), nodes.as_deref())
+        }
+        PolicyCommand::Reset(asked) => ask(asked, Request::ResetBreaker).await,
+    }
+}
+
+async fn ask(asked: Ask, what: Request) -> Result<(), Failure> {
+    commands::ask(&asked.job, what, asked.timeout, asked.json).await
+}
+
+async fn ask_node(
+    asked: AskNode,
+    what: fn(ftb_launcher::names::NodeName) -> Request,
+) -> Result<(), Failure> {
+    commands::ask(&asked.job, what(asked.node), asked.timeout, asked.json).await
+}

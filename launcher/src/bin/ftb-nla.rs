@@ -1,0 +1,54 @@
+//! The node launch agent. `ftb-launch` starts one on each node of a job and hands it its specification on standard
+//! input; nobody starts it by hand.
+
+use clap::{Parser, Subcommand};
+use ftb_client::daemon::{Failure, LogSettings, exit};
+use ftb_launcher::shell::{nla, ranks};
+use std::process::ExitCode;
+
+/// The node launch agent of ftb: started by ftb-launch, once for each node of a job.
+#[derive(Parser)]
+#[command(version, after_help = "Exit codes: 0 the job ended here, 1 failed, 2 bad input.")]
+struct Arguments {
+    #[command(subcommand)]
+    step: Step,
+}
+
+#[derive(Subcommand)]
+enum Step {
+    /// Serve one job on this node; its specification comes on standard input.
+    Serve,
+    /// Become a rank that dies with its launch agent.
+    #[command(hide = true)]
+    ExecRank {
+        /// Process id of the launch agent.
+        parent: u32,
+        /// Program and arguments.
+        #[arg(last = true)]
+        argv: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().step {
+        Step::Serve => exit("ftb-nla", serve()),
+        Step::ExecRank { parent, argv } => {
+            eprintln!("ftb-nla: {}", ranks::exec(parent, &argv));
+            ExitCode::from(127)
+        }
+    }
+}
+
+fn serve() -> Result<(), Failure> {
+    LogSettings { filter: "warn".to_owned(), ..LogSettings::default() }
+        .overridden_by_env()?
+        .install()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(async {
+        let spec = nla::read_spec().await.map_err(Failure::bad_input)?;
+        nla::run(spec).await.map_err(Failure::failed)
+    });
+    // A copy that is still under way holds nobody up.
+    runtime.shutdown_background();
+    result
+}

@@ -1,0 +1,231 @@
+//! The command line of `ftb-launch`: what may be said. What is done with it is in [`crate::commands`].
+
+use crate::names::{JobId, NodeName};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use core::time::Duration;
+use std::path::PathBuf;
+
+/// Starts a parallel program on its nodes and keeps it running when nodes fail.
+#[derive(Parser, Debug)]
+#[command(
+    version,
+    after_help = "Exit codes: of run, restart and attach the program's (128 + signal where it was \
+                  killed), 1 failed, 2 bad input (nothing was started), 127 the program cannot be \
+                  started. Of the others: 0 ok, 1 failed or refused, 2 bad input.\n\
+                  Jobs are kept in $FTB_JOBS_DIR, else in the user's state directory."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// See [`Cli`].
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Run a program.
+    Run(Box<Run>),
+    /// Start a job again from one of its sets (JOBDIR/sets/SET), other nodes and placement included.
+    Restart {
+        /// Directory of the set.
+        set: PathBuf,
+        /// Where and how.
+        #[command(flatten)]
+        place: Place,
+        /// How.
+        #[command(flatten)]
+        how: How,
+    },
+    /// Take over a job whose launcher is gone.
+    Attach {
+        /// Which.
+        job: JobId,
+    },
+    /// List the jobs.
+    Ps {
+        /// One object a line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show a job.
+    Status {
+        /// Which.
+        job: JobId,
+        /// As one object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Save a running job.
+    Checkpoint(Ask),
+    /// Move the ranks of a node to a hot spare.
+    Migrate(AskNode),
+    /// The same, and nothing makes the node usable again but `usable`.
+    Drain(AskNode),
+    /// A node may be used again.
+    Usable(AskNode),
+    /// End a running job.
+    Kill(Ask),
+    /// Check and try policies, close the circuit breaker.
+    Policy {
+        /// What of it.
+        #[command(subcommand)]
+        command: PolicyCommand,
+    },
+}
+
+/// See [`Command::Policy`].
+#[derive(Subcommand, Debug)]
+pub enum PolicyCommand {
+    /// Read a policy file and say what is wrong with it.
+    Check {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Show what a policy would have done with recorded events: one JSON object a line with space, name and
+    /// host, and time_ns or `time_s`.
+    Test {
+        /// The events.
+        events: PathBuf,
+        /// The policy (default: the built-in one).
+        #[arg(long)]
+        policy: Option<PathBuf>,
+        /// The nodes of the job, as a host list (default: all hosts among the events).
+        #[arg(long)]
+        nodes: Option<String>,
+    },
+    /// Let the policy of a running job act again.
+    Reset(Ask),
+}
+
+/// A request to a job.
+#[derive(Args, Debug)]
+pub struct Ask {
+    /// Which.
+    pub job: JobId,
+    /// How long to wait for the outcome.
+    #[arg(long, default_value = "10m", value_parser = duration)]
+    pub timeout: Duration,
+    /// Answers as one object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A request about a node of a job.
+#[derive(Args, Debug)]
+pub struct AskNode {
+    /// Which job.
+    pub job: JobId,
+    /// Which node.
+    pub node: NodeName,
+    /// How long to wait for the outcome.
+    #[arg(long, default_value = "10m", value_parser = duration)]
+    pub timeout: Duration,
+    /// Answers as one object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where a job runs.
+#[derive(Args, Debug)]
+pub struct Place {
+    /// The nodes: a TOML file of [[node]] tables with name, agent (its socket), and optionally images and listen.
+    #[arg(long, value_name = "FILE", required_unless_present = "local_nodes")]
+    pub nodes: Option<PathBuf>,
+    /// The nodes on this host: NODE=SOCKET,...
+    #[arg(long, value_name = "LIST", conflicts_with = "nodes")]
+    pub local_nodes: Option<String>,
+    /// Primary nodes, as a host list (default: all that are no spares).
+    #[arg(long, value_name = "HOSTS")]
+    pub hosts: Option<String>,
+    /// Hot spares, as a host list.
+    #[arg(long, value_name = "HOSTS")]
+    pub spares: Option<String>,
+    /// Ranks on each node (default: as few as will do).
+    #[arg(long, value_name = "N")]
+    pub ppn: Option<u32>,
+    /// Socket of the launcher's own agent (default: that of the first node).
+    #[arg(long, env = "FTB_LAUNCH_AGENT_SOCKET", value_name = "SOCKET")]
+    pub agent: Option<PathBuf>,
+}
+
+/// What to do when a rank or a node dies.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// Restart from the last set; without one, stop.
+    Restart,
+    /// Stop.
+    Stop,
+}
+
+/// How a job runs.
+#[derive(Args, Debug)]
+pub struct How {
+    /// The policy (default: the built-in one, see deploy/config/policy.toml).
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// Deadlines of the protocol's phases, as a TOML file.
+    #[arg(long, value_name = "FILE")]
+    pub deadlines: Option<PathBuf>,
+    /// When a rank or a node dies.
+    #[arg(long, value_enum, default_value = "restart")]
+    pub on_failure: OnFailure,
+    /// Save the job that often.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub checkpoint_every: Option<Duration>,
+    /// How many sets are kept.
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    pub keep_sets: usize,
+    /// End the job after so long (exit code 124).
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub time_limit: Option<Duration>,
+    /// How long nodes go on without a launcher before they end the job.
+    #[arg(long, default_value = "10m", value_name = "TIME", value_parser = duration)]
+    pub orphan_grace: Duration,
+    /// How long ranks have between SIGTERM and SIGKILL.
+    #[arg(long, default_value = "5s", value_name = "TIME", value_parser = duration)]
+    pub kill_grace: Duration,
+    /// Print each line with the rank that wrote it.
+    #[arg(long)]
+    pub prefix: bool,
+    /// Print nothing but what the ranks print.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Keep the job's directory after a good end too.
+    #[arg(long)]
+    pub keep: bool,
+}
+
+/// See [`Command::Run`].
+#[derive(Args, Debug)]
+pub struct Run {
+    /// How many ranks.
+    #[arg(short, long, value_name = "N")]
+    pub n: u32,
+    /// Where.
+    #[command(flatten)]
+    pub place: Place,
+    /// How.
+    #[command(flatten)]
+    pub how: How,
+    /// Name of the job (default: made up).
+    #[arg(long)]
+    pub job: Option<JobId>,
+    /// Working directory of the ranks (default: this one).
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+    /// Set a variable for the ranks (they get this process' environment anyway).
+    #[arg(long = "env", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub env: Vec<(String, String)>,
+    /// Program and arguments.
+    #[arg(last = true, required = true)]
+    pub argv: Vec<String>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| format!("{error} (as in 30s, 5m)"))
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}

@@ -1,0 +1,289 @@
+//! What `ftb-launch` does with each command. Everything that can be wrong is found before anything starts.
+
+mod tools;
+
+pub use tools::{ask, policy_check, policy_test, ps, status};
+
+use crate::cli::{How, OnFailure, Place, Run};
+use crate::jl::{Deadlines, Jl, JlConfig};
+use crate::message::Placement;
+use crate::names::{JobId, NodeName, SetId};
+use crate::policy::{self, Policy};
+use crate::shell::jobdir::{self, JobDir, JobFile, StateFile};
+use crate::shell::plan::{self, Plan};
+use crate::shell::spec::NlaSpec;
+use crate::shell::{control, jl};
+use ftb_client::daemon::Failure;
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+/// Port that torchrun-style programs are told to meet at, on the node of rank 0.
+const MASTER_PORT: u16 = 29_500;
+
+/// What all ranks of a job have in common.
+struct Program {
+    argv: Vec<String>,
+    env: Vec<(String, String)>,
+    cwd: PathBuf,
+    size: u32,
+}
+
+/// Runs a program as a new job; returns the exit code.
+///
+/// # Errors
+/// Bad input, or the launcher cannot start.
+pub async fn run(run: Run) -> Result<i32, Failure> {
+    let plan = planned(&run.place, run.n)?;
+    let job = run.job.clone().map_or_else(new_job, Ok).map_err(Failure::failed)?;
+    let here = || std::env::current_dir().map_err(Failure::from);
+    let cwd = run.cwd.clone().map_or_else(here, Ok)?;
+    if !cwd.is_dir() {
+        return Err(Failure::bad_input(format!("--cwd {}: no such directory", cwd.display())));
+    }
+    let mut env: BTreeMap<String, String> = std::env::vars().collect();
+    env.extend(run.env.iter().cloned());
+    let env = env.into_iter().collect();
+    let program = Program { argv: run.argv.clone(), env, cwd, size: run.n };
+    let policy = policy_text(run.how.policy.as_deref())?;
+    let config = config(&job, &plan, run.n, &run.how, None)?;
+    let dir = JobDir::new(&jobdir::jobs_dir().map_err(Failure::bad_input)?, &job);
+    let token = key().map_err(Failure::failed)?;
+    dir.create().map_err(Failure::bad_input)?;
+    let file = job_file(&job, &plan, &program, &run.place, &run.how, &dir, &token, policy.0);
+    let jl = Jl::new(config);
+    let keep = run.how.keep;
+    start(file, dir, jl, policy.1, &run.how, keep).await
+}
+
+/// Starts a job again from a set; returns the exit code.
+///
+/// # Errors
+/// Bad input (a set that is not whole), or the launcher cannot start.
+pub async fn restart(set: &Path, place: &Place, how: &How) -> Result<i32, Failure> {
+    let set_dir = set
+        .canonicalize()
+        .map_err(|error| Failure::bad_input(format!("{}: {error}", set.display())))?;
+    let manifest = jobdir::verify(&set_dir).map_err(Failure::bad_input)?;
+    let jobs = set_dir.ancestors().nth(3).map(Path::to_owned);
+    let dir = JobDir::new(&jobs.unwrap_or_default(), &manifest.job);
+    if dir.sets().join(manifest.set.as_str()) != set_dir {
+        let problem = format!("{} is not JOBDIR/sets/SET of job {}", set.display(), manifest.job);
+        return Err(Failure::bad_input(problem));
+    }
+    drop(dir.lock().map_err(Failure::bad_input)?);
+    let old: JobFile = dir.read("job.json").map_err(Failure::bad_input)?;
+    let before: StateFile = dir.read("state.json").map_err(Failure::bad_input)?;
+    let plan = planned(place, manifest.size)?;
+    let spec = old.specs.values().next();
+    let spec = spec.ok_or_else(|| Failure::bad_input("job.json names no node"))?;
+    let (argv, env, cwd) = (spec.argv.clone(), spec.env.clone(), spec.cwd.clone());
+    let program = Program { argv, env, cwd, size: manifest.size };
+    let policy = policy_text(how.policy.as_deref())?;
+    let config = config(&manifest.job, &plan, manifest.size, how, Some(manifest.set.clone()))?;
+    let token = key().map_err(Failure::failed)?;
+    let file = job_file(&manifest.job, &plan, &program, place, how, &dir, &token, policy.0);
+    let mut jl = Jl::new(config);
+    jl.follow(before.jl.job().episode);
+    start(file, dir, jl, policy.1, how, how.keep).await
+}
+
+/// Takes over a job whose launcher is gone; returns the exit code.
+///
+/// # Errors
+/// There is no such job, its launcher is alive, or it is done.
+pub async fn attach(job: &JobId) -> Result<i32, Failure> {
+    let dir = JobDir::new(&jobdir::jobs_dir().map_err(Failure::bad_input)?, job);
+    let file: JobFile = dir.read("job.json").map_err(Failure::bad_input)?;
+    let state: StateFile = dir.read("state.json").map_err(Failure::bad_input)?;
+    if let Some(code) = state.exit {
+        return Err(Failure::bad_input(format!("job {job} is done (exit code {code})")));
+    }
+    let lock = dir.lock().map_err(Failure::bad_input)?;
+    let policy = Policy::parse(&file.policy).map_err(Failure::failed)?;
+    let run = jl::Run {
+        file,
+        dir: dir.clone(),
+        state,
+        adopted: true,
+        policy,
+        quiet: false,
+        checkpoint_every: None,
+        time_limit: None,
+    };
+    let code = jl::run(run).await.map_err(Failure::failed)?;
+    drop(lock);
+    Ok(code)
+}
+
+fn planned(place: &Place, size: u32) -> Result<Plan, Failure> {
+    let entries = match (&place.nodes, &place.local_nodes) {
+        (Some(path), _) => plan::read_nodes(path),
+        (None, Some(list)) => plan::parse_local(list),
+        (None, None) => Err("--nodes or --local-nodes is needed".to_owned()),
+    };
+    let (hosts, spares) = (place.hosts.as_deref(), place.spares.as_deref());
+    let plan = entries.and_then(|entries| plan::place(entries, size, place.ppn, hosts, spares));
+    plan.map_err(Failure::bad_input)
+}
+
+fn policy_text(path: Option<&Path>) -> Result<(String, Policy), Failure> {
+    let (name, text) = match path {
+        None => ("the built-in policy".to_owned(), policy::DEFAULT.to_owned()),
+        Some(path) => {
+            let read = std::fs::read_to_string(path);
+            let name = path.display().to_string();
+            let text = read.map_err(|error| Failure::bad_input(format!("{name}: {error}")))?;
+            (name, text)
+        }
+    };
+    let policy = Policy::parse(&text);
+    let policy = policy.map_err(|error| Failure::bad_input(format!("{name} {error}")))?;
+    Ok((text, policy))
+}
+
+fn config(
+    job: &JobId,
+    plan: &Plan,
+    size: u32,
+    how: &How,
+    restore: Option<SetId>,
+) -> Result<JlConfig, Failure> {
+    let deadlines = match &how.deadlines {
+        None => Deadlines::default(),
+        Some(path) => {
+            let bad = |error: String| {
+                Failure::bad_input(format!("{}: {}", path.display(), error.replace('\n', " ")))
+            };
+            let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+            toml::from_str(&text).map_err(|error| bad(error.to_string()))?
+        }
+    };
+    if how.keep_sets == 0 {
+        return Err(Failure::bad_input("--keep-sets 0: no set could ever be restored"));
+    }
+    let on_failure = match how.on_failure {
+        OnFailure::Restart => crate::jl::OnFailure::Restart,
+        OnFailure::Stop => crate::jl::OnFailure::Stop,
+    };
+    Ok(JlConfig {
+        job: job.clone(),
+        size,
+        placement: plan.placement.clone(),
+        spares: plan.spares.clone(),
+        restore,
+        deadlines,
+        on_failure,
+        restarts_max: 3,
+        sets_max: how.keep_sets,
+    })
+}
+
+#[expect(clippy::too_many_arguments, reason = "it is the one place where all of it comes together")]
+fn job_file(
+    job: &JobId,
+    plan: &Plan,
+    program: &Program,
+    place: &Place,
+    how: &How,
+    dir: &JobDir,
+    token: &str,
+    policy: String,
+) -> JobFile {
+    let specs: BTreeMap<NodeName, NlaSpec> = plan
+        .nodes
+        .iter()
+        .map(|(name, entry)| {
+            let of_job = |images: &PathBuf| images.join(job.as_str());
+            let spec = NlaSpec {
+                job: job.clone(),
+                node: name.clone(),
+                spare: plan.spares.contains(name),
+                agent: entry.agent.clone(),
+                image_dir: entry.images.as_ref().map_or_else(|| dir.images_of(name), of_job),
+                listen: entry.listen.clone(),
+                token: token.to_owned(),
+                argv: program.argv.clone(),
+                env: program.env.clone(),
+                cwd: program.cwd.clone(),
+                master_addr: master(&plan.placement, plan),
+                master_port: MASTER_PORT,
+                size: program.size,
+                orphan_grace: how.orphan_grace,
+                kill_grace: how.kill_grace,
+            };
+            (name.clone(), spec)
+        })
+        .collect();
+    let first = plan.nodes.values().next().map(|entry| entry.agent.clone());
+    JobFile {
+        job: job.clone(),
+        specs,
+        agent: place.agent.clone().or(first).unwrap_or_else(ftb_client::default_socket),
+        policy,
+        prefix: how.prefix,
+    }
+}
+
+/// The address of the node of rank 0.
+fn master(placement: &Placement, plan: &Plan) -> String {
+    let node = placement.iter().find(|(_, ranks)| ranks.has(0)).map(|(name, _)| name);
+    let listen = node.and_then(|name| plan.nodes.get(name)).map(|entry| entry.listen.as_str());
+    let host = listen.and_then(|listen| listen.rsplit_once(':')).map(|(host, _)| host);
+    host.unwrap_or("127.0.0.1").to_owned()
+}
+
+async fn start(
+    file: JobFile,
+    dir: JobDir,
+    jl: Jl,
+    policy: Policy,
+    how: &How,
+    keep: bool,
+) -> Result<i32, Failure> {
+    let lock = dir.lock().map_err(Failure::bad_input)?;
+    let state = StateFile { jl, nlas: BTreeMap::new(), exit: None };
+    dir.write("job.json", &file).map_err(Failure::failed)?;
+    dir.write("state.json", &state).map_err(Failure::failed)?;
+    let job = file.job.clone();
+    if !how.quiet {
+        eprintln!("ftb-launch: job {job}");
+    }
+    let run = jl::Run {
+        file,
+        dir: dir.clone(),
+        state,
+        adopted: false,
+        policy,
+        quiet: how.quiet,
+        checkpoint_every: how.checkpoint_every,
+        time_limit: how.time_limit,
+    };
+    let ran = jl::run(run).await;
+    drop(lock);
+    let sets = dir.read::<StateFile>("state.json").map(|state| state.jl.job().sets.clone());
+    let last = sets.ok().and_then(|sets| sets.last().cloned());
+    match (&ran, last) {
+        (Ok(0), _) if !keep => dir.remove(),
+        (_, Some(set)) if !how.quiet => {
+            let set = dir.sets().join(set.as_str());
+            eprintln!("ftb-launch: to start again: ftb-launch restart {} ...", set.display());
+        }
+        (_, None) if !keep => dir.remove(),
+        _ => {}
+    }
+    ran.map_err(Failure::failed)
+}
+
+fn new_job() -> Result<JobId, String> {
+    let name = format!("job-{}-{:04x}", std::process::id(), control::random() & 0xffff);
+    JobId::new(&name).map_err(|error| error.to_string())
+}
+
+/// 128 random bits from the system, in hex.
+fn key() -> Result<String, String> {
+    let mut bytes = [0_u8; 16];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|error| format!("no randomness: {error}"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,302 @@
+//! What a fault means: rules from events to actions, as data (`policy.toml`), with the brakes that come before
+//! power. Pure: events and the clock go in, actions come out.
+//!
+//! Rules are tried in order; the first whose condition is fulfilled acts, those behind it do not. A rule may wait
+//! (`settle`) so that one before it can still see a larger picture. Brakes: a node is left alone for `hold_down`
+//! after an action on it, too many actions open a circuit breaker that a person must reset, and in shadow mode
+//! everything is only told. The defaults are section 3.4.3 of the thesis.
+
+mod rules;
+#[cfg(test)]
+mod tests;
+
+pub use rules::{ActionKind, Config, PolicyError, Rule};
+
+use crate::jl::Want;
+use crate::names::NodeName;
+use ftb_core::{Event, Now};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// The policy that is used when no file is given; also the commented sample.
+pub const DEFAULT: &str = include_str!("../../deploy/config/policy.toml");
+/// Most occurrences that one rule remembers: older ones go first.
+pub const HISTORY_MAX: usize = 4096;
+/// Most actions that wait for their settle time: beyond, the action is taken at once.
+pub const SETTLING_MAX: usize = 1024;
+
+/// What the policy must know of the job.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// The nodes that have ranks.
+    pub nodes: BTreeSet<NodeName>,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Tell the user.
+    Tell(String),
+    /// Hand it to the JL.
+    Want(Want),
+    /// The node is gone.
+    Gone {
+        /// Which.
+        node: NodeName,
+        /// How that is known.
+        reason: String,
+    },
+}
+
+/// Something that a rule has decided and that waits for its settle time.
+#[derive(Clone, Debug)]
+struct Settling {
+    rule: usize,
+    node: NodeName,
+    at_ns: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    config: Config,
+    /// For each rule, when it matched on which node.
+    seen: Vec<VecDeque<(u64, NodeName)>>,
+    /// When each rule acted last on the job as a whole.
+    acted: BTreeMap<usize, u64>,
+    /// When a node was acted on last.
+    held: BTreeMap<NodeName, u64>,
+    settling: Vec<Settling>,
+    actions: VecDeque<u64>,
+    open: bool,
+    drained: BTreeSet<NodeName>,
+}
+
+/// The node that an event is about: its tag `node` or `host`, else where it was published.
+pub fn node_of(event: &Event, host: &str) -> Option<NodeName> {
+    let named = event.tag("node").or_else(|| event.tag("host"));
+    NodeName::new(named.unwrap_or(host)).ok()
+}
+
+impl Policy {
+    /// Reads a policy file.
+    ///
+    /// # Errors
+    /// [`PolicyError`] says at which line what is wrong.
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        let config = Config::parse(text)?;
+        Ok(Self {
+            seen: vec![VecDeque::new(); config.rule.len()],
+            config,
+            acted: BTreeMap::new(),
+            held: BTreeMap::new(),
+            settling: Vec::new(),
+            actions: VecDeque::new(),
+            open: false,
+            drained: BTreeSet::new(),
+        })
+    }
+
+    /// The event spaces that its rules listen to.
+    pub fn spaces(&self) -> BTreeSet<String> {
+        self.config.rule.iter().map(|rule| rule.space.clone()).collect()
+    }
+
+    /// Whether the circuit breaker is open.
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// A person closes the circuit breaker.
+    pub fn reset(&mut self) {
+        self.open = false;
+        self.actions.clear();
+    }
+
+    /// A person takes the node out: no event makes it usable again.
+    pub fn drain(&mut self, node: &NodeName) {
+        self.drained.insert(node.clone());
+    }
+
+    /// A person puts it back.
+    pub fn usable(&mut self, node: &NodeName) {
+        self.drained.remove(node);
+    }
+
+    /// When [`Policy::tick`] is wanted next, in monotonic nanoseconds.
+    pub fn next_deadline_ns(&self) -> u64 {
+        self.settling.iter().map(|settling| settling.at_ns).min().unwrap_or(u64::MAX)
+    }
+
+    /// An event about a node of the job.
+    pub fn event(
+        &mut self,
+        now: Now,
+        event: &Event,
+        node: &NodeName,
+        facts: &Facts,
+    ) -> Vec<Action> {
+        let mut out = self.tick(now, facts);
+        let rules: Vec<usize> = (0..self.config.rule.len())
+            .filter(|index| self.config.rule[*index].matches(event))
+            .collect();
+        for index in &rules {
+            let seen = &mut self.seen[*index];
+            seen.push_back((now.mono_ns, node.clone()));
+            if seen.len() > HISTORY_MAX {
+                seen.pop_front();
+            }
+        }
+        if let Some(index) = rules.iter().find(|index| self.fulfilled(now, **index, node, facts)) {
+            self.decide(now, *index, node, event, &mut out);
+        }
+        out
+    }
+
+    /// Whether the rule's counting condition holds now.
+    fn fulfilled(&self, now: Now, index: usize, node: &NodeName, facts: &Facts) -> bool {
+        let rule = &self.config.rule[index];
+        let since = now.mono_ns.saturating_sub(rules::nanos(rule.within));
+        let recent = || self.seen[index].iter().filter(|(at, _)| *at >= since);
+        if let Some(share) = rule.nodes_over {
+            let struck: BTreeSet<&NodeName> =
+                recent().map(|(_, node)| node).filter(|node| facts.nodes.contains(*node)).collect();
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "a job has at most thousands of nodes"
+            )]
+            return struck.len() as f64 > share * facts.nodes.len() as f64;
+        }
+        recent().filter(|(_, other)| other == node).count() >= rule.count as usize
+    }
+
+    fn decide(
+        &mut self,
+        now: Now,
+        index: usize,
+        node: &NodeName,
+        event: &Event,
+        out: &mut Vec<Action>,
+    ) {
+        let rule = &self.config.rule[index];
+        if rule.action == ActionKind::Usable {
+            self.settling.retain(|settling| settling.node != *node);
+        }
+        if rule.action == ActionKind::Checkpoint {
+            // The larger picture: what single nodes were about to do for the same events is off.
+            let names = rule.events.clone();
+            let rules = &self.config.rule;
+            self.settling.retain(|s| !rules[s.rule].events.iter().any(|name| names.contains(name)));
+        }
+        let waits = !rule.settle.is_zero() && self.settling.len() < SETTLING_MAX;
+        if waits {
+            let known = self.settling.iter().any(|s| s.rule == index && s.node == *node);
+            if !known {
+                let at_ns = now.deadline_ns(rule.settle);
+                self.settling.push(Settling { rule: index, node: node.clone(), at_ns });
+                out.push(Action::Tell(format!(
+                    "{} on {node}: {} in {:?} unless it passes",
+                    event.name,
+                    rule.action.words(),
+                    rule.settle
+                )));
+            }
+            return;
+        }
+        self.act(now, index, node, out);
+    }
+
+    /// What has settled is done.
+    pub fn tick(&mut self, now: Now, facts: &Facts) -> Vec<Action> {
+        let mut out = Vec::new();
+        let (due, rest) = core::mem::take(&mut self.settling)
+            .into_iter()
+            .partition(|settling: &Settling| settling.at_ns <= now.mono_ns);
+        self.settling = rest;
+        for Settling { rule, node, .. } in due {
+            // A rule before this one may have come to see the larger picture.
+            let names = &self.config.rule[rule].events;
+            let superseded = (0..rule).any(|index| {
+                let before = &self.config.rule[index];
+                let same = before.events.iter().any(|name| names.contains(name));
+                same && before.nodes_over.is_some() && self.fulfilled(now, index, &node, facts)
+            });
+            if !superseded {
+                self.act(now, rule, &node, &mut out);
+            }
+        }
+        out
+    }
+
+    fn act(&mut self, now: Now, index: usize, node: &NodeName, out: &mut Vec<Action>) {
+        let rule = &self.config.rule[index];
+        let (kind, reason) = (rule.action, rule.name.clone());
+        if kind == ActionKind::Usable && self.drained.contains(node) {
+            return;
+        }
+        let what = format!("{} ({reason}, node {node})", kind.words());
+        if kind.has_power() {
+            if self.is_held(now, index, node) {
+                return;
+            }
+            if self.config.shadow {
+                out.push(Action::Tell(format!("shadow mode: would {what}")));
+                self.hold(now, index, node);
+                return;
+            }
+            if !self.breaker_allows(now) {
+                out.push(Action::Tell(format!(
+                    "the circuit breaker is open, nothing is done: would {what}; \
+                     close it with ftb-launch policy reset JOB"
+                )));
+                return;
+            }
+            self.hold(now, index, node);
+        }
+        out.push(Action::Tell(format!("policy: {what}")));
+        let node = node.clone();
+        match kind {
+            ActionKind::Migrate => out.push(Action::Want(Want::Migrate { node, reason })),
+            ActionKind::Drain => {
+                self.drained.insert(node.clone());
+                out.push(Action::Want(Want::Migrate { node, reason }));
+            }
+            ActionKind::Checkpoint => out.push(Action::Want(Want::Checkpoint { reason })),
+            ActionKind::Usable => out.push(Action::Want(Want::Usable { node })),
+            ActionKind::Lost => out.push(Action::Gone { node, reason }),
+            ActionKind::Notify => {}
+        }
+    }
+
+    /// Whether this node, or for a checkpoint the job, was acted on so recently that it is left alone.
+    fn is_held(&self, now: Now, index: usize, node: &NodeName) -> bool {
+        let last = match self.config.rule[index].action {
+            ActionKind::Checkpoint => self.acted.get(&index),
+            _ => self.held.get(node),
+        };
+        let hold = rules::nanos(self.config.hold_down);
+        last.is_some_and(|at| now.mono_ns < at.saturating_add(hold))
+    }
+
+    fn hold(&mut self, now: Now, index: usize, node: &NodeName) {
+        self.acted.insert(index, now.mono_ns);
+        if self.config.rule[index].action != ActionKind::Checkpoint {
+            self.held.insert(node.clone(), now.mono_ns);
+        }
+    }
+
+    fn breaker_allows(&mut self, now: Now) -> bool {
+        let breaker = &self.config.breaker;
+        let since = now.mono_ns.saturating_sub(rules::nanos(breaker.within));
+        while self.actions.front().is_some_and(|at| *at < since) {
+            self.actions.pop_front();
+        }
+        if self.actions.len() >= breaker.actions as usize {
+            self.open = true;
+        }
+        if self.open {
+            return false;
+        }
+        self.actions.push_back(now.mono_ns);
+        true
+    }
+}

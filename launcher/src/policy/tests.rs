@@ -1,0 +1,163 @@
+//! The first cut of the thesis' section 3.4.3, and the brakes.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use core::time::Duration;
+use ftb_core::{EventName, EventSpace};
+
+fn at(seconds: u64) -> Now {
+    Now { mono_ns: seconds * 1_000_000_000, wall_ns: 0 }
+}
+
+fn node(number: u32) -> NodeName {
+    NodeName::new(&format!("node{number:02}")).unwrap()
+}
+
+fn facts(nodes: u32) -> Facts {
+    Facts { nodes: (1..=nodes).map(node).collect() }
+}
+
+fn event(space: &str, name: &str) -> Event {
+    Event::new(EventSpace::new(space).unwrap(), EventName::new(name).unwrap())
+}
+
+fn ipmi(policy: &mut Policy, seconds: u64, name: &str, number: u32) -> Vec<Action> {
+    let event = event("ftb.ipmi", name);
+    policy.event(at(seconds), &event, &node(number), &facts(4))
+}
+
+fn wants(actions: &[Action]) -> Vec<Want> {
+    let want = |action: &Action| match action {
+        Action::Want(want) => Some(want.clone()),
+        _ => None,
+    };
+    actions.iter().filter_map(want).collect()
+}
+
+fn is_migration(actions: &[Action], number: u32) -> bool {
+    matches!(&wants(actions)[..], [Want::Migrate { node: n, .. }] if *n == node(number))
+}
+
+#[test]
+fn a_failed_fan_moves_the_node_at_once() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    assert!(is_migration(&ipmi(&mut policy, 1, "FTB_IPMI_FANFAIL", 2), 2));
+}
+
+#[test]
+fn one_hot_node_moves_after_its_settle_time() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    assert!(wants(&ipmi(&mut policy, 1, "FTB_IPMI_OVERTEMP", 2)).is_empty());
+    assert_eq!(policy.next_deadline_ns(), at(6).mono_ns);
+    assert!(wants(&policy.tick(at(5), &facts(4))).is_empty());
+    assert!(is_migration(&policy.tick(at(6), &facts(4)), 2));
+}
+
+#[test]
+fn when_most_nodes_are_hot_the_job_is_saved_and_nobody_moves() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    let mut all = Vec::new();
+    for number in 1..=4 {
+        all.extend(ipmi(&mut policy, u64::from(number), "FTB_IPMI_OVERTEMP", number));
+    }
+    all.extend(policy.tick(at(60), &facts(4)));
+    assert!(matches!(&wants(&all)[..], [Want::Checkpoint { .. }]), "{all:?}");
+}
+
+#[test]
+fn half_is_not_more_than_half() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    ipmi(&mut policy, 1, "FTB_IPMI_OVERTEMP", 1);
+    ipmi(&mut policy, 1, "FTB_IPMI_OVERTEMP", 2);
+    let actions = policy.tick(at(10), &facts(4));
+    assert_eq!(wants(&actions).len(), 2, "both move: {actions:?}");
+}
+
+#[test]
+fn normal_calls_off_what_has_not_settled_and_frees_the_node() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    ipmi(&mut policy, 1, "FTB_IPMI_OVERTEMP", 2);
+    let actions = ipmi(&mut policy, 3, "FTB_IPMI_NORMAL", 2);
+    assert_eq!(wants(&actions), [Want::Usable { node: node(2) }]);
+    assert!(policy.tick(at(60), &facts(4)).is_empty());
+}
+
+#[test]
+fn a_flapping_node_is_left_alone_for_the_hold_down() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    assert!(is_migration(&ipmi(&mut policy, 1, "FTB_IPMI_FANFAIL", 2), 2));
+    assert!(wants(&ipmi(&mut policy, 30, "FTB_IPMI_FANFAIL", 2)).is_empty());
+    assert!(is_migration(&ipmi(&mut policy, 62, "FTB_IPMI_FANFAIL", 2), 2));
+}
+
+#[test]
+fn three_port_errors_within_the_window_count_and_two_do_not() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    let port_err = event("ftb.ib", "FTB_IB_PORT_ERR");
+    let mut strike = |seconds| policy.event(at(seconds), &port_err, &node(1), &facts(4));
+    assert!(wants(&strike(1)).is_empty());
+    assert!(wants(&strike(2)).is_empty());
+    assert!(wants(&strike(400)).is_empty(), "the first two are out of the window");
+    assert!(wants(&strike(401)).is_empty());
+    assert!(is_migration(&strike(402), 1));
+}
+
+#[test]
+fn too_many_actions_open_the_breaker_until_a_person_closes_it() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    for number in 1..=8 {
+        assert!(is_migration(&ipmi(&mut policy, 1, "FTB_IPMI_FANFAIL", number), number));
+    }
+    let actions = ipmi(&mut policy, 2, "FTB_IPMI_FANFAIL", 9);
+    assert!(wants(&actions).is_empty() && policy.is_open());
+    assert!(matches!(&actions[..], [Action::Tell(words)] if words.contains("breaker")));
+    let later = ipmi(&mut policy, 5000, "FTB_IPMI_FANFAIL", 9);
+    assert!(wants(&later).is_empty(), "time does not close it");
+    policy.reset();
+    assert!(is_migration(&ipmi(&mut policy, 5001, "FTB_IPMI_FANFAIL", 9), 9));
+}
+
+#[test]
+fn shadow_mode_only_tells() {
+    let text = DEFAULT.replace("shadow = false", "shadow = true");
+    let mut policy = Policy::parse(&text).unwrap();
+    let actions = ipmi(&mut policy, 1, "FTB_IPMI_FANFAIL", 2);
+    assert!(matches!(&actions[..], [Action::Tell(words)] if words.contains("would migrate")));
+}
+
+#[test]
+fn a_dead_node_is_reported_without_brakes_and_a_drained_one_stays_out() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    let dead = event("ftb.agent", "FTB_NODE_DEAD");
+    let actions = policy.event(at(1), &dead, &node(3), &facts(4));
+    assert!(actions.iter().any(|a| matches!(a, Action::Gone { node: n, .. } if *n == node(3))));
+    policy.drain(&node(2));
+    assert!(wants(&ipmi(&mut policy, 2, "FTB_IPMI_NORMAL", 2)).is_empty());
+}
+
+#[test]
+fn the_node_of_an_event_is_the_one_it_is_about() {
+    let mut event = event("ftb.ipmi", "FTB_IPMI_FANFAIL");
+    assert_eq!(node_of(&event, "poller"), NodeName::new("poller").ok());
+    event.tags.push(ftb_core::Tag { key: "node".to_owned(), value: "Node07".to_owned() });
+    assert_eq!(node_of(&event, "poller"), NodeName::new("node07").ok());
+}
+
+#[test]
+fn a_policy_that_cannot_work_is_refused_with_its_line() {
+    let error = |from: &str, to: &str| {
+        let text = DEFAULT.replacen(from, to, 1);
+        assert_ne!(text, DEFAULT);
+        Policy::parse(&text).unwrap_err()
+    };
+    let wrong = error("hold_down", "hold_dawn");
+    assert!(wrong.problem.contains("hold_dawn") && wrong.line == 8, "{wrong}");
+    assert!(error("nodes_over = 0.5", "nodes_over = 1.0").problem.contains("can never match"));
+    assert!(error("count = 3", "count = 0").problem.contains("count is 0"));
+    assert!(error("\"FTB_IPMI_FANFAIL\"", "").problem.contains("can never match"));
+    assert!(error("\"migrate\"", "\"explode\"").problem.contains("explode"));
+    let shadowed = error("nodes_over = 0.5\n", "");
+    assert!(shadowed.problem.contains("can never act"), "{shadowed}");
+    assert_eq!(Policy::parse(DEFAULT).unwrap().config.hold_down, Duration::from_secs(60));
+}

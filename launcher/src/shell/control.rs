@@ -1,0 +1,132 @@
+//! What people do to running jobs: list them, look at one, ask one for something.
+
+use super::jobdir::{JobDir, JobFile, StateFile};
+use super::link;
+use crate::message::{Answer, Asked, Outcome, Request};
+use crate::names::JobId;
+use crate::wire;
+use core::time::Duration;
+use ftb_client::Delivery;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// One job, for people and, as JSON, for programs.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobView {
+    /// Its name.
+    pub job: String,
+    /// `running`, `orphaned` (its launcher is gone: attach to it), `done` or `unreadable`.
+    pub state: &'static str,
+    /// How many ranks.
+    pub ranks: u32,
+    /// What is under way.
+    pub doing: String,
+    /// Ranks by node.
+    pub nodes: BTreeMap<String, NodeView>,
+    /// Committed sets, oldest first.
+    pub sets: Vec<String>,
+    /// The exit code of a job that is done.
+    pub exit: Option<i32>,
+}
+
+/// One node of a job.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeView {
+    /// Its migration state, or `LOST`, or `STARTING`.
+    pub state: String,
+    /// Its ranks.
+    pub ranks: Vec<u32>,
+}
+
+/// Every job below `jobs`, by name.
+pub fn list(jobs: &Path) -> Vec<JobView> {
+    let entries = std::fs::read_dir(jobs).into_iter().flatten().filter_map(Result::ok);
+    let ids = entries.filter_map(|e| e.file_name().to_str().and_then(|name| JobId::new(name).ok()));
+    let mut views: Vec<JobView> = ids.map(|job| view(jobs, &job)).collect();
+    views.sort_by(|a, b| a.job.cmp(&b.job));
+    views
+}
+
+/// One job.
+pub fn view(jobs: &Path, job: &JobId) -> JobView {
+    let dir = JobDir::new(jobs, job);
+    let mut view = JobView {
+        job: job.to_string(),
+        state: "unreadable",
+        ranks: 0,
+        doing: String::new(),
+        nodes: BTreeMap::new(),
+        sets: Vec::new(),
+        exit: None,
+    };
+    let Ok(state) = dir.read::<StateFile>("state.json") else {
+        return view;
+    };
+    let alive = dir.lock().is_err();
+    view.state = match (state.exit, alive) {
+        (Some(_), _) => "done",
+        (None, true) => "running",
+        (None, false) => "orphaned",
+    };
+    view.exit = state.exit;
+    view.doing = state.jl.open().map(crate::jl::Open::words).unwrap_or_default();
+    let job = state.jl.job();
+    view.ranks = job.config.size;
+    view.sets = job.sets.iter().map(ToString::to_string).collect();
+    for (name, node) in &job.nodes {
+        let word = match node.state {
+            _ if node.lost => "LOST".to_owned(),
+            None => "STARTING".to_owned(),
+            Some(state) => state.to_string(),
+        };
+        let ranks = job.ranks_on(name).iter().collect();
+        view.nodes.insert(name.to_string(), NodeView { state: word, ranks });
+    }
+    view
+}
+
+/// Asks a running job for something and waits for its last answer; `told` hears every answer.
+///
+/// # Errors
+/// One line: no such job, no agent, no answer in time.
+pub async fn ask(
+    dir: &JobDir,
+    what: Request,
+    timeout: Duration,
+    mut told: impl FnMut(&Answer),
+) -> Result<Outcome, String> {
+    let file: JobFile = dir.read("job.json")?;
+    let client = link::attach("ftb-launch-ask", &file.agent, file.job.as_str()).await?;
+    let filter = format!("event_space=ftb.job, jobid={}", file.job);
+    let mut answers = link::subscribe(&client, &filter).await?;
+    let request = random();
+    link::publish(&client, wire::request(&Asked { request, what })).await;
+    let uid = nix::unistd::Uid::effective().as_raw();
+    let wait = async {
+        while let Some(delivery) = answers.next().await {
+            let Delivery::Event(received) = delivery else { continue };
+            let Ok(Err(answer)) = wire::from_request(&received.event) else { continue };
+            if received.uid != uid || answer.request != request {
+                continue;
+            }
+            told(&answer);
+            if answer.outcome != Outcome::Accepted {
+                return Ok(answer.outcome);
+            }
+        }
+        Err("the agent ended the subscription".to_owned())
+    };
+    let answered = tokio::time::timeout(timeout, wait).await;
+    let outcome = answered.unwrap_or_else(|_| {
+        Err(format!("job {} has not answered within {timeout:?}: is its launcher alive?", file.job))
+    });
+    let _ = client.close(link::CLOSE_WAIT).await;
+    outcome
+}
+
+/// A random number from the system.
+pub fn random() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one((std::process::id(), std::time::SystemTime::now()))
+}

@@ -1,0 +1,423 @@
+//! The shell of the job launcher: starts the NLAs, carries events to the core and back, keeps the state on disk,
+//! fetches sets into the store, prints the ranks' output, and asks the policy what a fault means.
+
+use super::jobdir::{JobDir, JobFile, Manifest, StateFile};
+use super::link::{self, Heard};
+use super::output::{self, Frame};
+use super::{Clock, images};
+use crate::jl::{Input, Output, Want};
+use crate::message::{Answer, Asked, Outcome, Request};
+use crate::names::{Episode, NodeName, Ranks, SetId};
+use crate::policy::{self, Action, Policy};
+use crate::wire;
+use core::time::Duration;
+use ftb_client::Client;
+use ftb_core::Event;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
+use tokio::process::Command;
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// Inputs that wait for the core.
+const INPUTS_MAX: usize = 4096;
+/// How long to wait at the end for the NLAs to be gone and their output to be printed.
+const END_WAIT: Duration = Duration::from_secs(5);
+/// The exit code when a second signal ends the launcher by force.
+const FORCED: i32 = 130;
+/// The exit code of a job whose time limit is over, as timeout(1).
+const TIMED_OUT: i32 = 124;
+
+/// What the run of a job is made of.
+#[derive(Debug)]
+pub struct Run {
+    /// What was asked for.
+    pub file: JobFile,
+    /// The job's directory; made, locked by the caller.
+    pub dir: JobDir,
+    /// The state to begin with.
+    pub state: StateFile,
+    /// A JL before this one has started the job.
+    pub adopted: bool,
+    /// The policy, read from [`JobFile::policy`].
+    pub policy: Policy,
+    /// Say nothing but what the ranks say.
+    pub quiet: bool,
+    /// Save the job that often.
+    pub checkpoint_every: Option<Duration>,
+    /// End it after so long.
+    pub time_limit: Option<Duration>,
+}
+
+struct Shell {
+    file: JobFile,
+    dir: JobDir,
+    state: StateFile,
+    policy: Policy,
+    quiet: bool,
+    checkpoint_every: Option<Duration>,
+    checkpoint_ns: u64,
+    limit_ns: u64,
+    clock: Clock,
+    client: Client,
+    inputs: mpsc::Sender<Input>,
+}
+
+/// Runs a job to its end; returns the exit code.
+///
+/// # Errors
+/// One line: the launcher itself cannot start (no agent, no NLA program).
+pub async fn run(run: Run) -> Result<i32, String> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|e| e.to_string())?;
+    let store = listener.local_addr().map_err(|error| error.to_string())?.to_string();
+    let token = run.file.specs.values().next().map(|spec| spec.token.clone()).unwrap_or_default();
+    tokio::spawn(images::serve(listener, run.dir.sets(), token));
+
+    let job = run.file.job.clone();
+    let client = link::attach("ftb-launch", &run.file.agent, job.as_str()).await?;
+    let (to_heard, mut heard) = mpsc::channel(INPUTS_MAX);
+    let own = link::subscribe(&client, &format!("jobid={job}")).await?;
+    tokio::spawn(link::forward(own, true, to_heard));
+    let (to_faults, mut faults) = mpsc::channel(INPUTS_MAX);
+    for space in run.policy.spaces() {
+        let subscription = link::subscribe(&client, &format!("event_space={space}")).await?;
+        tokio::spawn(link::forward(subscription, false, to_faults.clone()));
+    }
+
+    let (inputs, mut from_tasks) = mpsc::channel(INPUTS_MAX);
+    let (frames, to_print) = mpsc::channel(output::FRAMES_MAX);
+    let printer = tokio::spawn(output::print(to_print, run.file.prefix));
+    let clock = Clock::start();
+    let adopted = run.adopted;
+    let mut shell = Shell::new(run, clock, client, inputs);
+    let mut signals = Caught::listen().map_err(|error| error.to_string())?;
+    if adopted {
+        shell.handle(Input::Adopted { store }).await;
+    } else {
+        shell.start_nlas(&frames).await?;
+        shell.handle(Input::Started { store }).await;
+    }
+    drop(frames);
+    let mut stops = 0;
+    while shell.state.exit.is_none() {
+        let deadline = shell.next_deadline_ns();
+        tokio::select! {
+            biased;
+            signal = signals.next() => stops += shell.signalled(signal, stops).await,
+            Some(input) = from_tasks.recv() => shell.handle(input).await,
+            Some(heard) = heard.recv() => shell.hear(heard).await,
+            Some(fault) = faults.recv() => shell.fault(fault).await,
+            () = clock.sleep_until(deadline) => shell.tick().await,
+        }
+    }
+    let code = shell.state.exit.unwrap_or(FORCED);
+    let printed = tokio::time::timeout(END_WAIT, printer).await;
+    if printed.is_err() {
+        tracing::warn!("some output of the ranks may be missing");
+    }
+    shell.kill_all_nlas();
+    let _ = shell.client.close(link::CLOSE_WAIT).await;
+    Ok(code)
+}
+
+/// Whether that process is a launch agent: the number may be another process' by now.
+fn is_nla(pid: i32) -> bool {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_end() == "ftb-nla"
+}
+
+/// The signals that the launcher takes.
+struct Caught(Vec<(i32, Signals)>);
+
+impl Caught {
+    fn listen() -> std::io::Result<Self> {
+        let kinds = [
+            SignalKind::interrupt(),
+            SignalKind::terminate(),
+            SignalKind::hangup(),
+            SignalKind::user_defined1(),
+            SignalKind::user_defined2(),
+        ];
+        let listen = |kind: SignalKind| Ok((kind.as_raw_value(), signal(kind)?));
+        kinds.into_iter().map(listen).collect::<std::io::Result<_>>().map(Self)
+    }
+
+    async fn next(&mut self) -> i32 {
+        let waits = self.0.iter_mut().map(|(number, signal)| {
+            Box::pin(async move {
+                signal.recv().await;
+                *number
+            })
+        });
+        futures_util::future::select_all(waits).await.0
+    }
+}
+
+impl Shell {
+    fn new(run: Run, clock: Clock, client: Client, inputs: mpsc::Sender<Input>) -> Self {
+        let now = clock.now();
+        let after = |wait: Option<Duration>| wait.map_or(u64::MAX, |wait| now.deadline_ns(wait));
+        Self {
+            checkpoint_ns: after(run.checkpoint_every),
+            limit_ns: after(run.time_limit),
+            file: run.file,
+            dir: run.dir,
+            state: run.state,
+            policy: run.policy,
+            quiet: run.quiet,
+            checkpoint_every: run.checkpoint_every,
+            clock,
+            client,
+            inputs,
+        }
+    }
+
+    fn next_deadline_ns(&self) -> u64 {
+        let cores = self.state.jl.next_deadline_ns().min(self.policy.next_deadline_ns());
+        cores.min(self.checkpoint_ns).min(self.limit_ns)
+    }
+
+    /// SIGUSR1 and SIGUSR2 go to the ranks; the others end the job, the second time by force.
+    async fn signalled(&mut self, signal: i32, stops: u32) -> u32 {
+        if matches!(Signal::try_from(signal), Ok(Signal::SIGUSR1 | Signal::SIGUSR2)) {
+            self.handle(Input::Signal(signal)).await;
+            return 0;
+        }
+        if stops > 0 {
+            self.kill_all_nlas();
+            self.state.exit = Some(FORCED);
+            return 1;
+        }
+        let name = Signal::try_from(signal).map_or("a signal", Signal::as_str);
+        let reason = format!("the launcher got {name}");
+        let want = Want::Kill { code: 128 + signal, reason };
+        self.handle(Input::Want { want, asked: None }).await;
+        1
+    }
+
+    async fn start_nlas(&mut self, frames: &mpsc::Sender<Frame>) -> Result<(), String> {
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let program = program.with_file_name("ftb-nla");
+        for (node, spec) in &self.file.specs {
+            let mut child = Command::new(&program)
+                .arg("serve")
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .process_group(0)
+                .spawn()
+                .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+            let spec = serde_json::to_vec(spec).map_err(|error| error.to_string())?;
+            if let Some(mut stdin) = child.stdin.take() {
+                let written = stdin.write_all(&spec).await;
+                written.map_err(|error| format!("launch agent of {node}: {error}"))?;
+            }
+            if let Some(stdout) = child.stdout.take() {
+                let (frames, node) = (frames.clone(), node.clone());
+                tokio::spawn(async move {
+                    if let Err(error) = output::receive(stdout, frames).await {
+                        tracing::warn!(%node, %error, "output of the ranks is lost");
+                    }
+                });
+            }
+            self.state.nlas.insert(node.clone(), child.id().unwrap_or(0));
+            let (inputs, node) = (self.inputs.clone(), node.clone());
+            tokio::spawn(async move {
+                let reason = match child.wait().await {
+                    Ok(status) => format!("its launch agent ended: {status}"),
+                    Err(error) => format!("its launch agent cannot be watched: {error}"),
+                };
+                let _ = inputs.send(Input::Gone { node, reason }).await;
+            });
+        }
+        Ok(())
+    }
+
+    fn kill_all_nlas(&mut self) {
+        for node in self.state.nlas.keys().cloned().collect::<Vec<_>>() {
+            self.kill_nla(&node);
+        }
+    }
+
+    fn kill_nla(&mut self, node: &NodeName) {
+        let pid = self.state.nlas.remove(node).and_then(|pid| i32::try_from(pid).ok());
+        let Some(pid) = pid.filter(|pid| *pid > 0) else {
+            return;
+        };
+        if is_nla(pid) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+
+    /// Whether the launch agent of a node is a living process on this host.
+    fn lives(&self, node: &NodeName) -> bool {
+        let pid = self.state.nlas.get(node).and_then(|pid| i32::try_from(*pid).ok());
+        pid.is_some_and(is_nla)
+    }
+
+    async fn hear(&mut self, heard: Heard) {
+        let event = match heard {
+            Heard::Event { event, .. } => event,
+            Heard::Stranger { name, uid } => {
+                tracing::warn!(%name, uid, "an event of another user was refused");
+                return;
+            }
+            Heard::Gap => return self.handle(Input::Gap).await,
+        };
+        let space = event.space.as_str().to_ascii_lowercase();
+        let input = match space.as_str() {
+            wire::SPACE_NLA => wire::from_nla(&event).map(Input::Nla),
+            wire::SPACE_MPI => wire::from_rank(&event).map(Input::Rank),
+            wire::SPACE_JOB => match wire::from_request(&event) {
+                Ok(Ok(asked)) => return self.asked(&asked).await,
+                Ok(Err(_)) => return,
+                Err(error) => Err(error),
+            },
+            _ => return,
+        };
+        match input {
+            Ok(input) => self.handle(input).await,
+            Err(error) => tracing::warn!(%error, "an event was refused"),
+        }
+    }
+
+    async fn asked(&mut self, asked: &Asked) {
+        match &asked.what {
+            Request::ResetBreaker => {
+                self.policy.reset();
+                let words = "the policy acts again".to_owned();
+                let answer = Answer { request: asked.request, outcome: Outcome::Done, words };
+                self.publish(wire::answer(&answer)).await;
+            }
+            Request::Drain(node) => self.policy.drain(node),
+            Request::Usable(node) => self.policy.usable(node),
+            Request::Checkpoint | Request::Migrate(_) | Request::Kill => {}
+        }
+        if let Some(want) = Want::of_request(asked) {
+            self.handle(Input::Want { want, asked: Some(asked.request) }).await;
+        }
+    }
+
+    async fn fault(&mut self, heard: Heard) {
+        let Heard::Event { event, host } = heard else {
+            return;
+        };
+        let Some(node) = policy::node_of(&event, &host) else {
+            return;
+        };
+        if !self.state.jl.job().nodes.contains_key(&node) {
+            return;
+        }
+        let facts = self.facts();
+        let actions = self.policy.event(self.clock.now(), &event, &node, &facts);
+        self.act(actions).await;
+    }
+
+    fn facts(&self) -> policy::Facts {
+        let job = self.state.jl.job();
+        policy::Facts { nodes: job.placement().into_keys().collect() }
+    }
+
+    async fn act(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Tell(words) => self.tell(&words),
+                Action::Want(want) => self.handle(Input::Want { want, asked: None }).await,
+                Action::Gone { node, .. } if self.lives(&node) => self.tell(&format!(
+                    "node {node} is out of the backplane, but its launch agent lives: waiting for its agent"
+                )),
+                Action::Gone { node, reason } => self.handle(Input::Gone { node, reason }).await,
+            }
+        }
+    }
+
+    async fn tick(&mut self) {
+        let facts = self.facts();
+        let actions = self.policy.tick(self.clock.now(), &facts);
+        self.act(actions).await;
+        let now = self.clock.now();
+        if now.mono_ns >= self.checkpoint_ns {
+            self.checkpoint_ns =
+                self.checkpoint_every.map_or(u64::MAX, |every| now.deadline_ns(every));
+            let want = Want::Checkpoint { reason: "it is time".to_owned() };
+            self.handle(Input::Want { want, asked: None }).await;
+        }
+        if now.mono_ns >= self.limit_ns {
+            self.limit_ns = u64::MAX;
+            let want = Want::Kill { code: TIMED_OUT, reason: "its time is over".to_owned() };
+            self.handle(Input::Want { want, asked: None }).await;
+        }
+        self.handle(Input::Tick).await;
+    }
+
+    async fn handle(&mut self, input: Input) {
+        let mut out = Vec::new();
+        self.state.jl.handle(self.clock.now(), input, &mut out);
+        for output in out {
+            self.output(output).await;
+        }
+    }
+
+    async fn publish(&self, event: Event) {
+        link::publish(&self.client, event).await;
+    }
+
+    async fn output(&mut self, output: Output) {
+        match output {
+            Output::Save => {
+                if let Err(error) = self.dir.write("state.json", &self.state) {
+                    tracing::error!(%error, "the state of the job is not on disk");
+                }
+            }
+            Output::Publish(message) => self.publish(wire::to_jl(&message)).await,
+            Output::Answer(answer) => self.publish(wire::answer(&answer)).await,
+            Output::Store { episode, set, from } => self.store(episode, set, from),
+            Output::DropStored(set) => self.dir.drop_set(&set),
+            Output::KillNla(node) => self.kill_nla(&node),
+            Output::Tell(words) => self.tell(&words),
+            Output::Exit(code) => {
+                self.state.exit = Some(code);
+                if let Err(error) = self.dir.write("state.json", &self.state) {
+                    tracing::error!(%error, "the end of the job is not on disk");
+                }
+            }
+        }
+    }
+
+    fn tell(&self, words: &str) {
+        tracing::info!(target: "ftb::transition", job = %self.file.job, "{words}");
+        if !self.quiet {
+            eprintln!("ftb-launch: {words}");
+        }
+    }
+
+    /// Fetches all images of a set into the store, and commits it there when every one is complete.
+    fn store(&self, episode: Episode, set: SetId, from: BTreeMap<NodeName, (String, Ranks)>) {
+        let (inputs, dir, job) = (self.inputs.clone(), self.dir.clone(), self.file.job.clone());
+        let token = self.file.specs.values().next().map(|spec| spec.token.clone());
+        let token = token.unwrap_or_default();
+        let size = self.state.jl.job().config.size;
+        tokio::task::spawn_blocking(move || {
+            let mut all = BTreeMap::new();
+            let fetch = |(server, ranks): &(String, Ranks)| {
+                let images = images::fetch(server, &token, &dir.sets(), &set, ranks)?;
+                Ok::<_, String>(ranks.iter().zip(images).collect::<Vec<_>>())
+            };
+            let result =
+                from.values().try_for_each(|source| fetch(source).map(|got| all.extend(got)));
+            let result = result.and_then(|()| {
+                let images: Vec<(u64, u32)> = all.into_values().collect();
+                let bytes = images.iter().map(|(bytes, _)| bytes).sum();
+                let manifest = Manifest { job, set: set.clone(), size, images };
+                dir.commit(&manifest).map(|()| bytes)
+            });
+            if result.is_err() {
+                dir.drop_set(&set);
+            }
+            let _ = inputs.blocking_send(Input::Stored { episode, result });
+        });
+    }
+}

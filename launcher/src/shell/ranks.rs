@@ -1,0 +1,222 @@
+//! The processes of a node: started with their environment, PMI socket and output pipes, watched, killed.
+//!
+//! A rank is started through this program's own `exec-rank` step, which asks the kernel to kill the rank when the
+//! NLA dies, and then becomes the rank. Each rank leads a process group of its own, so that what it starts is
+//! killed with it.
+
+use super::output::{self, Frame, Stream};
+use super::spec::NlaSpec;
+use crate::message::How;
+use crate::names::{Episode, SetId};
+use crate::nla::limits::PMI_LINE_BYTES_MAX;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::unistd::Pid;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+
+/// PMI answers that wait for a rank: it asks one thing at a time, so more than one is its own fault.
+const REPLIES_MAX: usize = 16;
+
+/// What a rank is started with.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// Which.
+    pub rank: u32,
+    /// Its place among the ranks of the node.
+    pub local_rank: u32,
+    /// How many ranks the node has.
+    pub local_size: u32,
+    /// Of which start.
+    pub incarnation: u64,
+    /// The episode that starts it.
+    pub episode: Episode,
+    /// The set to restore from.
+    pub restore: Option<SetId>,
+}
+
+/// A running rank, as the shell holds it.
+#[derive(Debug)]
+pub struct Running {
+    pid: Pid,
+    replies: mpsc::Sender<String>,
+}
+
+impl Running {
+    /// Sends a signal to its process group. One that has ended already is fine.
+    pub fn signal(&self, signal: i32) {
+        if let Ok(signal) = Signal::try_from(signal) {
+            let _ = killpg(self.pid, signal);
+        }
+    }
+
+    /// Sends a PMI line. A rank that does not read its answers loses them: it breaks the protocol.
+    pub fn reply(&self, line: String) {
+        if self.replies.try_send(line).is_err() {
+            tracing::warn!(pid = self.pid.as_raw(), "a rank does not read its PMI answers");
+        }
+    }
+}
+
+/// What comes from a rank.
+#[derive(Debug)]
+pub enum Word {
+    /// A PMI line.
+    Pmi(String),
+    /// It has ended.
+    Ended(How),
+}
+
+/// Starts a rank. What comes from it goes through `tell`; its output to `frames`.
+///
+/// # Errors
+/// The system's: the program is not there, or no process can be made.
+pub fn start(
+    spec: &NlaSpec,
+    start: &Start,
+    tell: impl Fn(Word) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
+    frames: &mpsc::Sender<Frame>,
+) -> io::Result<Running> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
+    let mut child = command(spec, start, &theirs)?.spawn()?;
+    drop(theirs);
+    let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+    let pid = pid.ok_or_else(|| io::Error::other("a process without an id"))?;
+    for (stream, pipe) in [
+        (Stream::Out, child.stdout.take().map(|p| p.into_owned_fd())),
+        (Stream::Err, child.stderr.take().map(|p| p.into_owned_fd())),
+    ] {
+        if let Some(pipe) = pipe {
+            let pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(pipe?)?;
+            tokio::spawn(output::read(start.rank, stream, pipe, frames.clone()));
+        }
+    }
+    let (replies, waiting) = mpsc::channel(REPLIES_MAX);
+    let ours = std::os::unix::net::UnixStream::from(ours);
+    ours.set_nonblocking(true)?;
+    let (reader, writer) = UnixStream::from_std(ours)?.into_split();
+    tokio::spawn(write_replies(writer, waiting));
+    tokio::spawn(watch(child, pid, reader, tell));
+    Ok(Running { pid, replies })
+}
+
+fn command(spec: &NlaSpec, start: &Start, pmi: &OwnedFd) -> io::Result<Command> {
+    // The child's end of the PMI socket is inherited by number. Processes are started one after the other by one
+    // thread, and the parent's copy is closed before the next, so no other rank inherits it.
+    fcntl(pmi.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("exec-rank").arg(std::process::id().to_string()).arg("--").args(&spec.argv);
+    command.env_clear();
+    command.envs(spec.env.iter().cloned());
+    let set = |command: &mut Command, key: &str, value: String| {
+        command.env(key, value);
+    };
+    let (rank, size) = (start.rank.to_string(), spec.size.to_string());
+    for (key, value) in [
+        ("FTB_JOB_ID", spec.job.to_string()),
+        ("FTB_RANK", rank.clone()),
+        ("FTB_SIZE", size.clone()),
+        ("FTB_LOCAL_RANK", start.local_rank.to_string()),
+        ("FTB_NODE", spec.node.to_string()),
+        ("FTB_EPISODE", start.episode.to_string()),
+        ("FTB_INCARNATION", start.incarnation.to_string()),
+        ("PMI_FD", pmi.as_raw_fd().to_string()),
+        ("PMI_RANK", rank.clone()),
+        ("PMI_SIZE", size.clone()),
+        ("PMI_SPAWNED", "0".to_owned()),
+        ("RANK", rank),
+        ("WORLD_SIZE", size),
+        ("LOCAL_RANK", start.local_rank.to_string()),
+        ("LOCAL_WORLD_SIZE", start.local_size.to_string()),
+        ("MASTER_ADDR", spec.master_addr.clone()),
+        ("MASTER_PORT", spec.master_port.to_string()),
+    ] {
+        set(&mut command, key, value);
+    }
+    command.env("FTB_AGENT_SOCKET", &spec.agent).env("FTB_IMAGE_DIR", &spec.image_dir);
+    if let Some(set) = &start.restore {
+        command.env("FTB_RESTORE", spec.image_dir.join(set.as_str()));
+    }
+    command.current_dir(&spec.cwd).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Ok(command)
+}
+
+async fn write_replies(
+    mut writer: tokio::net::unix::OwnedWriteHalf,
+    mut waiting: mpsc::Receiver<String>,
+) {
+    while let Some(mut line) = waiting.recv().await {
+        line.push('\n');
+        if writer.write_all(line.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads the PMI lines of a rank, and waits for its end.
+async fn watch(
+    mut child: Child,
+    pid: Pid,
+    reader: tokio::net::unix::OwnedReadHalf,
+    tell: impl Fn(Word) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
+) {
+    let lines = {
+        let tell = tell.clone();
+        tokio::spawn(async move {
+            let mut reader = BufReader::new(reader);
+            loop {
+                let mut line = String::new();
+                let mut limited = (&mut reader).take(PMI_LINE_BYTES_MAX as u64);
+                match limited.read_line(&mut line).await {
+                    Ok(0) | Err(_) => return,
+                    Ok(_) => {}
+                }
+                let told = tell(Word::Pmi(line.trim_end().to_owned()));
+                if told.await.is_err() {
+                    return;
+                }
+            }
+        })
+    };
+    let how = match child.wait().await {
+        Ok(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => How::Exit(code),
+            (None, Some(signal)) => How::Signal(signal),
+            (None, None) => How::Exit(1),
+        },
+        Err(_) => How::Exit(1),
+    };
+    // What the rank has started must not outlive it.
+    let _ = killpg(pid, Signal::SIGKILL);
+    lines.abort();
+    let _ = tell(Word::Ended(how)).await;
+}
+
+/// The step between the NLA and the program: dies with the NLA, becomes the program. Only returns on failure.
+///
+/// # Errors
+/// Why the program cannot be started, as one line.
+pub fn exec(parent: u32, argv: &[String]) -> String {
+    use std::os::unix::process::CommandExt;
+    let Some((program, arguments)) = argv.split_first() else {
+        return "no program was given".to_owned();
+    };
+    if let Err(error) = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL) {
+        return format!("cannot ask to die with the launch agent: {error}");
+    }
+    // The agent may have died before the kernel was asked.
+    if Pid::parent().as_raw().unsigned_abs() != parent {
+        let _ = kill(Pid::this(), Signal::SIGKILL);
+    }
+    let error = std::process::Command::new(program).args(arguments).exec();
+    format!("cannot start {program}: {error}")
+}
