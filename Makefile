@@ -23,7 +23,7 @@ build: ## everything in release mode, ftb-ib included
 
 demo: ## a fan fails, the job moves, the answer is right
 	@./deploy/dev/install-deps.sh build demo
-	$(CARGO) build --release -p ftb-agent -p ftbctl -p ftb-ipmi -p ftb-launcher --bins
+	$(CARGO) build --release -p ftb-agent -p ftbctl -p ftb-ipmi -p ftb-launcher -p ftb-demo --bins
 	$(CARGO) build --release -p ftb-job --examples
 	./deploy/demo/run.sh
 

@@ -1,0 +1,95 @@
+//! One run of the solver under the launcher: its output line by line, its exit, its answer.
+
+use anyhow::{Context as _, Result, bail};
+use ftb_tests::cluster::{Cluster, binary};
+use std::path::PathBuf;
+use std::process::Stdio;
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+/// What is computed, and where.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    /// Primary nodes, as a host list.
+    pub(crate) hosts: String,
+    /// The hot spare.
+    pub(crate) spare: String,
+    /// How many ranks.
+    pub(crate) ranks: u32,
+    /// How many iterations.
+    pub(crate) iterations: u32,
+}
+
+/// A job that runs.
+pub(crate) struct Running {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    iterations: u32,
+    answer: Option<String>,
+    log: PathBuf,
+}
+
+impl Job {
+    /// Starts it under `ftb-launch`, attached to the first agent.
+    pub(crate) fn start(&self, cluster: &Cluster, name: &str) -> Result<Running> {
+        let nodes: Vec<String> = (0..cluster.len())
+            .map(|rank| format!("{}={}", cluster.host(rank), cluster.socket(rank).display()))
+            .collect();
+        let log = cluster.dir().join(format!("{name}.log"));
+        let mut child = Command::new(binary("ftb-launcher", "ftb-launch")?)
+            .args(["run", "--quiet", "-n", &self.ranks.to_string(), "--hosts", &self.hosts])
+            .args(["--spares", &self.spare, "--local-nodes", &nodes.join(",")])
+            .args(["--job", name, "--"])
+            .arg(solver()?)
+            .args(["--iterations", &self.iterations.to_string()])
+            .args(["--progress-every", &(self.iterations / 50).max(1).to_string()])
+            .env("XDG_STATE_HOME", cluster.dir())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(&log)?)
+            .kill_on_drop(true)
+            .spawn()
+            .context("cannot start ftb-launch")?;
+        let output = child.stdout.take().context("the output of ftb-launch is not piped")?;
+        let lines = BufReader::new(output).lines();
+        Ok(Running { child, lines, iterations: self.iterations, answer: None, log })
+    }
+}
+
+/// The solver is an example program of ftb-job, beside the other binaries.
+fn solver() -> Result<PathBuf> {
+    let launch = binary("ftb-launcher", "ftb-launch")?;
+    let beside = launch.with_file_name("examples").join("poisson");
+    if !beside.exists() {
+        bail!("{} is missing: make demo builds it", beside.display());
+    }
+    Ok(beside)
+}
+
+impl Running {
+    /// Waits for the next sign of progress: the part that is done (0 to 1), or `None` at the end.
+    pub(crate) async fn progress(&mut self) -> Result<Option<f64>> {
+        while let Some(line) = self.lines.next_line().await? {
+            if let Some(answer) = line.strip_prefix("answer ") {
+                self.answer = Some(answer.to_owned());
+            } else if let Some(rest) = line.strip_prefix("iteration ")
+                && let Some(done) =
+                    rest.split([' ', '/']).next().and_then(|n| n.parse::<u32>().ok())
+            {
+                return Ok(Some(f64::from(done) / f64::from(self.iterations.max(1))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits for the end and gives the answer.
+    pub(crate) async fn finish(mut self) -> Result<String> {
+        while self.progress().await?.is_some() {}
+        let status = self.child.wait().await?;
+        if !status.success() {
+            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            bail!("the job ended with {status}; ftb-launch said:\n{log}");
+        }
+        self.answer.context("the job ended without an answer")
+    }
+}
