@@ -443,6 +443,31 @@ mod tests {
     }
 
     #[test]
+    fn the_samples_are_right_with_and_without_their_examples() {
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/config");
+        let config = Config::load(&deploy.join("ipmi.toml")).unwrap();
+        assert_eq!(
+            (config.interval, config.sel_interval),
+            (default_interval(), default_interval())
+        );
+        for entry in fs::read_dir(deploy.join("ipmi-rules")).unwrap() {
+            let path = entry.unwrap().path();
+            let file: RuleFile = parse(&path, &fs::read_to_string(&path).unwrap()).unwrap();
+            check_rules(&path, &file.rule).unwrap();
+            assert!(file.rule.iter().all(|rule| rule.optional), "{}", path.display());
+        }
+        let sample = fs::read_to_string(deploy.join("ipmi.toml")).unwrap();
+        let with_examples: String = sample
+            .lines()
+            .filter(|line| !line.contains("rules = [") && !line.contains("password_file"))
+            .map(|line| format!("{}\n", line.trim_start_matches("#:").trim_start()))
+            .collect();
+        let with_examples =
+            with_examples.replace("\"auto\"", "\"rmcp+\"").replace("\"\"", "\"key\"");
+        assert_eq!(load(&with_examples).unwrap().nodes.len(), 65);
+    }
+
+    #[test]
     fn a_device_belongs_to_this_host_and_addresses_are_taken_as_they_are() {
         let config = load("[[target]]\nbmc = '/dev/ipmi0'\n").unwrap();
         assert!(matches!(config.nodes[0].target, Target::Device(_)));

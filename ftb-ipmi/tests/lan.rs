@@ -2,12 +2,10 @@
 //! that loses, repeats, delays and damages packets.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::bmc::{Names, PASSWORD, SENSORS, SimulatedBmc, USER};
 use ftb_ipmi::bmc::{Bmc, CipherSuite, LanConfig, Protocol, Target};
 use ftb_ipmi::inventory;
 use ftb_ipmi::watch::read_once;
+use ftb_tests::bmc::{Names, PASSWORD, SENSORS, SimulatedBmc, USER};
 use std::time::Duration;
 
 fn target(port: u16, protocol: Protocol) -> Target {

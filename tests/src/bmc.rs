@@ -9,8 +9,8 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::net::{TcpListener, UdpSocket};
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -196,6 +196,8 @@ pub const SENSORS: usize = ANALOG.len() + DISCRETE.len();
 /// Ports of one BMC.
 #[derive(Clone, Copy)]
 struct Ports {
+    /// Last byte of its address, 127.0.0.x.
+    host: u8,
     lan: u16,
     console: u16,
     machine: u16,
@@ -208,6 +210,7 @@ impl Ports {
         let console = TcpListener::bind("127.0.0.1:0")?;
         let machine = TcpListener::bind("127.0.0.1:0")?;
         Ok(Self {
+            host: 1,
             lan: lan.local_addr()?.port(),
             console: console.local_addr()?.port(),
             machine: machine.local_addr()?.port(),
@@ -231,14 +234,32 @@ impl SimulatedBmc {
         Self::start_with(Names::EightBit)
     }
 
+    /// Starts one for each address 127.0.0.`first` and following, all on the same UDP port: a rack,
+    /// `127.0.0.[11-18]:PORT`.
+    ///
+    /// # Errors
+    /// As [`SimulatedBmc::start`].
+    pub fn start_rack(first: u8, count: u8) -> io::Result<Vec<Self>> {
+        let mut rack = vec![Self::start_at(Names::EightBit, first, None)?];
+        let port = rack.first().map(Self::port);
+        for host in (first..).take(count.into()).skip(1) {
+            rack.push(Self::start_at(Names::EightBit, host, port)?);
+        }
+        Ok(rack)
+    }
+
     /// As [`SimulatedBmc::start`], with the names of sensors encoded otherwise.
     ///
     /// # Errors
     /// As [`SimulatedBmc::start`].
     pub fn start_with(names: Names) -> io::Result<Self> {
+        Self::start_at(names, 1, None)
+    }
+
+    fn start_at(names: Names, host: u8, port: Option<u16>) -> io::Result<Self> {
         let mut last = None;
         for _ in 0..START_ATTEMPTS {
-            match Self::try_start(names) {
+            match Self::try_start(names, host, port) {
                 Ok(bmc) => return Ok(bmc),
                 Err(error) => last = Some(error),
             }
@@ -246,9 +267,10 @@ impl SimulatedBmc {
         Err(last.unwrap_or_else(|| io::ErrorKind::TimedOut.into()))
     }
 
-    fn try_start(names: Names) -> io::Result<Self> {
+    fn try_start(names: Names, host: u8, port: Option<u16>) -> io::Result<Self> {
         let dir = unique_dir()?;
-        let ports = Ports::find()?;
+        let found = Ports::find()?;
+        let ports = Ports { host, lan: port.unwrap_or(found.lan), ..found };
         write_files(&dir, ports)?;
         let state = dir.join("state/ipmi_sim/testbmc");
         fs::create_dir_all(&state)?;
@@ -270,7 +292,7 @@ impl SimulatedBmc {
 
     /// Where it listens for RMCP.
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.ports.lan)
+        format!("127.0.0.{}:{}", self.ports.host, self.ports.lan)
     }
 
     /// Its UDP port.
@@ -301,14 +323,17 @@ impl SimulatedBmc {
         write_value(&path, value)
     }
 
-    /// Gives a command to the simulator's console.
+    /// Gives a command to the simulator's console and returns when it is done, with what the
+    /// console said.
     ///
     /// # Errors
     /// When the simulator is gone.
-    pub fn console(&mut self, command: &str) -> io::Result<()> {
-        let stdin = self.child.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        writeln!(stdin, "{command}")?;
-        stdin.flush()
+    pub fn console(&self, command: &str) -> io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.ports.console))?;
+        stream.set_read_timeout(Some(START_DEADLINE))?;
+        read_to_prompt(&mut stream)?;
+        stream.write_all(format!("{command}\n").as_bytes())?;
+        read_to_prompt(&mut stream)
     }
 
     /// Makes it hang: it is there and answers nothing.
@@ -362,7 +387,7 @@ impl SimulatedBmc {
         ];
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         socket.set_read_timeout(Some(Duration::from_millis(50)))?;
-        socket.connect(("127.0.0.1", self.ports.lan))?;
+        socket.connect(self.address())?;
         let deadline = Instant::now() + START_DEADLINE;
         let mut answer = [0; 128];
         while Instant::now() < deadline {
@@ -385,6 +410,17 @@ impl Drop for SimulatedBmc {
         let _ = self.kill();
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// Reads what the console says until it waits for the next command.
+fn read_to_prompt(stream: &mut TcpStream) -> io::Result<String> {
+    let mut said = Vec::new();
+    let mut byte = [0];
+    while !said.ends_with(b"> ") {
+        stream.read_exact(&mut byte)?;
+        said.push(byte[0]);
+    }
+    Ok(String::from_utf8_lossy(&said).into_owned())
 }
 
 /// How the names of sensors are encoded in their records.
@@ -443,10 +479,10 @@ fn write_files(dir: &Path, ports: Ports) -> io::Result<()> {
     fs::write(dir.join("bmc.sdrs"), records())
 }
 
-fn lan_conf(Ports { lan, console, machine }: Ports) -> String {
+fn lan_conf(Ports { host, lan, console, machine }: Ports) -> String {
     let auths = "none md2 md5 straight";
     format!(
-        "name \"testbmc\"\nset_working_mc 0x20\n  startlan 1\n    addr 127.0.0.1 {lan}\n    \
+        "name \"testbmc\"\nset_working_mc 0x20\n  startlan 1\n    addr 127.0.0.{host} {lan}\n    \
          priv_limit admin\n    allowed_auths_callback {auths}\n    allowed_auths_user {auths}\n    \
          allowed_auths_operator {auths}\n    allowed_auths_admin {auths}\n    \
          guid a123456789abcdefa123456789abcdef\n  endlan\n  serial 15 127.0.0.1 {machine} codec VM\n  \

@@ -21,8 +21,17 @@ struct Capabilities {
 }
 
 impl Lan {
-    /// Opens the session that the configuration wants, or the best that both sides have.
+    /// Opens the session that the configuration wants, or the best that both sides have. A refusal
+    /// must come twice to be believed: a repeated or damaged packet of the key exchange looks like a
+    /// wrong password.
     pub(super) async fn login(&mut self) -> Result<Session, BmcError> {
+        match self.try_login().await {
+            Err(BmcError::Login { error, .. }) if error.is_permanent() => self.try_login().await,
+            other => other,
+        }
+    }
+
+    async fn try_login(&mut self) -> Result<Session, BmcError> {
         match self.config().protocol {
             Protocol::RmcpPlus(suites) => self.login_plus(&suites).await,
             Protocol::Ipmi15 => {

@@ -7,6 +7,8 @@
 
 pub mod command;
 mod device;
+#[cfg(test)]
+mod fake;
 mod ioctl;
 mod ipmb;
 mod lan;
@@ -15,6 +17,8 @@ mod numbers;
 mod packet;
 mod rakp;
 mod suite;
+#[cfg(test)]
+mod tests;
 
 pub use command::Command;
 pub use device::DeviceConfig;

@@ -183,6 +183,8 @@ struct Hint {
 #[derive(Clone, Debug, Default)]
 struct Track {
     was_present: bool,
+    /// A fan that turned when it was read last.
+    is_turning: bool,
     bad_streak: u32,
     good_streak: u32,
     /// Severity of the fault that is open.
@@ -296,16 +298,24 @@ impl Monitor {
     }
 
     /// Whether these readings mean a failure only if the machine is powered on: then ask for its
-    /// power before handing them in.
+    /// power before handing them in. A machine of which any fan turns is on, whatever it says.
     pub fn needs_power(&self, samples: &[(usize, Reading)]) -> bool {
-        samples.iter().any(|(index, reading)| {
-            let is_off_like = reading.value.is_none_or(|value| value <= 0.0);
-            self.watched.get(*index).is_some_and(|watched| {
-                matches!(watched.policy.class, SensorClass::Fan | SensorClass::Voltage)
-                    && watched.sensor.is_threshold()
-                    && is_off_like
+        let is_of = |index: usize, classes: &[SensorClass]| {
+            self.watched.get(index).is_some_and(|watched| {
+                watched.sensor.is_threshold() && classes.contains(&watched.policy.class)
             })
-        })
+        };
+        let is_running = |reading: &Reading| reading.value.is_some_and(|value| value > 0.0);
+        let is_stopped = samples.iter().any(|(index, reading)| {
+            is_of(*index, &[SensorClass::Fan, SensorClass::Voltage]) && !is_running(reading)
+        });
+        let turns_now = samples
+            .iter()
+            .any(|(index, reading)| is_of(*index, &[SensorClass::Fan]) && is_running(reading));
+        let turned_before = self.tracks.iter().enumerate().any(|(index, track)| {
+            track.is_turning && !samples.iter().any(|(sampled, _)| *sampled == index)
+        });
+        is_stopped && !turns_now && !turned_before
     }
 
     /// Takes an input at a moment (milliseconds on a clock that never goes back) and appends what
@@ -315,6 +325,7 @@ impl Monitor {
             Input::Inventory(watched) => self.on_inventory(watched, findings),
             Input::Samples { samples, is_whole, is_powered } => {
                 for (index, reading) in &samples {
+                    self.note_turning(*index, reading);
                     if is_powered || !self.depends_on_power(*index) {
                         self.on_sample(now_ms, *index, reading, findings);
                     } else if let Some(track) = self.tracks.get_mut(*index) {
@@ -337,6 +348,14 @@ impl Monitor {
                     findings.push(Finding::node(FindingKind::BmcBack, None));
                 }
             }
+        }
+    }
+
+    fn note_turning(&mut self, index: usize, reading: &Reading) {
+        if let (Some(watched), Some(track)) = (self.watched.get(index), self.tracks.get_mut(index))
+        {
+            let is_fan = watched.policy.class == SensorClass::Fan;
+            track.is_turning = is_fan && reading.value.is_some_and(|value| value > 0.0);
         }
     }
 
@@ -386,6 +405,7 @@ impl Monitor {
         self.has_whole_pass = false;
         for track in &mut self.tracks {
             (track.bad_streak, track.good_streak, track.hint) = (0, 0, None);
+            track.is_turning = false;
             track.slope.clear();
         }
         findings.push(Finding::node(FindingKind::BmcLost, Some(reason)));

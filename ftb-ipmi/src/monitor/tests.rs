@@ -240,6 +240,24 @@ fn a_machine_that_is_off_has_no_failed_fan() {
 }
 
 #[test]
+fn a_machine_of_which_a_fan_turns_is_on() {
+    let mut node = Node::with(|sensors| sensors.push(watched("SYS FAN", 0x31, 4, 1)));
+    let with_second = |node: &Node, raw: u8| {
+        let answer = crate::bmc::command::RawReading { value: Some(raw), states: 0 };
+        let mut samples = node.samples();
+        samples.push((4, node.monitor.watched()[4].reading(answer, None)));
+        samples
+    };
+    node.raw[0] = Some(0);
+    assert!(!node.monitor.needs_power(&with_second(&node, 30)));
+    assert!(node.monitor.needs_power(&with_second(&node, 0)));
+    let samples = with_second(&node, 30);
+    node.give(Input::Samples { samples, is_whole: true, is_powered: true });
+    let alone = &node.samples()[..1];
+    assert!(!node.monitor.needs_power(alone), "the other one turned when it was read last");
+}
+
+#[test]
 fn normal_comes_only_when_the_last_fault_is_over() {
     let mut node = Node::new();
     node.raw = [Some(5), Some(95)];

@@ -1,5 +1,120 @@
-//! What the suites of this crate share: the simulated BMC.
+//! What the suites of this crate share: the daemon as a process.
 #![allow(dead_code, unreachable_pub, reason = "each suite uses its part")]
 
-#[path = "../../../tests/src/bmc.rs"]
-pub mod bmc;
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// Nothing takes so long: a test that waits for more has failed.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A running `ftb-ipmi --print`.
+pub struct Daemon {
+    child: Child,
+    lines: Receiver<String>,
+    events: Vec<Value>,
+    /// Index of the next event that has not been awaited.
+    next: usize,
+    _config: tempfile::TempDir,
+}
+
+fn write_config(text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join("ipmi.toml");
+    std::fs::write(&path, text).expect("a configuration");
+    (dir, path)
+}
+
+impl Daemon {
+    /// Starts it with this configuration.
+    pub fn start(text: &str) -> Self {
+        let (dir, path) = write_config(text);
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ftb-ipmi"))
+            .arg("--config")
+            .arg(path)
+            .arg("--print")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("the daemon starts");
+        let stdout = child.stdout.take().expect("it was piped");
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { child, lines, events: Vec::new(), next: 0, _config: dir }
+    }
+
+    /// The next event of that name; others on the way are kept for [`Daemon::names`].
+    pub fn await_event(&mut self, name: &str) -> Value {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            while let Some(event) = self.events.get(self.next) {
+                self.next += 1;
+                if event["name"] == name {
+                    return event.clone();
+                }
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => self.events.push(serde_json::from_str(&line).expect("a JSON line")),
+                Err(error) => panic!("no {name} ({error}); there was: {:?}", self.names()),
+            }
+        }
+    }
+
+    /// Waits until a file is there.
+    pub fn await_file(&self, path: &Path) {
+        let deadline = Instant::now() + DEADLINE;
+        while !path.exists() {
+            assert!(Instant::now() < deadline, "{} does not appear", path.display());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Names of all events so far.
+    pub fn names(&mut self) -> Vec<String> {
+        while let Ok(line) = self.lines.try_recv() {
+            self.events.push(serde_json::from_str(&line).expect("a JSON line"));
+        }
+        let name = |event: &Value| event["name"].as_str().unwrap_or_default().to_owned();
+        self.events.iter().map(name).collect()
+    }
+
+    /// Ends it as systemd would.
+    pub fn stop(mut self) -> ExitStatus {
+        let script = format!("kill -TERM {}", self.child.id());
+        let sent = Command::new("sh").arg("-c").arg(script).status().expect("a shell");
+        assert!(sent.success(), "the daemon has ended by itself");
+        self.child.wait().expect("it is our child")
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs it until it ends; exit code and the last line of its standard error.
+pub fn run_to_end(text: &str, flag: &str) -> (Option<i32>, String) {
+    let (_dir, path) = write_config(text);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ftb-ipmi"));
+    command.arg("--config").arg(path).arg(flag).env_remove("FTB_IPMI_PASSWORD");
+    let output = command.output().expect("the daemon starts");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), errors.lines().last().unwrap_or_default().to_owned())
+}

@@ -1,0 +1,247 @@
+//! The daemon as a process, against a real BMC implementation: which events come out, in which
+//! order, and what bad input gets.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::Daemon;
+use ftb_tests::bmc::{PASSWORD, SimulatedBmc, USER};
+use std::process::Command;
+
+fn config(targets: &str) -> String {
+    format!("interval = '200ms'\nsel_interval = '200ms'\n{targets}")
+}
+
+fn target(bmc: &SimulatedBmc, node: &str) -> String {
+    format!(
+        "[[target]]\nbmc = '{}'\nnode = '{node}'\nuser = '{USER}'\npassword = '{PASSWORD}'\n\
+         cipher_suite = 3\ntimeout = '300ms'\nretries = 3\n",
+        bmc.address()
+    )
+}
+
+#[test]
+fn a_fan_fails_and_recovers_once_each_with_the_node_as_payload() {
+    let bmc = SimulatedBmc::start().unwrap();
+    let mut daemon = Daemon::start(&config(&target(&bmc, "node001")));
+    let first = daemon.await_event("FTB_IPMI_NORMAL");
+    assert_eq!(first["payload"], "node001");
+    assert_eq!(first["tags"]["previous"], "unknown");
+
+    bmc.set("cpu1_fan", 528).unwrap();
+    let failed = daemon.await_event("FTB_IPMI_FANFAIL");
+    assert_eq!(failed["payload"], "node001");
+    assert_eq!(failed["space"], "ftb.ipmi");
+    assert_eq!(failed["severity"], "ERROR");
+    assert_eq!(failed["tags"]["sensor"], "CPU 1 FAN");
+    assert_eq!(failed["tags"]["reading"], "528");
+    assert_eq!(failed["tags"]["threshold"], "660");
+    assert_eq!(failed["tags"]["cause"], "below_threshold");
+
+    bmc.set("p1_margin", -3).unwrap();
+    let hot = daemon.await_event("FTB_IPMI_OVERTEMP");
+    assert_eq!(hot["tags"]["sensor"], "P1 Therm Margin");
+    assert_eq!(hot["tags"]["entity_name"], "processor");
+
+    bmc.set("cpu1_fan", 2244).unwrap();
+    assert_eq!(daemon.await_event("FTB_IPMI_SENSOR_CLEARED")["tags"]["sensor"], "CPU 1 FAN");
+    bmc.set("p1_margin", -40).unwrap();
+    let normal = daemon.await_event("FTB_IPMI_NORMAL");
+    assert_eq!(normal["tags"]["previous"], "failing");
+    let told = daemon.names();
+    let count = |name: &str| told.iter().filter(|told| *told == name).count();
+    assert_eq!((count("FTB_IPMI_FANFAIL"), count("FTB_IPMI_OVERTEMP")), (1, 1), "{told:?}");
+    assert_eq!(count("FTB_IPMI_NORMAL"), 2, "{told:?}");
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn power_supply_memory_and_voltage_have_events_of_their_own() {
+    let bmc = SimulatedBmc::start().unwrap();
+    let mut daemon = Daemon::start(&config(&target(&bmc, "node001")));
+    daemon.await_event("FTB_IPMI_NORMAL");
+    bmc.set("ps1", 0b11).unwrap();
+    assert_eq!(daemon.await_event("FTB_IPMI_PSUFAIL")["tags"]["state"], "1");
+    bmc.set("dimm_b1", 0x42).unwrap();
+    let memory = daemon.await_event("FTB_IPMI_MEMERR");
+    assert_eq!(
+        (&memory["tags"]["sensor"], &memory["severity"]),
+        (&"DIMM B1".into(), &"ERROR".into())
+    );
+    bmc.set("v12_aux", 10_500).unwrap();
+    assert_eq!(daemon.await_event("FTB_IPMI_VOLTAGE")["tags"]["sensor"], "BB +12V AUX");
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn a_hung_bmc_is_lost_and_keeps_no_other_waiting() {
+    let bmcs = [SimulatedBmc::start().unwrap(), SimulatedBmc::start().unwrap()];
+    let targets = target(&bmcs[0], "node001") + &target(&bmcs[1], "node002");
+    let mut daemon = Daemon::start(&config(&targets));
+    let healthy = [daemon.await_event("FTB_IPMI_NORMAL"), daemon.await_event("FTB_IPMI_NORMAL")];
+    assert_ne!(healthy[0]["payload"], healthy[1]["payload"]);
+
+    bmcs[0].pause().unwrap();
+    let lost = daemon.await_event("FTB_IPMI_BMC_LOST");
+    assert_eq!((&lost["payload"], &lost["severity"]), (&"node001".into(), &"WARNING".into()));
+    bmcs[1].set("cpu2_fan", 0).unwrap();
+    let failed = daemon.await_event("FTB_IPMI_FANFAIL");
+    assert_eq!(failed["payload"], "node002");
+    assert_eq!(failed["tags"]["cause"], "zero");
+
+    bmcs[0].resume().unwrap();
+    assert_eq!(daemon.await_event("FTB_IPMI_BMC_BACK")["payload"], "node001");
+    let normal = daemon.await_event("FTB_IPMI_NORMAL");
+    assert_eq!(
+        (&normal["payload"], &normal["tags"]["previous"]),
+        (&"node001".into(), &"unknown".into())
+    );
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn a_rack_is_watched_by_one_process_and_its_dead_and_hung_bmcs_delay_nobody() {
+    const COUNT: u8 = 6;
+    let mut rack = SimulatedBmc::start_rack(11, COUNT).unwrap();
+    let port = rack[0].port();
+    // The last two have never been there.
+    let text = config(&format!(
+        "[[target]]\nbmc = '127.0.0.[11-18]:{port}'\nnode = 'node[001-008]'\nuser = '{USER}'\n\
+         password = '{PASSWORD}'\ncipher_suite = 3\ntimeout = '300ms'\nretries = 3\n"
+    ));
+    let mut daemon = Daemon::start(&text);
+    let mut normal: Vec<_> = (0..COUNT)
+        .map(|_| daemon.await_event("FTB_IPMI_NORMAL")["payload"].as_str().unwrap().to_owned())
+        .collect();
+    normal.sort();
+    let expected: Vec<_> = (1..=COUNT).map(|number| format!("node00{number}")).collect();
+    assert_eq!(normal, expected);
+    rack[0].pause().unwrap();
+    rack[1].kill().unwrap();
+    rack[5].set("cpu1_fan", 0).unwrap();
+    assert_eq!(daemon.await_event("FTB_IPMI_FANFAIL")["payload"], "node006");
+    rack[1].restart().unwrap();
+    rack[0].resume().unwrap();
+    rack[1].set("cpu1_fan", 0).unwrap();
+    assert_eq!(daemon.await_event("FTB_IPMI_FANFAIL")["payload"], "node002");
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn a_bmc_that_restarts_is_logged_in_to_again_without_a_word() {
+    let mut bmc = SimulatedBmc::start().unwrap();
+    let mut daemon = Daemon::start(&config(&target(&bmc, "node001")));
+    daemon.await_event("FTB_IPMI_NORMAL");
+    bmc.kill().unwrap();
+    bmc.restart().unwrap();
+    bmc.set("cpu1_fan", 0).unwrap();
+    daemon.await_event("FTB_IPMI_FANFAIL");
+    let told = daemon.names();
+    assert!(!told.iter().any(|name| name == "FTB_IPMI_BMC_LOST"), "{told:?}");
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn a_bmc_that_dies_is_lost_and_found() {
+    let mut bmc = SimulatedBmc::start().unwrap();
+    let mut daemon = Daemon::start(&config(&target(&bmc, "node001")));
+    daemon.await_event("FTB_IPMI_NORMAL");
+    bmc.kill().unwrap();
+    let lost = daemon.await_event("FTB_IPMI_BMC_LOST");
+    assert!(lost["tags"]["reason"].as_str().unwrap().contains("no answer"), "{lost}");
+    bmc.restart().unwrap();
+    daemon.await_event("FTB_IPMI_BMC_BACK");
+    daemon.await_event("FTB_IPMI_NORMAL");
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn memory_errors_in_the_log_are_told_across_a_restart_of_the_daemon() {
+    let bmc = SimulatedBmc::start().unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let text =
+        format!("state_dir = '{}'\n{}", state.path().display(), config(&target(&bmc, "node001")));
+    let entry =
+        |record: u8| format!("sel_add 0x20 2 0 0 0 0 0x21 0 4 0x0c 0x87 0x6f 0x00 {record} 0xff");
+    bmc.console(&entry(1)).unwrap();
+    let mut daemon = Daemon::start(&text);
+    daemon.await_event("FTB_IPMI_NORMAL");
+    daemon.await_file(&state.path().join("node001.sel"));
+    assert!(!daemon.names().contains(&"FTB_IPMI_MEMERR".to_owned()), "history is not news");
+    assert!(daemon.stop().success());
+
+    bmc.console(&entry(2)).unwrap();
+    let mut daemon = Daemon::start(&text);
+    let told = daemon.await_event("FTB_IPMI_MEMERR");
+    assert_eq!(told["severity"], "WARNING");
+    assert_eq!(told["tags"]["lasting"], "false");
+    assert!(told["tags"]["reason"].as_str().unwrap().contains("0x87"));
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn the_dry_run_shows_every_sensor_with_its_verdict() {
+    let bmc = SimulatedBmc::start().unwrap();
+    bmc.set("sys_fan3", 300).unwrap();
+    let run = |flags: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ftb-ipmi"));
+        command.args(["--bmc", &bmc.address(), "--node", "node001", "--user", USER, "--once"]);
+        let output = command.args(flags).env("FTB_IPMI_PASSWORD", PASSWORD).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    // The simulator reads its files ten times a second.
+    while !run(&[]).contains("BAD") {}
+    let table = run(&[]);
+    let line = |name: &str| {
+        let line = table.lines().find(|line| line.contains(name)).unwrap();
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(line("SYS FAN 3 TACH").ends_with("BAD (below_threshold)"), "{table}");
+    assert!(line("CPU 1 FAN").contains("2244 RPM <= 660"), "{table}");
+    assert!(line("P1 Therm Margin").contains("-40 degrees C >= -5"), "{table}");
+    let objects: Vec<serde_json::Value> =
+        run(&["--json"]).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(objects.len(), ftb_tests::bmc::SENSORS);
+    let margin = objects.iter().find(|o| o["sensor"] == "P2 Therm Margin").unwrap();
+    assert_eq!((&margin["reading"], &margin["entity"]), (&(-41.0).into(), &"3.2".into()));
+    assert_eq!(margin["thresholds"]["upper_critical"], -5.0);
+}
+
+#[test]
+fn bad_input_is_one_line_and_exit_code_2() {
+    let bmc = SimulatedBmc::start().unwrap();
+    let good = target(&bmc, "node001");
+    let wrong_password = good.replace(PASSWORD, "wrong").replace("'300ms'", "'50ms'");
+    let no_suite = good.replace("cipher_suite = 3", "cipher_suite = 17");
+    let rule = format!("{good}[[rule]]\nname = 'CHASSIS FAN'\n");
+    let no_device = "[[target]]\nbmc = '/dev/no-ipmi'\nnode = 'n'\n";
+    for (text, expected) in [
+        (wrong_password.as_str(), "the password is wrong"),
+        (&no_suite, "cipher suite"),
+        (&rule, "name = \"CHASSIS FAN\" matches no sensor"),
+        (no_device, "/dev/no-ipmi"),
+        ("[[target]]\nbmc = 'b'\ncipher_siute = 3\n", "line 5: unknown field `cipher_siute`"),
+    ] {
+        for flag in ["--print", "--once"] {
+            let (code, line) = common::run_to_end(&config(text), flag);
+            assert_eq!(code, Some(2), "{text}: {line}");
+            assert!(line.contains(expected), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_bmc_that_is_not_there_fails_the_dry_run_and_not_the_daemon() {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let text = format!(
+        "[[target]]\nbmc = '127.0.0.1:{port}'\nnode = 'n1'\ntimeout = '20ms'\nretries = 1\n"
+    );
+    let (code, line) = common::run_to_end(&text, "--once");
+    assert_eq!(code, Some(1), "{line}");
+    assert!(line.contains("no answer from 127.0.0.1"), "{line}");
+    let mut daemon = Daemon::start(&text);
+    daemon.await_event("FTB_IPMI_BMC_LOST");
+    assert!(daemon.stop().success());
+}
