@@ -116,6 +116,12 @@ pub struct AdapterFacts {
     pub ports: Vec<PortFacts>,
 }
 
+/// A node GUID as sysfs writes it.
+pub fn guid_words(guid: u64) -> String {
+    let word = |shift: u32| (guid >> shift) & 0xffff;
+    format!("{:04x}:{:04x}:{:04x}:{:04x}", word(48), word(32), word(16), word(0))
+}
+
 /// The link layer of verbs' number.
 pub fn link_layer_word(number: u8) -> &'static str {
     match number {
@@ -197,6 +203,11 @@ mod tests {
         assert_eq!(speed_words(2, 16), "56 Gb/sec (4X FDR)");
         assert_eq!(speed_words(2, 3), "");
         assert_eq!(speed_words(0, 1), "");
+    }
+
+    #[test]
+    fn guids_read_as_in_sysfs() {
+        assert_eq!(guid_words(0x0002_c903_00a1_b2c3), "0002:c903:00a1:b2c3");
     }
 
     #[test]

@@ -6,10 +6,11 @@ use ftb_client::daemon::{self, Failure, LogSettings, Signals};
 use ftb_core::Event;
 use ftb_ib::config::Config;
 use ftb_ib::{print, watch};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// The configuration that is read where none is named, if it is there.
 const CONFIG: &str = "/etc/ftb/ib.toml";
@@ -47,7 +48,7 @@ fn run(args: &Args) -> Result<(), Failure> {
     LogSettings::from_env()?.install()?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         let mut signals = Signals::listen()?;
         let stop = async {
             signals.stop().await;
@@ -58,7 +59,10 @@ fn run(args: &Args) -> Result<(), Failure> {
         } else {
             publish_events(config, stop).await
         }
-    })
+    });
+    // A thread that reads an adapter whose firmware hangs is not waited for.
+    runtime.shutdown_background();
+    outcome
 }
 
 fn configuration(named: Option<&Path>) -> Result<Config, Failure> {
@@ -71,14 +75,27 @@ fn configuration(named: Option<&Path>) -> Result<Config, Failure> {
 }
 
 async fn print_events(config: Config, stop: impl Future<Output = ()>) -> Result<(), Failure> {
+    let gone = Notify::new();
+    let mut outcome = Ok(());
     let print = |event: Event| {
-        let mut out = std::io::stdout().lock();
-        if let Err(error) = writeln!(out, "{}", print::json_line(&event)) {
-            tracing::error!(%error, "an event cannot be printed");
+        let line = print::json_line(&event);
+        if let Err(error) = writeln!(std::io::stdout().lock(), "{line}") {
+            outcome = Err(error);
+            gone.notify_one();
+        }
+    };
+    let stop = async {
+        tokio::select! {
+            () = stop => {}
+            () = gone.notified() => {}
         }
     };
     watch::run(config, print, stop).await;
-    Ok(())
+    match outcome {
+        // Whoever read the events has seen enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        outcome => Ok(outcome?),
+    }
 }
 
 async fn publish_events(config: Config, stop: impl Future<Output = ()>) -> Result<(), Failure> {

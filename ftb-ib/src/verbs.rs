@@ -45,6 +45,9 @@ pub enum VerbsError {
         /// What the system said.
         error: io::Error,
     },
+    /// Sysfs and the library speak of two devices: one came while the other went.
+    #[error("{0}: another device got this name just now")]
+    Replaced(String),
     /// What should be the descriptor for events is none: the library is not what the headers say.
     #[error("{0}: the library's context has no descriptor for events where it should be")]
     Layout(String),

@@ -7,7 +7,7 @@
 //! waits in the kernel.
 
 use crate::config::Config;
-use crate::facts::{AdapterFacts, PortReading};
+use crate::facts::{AdapterFacts, PortReading, guid_words};
 use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::monitor::{Input, Monitor};
@@ -376,26 +376,36 @@ fn look(
         if open.get(name) == Some(&guid) || lost.contains(name) {
             continue;
         }
-        if let Err(error) = open_adapter(&mut verbs, name).map(|context| {
-            opened.push((name.clone(), context));
-        }) {
-            let subject = match error {
-                VerbsError::Library(_) | VerbsError::List(_) => "verbs".to_owned(),
-                _ => name.clone(),
-            };
-            problems.insert(subject, error.to_string());
+        match open_adapter(&mut verbs, name, &guid) {
+            Ok(context) => opened.push((name.clone(), context)),
+            Err(error) => {
+                let subject = match error {
+                    VerbsError::Library(_) | VerbsError::List(_) => "verbs".to_owned(),
+                    _ => name.clone(),
+                };
+                problems.insert(subject, error.to_string());
+            }
         }
     }
     let adapters = names.iter().filter_map(|name| sysfs.adapter(name)).collect();
     Scan { verbs, adapters, opened, problems }
 }
 
-fn open_adapter(verbs: &mut Option<Arc<Verbs>>, name: &str) -> Result<Context, VerbsError> {
+fn open_adapter(
+    verbs: &mut Option<Arc<Verbs>>,
+    name: &str,
+    guid: &str,
+) -> Result<Context, VerbsError> {
     let verbs = match verbs {
         Some(verbs) => verbs,
         None => verbs.insert(Verbs::load()?),
     };
-    verbs.open(name)
+    let context = verbs.open(name)?;
+    if guid_words(context.guid().into()) == guid {
+        Ok(context)
+    } else {
+        Err(VerbsError::Replaced(name.to_owned()))
+    }
 }
 
 /// Passes on the events of one adapter until they break off; aborted to close the adapter.

@@ -23,7 +23,7 @@ fn write(root: &Path, path: &str, text: &str) {
 struct Daemon {
     root: tempfile::TempDir,
     child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Option<Lines<BufReader<ChildStdout>>>,
 }
 
 impl Daemon {
@@ -45,7 +45,7 @@ impl Daemon {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let lines = Some(BufReader::new(child.stdout.take().unwrap()).lines());
         Self { root, child, lines }
     }
 
@@ -54,7 +54,8 @@ impl Daemon {
     }
 
     fn next(&mut self) -> Value {
-        serde_json::from_str(&self.lines.next().expect("it still runs").unwrap()).unwrap()
+        let line = self.lines.as_mut().unwrap().next().expect("it still runs");
+        serde_json::from_str(&line.unwrap()).unwrap()
     }
 
     fn expect(&mut self, name: &str, payload: &str) -> Value {
@@ -134,6 +135,15 @@ fn a_counter_that_runs_away_degrades_its_port() {
     assert_eq!(event["name"], "FTB_IB_PORT_DEGRADED", "{event}");
     assert_eq!(event["tags"]["counter"], "symbol_error");
     assert_eq!(event["tags"]["limit_per_minute"], "2.000");
+}
+
+#[test]
+fn it_ends_well_when_nobody_reads_its_output_any_more() {
+    let mut daemon = Daemon::start(|_| {});
+    daemon.next();
+    daemon.lines = None;
+    adapter(daemon.root.path(), "mlx5_0", "4: ACTIVE\n");
+    assert!(daemon.child.wait().unwrap().success());
 }
 
 fn run(arguments: &[&str]) -> Output {

@@ -6,7 +6,8 @@ use ftb_tests::cluster::binary;
 use ftb_tests::guest::{Guest, hardware};
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const DEADLINE_S: u32 = 240;
 const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
@@ -25,7 +26,8 @@ fn run_guest() -> anyhow::Result<Option<Vec<Value>>> {
         .program("rdma")
         .program(env!("CARGO_BIN_EXE_ftb-ib"))
         .program(binary("ftb-agent", "ftb-agent")?)
-        .program(binary("ftbctl", "ftbctl")?);
+        .program(binary("ftbctl", "ftbctl")?)
+        .program(example("event_latency")?);
     let same = [
         format!("{LIBRARIES}/libibverbs.so.1"),
         format!("{LIBRARIES}/libibverbs/librxe-rdmav34.so"),
@@ -34,7 +36,7 @@ fn run_guest() -> anyhow::Result<Option<Vec<Value>>> {
     for path in &same {
         guest = guest.file(Path::new(path), path);
     }
-    for name in ["ib.toml", "agent.toml"] {
+    for name in ["ib.toml", "quick.toml", "agent.toml"] {
         guest = guest.file(&ours.join(name), &format!("/etc/ftb/{name}"));
     }
     for name in ["start.sh", "stop.sh"] {
@@ -43,9 +45,37 @@ fn run_guest() -> anyhow::Result<Option<Vec<Value>>> {
     if guest.run(DEADLINE_S)?.is_none() {
         return Ok(None);
     }
+    report(&fs::read_to_string(guest.share().join("latency.json"))?)?;
     let text = fs::read_to_string(guest.share().join("events.jsonl"))?;
     let events: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
     Ok(Some(events?.into_iter().filter(|event| !is(event, "TRIAL")).collect()))
+}
+
+/// Builds an example of this crate, which `cargo test --test hardware` alone does not. As
+/// [`binary`], takes what is built already from `FTB_BIN_DIR`.
+fn example(name: &str) -> anyhow::Result<PathBuf> {
+    if let Some(dir) = std::env::var_os("FTB_BIN_DIR") {
+        return Ok(Path::new(&dir).join("examples").join(name));
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let daemon = Path::new(env!("CARGO_BIN_EXE_ftb-ib"));
+    let mut build = Command::new(cargo);
+    build.args(["build", "--quiet", "-p", "ftb-ib", "--example", name]);
+    let profile = daemon.parent().unwrap();
+    if profile.ends_with("release") {
+        build.arg("--release");
+    }
+    anyhow::ensure!(build.status()?.success(), "cannot build the example {name}");
+    Ok(profile.join("examples").join(name))
+}
+
+/// Under emulation the times are no promise, and are only shown; that each of the events that
+/// were injected one by one has arrived is one.
+fn report(latency: &str) -> anyhow::Result<()> {
+    println!("event to subscriber, emulated: {latency}");
+    let latency: Value = serde_json::from_str(latency)?;
+    anyhow::ensure!(latency["events"] == 100, "{latency}");
+    Ok(())
 }
 
 fn is(event: &Value, name: &str) -> bool {
@@ -87,6 +117,12 @@ const STORY: &[&str] = &[
     "ADAPTER_INFO ADAPTER:0::NAME:rxe0::PORTS:1",
     "PORT_INFO ADAPTER:0::PORT:1::STATE:ACTIVE",
     "PORT_ERR ADAPTER:0::PORT:1",
+    // Without the library.
+    "ADAPTER_AVAILABLE NUM_ADAPTERS:1",
+    "ADAPTER_INFO ADAPTER:0::NAME:rxe0::PORTS:1",
+    "PORT_INFO ADAPTER:0::PORT:1::STATE:DOWN",
+    "PORT_ACTIVE ADAPTER:0::PORT:1",
+    "EVENT_LID_CHANGE ADAPTER:0::PORT:1",
 ];
 
 /// While the port flaps, what is told of it alternates and ends well; how often is not fixed.
@@ -115,7 +151,7 @@ fn a_subscriber_gets_all_that_happens_to_soft_roce_adapters() {
         })
         .collect();
     check_and_cut_flapping(&mut told);
-    assert_eq!(told, STORY);
+    assert_eq!(told.get(..STORY.len()).unwrap_or(&told), STORY);
 
     assert!(free.iter().any(|event| is(event, "EVENT_GID_CHANGE")));
     let one = |name| *free.iter().find(|event| is(event, name)).unwrap();

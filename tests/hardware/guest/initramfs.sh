@@ -28,7 +28,9 @@ kernel=$("$GUEST_DIR/kernel.sh")
 version=$(cat "$kernel/version")
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
-mkdir -p "$root"/{bin,sbin,usr/bin,usr/sbin,lib,lib64,etc,proc,sys,dev,tmp,run,root,share,mod,var}
+mkdir -p "$root"/usr/{bin,sbin,lib,lib64} "$root"/{etc,proc,sys,dev,tmp,run,root,share,mod,var}
+# As on the host: one folder under two names, or a library could be there twice.
+for folder in bin sbin lib lib64; do ln -s "usr/$folder" "$root/$folder"; done
 ln -s ../run "$root/var/run"
 echo 'root:x:0:0:root:/root:/bin/sh' >"$root/etc/passwd"
 echo 'root:x:0:' >"$root/etc/group"

@@ -74,4 +74,25 @@ errors=$(lines $events FTB_IB_PORT_ERR)
 ip link set ve1 down
 seen $((errors + 1)) FTB_IB_PORT_ERR
 
+echo "== the verbs library is missing, and installed later"
+library=/usr/lib/x86_64-linux-gnu/libibverbs.so.1
+stop_ftb_ib
+mv $library /library
+start_ftb_ib /etc/ftb/ib.toml
+seen 5 FTB_IB_PORT_INFO
+await 30 grep -q 'install libibverbs1' /share/ftb-ib.log
+active=$(lines $events FTB_IB_PORT_ACTIVE)
+ip link set ve1 up
+seen $((active + 1)) FTB_IB_PORT_ACTIVE # found by reading: no event can tell it
+mv /library $library
+await 30 grep -q 'its events are read' /share/ftb-ib.log
+echo "rxe0 1 11" >$ibinject || exit 1
+seen 2 FTB_IB_EVENT_LID_CHANGE
+
+echo "== how long an event takes"
+stop_ftb_ib
+start_ftb_ib /etc/ftb/quick.toml
+await 30 grep -q 'its events are read' /share/ftb-ib.log
+event_latency rxe0 100 >/share/latency.json || exit 1
+
 . /stop.sh
