@@ -123,28 +123,63 @@ pub struct Received {
 }
 
 /// Encodes what a publisher says. Its bounds are the caller's to check ([`Event::check`]).
+///
+/// The fields are written straight from the event, as prost would write the message: a copy of it
+/// as [`v1::Event`] would cost an allocation for each text.
 pub fn encode_event(event: &Event) -> Bytes {
     let (response, in_response_to) = match event.kind {
         EventKind::Normal => (false, None),
-        EventKind::Response(to) => (true, to.map(wire_id)),
+        EventKind::Response(to) => (true, to.map(|to| wire_id(to).encode_to_vec())),
     };
-    let message = v1::Event {
-        space: event.space.as_str().to_owned(),
-        name: event.name.as_str().to_owned(),
-        severity: event.severity.to_wire(),
-        time_ns: event.time_ns,
-        client_name: event.client_name.clone(),
-        job_id: event.job_id.clone(),
-        response,
-        in_response_to,
-        tags: event
-            .tags
-            .iter()
-            .map(|tag| v1::Tag { key: tag.key.clone(), value: tag.value.clone() })
-            .collect(),
-        payload: event.payload.clone(),
+    let tags: Vec<Vec<u8>> = event.tags.iter().map(encode_tag).collect();
+    let texts = [
+        (1, event.space.as_str()),
+        (2, event.name.as_str()),
+        (5, event.client_name.as_str()),
+        (6, event.job_id.as_str()),
+    ];
+    let longest = |bytes: usize| bytes + FIELD_HEAD_BYTES_MAX;
+    let capacity = texts.iter().map(|(_, text)| longest(text.len())).sum::<usize>()
+        + in_response_to.as_ref().map_or(0, |id| longest(id.len()))
+        + tags.iter().map(|tag| longest(tag.len())).sum::<usize>()
+        + longest(event.payload.len())
+        + 3 * longest(0);
+    let mut out = BytesMut::with_capacity(capacity);
+    let text = |out: &mut BytesMut, (number, text): (u32, &str)| {
+        if !text.is_empty() {
+            put_bytes(out, number, text.as_bytes());
+        }
     };
-    message.encode_to_vec().into()
+    texts[..2].iter().for_each(|field| text(&mut out, *field));
+    prost::encoding::int32::encode(3, &event.severity.to_wire(), &mut out);
+    if event.time_ns != 0 {
+        prost::encoding::fixed64::encode(4, &event.time_ns, &mut out);
+    }
+    texts[2..].iter().for_each(|field| text(&mut out, *field));
+    if response {
+        prost::encoding::bool::encode(7, &response, &mut out);
+    }
+    if let Some(id) = in_response_to {
+        put_bytes(&mut out, 8, &id);
+    }
+    tags.iter().for_each(|tag| put_bytes(&mut out, 9, tag));
+    if !event.payload.is_empty() {
+        put_bytes(&mut out, 15, &event.payload);
+    }
+    out.freeze()
+}
+
+/// Most bytes that key, length, and number of a field take here.
+const FIELD_HEAD_BYTES_MAX: usize = 12;
+
+fn encode_tag(tag: &Tag) -> Vec<u8> {
+    v1::Tag { key: tag.key.clone(), value: tag.value.clone() }.encode_to_vec()
+}
+
+fn put_bytes(out: &mut BytesMut, number: u32, bytes: &[u8]) {
+    prost::encoding::encode_key(number, prost::encoding::WireType::LengthDelimited, out);
+    prost::encoding::encode_varint(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
 }
 
 /// Checks a publisher's bytes in every respect without building an event.
@@ -343,42 +378,70 @@ pub fn decode_sealed(bytes: Bytes) -> Result<Sealed, EventWireError> {
 /// # Errors
 /// [`EventWireError`]; impossible for what [`seal`] or [`decode_sealed`] gave.
 pub fn unseal(position: Position, sealed: &Sealed) -> Result<Received, EventWireError> {
-    let message = v1::Sealed::decode(sealed.bytes().clone()).map_err(|_| UNREADABLE)?;
+    let bytes = sealed.bytes();
+    let mut walker = Walker::new(SEALED, bytes);
+    let mut event = None;
+    while let Some(field) = walker.next()? {
+        if let (15, Value::Bytes(span)) = (field.number, field.value) {
+            event = Some(span);
+        }
+    }
+    let event = event.ok_or(EventWireError::Missing("content"))?;
     let head = sealed.head();
+    let found = EventHead {
+        severity: head.severity,
+        time_ns: head.time_ns,
+        space: head.space,
+        name: head.name,
+        job_id: head.job_id,
+        client_name: head.client_name,
+    };
     Ok(Received {
         position,
         id: head.id,
-        host: message.host,
+        host: sealed.host().to_owned(),
         uid: head.uid,
         pid: head.pid,
-        event: decode_event(message.event)?,
+        event: build_event(bytes, event, &found)?,
     })
 }
-
-const UNREADABLE: EventWireError =
-    EventWireError::Malformed { message: "event", offset: 0, what: "no protobuf message" };
 
 /// Decodes a publisher's bytes, for who needs all of it.
 ///
 /// # Errors
 /// [`EventWireError`], as [`check_event`] with the largest payload.
 pub fn decode_event(bytes: Bytes) -> Result<Event, EventWireError> {
-    check_event(&bytes, limits::PAYLOAD_BYTES_MAX)?;
-    let message = v1::Event::decode(bytes).map_err(|_| UNREADABLE)?;
-    let number = u64::try_from(message.severity).unwrap_or_default();
+    let head = check_event(&bytes, limits::PAYLOAD_BYTES_MAX)?;
+    build_event(&bytes, Span { start: 0, len: span_number(bytes.len()) }, &head)
+}
+
+/// Builds the event that lies in `bytes` at `at`, and has been checked, in one walk. The spans of
+/// the head are relative to `bytes`.
+fn build_event(bytes: &Bytes, at: Span, head: &EventHead) -> Result<Event, EventWireError> {
+    let whole = Walker::new("event", bytes);
+    let mut walker = Walker::new("event", whole.slice(at));
+    let (mut response, mut answers) = (false, None);
+    let (mut tags, mut payload) = (Vec::new(), Bytes::new());
+    while let Some(field) = walker.next()? {
+        match (field.number, field.value) {
+            (7, Value::Varint(number)) => response = number != 0,
+            (8, Value::Bytes(span)) => answers = Some(walk_id(walker.slice(span))?),
+            (9, Value::Bytes(span)) => tags.push(read_tag(walker.slice(span))?),
+            (15, Value::Bytes(span)) => payload = bytes.slice_ref(walker.slice(span)),
+            _ => {}
+        }
+    }
+    let owned = |field, span| text(field, whole.slice(span)).map(str::to_owned);
     Ok(Event {
-        space: EventSpace::new(&message.space)?,
-        name: EventName::new(&message.name)?,
-        severity: severity_of(number)?,
-        time_ns: message.time_ns,
-        client_name: message.client_name,
-        job_id: message.job_id,
-        kind: match (message.response, message.in_response_to) {
-            (false, _) => EventKind::Normal,
-            (true, to) => EventKind::Response(to.map(core_id)),
-        },
-        tags: message.tags.into_iter().map(|tag| Tag { key: tag.key, value: tag.value }).collect(),
-        payload: message.payload,
+        space: EventSpace::new(text("event space", whole.slice(head.space))?)?,
+        name: EventName::new(text("event name", whole.slice(head.name))?)?,
+        severity: head.severity,
+        time_ns: head.time_ns,
+        client_name: owned("client name", head.client_name)?,
+        job_id: owned("job id", head.job_id)?,
+        kind: if response { EventKind::Response(answers) } else { EventKind::Normal },
+        tags,
+        payload,
     })
 }
 
@@ -411,22 +474,33 @@ fn walk_id(bytes: &[u8]) -> Result<EventId, EventWireError> {
 }
 
 fn check_tag(bytes: &[u8]) -> Result<(), EventWireError> {
+    walk_tag(bytes).map(drop)
+}
+
+fn read_tag(bytes: &[u8]) -> Result<Tag, EventWireError> {
+    let [key, value] = walk_tag(bytes)?.map(str::to_owned);
+    Ok(Tag { key, value })
+}
+
+/// Key and value.
+fn walk_tag(bytes: &[u8]) -> Result<[&str; 2], EventWireError> {
     const WHAT: &str = "tag";
     let mut walker = Walker::new(WHAT, bytes);
     let mut once = Once::default();
+    let mut texts = [""; 2];
     while let Some(field) = walker.next()? {
-        let (what, max) = match field.number {
-            1 => ("key of a tag", limits::TAG_KEY_BYTES_MAX),
-            2 => ("value of a tag", limits::TAG_VALUE_BYTES_MAX),
+        let (place, what, max) = match field.number {
+            1 => (0, "key of a tag", limits::TAG_KEY_BYTES_MAX),
+            2 => (1, "value of a tag", limits::TAG_VALUE_BYTES_MAX),
             _ => continue,
         };
         let Value::Bytes(span) = field.value else {
             return Err(field.wrong_type(WHAT));
         };
-        bounded_text(what, walker.slice(span), max)?;
+        texts[place] = bounded_text(what, walker.slice(span), max)?;
         once.check(WHAT, &field)?;
     }
-    Ok(())
+    Ok(texts)
 }
 
 fn severity_of(number: u64) -> Result<Severity, EventWireError> {

@@ -79,6 +79,13 @@ proptest! {
     }
 
     #[test]
+    fn an_event_is_encoded_as_prost_would(event in any_event()) {
+        let bytes = encode_event(&event);
+        let message = v1::Event::decode(bytes.clone()).unwrap();
+        prop_assert_eq!(message.encode_to_vec(), bytes);
+    }
+
+    #[test]
     fn a_batch_seals_as_one_by_one(events in proptest::collection::vec(any_event(), 0..5)) {
         let bytes: Vec<_> = events.iter().map(encode_event).collect();
         let first = first_id();
