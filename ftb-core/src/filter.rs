@@ -118,7 +118,10 @@ impl Filter {
     /// Whether it wants that event.
     pub fn matches(&self, event: &Sealed) -> bool {
         self.severities.contains(event.severity())
-            && self.spaces.as_ref().is_none_or(|all| all.iter().any(|s| s.matches(event.space())))
+            && self.spaces.as_ref().is_none_or(|all| {
+                let space = event.space();
+                all.iter().any(|pattern| pattern.matches(space))
+            })
             && holds(self.names.as_ref(), event.name())
             && self.hosts.as_ref().is_none_or(|hosts| hosts.matches(event.host()))
             && holds(self.jobs.as_ref(), event.job_id())
