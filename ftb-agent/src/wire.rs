@@ -28,7 +28,7 @@ pub fn to_client(message: ToClient) -> v1::ToClient {
             epoch_root: epoch.root.0,
             items: items
                 .into_iter()
-                .map(|(index, event)| v1::Item { index, sealed: event.bytes().clone() })
+                .map(|(index, event)| v1::Item { index, sealed: event.into_bytes() })
                 .collect(),
         }),
         ToClient::Gap { subscription, gap } => Message::Gap(v1::Gap {

@@ -96,6 +96,11 @@ impl Sealed {
         &self.bytes
     }
 
+    /// The same for who needs nothing else of it.
+    pub fn into_bytes(self) -> Bytes {
+        self.bytes
+    }
+
     /// Size in bytes, the measure of every queue that holds it.
     pub fn len(&self) -> usize {
         self.bytes.len()

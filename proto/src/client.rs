@@ -459,7 +459,7 @@ pub fn encode_to_client(message: ToClient) -> v1::ToClient {
         ToClient::Deliver { subscription, epoch, items } => {
             let items = items
                 .into_iter()
-                .map(|(index, sealed)| v1::Item { index, sealed: sealed.bytes().clone() });
+                .map(|(index, sealed)| v1::Item { index, sealed: sealed.into_bytes() });
             to_client(ClientMessage::Deliver(v1::Deliver {
                 subscription: subscription.0,
                 epoch: epoch.number,
