@@ -1,0 +1,66 @@
+//! Real agents on loopback: they become one tree, and heal it when one of them is killed.
+#![allow(clippy::unwrap_used)]
+
+use ftb_tests::cluster::{Cluster, Plan, wait_for};
+use nix::sys::signal::Signal;
+
+#[tokio::test]
+async fn five_agents_become_the_wanted_tree() {
+    let cluster = Cluster::start(5, 2).await.unwrap();
+    let parents = wait_for("the wanted tree", async || {
+        let tree = cluster.tree(4).await?;
+        let parents: Vec<i64> = tree.nodes.iter().map(|node| node.parent).collect();
+        Ok((parents == [-1, 0, 0, 1, 1]).then_some(tree))
+    })
+    .await
+    .unwrap();
+    let roles: Vec<&str> = parents.nodes.iter().map(|node| node.role.as_str()).collect();
+    assert_eq!(roles, ["root", "standby", "member", "member", "member"]);
+}
+
+#[tokio::test]
+async fn the_tree_heals_when_any_agent_is_killed_and_comes_back() {
+    let mut cluster = Cluster::start(5, 2).await.unwrap();
+    for rank in 0..cluster.len() {
+        cluster.crash(rank).unwrap();
+        cluster.wait_whole().await.unwrap();
+        cluster.run(rank).unwrap();
+        cluster.wait_whole().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn agents_that_stop_leave_a_tree_and_stop_cleanly() {
+    let mut cluster = Cluster::start(4, 2).await.unwrap();
+    for rank in 0..3 {
+        let status = cluster.stop(rank).await.unwrap();
+        assert!(status.success(), "{status}: {}", cluster.log(rank));
+        cluster.wait_whole().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_paused_agent_that_goes_on_is_part_of_the_tree_again() {
+    let plan = Plan::new(5, 2).extra(
+        "[detection]\nsilence = \"600ms\"\nheartbeat = \"200ms\"\nsearch = \"300ms\"\n\
+         probe = \"200ms\"\n",
+    );
+    let mut cluster = plan.start().await.unwrap();
+    cluster.signal(1, Signal::SIGSTOP).unwrap();
+    // Its children have found another parent.
+    wait_for("a tree without the paused agent", async || {
+        let tree = cluster.tree(0).await?;
+        let moved = |rank: usize| tree.nodes[rank].state == "up" && tree.nodes[rank].parent != 1;
+        Ok((tree.nodes[1].state != "up" && moved(3) && moved(4)).then_some(()))
+    })
+    .await
+    .unwrap();
+    cluster.signal(1, Signal::SIGCONT).unwrap();
+    cluster.wait_whole().await.unwrap();
+    wait_for("the wanted tree", async || {
+        let parents: Vec<i64> = cluster.tree(0).await?.nodes.iter().map(|n| n.parent).collect();
+        Ok((parents == [-1, 0, 0, 1, 1]).then_some(()))
+    })
+    .await
+    .unwrap();
+}

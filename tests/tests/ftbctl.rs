@@ -1,0 +1,137 @@
+//! The command line against real agents.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use ftb_tests::cluster::{Cluster, binary, wait_for};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+fn ftbctl(socket: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(binary("ftbctl", "ftbctl").unwrap());
+    command.arg("--agent").arg(socket).args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn run(socket: &Path, args: &[&str]) -> Output {
+    ftbctl(socket, args).output().unwrap()
+}
+
+fn succeed(socket: &Path, args: &[&str]) -> String {
+    let output = run(socket, args);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {told}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(line: &str) -> Value {
+    serde_json::from_str(line).unwrap()
+}
+
+/// Starts `ftbctl tail` and waits until its filter is known to the agent and active.
+async fn tail(cluster: &Cluster, rank: usize, filter: &str, more: &[&str]) -> Child {
+    let args = [&["tail", filter], more].concat();
+    let child = ftbctl(cluster.socket(rank), &args).spawn().unwrap();
+    wait_for("the tail to be subscribed", async || {
+        let status = cluster.status(rank).await?;
+        let mut filters = status.clients.iter().filter(|c| c.pid == child.id());
+        Ok(filters.any(|client| !client.filters.is_empty()).then_some(()))
+    })
+    .await
+    .unwrap();
+    child
+}
+
+#[tokio::test]
+async fn what_is_published_at_one_node_is_seen_at_another() {
+    let cluster = Cluster::start(3, 2).await.unwrap();
+    let filter = "event_space=ftb.test, severity>=error";
+    let mut people = tail(&cluster, 1, filter, &["-n", "1"]).await;
+    let mut program = tail(&cluster, 2, filter, &["-n", "1", "--json"]).await;
+    let published = loop {
+        // The agent knows the filter before the whole tree does: the first may come too early.
+        let told = succeed(
+            cluster.socket(0),
+            &["publish", "ftb.test", "FAN", "stands \u{7}still", "-s", "error", "-t", "a=b"],
+        );
+        if program.try_wait().unwrap().is_some() && people.try_wait().unwrap().is_some() {
+            break told;
+        }
+    };
+    assert_eq!(published.trim().len(), "0123456789abcdef0123456789abcdef.1".len());
+    let line = String::from_utf8(people.wait_with_output().unwrap().stdout).unwrap();
+    for word in ["ERROR", "node01", "ftb.test", "FAN", "stands \\u{7}still", "a=b"] {
+        assert!(line.contains(word), "{word:?} is not in {line:?}");
+    }
+    let event = json(&String::from_utf8(program.wait_with_output().unwrap().stdout).unwrap());
+    assert_eq!(event["type"], "event");
+    assert_eq!(event["severity"], "ERROR");
+    assert_eq!(event["host"], "node01");
+    assert_eq!(event["tags"]["a"], "b");
+    assert_eq!(event["payload"], "stands \u{7}still");
+    assert_eq!(event["client"], "ftbctl");
+    assert!(event["position"].as_str().unwrap().contains(':'));
+}
+
+#[tokio::test]
+async fn a_reader_that_has_gone_is_success_and_ctrl_c_is_130() {
+    let cluster = Cluster::start(1, 2).await.unwrap();
+    let mut piped = tail(&cluster, 0, "event_name=PIPED", &[]).await;
+    let publish = || succeed(cluster.socket(0), &["publish", "ftb.test", "PIPED"]);
+    publish();
+    let mut reader = BufReader::new(piped.stdout.take().unwrap());
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    assert!(line.contains("PIPED"));
+    drop(reader);
+    let status = wait_for("the tail to notice", async || {
+        publish();
+        Ok(piped.try_wait()?)
+    });
+    assert_eq!(status.await.unwrap().code(), Some(0));
+
+    let interrupted = tail(&cluster, 0, "event_name=NEVER", &[]).await;
+    kill(Pid::from_raw(i32::try_from(interrupted.id()).unwrap()), Signal::SIGINT).unwrap();
+    let output = interrupted.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(output.stderr.is_empty() && output.stdout.is_empty());
+}
+
+#[tokio::test]
+async fn tree_and_status_show_the_cluster() {
+    let mut cluster = Cluster::start(4, 2).await.unwrap();
+    cluster.stop(3).await.unwrap();
+    // The agents may still be on their way to the wanted shape.
+    let drawn = async || {
+        let tree = succeed(cluster.socket(2), &["tree"]);
+        let wanted = ["├─ node02", "└─ node03", "absent: node04"];
+        Ok(wanted.iter().all(|line| tree.contains(line)).then_some(tree))
+    };
+    let tree = wait_for("the wanted tree without node04", drawn).await.unwrap();
+    let root = tree.lines().next().unwrap();
+    assert!(root.starts_with("node01") && root.contains("root"), "{tree}");
+    let objects = succeed(cluster.socket(2), &["tree", "--json"]);
+    let objects: Vec<_> = objects.lines().map(json).collect();
+    assert_eq!(objects.len(), 5);
+    assert_eq!(objects[4]["type"], "tree");
+    assert_eq!(objects[1]["parent"], 0);
+    assert_eq!(objects[3]["state"], "absent");
+    let status = json(&succeed(cluster.socket(2), &["status", "--json"]));
+    assert_eq!(status["host"], "node03");
+    assert_eq!(status["parent"], "node01");
+    let people = succeed(cluster.socket(0), &["status"]);
+    assert!(people.contains("root of cluster test"), "{people}");
+}
+
+#[tokio::test]
+async fn what_the_agent_refuses_is_exit_code_1() {
+    let cluster = Cluster::start(1, 2).await.unwrap();
+    let output = run(cluster.socket(0), &["publish", "ftb.agent", "FTB_NODE_DEAD"]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("denied") && told.contains("ftb.agent"), "{told}");
+    let nothing = run(cluster.socket(0), &["tail", "-n", "1", "--timeout", "200ms"]);
+    assert_eq!(nothing.status.code(), Some(3));
+}

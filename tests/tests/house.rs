@@ -1,0 +1,132 @@
+//! The house stays in order: dependencies point down only, every promise has its test, every
+//! dependency its reason.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn manifest(path: &str) -> toml::Table {
+    read(path).parse().unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn members() -> Vec<String> {
+    let workspace = manifest("Cargo.toml");
+    let members = workspace["workspace"]["members"].as_array().unwrap();
+    members.iter().map(|member| member.as_str().unwrap().to_owned()).collect()
+}
+
+/// Crates of ours that each crate may link (dev-dependencies are free: tests cross crates).
+fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
+    BTreeMap::from([
+        ("ftb-core", &[] as &[_]),
+        ("ftb-proto", &["ftb-core"]),
+        ("ftb-client", &["ftb-core", "ftb-proto"]),
+        ("ftb-capi", &["ftb-core", "ftb-client"]),
+        ("ftb-python", &["ftb-core", "ftb-client"]),
+        ("ftb-agent", &["ftb-core", "ftb-proto"]),
+        ("ftbctl", &["ftb-core", "ftb-proto", "ftb-client"]),
+        ("ftb-ib", &["ftb-core", "ftb-client"]),
+        ("ftb-ipmi", &["ftb-core", "ftb-client"]),
+        ("ftb-job", &["ftb-core", "ftb-client"]),
+        ("ftb-launcher", &["ftb-core", "ftb-client", "ftb-job"]),
+    ])
+}
+
+/// Crates that exist for tests, benches and the demonstration: they may link anything.
+const FREE: [&str; 3] = ["ftb-tests", "ftb-bench", "ftb-demo"];
+
+#[test]
+fn dependencies_point_down_only() {
+    let allowed = allowed();
+    for member in members() {
+        let manifest = manifest(&format!("{member}/Cargo.toml"));
+        let name = manifest["package"]["name"].as_str().unwrap();
+        if FREE.contains(&name) {
+            continue;
+        }
+        let may =
+            allowed.get(name).unwrap_or_else(|| panic!("crate {name} has no place in the house"));
+        let links = manifest.get("dependencies").and_then(toml::Value::as_table);
+        for dependency in links.into_iter().flat_map(toml::Table::keys) {
+            let ours = dependency.starts_with("ftb");
+            assert!(
+                !ours || may.contains(&dependency.as_str()),
+                "{name} must not link {dependency}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_core_has_no_clock_no_sockets_and_no_tasks() {
+    let banned =
+        ["std::net", "std::fs", "std::thread", "Instant::now", "SystemTime", "tokio", "rand::"];
+    for file in rust_files(&root().join("ftb-core/src")) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            for word in banned {
+                assert!(!code.contains(word), "{}:{}: {word}", file.display(), number + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_direct_dependency_has_its_reason() {
+    let reasons = read("docs/dependencies.md");
+    let mut used = BTreeSet::new();
+    for member in members() {
+        let manifest = manifest(&format!("{member}/Cargo.toml"));
+        for table in ["dependencies", "build-dependencies", "dev-dependencies"] {
+            let names = manifest.get(table).and_then(toml::Value::as_table);
+            used.extend(names.into_iter().flat_map(toml::Table::keys).cloned());
+        }
+    }
+    let missing: Vec<_> = used
+        .iter()
+        .filter(|name| !name.starts_with("ftb") && !reasons.contains(&format!("`{name}`")))
+        .collect();
+    assert!(missing.is_empty(), "docs/dependencies.md gives no reason for {missing:?}");
+}
+
+/// Each numbered promise of SPECIFICATION.md names at least one test as `path::to/file.rs::name`,
+/// and that test exists.
+#[test]
+fn every_promise_has_a_test_that_exists() {
+    let specification = read("SPECIFICATION.md");
+    let mut promises = 0;
+    for line in specification.lines().filter(|line| line.starts_with("| P")) {
+        promises += 1;
+        let tests: Vec<&str> = line.split('`').filter(|word| word.contains(".rs::")).collect();
+        assert!(!tests.is_empty(), "no test in: {line}");
+        for test in tests {
+            let (file, name) = test.split_once("::").unwrap();
+            let text = read(file);
+            assert!(text.contains(&format!("fn {name}")), "{file} has no test {name}: {line}");
+        }
+    }
+    assert!(promises >= 7, "SPECIFICATION.md has only {promises} promises");
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
