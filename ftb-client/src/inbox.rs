@@ -270,8 +270,11 @@ impl Inbox {
         waker
     }
 
-    /// A hole that is told.
+    /// A hole that is told. An empty one is none, and moves nothing.
     pub(crate) fn gap(&mut self, id: SubscriptionId, gap: Gap) -> Option<Waker> {
+        if gap.after == gap.until && gap.count == 0 {
+            return None;
+        }
         let entry = self.by_id(id)?;
         entry.position = Some(gap.until);
         entry.push(Queued::Gap(gap));
@@ -464,6 +467,7 @@ mod tests {
             count: 8,
             severity_max: None,
         };
+        inbox.gap(id, Gap { after: Position::ZERO, until: Position::ZERO, count: 0, ..gap });
         inbox.gap(id, gap);
         assert!(matches!(inbox.pop(key).0, Some(Queued::Gap(told)) if told == gap));
         inbox.attached();
