@@ -1,1 +1,65 @@
-//! The job-side library.
+//! ftb-job: what a parallel program links to be checkpointed and moved between nodes by `ftb-launch`.
+//!
+//! Ranks send each other messages and reduce values over them; once per iteration each calls
+//! [`Job::progress`], and there, when the launcher asks, all of them suspend their communication at the
+//! same safe point, save themselves, or let some ranks go on elsewhere. See docs/job.md.
+//!
+//! ```
+//! use ftb_job::{Job, Op};
+//!
+//! # fn main() -> Result<(), ftb_job::Error> {
+//! let mut job = Job::init()?; // a job of one rank, without a launcher
+//! let mut sum = [f64::from(job.rank())];
+//! job.allreduce(Op::Sum, &mut sum)?;
+//! job.progress(&())?;
+//! job.finalize()
+//! # }
+//! ```
+//!
+//! Responsible for the rank's side of docs/launcher-protocol.md. Not responsible for starting processes,
+//! for which images count, nor for when to checkpoint or move: the launcher decides.
+
+mod agreement;
+mod backplane;
+mod channel;
+mod collectives;
+mod config;
+mod control;
+mod error;
+mod events;
+mod frame;
+mod image;
+mod inbox;
+mod job;
+pub mod limits;
+mod pmi;
+mod request;
+mod router;
+mod state;
+
+pub use backplane::{Backplane, Connect, Notice, RequestSink};
+pub use channel::{Channel, Endpoint, Opening, Registry, StreamChannel};
+pub use collectives::{Number, Op};
+pub use config::Config;
+pub use error::{Error, Result};
+pub use frame::{Class, Frame, Incoming};
+pub use image::{Header, ImageError, ImageReader, ImageSize, Reader, Writer, write_image};
+pub use inbox::Inbox;
+pub use job::{Job, SafePoint, Sender, Setup};
+pub use request::{Request, RequestError, RequestKind};
+pub use state::State;
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+/// A thread that panicked while it held the lock has left nothing half done that matters more than that
+/// the others go on: every critical section here is a few assignments.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn spawn_helper(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    let builder = Builder::new().name(name.to_owned());
+    builder.stack_size(limits::HELPER_STACK_BYTES).spawn(work)
+}

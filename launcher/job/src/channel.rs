@@ -1,0 +1,232 @@
+//! Channels: the ways that messages take between ranks, and the registry of them.
+//!
+//! A channel is a plug-in of the CR layer (thesis, sections 2.2 and 2.3.1). What is the same for all of
+//! them, draining what is in flight and coordinating with the other ranks, is done by the layer with
+//! frames inside each link: a channel only has to keep the order of what it is given. What differs is
+//! behind three hooks: [`Channel::suspend`] releases what it holds when it is drained, and
+//! [`Channel::open`] and [`Channel::connect`] are the two halves of resuming it, with the exchange of
+//! addresses between them. A rank may find a peer over another channel after a migration than before.
+
+pub(crate) mod stream;
+
+use crate::config::is_name;
+use crate::error::{Error, Result};
+use crate::frame::{Frame, TOKEN_BYTES};
+use crate::inbox::Inbox;
+use crate::limits;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+pub use stream::StreamChannel;
+
+/// One way to other ranks.
+pub trait Channel: Send + Sync {
+    /// The name, also the key of its part of an [`Endpoint`].
+    fn name(&self) -> &'static str;
+
+    /// Whether it leads from one endpoint to the other. Both sides ask and must get the same answer.
+    fn reaches(&self, own: &Endpoint, peer: &Endpoint) -> bool;
+
+    /// First half of the resume hook: makes the local end, so that others can connect from now on, and
+    /// returns what they need to know. Neither blanks nor `;`.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn open(&self, opening: &Opening) -> io::Result<String>;
+
+    /// Second half of the resume hook: connects to those of the peers that have a lower rank than this
+    /// one; the others connect to it.
+    ///
+    /// # Errors
+    /// What is wrong, with the rank.
+    fn connect(&self, peers: &[Endpoint]) -> Result<()>;
+
+    /// Sends a frame, behind all that were sent to that rank before. May block.
+    ///
+    /// # Errors
+    /// What the system says; the link is then broken for good.
+    fn send(&self, to: u32, frame: &Frame<'_>) -> io::Result<()>;
+
+    /// The suspend hook: releases everything that the channel holds. Called when all links are drained
+    /// (or given up); until then the layer has suspended by frames alone. No thread of the channel
+    /// uses the inbox when it returns.
+    fn suspend(&self);
+}
+
+/// What a channel is opened with.
+#[derive(Clone)]
+pub struct Opening {
+    /// This rank.
+    pub own: Endpoint,
+    /// Ranks of the job.
+    pub size: u32,
+    /// The fence that will exchange the addresses: connections of another are refused.
+    pub fence: u64,
+    /// Where to bring what comes in.
+    pub inbox: Arc<Inbox>,
+    /// `(sent to, received from)` a rank, for both sides to compare when they connect.
+    pub counts: Arc<dyn Fn(u32) -> (u64, u64) + Send + Sync>,
+}
+
+/// Where and how a rank is reached: what it puts into the PMI key-value space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The rank.
+    pub rank: u32,
+    /// Its node's name; may be empty.
+    pub node: String,
+    /// Whoever connects must know it.
+    pub token: [u8; TOKEN_BYTES],
+    /// What each of its channels said when it was opened.
+    pub addresses: BTreeMap<String, String>,
+}
+
+impl Endpoint {
+    /// As a PMI value: `node=N;token=HEX;tcp=...;unix=...`.
+    pub fn encode(&self) -> String {
+        let hex = |byte: &u8| format!("{byte:02x}");
+        let token: String = self.token.iter().map(hex).collect();
+        let mut text = format!("node={};token={token}", self.node);
+        for (channel, address) in &self.addresses {
+            text.push_str(&format!(";{channel}={address}"));
+        }
+        text
+    }
+
+    /// From a PMI value.
+    ///
+    /// # Errors
+    /// [`Error::Pmi`] with the value.
+    pub fn decode(rank: u32, text: &str) -> Result<Self> {
+        let wrong = || Error::Pmi {
+            command: "get",
+            problem: format!("{text:?} is no address of rank {rank}"),
+        };
+        let mut node = None;
+        let mut token = None;
+        let mut addresses = BTreeMap::new();
+        for part in text.split(';') {
+            match part.split_once('=').ok_or_else(wrong)? {
+                ("node", name) if name.is_empty() || is_name(name) => node = Some(name.to_owned()),
+                ("token", hex) => token = Some(decode_token(hex).ok_or_else(wrong)?),
+                (channel, address) => {
+                    addresses.insert(channel.to_owned(), address.to_owned());
+                }
+            }
+        }
+        Ok(Self { rank, node: node.ok_or_else(wrong)?, token: token.ok_or_else(wrong)?, addresses })
+    }
+}
+
+fn decode_token(hex: &str) -> Option<[u8; TOKEN_BYTES]> {
+    let mut token = [0; TOKEN_BYTES];
+    if hex.len() != 2 * TOKEN_BYTES || !hex.is_ascii() {
+        return None;
+    }
+    for (index, byte) in token.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&hex[2 * index..2 * index + 2], 16).ok()?;
+    }
+    Some(token)
+}
+
+/// The channels of a rank, best first.
+pub struct Registry {
+    channels: Vec<Arc<dyn Channel>>,
+}
+
+/// For each rank the channel that leads to it.
+pub(crate) type Routes = Vec<Option<Arc<dyn Channel>>>;
+
+impl Registry {
+    /// Each pair of ranks takes the first channel that reaches.
+    pub fn new(channels: Vec<Arc<dyn Channel>>) -> Self {
+        Self { channels }
+    }
+
+    /// Opens all channels; the endpoint to put.
+    pub(crate) fn open(&self, opening: &Opening) -> Result<Endpoint> {
+        let mut endpoint = opening.own.clone();
+        for channel in &self.channels {
+            let address = channel.open(opening).map_err(|error| Error::Channel {
+                channel: channel.name(),
+                problem: format!("cannot be opened: {error}"),
+            })?;
+            endpoint.addresses.insert(channel.name().to_owned(), address);
+        }
+        Ok(endpoint)
+    }
+
+    /// Connects to all peers and waits until all have connected; the routes.
+    pub(crate) fn connect(
+        &self,
+        own: &Endpoint,
+        peers: Vec<Endpoint>,
+        inbox: &Inbox,
+    ) -> Result<Routes> {
+        let ranks: Vec<u32> = peers.iter().map(|peer| peer.rank).collect();
+        let mut routes: Routes = (0..=peers.len()).map(|_| None).collect();
+        let mut left = peers;
+        for channel in &self.channels {
+            let reaches = |peer: &Endpoint| channel.reaches(own, peer);
+            let (mine, others): (Vec<_>, Vec<_>) = left.into_iter().partition(reaches);
+            for peer in &mine {
+                routes[peer.rank as usize] = Some(Arc::clone(channel));
+            }
+            channel.connect(&mine)?;
+            left = others;
+        }
+        if let Some(peer) = left.first() {
+            return Err(Error::Channel {
+                channel: "any",
+                problem: format!("none reaches rank {} at {}", peer.rank, peer.encode()),
+            });
+        }
+        let waited = inbox.wait_links(&ranks, limits::CONNECT_TIMEOUT);
+        waited.map_err(|missing| Error::Channel {
+            channel: "any",
+            problem: format!(
+                "no connection with ranks {missing:?} within {:?}",
+                limits::CONNECT_TIMEOUT
+            ),
+        })?;
+        Ok(routes)
+    }
+
+    /// Suspends all channels.
+    pub(crate) fn suspend(&self) {
+        for channel in &self.channels {
+            channel.suspend();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_endpoint_survives_its_text() {
+        let addresses = [("tcp", "127.0.0.1:4000"), ("unix", "ftb-job-1")];
+        let endpoint = Endpoint {
+            rank: 3,
+            node: "node01".into(),
+            token: [0xa5; TOKEN_BYTES],
+            addresses: addresses.map(|(k, v)| (k.into(), v.into())).into(),
+        };
+        let text = endpoint.encode();
+        assert_eq!(Endpoint::decode(3, &text).unwrap(), endpoint);
+        assert!(!text.contains(' '), "{text}");
+        assert!(Endpoint::decode(3, "node=x").is_err());
+        assert!(Endpoint::decode(3, &text.replace("a5", "zz")).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn random_text_is_refused_without_panic(text: String) {
+            prop_assert!(Endpoint::decode(0, &text).is_err());
+        }
+    }
+}

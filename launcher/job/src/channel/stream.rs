@@ -1,0 +1,458 @@
+//! Channels over byte streams: TCP between nodes, Unix sockets between the ranks of one node.
+//!
+//! One connection and one reading thread per peer. Unix sockets are abstract ones: they leave no file
+//! behind and end with their process. Not responsible for what frames mean.
+
+use super::{Channel, Endpoint, Opening};
+use crate::error::{Error, Result};
+use crate::frame::{self, Frame, HEADER_BYTES, HELLO_BYTES, Hello};
+use crate::{limits, lock, spawn_helper};
+use nix::sys::socket;
+use std::collections::BTreeMap;
+use std::io::{self, BufReader, IoSlice, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A channel of links over byte streams.
+pub struct StreamChannel {
+    kind: Kind,
+    active: RwLock<Option<Active>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Between any two ranks; the address that others reach this one at.
+    Tcp(IpAddr),
+    /// Between ranks whose nodes have the same name.
+    Unix,
+}
+
+/// What exists from open to suspend.
+struct Active {
+    ends: Arc<Ends>,
+    listener: Arc<Listener>,
+    acceptor: JoinHandle<()>,
+}
+
+struct Ends {
+    opening: Opening,
+    links: Mutex<Links>,
+}
+
+#[derive(Default)]
+struct Links {
+    up: BTreeMap<u32, Arc<Link>>,
+    /// Connected and not introduced yet, by a number of their own.
+    pending: BTreeMap<u64, Arc<Link>>,
+    pending_last: u64,
+    readers: Vec<JoinHandle<()>>,
+    closed: bool,
+}
+
+struct Link {
+    stream: Stream,
+    /// Frames must not mix.
+    write: Mutex<()>,
+}
+
+impl StreamChannel {
+    /// TCP, reached at that address.
+    pub fn tcp(address: IpAddr) -> Self {
+        Self::new(Kind::Tcp(address))
+    }
+
+    /// Unix sockets between the ranks of one node.
+    pub fn unix() -> Self {
+        Self::new(Kind::Unix)
+    }
+
+    fn new(kind: Kind) -> Self {
+        Self { kind, active: RwLock::new(None) }
+    }
+
+    fn ends(&self) -> io::Result<Arc<Ends>> {
+        let active = self.active.read().unwrap_or_else(PoisonError::into_inner);
+        let active = active.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        Ok(Arc::clone(&active.ends))
+    }
+}
+
+impl Channel for StreamChannel {
+    fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::Tcp(_) => "tcp",
+            Kind::Unix => "unix",
+        }
+    }
+
+    fn reaches(&self, own: &Endpoint, peer: &Endpoint) -> bool {
+        let both = [own, peer];
+        let opened = both.iter().all(|end| end.addresses.contains_key(self.name()));
+        let same_node = !own.node.is_empty() && own.node.eq_ignore_ascii_case(&peer.node);
+        opened && (same_node || self.kind != Kind::Unix)
+    }
+
+    fn open(&self, opening: &Opening) -> io::Result<String> {
+        self.suspend();
+        let (listener, address) = Listener::bind(self.kind, opening)?;
+        let listener = Arc::new(listener);
+        let ends = Arc::new(Ends { opening: opening.clone(), links: Mutex::default() });
+        let acceptor = {
+            let (listener, ends) = (Arc::clone(&listener), Arc::clone(&ends));
+            spawn_helper("ftb-accept", move || accept_all(&listener, &ends))?
+        };
+        *self.active.write().unwrap_or_else(PoisonError::into_inner) =
+            Some(Active { ends, listener, acceptor });
+        Ok(address)
+    }
+
+    fn connect(&self, peers: &[Endpoint]) -> Result<()> {
+        let failed = |rank: u32, error: io::Error| Error::Channel {
+            channel: self.name(),
+            problem: format!("cannot connect to rank {rank}: {error}"),
+        };
+        for peer in peers {
+            let address = peer.addresses.get(self.name()).map_or("", String::as_str);
+            let dial = || {
+                let ends = self.ends()?;
+                if peer.rank < ends.opening.own.rank {
+                    ends.introduce(Stream::dial(self.kind, address)?, peer)?;
+                }
+                Ok(())
+            };
+            dial().map_err(|error| failed(peer.rank, error))?;
+        }
+        Ok(())
+    }
+
+    fn send(&self, to: u32, frame: &Frame<'_>) -> io::Result<()> {
+        let ends = self.ends()?;
+        let link = lock(&ends.links).up.get(&to).cloned();
+        link.ok_or(io::ErrorKind::NotConnected)?.send(frame)
+    }
+
+    fn suspend(&self) {
+        let active = self.active.write().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(active) = active else {
+            return;
+        };
+        active.listener.stop();
+        // A thread that panicked has nothing left to release.
+        active.acceptor.join().ok();
+        for reader in active.ends.close() {
+            reader.join().ok();
+        }
+    }
+}
+
+impl Drop for StreamChannel {
+    fn drop(&mut self) {
+        self.suspend();
+    }
+}
+
+fn accept_all(listener: &Listener, ends: &Arc<Ends>) {
+    loop {
+        let stream = match listener.accept() {
+            Ok(stream) => stream,
+            Err(error) if is_passing(&error) => continue,
+            // The listener was stopped.
+            Err(_) => return,
+        };
+        if let Err(error) = ends.welcome(stream) {
+            tracing::warn!(rank = ends.opening.own.rank, %error, "connection refused");
+        }
+    }
+}
+
+/// Of the connection that was to be accepted, not of the listener.
+fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
+}
+
+impl Ends {
+    /// Takes a connection in: a thread of its own hears who it is and then reads it.
+    fn welcome(self: &Arc<Self>, stream: Stream) -> io::Result<()> {
+        let link = Arc::new(Link::new(stream));
+        let mut links = lock(&self.links);
+        if links.closed || links.pending.len() >= limits::RANKS_MAX as usize {
+            return Err(io::Error::other("too many connections wait for their hello"));
+        }
+        links.pending_last += 1;
+        let number = links.pending_last;
+        links.pending.insert(number, Arc::clone(&link));
+        let ends = Arc::clone(self);
+        let reader = spawn_helper("ftb-read", move || {
+            let heard = ends.hear(&link);
+            lock(&ends.links).pending.remove(&number);
+            match heard {
+                Ok(from) => ends.read(from, &link),
+                Err(error) => {
+                    link.stream.close();
+                    tracing::warn!(rank = ends.opening.own.rank, %error, "connection refused");
+                }
+            }
+        });
+        links.readers.retain(|reader| !reader.is_finished());
+        links.readers.push(reader?);
+        Ok(())
+    }
+
+    /// The accepting side of the introduction.
+    fn hear(&self, link: &Arc<Link>) -> io::Result<u32> {
+        let own = &self.opening.own;
+        link.stream.set_timeout(Some(limits::HELLO_TIMEOUT))?;
+        let hello = link.read_hello()?;
+        if hello.to != own.rank || hello.token != own.token || hello.fence != self.opening.fence {
+            return Err(frame::invalid("the hello is not for this rank and fence"));
+        }
+        if hello.from <= own.rank || hello.from >= self.opening.size {
+            let from = hello.from;
+            return Err(frame::invalid(format!("rank {from} does not connect here")));
+        }
+        (&link.stream).write_all(&self.hello(hello.from, own.token).encode())?;
+        self.check_counts(&hello)?;
+        self.add(hello.from, link)?;
+        Ok(hello.from)
+    }
+
+    /// The dialling side of the introduction.
+    fn introduce(self: &Arc<Self>, stream: Stream, peer: &Endpoint) -> io::Result<()> {
+        let link = Arc::new(Link::new(stream));
+        link.stream.set_timeout(Some(limits::HELLO_TIMEOUT))?;
+        (&link.stream).write_all(&self.hello(peer.rank, peer.token).encode())?;
+        let answer = link.read_hello()?;
+        if answer.from != peer.rank || answer.token != peer.token {
+            return Err(frame::invalid("another rank answered"));
+        }
+        self.check_counts(&answer)?;
+        self.add(peer.rank, &link)?;
+        let ends = Arc::clone(self);
+        let rank = peer.rank;
+        let reader = spawn_helper("ftb-read", move || ends.read(rank, &link))?;
+        lock(&self.links).readers.push(reader);
+        Ok(())
+    }
+
+    fn hello(&self, to: u32, token: [u8; frame::TOKEN_BYTES]) -> Hello {
+        let (sent, received) = (self.opening.counts)(to);
+        Hello { from: self.opening.own.rank, to, fence: self.opening.fence, token, sent, received }
+    }
+
+    /// What one side has sent the other must have, or a message was lost or doubled on the way through
+    /// a suspension or an image.
+    fn check_counts(&self, hello: &Hello) -> io::Result<()> {
+        let (sent, received) = (self.opening.counts)(hello.from);
+        if (hello.received, hello.sent) == (sent, received) {
+            return Ok(());
+        }
+        Err(frame::invalid(format!(
+            "rank {} has sent {} and received {} messages, this rank has received {received} \
+             and sent {sent}: they are not of the same set",
+            hello.from, hello.sent, hello.received
+        )))
+    }
+
+    fn add(&self, rank: u32, link: &Arc<Link>) -> io::Result<()> {
+        link.stream.set_timeout(None)?;
+        let mut links = lock(&self.links);
+        if links.closed || links.up.contains_key(&rank) {
+            return Err(frame::invalid(format!("rank {rank} is connected already")));
+        }
+        links.up.insert(rank, Arc::clone(link));
+        self.opening.inbox.link_up(rank);
+        Ok(())
+    }
+
+    fn read(&self, from: u32, link: &Link) {
+        const READ_BYTES: usize = 64 * 1024;
+        let inbox = &self.opening.inbox;
+        let mut stream = BufReader::with_capacity(READ_BYTES, &link.stream);
+        let problem = loop {
+            match frame::read_frame(&mut stream) {
+                Ok(Some(frame)) => {
+                    if let Err(problem) = inbox.accept(from, frame) {
+                        break Some(problem);
+                    }
+                }
+                Ok(None) => break None,
+                Err(error) => break Some(error.to_string()),
+            }
+        };
+        link.stream.close();
+        inbox.link_ended(from, problem);
+    }
+
+    /// Ends all links; the threads to wait for.
+    fn close(&self) -> Vec<JoinHandle<()>> {
+        let mut links = lock(&self.links);
+        links.closed = true;
+        for link in links.up.values().chain(links.pending.values()) {
+            link.stream.close();
+        }
+        links.up.clear();
+        std::mem::take(&mut links.readers)
+    }
+}
+
+impl Link {
+    fn new(stream: Stream) -> Self {
+        Self { stream, write: Mutex::new(()) }
+    }
+
+    fn read_hello(&self) -> io::Result<Hello> {
+        let mut bytes = [0; HELLO_BYTES];
+        (&self.stream).read_exact(&mut bytes)?;
+        Hello::decode(&bytes)
+    }
+
+    fn send(&self, frame: &Frame<'_>) -> io::Result<()> {
+        let header: [u8; HEADER_BYTES] = frame.header();
+        let payload = frame.payload();
+        let _no_other = lock(&self.write);
+        let mut stream = &self.stream;
+        let written = loop {
+            match stream.write_vectored(&[IoSlice::new(&header), IoSlice::new(payload)]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                written => break written?,
+            }
+        };
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        if written < HEADER_BYTES {
+            stream.write_all(&header[written..])?;
+        }
+        stream.write_all(&payload[written.saturating_sub(HEADER_BYTES)..])
+    }
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn dial(kind: Kind, address: &str) -> io::Result<Self> {
+        match kind {
+            Kind::Tcp(_) => {
+                let parsed: Result<SocketAddr, _> = address.parse();
+                let address = parsed.map_err(|error| frame::invalid(error.to_string()))?;
+                let stream = TcpStream::connect_timeout(&address, limits::CONNECT_TIMEOUT)?;
+                stream.set_nodelay(true)?;
+                Ok(Self::Tcp(stream))
+            }
+            Kind::Unix => {
+                let address = UnixAddr::from_abstract_name(address)?;
+                UnixStream::connect_addr(&address).map(Self::Unix)
+            }
+        }
+    }
+
+    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => {
+                stream.set_read_timeout(timeout)?;
+                stream.set_write_timeout(timeout)
+            }
+            Self::Unix(stream) => {
+                stream.set_read_timeout(timeout)?;
+                stream.set_write_timeout(timeout)
+            }
+        }
+    }
+
+    /// Both directions; what was written still arrives.
+    fn close(&self) {
+        // It may be closed already by the other side: then this is done.
+        match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Both).ok(),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Both).ok(),
+        };
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match *self {
+            Stream::Tcp(stream) => (&*stream).read(buffer),
+            Stream::Unix(stream) => (&*stream).read(buffer),
+        }
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(buffer)])
+    }
+
+    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        match *self {
+            Stream::Tcp(stream) => (&*stream).write_vectored(buffers),
+            Stream::Unix(stream) => (&*stream).write_vectored(buffers),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    fn bind(kind: Kind, opening: &Opening) -> io::Result<(Self, String)> {
+        match kind {
+            Kind::Tcp(address) => {
+                let listener = TcpListener::bind((address, 0))?;
+                let address = listener.local_addr()?.to_string();
+                Ok((Self::Tcp(listener), address))
+            }
+            Kind::Unix => {
+                let hex = |byte: &u8| format!("{byte:02x}");
+                let random: String = random_bytes()?.iter().map(hex).collect();
+                let name = format!("ftb-job-{}-{random}", opening.own.rank);
+                let listener = UnixListener::bind_addr(&UnixAddr::from_abstract_name(&name)?)?;
+                Ok((Self::Unix(listener), name))
+            }
+        }
+    }
+
+    fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+            Self::Unix(listener) => Ok(Stream::Unix(listener.accept()?.0)),
+        }
+    }
+
+    /// Wakes the thread that accepts; on Linux a listening socket can be shut down.
+    fn stop(&self) {
+        let fd = match self {
+            Self::Tcp(listener) => listener.as_raw_fd(),
+            Self::Unix(listener) => listener.as_raw_fd(),
+        };
+        if let Err(error) = socket::shutdown(fd, socket::Shutdown::Both) {
+            tracing::debug!(%error, "listener was stopped already");
+        }
+    }
+}
+
+/// From the system's generator.
+pub(crate) fn random_bytes() -> io::Result<[u8; frame::TOKEN_BYTES]> {
+    let mut bytes = [0; frame::TOKEN_BYTES];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}

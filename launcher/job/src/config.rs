@@ -1,0 +1,226 @@
+//! Who this process is: the environment that the launcher gave it (docs/launcher-protocol.md).
+//!
+//! Also runs without a launcher, as a job of one rank, and under any other PMI-1 launcher, then without
+//! checkpoints.
+
+use crate::error::{Error, Result};
+use crate::limits;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What a rank knows before it has spoken to anybody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The job, `FTB_JOB_ID`.
+    pub job_id: String,
+    /// This process, `FTB_RANK` or `PMI_RANK`.
+    pub rank: u32,
+    /// How many there are, `FTB_SIZE` or `PMI_SIZE`.
+    pub size: u32,
+    /// The node's name, `FTB_NODE`; without one the ranks are taken to be on different nodes.
+    pub node: String,
+    /// The socket of the node's agent, `FTB_AGENT_SOCKET`; without one the rank hears no launcher.
+    pub agent_socket: Option<PathBuf>,
+    /// Where images go, `FTB_IMAGE_DIR`.
+    pub image_dir: Option<PathBuf>,
+    /// The set to start from, `FTB_RESTORE`.
+    pub restore: Option<PathBuf>,
+    /// The episode that started this process, `FTB_EPISODE`.
+    pub episode: u64,
+    /// Larger at each start of this rank, `FTB_INCARNATION`.
+    pub incarnation: u64,
+    /// The descriptor of the PMI socket, `PMI_FD`.
+    pub pmi_fd: Option<i32>,
+    /// The address that other nodes reach this one at: the one that the way to `MASTER_ADDR` starts
+    /// from, or `FTB_JOB_ADDRESS`.
+    pub address: IpAddr,
+    /// Bound of the bytes that wait from one peer, `FTB_JOB_RECEIVE_BYTES`.
+    pub receive_bytes_max: usize,
+    /// How long a lost peer is left to the launcher, `FTB_JOB_PEER_GRACE_S` in seconds.
+    pub peer_grace: Duration,
+}
+
+impl Config {
+    /// Reads the environment of this process.
+    ///
+    /// # Errors
+    /// [`Error::Environment`] names the variable, its value and what was expected.
+    pub fn from_env() -> Result<Self> {
+        Self::from_lookup(&|name| std::env::var(name).ok())
+    }
+
+    /// Reads an environment from anywhere.
+    ///
+    /// # Errors
+    /// As [`Config::from_env`].
+    pub fn from_lookup(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
+        let env = Env(lookup);
+        let size = env.first(&["FTB_SIZE", "PMI_SIZE"])?.unwrap_or(1);
+        let rank = env.first(&["FTB_RANK", "PMI_RANK"])?.unwrap_or(0);
+        if size == 0 || size > limits::RANKS_MAX {
+            let expected = format!("expected 1 to {}", limits::RANKS_MAX);
+            return Err(wrong("FTB_SIZE", size.to_string(), expected));
+        }
+        if rank >= size {
+            let expected = format!("expected less than the size, {size}");
+            return Err(wrong("FTB_RANK", rank.to_string(), expected));
+        }
+        let pmi_fd = env.number("PMI_FD")?;
+        if size > 1 && pmi_fd.is_none() {
+            let problem = "not set, but the job has more than one rank: start it by ftb-launch";
+            return Err(wrong("PMI_FD", String::new(), problem.to_owned()));
+        }
+        let job_id = env.name("FTB_JOB_ID")?.unwrap_or_default();
+        let node = env.name("FTB_NODE")?.unwrap_or_default();
+        Ok(Self {
+            job_id,
+            rank,
+            size,
+            node,
+            agent_socket: env.path("FTB_AGENT_SOCKET"),
+            image_dir: env.path("FTB_IMAGE_DIR"),
+            restore: env.path("FTB_RESTORE"),
+            episode: env.number("FTB_EPISODE")?.unwrap_or(0),
+            incarnation: env.number("FTB_INCARNATION")?.unwrap_or(0),
+            pmi_fd,
+            address: env.address()?,
+            receive_bytes_max: env
+                .number("FTB_JOB_RECEIVE_BYTES")?
+                .unwrap_or(limits::RECEIVE_BYTES_DEFAULT),
+            peer_grace: env
+                .number("FTB_JOB_PEER_GRACE_S")?
+                .map_or(limits::PEER_GRACE_DEFAULT, Duration::from_secs),
+        })
+    }
+}
+
+/// Whether a text can be a job id, a node name or a set id: it becomes a file name, a tag and part of a
+/// PMI value.
+pub(crate) fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= limits::NAME_BYTES_MAX
+        && !text.starts_with('.')
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+}
+
+fn wrong(variable: &'static str, value: String, problem: String) -> Error {
+    Error::Environment { variable, value: value.chars().take(80).collect(), problem }
+}
+
+struct Env<'a>(&'a dyn Fn(&str) -> Option<String>);
+
+impl Env<'_> {
+    fn get(&self, variable: &str) -> Option<String> {
+        (self.0)(variable).filter(|value| !value.is_empty())
+    }
+
+    fn number<T: FromStr>(&self, variable: &'static str) -> Result<Option<T>> {
+        let Some(value) = self.get(variable) else {
+            return Ok(None);
+        };
+        match value.parse() {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(wrong(variable, value, "expected a decimal number".into())),
+        }
+    }
+
+    fn first<T: FromStr>(&self, variables: &[&'static str]) -> Result<Option<T>> {
+        for variable in variables {
+            if let Some(number) = self.number(variable)? {
+                return Ok(Some(number));
+            }
+        }
+        Ok(None)
+    }
+
+    fn name(&self, variable: &'static str) -> Result<Option<String>> {
+        match self.get(variable) {
+            Some(value) if !is_name(&value) => {
+                let expected = format!(
+                    "expected at most {} letters, digits, '.', '_' and '-'",
+                    limits::NAME_BYTES_MAX
+                );
+                Err(wrong(variable, value, expected))
+            }
+            value => Ok(value),
+        }
+    }
+
+    fn path(&self, variable: &str) -> Option<PathBuf> {
+        self.get(variable).map(PathBuf::from)
+    }
+
+    fn address(&self) -> Result<IpAddr> {
+        const VARIABLE: &str = "FTB_JOB_ADDRESS";
+        if let Some(value) = self.get(VARIABLE) {
+            return value
+                .parse()
+                .map_err(|_| wrong(VARIABLE, value, "expected an IP address".into()));
+        }
+        let master = self.get("MASTER_ADDR").and_then(|host| address_towards(&host));
+        Ok(master.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)))
+    }
+}
+
+/// The own address that packets to that host would carry. Nothing is sent.
+fn address_towards(host: &str) -> Option<IpAddr> {
+    const DISCARD_PORT: u16 = 9;
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect((host, DISCARD_PORT)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn config(pairs: &[(&str, &str)]) -> Result<Config> {
+        let lookup = |name: &str| {
+            let found = pairs.iter().find(|(key, _)| *key == name)?;
+            Some(found.1.to_owned())
+        };
+        Config::from_lookup(&lookup)
+    }
+
+    #[test]
+    fn without_a_launcher_it_is_a_job_of_one() {
+        let config = config(&[]).unwrap();
+        assert_eq!((config.rank, config.size), (0, 1));
+        assert_eq!(config.agent_socket, None);
+    }
+
+    #[test]
+    fn the_launchers_environment_is_read_and_pmi_variables_stand_in() {
+        let config = config(&[
+            ("FTB_JOB_ID", "job-7"),
+            ("PMI_RANK", "3"),
+            ("FTB_SIZE", "4"),
+            ("PMI_FD", "5"),
+            ("FTB_EPISODE", "12"),
+            ("MASTER_ADDR", "127.0.0.1"),
+        ])
+        .unwrap();
+        assert_eq!((config.rank, config.size, config.episode), (3, 4, 12));
+        assert_eq!(config.address, IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+
+    #[test]
+    fn a_wrong_variable_is_named_with_its_value() {
+        for (pairs, words) in [
+            (&[("FTB_RANK", "two")][..], ["FTB_RANK", "two"]),
+            (&[("FTB_SIZE", "0")], ["FTB_SIZE", "1 to 512"]),
+            (&[("FTB_RANK", "1")], ["FTB_RANK", "less than"]),
+            (&[("FTB_SIZE", "2")], ["PMI_FD", "ftb-launch"]),
+            (&[("FTB_NODE", "../x")], ["FTB_NODE", "../x"]),
+        ] {
+            let error = config(pairs).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            for word in words {
+                assert!(error.to_string().contains(word), "{error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The thread that listens to the launcher and to the other ranks while the program computes, and the
+//! place where the program waits for what they agree on.
+//!
+//! The thin shell around [`crate::agreement`]. Not responsible for what is done at the safe point.
+
+use crate::agreement::{Agreement, Frame, Output, Step};
+use crate::backplane::{Backplane, Notice, RequestSink};
+use crate::error::{Error, Result};
+use crate::inbox::ControlSink;
+use crate::request::Request;
+use crate::router::Router;
+use crate::{limits, lock, spawn_helper};
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What the control thread takes.
+pub(crate) enum Input {
+    Request(Request),
+    Frame { from: u32, payload: Vec<u8> },
+    Stop,
+}
+
+/// The sending ends of the control thread's queue: made before everything that feeds it.
+pub(crate) struct Inputs {
+    sender: SyncSender<Input>,
+    receiver: Receiver<Input>,
+}
+
+impl Inputs {
+    pub(crate) fn new() -> Self {
+        let (sender, receiver) = sync_channel(limits::CONTROL_INPUTS_MAX);
+        Self { sender, receiver }
+    }
+
+    pub(crate) fn request_sink(&self) -> RequestSink {
+        let sender = self.sender.clone();
+        RequestSink(Box::new(move |request| sender.send(Input::Request(request)).is_ok()))
+    }
+
+    pub(crate) fn control_sink(&self) -> ControlSink {
+        let sender = self.sender.clone();
+        Box::new(move |from, payload| {
+            if sender.send(Input::Frame { from, payload }).is_err() {
+                tracing::debug!(from, "control frame after the end");
+            }
+        })
+    }
+}
+
+/// The agreement with everything that it needs to act.
+pub(crate) struct Control {
+    shared: Arc<Shared>,
+    sender: SyncSender<Input>,
+    /// Until the thread takes it.
+    receiver: Option<Receiver<Input>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    rank: u32,
+    agreement: Mutex<Agreement>,
+    woken: Condvar,
+    router: Arc<Router>,
+    backplane: Arc<dyn Backplane>,
+    /// What was answered to the last episode.
+    answer: Mutex<Option<Notice>>,
+}
+
+impl Control {
+    pub(crate) fn new(
+        inputs: Inputs,
+        rank: u32,
+        agreement: Agreement,
+        router: Arc<Router>,
+        backplane: Arc<dyn Backplane>,
+    ) -> Self {
+        let shared = Arc::new(Shared {
+            rank,
+            agreement: Mutex::new(agreement),
+            woken: Condvar::new(),
+            router,
+            backplane,
+            answer: Mutex::new(None),
+        });
+        Self { shared, sender: inputs.sender, receiver: Some(inputs.receiver), thread: None }
+    }
+
+    /// Starts to take what has come in. Only when the channels are resumed: an answer to another rank
+    /// must not be dropped.
+    pub(crate) fn listen(&mut self) -> Result<()> {
+        if let Some(receiver) = self.receiver.take() {
+            let shared = Arc::clone(&self.shared);
+            let run = move || shared.run(&receiver);
+            self.thread = Some(spawn_helper("ftb-control", run).map_err(Error::Thread)?);
+        }
+        Ok(())
+    }
+
+    /// The program has come to its next safe point: `None` to go on. Waits where the ranks are about to
+    /// agree; `check` fails where that has become hopeless.
+    pub(crate) fn arrive(&self, check: &dyn Fn() -> Result<()>) -> Result<Option<Request>> {
+        // The agreement comes over links: how often to look whether they are still there.
+        const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+        let mut agreement = lock(&self.shared.agreement);
+        loop {
+            match agreement.arrive() {
+                Step::Pass => return Ok(None),
+                Step::Act(request) => return Ok(Some(request)),
+                Step::Wait => {}
+            }
+            check()?;
+            let waited = self.shared.woken.wait_timeout(agreement, CHECK_INTERVAL);
+            agreement = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Safe points passed, the one that the program is at not included.
+    pub(crate) fn passed(&self) -> u64 {
+        lock(&self.shared.agreement).passed()
+    }
+
+    /// Whether the launcher has taken back that ranks leave in that episode.
+    pub(crate) fn is_aborted(&self, episode: u64) -> bool {
+        lock(&self.shared.agreement).is_aborted(episode)
+    }
+
+    /// Says something that answers the open request.
+    pub(crate) fn answer(&self, notice: Notice) {
+        self.shared.backplane.publish(&notice);
+        *lock(&self.shared.answer) = Some(notice);
+    }
+
+    /// The request was acted upon, and the channels are resumed.
+    pub(crate) fn finished(&self) {
+        let mut outputs = Vec::new();
+        lock(&self.shared.agreement).finished(&mut outputs);
+        self.shared.perform(outputs);
+    }
+
+    /// Stops the thread; the requests that were open come to nothing.
+    pub(crate) fn stop(&mut self) -> Vec<Request> {
+        let Some(thread) = self.thread.take() else {
+            return Vec::new();
+        };
+        // It ends by itself only when it has panicked; then there is nothing to stop.
+        self.sender.send(Input::Stop).ok();
+        thread.join().ok();
+        let mut agreement = lock(&self.shared.agreement);
+        let refused = agreement.refused();
+        if refused.queue_full + refused.unexpected > 0 {
+            tracing::warn!(rank = self.shared.rank, ?refused, "requests were refused");
+        }
+        agreement.abandon()
+    }
+}
+
+impl Shared {
+    fn run(&self, inputs: &Receiver<Input>) {
+        while let Ok(input) = inputs.recv() {
+            let mut outputs = Vec::new();
+            match input {
+                Input::Stop => return,
+                Input::Request(request) => {
+                    tracing::debug!(rank = self.rank, ?request, "request");
+                    lock(&self.agreement).handle_request(request, &mut outputs);
+                }
+                Input::Frame { from, payload } => match serde_json::from_slice(&payload) {
+                    Ok(frame) => lock(&self.agreement).handle_frame(from, frame, &mut outputs),
+                    Err(error) => {
+                        tracing::warn!(rank = self.rank, from, %error, "malformed control frame");
+                    }
+                },
+            }
+            self.perform(outputs);
+        }
+    }
+
+    fn perform(&self, outputs: Vec<Output>) {
+        let mut outputs = VecDeque::from(outputs);
+        while let Some(output) = outputs.pop_front() {
+            match output {
+                Output::Send { to, frame } if to == self.rank => {
+                    let mut more = Vec::new();
+                    lock(&self.agreement).handle_frame(to, frame, &mut more);
+                    outputs.extend(more);
+                }
+                Output::Send { to, frame } => self.send(to, &frame),
+                Output::Wake => self.woken.notify_all(),
+                Output::AnswerAgain { episode } => {
+                    tracing::debug!(rank = self.rank, episode, "answered again");
+                    if let Some(notice) = &*lock(&self.answer) {
+                        self.backplane.publish(notice);
+                    }
+                }
+            }
+        }
+    }
+
+    fn send(&self, to: u32, frame: &Frame) {
+        match serde_json::to_vec(frame) {
+            Ok(payload) if payload.len() <= limits::CONTROL_BYTES_MAX => {
+                self.router.send_control(to, &payload);
+            }
+            Ok(payload) => {
+                let bytes = payload.len();
+                tracing::error!(rank = self.rank, bytes, "control frame over its bound");
+            }
+            Err(error) => tracing::error!(rank = self.rank, %error, "control frame not encoded"),
+        }
+    }
+}

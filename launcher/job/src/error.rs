@@ -1,0 +1,122 @@
+//! What can go wrong, in words for the person who started the job.
+
+use crate::image::ImageError;
+use std::io;
+
+/// The result of every call of this library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call failed. Except where a variant says otherwise the job cannot go on: end the program with
+/// [`Error::exit_code`].
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The environment that the launcher gives is missing or wrong.
+    #[error("{variable}={value:?}: {problem}")]
+    Environment {
+        /// Which variable.
+        variable: &'static str,
+        /// What it holds; empty where it is not set.
+        value: String,
+        /// What is wrong with it, and what is expected.
+        problem: String,
+    },
+    /// The node launch agent did not serve a PMI command.
+    #[error("PMI {command}: {problem}")]
+    Pmi {
+        /// The command.
+        command: &'static str,
+        /// What came instead of the answer.
+        problem: String,
+    },
+    /// A channel could not be opened or connected.
+    #[error("channel {channel}: {problem}")]
+    Channel {
+        /// Which channel.
+        channel: &'static str,
+        /// What went wrong.
+        problem: String,
+    },
+    /// Another rank is gone without having finished. The launcher has been given the time to act.
+    #[error("rank {rank} is lost: {reason}")]
+    PeerLost {
+        /// Which rank.
+        rank: u32,
+        /// How that showed.
+        reason: String,
+    },
+    /// The other rank has finalized: nothing comes from it and nothing goes to it any more.
+    #[error("rank {rank} has finalized")]
+    PeerFinished {
+        /// Which rank.
+        rank: u32,
+    },
+    /// A rank that does not exist. The job can go on.
+    #[error("there is no rank {rank}: the job has {size}")]
+    NoSuchRank {
+        /// The number given.
+        rank: u32,
+        /// Ranks of the job.
+        size: u32,
+    },
+    /// A message over the bound; nothing was sent. The job can go on.
+    #[error("the message has {bytes} bytes: at most {max} are allowed")]
+    MessageTooLong {
+        /// Its size.
+        bytes: usize,
+        /// The bound.
+        max: usize,
+    },
+    /// What waits from that rank is at its bound, and nothing of it is what was asked for.
+    #[error(
+        "{bytes} bytes from rank {rank} wait, none with the wanted tag, and the bound is {max}: \
+         receive in the order of sending, or raise FTB_JOB_RECEIVE_BYTES"
+    )]
+    ReceiveQueueFull {
+        /// Whose messages.
+        rank: u32,
+        /// How many bytes wait.
+        bytes: usize,
+        /// The bound.
+        max: usize,
+    },
+    /// The ranks did not call the same collective operation with the same shape.
+    #[error("{operation}: this rank gave {expected} bytes, rank {rank} gave {found}")]
+    CollectiveMismatch {
+        /// Which operation.
+        operation: &'static str,
+        /// The other rank.
+        rank: u32,
+        /// Bytes here.
+        expected: usize,
+        /// Bytes there.
+        found: usize,
+    },
+    /// An image was refused or could not be written.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The job was started from an image and the program reached a safe point without having taken its
+    /// state from it.
+    #[error("the job was started from {path}: call Job::restore before the first safe point")]
+    NotRestored {
+        /// The image.
+        path: String,
+    },
+    /// A helper thread could not be started.
+    #[error("a helper thread could not be started: {0}")]
+    Thread(#[source] io::Error),
+    /// The backplane refused what this rank asked of it.
+    #[error("backplane: {0}")]
+    Backplane(String),
+}
+
+impl Error {
+    /// What a program that ends because of this error exits with: 2 for a wrong environment, 65 for an
+    /// image that must not be restored (the launcher then takes another set), else 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Environment { .. } => 2,
+            Self::Image(error) if error.is_refused() => 65,
+            _ => 1,
+        }
+    }
+}

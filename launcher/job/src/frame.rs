@@ -1,0 +1,318 @@
+//! What ranks send each other on a link, as bytes.
+//!
+//! A link starts with a hello of the one that dials and the answer of the other; then frames follow,
+//! each a header of fixed size and a payload. Responsible for encoding and for refusing what is no
+//! frame; not for order and counts ([`crate::inbox`]).
+
+use crate::limits;
+use std::io::{self, Read};
+
+/// Whose message it is: the program's own or a collective operation's. They never match each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Class {
+    /// From `send` to `recv`.
+    User = 1,
+    /// Inside a collective operation; the tag is the count of collective operations.
+    Collective = 2,
+}
+
+impl Class {
+    pub(crate) fn from_wire(byte: u8) -> Option<Self> {
+        match byte {
+            1 => Some(Self::User),
+            2 => Some(Self::Collective),
+            _ => None,
+        }
+    }
+}
+
+/// One frame, its payload borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// A message. Sequence numbers of a pair start at 1 and have no holes.
+    Data {
+        /// Whose.
+        class: Class,
+        /// What the receiver asks for.
+        tag: u32,
+        /// Its number among the messages of this pair.
+        seq: u64,
+        /// The message.
+        payload: &'a [u8],
+    },
+    /// Nothing follows until [`Frame::Resume`] but the end of the link: the channel is drained when both
+    /// sides have one. Carries the number of the last message before it.
+    Suspend {
+        /// The last message's number.
+        seq: u64,
+    },
+    /// Messages follow again.
+    Resume,
+    /// For the agreement on a safe point.
+    Control {
+        /// JSON.
+        payload: &'a [u8],
+    },
+    /// The sender has finalized; the end of the link that follows is no loss.
+    Goodbye,
+}
+
+const MAGIC: u8 = 0xF7;
+const DATA_USER: u8 = Class::User as u8;
+const DATA_COLLECTIVE: u8 = Class::Collective as u8;
+const SUSPEND: u8 = 3;
+const RESUME: u8 = 4;
+const CONTROL: u8 = 5;
+const GOODBYE: u8 = 6;
+
+/// Size of a frame's header in bytes: magic, kind, two zeros, tag, number, length; little endian.
+pub(crate) const HEADER_BYTES: usize = 20;
+
+impl Frame<'_> {
+    /// The header; the payload follows it.
+    pub fn header(&self) -> [u8; HEADER_BYTES] {
+        let (kind, tag, seq) = match self {
+            Self::Data { class, tag, seq, .. } => (*class as u8, *tag, *seq),
+            Self::Suspend { seq } => (SUSPEND, 0, *seq),
+            Self::Resume => (RESUME, 0, 0),
+            Self::Control { .. } => (CONTROL, 0, 0),
+            Self::Goodbye => (GOODBYE, 0, 0),
+        };
+        // The payload was checked against MESSAGE_BYTES_MAX, which fits.
+        let len = self.payload().len() as u32;
+        let mut header = [0; HEADER_BYTES];
+        header[0] = MAGIC;
+        header[1] = kind;
+        header[4..8].copy_from_slice(&tag.to_le_bytes());
+        header[8..16].copy_from_slice(&seq.to_le_bytes());
+        header[16..20].copy_from_slice(&len.to_le_bytes());
+        header
+    }
+
+    /// The payload; empty for a frame without one.
+    pub fn payload(&self) -> &[u8] {
+        match self {
+            Self::Data { payload, .. } | Self::Control { payload } => payload,
+            Self::Suspend { .. } | Self::Resume | Self::Goodbye => &[],
+        }
+    }
+}
+
+/// One frame that came in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Incoming {
+    /// [`Frame::Data`].
+    Data {
+        /// Whose.
+        class: Class,
+        /// What the receiver asks for.
+        tag: u32,
+        /// Its number.
+        seq: u64,
+        /// The message.
+        payload: Vec<u8>,
+    },
+    /// [`Frame::Suspend`].
+    Suspend {
+        /// The last message's number.
+        seq: u64,
+    },
+    /// [`Frame::Resume`].
+    Resume,
+    /// [`Frame::Control`].
+    Control {
+        /// JSON.
+        payload: Vec<u8>,
+    },
+    /// [`Frame::Goodbye`].
+    Goodbye,
+}
+
+/// Reads the next frame; `Ok(None)` where the stream ends between two frames.
+///
+/// # Errors
+/// What the stream gives; [`io::ErrorKind::InvalidData`] for bytes that are no frame, after which the
+/// link must be closed.
+pub(crate) fn read_frame(stream: &mut impl Read) -> io::Result<Option<Incoming>> {
+    let mut header = [0; HEADER_BYTES];
+    let first = loop {
+        match stream.read(&mut header[..1]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => break read?,
+        }
+    };
+    if first == 0 {
+        return Ok(None);
+    }
+    stream.read_exact(&mut header[1..])?;
+    let [magic, kind, 0, 0, ..] = header else {
+        return Err(invalid("no frame"));
+    };
+    if magic != MAGIC {
+        return Err(invalid("no frame"));
+    }
+    let tag = u32::from_le_bytes(array(&header[4..8]));
+    let seq = u64::from_le_bytes(array(&header[8..16]));
+    let len = u32::from_le_bytes(array(&header[16..20])) as usize;
+    let len_max = match kind {
+        DATA_USER | DATA_COLLECTIVE => limits::MESSAGE_BYTES_MAX,
+        CONTROL => limits::CONTROL_BYTES_MAX,
+        _ => 0,
+    };
+    if len > len_max {
+        return Err(invalid("a frame over its bound"));
+    }
+    let payload = read_payload(stream, len)?;
+    match (kind, Class::from_wire(kind)) {
+        (_, Some(class)) => Ok(Some(Incoming::Data { class, tag, seq, payload })),
+        (SUSPEND, _) => Ok(Some(Incoming::Suspend { seq })),
+        (RESUME, _) => Ok(Some(Incoming::Resume)),
+        (CONTROL, _) => Ok(Some(Incoming::Control { payload })),
+        (GOODBYE, _) => Ok(Some(Incoming::Goodbye)),
+        _ => Err(invalid("a frame of unknown kind")),
+    }
+}
+
+/// Memory grows with what arrives, not with what a header announces.
+fn read_payload(stream: &mut impl Read, len: usize) -> io::Result<Vec<u8>> {
+    let mut payload = Vec::with_capacity(len.min(limits::BLOCK_BYTES_MAX));
+    let read = stream.take(len as u64).read_to_end(&mut payload)?;
+    if read < len {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(payload)
+}
+
+/// How a rank introduces itself, and the answer: the same with the ends exchanged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    /// Who says it.
+    pub from: u32,
+    /// To whom.
+    pub to: u32,
+    /// The fence that exchanged the addresses: a dial of an earlier one is refused.
+    pub fence: u64,
+    /// The secret of the rank that is dialled, from its address.
+    pub token: [u8; TOKEN_BYTES],
+    /// Messages that the speaker has sent to the other in the job's life.
+    pub sent: u64,
+    /// Messages that it has received from the other.
+    pub received: u64,
+}
+
+/// Size of the secret in an address.
+pub(crate) const TOKEN_BYTES: usize = 16;
+/// Size of a hello in bytes.
+pub(crate) const HELLO_BYTES: usize = 56;
+const HELLO_MAGIC: [u8; 6] = *b"FTBJ\x00\x01";
+
+impl Hello {
+    /// As bytes; the last two of the magic are the version.
+    pub(crate) fn encode(&self) -> [u8; HELLO_BYTES] {
+        let mut bytes = [0; HELLO_BYTES];
+        bytes[..6].copy_from_slice(&HELLO_MAGIC);
+        bytes[8..12].copy_from_slice(&self.from.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.to.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.fence.to_le_bytes());
+        bytes[24..40].copy_from_slice(&self.token);
+        bytes[40..48].copy_from_slice(&self.sent.to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.received.to_le_bytes());
+        bytes
+    }
+
+    /// From bytes.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] where they are no hello of this version.
+    pub(crate) fn decode(bytes: &[u8; HELLO_BYTES]) -> io::Result<Self> {
+        if bytes[..6] != HELLO_MAGIC || bytes[6..8] != [0, 0] {
+            return Err(invalid("no hello of this version of ftb-job"));
+        }
+        Ok(Self {
+            from: u32::from_le_bytes(array(&bytes[8..12])),
+            to: u32::from_le_bytes(array(&bytes[12..16])),
+            fence: u64::from_le_bytes(array(&bytes[16..24])),
+            token: array(&bytes[24..40]),
+            sent: u64::from_le_bytes(array(&bytes[40..48])),
+            received: u64::from_le_bytes(array(&bytes[48..56])),
+        })
+    }
+}
+
+pub(crate) fn invalid(problem: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, problem.into())
+}
+
+/// The callers slice exactly `N` bytes.
+pub(crate) fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(bytes);
+    array
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn frames_survive_the_wire(tag in any::<u32>(), seq in any::<u64>(), payload: Vec<u8>) {
+            let class = Class::Collective;
+            let frames = [
+                Frame::Data { class, tag, seq, payload: &payload },
+                Frame::Suspend { seq },
+                Frame::Resume,
+                Frame::Control { payload: &payload },
+                Frame::Goodbye,
+            ];
+            let mut wire = Vec::new();
+            for frame in &frames {
+                wire.extend_from_slice(&frame.header());
+                wire.extend_from_slice(frame.payload());
+            }
+            let mut stream = wire.as_slice();
+            let expected = [
+                Incoming::Data { class, tag, seq, payload: payload.clone() },
+                Incoming::Suspend { seq },
+                Incoming::Resume,
+                Incoming::Control { payload },
+                Incoming::Goodbye,
+            ];
+            for frame in expected {
+                prop_assert_eq!(read_frame(&mut stream).unwrap(), Some(frame));
+            }
+            prop_assert_eq!(read_frame(&mut stream).unwrap(), None);
+        }
+
+        #[test]
+        fn random_bytes_never_panic(bytes: Vec<u8>, kind in 0_u8..9) {
+            read_frame(&mut bytes.as_slice()).ok();
+            let mut framed = vec![MAGIC, kind, 0, 0];
+            framed.extend(bytes);
+            read_frame(&mut framed.as_slice()).ok();
+        }
+    }
+
+    #[test]
+    fn a_torn_frame_is_an_error_and_not_an_end() {
+        let frame = Frame::Data { class: Class::User, tag: 1, seq: 1, payload: b"hello" };
+        let mut wire = frame.header().to_vec();
+        wire.extend_from_slice(frame.payload());
+        for cut in 1..wire.len() {
+            assert!(read_frame(&mut &wire[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_hello_survives_and_another_version_is_refused() {
+        let hello =
+            Hello { from: 1, to: 2, fence: 3, token: [7; TOKEN_BYTES], sent: 4, received: 5 };
+        let mut bytes = hello.encode();
+        assert_eq!(Hello::decode(&bytes).unwrap(), hello);
+        bytes[5] = 2;
+        assert!(Hello::decode(&bytes).is_err());
+    }
+}

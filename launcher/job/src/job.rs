@@ -1,0 +1,528 @@
+//! The job as one of its ranks sees it: start, messages, safe points, end.
+//!
+//! The CR layer of the thesis (section 2.2): at an agreed safe point it suspends the channels, writes
+//! the image or lets the rank leave, and resumes. How the ranks agree is in [`crate::agreement`], how
+//! channels are drained in [`crate::router`] and [`crate::inbox`]. Collective operations are in
+//! [`crate::collectives`].
+
+use crate::agreement::Agreement;
+use crate::backplane::{Backplane, Connect, NoBackplane, Notice};
+use crate::channel::{Channel, Endpoint, Opening, Registry, StreamChannel, stream};
+use crate::config::Config;
+use crate::control::{Control, Inputs};
+use crate::error::{Error, Result};
+use crate::frame::Class;
+use crate::image::{self, Header, ImageError, ImageReader, Reader};
+use crate::inbox::Inbox;
+use crate::pmi::Pmi;
+use crate::request::{Request, RequestKind};
+use crate::router::Router;
+use crate::state::{Communication, State};
+use crate::{events, limits};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// One rank of a parallel job.
+pub struct Job {
+    config: Config,
+    inbox: Arc<Inbox>,
+    router: Arc<Router>,
+    registry: Registry,
+    pmi: Option<Pmi>,
+    backplane: Arc<dyn Backplane>,
+    control: Control,
+    restore: Option<Reader>,
+    pub(crate) collectives: u32,
+    told_unreachable: BTreeSet<u32>,
+}
+
+/// What a safe point came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a rank that has moved away must end"]
+pub enum SafePoint {
+    /// Nothing was asked.
+    Passed,
+    /// An image was written (or could not be, and the launcher knows).
+    Checkpointed,
+    /// Other ranks have moved, or this one was to and stayed.
+    Stayed,
+    /// This rank's image is written and goes on elsewhere: this process must end with exit code 0 and
+    /// without [`Job::finalize`].
+    MovedAway,
+}
+
+/// What a job is made of where it is not taken from the environment.
+pub struct Setup {
+    /// Who this rank is.
+    pub config: Config,
+    /// The connection to the PMI server; needed where there is more than one rank.
+    pub pmi: Option<UnixStream>,
+    /// The channels, best first.
+    pub channels: Vec<Arc<dyn Channel>>,
+    /// The way to the launcher.
+    pub connect: Option<Connect>,
+}
+
+impl Setup {
+    /// From the environment that the launcher gives.
+    ///
+    /// # Errors
+    /// [`Error::Environment`] names the variable.
+    pub fn from_env() -> Result<Self> {
+        let config = Config::from_env()?;
+        let pmi = config.pmi_fd.map(inherited_socket).transpose()?;
+        Ok(Self {
+            channels: Self::default_channels(&config),
+            connect: events::connect_from(&config),
+            pmi,
+            config,
+        })
+    }
+
+    /// Unix sockets within a node, else TCP.
+    pub fn default_channels(config: &Config) -> Vec<Arc<dyn Channel>> {
+        vec![Arc::new(StreamChannel::unix()), Arc::new(StreamChannel::tcp(config.address))]
+    }
+}
+
+impl Job {
+    /// Joins the job that this process was started for; without a launcher a job of one rank.
+    ///
+    /// Returns when all ranks are connected to each other. A process that was started from an image has
+    /// its communication back then; its state it takes with [`Job::restore`].
+    ///
+    /// # Errors
+    /// A wrong environment, an image that is refused, or ranks that cannot connect. End the program with
+    /// [`Error::exit_code`].
+    pub fn init() -> Result<Self> {
+        Self::start(Setup::from_env()?)
+    }
+
+    /// As [`Job::init`], with everything given.
+    ///
+    /// # Errors
+    /// As [`Job::init`].
+    pub fn start(setup: Setup) -> Result<Self> {
+        let started = Instant::now();
+        let Setup { config, pmi, channels, connect } = setup;
+        let (rank, size) = (config.rank, config.size);
+        let mut restore = open_image(&config)?;
+        let passed = restore.as_ref().map_or(0, |(header, _)| header.safe_point);
+        let inputs = Inputs::new();
+        let control_sink = inputs.control_sink();
+        let inbox = Arc::new(Inbox::new(size, config.receive_bytes_max, control_sink));
+        let router = Arc::new(Router::new(rank, size, Arc::clone(&inbox)));
+        let mut collectives = 0;
+        if let Some((_, reader)) = &mut restore {
+            let communication = Communication::restore(size, reader)?;
+            collectives = communication.collectives;
+            router.restore(communication.sending);
+            inbox.restore(communication.receiving);
+        }
+        let backplane: Arc<dyn Backplane> = match connect {
+            Some(connect) => Arc::from(connect(inputs.request_sink())?),
+            None => Arc::new(NoBackplane),
+        };
+        let agreement = Agreement::new(rank, size, config.episode, passed);
+        let control =
+            Control::new(inputs, rank, agreement, Arc::clone(&router), Arc::clone(&backplane));
+        let mut job = Self {
+            pmi: pmi.map(Pmi::init).transpose()?,
+            registry: Registry::new(channels),
+            restore: restore.map(|(_, reader)| reader),
+            told_unreachable: BTreeSet::new(),
+            config,
+            inbox,
+            router,
+            backplane,
+            control,
+            collectives,
+        };
+        let episode = job.config.episode;
+        job.fence(episode)?;
+        job.router.resume(false)?;
+        job.control.listen()?;
+        if job.restore.is_some() {
+            job.backplane.publish(&Notice::Resumed { episode, took_us: elapsed_us(started) });
+        }
+        Ok(job)
+    }
+
+    /// This process' number, from 0.
+    pub fn rank(&self) -> u32 {
+        self.config.rank
+    }
+
+    /// How many ranks there are.
+    pub fn size(&self) -> u32 {
+        self.config.size
+    }
+
+    /// The node's name; empty without a launcher.
+    pub fn node(&self) -> &str {
+        &self.config.node
+    }
+
+    /// The job's id; empty without a launcher.
+    pub fn id(&self) -> &str {
+        &self.config.job_id
+    }
+
+    /// The name of the channel that leads to that rank now.
+    pub fn channel_to(&self, rank: u32) -> Option<&'static str> {
+        self.router.route_name(rank)
+    }
+
+    /// Whether the process was started from an image and has not taken its state from it yet.
+    pub fn must_restore(&self) -> bool {
+        self.restore.is_some()
+    }
+
+    /// Takes the state from the image that the process was started from; false where there is none.
+    ///
+    /// # Errors
+    /// [`Error::Image`] where the image is not of this program; the state may then be half taken.
+    pub fn restore(&mut self, state: &mut dyn State) -> Result<bool> {
+        let Some(mut reader) = self.restore.take() else {
+            return Ok(false);
+        };
+        state.restore(&mut reader)?;
+        Ok(true)
+    }
+
+    /// Sends a message. Messages of a pair with the same tag arrive in the order of sending. May block
+    /// while the receiver has too much that it has not taken.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn send(&mut self, to: u32, tag: u32, message: &[u8]) -> Result<()> {
+        let sent = self.router.send(to, Class::User, tag, message);
+        self.settle(sent)
+    }
+
+    /// Waits for the next message with that tag from that rank.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn recv(&mut self, from: u32, tag: u32) -> Result<Vec<u8>> {
+        self.take(from, Class::User, tag)
+    }
+
+    /// For other threads of the program, to send while this one computes.
+    pub fn sender(&self) -> Sender {
+        Sender(Arc::clone(&self.router))
+    }
+
+    /// A safe point: everything that the program needs to go on is in `state` and in the messages under
+    /// way. Does what the launcher has asked for, if anything; ends the process with exit code 0 where
+    /// that is to go on elsewhere.
+    ///
+    /// All ranks pass the same number of safe points, and none needs, before its n-th, a message that
+    /// another sends after its n-th. At least one a second keeps the launcher from waiting.
+    ///
+    /// # Errors
+    /// See [`Error`]. A checkpoint that fails is no error: the launcher is told, the program goes on.
+    pub fn progress(&mut self, state: &dyn State) -> Result<()> {
+        match self.safe_point(state)? {
+            SafePoint::MovedAway => process::exit(0),
+            SafePoint::Passed | SafePoint::Checkpointed | SafePoint::Stayed => Ok(()),
+        }
+    }
+
+    /// As [`Job::progress`], for a program that ends by itself when it has moved away.
+    ///
+    /// # Errors
+    /// As [`Job::progress`].
+    pub fn safe_point(&mut self, state: &dyn State) -> Result<SafePoint> {
+        if let Some(reader) = &self.restore {
+            let path = reader.path().display().to_string();
+            return Err(Error::NotRestored { path });
+        }
+        let inbox = Arc::clone(&self.inbox);
+        let hopeless = || {
+            // A report may be behind messages that wait for room.
+            inbox.lift_bound();
+            inbox.check_all()
+        };
+        let arrived = self.control.arrive(&hopeless);
+        let Some(request) = self.settle(arrived)? else {
+            return Ok(SafePoint::Passed);
+        };
+        let acted = self.act(&request, state);
+        self.settle(acted)
+    }
+
+    /// The end: waits for all ranks, then leaves.
+    ///
+    /// # Errors
+    /// A rank that did not come to its end.
+    pub fn finalize(mut self) -> Result<()> {
+        self.barrier()?;
+        for request in self.control.stop() {
+            self.refuse(&request, "the program has come to its end");
+        }
+        self.router.goodbye();
+        self.inbox.wait_finished(self.config.rank)?;
+        self.backplane.confirm(limits::LAST_WORD_TIMEOUT);
+        if let Some(pmi) = &mut self.pmi {
+            pmi.finalize()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the whole job with that exit code, for a program that cannot go on.
+    pub fn abort(mut self, exit_code: u8) -> ! {
+        if let Some(pmi) = &mut self.pmi
+            && let Err(error) = pmi.abort(exit_code)
+        {
+            tracing::warn!(rank = self.config.rank, %error, "abort not sent");
+        }
+        process::exit(exit_code.into())
+    }
+
+    pub(crate) fn take(&mut self, from: u32, class: Class, tag: u32) -> Result<Vec<u8>> {
+        let size = self.config.size;
+        if from >= size {
+            return Err(Error::NoSuchRank { rank: from, size });
+        }
+        let taken = self.inbox.take(from, class, tag);
+        self.settle(taken)
+    }
+
+    pub(crate) fn give(&mut self, to: u32, tag: u32, message: &[u8]) -> Result<()> {
+        let sent = self.router.send(to, Class::Collective, tag, message);
+        self.settle(sent)
+    }
+
+    /// A lost peer is the launcher's to remedy: it gets the time to end this process, before the
+    /// program fails by itself and takes the job with it.
+    fn settle<T>(&mut self, result: Result<T>) -> Result<T> {
+        if let Err(Error::PeerLost { rank, reason }) = &result
+            && self.config.agent_socket.is_some()
+        {
+            if self.told_unreachable.insert(*rank) {
+                self.backplane
+                    .publish(&Notice::Unreachable { peer: *rank, reason: reason.clone() });
+            }
+            std::thread::sleep(self.config.peer_grace);
+        }
+        result
+    }
+
+    fn act(&mut self, request: &Request, state: &dyn State) -> Result<SafePoint> {
+        let episode = request.episode;
+        let started = Instant::now();
+        self.inbox.lift_bound();
+        self.router.suspend()?;
+        self.inbox.wait_drained(self.config.rank)?;
+        self.backplane.publish(&Notice::Suspended { episode, took_us: elapsed_us(started) });
+        tracing::info!(rank = self.config.rank, episode, "running->suspended");
+        let outcome = match &request.kind {
+            RequestKind::Migrate { set, ranks } => {
+                self.inbox.links_down();
+                self.registry.suspend();
+                let leaves = ranks.contains(&self.config.rank);
+                if leaves && self.leave(request, set, state) {
+                    return Ok(SafePoint::MovedAway);
+                }
+                self.fence(episode)?;
+                self.inbox.end_suspension();
+                self.router.resume(false)?;
+                SafePoint::Stayed
+            }
+            RequestKind::Checkpoint { set } => {
+                let notice = self.save(request, set, state);
+                self.inbox.end_suspension();
+                self.router.resume(true)?;
+                self.control.answer(notice);
+                SafePoint::Checkpointed
+            }
+            // Is never begun.
+            RequestKind::Abort => SafePoint::Passed,
+        };
+        self.control.finished();
+        self.backplane.publish(&Notice::Resumed { episode, took_us: elapsed_us(started) });
+        tracing::info!(rank = self.config.rank, episode, "suspended->running");
+        Ok(outcome)
+    }
+
+    /// Writes the image of a rank that is to move; true where it leaves.
+    fn leave(&mut self, request: &Request, set: &str, state: &dyn State) -> bool {
+        if self.control.is_aborted(request.episode) {
+            return false;
+        }
+        let notice = self.save(request, set, state);
+        let leaves = matches!(notice, Notice::CheckpointDone { .. });
+        self.control.answer(notice);
+        if leaves {
+            self.control.stop();
+            if !self.backplane.confirm(limits::LAST_WORD_TIMEOUT) {
+                tracing::warn!(rank = self.config.rank, "left without a confirmed last word");
+            }
+        }
+        leaves
+    }
+
+    /// Writes this rank's image and says what became of it.
+    fn save(&self, request: &Request, set: &str, state: &dyn State) -> Notice {
+        let started = Instant::now();
+        let (episode, set) = (request.episode, set.to_owned());
+        match self.write_image(episode, &set, state) {
+            Ok(bytes) => {
+                Notice::CheckpointDone { episode, set, bytes, took_us: elapsed_us(started) }
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                tracing::warn!(rank = self.config.rank, episode, %reason, "checkpoint failed");
+                Notice::CheckpointFailed { episode, set, reason }
+            }
+        }
+    }
+
+    fn write_image(&self, episode: u64, set: &str, state: &dyn State) -> Result<u64, ImageError> {
+        let Some(image_dir) = &self.config.image_dir else {
+            return Err(ImageError::Write {
+                path: PathBuf::from(Header::file_name(self.config.rank)),
+                source: std::io::Error::other("FTB_IMAGE_DIR is not set"),
+            });
+        };
+        let header = Header {
+            job: self.config.job_id.clone(),
+            rank: self.config.rank,
+            size: self.config.size,
+            set: set.to_owned(),
+            episode,
+            safe_point: self.control.passed() + 1,
+        };
+        let communication = Communication {
+            collectives: self.collectives,
+            sending: self.router.snapshot(),
+            receiving: self.inbox.snapshot(),
+        };
+        let size = image::write_image(&image_dir.join(set), &header, &mut |writer| {
+            communication.save(writer)?;
+            state.save(writer)
+        })?;
+        Ok(size.bytes)
+    }
+
+    /// The migration barrier, and the one at the start: opens this rank's end-points, exchanges the
+    /// addresses of all, and connects.
+    fn fence(&mut self, fence: u64) -> Result<()> {
+        let (rank, size) = (self.config.rank, self.config.size);
+        let token = stream::random_bytes().map_err(|error| Error::Channel {
+            channel: "any",
+            problem: format!("no secret for it: {error}"),
+        })?;
+        let router = Arc::clone(&self.router);
+        let opening = Opening {
+            own: Endpoint {
+                rank,
+                node: self.config.node.clone(),
+                token,
+                addresses: BTreeMap::new(),
+            },
+            size,
+            fence,
+            inbox: Arc::clone(&self.inbox),
+            counts: Arc::new(move |peer| router.counts(peer)),
+        };
+        let own = self.registry.open(&opening)?;
+        let mut peers = Vec::new();
+        if let Some(pmi) = &mut self.pmi {
+            pmi.put(&format!("addr-{fence}-{rank}"), &own.encode())?;
+            pmi.barrier()?;
+            for peer in (0..size).filter(|peer| *peer != rank) {
+                let address = pmi.get(&format!("addr-{fence}-{peer}"))?;
+                peers.push(Endpoint::decode(peer, &address)?);
+            }
+        }
+        let routes = self.registry.connect(&own, peers, &self.inbox)?;
+        self.router.set_routes(routes);
+        Ok(())
+    }
+
+    /// Answers a request that will not be acted upon.
+    fn refuse(&self, request: &Request, reason: &str) {
+        let awaited = match &request.kind {
+            RequestKind::Checkpoint { .. } => true,
+            RequestKind::Migrate { ranks, .. } => ranks.contains(&self.config.rank),
+            RequestKind::Abort => false,
+        };
+        if let Some(set) = request.set().filter(|_| awaited) {
+            self.backplane.publish(&Notice::CheckpointFailed {
+                episode: request.episode,
+                set: set.to_owned(),
+                reason: reason.to_owned(),
+            });
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // Readers may wait for room, and the control thread for nothing: both end.
+        self.inbox.lift_bound();
+        self.control.stop();
+        self.inbox.links_down();
+        self.registry.suspend();
+        self.router.set_routes((0..self.config.size).map(|_| None).collect());
+    }
+}
+
+/// Sends messages from any thread of the program. What is sent while the channels are suspended follows
+/// when they are resumed, here or in the process that goes on elsewhere.
+#[derive(Clone)]
+pub struct Sender(Arc<Router>);
+
+impl Sender {
+    /// As [`Job::send`]; a lost peer fails at once.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn send(&self, to: u32, tag: u32, message: &[u8]) -> Result<()> {
+        self.0.send(to, Class::User, tag, message)
+    }
+}
+
+/// The image that this rank starts from, verified, and that it is this rank's.
+fn open_image(config: &Config) -> Result<Option<(Header, Reader)>> {
+    let Some(set_dir) = &config.restore else {
+        return Ok(None);
+    };
+    let image = ImageReader::open(&set_dir.join(Header::file_name(config.rank)))?;
+    let header = image.header().clone();
+    let set = set_dir.file_name().map(Path::new).and_then(Path::to_str);
+    image.require(header.job == config.job_id, "it is of another job")?;
+    image.require(header.rank == config.rank, "it is of another rank")?;
+    image.require(header.size == config.size, "it is of a job of another size")?;
+    image.require(Some(header.set.as_str()) == set, "it is of another set")?;
+    Ok(Some((header, image.into_reader())))
+}
+
+fn elapsed_us(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+fn inherited_socket(fd: i32) -> Result<UnixStream> {
+    use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+    use std::os::fd::{FromRawFd, OwnedFd};
+    let wrong =
+        |problem: String| Error::Environment { variable: "PMI_FD", value: fd.to_string(), problem };
+    if fd < 3 {
+        return Err(wrong("expected a descriptor that the launcher opened".into()));
+    }
+    #[expect(
+        unsafe_code,
+        reason = "the launcher hands this descriptor over to this process, which owns it alone"
+    )]
+    // SAFETY: nothing else in this process knows the descriptor: it came by exec, in PMI_FD.
+    let owned = unsafe { OwnedFd::from_raw_fd(fd) };
+    fcntl(&owned, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))
+        .map_err(|error| wrong(format!("no such descriptor: {error}")))?;
+    Ok(UnixStream::from(owned))
+}

@@ -1,0 +1,45 @@
+//! Every bound of the library in one place, each with its reason.
+
+use std::time::Duration;
+
+/// Most ranks of a job: each keeps one connection and one reading thread per other rank.
+pub const RANKS_MAX: u32 = 512;
+/// Largest message in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Default bound of the received and not yet taken bytes of one peer. At the bound its connection is
+/// not read (the peer's `send` blocks), and a `recv` that this leaves without hope fails.
+pub const RECEIVE_BYTES_DEFAULT: usize = 256 * 1024 * 1024;
+/// Most bytes that wait for one peer while its channel is suspended. At the bound `send` blocks until
+/// the channels are resumed.
+pub const OUTSTANDING_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Most control inputs (requests, frames of the agreement) that wait for the control thread. At the
+/// bound whoever brings the next one waits; a round needs two of each rank.
+pub const CONTROL_INPUTS_MAX: usize = 4 * RANKS_MAX as usize;
+/// Most requests that wait at the coordinator for the round before them. At the bound a new one is
+/// refused and counted: the launcher repeats it.
+pub const REQUESTS_MAX: usize = 16;
+/// Longest payload of a control frame in bytes: a request with all ranks in it.
+pub const CONTROL_BYTES_MAX: usize = 16 * 1024;
+/// Longest line of the PMI-1 wire in bytes.
+pub const PMI_LINE_BYTES_MAX: usize = 2048;
+/// Longest job id, node name and set id in bytes: they become file names, tags and PMI values.
+pub const NAME_BYTES_MAX: usize = 63;
+/// Largest block of an image in bytes.
+pub const BLOCK_BYTES_MAX: usize = 1024 * 1024;
+/// Longest name of a section of an image in bytes.
+pub const SECTION_NAME_BYTES_MAX: usize = 63;
+/// Most sections of an image.
+pub const SECTIONS_MAX: u32 = 65_536;
+/// How long all ranks have to connect to each other once their addresses are exchanged.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long one peer has to introduce itself on a new connection.
+pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a rank that moves away waits until the backplane has its last word (see
+/// docs/launcher-protocol.md).
+pub const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a starting rank waits until it hears the launcher, before it goes on without.
+pub const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Default time that a call which has lost its peer waits for the launcher to act, before it fails.
+pub const PEER_GRACE_DEFAULT: Duration = Duration::from_secs(30);
+/// Stack of a helper thread in bytes: they hold no large values.
+pub const HELPER_STACK_BYTES: usize = 256 * 1024;

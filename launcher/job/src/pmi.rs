@@ -1,0 +1,163 @@
+//! The client's side of the PMI-1 wire protocol: lines of `cmd=name key=value ...`, answered in order.
+//!
+//! Responsible for speaking it to the node launch agent (or any other PMI-1 server). Not responsible for
+//! what keys mean.
+
+use crate::error::{Error, Result};
+use crate::limits;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+
+/// A connection to a PMI-1 server.
+pub(crate) struct Pmi {
+    stream: BufReader<UnixStream>,
+    kvs_name: String,
+}
+
+impl Pmi {
+    /// Introduces this process.
+    pub(crate) fn init(stream: UnixStream) -> Result<Self> {
+        let mut pmi = Self { stream: BufReader::new(stream), kvs_name: String::new() };
+        let command = "init";
+        pmi.ask(command, "pmi_version=1 pmi_subversion=1", "response_to_init")?.ok(command)?;
+        let answer = pmi.ask("get_my_kvsname", "", "my_kvsname")?;
+        pmi.kvs_name = answer.value("get_my_kvsname", "kvsname")?.to_owned();
+        Ok(pmi)
+    }
+
+    /// Offers a value to all ranks; visible to them after the next barrier.
+    pub(crate) fn put(&mut self, key: &str, value: &str) -> Result<()> {
+        let fields = format!("kvsname={} key={key} value={value}", self.kvs_name);
+        self.ask("put", &fields, "put_result")?.ok("put")
+    }
+
+    /// The value that some rank has put.
+    pub(crate) fn get(&mut self, key: &str) -> Result<String> {
+        let fields = format!("kvsname={} key={key}", self.kvs_name);
+        let answer = self.ask("get", &fields, "get_result")?;
+        answer.ok("get")?;
+        Ok(answer.value("get", "value")?.to_owned())
+    }
+
+    /// Waits until all ranks are here.
+    pub(crate) fn barrier(&mut self) -> Result<()> {
+        self.ask("barrier_in", "", "barrier_out")?.ok("barrier_in")
+    }
+
+    /// Says that this process will end well.
+    pub(crate) fn finalize(&mut self) -> Result<()> {
+        self.ask("finalize", "", "finalize_ack")?.ok("finalize")
+    }
+
+    /// Asks for the end of the whole job. There is no answer but that.
+    pub(crate) fn abort(&mut self, exit_code: u8) -> Result<()> {
+        self.tell("abort", &format!("exitcode={exit_code}"))
+    }
+
+    fn tell(&mut self, command: &'static str, fields: &str) -> Result<()> {
+        let separator = if fields.is_empty() { "" } else { " " };
+        let line = format!("cmd={command}{separator}{fields}\n");
+        if line.len() > limits::PMI_LINE_BYTES_MAX {
+            return Err(failed(command, "the line would be over its bound".to_owned()));
+        }
+        let sent = self.stream.get_mut().write_all(line.as_bytes());
+        sent.map_err(|error| failed(command, format!("the agent does not listen: {error}")))
+    }
+
+    fn ask(&mut self, command: &'static str, fields: &str, answer: &str) -> Result<Answer> {
+        self.tell(command, fields)?;
+        let mut line = String::new();
+        let mut bounded = self.stream.by_ref().take(limits::PMI_LINE_BYTES_MAX as u64);
+        bounded
+            .read_line(&mut line)
+            .map_err(|error| failed(command, format!("no answer: {error}")))?;
+        let Some(line) = line.strip_suffix('\n') else {
+            let problem = format!("the agent has closed the connection after {line:?}");
+            return Err(failed(command, problem));
+        };
+        let found = Answer(line.to_owned());
+        if found.field("cmd") != Some(answer) {
+            return Err(failed(command, format!("{line:?} is no {answer}")));
+        }
+        Ok(found)
+    }
+}
+
+/// One line.
+struct Answer(String);
+
+impl Answer {
+    fn field(&self, key: &str) -> Option<&str> {
+        let fields = self.0.split_ascii_whitespace();
+        let mut pairs = fields.filter_map(|field| field.split_once('='));
+        Some(pairs.find(|(name, _)| *name == key)?.1)
+    }
+
+    fn value(&self, command: &'static str, key: &str) -> Result<&str> {
+        let missing = || failed(command, format!("{:?} has no {key}", self.0));
+        self.field(key).ok_or_else(missing)
+    }
+
+    /// An answer without `rc` is a good one.
+    fn ok(&self, command: &'static str) -> Result<()> {
+        match self.field("rc") {
+            None | Some("0") => Ok(()),
+            Some(_) => Err(failed(command, format!("refused: {:?}", self.0))),
+        }
+    }
+}
+
+fn failed(command: &'static str, problem: String) -> Error {
+    Error::Pmi { command, problem }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// A server that says these lines whatever it is asked.
+    fn pmi_answered_by(lines: &str) -> (Result<Pmi>, UnixStream) {
+        let (own, mut other) = UnixStream::pair().unwrap();
+        other.write_all(lines.as_bytes()).unwrap();
+        other.shutdown(std::net::Shutdown::Write).unwrap();
+        let pmi = Pmi::init(own);
+        let mut asked = String::new();
+        BufReader::new(&other).read_line(&mut asked).unwrap();
+        assert_eq!(asked, "cmd=init pmi_version=1 pmi_subversion=1\n");
+        (pmi, other)
+    }
+
+    const GREETING: &str = "cmd=response_to_init rc=0\ncmd=my_kvsname kvsname=k\n";
+
+    #[test]
+    fn values_may_contain_an_equals_sign() {
+        let answers = format!("{GREETING}cmd=get_result rc=0 msg=success value=a=1;b=2\n");
+        let (pmi, _server) = pmi_answered_by(&answers);
+        let mut pmi = pmi.unwrap();
+        assert_eq!(pmi.get("x").unwrap(), "a=1;b=2");
+    }
+
+    #[test]
+    fn refusals_and_nonsense_are_errors_with_the_line() {
+        for answer in [
+            "cmd=get_result rc=-1 msg=key_not_found\n",
+            "cmd=get_result rc=0\n",
+            "cmd=put_result rc=0 value=1\n",
+            "hello\n",
+            "cmd=get_result rc=0 value=1",
+            "",
+        ] {
+            let (pmi, _server) = pmi_answered_by(&format!("{GREETING}{answer}"));
+            let mut pmi = pmi.unwrap();
+            let error = pmi.get("x").unwrap_err().to_string();
+            assert!(error.contains(answer.trim_end()), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_line_without_end_is_cut_off() {
+        let (pmi, _server) = pmi_answered_by(&"x".repeat(3 * limits::PMI_LINE_BYTES_MAX));
+        assert!(pmi.is_err());
+    }
+}

@@ -1,0 +1,481 @@
+//! Whole jobs: ranks as threads, real sockets, real images, requests as the launcher makes them.
+#![allow(clippy::unwrap_used)]
+
+mod harness;
+
+use ftb_job::{Error, ImageError, Job, Notice, Op, Reader, Result, SafePoint, State, Writer};
+use harness::*;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+/// A program whose result depends on every message, in order, and on every reduction to the bit: each
+/// rank sends to its right neighbour more than is taken at once, so that messages are always under way
+/// at the safe points.
+#[derive(Clone, Default)]
+struct Chain {
+    iteration: u64,
+    hash: u64,
+    value: f64,
+    until: Until,
+}
+
+/// When a program ends.
+#[derive(Clone)]
+enum Until {
+    /// After so many iterations.
+    Iterations(u64),
+    /// Soon after the test has seen enough; the ranks agree.
+    Enough(Arc<AtomicBool>),
+}
+
+impl Default for Until {
+    fn default() -> Self {
+        Self::Iterations(0)
+    }
+}
+
+/// What a rank came to: iterations, a hash of all messages, the bits of the last value.
+type Outcome = (u64, u64, u64);
+
+const TAG: u32 = 7;
+/// How many messages each rank is behind its left neighbour.
+const UNDER_WAY: u64 = 3;
+
+impl Chain {
+    fn new(until: Until) -> Self {
+        Self { until, ..Self::default() }
+    }
+
+    fn run(mut self, mut job: Job) -> Result<Ended<Outcome>> {
+        if !job.restore(&mut self)? {
+            for number in 0..UNDER_WAY {
+                self.send(&mut job, number)?;
+            }
+            self.value = f64::from(job.rank()) + 0.1;
+        }
+        while !self.is_over(&mut job)? {
+            self.iterate(&mut job)?;
+            if job.safe_point(&self)? == SafePoint::MovedAway {
+                return Ok(Ended::MovedAway);
+            }
+        }
+        let left = (job.rank() + job.size() - 1) % job.size();
+        for _ in 0..UNDER_WAY {
+            self.mix(&job.recv(left, TAG)?);
+        }
+        job.finalize()?;
+        Ok(Ended::Finished((self.iteration, self.hash, self.value.to_bits())))
+    }
+
+    fn is_over(&self, job: &mut Job) -> Result<bool> {
+        let mut over = [match &self.until {
+            Until::Iterations(count) => u64::from(self.iteration >= *count),
+            Until::Enough(enough) => u64::from(enough.load(Ordering::Relaxed)),
+        }];
+        job.allreduce(Op::Max, &mut over)?;
+        Ok(over == [1])
+    }
+
+    fn iterate(&mut self, job: &mut Job) -> Result<()> {
+        let left = (job.rank() + job.size() - 1) % job.size();
+        self.send(job, self.iteration + UNDER_WAY)?;
+        let message = job.recv(left, TAG)?;
+        self.mix(&message);
+        let mut sum = [self.value, self.value.sin()];
+        job.allreduce(Op::Sum, &mut sum)?;
+        self.value = (sum[0] * 0.37 + sum[1]) / f64::from(job.size());
+        self.iteration += 1;
+        Ok(())
+    }
+
+    fn send(&self, job: &mut Job, number: u64) -> Result<()> {
+        let right = (job.rank() + 1) % job.size();
+        // Sizes differ, some over what a socket holds.
+        let len = 8 + (number % 7) as usize * 30_000;
+        let mut message = vec![job.rank() as u8; len];
+        message[..8].copy_from_slice(&number.to_le_bytes());
+        job.send(right, TAG, &message)
+    }
+
+    fn mix(&mut self, message: &[u8]) {
+        for byte in message.iter().take(16).copied().chain([message.len() as u8]) {
+            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+impl State for Chain {
+    fn save(&self, writer: &mut Writer) -> Result<(), ImageError> {
+        writer.u64s("progress", &[self.iteration, self.hash])?;
+        writer.f64s("value", &[self.value])
+    }
+
+    fn restore(&mut self, reader: &mut Reader) -> Result<(), ImageError> {
+        let progress = reader.u64s("progress")?;
+        let [iteration, hash] = progress[..] else {
+            return Err(reader.refuse("two numbers were expected"));
+        };
+        (self.iteration, self.hash) = (iteration, hash);
+        self.value = reader.f64s("value")?[0];
+        Ok(())
+    }
+}
+
+fn undisturbed(size: u32, iterations: u64) -> Vec<Outcome> {
+    let harness = Harness::new(size);
+    let program = Chain::new(Until::Iterations(iterations));
+    let results = finish_all(harness.spawn_all(|_| "n1".into(), move |job| program.run(job)));
+    assert_eq!(harness.pmi.finalized(), (0..size).collect::<Vec<_>>());
+    results
+}
+
+/// A program that runs until the test has seen enough.
+struct Endless {
+    program: Chain,
+    enough: Arc<AtomicBool>,
+}
+
+impl Endless {
+    fn new() -> Self {
+        let enough = Arc::new(AtomicBool::new(false));
+        let program = Chain::new(Until::Enough(Arc::clone(&enough)));
+        Self { program, enough }
+    }
+
+    fn start(&self, harness: &Harness) -> Vec<Running<Outcome>> {
+        let program = self.program.clone();
+        harness.spawn_all(two_nodes, move |job| program.run(job))
+    }
+
+    /// Lets it end; the result must be that of an undisturbed run of as many iterations.
+    fn finish(&self, running: Vec<Running<Outcome>>) -> Vec<Outcome> {
+        self.enough.store(true, Ordering::Relaxed);
+        let results = finish_all(running);
+        assert_eq!(results, undisturbed(results.len() as u32, results[0].0));
+        results
+    }
+}
+
+fn two_nodes(rank: u32) -> String {
+    format!("n{}", rank / 2)
+}
+
+#[test]
+fn results_do_not_depend_on_where_the_ranks_are() {
+    let expected = undisturbed(5, 40);
+    let harness = Harness::new(5);
+    let program = Chain::new(Until::Iterations(40));
+    let apart = harness.spawn_all(|rank| format!("n{rank}"), move |job| program.run(job));
+    assert_eq!(finish_all(apart), expected);
+}
+
+#[test]
+fn a_checkpoint_changes_nothing_and_each_rank_can_start_from_it() {
+    let harness = Harness::new(4);
+    let endless = Endless::new();
+    let running = endless.start(&harness);
+    for episode in 1..=3 {
+        let request = checkpoint(episode, &format!("s{episode}"));
+        harness.bus.request(&request, 4 * episode as usize, is_done);
+    }
+    let expected = endless.finish(running);
+
+    // The whole job again from the second set, on other nodes, to the same end.
+    let again = Harness::new(4);
+    let running: Vec<_> = (0..4)
+        .map(|rank| {
+            let from = harness.set_dir(&two_nodes(rank), "s2");
+            let to = again.set_dir("n9", "s2");
+            std::fs::create_dir_all(&to).unwrap();
+            std::fs::copy(image_path(&from, rank), image_path(&to, rank)).unwrap();
+            let config = again.config(rank, "n9", 9, Some(to));
+            let program = Chain::new(Until::Iterations(expected[0].0));
+            again.spawn(config, move |job| program.run(job))
+        })
+        .collect();
+    assert_eq!(finish_all(running), expected);
+}
+
+/// One migration of the ranks of a node to another, then back: the channels between them change from
+/// TCP to Unix sockets and back to TCP.
+#[test]
+fn ranks_that_move_go_on_with_the_same_bits_over_other_channels() {
+    let harness = Harness::new(4);
+    let endless = Endless::new();
+    let mut running = endless.start(&harness);
+    let mut home = "n1";
+    for (episode, target, channel) in [(5, "n0", "unix"), (6, "n7", "tcp")] {
+        let of_episode = |notice: &Notice| notice.episode() == Some(episode);
+        let moving = [2, 3];
+        let set = format!("m{episode}");
+        let request = migrate(episode, &set, &moving);
+        harness.bus.request(&request, 2, |notice| is_done(notice) && of_episode(notice));
+        for rank in running.split_off(2) {
+            assert!(matches!(rank.join().unwrap().unwrap(), Ended::MovedAway));
+        }
+        harness.pmi.wait_entered(2);
+        harness.copy_images(&set, home, target, &moving);
+        for rank in moving {
+            let restore = Some(harness.set_dir(target, &set));
+            let config = harness.config(rank, target, episode, restore);
+            let program = endless.program.clone();
+            running.push(harness.spawn(config, move |job| {
+                assert_eq!(job.channel_to(0), Some(channel));
+                program.run(job)
+            }));
+        }
+        harness.bus.request(&request, 4, |notice| is_resumed(notice) && of_episode(notice));
+        home = target;
+    }
+    endless.finish(running);
+}
+
+#[test]
+fn one_rank_that_hears_the_request_is_enough() {
+    let harness = Harness::new(3);
+    let endless = Endless::new();
+    let running = endless.start(&harness);
+    harness.bus.request_of(&checkpoint(1, "s1"), |rank| rank == 2, 3, is_done);
+    endless.finish(running);
+}
+
+#[test]
+fn an_abort_before_the_image_keeps_the_rank_where_it_is() {
+    let harness = Harness::new(3);
+    let endless = Endless::new();
+    let running = endless.start(&harness);
+    // Published first, so it certainly comes before the image.
+    harness.bus.publish(&abort(4));
+    harness.bus.request(&migrate(4, "m4", &[2]), 3, is_resumed);
+    endless.finish(running);
+    assert!(!harness.bus.notices().iter().any(|(_, notice)| is_done(notice)));
+}
+
+#[test]
+fn a_rank_that_cannot_write_its_image_stays_and_says_why() {
+    let harness = Harness::new(4);
+    // Where node n1 would make its directory there is a file.
+    std::fs::write(harness.image_dir("n1"), "").unwrap();
+    let endless = Endless::new();
+    let running = endless.start(&harness);
+    let request = migrate(4, "m4", &[2, 3]);
+    let failed = |notice: &Notice| matches!(notice, Notice::CheckpointFailed { .. });
+    for (rank, notice) in harness.bus.request(&request, 2, failed) {
+        assert!(rank >= 2);
+        let Notice::CheckpointFailed { reason, .. } = notice else {
+            continue;
+        };
+        assert!(reason.contains(&format!("rank-{rank}.img")), "{reason}");
+    }
+    harness.bus.request(&request, 4, is_resumed);
+    harness.bus.request(&checkpoint(5, "s5"), 2, is_done);
+    endless.finish(running);
+}
+
+#[test]
+fn a_repeated_request_is_answered_again_and_done_once() {
+    let harness = Harness::new(2);
+    let endless = Endless::new();
+    let running = endless.start(&harness);
+    let request = checkpoint(1, "s1");
+    harness.bus.request(&request, 2, is_resumed);
+    let answered = harness.bus.count(is_done);
+    harness.bus.publish(&request);
+    harness.bus.wait_for(answered + 2, is_done);
+    endless.finish(running);
+    let suspended = |notice: &Notice| matches!(notice, Notice::Suspended { .. });
+    assert_eq!(harness.bus.count(suspended), 2);
+}
+
+/// One rank that was checkpointed once into set `s1`; its result.
+fn checkpointed_once(harness: &Harness) -> Outcome {
+    let endless = Endless::new();
+    let running = endless.start(harness);
+    harness.bus.request(&checkpoint(1, "s1"), 1, is_done);
+    endless.finish(running)[0]
+}
+
+#[test]
+fn a_changed_image_is_never_restored() {
+    let harness = Harness::new(1);
+    let expected = checkpointed_once(&harness);
+    let set = harness.set_dir("n0", "s1");
+    let path = image_path(&set, 0);
+    let whole = std::fs::read(&path).unwrap();
+    let middle = whole.len() / 2;
+    let mut changed = whole.clone();
+    changed[middle] ^= 0x10;
+    let start = |rank_file: &[u8]| {
+        std::fs::write(&path, rank_file).unwrap();
+        let again = Harness::new(1);
+        let config = again.config(0, "n0", 2, Some(set.clone()));
+        let program = Chain::new(Until::Iterations(expected.0));
+        again.spawn(config, move |job| program.run(job))
+    };
+    for bad in [&changed[..], &whole[..middle]] {
+        let error = failure(start(bad));
+        assert_eq!(error.exit_code(), 65);
+        assert!(error.to_string().contains("rank-0.img"), "{error}");
+    }
+    assert_eq!(finish(start(&whole)), expected);
+}
+
+#[test]
+fn an_image_of_another_job_rank_or_set_is_refused() {
+    let harness = Harness::new(1);
+    checkpointed_once(&harness);
+    let set = harness.set_dir("n0", "s1");
+    let other_set = harness.set_dir("n0", "s2");
+    std::fs::create_dir_all(&other_set).unwrap();
+    std::fs::copy(image_path(&set, 0), image_path(&other_set, 0)).unwrap();
+
+    let config = harness.config(0, "n0", 2, Some(set));
+    let mut other_job = config.clone();
+    other_job.job_id = "job-2".into();
+    let mut wrong_set = config;
+    wrong_set.restore = Some(other_set);
+    for (config, word) in [(other_job, "another job"), (wrong_set, "another set")] {
+        let program = Chain::new(Until::Iterations(1));
+        let error = failure(harness.spawn(config, move |job| program.run(job)));
+        assert_eq!(error.exit_code(), 65);
+        assert!(error.to_string().contains(word), "{error}");
+    }
+}
+
+#[test]
+fn a_program_that_forgets_to_restore_is_stopped_at_its_first_safe_point() {
+    let harness = Harness::new(1);
+    checkpointed_once(&harness);
+    let config = harness.config(0, "n0", 2, Some(harness.set_dir("n0", "s1")));
+    let forgetful = |mut job: Job| job.safe_point(&()).map(|_| Ended::Finished(()));
+    let error = failure(harness.spawn(config, forgetful));
+    assert!(matches!(error, Error::NotRestored { .. }), "{error}");
+}
+
+#[test]
+fn a_rank_that_dies_is_told_to_those_that_wait_for_it() {
+    let harness = Harness::new(3);
+    let program = |mut job: Job| {
+        job.barrier()?;
+        if job.rank() == 1 {
+            return Ok(Ended::Finished(()));
+        }
+        job.recv(1, 0)?;
+        Ok(Ended::Finished(()))
+    };
+    let mut running = harness.spawn_all(two_nodes, program);
+    for rank in [2, 0] {
+        let error = failure(running.remove(rank));
+        assert!(matches!(error, Error::PeerLost { rank: 1, .. }), "{error}");
+    }
+    finish_all(running);
+}
+
+/// Other threads of a program may send while the channels are suspended: it stays outstanding and
+/// follows when they are resumed.
+#[test]
+fn messages_of_other_threads_survive_suspensions_in_order() {
+    const BURST: u32 = 50;
+    let enough = Arc::new(AtomicBool::new(false));
+    let harness = Harness::new(2);
+    let program = {
+        let enough = Arc::clone(&enough);
+        move |mut job: Job| {
+            let sender = job.sender();
+            let peer = 1 - job.rank();
+            let (bursts, asked) = mpsc::channel::<()>();
+            let sending = thread::spawn(move || {
+                let mut numbers = 0_u32..;
+                for () in asked {
+                    for number in numbers.by_ref().take(BURST as usize) {
+                        sender.send(peer, 1, &number.to_le_bytes())?;
+                    }
+                }
+                Ok::<_, Error>(())
+            });
+            bursts.send(()).unwrap();
+            let mut received = 0_u32;
+            let mut done = [0];
+            while done == [0] {
+                // The other thread sends these while this one suspends.
+                bursts.send(()).unwrap();
+                let _ = job.safe_point(&())?;
+                for number in received..received + BURST {
+                    assert_eq!(job.recv(peer, 1)?, number.to_le_bytes());
+                }
+                received += BURST;
+                done = [u64::from(enough.load(Ordering::Relaxed))];
+                job.allreduce(Op::Max, &mut done)?;
+            }
+            drop(bursts);
+            sending.join().unwrap()?;
+            job.finalize()?;
+            Ok(Ended::Finished(()))
+        }
+    };
+    let running = harness.spawn_all(two_nodes, program);
+    let mut resumed = 0;
+    for episode in (1..=20).map(|half| 2 * half) {
+        resumed += 2;
+        harness.bus.request(&checkpoint(episode, "s"), resumed, is_resumed);
+        // Nobody leaves: the end-points are torn down and made again.
+        resumed += 2;
+        let request = migrate(episode + 1, "m", &[9]);
+        harness.bus.request(&request, resumed, is_resumed);
+    }
+    enough.store(true, Ordering::Relaxed);
+    finish_all(running);
+}
+
+#[test]
+fn a_request_that_comes_at_the_end_is_refused_and_nobody_hangs() {
+    let harness = Harness::new(3);
+    let program = |mut job: Job| {
+        let _ = job.safe_point(&())?;
+        job.barrier()?;
+        Ok(Ended::Finished(job))
+    };
+    let jobs: Vec<Job> = harness
+        .spawn_all(two_nodes, program)
+        .into_iter()
+        .map(|running| match running.join().unwrap() {
+            Ok(Ended::Finished(job)) => job,
+            _ => panic!("the rank did not come so far"),
+        })
+        .collect();
+    harness.bus.publish(&checkpoint(1, "s1"));
+    let ending: Vec<_> =
+        jobs.into_iter().map(|job| thread::spawn(move || job.finalize())).collect();
+    for rank in ending {
+        rank.join().unwrap().unwrap();
+    }
+    assert!(!harness.bus.notices().iter().any(|(_, notice)| is_done(notice)));
+}
+
+#[test]
+fn collectives_give_all_ranks_the_same() {
+    let harness = Harness::new(6);
+    let program = |mut job: Job| {
+        let rank = u64::from(job.rank());
+        let mut sums = [rank, 1];
+        job.allreduce(Op::Sum, &mut sums)?;
+        let mut extremes = [f64::from(job.rank()) - 2.5];
+        job.allreduce(Op::Min, &mut extremes)?;
+        let mut word = if rank == 4 { b"hello".to_vec() } else { Vec::new() };
+        job.broadcast(4, &mut word)?;
+        let gathered = job.gather(2, &[rank as u8])?;
+        assert!(job.broadcast(6, &mut word).is_err());
+        let mut uneven = vec![0_u64; job.rank() as usize];
+        let uneven = job.allreduce(Op::Max, &mut uneven);
+        Ok(Ended::Finished((sums, extremes[0], word, gathered, uneven.is_err())))
+    };
+    for (rank, result) in finish_all(harness.spawn_all(two_nodes, program)).into_iter().enumerate()
+    {
+        let (sums, least, word, gathered, _) = result;
+        assert_eq!((sums, least, word), ([15, 6], -2.5, b"hello".to_vec()));
+        let expected: Vec<Vec<u8>> =
+            if rank == 2 { (0..6).map(|r| vec![r]).collect() } else { vec![] };
+        assert_eq!(gathered, expected);
+    }
+}
