@@ -215,7 +215,11 @@ impl CounterWatch {
             64.. => u64::MAX,
             bits => (1 << bits) - 1,
         };
-        let was = std::mem::replace(&mut self.stuck, value >= largest);
+        if value > largest {
+            // This driver counts further than the specification makes it.
+            self.width = Width::Wrapping;
+        }
+        let was = std::mem::replace(&mut self.stuck, value == largest);
         (self.stuck && !was).then_some(Verdict::Stuck { value })
     }
 }
@@ -303,6 +307,15 @@ mod tests {
         assert_eq!(watch.observe(200 * S, 255), None, "stuck is not calm");
         assert_eq!(watch.observe(201 * S, 0), None);
         assert!(matches!(watch.observe(300 * S, 0), Some(Verdict::Calm { .. })));
+    }
+
+    #[test]
+    fn a_counter_that_goes_beyond_its_specified_end_does_not_stick() {
+        let mut watch = CounterWatch::new(limit(10, None), Width::Sticky(8));
+        watch.observe(0, 250);
+        assert_eq!(watch.observe(S, 256), None);
+        assert_eq!(watch.observe(100 * S, 256), None);
+        assert!(matches!(watch.observe(101 * S, 280), Some(Verdict::TooFast { .. })));
     }
 
     proptest! {

@@ -201,13 +201,14 @@ impl<P: FnMut(Event)> Shell<P> {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH);
         let time_ns = wall.map_or(0, |wall| u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX));
         let event = finding.to_event(&self.config.severities, time_ns);
+        let severity = event.severity.as_str();
+        (self.publish)(event);
         tracing::info!(
             target: "ftb::transition",
             event = finding.kind.name(),
-            severity = event.severity.as_str(),
+            severity,
             payload = finding.payload,
         );
-        (self.publish)(event);
     }
 
     fn hear(&mut self, message: Message) {

@@ -26,7 +26,8 @@ fi
 name=$(basename "$1")
 build=$GUEST_CACHE/modules/$name
 mkdir -p "$build"
-cp "$1"/Kbuild "$1"/*.c "$build/"
+# Only what is newer: another suite may be copying the module that is there.
+cp -up "$1"/Kbuild "$1"/*.c "$build/"
 make -s -C "$headers/usr/src/linux-headers-$version" M="$build" modules >"$build/build.log" 2>&1 ||
   die "cannot build $name: see $build/build.log"
 echo "$build/$name.ko"
