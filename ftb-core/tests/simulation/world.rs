@@ -73,6 +73,7 @@ struct Agent {
     announced: u64,
     origin: OriginId,
     deaf_ready: BTreeSet<ClientId>,
+    root_since_ns: Option<u64>,
 }
 
 /// One end of a link.
@@ -180,6 +181,7 @@ impl World {
                 announced: 0,
                 origin: OriginId(0),
                 deaf_ready: BTreeSet::new(),
+                root_since_ns: None,
             });
         }
         world
@@ -248,6 +250,7 @@ impl World {
             return;
         }
         self.agents[agent].host = host;
+        self.disown(agent);
         let ends: Vec<(End, End)> = self
             .peers
             .iter()
@@ -259,6 +262,23 @@ impl World {
                 self.send(agent, peer, Happening::Close { end: peer, from: agent });
             }
             self.peers.remove(&end);
+        }
+    }
+
+    /// What a root confirmed that dies with everybody who could have kept it is lost: only a log on
+    /// disk could hold it, and these nodes have none.
+    fn disown(&mut self, root: usize) {
+        let Some(since) = self.agents[root].root_since_ns.take() else { return };
+        let dead: BTreeSet<PublisherId> = self
+            .publishers
+            .iter()
+            .filter(|publisher| self.agents[publisher.agent].node.is_none())
+            .map(|publisher| publisher.id)
+            .collect();
+        for (id, published) in &mut self.books.published {
+            if dead.contains(&id.publisher) && published.at_ns + 5_000 * MS >= since {
+                published.confirmed = false;
+            }
         }
     }
 
@@ -674,6 +694,10 @@ impl World {
                         format!("agent {} told {gap:?}, nothing may be lost", subscriber.agent);
                     return broken("GaplessOrTold", what);
                 }
+                if gap.reason != ftb_core::node::api::GapReason::Shed {
+                    // Of what lies in such a hole some may still be handed over: late, after it.
+                    subscriber.by_publisher.clear();
+                }
                 subscriber.gaps.push(gap);
             }
             ToClient::Refused { message, .. } => return broken("Active", message),
@@ -780,6 +804,8 @@ impl World {
         {
             return broken("Acyclic", format!("agent {agent} is below {parent}"));
         }
+        let root_since_ns = state.root_since_ns.unwrap_or(self.now_ns);
+        state.root_since_ns = node.is_root().then_some(root_since_ns);
         let epoch = node.position().epoch.max(node.epoch());
         if epoch < state.epoch {
             let what = format!("agent {agent} went back from epoch {} to {epoch}", state.epoch);
