@@ -610,9 +610,9 @@ impl Jl {
         };
         row.lost = true;
         self.job.fence.forget(node);
-        self.job.tell(format!("node {node} is lost: {reason}"));
         let ending = matches!(&self.open, Some(open) if matches!(open.remedy, Remedy::End(_)));
         if !ending {
+            self.job.tell(format!("node {node} is lost: {reason}"));
             self.job.out.push(Output::KillNla(node.clone()));
         }
         if self.open.is_none() {

@@ -1,6 +1,7 @@
 //! The thin shell around the cores: processes, sockets, files and the clock. It decides nothing.
 
 pub mod control;
+pub mod guard;
 pub mod images;
 pub mod jl;
 pub mod jobdir;

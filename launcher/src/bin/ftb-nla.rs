@@ -3,7 +3,7 @@
 
 use clap::{Parser, Subcommand};
 use ftb_client::daemon::{Failure, LogSettings, exit};
-use ftb_launcher::shell::{nla, ranks};
+use ftb_launcher::shell::{guard, nla, ranks};
 use std::process::ExitCode;
 
 /// The node launch agent of ftb: started by ftb-launch, once for each node of a job.
@@ -18,6 +18,9 @@ struct Arguments {
 enum Step {
     /// Serve one job on this node; its specification comes on standard input.
     Serve,
+    /// Kill what the ranks have started when the launch agent is gone.
+    #[command(hide = true)]
+    Guard,
     /// Become a rank that dies with its launch agent.
     #[command(hide = true)]
     ExecRank {
@@ -32,6 +35,10 @@ enum Step {
 fn main() -> ExitCode {
     match Arguments::parse().step {
         Step::Serve => exit("ftb-nla", serve()),
+        Step::Guard => {
+            guard::run(std::io::stdin().lock());
+            ExitCode::SUCCESS
+        }
         Step::ExecRank { parent, argv } => {
             eprintln!("ftb-nla: {}", ranks::exec(parent, &argv));
             ExitCode::from(127)

@@ -1,6 +1,7 @@
 //! The shell of the node launch agent: reads its spec, serves images, starts ranks, and carries inputs to the core
 //! and outputs from it. One thread does all of it, so that the kernel's "die with your parent" means this process.
 
+use super::guard::Guard;
 use super::link::{self, Heard};
 use super::output::{self, Frame};
 use super::ranks::{self, Running, Word};
@@ -29,6 +30,7 @@ struct Shell {
     running: BTreeMap<u32, (u64, Running)>,
     inputs: mpsc::Sender<Input>,
     frames: mpsc::Sender<Frame>,
+    guard: Guard,
     leaving: bool,
 }
 
@@ -67,6 +69,7 @@ pub async fn run(spec: NlaSpec) -> Result<(), String> {
     let spill = spec.image_dir.join("output");
     let writer = tokio::spawn(output::write(frames_out, tokio::io::stdout(), spill));
     let (inputs, mut from_ranks) = mpsc::channel(INPUTS_MAX);
+    let guard = Guard::start().map_err(|error| format!("cannot start the guard: {error}"))?;
     let clock = Clock::start();
     let config = NlaConfig {
         job: spec.job.clone(),
@@ -83,6 +86,7 @@ pub async fn run(spec: NlaSpec) -> Result<(), String> {
         running: BTreeMap::new(),
         inputs,
         frames,
+        guard,
         leaving: false,
         spec,
     };
@@ -191,7 +195,7 @@ impl Shell {
                 let _ = inputs.send(input).await;
             })
         };
-        match ranks::start(&self.spec, &start, tell, &self.frames) {
+        match ranks::start(&self.spec, &start, tell, &self.frames, &self.guard) {
             Ok(running) => {
                 self.running.insert(rank, (incarnation, running));
                 None

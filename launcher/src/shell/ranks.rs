@@ -4,6 +4,7 @@
 //! NLA dies, and then becomes the rank. Each rank leads a process group of its own, so that what it starts is
 //! killed with it.
 
+use super::guard::Guard;
 use super::output::{self, Frame, Stream};
 use super::spec::NlaSpec;
 use crate::message::How;
@@ -83,6 +84,7 @@ pub fn start(
     start: &Start,
     tell: impl Fn(Word) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
     frames: &mpsc::Sender<Frame>,
+    guard: &Guard,
 ) -> io::Result<Running> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
@@ -90,6 +92,7 @@ pub fn start(
     drop(theirs);
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("a process without an id"))?;
+    guard.add(pid);
     for (stream, pipe) in [
         (Stream::Out, child.stdout.take().map(|p| p.into_owned_fd())),
         (Stream::Err, child.stderr.take().map(|p| p.into_owned_fd())),
@@ -104,7 +107,7 @@ pub fn start(
     ours.set_nonblocking(true)?;
     let (reader, writer) = UnixStream::from_std(ours)?.into_split();
     tokio::spawn(write_replies(writer, waiting));
-    tokio::spawn(watch(child, pid, reader, tell));
+    tokio::spawn(watch(child, pid, reader, tell, guard.clone()));
     Ok(Running { pid, replies })
 }
 
@@ -168,6 +171,7 @@ async fn watch(
     pid: Pid,
     reader: tokio::net::unix::OwnedReadHalf,
     tell: impl Fn(Word) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
+    guard: Guard,
 ) {
     let lines = {
         let tell = tell.clone();
@@ -197,6 +201,7 @@ async fn watch(
     };
     // What the rank has started must not outlive it.
     let _ = killpg(pid, Signal::SIGKILL);
+    guard.remove(pid);
     lines.abort();
     let _ = tell(Word::Ended(how)).await;
 }

@@ -1,0 +1,68 @@
+//! A small program for the launcher's own tests: the ranks add up numbers in step and print what came out. Any
+//! lost, doubled or stale step changes the sum.
+//!
+//! `count ITERATIONS PAUSE_US`, started by `ftb-launch run`.
+
+use ftb_job::{Error, ImageError, Job, Op, Reader, State, Writer};
+use std::process::ExitCode;
+use std::time::Duration;
+
+struct Count {
+    iteration: u64,
+    sum: u64,
+}
+
+impl State for Count {
+    fn save(&self, writer: &mut Writer) -> Result<(), ImageError> {
+        writer.u64("iteration", self.iteration)?;
+        writer.u64("sum", self.sum)
+    }
+
+    fn restore(&mut self, reader: &mut Reader) -> Result<(), ImageError> {
+        self.iteration = reader.u64("iteration")?;
+        self.sum = reader.u64("sum")?;
+        Ok(())
+    }
+}
+
+fn main() -> ExitCode {
+    let number = |index, default| {
+        let argument = std::env::args().nth(index);
+        argument.map_or(Some(default), |text: String| text.parse().ok())
+    };
+    let (Some(iterations), Some(pause_us)) = (number(1, 1000), number(2, 0)) else {
+        eprintln!("usage: count ITERATIONS PAUSE_US");
+        return ExitCode::from(2);
+    };
+    match count(iterations, pause_us) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("count: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn count(iterations: u64, pause_us: u64) -> Result<(), Error> {
+    let mut job = Job::init()?;
+    let mut state = Count { iteration: 0, sum: u64::from(job.rank()) };
+    if job.restore(&mut state)? {
+        println!("rank {} goes on at {} on {}", job.rank(), state.iteration, job.node());
+    }
+    while state.iteration < iterations {
+        // Each step depends on all ranks' steps before it.
+        let mut step = [state.sum.rotate_left(7) ^ state.iteration];
+        job.allreduce(Op::Sum, &mut step)?;
+        state.sum = state.sum.wrapping_mul(31).wrapping_add(step[0]);
+        state.iteration += 1;
+        // Last in the loop: a restored rank goes on behind the safe point at which it was saved, as all others.
+        job.progress(&state)?;
+        std::thread::sleep(Duration::from_micros(pause_us));
+    }
+    let mut result = [state.sum];
+    job.allreduce(Op::Sum, &mut result)?;
+    if job.rank() == 0 {
+        println!("result {:016x}", result[0]);
+    }
+    job.finalize()
+}
