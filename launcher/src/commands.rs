@@ -111,9 +111,25 @@ pub async fn attach(job: &JobId) -> Result<i32, Failure> {
         checkpoint_every: None,
         time_limit: None,
     };
-    let code = jl::run(run).await.map_err(Failure::failed)?;
+    let ran = jl::run(run).await;
     drop(lock);
-    Ok(code)
+    clean_up(&dir, &ran, false, false);
+    ran.map_err(Failure::failed)
+}
+
+/// After the end: nothing is left behind but the sets of a job that did not end well.
+fn clean_up(dir: &JobDir, ran: &Result<i32, String>, keep: bool, quiet: bool) {
+    let sets = dir.read::<StateFile>("state.json").map(|state| state.jl.job().sets.clone());
+    let last = sets.ok().and_then(|sets| sets.last().cloned());
+    match (ran, last) {
+        (Ok(0), _) if !keep => dir.remove(),
+        (_, Some(set)) if !quiet => {
+            let set = dir.sets().join(set.as_str());
+            eprintln!("ftb-launch: to start again: ftb-launch restart {} ...", set.display());
+        }
+        (_, None) if !keep => dir.remove(),
+        _ => {}
+    }
 }
 
 fn planned(place: &Place, size: u32) -> Result<Plan, Failure> {
@@ -261,17 +277,7 @@ async fn start(
     };
     let ran = jl::run(run).await;
     drop(lock);
-    let sets = dir.read::<StateFile>("state.json").map(|state| state.jl.job().sets.clone());
-    let last = sets.ok().and_then(|sets| sets.last().cloned());
-    match (&ran, last) {
-        (Ok(0), _) if !keep => dir.remove(),
-        (_, Some(set)) if !how.quiet => {
-            let set = dir.sets().join(set.as_str());
-            eprintln!("ftb-launch: to start again: ftb-launch restart {} ...", set.display());
-        }
-        (_, None) if !keep => dir.remove(),
-        _ => {}
-    }
+    clean_up(&dir, &ran, keep, how.quiet);
     ran.map_err(Failure::failed)
 }
 

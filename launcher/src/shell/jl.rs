@@ -9,13 +9,14 @@ use crate::jl::{Input, Output, Want};
 use crate::message::{Answer, Asked, Outcome, Request};
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use crate::policy::{self, Action, Policy};
-use crate::wire;
+use crate::wire::{self, WireError};
 use core::time::Duration;
 use ftb_client::Client;
 use ftb_core::Event;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::Stdio;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
@@ -27,6 +28,8 @@ use tokio::sync::mpsc;
 const INPUTS_MAX: usize = 4096;
 /// How long to wait at the end for the NLAs to be gone and their output to be printed.
 const END_WAIT: Duration = Duration::from_secs(5);
+/// How often the NLAs of an adopted job are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// The exit code when a second signal ends the launcher by force.
 const FORCED: i32 = 130;
 /// The exit code of a job whose time limit is over, as timeout(1).
@@ -95,7 +98,11 @@ pub async fn run(run: Run) -> Result<i32, String> {
     let adopted = run.adopted;
     let mut shell = Shell::new(run, clock, client, inputs);
     let mut signals = Caught::listen().map_err(|error| error.to_string())?;
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let mut follower = None;
     if adopted {
+        follower = Some(tokio::spawn(output::follow(shell.spilled(), stopped)));
+        shell.watch_nlas();
         shell.handle(Input::Adopted { store }).await;
     } else {
         shell.start_nlas(&frames).await?;
@@ -120,6 +127,10 @@ pub async fn run(run: Run) -> Result<i32, String> {
         tracing::warn!("some output of the ranks may be missing");
     }
     shell.kill_all_nlas();
+    drop(stop);
+    if let Some(follower) = follower {
+        let _ = tokio::time::timeout(END_WAIT, follower).await;
+    }
     let _ = shell.client.close(link::CLOSE_WAIT).await;
     Ok(code)
 }
@@ -236,6 +247,25 @@ impl Shell {
         Ok(())
     }
 
+    /// Where the NLAs put their ranks' output while there was no JL.
+    fn spilled(&self) -> Vec<PathBuf> {
+        self.file.specs.values().map(|spec| spec.image_dir.join("output")).collect()
+    }
+
+    /// NLAs that another JL started are no children of this one: their ends are seen by looking.
+    fn watch_nlas(&self) {
+        for (node, pid) in self.state.nlas.clone() {
+            let inputs = self.inputs.clone();
+            tokio::spawn(async move {
+                while i32::try_from(pid).is_ok_and(is_nla) {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+                let reason = "its launch agent has ended".to_owned();
+                let _ = inputs.send(Input::Gone { node, reason }).await;
+            });
+        }
+    }
+
     fn kill_all_nlas(&mut self) {
         for node in self.state.nlas.keys().cloned().collect::<Vec<_>>() {
             self.kill_nla(&node);
@@ -280,6 +310,8 @@ impl Shell {
         };
         match input {
             Ok(input) => self.handle(input).await,
+            // Ranks and others may say more in these spaces than the launcher needs.
+            Err(error @ WireError::Unknown(_)) => tracing::debug!(%error, "an event was ignored"),
             Err(error) => tracing::warn!(%error, "an event was refused"),
         }
     }

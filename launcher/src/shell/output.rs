@@ -7,7 +7,10 @@
 
 use std::path::PathBuf;
 use tokio::fs::File;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::io::{
+    AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncSeekExt as _, AsyncWrite, AsyncWriteExt,
+    BufReader,
+};
 use tokio::sync::mpsc;
 
 /// Most bytes of one frame.
@@ -16,6 +19,8 @@ pub const FRAME_BYTES_MAX: usize = 64 * 1024;
 pub const FRAMES_MAX: usize = 64;
 /// Most bytes that an NLA without a JL keeps in its file.
 pub const SPILL_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// How often the files of NLAs without a JL are looked at.
+const FOLLOW_EVERY: core::time::Duration = core::time::Duration::from_millis(200);
 /// Longest line of a rank that gets one prefix; a longer one is cut.
 const LINE_BYTES_MAX: usize = 16 * 1024;
 
@@ -100,7 +105,7 @@ async fn write_spill(first: Frame, mut frames: mpsc::Receiver<Frame>, path: Path
         let bytes = frame.bytes.len() as u64;
         let fits = written + bytes <= SPILL_BYTES_MAX;
         let kept = match &mut file {
-            Some(open) if fits => open.write_all(&frame.bytes).await.is_ok(),
+            Some(open) if fits => write_now(open, &frame.bytes).await.is_ok(),
             _ => false,
         };
         if kept {
@@ -111,6 +116,7 @@ async fn write_spill(first: Frame, mut frames: mpsc::Receiver<Frame>, path: Path
         next = frames.recv().await;
     }
     if let Some(file) = &mut file {
+        // What cannot be written now is lost: there is nobody else to tell.
         let _ = file.flush().await;
     }
     if dropped > 0 {
@@ -167,6 +173,28 @@ pub async fn print(mut frames: mpsc::Receiver<Frame>, prefix: bool) {
 async fn write_now(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<()> {
     to.write_all(bytes).await?;
     to.flush().await
+}
+
+/// Prints what NLAs without a JL have put into their files, and what they add, until `stop` resolves and all is
+/// printed. A file that is not there yet may come.
+pub async fn follow(paths: Vec<PathBuf>, mut stop: tokio::sync::oneshot::Receiver<()>) {
+    let mut printed = vec![0_u64; paths.len()];
+    let mut out = tokio::io::stdout();
+    loop {
+        let last = tokio::time::timeout(FOLLOW_EVERY, &mut stop).await.is_ok();
+        for (path, printed) in paths.iter().zip(&mut printed) {
+            let Ok(mut file) = File::open(path).await else { continue };
+            let mut bytes = Vec::new();
+            let seek = std::io::SeekFrom::Start(*printed);
+            if file.seek(seek).await.is_ok() && file.read_to_end(&mut bytes).await.is_ok() {
+                *printed += bytes.len() as u64;
+                let _ = write_now(&mut out, &bytes).await;
+            }
+        }
+        if last {
+            return;
+        }
+    }
 }
 
 fn prefixed(frame: &Frame) -> Vec<u8> {
