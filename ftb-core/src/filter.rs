@@ -88,9 +88,9 @@ fn any(patterns: &[Pattern], text: &str) -> bool {
     patterns.iter().any(|pattern| pattern.matches(text))
 }
 
-/// `None` is no condition at all.
-fn holds(patterns: Option<&Arc<[Pattern]>>, text: &str) -> bool {
-    patterns.is_none_or(|patterns| any(patterns, text))
+/// `None` is no condition at all: then the text is not looked for in the event.
+fn holds<'a>(patterns: Option<&Arc<[Pattern]>>, text: impl FnOnce() -> &'a str) -> bool {
+    patterns.is_none_or(|patterns| any(patterns, text()))
 }
 
 fn covers(ours: Option<&Arc<[Pattern]>>, theirs: Option<&Arc<[Pattern]>>) -> bool {
@@ -122,10 +122,10 @@ impl Filter {
                 let space = event.space();
                 all.iter().any(|pattern| pattern.matches(space))
             })
-            && holds(self.names.as_ref(), event.name())
+            && holds(self.names.as_ref(), || event.name())
             && self.hosts.as_ref().is_none_or(|hosts| hosts.matches(event.host()))
-            && holds(self.jobs.as_ref(), event.job_id())
-            && holds(self.clients.as_ref(), event.client_name())
+            && holds(self.jobs.as_ref(), || event.job_id())
+            && holds(self.clients.as_ref(), || event.client_name())
     }
 
     /// Whether every event that `other` wants is wanted by this one too. May say no where it is

@@ -53,6 +53,8 @@ pub(super) struct SpacePattern {
     parts: Box<[Pattern]>,
     /// Whether it ended in `.*` or was `*`: that part is not among `parts`.
     open: bool,
+    /// The parts as one text, if none has a wildcard: nearly every filter is matched by it alone.
+    literal: Option<Box<str>>,
 }
 
 impl SpacePattern {
@@ -62,10 +64,20 @@ impl SpacePattern {
         if open {
             parts.pop();
         }
-        Self { parts: parts.into(), open }
+        let literal = parts.iter().all(Pattern::is_literal).then(|| joined(&parts).into());
+        Self { parts: parts.into(), open, literal }
     }
 
     pub(super) fn matches(&self, space: &str) -> bool {
+        if let Some(literal) = &self.literal
+            && !self.parts.is_empty()
+        {
+            let (space, literal) = (space.as_bytes(), literal.as_bytes());
+            let begins =
+                space.get(..literal.len()).is_some_and(|b| b.eq_ignore_ascii_case(literal));
+            return begins
+                && space.get(literal.len()).is_none_or(|next| *next == b'.' && self.open);
+        }
         let mut theirs = space.split('.');
         self.parts.iter().all(|part| theirs.next().is_some_and(|theirs| part.matches(theirs)))
             && (self.open || theirs.next().is_none())
@@ -88,12 +100,18 @@ impl SpacePattern {
 
 impl fmt::Display for SpacePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut parts: Vec<&str> = self.parts.iter().map(|part| &*part.0).collect();
-        if self.open {
-            parts.push("*");
+        f.write_str(&joined(&self.parts))?;
+        match (self.parts.is_empty(), self.open) {
+            (true, true) => f.write_str("*"),
+            (false, true) => f.write_str(".*"),
+            (_, false) => Ok(()),
         }
-        f.write_str(&parts.join("."))
     }
+}
+
+fn joined(parts: &[Pattern]) -> String {
+    let parts: Vec<&str> = parts.iter().map(|part| &*part.0).collect();
+    parts.join(".")
 }
 
 /// `*` in a lower-case pattern against a text of any case. Linear in practice, never exponential:
@@ -117,4 +135,34 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
         }
     }
     pattern[p..].iter().all(|b| *b == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SpacePattern;
+
+    #[test]
+    fn a_space_is_wanted_up_to_a_dot_and_without_case() {
+        let wanted = [
+            ("ftb.ipmi", "FTB.ipmi"),
+            ("ftb.ipmi.*", "ftb.ipmi"),
+            ("ftb.ipmi.*", "ftb.IPMI.fan"),
+            ("ftb.*.fan", "ftb.ipmi.fan"),
+            ("*", "x.y"),
+        ];
+        let unwanted = [
+            ("ftb.ipmi", "ftb.ipmi.fan"),
+            ("ftb.ipmi", "ftb.ipm"),
+            ("ftb.ipmi.*", "ftb.ipmix"),
+            ("ftb.ipmi.*", "ftb"),
+            ("ftb.*.fan", "ftb.ipmi"),
+        ];
+        for (pattern, space) in wanted {
+            assert!(SpacePattern::new(pattern).matches(space), "{pattern} wants {space}");
+            assert_eq!(SpacePattern::new(pattern).to_string(), pattern);
+        }
+        for (pattern, space) in unwanted {
+            assert!(!SpacePattern::new(pattern).matches(space), "{pattern} does not want {space}");
+        }
+    }
 }
