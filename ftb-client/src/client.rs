@@ -80,6 +80,21 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    pub(crate) fn new(config: ClientConfig) -> Self {
+        let hello = Hello {
+            client_name: config.name.clone(),
+            job_id: config.job_id.clone(),
+            token: random(),
+        };
+        let session = Session::new(hello, config.buffer_bytes, config.queue_bytes);
+        Self {
+            config,
+            session: Mutex::new(session),
+            speaker: AtomicWaker::new(),
+            changed: Notify::new(),
+        }
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, Session> {
         // A panic inside is a defect; what the state holds is still the best there is.
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
@@ -191,18 +206,7 @@ impl Client {
     pub fn connect(config: ClientConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let runtime = Handle::try_current().map_err(|_| ConfigError::NoRuntime)?;
-        let hello = Hello {
-            client_name: config.name.clone(),
-            job_id: config.job_id.clone(),
-            token: random(),
-        };
-        let session = Session::new(hello, config.buffer_bytes, config.queue_bytes);
-        let shared = Arc::new(Shared {
-            config,
-            session: Mutex::new(session),
-            speaker: AtomicWaker::new(),
-            changed: Notify::new(),
-        });
+        let shared = Arc::new(Shared::new(config));
         runtime.spawn(connection::run(Arc::clone(&shared)));
         Ok(Self { inner: Arc::new(Inner { shared }) })
     }
@@ -277,12 +281,17 @@ impl Client {
     pub async fn publish_wait(&self, event: impl Into<Event>) -> Result<Receipt, PublishError> {
         let (bytes, severity) = self.encode(event.into())?;
         let shared = self.shared();
-        let receipt = shared.wait_for(|session| {
+        let push_if_room = |session: &mut Session| {
             let fits = session.outbox.has_room(&bytes);
             let never = session.outbox.is_empty() || session.is_closed();
             (fits || never).then(|| push(session, bytes.clone(), severity))
-        });
-        let receipt = receipt.await;
+        };
+        // Nearly always there is room: then nobody has to be enrolled among those who wait.
+        let at_once = push_if_room(&mut shared.lock());
+        let receipt = match at_once {
+            Some(receipt) => receipt,
+            None => shared.wait_for(push_if_room).await,
+        };
         shared.speaker.wake();
         receipt
     }
