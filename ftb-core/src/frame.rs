@@ -143,6 +143,9 @@ pub struct Hello {
     pub interest: Interest,
     /// Its clock, Unix nanoseconds.
     pub wall_ns: u64,
+    /// Which of its hellos this is: later ones are higher, so that what parents report of it can
+    /// be put in order.
+    pub attempt: u64,
 }
 
 /// What part of a log somebody holds completely.
@@ -412,6 +415,8 @@ pub struct MemberReport {
     pub address: String,
     /// Its incarnation; 0 where it is not known.
     pub origin: u64,
+    /// The [`Hello::attempt`] with which it came there.
+    pub attempt: u64,
     /// Where it stands.
     pub state: MemberState,
     /// Below whom.

@@ -236,6 +236,7 @@ fn wire_hello(hello: &Hello) -> v1::LinkHello {
         epoch_seen: hello.epoch_seen,
         interest: Some(wire_interest(&hello.interest)),
         wall_ns: hello.wall_ns,
+        attempt: hello.attempt,
     }
 }
 
@@ -329,6 +330,7 @@ fn wire_member(member: &MemberReport) -> v1::MemberReport {
         state: member.state.as_str().to_owned(),
         parent: member.parent.map(|rank| rank.0),
         since_ns: member.since_ns,
+        attempt: member.attempt,
     }
 }
 
@@ -446,6 +448,7 @@ fn core_hello(hello: v1::LinkHello) -> Result<Hello> {
         epoch_seen: hello.epoch_seen,
         interest: core_interest(need("hello", "interest", hello.interest)?)?,
         wall_ns: hello.wall_ns,
+        attempt: hello.attempt,
     })
 }
 
@@ -597,6 +600,7 @@ fn core_members(members: Vec<v1::MemberReport>) -> Result<Vec<MemberReport>> {
             host: text("bytes of a host name", member.host, HOST_BYTES_MAX)?,
             address: text("bytes of an address", member.address, TEXT_BYTES_MAX)?,
             origin: member.origin,
+            attempt: member.attempt,
             state,
             parent: member.parent.map(Rank),
             since_ns: member.since_ns,

@@ -5,6 +5,7 @@ use super::api::{LinkId, MemberState};
 use super::config::ns;
 use super::fetch::Asker;
 use super::link::Role;
+use super::members::Sighting;
 use super::reader::{Cut, Reader};
 use super::standby::Feed;
 use super::uplink::LINK_PROTOCOL;
@@ -23,6 +24,7 @@ pub(super) struct Child {
     pub(super) rank: Rank,
     pub(super) host: String,
     pub(super) origin: OriginId,
+    attempt: u64,
     pub(super) since_ns: u64,
     /// What its subtree wants, and the version of it that was not yet said to be active.
     pub(super) filters: FilterSet,
@@ -39,6 +41,12 @@ pub(super) struct Child {
     pub(super) up_bytes: u64,
     pub(super) credit_due: u64,
     pub(super) feed: Option<Feed>,
+}
+
+impl Child {
+    fn sighting(&self) -> Sighting {
+        Sighting { rank: self.rank, origin: self.origin, attempt: self.attempt }
+    }
 }
 
 impl Node {
@@ -127,6 +135,7 @@ impl Node {
             rank,
             host: hello.host,
             origin: hello.origin,
+            attempt: hello.attempt,
             since_ns: self.now.mono_ns,
             filters: FilterSet::new(),
             unanswered: None,
@@ -266,9 +275,9 @@ impl Node {
         child.attached = true;
         child.reader.seek(after);
         child.reader.catching_up = false;
-        let (rank, host, origin) = (child.rank, child.host.clone(), child.origin);
+        let (host, sighting) = (child.host.clone(), child.sighting());
         if news {
-            self.member_up(rank, &host, origin);
+            self.member_up(sighting, &host);
             self.transition("child", &host, "welcomed", "attached", "it resumes");
             self.choose_standby();
         }
@@ -326,7 +335,7 @@ impl Node {
         self.questions.retain(|_, question| !question.is_of(link));
         self.adoption_broken(link);
         let state = if suspected { MemberState::Suspect } else { MemberState::Absent };
-        self.member_gone(child.rank, &child.host, state, why);
+        self.member_gone(child.sighting(), &child.host, state, why);
         self.interest_changed();
         self.standby_gone(link);
         self.choose_standby();

@@ -16,6 +16,21 @@ pub(super) struct Members {
     questions: BTreeMap<QueryId, Question>,
 }
 
+/// One agent in one place: a later hello has a higher attempt.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sighting {
+    pub(super) rank: Rank,
+    pub(super) origin: OriginId,
+    pub(super) attempt: u64,
+}
+
+impl Sighting {
+    fn of(report: &MemberReport) -> Self {
+        let origin = OriginId(report.origin);
+        Self { rank: report.rank, origin, attempt: report.attempt }
+    }
+}
+
 struct Question {
     deadline_ns: u64,
     nodes: Vec<TreeNode>,
@@ -38,55 +53,61 @@ impl Node {
     }
 
     /// A child has attached.
-    pub(super) fn member_up(&mut self, rank: Rank, host: &str, origin: OriginId) {
-        self.report(MemberReport {
-            rank,
-            host: host.to_owned(),
-            address: String::new(),
-            origin: origin.0,
-            state: MemberState::Up,
-            parent: self.rank,
-            since_ns: self.now.wall_ns,
-        });
+    pub(super) fn member_up(&mut self, child: Sighting, host: &str) {
+        let report = self.report_of_child(child, host, MemberState::Up);
+        self.learn(report);
+        self.tell_members();
     }
 
     /// A child is gone; what was below it reports from elsewhere.
-    pub(super) fn member_gone(&mut self, rank: Rank, host: &str, state: MemberState, why: &str) {
-        let known = self.members.known.get(&rank);
-        if known.is_none_or(|m| m.state != MemberState::Up || m.parent != self.rank) {
+    pub(super) fn member_gone(
+        &mut self,
+        child: Sighting,
+        host: &str,
+        state: MemberState,
+        why: &str,
+    ) {
+        let known = self.members.known.get(&child.rank);
+        if known.is_none_or(|m| m.state != MemberState::Up || Sighting::of(m) != child) {
             // It was only welcomed here, or lives below another parent by now, which tells of it.
             return;
         }
-        let mut gone = vec![rank];
+        let mut gone = vec![child.rank];
         while let Some(above) = gone.pop() {
             let below = self.members.known.values().filter(|m| m.parent == Some(above));
             gone.extend(below.map(|member| member.rank).filter(|below| *below > above));
             self.members.known.remove(&above);
         }
         self.transition("node", host, "up", state.as_str(), why);
-        self.report(MemberReport {
-            rank,
-            host: host.to_owned(),
-            address: String::new(),
-            origin: 0,
-            state,
-            parent: self.rank,
-            since_ns: self.now.wall_ns,
-        });
-    }
-
-    fn report(&mut self, report: MemberReport) {
+        let report = self.report_of_child(child, host, state);
         self.learn(report);
         self.tell_members();
     }
 
-    /// Notes what is news; a loss told by another than the current parent is old.
+    fn report_of_child(&self, child: Sighting, host: &str, state: MemberState) -> MemberReport {
+        MemberReport {
+            rank: child.rank,
+            host: host.to_owned(),
+            address: String::new(),
+            origin: child.origin.0,
+            attempt: child.attempt,
+            state,
+            parent: self.rank,
+            since_ns: self.now.wall_ns,
+        }
+    }
+
+    /// Notes what is news. Reports of one agent come over different ways: the one of its latest
+    /// hello counts, and a loss counts only for the life and the place that was lost.
     fn learn(&mut self, report: MemberReport) {
-        let current = self.members.known.get(&report.rank);
-        if report.state != MemberState::Up
-            && current.is_some_and(|c| c.state == MemberState::Up && c.parent != report.parent)
-        {
-            return;
+        if let Some(current) = self.members.known.get(&report.rank) {
+            let old = match current.origin == report.origin {
+                true => report.attempt < current.attempt,
+                false => report.state != MemberState::Up && current.state == MemberState::Up,
+            };
+            if old {
+                return;
+            }
         }
         self.members.untold.insert(report.rank, report.clone());
         self.members.known.insert(report.rank, report);
@@ -264,6 +285,7 @@ fn report_of(node: TreeNode) -> MemberReport {
         host: node.host,
         address: String::new(),
         origin: node.origin,
+        attempt: 0,
         state: node.state,
         parent: node.parent,
         since_ns: node.since_ns,

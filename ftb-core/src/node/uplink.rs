@@ -29,6 +29,7 @@ pub(super) struct Uplink {
     dials: BTreeMap<DialId, (Rank, u64)>,
     pub(super) callers: BTreeMap<LinkId, Caller>,
     next_dial: u64,
+    hellos: u64,
     /// When to look for something better.
     probe_ns: u64,
     /// The pause between two looks now.
@@ -95,6 +96,7 @@ impl Uplink {
             dials: BTreeMap::new(),
             callers: BTreeMap::new(),
             next_dial: 0,
+            hellos: 0,
             probe_ns: u64::MAX,
             pause_ms: 0,
             hints: Vec::new(),
@@ -211,6 +213,7 @@ impl Node {
         let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.dial_ms));
         self.links.insert(link, Link::new(Role::Caller, self.now.mono_ns));
         self.uplink.callers.insert(link, Caller { rank, deadline_ns, welcome: None });
+        self.uplink.hellos += 1;
         let hello = self.hello();
         self.say(link, Frame::Hello(Box::new(hello)));
     }
@@ -230,6 +233,8 @@ impl Node {
             epoch_seen: self.epoch_seen,
             interest: self.interests.told(),
             wall_ns: self.now.wall_ns,
+            // Higher than those of an earlier incarnation, unless this host's clock was set back.
+            attempt: self.started.wall_ns.saturating_add(self.uplink.hellos),
         }
     }
 

@@ -60,6 +60,7 @@ fn member() -> MemberReport {
         host: "node007".into(),
         address: "node007:14451".into(),
         origin: 5,
+        attempt: 8,
         state: MemberState::Suspect,
         parent: Some(Rank(1)),
         since_ns: 12,
@@ -82,6 +83,7 @@ fn every_frame() -> Vec<Frame> {
         epoch_seen: 4,
         interest: interest(),
         wall_ns: 1234,
+        attempt: 9,
     };
     let welcome = Welcome {
         protocol: 1,
