@@ -132,7 +132,7 @@ impl Links {
         let error = loop {
             let message = tokio::select! {
                 biased;
-                () = cancel.cancelled() => break "closed by this agent".to_owned(),
+                () = cancel.cancelled() => break "closed here, or the connection broke".to_owned(),
                 message = inbound.message() => message,
             };
             let message = match message {
