@@ -197,11 +197,12 @@ impl Stream for Speaker {
     type Item = v1::ToAgent;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.shared.speaker.register(context.waker());
         let mut session = self.shared.lock();
+        // Of an attachment that is over: it must not take the place of the one that listens now.
         if session.generation() != self.generation {
             return Poll::Ready(None);
         }
+        self.shared.speaker.register(context.waker());
         match session.speak() {
             Some(message) => Poll::Ready(Some(message.encode())),
             None if session.has_left() => Poll::Ready(None),
@@ -238,6 +239,37 @@ impl Pauses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ClientConfig;
+    use futures_util::task::noop_waker_ref;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Wake;
+
+    struct Flag(AtomicBool);
+
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn the_stream_of_a_lost_attachment_does_not_deafen_the_present_one() {
+        let shared = Arc::new(Shared::new(ClientConfig::new("test")));
+        let speaker = || {
+            let generation = shared.lock().connected();
+            Speaker { shared: Arc::clone(&shared), generation }
+        };
+        let (mut old, mut new) = (speaker(), speaker());
+        let woken = Arc::new(Flag(AtomicBool::new(false)));
+        let waker = Arc::clone(&woken).into();
+        let mut listening = Context::from_waker(&waker);
+        let mut elsewhere = Context::from_waker(noop_waker_ref());
+        assert!(Pin::new(&mut new).poll_next(&mut listening).is_ready(), "the hello");
+        assert!(Pin::new(&mut new).poll_next(&mut listening).is_pending());
+        assert!(matches!(Pin::new(&mut old).poll_next(&mut elsewhere), Poll::Ready(None)));
+        shared.speaker.wake();
+        assert!(woken.0.load(Ordering::Relaxed));
+    }
 
     #[test]
     fn pauses_grow_to_their_bound_and_begin_again() {

@@ -5,6 +5,7 @@
 use ftb_client::{Client, Delivery, Severity, Start, Subscription, blocking, event};
 use ftb_tests::cluster::{Cluster, PATIENCE, wait_for};
 use std::path::Path;
+use tokio::time::timeout;
 
 const FILTER: &str = "event_space=ftb.test.count";
 
@@ -25,8 +26,14 @@ fn number_of(delivery: Option<Delivery>) -> u64 {
     }
 }
 
+async fn flush(publisher: &Client) {
+    if let Err(error) = publisher.flush(PATIENCE).await {
+        panic!("{error}: {:?}", publisher.stats());
+    }
+}
+
 async fn next(subscription: &mut Subscription) -> u64 {
-    number_of(tokio::time::timeout(PATIENCE, subscription.next()).await.unwrap())
+    number_of(timeout(PATIENCE, subscription.next()).await.unwrap())
 }
 
 /// Promise 3 as one program sees it: each matching event exactly once, in the publisher's order,
@@ -43,14 +50,18 @@ async fn each_event_arrives_once_and_in_order_while_agents_die() {
             for number in 0..EVENTS {
                 let _ = publisher.publish_wait(counted(number)).await.unwrap();
                 if number % 50 == 0 {
-                    publisher.flush(PATIENCE).await.unwrap();
+                    flush(&publisher).await;
                 }
             }
+            flush(&publisher).await;
             publisher.close(PATIENCE).await.unwrap();
         }
     });
     for expected in 0..EVENTS {
-        assert_eq!(next(&mut subscription).await, expected);
+        let Ok(delivery) = timeout(PATIENCE, subscription.next()).await else {
+            panic!("no {expected}: {:?}\n{}", subscriber.stats(), cluster.logs());
+        };
+        assert_eq!(number_of(delivery), expected);
         // Three times each, while the next ones are under way.
         if expected % 1000 == 300 {
             cluster.crash(4).unwrap();
@@ -85,7 +96,7 @@ async fn a_slow_reader_catches_up_and_slows_nobody() {
     }
     // Its own confirmations come through too.
     let receipt = slow_client.publish(counted(EVENTS)).unwrap();
-    tokio::time::timeout(PATIENCE, receipt.confirmed()).await.unwrap().unwrap();
+    timeout(PATIENCE, receipt.confirmed()).await.unwrap().unwrap();
     assert!(slow_client.stats().paused > 0);
     for number in 0..=EVENTS {
         assert_eq!(next(&mut slow).await, number);
