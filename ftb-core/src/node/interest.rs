@@ -21,6 +21,8 @@ pub(super) struct Interests {
     told: FilterSet,
     version: u64,
     active_version: u64,
+    /// Where the stream from the parent began.
+    resumed: u64,
     /// Oldest first; a later one covers all earlier ones.
     active: Vec<Active>,
 }
@@ -30,6 +32,16 @@ impl Interests {
     pub(super) fn want(&mut self, wanted: FilterSet) -> bool {
         if wanted.covers_set(&self.told) && self.told.covers_set(&wanted) {
             return false;
+        }
+        // What is not wanted any more may stop coming down at once, long before we hear that: from
+        // now on only what is still wanted is complete here.
+        let kept = self.active.iter().find(|old| old.filters.covers_set(&wanted));
+        let kept = kept.map(|old| Active { filters: wanted.clone(), since: old.since });
+        self.active.retain(|old| wanted.covers_set(&old.filters));
+        if let Some(kept) = kept
+            && self.complete_since(&wanted).is_none()
+        {
+            self.active.push(kept);
         }
         self.told = wanted;
         self.version += 1;
@@ -51,7 +63,8 @@ impl Interests {
             return;
         }
         self.active_version = version;
-        self.set_active(index);
+        // A parent that lags behind us names an index that was before its stream to us began.
+        self.set_active(index.max(self.resumed));
     }
 
     /// On a new link, or in another lineage: everything told comes down behind that index.
@@ -59,13 +72,14 @@ impl Interests {
         for active in &mut self.active {
             active.since = active.since.min(index);
         }
+        self.resumed = index;
         self.set_active(index);
     }
 
     fn set_active(&mut self, index: u64) {
         let filters = self.told.clone();
         let covering = self.active.iter().find(|old| old.filters.covers_set(&filters));
-        let since = covering.map_or(index, |old| old.since.min(index));
+        let since = covering.map_or(index, |old| old.since);
         self.active.retain(|old| old.since < since && filters.covers_set(&old.filters));
         self.active.push(Active { filters, since });
         if self.active.len() > HISTORY_MAX {
@@ -116,7 +130,18 @@ mod tests {
         assert_eq!(interests.complete_since(&narrow), Some(10));
         assert_eq!(interests.complete_since(&wide), Some(20));
         assert!(interests.want(narrow.clone()));
-        interests.activate(3, 30);
+        assert_eq!(interests.complete_since(&wide), None, "it may have stopped to come");
+        assert!(interests.want(wide.clone()));
+        interests.restart(40);
+        assert_eq!(interests.complete_since(&wide), Some(40));
+        assert_eq!(interests.complete_since(&narrow), Some(10));
+        assert!(interests.want(narrow.clone()));
+        interests.activate(5, 30);
+        assert!(interests.want(wide.clone()));
+        interests.activate(6, 35);
+        assert_eq!(interests.complete_since(&wide), Some(40), "the stream began there");
+        assert!(interests.want(narrow.clone()));
+        interests.activate(7, 50);
         assert_eq!(interests.complete_since(&wide), None);
         assert_eq!(interests.complete_since(&narrow), Some(10));
     }

@@ -20,3 +20,19 @@ fn a_split_keeps_the_order_of_each_publisher() {
     ];
     must_hold("split", &nine(), 4, &script);
 }
+
+/// A subscriber resumed at an agent that lagged behind what it had read.
+#[test]
+fn a_subscriber_that_is_ahead_of_its_agent_misses_nothing() {
+    let script: Script = vec![
+        (8100000, Op::Publish(2)),
+        (8177840, Op::Stop(8)),
+        (9400051, Op::Pause(6)),
+        (12500000, Op::Publish(2)),
+        (12550465, Op::Split(6)),
+        (12690082, Op::Start(8)),
+        (13695218, Op::Continue(6)),
+        (14800000, Op::Publish(2)),
+    ];
+    must_hold("ahead", &nine(), 162, &script);
+}
