@@ -11,8 +11,8 @@ use crate::monitor::{Finding, Input, Monitor, Way};
 use crate::rules::Rule;
 use crate::sel::SensorEvent;
 use log::LogReader;
-use poll::Poller;
 pub use poll::read_once;
+use poll::{Pass, Poller};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -229,11 +229,13 @@ impl Watcher {
         indices: &[usize],
         is_whole: bool,
     ) -> Result<(), BmcError> {
-        let samples = poller.read(bmc, self.monitor.watched(), indices).await?;
+        let Pass { samples, is_complete } =
+            poller.read(bmc, self.monitor.watched(), indices).await?;
         let is_powered = !self.monitor.needs_power(&samples) || poll::is_powered(bmc).await?;
         if is_whole {
             self.tell(Input::Back).await;
         }
+        let is_whole = is_whole && is_complete;
         self.tell(Input::Samples { samples, is_whole, is_powered }).await;
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! or the form of an event on the wire. `handle(now, input, &mut findings)` is all there is.
 
 mod judge;
+mod repeats;
 mod slope;
 
 pub use judge::{Cause, Judgement, Reading, THRESHOLD_NAMES, Watched, judge};
@@ -13,17 +14,12 @@ pub use slope::Forecast;
 use crate::sdr::{SensorClass, SensorKey};
 use crate::sel::SensorEvent;
 use ftb_core::Severity;
+use repeats::{Momentary, Pairs};
 use slope::Slope;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
-/// Events of one sensor that leave no lasting state are told at most once in this time; the next
-/// one says how many there were.
-const MOMENTARY_INTERVAL_MS: u64 = 60_000;
 /// Most sources of such events that have no sensor record; beyond it they share one.
 const FOREIGN_SOURCES_MAX: usize = 256;
-
-/// Most events that wait for their twin; beyond it the oldest is forgotten.
-const PAIRS_MAX: usize = 64;
 
 /// What happens.
 #[derive(Clone, Debug)]
@@ -35,7 +31,7 @@ pub enum Input {
     Samples {
         /// The readings.
         samples: Vec<(usize, Reading)>,
-        /// Set when every readable sensor was asked.
+        /// Set when every readable sensor was asked and has answered.
         is_whole: bool,
         /// Whether the machine is powered on; fans of one that is off stand still rightly.
         is_powered: bool,
@@ -194,31 +190,6 @@ struct Track {
     momentary: Momentary,
 }
 
-/// Events that leave nothing behind, counted.
-#[derive(Clone, Copy, Debug, Default)]
-struct Momentary {
-    told_ms: Option<u64>,
-    untold: u32,
-}
-
-impl Momentary {
-    /// Notes one; the number to tell now, if it is time.
-    fn note(&mut self, now_ms: u64) -> Option<u32> {
-        self.untold = self.untold.saturating_add(1);
-        self.due(now_ms)
-    }
-
-    fn due(&mut self, now_ms: u64) -> Option<u32> {
-        let is_time =
-            self.told_ms.is_none_or(|told| now_ms - told.min(now_ms) >= MOMENTARY_INTERVAL_MS);
-        if self.untold == 0 || !is_time {
-            return None;
-        }
-        self.told_ms = Some(now_ms);
-        Some(std::mem::take(&mut self.untold))
-    }
-}
-
 /// One node.
 pub struct Monitor {
     watched: Vec<Watched>,
@@ -231,34 +202,6 @@ pub struct Monitor {
     /// Sensors to read at once, since an event told of them.
     reread: Vec<usize>,
     pairs: Pairs,
-}
-
-/// Events that came one way and may still come the other.
-#[derive(Clone, Debug, Default)]
-struct Pairs {
-    pushed: VecDeque<SensorEvent>,
-    logged: VecDeque<SensorEvent>,
-}
-
-impl Pairs {
-    /// Whether this event has not come the other way already.
-    fn is_first(&mut self, event: &SensorEvent, way: Way) -> bool {
-        // A pushed event has no number in the log on most boards.
-        let event = SensorEvent { record: 0, ..*event };
-        let (same, other) = match way {
-            Way::Pushed => (&mut self.pushed, &mut self.logged),
-            Way::Logged => (&mut self.logged, &mut self.pushed),
-        };
-        if let Some(at) = other.iter().position(|seen| *seen == event) {
-            other.remove(at);
-            return false;
-        }
-        if same.len() >= PAIRS_MAX {
-            same.pop_front();
-        }
-        same.push_back(event);
-        true
-    }
 }
 
 impl Default for Monitor {
@@ -333,7 +276,8 @@ impl Monitor {
                         track.slope.clear();
                     }
                 }
-                self.has_whole_pass |= is_whole;
+                // Of a machine that is off nothing is known.
+                self.has_whole_pass |= is_whole && is_powered;
                 self.tell_counted(now_ms, findings);
                 self.settle(findings);
             }
@@ -386,6 +330,8 @@ impl Monitor {
             .collect();
         self.watched = watched;
         self.reread.clear();
+        // A BMC that is starting may have no sensors yet: that is no sign of health.
+        self.has_whole_pass = false;
         // A sensor that is gone from the records cannot be judged any more: its fault ends.
         for (watched, track) in old.into_values() {
             if track.open.is_some() {

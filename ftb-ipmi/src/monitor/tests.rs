@@ -218,7 +218,7 @@ fn a_fan_at_zero_or_gone_has_failed_and_one_that_was_never_there_has_not() {
     }
     let mut empty_slot = Node::new();
     empty_slot.raw[0] = None;
-    assert_eq!(empty_slot.polls(4), [NORMAL]);
+    assert_eq!(empty_slot.polls(4), [NORMAL], "with the power on");
     let mut resting = Node::with(|sensors| sensors[0].policy.zero_is_good = true);
     resting.raw[0] = Some(0);
     assert_eq!(resting.polls(4), [NORMAL]);
@@ -237,6 +237,18 @@ fn a_machine_that_is_off_has_no_failed_fan() {
     assert_eq!(node.take(), [""; 0]);
     node.raw[0] = Some(34);
     assert!(!node.monitor.needs_power(&node.samples()));
+}
+
+#[test]
+fn a_machine_that_is_off_from_the_start_is_not_called_normal() {
+    let mut node = Node::new();
+    node.raw[0] = Some(0);
+    for _ in 0..5 {
+        node.poll_powered(false);
+    }
+    assert_eq!((node.take(), node.monitor.health()), (vec![], Health::Unknown));
+    node.raw[0] = Some(34);
+    assert_eq!(node.poll(), [NORMAL]);
 }
 
 #[test]
@@ -431,6 +443,15 @@ fn a_new_inventory_keeps_what_is_known_and_ends_what_is_gone() {
     let without_fan = node.monitor.watched()[1..].to_vec();
     node.give(Input::Inventory(without_fan));
     assert_eq!(node.take(), [CLEARED]);
+    assert_eq!(node.monitor.health(), Health::Failing, "until all that is left was read");
+
+    let mut starting = Node::new();
+    starting.raw[0] = Some(8);
+    starting.polls(3);
+    starting.give(Input::Inventory(Vec::new()));
+    starting.take();
+    starting.give(Input::Samples { samples: Vec::new(), is_whole: false, is_powered: true });
+    assert_eq!(starting.take(), [""; 0], "a BMC without sensors is not a healthy node");
 }
 
 #[test]

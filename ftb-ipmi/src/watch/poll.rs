@@ -9,6 +9,17 @@ use std::collections::HashMap;
 /// "Requested sensor, data, or record not present": the part is gone.
 const NOT_PRESENT: u8 = 0xCB;
 
+/// Busy, timed out, initializing, updating: another time the BMC would answer.
+const FOR_NOW: [u8; 6] = [0xC0, 0xC3, 0xCE, 0xD0, 0xD1, 0xD2];
+
+/// What reading some sensors gave.
+pub(crate) struct Pass {
+    /// Readings, by index.
+    pub(crate) samples: Vec<(usize, Reading)>,
+    /// Whether every sensor that has readings at all was read.
+    pub(crate) is_complete: bool,
+}
+
 /// Reads the sensors of one BMC.
 pub(crate) struct Poller {
     polled: Vec<usize>,
@@ -35,14 +46,15 @@ impl Poller {
         self.polled.clone()
     }
 
-    /// Reads these sensors, one after the other. A sensor whose reading the BMC refuses for now is
-    /// left out.
+    /// Reads these sensors, one after the other. A sensor whose reading the BMC refuses is left out;
+    /// a pass in which it refused one for now, or all of them, is not complete.
     pub(crate) async fn read(
         &mut self,
         bmc: &mut Bmc,
         watched: &[Watched],
         indices: &[usize],
-    ) -> Result<Vec<(usize, Reading)>, BmcError> {
+    ) -> Result<Pass, BmcError> {
+        let mut is_complete = true;
         let mut samples = Vec::with_capacity(indices.len());
         for index in indices {
             let Some(sensor) = watched.get(*index) else { continue };
@@ -56,10 +68,14 @@ impl Poller {
                     let gone = RawReading { value: None, states: 0 };
                     samples.push((*index, sensor.reading(gone, None)));
                 }
-                Err(error) => tracing::debug!(sensor = sensor.sensor.name, %error, "no reading"),
+                Err(error) => {
+                    is_complete &= !error.code().is_some_and(|code| FOR_NOW.contains(&code));
+                    tracing::debug!(sensor = sensor.sensor.name, %error, "no reading");
+                }
             }
         }
-        Ok(samples)
+        is_complete &= !samples.is_empty();
+        Ok(Pass { samples, is_complete })
     }
 
     async fn factors_for(
@@ -109,7 +125,8 @@ pub async fn read_once(
 ) -> Result<Vec<(Watched, Option<Reading>)>, BmcError> {
     let mut poller = Poller::new(&watched);
     let all = poller.all();
-    let samples: HashMap<_, _> = poller.read(bmc, &watched, &all).await?.into_iter().collect();
+    let pass = poller.read(bmc, &watched, &all).await?;
+    let samples: HashMap<_, _> = pass.samples.into_iter().collect();
     let row = |(index, watched)| (watched, samples.get(&index).copied());
     Ok(watched.into_iter().enumerate().map(row).collect())
 }

@@ -1,0 +1,73 @@
+//! What watching costs: `ftb-ipmi` polls twelve sensors of a simulated BMC once a second over RMCP+,
+//! and this says how much processor time and how many wake-ups that took.
+//!
+//! `cargo build --release -p ftb-ipmi --bins --examples && target/release/examples/cost [SECONDS]`
+
+use ftb_tests::bmc::{PASSWORD, SimulatedBmc, USER};
+use std::error::Error;
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Sensors that are left out, so that twelve remain.
+const IGNORED: [&str; 5] = ["BB +1*", "BB +5*", "BB 0*", "DIMM *", "Mem*"];
+
+/// What a process has used so far.
+struct Usage {
+    cpu_ns: u64,
+    wakeups: u64,
+}
+
+impl Usage {
+    fn of(process: u32) -> Result<Self, Box<dyn Error>> {
+        let mut usage = Self { cpu_ns: 0, wakeups: 0 };
+        for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+            let thread = thread?.path();
+            let times = fs::read_to_string(thread.join("schedstat"))?;
+            usage.cpu_ns += times.split_whitespace().next().ok_or("no time")?.parse::<u64>()?;
+            let status = fs::read_to_string(thread.join("status"))?;
+            let voluntary =
+                status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            usage.wakeups += voluntary.ok_or("no wake-ups")?.trim().parse::<u64>()?;
+        }
+        Ok(usage)
+    }
+}
+
+fn start(bmc: &SimulatedBmc, folder: &std::path::Path) -> Result<Child, Box<dyn Error>> {
+    let mut text = format!(
+        "interval = '1s'\nsel_interval = '10s'\n[[target]]\nbmc = '{}'\nnode = 'node001'\n\
+         user = '{USER}'\npassword = '{PASSWORD}'\ncipher_suite = 3\n",
+        bmc.address()
+    );
+    for name in IGNORED {
+        text.push_str(&format!("[[rule]]\nname = '{name}'\nignore = true\n"));
+    }
+    let config = folder.join("ipmi.toml");
+    fs::write(&config, text)?;
+    let daemon = std::env::current_exe()?.with_file_name("../ftb-ipmi");
+    let mut command = Command::new(daemon);
+    command.arg("--config").arg(config).arg("--print").stdout(Stdio::null());
+    Ok(command.spawn()?)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let seconds: u32 = std::env::args().nth(1).as_deref().unwrap_or("60").parse()?;
+    let folder = tempfile::tempdir()?;
+    let bmc = SimulatedBmc::start()?;
+    let mut daemon = start(&bmc, folder.path())?;
+    // Login and reading the records are not what is measured.
+    std::thread::sleep(Duration::from_secs(3));
+    let before = Usage::of(daemon.id())?;
+    std::thread::sleep(Duration::from_secs(seconds.into()));
+    let after = Usage::of(daemon.id());
+    daemon.kill()?;
+    daemon.wait()?;
+    let after = after?;
+    let seconds = f64::from(seconds);
+    #[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
+    let per_second = |count: u64| count as f64 / seconds;
+    println!("processor time: {:.4} % of a core", per_second(after.cpu_ns - before.cpu_ns) / 1e7);
+    println!("wake-ups: {:.1} a second", per_second(after.wakeups - before.wakeups));
+    Ok(())
+}
