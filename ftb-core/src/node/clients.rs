@@ -70,11 +70,10 @@ impl Client {
         }
     }
 
-    /// Whether some active subscription wants an event.
-    fn wants(&self, sealed: &Sealed) -> bool {
-        self.subscriptions
-            .values()
-            .any(|s| s.state == SubscriptionState::Active && s.filter.matches(sealed))
+    /// Whether one of its subscriptions is active and wants an event.
+    fn wants(&self, id: SubscriptionId, sealed: &Sealed) -> bool {
+        let found = self.subscriptions.get(&id);
+        found.is_some_and(|found| found.is_active() && found.filter.matches(sealed))
     }
 }
 
@@ -93,6 +92,9 @@ impl Node {
             self.publishers.remove(&gone.info.publisher);
         }
         self.paused.remove(&client);
+        for (id, subscription) in &gone.subscriptions {
+            self.index.remove(client, *id, &subscription.filter);
+        }
         if !gone.subscriptions.is_empty() {
             self.interest_changed();
         }
@@ -160,6 +162,8 @@ impl Node {
             let message = format!("a client may have {max} subscriptions: end one first");
             return self.tell_client(client, refuse("limit", message));
         }
+        self.index.insert(client, id, &filter);
+        let is_told = self.interests.told().filters.iter().any(|told| told.covers(&filter));
         let subscription = Subscription {
             filter,
             reader: Reader::new(self.consumed),
@@ -167,7 +171,10 @@ impl Node {
             start,
         };
         subscriber.subscriptions.insert(id, subscription);
-        self.interest_changed();
+        // To merge all filters anew for each of many would take quadratic time.
+        if !is_told {
+            self.interest_changed();
+        }
         let version = self.interests.version();
         if let Some(subscriber) = self.clients.get_mut(&client)
             && let Some(subscription) = subscriber.subscriptions.get_mut(&id)
@@ -179,7 +186,8 @@ impl Node {
 
     pub(super) fn unsubscribe(&mut self, client: ClientId, id: SubscriptionId) {
         let removed = self.clients.get_mut(&client).and_then(|c| c.subscriptions.remove(&id));
-        if removed.is_some() {
+        if let Some(removed) = removed {
+            self.index.remove(client, id, &removed.filter);
             self.interest_changed();
         } else {
             self.counters.stale += 1;
@@ -283,15 +291,16 @@ impl Node {
                 continue;
             };
             let mut wanted = false;
-            for (id, client) in &mut self.clients {
+            for (id, subscription) in self.index.candidates(sealed) {
+                let Some(client) = self.clients.get_mut(&id) else { continue };
                 if wanted && client.ready {
                     continue;
                 }
-                if client.wants(sealed) {
+                if client.wants(subscription, sealed) {
                     wanted = true;
                     if !client.ready {
                         client.ready = true;
-                        wake.push(*id);
+                        wake.push(id);
                     }
                 }
             }
@@ -381,33 +390,45 @@ impl Node {
 
     /// The log gives an entry up: subscriptions that have not read it keep it within their bound.
     pub(super) fn keep_for_subscribers(&mut self, item: &Item, repeated: bool) {
-        for client in self.clients.values_mut() {
-            for subscription in client.subscriptions.values_mut() {
-                if subscription.state != SubscriptionState::Active
-                    || subscription.reader.cursor >= item.index
-                {
-                    continue;
-                }
-                let wanted = match &item.content {
-                    Content::Event(sealed) => !repeated && subscription.filter.matches(sealed),
-                    Content::Gap(_) => true,
-                };
-                if wanted {
-                    let before = subscription.reader.shed;
-                    subscription.reader.keep(item, self.config.lag_bytes, &self.lineage);
-                    self.counters.shed += subscription.reader.shed - before;
-                }
+        let all = match &item.content {
+            Content::Event(_) => Vec::new(),
+            Content::Gap(_) => self.active_subscriptions(),
+        };
+        let lag_bytes = self.config.lag_bytes;
+        let (clients, lineage) = (&mut self.clients, &self.lineage);
+        let keep = |(client, id): (ClientId, SubscriptionId)| {
+            let found = clients.get_mut(&client);
+            let Some(found) = found.and_then(|found| found.subscriptions.get_mut(&id)) else {
+                return 0;
+            };
+            let wanted = match &item.content {
+                Content::Event(sealed) => found.filter.matches(sealed),
+                Content::Gap(_) => true,
+            };
+            let before = found.reader.shed;
+            if found.is_active() && found.reader.cursor < item.index && wanted {
+                found.reader.keep(item, lag_bytes, lineage);
             }
-        }
+            found.reader.shed - before
+        };
+        self.counters.shed += match &item.content {
+            Content::Event(_) if repeated => 0,
+            Content::Event(sealed) => self.index.candidates(sealed).map(keep).sum::<u64>(),
+            Content::Gap(_) => all.into_iter().map(keep).sum(),
+        };
     }
 
-    /// Tells every subscription that has begun of a hole.
-    pub(super) fn tell_subscribers(&mut self, gap: Gap) {
+    fn active_subscriptions(&self) -> Vec<(ClientId, SubscriptionId)> {
         let active = self.clients.iter().flat_map(|(client, found)| {
             let active = found.subscriptions.iter().filter(|(_, s)| s.is_active());
             active.map(|(id, _)| (*client, *id))
         });
-        for (client, subscription) in active.collect::<Vec<_>>() {
+        active.collect()
+    }
+
+    /// Tells every subscription that has begun of a hole.
+    pub(super) fn tell_subscribers(&mut self, gap: Gap) {
+        for (client, subscription) in self.active_subscriptions() {
             self.tell_client(client, ToClient::Gap { subscription, gap });
         }
     }

@@ -16,6 +16,7 @@ mod clients;
 mod config;
 mod fetch;
 mod follow;
+mod index;
 mod interest;
 mod link;
 mod log;
@@ -66,6 +67,9 @@ pub struct Node {
     lineage: Lineage,
     consumed: u64,
     log: log::Log,
+    /// An acting root that took over without a copy of the log: up to here it has only what passed
+    /// by.
+    full_since: u64,
     /// Reigns that lost, and up to which index of the log that won they had gone along.
     forks: BTreeMap<Epoch, u64>,
     /// Highest epoch number heard of.
@@ -92,6 +96,8 @@ pub struct Node {
 
     clients: BTreeMap<ClientId, clients::Client>,
     publishers: BTreeMap<PublisherId, ClientId>,
+    /// Which subscriptions of the clients may want an event.
+    index: index::SubscriptionIndex,
     paused: BTreeSet<ClientId>,
     /// Events that were delivered to clients here.
     seen: PublisherRanges,
@@ -115,6 +121,7 @@ impl Node {
             lineage: Lineage::new(),
             consumed: 0,
             log: log::Log::new(0),
+            full_since: 0,
             forks: BTreeMap::new(),
             epoch_seen: 0,
             root: None,
@@ -130,6 +137,7 @@ impl Node {
             up_turn: None,
             clients: BTreeMap::new(),
             publishers: BTreeMap::new(),
+            index: index::SubscriptionIndex::default(),
             paused: BTreeSet::new(),
             seen: PublisherRanges::new(config.publishers_max),
             config,
