@@ -59,7 +59,11 @@ async fn each_event_arrives_once_and_in_order_while_agents_die() {
     });
     for expected in 0..EVENTS {
         let Ok(delivery) = timeout(PATIENCE, subscription.next()).await else {
-            panic!("no {expected}: {:?}\n{}", subscriber.stats(), cluster.logs());
+            let mut agents = Vec::new();
+            for rank in 0..cluster.len() {
+                agents.push(cluster.status(rank).await);
+            }
+            panic!("no {expected}: {:?}\n{}\n{agents:#?}", subscriber.stats(), cluster.logs());
         };
         assert_eq!(number_of(delivery), expected);
         // Three times each, while the next ones are under way.

@@ -1,0 +1,136 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::event::{Stamps, encode_event, seal};
+use ftb_core::{Event, EventId, PublisherId};
+use proptest::prelude::*;
+
+fn position() -> impl Strategy<Value = Position> {
+    any::<[u64; 3]>().prop_map(|[number, root, index]| Position {
+        epoch: Epoch { number, root: OriginId(root) },
+        index,
+    })
+}
+
+fn sealed(seq: u64) -> Sealed {
+    let event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
+    let publisher = PublisherId { account: 1, token: 2 };
+    let stamps = Stamps {
+        id: EventId { publisher, seq },
+        host: "node1",
+        uid: 0,
+        pid: 1,
+        republished: false,
+    };
+    seal(&stamps, &encode_event(&event), 0).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn what_a_client_says_arrives(
+        text in "\\PC{0,15}", seq in 1..u64::MAX - 9, number in any::<u32>(), after in position(),
+    ) {
+        let subscription = SubscriptionId(number);
+        let starts = [Start::Now, Start::After(after), Start::SinceNs(seq)];
+        let hello = Hello { client_name: text.clone(), job_id: text.clone(), token: seq };
+        let events = vec![Bytes::from(text.clone()); 3];
+        let mut messages = vec![
+            FromClient::Hello(hello),
+            FromClient::Publish { first_seq: seq, events, again: number % 2 == 0 },
+            FromClient::Unsubscribe(subscription),
+            FromClient::Goodbye { reason: text.clone() },
+        ];
+        messages.extend(starts.map(|start| {
+            FromClient::Subscribe { subscription, filter: text.clone(), start }
+        }));
+        for message in messages {
+            prop_assert_eq!(FromClient::decode(message.clone().encode()), Ok(message));
+        }
+    }
+
+    #[test]
+    fn what_an_agent_says_arrives(
+        seq in 1..u64::MAX, id in any::<u32>(), after in position(), until in position(),
+    ) {
+        let subscription = SubscriptionId(id);
+        let epoch = after.epoch;
+        let items = vec![(after.index, sealed(seq))];
+        let deliver = ToClient::Deliver { subscription, epoch, items };
+        let expected = FromAgent::Deliver { subscription, items: vec![(after, sealed(seq))] };
+        prop_assert_eq!(FromAgent::decode(encode_to_client(deliver)), Ok(expected));
+        for reason in [GapReason::Shed, GapReason::Retention, GapReason::LogLost] {
+            for severity_max in [None, Some(Severity::Fatal)] {
+                let gap = Gap { after, until, reason, count: seq, severity_max };
+                let told = encode_to_client(ToClient::Gap { subscription, gap });
+                prop_assert_eq!(
+                    FromAgent::decode(told),
+                    Ok(FromAgent::Gap { subscription, gap })
+                );
+            }
+        }
+        let told = ToClient::Subscribed { subscription, active_after: until };
+        let expected = FromAgent::Subscribed { subscription, active_after: until };
+        prop_assert_eq!(FromAgent::decode(encode_to_client(told)), Ok(expected));
+        let confirmed = encode_to_client(ToClient::Confirmed { seq });
+        prop_assert_eq!(FromAgent::decode(confirmed), Ok(FromAgent::Confirmed { seq }));
+        let welcome = Welcome {
+            cluster: "c".to_owned(),
+            host: "node1".to_owned(),
+            origin: OriginId(seq),
+            account: after.index,
+            payload_bytes_max: 4096,
+        };
+        let told = welcome.clone().encode();
+        prop_assert_eq!(FromAgent::decode(told), Ok(FromAgent::Welcome(welcome)));
+    }
+}
+
+#[test]
+fn refusals_keep_what_they_refuse() {
+    let decode = |message| match FromAgent::decode(message).unwrap() {
+        FromAgent::Refused { part, code, message } => (part, code, message),
+        other => panic!("{other:?} is no refusal"),
+    };
+    let refused = |what| ToClient::Refused { what, code: code::FILTER, message: "why".to_owned() };
+    let words = (code::FILTER.to_owned(), "why".to_owned());
+    let (code, why) = words;
+    let id = SubscriptionId(3);
+    let told = encode_to_client(refused(RefusedWhat::Subscription(id)));
+    let part = RefusedPart::Subscription(id);
+    assert_eq!(decode(told), (part, code.clone(), why.clone()));
+    let told = encode_to_client(refused(RefusedWhat::Publish(9)));
+    let part = RefusedPart::Publish(9);
+    assert_eq!(decode(told), (part, code.clone(), why.clone()));
+    let told = encode_refused_attach(&code, &why);
+    assert_eq!(decode(told), (RefusedPart::Attach, code, why));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_its_word() {
+    let hello = Hello { client_name: String::new(), job_id: String::new(), token: 1 };
+    let long = Hello { client_name: "x".repeat(64), ..hello.clone() };
+    let publish = |first_seq, count| FromClient::Publish {
+        first_seq,
+        events: vec![Bytes::new(); count],
+        again: false,
+    };
+    let code_of = |message: v1::ToAgent| FromClient::decode(message).unwrap_err().code();
+    let encoded = |message: FromClient| code_of(message.encode());
+    assert_eq!(encoded(FromClient::Hello(long)), code::LIMIT);
+    assert_eq!(encoded(publish(0, 1)), code::MALFORMED);
+    assert_eq!(encoded(publish(u64::MAX, 1)), code::MALFORMED);
+    let many = limits::BATCH_EVENTS_MAX + 1;
+    assert_eq!(encoded(publish(1, many)), code::LIMIT);
+    assert_eq!(code_of(v1::ToAgent::default()), code::MALFORMED);
+    let mut other_version = FromClient::Hello(hello).encode();
+    if let Some(AgentMessage::Hello(hello)) = &mut other_version.message {
+        hello.protocol = PROTOCOL_VERSION + 1;
+    }
+    assert_eq!(code_of(other_version), code::PROTOCOL);
+    let filter = FromClient::Subscribe {
+        subscription: SubscriptionId(1),
+        filter: "x".repeat(limits::FILTER_BYTES_MAX + 1),
+        start: Start::Now,
+    };
+    assert_eq!(encoded(filter), code::LIMIT);
+}
