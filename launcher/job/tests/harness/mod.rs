@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)]
 
 pub mod pmi_server;
+pub mod processes;
 
 use ftb_job::{
     Backplane, Channel, Config, Error, Job, Notice, Request, RequestKind, RequestSink, Result,

@@ -25,6 +25,11 @@ impl PmiServer {
         Arc::new(Self { size, state: Mutex::default(), changed: Condvar::new() })
     }
 
+    /// Ranks of the job.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
     /// The rank's end of a new connection.
     pub fn connect(self: &Arc<Self>, rank: u32) -> UnixStream {
         let (own, other) = UnixStream::pair().unwrap();
