@@ -97,7 +97,10 @@ fn a_wrong_configuration_is_one_line_exit_code_2_and_nothing_is_started() {
         let output = run(&dir, "fan_out = 3\n", check);
         assert_eq!(output.status.code(), Some(2));
         let error = text(&output.stderr);
-        let place = format!("ftb-agent: {}:7:1: unknown key `fan_out`", dir.path().join("agent.toml").display());
+        let place = format!(
+            "ftb-agent: {}:7:1: unknown key `fan_out`",
+            dir.path().join("agent.toml").display()
+        );
         assert!(error.starts_with(&place), "{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
         assert!(!dir.path().join("agent.sock").exists());
