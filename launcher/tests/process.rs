@@ -1,0 +1,404 @@
+//! Real processes: agents, `ftb-launch`, `ftb-nla` and ranks on this host, with everything that kills them.
+//!
+//! Tests wait for lines of output, never for time.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use anyhow::{Context as _, Result, bail, ensure};
+use ftb_tests::cluster::{Cluster, Plan, binary, wait_for};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+const LAUNCH: &str = env!("CARGO_BIN_EXE_ftb-launch");
+/// Long enough that a job never ends before the test is through with it.
+const STEPS: &str = "2500";
+const PAUSE_US: &str = "1500";
+
+/// Agents, a directory of jobs, and the program to run.
+struct Site {
+    cluster: Cluster,
+    jobs: TempDir,
+    count: PathBuf,
+}
+
+impl Site {
+    async fn new(nodes: usize) -> Result<Self> {
+        let cluster = Plan::new(nodes, 2).start().await?;
+        // .../target/PROFILE/deps/TEST: examples are built with the tests of their package.
+        let test = std::env::current_exe()?;
+        let profile = test.ancestors().nth(2).context("the test runs outside a target folder")?;
+        let count = profile.join("examples/count");
+        ensure!(count.exists(), "{} is not built", count.display());
+        binary("ftb-launcher", "ftb-nla")?;
+        Ok(Self { cluster, jobs: TempDir::new()?, count })
+    }
+
+    fn local_nodes(&self) -> String {
+        let pair =
+            |rank| format!("{}={}", self.cluster.host(rank), self.cluster.socket(rank).display());
+        (0..self.cluster.len()).map(pair).collect::<Vec<_>>().join(",")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(LAUNCH);
+        command.env("FTB_JOBS_DIR", self.jobs.path()).args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    fn launch(&self, arguments: &[&str], program: &[&str]) -> Command {
+        let mut command = self.command(&["run", "--local-nodes", &self.local_nodes()]);
+        command.args(arguments).arg("--").args(program);
+        command
+    }
+
+    fn counting(&self, job: &str, arguments: &[&str]) -> Command {
+        let count = self.count.display().to_string();
+        let mut all = vec!["-n", "4", "--job", job];
+        all.extend(arguments);
+        self.launch(&all, &[&count, STEPS, PAUSE_US])
+    }
+
+    /// Asks a job for something; the words of the last answer.
+    async fn ask(&self, arguments: &[&str]) -> Result<String> {
+        let output = run(self.command(arguments)).await?;
+        ensure!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        Ok(text(&output.stdout).lines().last().unwrap_or_default().to_owned())
+    }
+
+    /// Waits until all ranks of a job have met, so that it can be asked anything.
+    async fn wait_met(&self, job: &str) -> Result<()> {
+        let path = self.jobs.path().join(job).join("state.json");
+        wait_for("the ranks to meet", async || {
+            let Ok(bytes) = std::fs::read(&path) else { return Ok(None) };
+            let state: serde_json::Value = serde_json::from_slice(&bytes)?;
+            Ok((state["jl"]["job"]["met"] == true).then_some(()))
+        })
+        .await
+    }
+
+    fn nla_of(&self, job: &str, node: &str) -> Result<Pid> {
+        let path = self.jobs.path().join(job).join("state.json");
+        let state: serde_json::Value = serde_json::from_slice(&std::fs::read(path)?)?;
+        let pid = state["nlas"][node].as_i64().context("no such launch agent")?;
+        Ok(Pid::from_raw(i32::try_from(pid)?))
+    }
+
+    /// The result of an undisturbed run.
+    async fn undisturbed(&self) -> Result<String> {
+        let count = self.count.display().to_string();
+        let command = self.launch(&["-n", "4", "-q", "--spares", "node03"], &[&count, STEPS, "0"]);
+        result(&run(command).await?)
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs a command without blocking the runtime.
+async fn run(mut command: Command) -> Result<Output> {
+    let output = tokio::task::spawn_blocking(move || command.output()).await??;
+    Ok(output)
+}
+
+/// Starts a job in the background.
+fn start(mut command: Command) -> tokio::task::JoinHandle<Result<Output>> {
+    tokio::spawn(async move {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        run(command).await
+    })
+}
+
+/// The line with the result, of a job that ended well.
+fn result(output: &Output) -> Result<String> {
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    ensure!(output.status.success(), "{:?}\n{out}\n{err}", output.status);
+    let line = out.lines().find(|line| line.starts_with("result "));
+    Ok(line.with_context(|| format!("no result\n{out}\n{err}"))?.to_owned())
+}
+
+/// Nothing of the job is left: no process that has `word` in its command line or environment.
+async fn nothing_left(word: &str) -> Result<()> {
+    wait_for(&format!("everything of {word} to be gone"), async || {
+        let mut left = false;
+        for entry in std::fs::read_dir("/proc")?.filter_map(Result::ok) {
+            let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
+            let own = entry.file_name().to_str() == Some(&std::process::id().to_string());
+            let all = text(&[read("cmdline"), read("environ")].concat());
+            left |= !own && all.contains(word);
+        }
+        Ok((!left).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_is_forwarded_with_its_rank_and_the_exit_code_returned() -> Result<()> {
+    let site = Site::new(2).await?;
+    let script = "echo out $FTB_RANK of $FTB_SIZE on $FTB_NODE; echo err >&2";
+    let command = site.launch(&["-n", "4", "--prefix", "-q"], &["sh", "-c", script]);
+    let output = run(command).await?;
+    let mut lines: Vec<String> = text(&output.stdout).lines().map(str::to_owned).collect();
+    lines.sort();
+    let expected: Vec<String> =
+        (0..4).map(|rank| format!("[{rank}] out {rank} of 4 on node0{}", 1 + rank / 2)).collect();
+    assert_eq!(lines, expected);
+    assert_eq!(text(&output.stderr).matches("err\n").count(), 4);
+    assert!(output.status.success());
+    let left: Vec<_> = std::fs::read_dir(site.jobs.path())?.collect();
+    assert!(left.is_empty(), "{left:?}");
+
+    let script = "[ $FTB_RANK = 1 ] && exit 7; sleep 1000";
+    let output = run(site.launch(&["-n", "2"], &["sh", "-c", script])).await?;
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+    let output = run(site.launch(&["-n", "2"], &["sh", "-c", "kill -SEGV $$"])).await?;
+    assert_eq!(output.status.code(), Some(128 + 11));
+    let output = run(site.launch(&["-n", "2"], &["/no/such/program"])).await?;
+    assert_eq!(output.status.code(), Some(127));
+    assert!(text(&output.stderr).contains("/no/such/program"));
+    let limit = ["-n", "2", "--time-limit", "200ms"];
+    let output = run(site.launch(&limit, &["sleep", "1000"])).await?;
+    assert_eq!(output.status.code(), Some(124));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_input_is_refused_before_anything_starts() -> Result<()> {
+    let site = Site::new(2).await?;
+    let refused = |arguments: Vec<&'static str>, word: &'static str| {
+        let command = site.launch(&arguments, &["true"]);
+        async move {
+            let output = run(command).await?;
+            let error = text(&output.stderr);
+            ensure!(output.status.code() == Some(2), "{arguments:?}: {:?} {error}", output.status);
+            ensure!(error.contains(word) && error.lines().count() == 1, "{arguments:?}: {error}");
+            Ok(())
+        }
+    };
+    refused(vec!["-n", "2", "--hosts", "node09"], "node09 is not among the nodes").await?;
+    refused(vec!["-n", "2", "--hosts", "node01", "--spares", "node01"], "spare and a primary")
+        .await?;
+    refused(vec!["-n", "9", "--ppn", "2"], "4 places").await?;
+    refused(vec!["-n", "2", "--keep-sets", "0"], "--keep-sets").await?;
+    refused(vec!["-n", "2", "--policy", "/no/such/file"], "/no/such/file").await?;
+    let bad = site.jobs.path().join("bad.toml");
+    std::fs::write(&bad, "hold_dawn = 3\n")?;
+    let bad = bad.display().to_string();
+    let output = run(site.launch(&["-n", "1", "--policy", &bad], &["true"])).await?;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("line 1"), "{}", text(&output.stderr));
+    let output = run(site.command(&["status", "nobody"])).await?;
+    assert_eq!(output.status.code(), Some(2));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn migrations_in_a_row_and_a_checkpoint_change_no_bit() -> Result<()> {
+    let site = Site::new(3).await?;
+    let expected = site.undisturbed().await?;
+    let job = start(site.counting("row", &["--spares", "node03"]));
+    site.wait_met("row").await?;
+    let moved = site.ask(&["migrate", "row", "node01"]).await?;
+    assert_eq!(moved, "ranks 0,1 moved from node01 to node03");
+    site.ask(&["checkpoint", "row"]).await?;
+    // Without a spare the job is saved instead, and the asker is told.
+    let refused = run(site.command(&["migrate", "row", "node02"])).await?;
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("no hot spare"), "{}", text(&refused.stderr));
+    site.ask(&["usable", "row", "node01"]).await?;
+    wait_for("node01 to be a spare", async || {
+        let status = site.ask(&["status", "row", "--json"]).await?;
+        let status: serde_json::Value = serde_json::from_str(&status)?;
+        let state = status["nodes"]["node01"]["state"].as_str();
+        if state == Some("MIGRATION_SPARE") {
+            return Ok(Some(()));
+        }
+        // The state on disk is as old as the last step: a step brings it up to date.
+        site.ask(&["checkpoint", "row"]).await?;
+        Ok(None)
+    })
+    .await?;
+    let moved = site.ask(&["migrate", "row", "node02"]).await?;
+    assert_eq!(moved, "ranks 2,3 moved from node02 to node01");
+    assert_eq!(result(&job.await??)?, expected);
+    nothing_left("FTB_JOB_ID=row").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_launch_agent_and_a_killed_rank_cost_no_bit() -> Result<()> {
+    let site = Site::new(4).await?;
+    let expected = site.undisturbed().await?;
+    let job = start(site.counting("dies", &["--spares", "node[03-04]"]));
+    site.wait_met("dies").await?;
+    site.ask(&["checkpoint", "dies"]).await?;
+    kill(site.nla_of("dies", "node02")?, Signal::SIGKILL)?;
+    wait_for("the restart on a spare", async || {
+        let status = site.ask(&["status", "dies", "--json"]).await?;
+        let status: serde_json::Value = serde_json::from_str(&status)?;
+        let idle = status["doing"] == "";
+        Ok((idle && status["nodes"]["node02"]["state"] == "LOST").then_some(()))
+    })
+    .await?;
+    site.ask(&["checkpoint", "dies"]).await?;
+    kill_a_rank(&site.count)?;
+    let output = job.await??;
+    assert_eq!(result(&output)?, expected);
+    let told = text(&output.stderr);
+    assert_eq!(told.matches("restarts from set").count(), 2, "{told}");
+    nothing_left("FTB_JOB_ID=dies").await
+}
+
+/// Kills some rank that runs `program` for job `dies`.
+fn kill_a_rank(program: &Path) -> Result<()> {
+    for entry in std::fs::read_dir("/proc")?.filter_map(Result::ok) {
+        let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
+        let own = text(&read("cmdline")).starts_with(&program.display().to_string());
+        if own && text(&read("environ")).contains("FTB_JOB_ID=dies\0") {
+            let pid = entry.file_name().to_string_lossy().parse()?;
+            kill(Pid::from_raw(pid), Signal::SIGKILL)?;
+            return Ok(());
+        }
+    }
+    bail!("no rank to kill")
+}
+
+/// The guard gets what a rank has started, when the launch agent itself can do nothing any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_outlives_a_killed_launch_agent() -> Result<()> {
+    let site = Site::new(2).await?;
+    let script = "sleep 1001 & wait";
+    let job = start(site.launch(&["-n", "2", "--job", "orphans"], &["sh", "-c", script]));
+    let started = site.jobs.path().join("orphans/state.json");
+    wait_for("the launch agents", async || {
+        let both =
+            site.nla_of("orphans", "node01").is_ok() && site.nla_of("orphans", "node02").is_ok();
+        Ok((started.exists() && both && count_of("sleep\x001001")? >= 2).then_some(()))
+    })
+    .await?;
+    kill(site.nla_of("orphans", "node01")?, Signal::SIGKILL)?;
+    assert_eq!(job.await??.status.code(), Some(1));
+    nothing_left("FTB_JOB_ID=orphans").await
+}
+
+fn count_of(word: &str) -> Result<usize> {
+    let entries = std::fs::read_dir("/proc")?.filter_map(Result::ok);
+    let lines =
+        entries.map(|entry| std::fs::read(entry.path().join("cmdline")).unwrap_or_default());
+    Ok(lines.filter(|line| text(line).contains(word)).count())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_outlives_its_launcher_and_is_taken_over() -> Result<()> {
+    let site = Site::new(3).await?;
+    let expected = site.undisturbed().await?;
+    let mut first = site.counting("adopted", &["--spares", "node03"]);
+    let mut launcher = first.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    site.wait_met("adopted").await?;
+    launcher.kill()?;
+    launcher.wait()?;
+    let listed = site.ask(&["ps", "--json"]).await?;
+    assert!(listed.contains("\"state\":\"orphaned\""), "{listed}");
+    let second = start(site.command(&["attach", "adopted"]));
+    wait_for("the new launcher", async || {
+        Ok(site.ask(&["ps", "--json"]).await?.contains("\"state\":\"running\"").then_some(()))
+    })
+    .await?;
+    let again = run(site.command(&["attach", "adopted"])).await?;
+    assert_eq!(again.status.code(), Some(2), "one launcher at a time");
+    let moved = site.ask(&["migrate", "adopted", "node01"]).await?;
+    assert_eq!(moved, "ranks 0,1 moved from node01 to node03");
+    assert_eq!(result(&second.await??)?, expected);
+    nothing_left("FTB_JOB_ID=adopted").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_fan_moves_the_node_and_a_hot_room_saves_the_job() -> Result<()> {
+    let site = Site::new(4).await?;
+    let expected = site.undisturbed().await?;
+    let job = start(site.counting("fan", &["--spares", "node[03-04]"]));
+    site.wait_met("fan").await?;
+    let client = ftb_client::Client::builder("test").agent(site.cluster.socket(3)).build()?;
+    let fault = |name: &str, node: &str| -> Result<ftb_client::Event> {
+        Ok(ftb_client::event("ftb.ipmi", name)?.tag("node", node).build())
+    };
+    client.publish(fault("FTB_IPMI_FANFAIL", "node02")?)?.confirmed().await?;
+    client.publish(fault("FTB_IPMI_FANFAIL", "another-cluster")?)?.confirmed().await?;
+    let sets = site.jobs.path().join("fan/sets");
+    wait_for("the migration", async || {
+        let status = site.ask(&["status", "fan", "--json"]).await?;
+        let status: serde_json::Value = serde_json::from_str(&status)?;
+        let moved = status["nodes"]["node02"]["state"] == "MIGRATION_INACTIVE";
+        Ok((moved && status["doing"] == "").then_some(()))
+    })
+    .await?;
+    for node in ["node01", "node03"] {
+        client.publish(fault("FTB_IPMI_OVERTEMP", node)?)?.confirmed().await?;
+    }
+    wait_for("the checkpoint", async || {
+        let entries = std::fs::read_dir(&sets).context("the job ended without a checkpoint")?;
+        let mut entries = entries.filter_map(Result::ok);
+        Ok(entries.any(|entry| entry.path().join("set.json").exists()).then_some(()))
+    })
+    .await?;
+    let output = job.await??;
+    assert_eq!(result(&output)?, expected);
+    let told = text(&output.stderr);
+    assert!(told.contains("ranks 2,3 moved from node02 to node03"), "{told}");
+    assert_eq!(told.matches("moved from").count(), 1, "nobody moves in a hot room: {told}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_starts_again_from_a_set_elsewhere_and_a_damaged_set_is_refused() -> Result<()> {
+    let site = Site::new(4).await?;
+    let expected = site.undisturbed().await?;
+    let hosts = ["--hosts", "node[01-02]", "--keep"];
+    let job = start(site.counting("again", &hosts));
+    site.wait_met("again").await?;
+    site.ask(&["checkpoint", "again"]).await?;
+    site.ask(&["kill", "again"]).await?;
+    let output = job.await??;
+    assert_eq!(output.status.code(), Some(143));
+    let told = text(&output.stderr);
+    let set = site.jobs.path().join("again/sets/set-000002");
+    assert!(told.contains(&set.display().to_string()), "{told}");
+    let set_text = set.display().to_string();
+    let nodes = site.local_nodes();
+    let elsewhere =
+        ["restart", &set_text, "--local-nodes", &nodes, "--hosts", "node[03-04]", "--keep"];
+    assert_eq!(result(&run(site.command(&elsewhere)).await?)?, expected);
+
+    let image = set.join("rank-1.img");
+    let mut bytes = std::fs::read(&image)?;
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&image, bytes)?;
+    let refused = run(site.command(&elsewhere)).await?;
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("damaged"), "{}", text(&refused.stderr));
+    Ok(())
+}
+
+/// Unmodified MPICH programs find the PMI server; needs Debian's `libmpich-dev`.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unmodified_mpich_program_runs() -> Result<()> {
+    if Command::new("mpicc.mpich").arg("-v").output().is_err() {
+        eprintln!("skipped: mpicc.mpich is not installed (apt-get install libmpich-dev)");
+        return Ok(());
+    }
+    let site = Site::new(2).await?;
+    let source = site.jobs.path().join("ring.c");
+    std::fs::write(&source, include_str!("ring.c"))?;
+    let program = site.jobs.path().join("ring");
+    let compiled = Command::new("mpicc.mpich").arg(&source).arg("-o").arg(&program).status()?;
+    ensure!(compiled.success(), "mpicc.mpich failed");
+    let program = program.display().to_string();
+    let output = run(site.launch(&["-n", "6", "-q"], &[&program, "10"])).await?;
+    let told = format!("{} {}", text(&output.stdout), text(&output.stderr));
+    assert_eq!(text(&output.stdout), "token 60\n", "{told}");
+    assert!(output.status.success(), "{told}");
+    Ok(())
+}
