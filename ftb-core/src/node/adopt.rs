@@ -157,6 +157,7 @@ impl Node {
     /// The new parent wants our log as a whole: it goes up before anything else. Nothing is
     /// appended here any more; until the parent has it, it can be taken back.
     pub(super) fn offer_log(&mut self) -> Option<Feed> {
+        let was_root = self.root.is_some();
         let published = match (self.root.take(), self.replica.take()) {
             (Some(root), _) => root.published,
             (None, Some(replica)) => {
@@ -168,7 +169,10 @@ impl Node {
         for child in self.children.values_mut() {
             child.feed = None;
         }
-        let feed = Feed::new(&self.lineage, &self.log, &published);
+        if !was_root {
+            self.full_since = 0;
+        }
+        let feed = Feed::new(&self.lineage, self.full_after(), &published);
         self.held = Some(published);
         Some(feed)
     }
@@ -257,6 +261,7 @@ impl Node {
         root.forget_unconfirmed();
         self.note_forks(&replica.lineage, fork);
         self.log = replica.log;
+        self.full_since = 0;
         self.epoch_seen = self.epoch_seen.max(replica.lineage.head().number);
         if common.is_some() {
             self.consumed = self.consumed.min(fork);

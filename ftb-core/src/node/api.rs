@@ -9,6 +9,7 @@
 use crate::filter::Filter;
 use crate::frame::Frame;
 use crate::ident::{PublisherId, Rank};
+use crate::node::config::Member;
 use crate::position::{Epoch, Position};
 use crate::sealed::Sealed;
 use crate::severity::Severity;
@@ -79,7 +80,8 @@ pub enum Input {
         dial: DialId,
         /// For the log.
         error: String,
-        /// The host refused at once: it is alive and its agent is not there.
+        /// The host answered (it refused, or took the connection and said nothing more): it is
+        /// alive, and its agent is not there or stopped.
         refused: bool,
     },
     /// Another agent has connected. It has said nothing yet.
@@ -147,6 +149,14 @@ pub enum Input {
         query: QueryId,
         /// When the local view must do, on the monotonic clock.
         deadline_ns: u64,
+    },
+    /// The member list or the fan-out was changed in the configuration. Members added at the end
+    /// change no rank; an agent whose own rank changes leaves the tree and comes back.
+    Reconfigure {
+        /// The new list.
+        members: Vec<Member>,
+        /// The new fan-out.
+        fanout: u32,
     },
     /// The agent is about to stop: say goodbye everywhere.
     Stop,

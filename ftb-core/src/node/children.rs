@@ -335,7 +335,10 @@ impl Node {
         self.questions.retain(|_, question| !question.is_of(link));
         self.adoption_broken(link);
         let state = if suspected { MemberState::Suspect } else { MemberState::Absent };
-        self.member_gone(child.sighting(), &child.host, state, why);
+        let sighting = child.sighting();
+        if self.member_gone(sighting, &child.host, state, why) && suspected {
+            self.suspect(sighting, &child.host, why);
+        }
         self.interest_changed();
         self.standby_gone(link);
         self.choose_standby();

@@ -51,9 +51,10 @@ impl Node {
     /// The index behind which everything that these filters match is in the log here; `None`: not
     /// yet known.
     fn complete_since(&self, filters: &FilterSet) -> Option<u64> {
+        let known = self.interests.complete_since(filters);
         let since = match self.root {
-            Some(_) => Some(0),
-            None => self.interests.complete_since(filters),
+            Some(_) => Some(known.unwrap_or(u64::MAX).min(self.full_since)),
+            None => known,
         };
         since.map(|since| since.max(self.log.evicted()))
     }
@@ -171,9 +172,11 @@ impl Node {
         let mut reader = Reader::new(fetch.after);
         if fetch.since_ns > 0 {
             reader.seek(self.log.before(fetch.since_ns).max(fetch.after));
-        } else if self.log.evicted() > fetch.after {
-            items.push(self.retention_gap(fetch.after, self.log.evicted()));
-            reader.seek(self.log.evicted());
+        } else if let Some(since) = self.complete_since(filters)
+            && since > fetch.after
+        {
+            items.push(self.retention_gap(fetch.after, since));
+            reader.seek(since);
         }
         let cut = Cut {
             bytes: BATCH_BYTES_TARGET,

@@ -40,6 +40,11 @@ struct Question {
 const QUESTIONS_MAX: usize = 64;
 
 impl Members {
+    /// Where that life of that agent stands, as far as it is known here.
+    pub(super) fn state_of(&self, child: Sighting) -> Option<MemberState> {
+        self.known.get(&child.rank).filter(|m| Sighting::of(m) == child).map(|m| m.state)
+    }
+
     pub(super) fn deadline_ns(&self) -> u64 {
         self.questions.values().map(|question| question.deadline_ns).min().unwrap_or(u64::MAX)
     }
@@ -59,18 +64,18 @@ impl Node {
         self.tell_members();
     }
 
-    /// A child is gone; what was below it reports from elsewhere.
+    /// A child is gone; what was below it reports from elsewhere. Says whether it was here by now.
     pub(super) fn member_gone(
         &mut self,
         child: Sighting,
         host: &str,
         state: MemberState,
         why: &str,
-    ) {
+    ) -> bool {
         let known = self.members.known.get(&child.rank);
         if known.is_none_or(|m| m.state != MemberState::Up || Sighting::of(m) != child) {
             // It was only welcomed here, or lives below another parent by now, which tells of it.
-            return;
+            return false;
         }
         let mut gone = vec![child.rank];
         while let Some(above) = gone.pop() {
@@ -80,6 +85,14 @@ impl Node {
         }
         self.transition("node", host, "up", state.as_str(), why);
         let report = self.report_of_child(child, host, state);
+        self.learn(report);
+        self.tell_members();
+        true
+    }
+
+    /// A lost child's host answers nobody.
+    pub(super) fn member_dead(&mut self, child: Sighting, host: &str) {
+        let report = self.report_of_child(child, host, MemberState::Dead);
         self.learn(report);
         self.tell_members();
     }
@@ -108,9 +121,26 @@ impl Node {
             if old {
                 return;
             }
+            let (was, is) = (current.state, report.state);
+            let restarted = current.origin != report.origin && current.origin != 0;
+            if self.root.is_some() && is == MemberState::Up {
+                self.tell_return(&report, was, restarted);
+            }
         }
         self.members.untold.insert(report.rank, report.clone());
         self.members.known.insert(report.rank, report);
+    }
+
+    /// The acting root, which knows all members, tells of one that has come back.
+    fn tell_return(&mut self, report: &MemberReport, was: MemberState, restarted: bool) {
+        let tags = vec![("host", report.host.clone()), ("rank", report.rank.to_string())];
+        if was == MemberState::Dead {
+            let why = format!("{} was dead and is back", report.host);
+            self.announce("FTB_NODE_BACK", Severity::Info, tags, why);
+        } else if restarted {
+            let why = format!("the agent of {} was started again", report.host);
+            self.announce("FTB_AGENT_RESTARTED", Severity::Warning, tags, why);
+        }
     }
 
     /// A child tells of its subtree.

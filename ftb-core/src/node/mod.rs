@@ -30,6 +30,7 @@ mod status;
 pub(crate) mod testing;
 mod uplink;
 mod upward;
+mod verdict;
 
 pub use config::{Member, NodeConfig};
 pub use status::{ChildStatus, ClientStatus, NodeStatus};
@@ -62,6 +63,7 @@ pub struct Node {
     uplink: uplink::Uplink,
     children: BTreeMap<LinkId, children::Child>,
     members: members::Members,
+    verdicts: verdict::Verdicts,
 
     /// The log that is consumed here, and up to which index: committed, visible to all readers.
     lineage: Lineage,
@@ -118,6 +120,7 @@ impl Node {
             uplink: uplink::Uplink::new(),
             children: BTreeMap::new(),
             members: members::Members::default(),
+            verdicts: verdict::Verdicts::default(),
             lineage: Lineage::new(),
             consumed: 0,
             log: log::Log::new(0),
@@ -229,7 +232,8 @@ impl Node {
             .min(self.standby_deadline_ns())
             .min(self.forks_deadline_ns())
             .min(self.fetch_deadline_ns())
-            .min(self.members.deadline_ns());
+            .min(self.members.deadline_ns())
+            .min(self.verdicts.deadline_ns());
         (deadline < u64::MAX).then_some(deadline)
     }
 
@@ -249,6 +253,7 @@ impl Node {
             }
             Input::Unsubscribe { client, subscription } => self.unsubscribe(client, subscription),
             Input::QueryTree { query, deadline_ns } => self.query_tree(query, deadline_ns),
+            Input::Reconfigure { members, fanout } => self.reconfigure(members, fanout),
             Input::Stop => return self.stop(),
         }
         self.tick();
@@ -314,6 +319,8 @@ impl Node {
             Frame::ReplicaAck { epoch, index } => self.replica_acked(link, epoch, index),
             Frame::Members(reports) => self.members_told(reports),
             Frame::TreeQuery { origin, query } => self.tree_queried(link, origin, query),
+            Frame::Probe(probe) => self.probe_asked(link, probe),
+            Frame::ProbeAnswer(answer) => self.probe_answered(&answer),
             Frame::Goodbye(goodbye) => {
                 self.lose_child(link, false, &goodbye.reason);
                 self.close(link, None, "the child said goodbye");
@@ -337,6 +344,8 @@ impl Node {
             Frame::Confirm(confirm) => self.confirm(confirm),
             Frame::Nak { origin, run } => self.naked(origin, run),
             Frame::Resend => self.way_up_changed(),
+            Frame::Probe(probe) => self.probe_asked(link, probe),
+            Frame::ProbeAnswer(answer) => self.probe_answered(&answer),
             Frame::ReplicaStart(start) => self.replica_start(start),
             Frame::Marks(marks) => self.replica_marks(&marks),
             Frame::Replicate(batch) => self.replicate(batch),
@@ -469,6 +478,7 @@ impl Node {
         }
         self.uplink_tick();
         self.members_tick();
+        self.verdicts_tick();
         self.forks_tick();
         self.fetch_tick();
         self.choose_standby();

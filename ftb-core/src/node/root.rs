@@ -93,10 +93,12 @@ impl Node {
                     && replica.log.last() >= self.consumed =>
             {
                 self.take_log(replica.log);
+                self.full_since = 0;
                 replica.published
             }
             _ => {
                 lost = !self.lineage.is_empty();
+                self.full_since = self.log.last();
                 self.published_here()
             }
         };
@@ -116,6 +118,11 @@ impl Node {
         self.subscriptions_active();
         self.answer_children();
         self.catch_up_all(true);
+    }
+
+    /// Behind which index the log of an acting root is complete, whatever is asked for.
+    pub(super) fn full_after(&self) -> u64 {
+        self.full_since.max(self.log.evicted())
     }
 
     /// Goes on with a complete copy of the log in the place of what passed by. What was marked as
@@ -271,10 +278,11 @@ impl Node {
         let Some(root) = self.root.take() else { return };
         let last = self.log.last();
         let fork = self.lineage.common(last, winning).unwrap_or(0);
-        let gap = (fork < self.log.evicted()).then(|| {
+        let oldest = self.full_after();
+        let gap = (fork < oldest).then(|| {
             UpItem::Gap(Gap {
                 after: self.lineage.position(fork),
-                until: self.lineage.position(self.log.evicted()),
+                until: self.lineage.position(oldest),
                 reason: GapReason::Retention,
                 count: 0,
                 severity_max: None,

@@ -34,14 +34,15 @@ pub(super) struct Replica {
 }
 
 impl Feed {
-    pub(super) fn new(lineage: &Lineage, log: &Log, published: &PublisherRanges) -> Self {
+    /// Of everything behind `after`.
+    pub(super) fn new(lineage: &Lineage, after: u64, published: &PublisherRanges) -> Self {
         let all: Vec<_> =
             published.iter().map(|(publisher, set)| (publisher, set.ranges().to_vec())).collect();
         let marks = all.chunks(MARKS_MAX).map(|chunk| Marks { publishers: chunk.to_vec() });
         Self {
-            start: Some(ReplicaStart { lineage: lineage.clone(), after: log.evicted() }),
+            start: Some(ReplicaStart { lineage: lineage.clone(), after }),
             marks: marks.collect(),
-            cursor: log.evicted(),
+            cursor: after,
             complete_at: None,
             committed: 0,
         }
@@ -123,8 +124,9 @@ impl Node {
             return;
         }
         let old = root.heir.replace(lowest);
+        let after = self.full_since.max(self.log.evicted());
         if let Some(child) = self.children.get_mut(&lowest) {
-            child.feed = Some(Feed::new(&self.lineage, &self.log, &root.published));
+            child.feed = Some(Feed::new(&self.lineage, after, &root.published));
         }
         if let Some(old) = old {
             self.stop_feed(old);

@@ -6,12 +6,13 @@
 
 use super::Node;
 use super::api::{DialId, LinkId, Output};
-use super::config::ns;
+use super::config::{Member, ns};
 use super::link::{Link, Role};
 use super::standby::Feed;
 use crate::frame::{Frame, Goodbye, Hello, Holding, Reject, Standing, Welcome, members_digest};
 use crate::ident::Rank;
 use crate::position::Epoch;
+use crate::severity::Severity;
 use crate::tree;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -124,6 +125,12 @@ impl Uplink {
         }
     }
 
+    /// Ids of dials are never used twice.
+    pub(super) fn new_dial(&mut self) -> DialId {
+        self.next_dial += 1;
+        DialId(self.next_dial)
+    }
+
     fn under_way(&self) -> usize {
         self.dials.len() + self.callers.len()
     }
@@ -150,6 +157,39 @@ impl Node {
     /// This agent's rank; one that is not listed is behind all listed ones until it has a rank.
     pub(super) fn own_rank(&self) -> Rank {
         self.rank.unwrap_or(Rank(u32::MAX))
+    }
+
+    /// The configuration has changed.
+    pub(super) fn reconfigure(&mut self, members: Vec<Member>, fanout: u32) {
+        self.config.members = members;
+        self.config.fanout = fanout;
+        let own = &self.config.host;
+        let at = self.config.members.iter().position(|m| m.host.eq_ignore_ascii_case(own));
+        let rank = at.and_then(|at| u32::try_from(at).ok()).map(Rank);
+        let moved = rank != self.rank;
+        self.rank = rank;
+        let strange: Vec<LinkId> = self
+            .children
+            .iter()
+            .filter(|(_, child)| {
+                let listed = self.member(child.rank);
+                moved || listed.is_none_or(|(host, _)| !host.eq_ignore_ascii_case(&child.host))
+            })
+            .map(|(link, _)| *link)
+            .collect();
+        for link in strange {
+            self.lose_child(link, false, "the member list has changed");
+            self.decline(link, "the member list has changed");
+        }
+        let parent = self.uplink.parent().map(|p| (p.link, p.rank, p.host.clone()));
+        if let Some((link, rank, host)) = parent {
+            let listed = self.member(rank);
+            if moved || listed.is_none_or(|(listed, _)| !listed.eq_ignore_ascii_case(&host)) {
+                self.decline(link, "the member list has changed");
+                self.parent_lost(true, "the member list has changed");
+            }
+        }
+        self.plan_probe_from_start();
     }
 
     /// Looks for a parent, beginning at once.
@@ -196,8 +236,7 @@ impl Node {
             return;
         }
         let Some((host, address)) = self.member(rank) else { return };
-        self.uplink.next_dial += 1;
-        let dial = DialId(self.uplink.next_dial);
+        let dial = self.uplink.new_dial();
         let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.dial_ms));
         self.uplink.dials.insert(dial, (rank, deadline_ns));
         self.counters.dials += 1;
@@ -205,6 +244,9 @@ impl Node {
     }
 
     pub(super) fn dialed(&mut self, dial: DialId, link: LinkId) {
+        if self.looked(dial, link) {
+            return;
+        }
         let Some((rank, _)) = self.uplink.dials.remove(&dial) else {
             self.counters.stale += 1;
             self.links.insert(link, Link::new(Role::Closing, self.now.mono_ns));
@@ -240,15 +282,19 @@ impl Node {
 
     /// What log we could hand over as a whole.
     fn holding(&self) -> Option<Holding> {
-        let log = match (&self.root, &self.replica) {
-            (Some(_), _) => &self.log,
-            (None, Some(replica)) if replica.complete => &replica.log,
-            _ => return None,
-        };
-        Some(Holding { after: log.evicted(), until: log.last() })
+        match (&self.root, &self.replica) {
+            (Some(_), _) => Some(Holding { after: self.full_after(), until: self.log.last() }),
+            (None, Some(replica)) if replica.complete => {
+                Some(Holding { after: replica.log.evicted(), until: replica.log.last() })
+            }
+            _ => None,
+        }
     }
 
     pub(super) fn dial_failed(&mut self, dial: DialId, error: &str, refused: bool) {
+        if self.looked_in_vain(dial, refused) {
+            return;
+        }
         let Some((rank, _)) = self.uplink.dials.remove(&dial) else {
             self.counters.stale += 1;
             return;
@@ -351,6 +397,14 @@ impl Node {
         }
         let why = format!("{} of rank {} is the parent now", welcome.host, welcome.rank);
         self.transition("parent", &welcome.host, from, "joined", &why);
+        if !self.lineage.is_empty() {
+            let tags = vec![
+                ("host", self.config.host.clone()),
+                ("parent", welcome.host.clone()),
+                ("from", from.to_owned()),
+            ];
+            self.announce("FTB_TREE_REPARENTED", Severity::Info, tags, why);
+        }
         let offer = if welcome.adopt { self.offer_log() } else { None };
         // A copy of the log is kept up over the link that it came by, and over no other.
         self.replica = None;

@@ -9,16 +9,17 @@ use ftb_core::severity::Severity;
 pub const SPACE: &str = "ftb.sim";
 pub const AGENT_SPACE: &str = "ftb.agent";
 
-pub fn seal(
-    publisher: PublisherId,
-    seq: u64,
-    severity: Severity,
-    space: &str,
-    name: &str,
-    host: &str,
-    payload: usize,
-    republished: bool,
-) -> Sealed {
+/// What an event says.
+pub struct Said<'a> {
+    pub severity: Severity,
+    pub space: &'a str,
+    pub name: &'a str,
+    pub host: &'a str,
+    pub payload: usize,
+}
+
+pub fn seal(publisher: PublisherId, seq: u64, said: &Said<'_>) -> Sealed {
+    let Said { severity, space, name, host, payload } = *said;
     let text = format!("{space}{name}{host}{}", ".".repeat(payload));
     let mut at = 0;
     let mut span = |part: &str| {
@@ -31,7 +32,7 @@ pub fn seal(
         severity,
         uid: 1000,
         pid: 1,
-        republished,
+        republished: false,
         time_ns: 1,
         space: span(space),
         name: span(name),

@@ -7,5 +7,7 @@ mod clients;
 mod events;
 mod ops;
 mod regressions;
+mod scale;
 mod traps;
+mod verdicts;
 mod world;

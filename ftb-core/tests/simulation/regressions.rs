@@ -36,3 +36,12 @@ fn a_subscriber_that_is_ahead_of_its_agent_misses_nothing() {
     ];
     must_hold("ahead", &nine(), 162, &script);
 }
+
+/// A root that had taken over with what had passed by answered as if it had everything.
+#[test]
+fn a_root_without_a_copy_does_not_pretend_to_have_one() {
+    let mut script: Script = vec![(10_571_260, Op::Kill(7)), (14_597_778, Op::Split(5))];
+    script.extend((104..=154).map(|at| (at * 100_000, Op::Publish(2))));
+    script.extend((187..=198).map(|at| (at * 100_000, Op::Publish(2))));
+    must_hold("no copy", &nine(), 200, &script);
+}

@@ -1,7 +1,7 @@
 //! The simulated world: agents, their hosts, the network between them, and virtual time.
 
 use crate::clients::{Books, Published, Publisher, Subscriber, Violation, broken};
-use crate::events::{AGENT_SPACE, SPACE, seal};
+use crate::events::{AGENT_SPACE, SPACE, Said, seal};
 use crate::ops::{Op, Script};
 use ftb_core::filter::Filter;
 use ftb_core::frame::Frame;
@@ -32,6 +32,8 @@ pub struct Setup {
     pub gaps_allowed: bool,
     /// Events may be lost where it is told (double faults, retention outrun, shedding).
     pub losses_allowed: bool,
+    /// Agents start so long after each other.
+    pub start_apart_ns: u64,
     /// Whether agents publish what they announce.
     pub announcements: bool,
 }
@@ -46,6 +48,7 @@ impl Setup {
             tune: |_| {},
             gaps_allowed: false,
             losses_allowed: false,
+            start_apart_ns: 0,
             announcements: true,
         }
     }
@@ -138,6 +141,8 @@ pub struct World {
     pub subscribers: Vec<Subscriber>,
     pub books: Books,
     pub happenings: u64,
+    /// What agents said about members: the name of the event and whose host.
+    pub announced: Vec<(&'static str, String)>,
     pub trace: bool,
 }
 
@@ -164,6 +169,7 @@ impl World {
             subscribers: Vec::new(),
             books: Books::default(),
             happenings: 0,
+            announced: Vec::new(),
             trace: std::env::var_os("FTB_SIM_TRACE").is_some(),
             setup,
         };
@@ -367,9 +373,13 @@ impl World {
             publisher.published += 1;
             let seq = publisher.published;
             let host = format!("node{}", publisher.agent);
-            let name = if seq % 2 == 0 { "EVEN" } else { "ODD" };
+            let name = if seq.is_multiple_of(2) { "EVEN" } else { "ODD" };
             let payload = self.setup.payload;
-            let sealed = seal(publisher.id, seq, severity, SPACE, name, &host, payload, false);
+            let sealed = seal(
+                publisher.id,
+                seq,
+                &Said { severity, space: SPACE, name, host: &host, payload },
+            );
             publisher.unconfirmed.insert(seq, sealed.clone());
             let published =
                 Published { at_ns: self.now_ns, sealed: sealed.clone(), confirmed: false };
@@ -592,6 +602,9 @@ impl World {
                     }
                 }
                 Output::Announce(announcement) => {
+                    let host = announcement.tags.iter().find(|(key, _)| *key == "host");
+                    let host = host.map(|(_, host)| host.clone()).unwrap_or_default();
+                    self.announced.push((announcement.name, host));
                     if !self.setup.announcements {
                         continue;
                     }
@@ -601,7 +614,9 @@ impl World {
                     let host = format!("node{agent}");
                     let (name, severity) = (announcement.name, announcement.severity);
                     let seq = state.announced;
-                    let own = seal(publisher, seq, severity, AGENT_SPACE, name, &host, 50, false);
+                    let said =
+                        Said { severity, space: AGENT_SPACE, name, host: &host, payload: 50 };
+                    let own = seal(publisher, seq, &said);
                     let events = vec![own];
                     self.feed(agent, Input::Publish { client: ClientId::AGENT, events })?;
                 }
@@ -648,12 +663,12 @@ impl World {
         while let Some(message) =
             self.agents[agent].node.as_mut().and_then(|n| n.poll_client(now, client, POLL_BYTES))
         {
-            self.to_client(client, message)?;
+            self.tell(client, message)?;
         }
         Ok(())
     }
 
-    fn to_client(&mut self, client: ClientId, message: ToClient) -> Result<(), Violation> {
+    fn tell(&mut self, client: ClientId, message: ToClient) -> Result<(), Violation> {
         if let ToClient::Confirmed { seq } = message {
             let publisher = self.publishers.iter_mut().find(|p| p.client == client);
             let Some(publisher) = publisher else { return Ok(()) };
@@ -712,7 +727,7 @@ impl World {
         rank as usize % self.agents.len()
     }
 
-    fn operate(&mut self, op: Op) -> Result<(), Violation> {
+    pub fn operate(&mut self, op: Op) -> Result<(), Violation> {
         if self.trace {
             println!("{:>9.4} ==== {op}", self.seconds());
         }
@@ -888,10 +903,6 @@ impl World {
         Ok(())
     }
 
-    pub fn node(&self, rank: u32) -> Option<&Node> {
-        self.agents[rank as usize].node.as_ref()
-    }
-
     pub fn delivered(&self) -> usize {
         self.subscribers.iter().map(|subscriber| subscriber.got.len()).sum()
     }
@@ -916,6 +927,7 @@ pub fn boot(setup: Setup, seed: u64) -> Result<World, Violation> {
     let mut world = World::new(setup, seed);
     for agent in 0..world.setup.agents {
         world.start(agent as usize)?;
+        world.run_until(world.now_ns + world.setup.start_apart_ns)?;
     }
     world.run_ms(15_000)?;
     world.check_tree()?;

@@ -1,0 +1,224 @@
+//! Is a lost child's host dead, or only its agent, or only our way to it? Before anybody is called
+//! dead, others are asked whether the host answers them.
+//!
+//! The parent that lost the link dials the host itself and asks a few neighbours to do the same. An
+//! agent that answers is alive, whatever became of the link; a host that refuses is alive without its
+//! agent; only a host that answers nobody is dead. The verdicts are events of the agent's own.
+
+use super::Node;
+use super::api::{DialId, LinkId, MemberState, Output};
+use super::config::ns;
+use super::link::{Link, Role};
+use super::members::Sighting;
+use crate::frame::{Frame, Probe, ProbeAnswer};
+use crate::ident::Rank;
+use crate::severity::Severity;
+use std::collections::BTreeMap;
+
+/// Neighbours that are asked, beside the own look.
+const PROBERS_MAX: usize = 3;
+/// Most looks under way, own ones and those for others; one more is not made, which counts as no
+/// answer.
+const LOOKS_MAX: usize = 256;
+
+/// All that are under way.
+#[derive(Default)]
+pub(super) struct Verdicts {
+    open: BTreeMap<u64, Verdict>,
+    looks: BTreeMap<DialId, Look>,
+    last: u64,
+}
+
+struct Verdict {
+    child: Sighting,
+    host: String,
+    deadline_ns: u64,
+    own: Option<Found>,
+    /// What each neighbour said: whether the host answered it.
+    votes: BTreeMap<Rank, Option<bool>>,
+}
+
+/// What a look at a host finds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Agent,
+    HostOnly,
+    Nothing,
+}
+
+/// One dial that is only a look.
+struct Look {
+    target: Rank,
+    deadline_ns: u64,
+    purpose: Purpose,
+}
+
+enum Purpose {
+    Own(u64),
+    Other(LinkId, Probe),
+}
+
+impl Verdicts {
+    pub(super) fn deadline_ns(&self) -> u64 {
+        let open = self.open.values().map(|verdict| verdict.deadline_ns);
+        open.chain(self.looks.values().map(|look| look.deadline_ns)).min().unwrap_or(u64::MAX)
+    }
+}
+
+impl Node {
+    /// A child was lost without a goodbye.
+    pub(super) fn suspect(&mut self, child: Sighting, host: &str, why: &str) {
+        let tags = vec![("host", host.to_owned()), ("rank", child.rank.to_string())];
+        self.announce("FTB_NODE_SUSPECT", Severity::Warning, tags, why.to_owned());
+        self.verdicts.last += 1;
+        let id = self.verdicts.last;
+        let neighbours: Vec<(LinkId, Rank)> = self
+            .children
+            .iter()
+            .filter(|(_, neighbour)| neighbour.attached && neighbour.rank != child.rank)
+            .map(|(link, neighbour)| (*link, neighbour.rank))
+            .take(PROBERS_MAX)
+            .chain(self.uplink.parent().map(|parent| (parent.link, parent.rank)))
+            .collect();
+        let mut votes = BTreeMap::new();
+        for (link, prober) in neighbours {
+            votes.insert(prober, None);
+            let probe = Probe { asker: self.config.origin, probe: id, prober, target: child.rank };
+            self.say(link, Frame::Probe(probe));
+        }
+        // A neighbour's look takes a dial, and its answer the way back.
+        let deadline_ns = self.now.mono_ns.saturating_add(ns(2 * self.config.dial_ms));
+        let host = host.to_owned();
+        self.verdicts.open.insert(id, Verdict { child, host, deadline_ns, own: None, votes });
+        self.look(child.rank, Purpose::Own(id));
+    }
+
+    fn look(&mut self, target: Rank, purpose: Purpose) {
+        let Some((host, address)) = self.member(target) else { return };
+        if self.verdicts.looks.len() >= LOOKS_MAX {
+            return;
+        }
+        let dial = self.uplink.new_dial();
+        let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.dial_ms));
+        self.verdicts.looks.insert(dial, Look { target, deadline_ns, purpose });
+        self.out.push(Output::Dial { dial, rank: target, host, address, deadline_ns });
+    }
+
+    /// A neighbour asks us to look at a host.
+    pub(super) fn probe_asked(&mut self, link: LinkId, probe: Probe) {
+        self.look(probe.target, Purpose::Other(link, probe));
+    }
+
+    /// A look has found an agent. Says whether that dial was a look at all.
+    pub(super) fn looked(&mut self, dial: DialId, link: LinkId) -> bool {
+        let Some(look) = self.verdicts.looks.remove(&dial) else { return false };
+        self.links.insert(link, Link::new(Role::Closing, self.now.mono_ns));
+        self.close(link, None, "it was only a look whether the host answers");
+        self.found(look, Found::Agent);
+        true
+    }
+
+    /// A look has failed. Says whether that dial was a look at all.
+    pub(super) fn looked_in_vain(&mut self, dial: DialId, refused: bool) -> bool {
+        let Some(look) = self.verdicts.looks.remove(&dial) else { return false };
+        self.found(look, if refused { Found::HostOnly } else { Found::Nothing });
+        true
+    }
+
+    fn found(&mut self, look: Look, found: Found) {
+        match look.purpose {
+            Purpose::Own(id) => {
+                if let Some(verdict) = self.verdicts.open.get_mut(&id) {
+                    verdict.own = Some(found);
+                    self.judge(id, false);
+                }
+            }
+            Purpose::Other(link, probe) => {
+                let alive = found != Found::Nothing;
+                let Probe { asker, probe, prober, .. } = probe;
+                self.say(link, Frame::ProbeAnswer(ProbeAnswer { asker, probe, prober, alive }));
+            }
+        }
+        debug_assert!(look.target.0 < u32::MAX, "only listed members are looked at");
+    }
+
+    /// A neighbour has looked.
+    pub(super) fn probe_answered(&mut self, answer: &ProbeAnswer) {
+        let verdict = self.verdicts.open.get_mut(&answer.probe);
+        let vote = verdict.and_then(|verdict| verdict.votes.get_mut(&answer.prober));
+        let Some(vote) = vote.filter(|_| answer.asker == self.config.origin) else {
+            self.counters.stale += 1;
+            return;
+        };
+        *vote = Some(answer.alive);
+        self.judge(answer.probe, false);
+    }
+
+    /// Speaks the verdict as soon as it is certain; `late`: with what there is.
+    fn judge(&mut self, id: u64, late: bool) {
+        let Some(verdict) = self.verdicts.open.get(&id) else { return };
+        let alive = verdict.votes.values().any(|vote| *vote == Some(true));
+        let all = verdict.own.is_some() && verdict.votes.values().all(Option::is_some);
+        let seen = matches!(verdict.own, Some(Found::Agent | Found::HostOnly));
+        if !(seen || all || late) {
+            return;
+        }
+        let Some(verdict) = self.verdicts.open.remove(&id) else { return };
+        let known = self.members.state_of(verdict.child);
+        if known != Some(MemberState::Suspect) {
+            // It is back, here or elsewhere.
+            return;
+        }
+        let votes: Vec<String> = verdict
+            .votes
+            .iter()
+            .map(|(rank, vote)| {
+                let word = match vote {
+                    Some(true) => "answers",
+                    Some(false) => "silent",
+                    None => "unknown",
+                };
+                format!("{rank}={word}")
+            })
+            .collect();
+        let tags = vec![
+            ("host", verdict.host.clone()),
+            ("rank", verdict.child.rank.to_string()),
+            ("votes", votes.join(" ")),
+        ];
+        let host = &verdict.host;
+        match verdict.own {
+            Some(Found::Agent) => {
+                let why = "its agent answers: only the link was lost";
+                self.transition("node", host, "suspect", "up elsewhere", why);
+            }
+            Some(Found::HostOnly) => {
+                let why = format!("the agent of {host} is gone, the host is alive");
+                self.announce("FTB_AGENT_LOST", Severity::Error, tags, why);
+            }
+            _ if alive => {
+                let why = format!("{host} is out of reach from {}", self.config.host);
+                self.announce("FTB_NODE_UNREACHABLE", Severity::Error, tags, why);
+            }
+            _ => {
+                let why = format!("{host} answers nobody");
+                self.transition("node", host, "suspect", "dead", &why);
+                self.announce("FTB_NODE_DEAD", Severity::Fatal, tags, why);
+                self.member_dead(verdict.child, host);
+            }
+        }
+    }
+
+    /// Time has passed: looks and verdicts run into their deadlines.
+    pub(super) fn verdicts_tick(&mut self) {
+        let now_ns = self.now.mono_ns;
+        let looks = self.verdicts.looks.iter().filter(|(_, look)| look.deadline_ns <= now_ns);
+        for dial in looks.map(|(dial, _)| *dial).collect::<Vec<_>>() {
+            self.looked_in_vain(dial, false);
+        }
+        let open = self.verdicts.open.iter().filter(|(_, open)| open.deadline_ns <= now_ns);
+        for id in open.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.judge(id, true);
+        }
+    }
+}
