@@ -215,7 +215,8 @@ impl Cluster {
         self.signal(rank, Signal::SIGTERM)?;
         let host = self.agents[rank].host.clone();
         let mut child = self.take(rank)?;
-        let status = wait_for(&format!("agent {host} to stop"), async || Ok(child.try_wait()?)).await;
+        let status =
+            wait_for(&format!("agent {host} to stop"), async || Ok(child.try_wait()?)).await;
         if status.is_err() {
             child.kill()?;
             child.wait()?;
