@@ -26,16 +26,7 @@ pub enum Command {
     /// Run a program.
     Run(Box<Run>),
     /// Start a job again from one of its sets (JOBDIR/sets/SET), other nodes and placement included.
-    Restart {
-        /// Directory of the set.
-        set: PathBuf,
-        /// Where and how.
-        #[command(flatten)]
-        place: Place,
-        /// How.
-        #[command(flatten)]
-        how: How,
-    },
+    Restart(Box<Restart>),
     /// Take over a job whose launcher is gone.
     Attach {
         /// Which.
@@ -193,6 +184,19 @@ pub struct How {
     /// Keep the job's directory after a good end too.
     #[arg(long)]
     pub keep: bool,
+}
+
+/// See [`Command::Restart`].
+#[derive(Args, Debug)]
+pub struct Restart {
+    /// Directory of the set.
+    pub set: PathBuf,
+    /// Where.
+    #[command(flatten)]
+    pub place: Place,
+    /// How.
+    #[command(flatten)]
+    pub how: How,
 }
 
 /// See [`Command::Run`].

@@ -4,7 +4,7 @@ mod tools;
 
 pub use tools::{ask, policy_check, policy_test, ps, status};
 
-use crate::cli::{How, OnFailure, Place, Run};
+use crate::cli::{How, OnFailure, Place, Restart, Run};
 use crate::jl::{Deadlines, Jl, JlConfig};
 use crate::message::Placement;
 use crate::names::{JobId, NodeName, SetId};
@@ -60,7 +60,8 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
 ///
 /// # Errors
 /// Bad input (a set that is not whole), or the launcher cannot start.
-pub async fn restart(set: &Path, place: &Place, how: &How) -> Result<i32, Failure> {
+pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
+    let Restart { set, place, how } = restart;
     let set_dir = set
         .canonicalize()
         .map_err(|error| Failure::bad_input(format!("{}: {error}", set.display())))?;

@@ -29,7 +29,7 @@ fn run(command: Command) -> Result<i32, Failure> {
 async fn dispatch(command: Command) -> Result<i32, Failure> {
     match command {
         Command::Run(run) => return commands::run(*run).await,
-        Command::Restart { set, place, how } => return commands::restart(&set, &place, &how).await,
+        Command::Restart(restart) => return commands::restart(&restart).await,
         Command::Attach { job } => return commands::attach(&job).await,
         Command::Ps { json } => commands::ps(json)?,
         Command::Status { job, json } => commands::status(&job, json)?,

@@ -78,7 +78,7 @@ pub fn parse_local(text: &str) -> Result<Vec<NodeEntry>, String> {
 fn hosts(text: &str, what: &str) -> Result<Vec<NodeName>, String> {
     let list = Hostlist::parse(text).map_err(|error| format!("{what}: {error}"))?;
     let name = |host: &str| NodeName::new(host).map_err(|error| format!("{what}: {error}"));
-    list.iter().map(|host| name(host.as_ref())).collect()
+    list.iter().map(name).collect()
 }
 
 /// Places `size` ranks in blocks on the hosts (default: every node that is no spare), `per_node` on each (default:
