@@ -16,8 +16,13 @@ use std::time::Duration;
 /// What the shell tells.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// All adapters that are there now, each port with a fresh reading.
-    Inventory(Vec<AdapterFacts>),
+    /// All adapters that are there, each with a reading of its ports.
+    Inventory {
+        /// When the reading began: what an event has said since is newer, and stands.
+        began_ns: u64,
+        /// In any order.
+        adapters: Vec<AdapterFacts>,
+    },
     /// The adapter of that name is gone, although perhaps back before anybody could look.
     Removed(String),
     /// An asynchronous event of verbs.
@@ -68,6 +73,8 @@ struct Adapter {
     index: usize,
     facts: AdapterFacts,
     ports: BTreeMap<u8, Port>,
+    /// When its last event came.
+    event_ns: Option<u64>,
     /// By kind and port (0: the adapter itself): as many as there are kinds and ports.
     repeats: BTreeMap<(Kind, u8), Repeats>,
 }
@@ -96,7 +103,9 @@ impl Monitor {
     /// Takes one input; what is worth telling is appended. `now_ns` never goes back.
     pub fn handle(&mut self, now_ns: u64, input: Input, findings: &mut Vec<Finding>) {
         match input {
-            Input::Inventory(seen) => self.inventory(now_ns, seen, findings),
+            Input::Inventory { began_ns, adapters } => {
+                self.inventory(now_ns, began_ns, adapters, findings);
+            }
             Input::Removed(name) => {
                 self.remove(&name, findings);
                 self.tell_if_empty(findings);
@@ -123,7 +132,13 @@ impl Monitor {
         self.adapters.values().filter_map(Adapter::deadline_ns).min()
     }
 
-    fn inventory(&mut self, now_ns: u64, mut seen: Vec<AdapterFacts>, findings: &mut Vec<Finding>) {
+    fn inventory(
+        &mut self,
+        now_ns: u64,
+        began_ns: u64,
+        mut seen: Vec<AdapterFacts>,
+        findings: &mut Vec<Finding>,
+    ) {
         seen.sort_by(|a, b| natural_order(&a.name, &b.name));
         seen.truncate(ADAPTERS_MAX);
         // An adapter of the same name with another GUID is another adapter.
@@ -141,7 +156,10 @@ impl Monitor {
         let (known, new): (Vec<_>, Vec<_>) =
             seen.into_iter().partition(|facts| self.adapters.contains_key(&facts.name));
         for facts in known {
-            if let Some(adapter) = self.adapters.get_mut(&facts.name) {
+            let adapter = self.adapters.get_mut(&facts.name);
+            // A reading that began before the last event may be older than what the event said:
+            // the next one will tell.
+            if let Some(adapter) = adapter.filter(|adapter| adapter.event_ns < Some(began_ns)) {
                 adapter.reread(now_ns, self.debounce_ns, facts, findings);
             }
         }
@@ -186,7 +204,7 @@ impl Monitor {
             out.push(port_info(index, &facts, port.number));
             ports.insert(port.number, Port::new(port.reading.state, self.debounce_ns));
         }
-        let adapter = Adapter { index, facts, ports, repeats: BTreeMap::new() };
+        let adapter = Adapter { index, facts, ports, event_ns: None, repeats: BTreeMap::new() };
         self.adapters.insert(adapter.facts.name.clone(), adapter);
     }
 }
@@ -262,6 +280,7 @@ impl Adapter {
         reading: Option<PortReading>,
         out: &mut Vec<Finding>,
     ) {
+        self.event_ns = Some(now_ns);
         let kind = Kind::from_verbs(number);
         let known = port.and_then(|port| self.ports.get_mut(&port).map(|watch| (port, watch)));
         if let Some((port, watch)) = known {

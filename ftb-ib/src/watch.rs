@@ -31,7 +31,10 @@ const MESSAGES_MAX: usize = 256;
 
 /// What comes back to the task that owns the monitor.
 enum Message {
-    Scanned(Box<Scan>),
+    Scanned {
+        began_ns: u64,
+        scan: Box<Scan>,
+    },
     Event {
         adapter: String,
         opening: u64,
@@ -92,6 +95,8 @@ struct Shell<P> {
     problems: BTreeMap<String, String>,
     scanning: bool,
     scan_again: bool,
+    /// What is being found out now will not be true any more.
+    outdated: bool,
     sampling: bool,
     ready: bool,
 }
@@ -175,6 +180,7 @@ impl<P: FnMut(Event)> Shell<P> {
             problems: BTreeMap::new(),
             scanning: false,
             scan_again: false,
+            outdated: false,
             sampling: false,
             ready: false,
         }
@@ -213,7 +219,7 @@ impl<P: FnMut(Event)> Shell<P> {
 
     fn hear(&mut self, message: Message) {
         match message {
-            Message::Scanned(scan) => self.scanned(*scan),
+            Message::Scanned { began_ns, scan } => self.scanned(began_ns, *scan),
             Message::Event { adapter, opening, number, port, reading } => {
                 if self.is_current(&adapter, opening) {
                     self.feed(Input::Async { adapter, number, port, reading });
@@ -224,6 +230,7 @@ impl<P: FnMut(Event)> Shell<P> {
                     tracing::warn!(adapter, %error, "the adapter's events broke off");
                     self.readers.remove(&adapter);
                     self.lost.insert(adapter.clone());
+                    self.outdated = self.scanning;
                     self.feed(Input::Removed(adapter));
                     self.scan();
                 }
@@ -254,16 +261,21 @@ impl<P: FnMut(Event)> Shell<P> {
         let open: BTreeMap<_, _> =
             self.readers.iter().map(|(name, reader)| (name.clone(), reader.guid.clone())).collect();
         let lost = self.lost.clone();
+        let began_ns = self.now_ns();
         let sender = self.sender.clone();
         tokio::task::spawn_blocking(move || {
-            let scan = look(&sysfs, verbs, &open, &lost);
+            let scan = Box::new(look(&sysfs, verbs, &open, &lost));
             // Nobody listens any more only where the daemon is stopping.
-            let _ = sender.blocking_send(Message::Scanned(Box::new(scan)));
+            let _ = sender.blocking_send(Message::Scanned { began_ns, scan });
         });
     }
 
-    fn scanned(&mut self, scan: Scan) {
+    fn scanned(&mut self, began_ns: u64, scan: Scan) {
         self.scanning = false;
+        if std::mem::take(&mut self.outdated) {
+            // It may still have an adapter that was lost meanwhile.
+            return self.scan();
+        }
         self.verbs = scan.verbs;
         self.readers.retain(|name, reader| {
             let still = |facts: &AdapterFacts| facts.name == *name && facts.guid == reader.guid;
@@ -271,7 +283,8 @@ impl<P: FnMut(Event)> Shell<P> {
         });
         self.complain(scan.problems);
         self.adapters = scan.adapters;
-        self.feed(Input::Inventory(self.adapters.clone()));
+        let adapters = self.adapters.clone();
+        self.feed(Input::Inventory { began_ns, adapters });
         for (name, context) in scan.opened {
             self.read_events(name, context);
         }

@@ -42,6 +42,11 @@ fn event(adapter: &str, number: u32, port: u8, state: Option<PortState>) -> Inpu
     }
 }
 
+/// What is there at this moment.
+fn there(adapters: Vec<AdapterFacts>) -> Input {
+    Input::Inventory { began_ns: u64::MAX, adapters }
+}
+
 struct Story {
     monitor: Monitor,
     now_ns: u64,
@@ -81,8 +86,7 @@ impl Story {
 fn a_node_with_two_adapters_introduces_itself() {
     use PortState::{Active, Down};
     let mut story = Story::new();
-    let inventory =
-        Input::Inventory(vec![adapter("mlx5_10", &[Down]), adapter("mlx5_2", &[Active, Down])]);
+    let inventory = there(vec![adapter("mlx5_10", &[Down]), adapter("mlx5_2", &[Active, Down])]);
     assert_eq!(
         story.tell(inventory.clone()),
         [
@@ -100,8 +104,8 @@ fn a_node_with_two_adapters_introduces_itself() {
 #[test]
 fn no_adapter_is_told_once_and_adapters_come_and_go() {
     let mut story = Story::new();
-    let none = || Input::Inventory(vec![]);
-    let one = || Input::Inventory(vec![adapter("rxe0", &[PortState::Active])]);
+    let none = || there(vec![]);
+    let one = || there(vec![adapter("rxe0", &[PortState::Active])]);
     assert_eq!(story.tell(none()), ["ADAPTER_UNAVAILABLE "]);
     assert!(story.tell(none()).is_empty());
     let there = [
@@ -119,7 +123,7 @@ fn no_adapter_is_told_once_and_adapters_come_and_go() {
 #[test]
 fn an_adapter_that_was_lost_and_is_back_is_told_as_both() {
     let mut story = Story::new();
-    let one = || Input::Inventory(vec![adapter("mlx5_0", &[])]);
+    let one = || there(vec![adapter("mlx5_0", &[])]);
     story.tell(one());
     assert_eq!(
         story.tell(Input::Removed("mlx5_0".into())),
@@ -132,7 +136,7 @@ fn an_adapter_that_was_lost_and_is_back_is_told_as_both() {
 #[test]
 fn a_port_that_appears_later_is_introduced() {
     let mut story = Story::new();
-    let ports = |states: &[PortState]| Input::Inventory(vec![adapter("mlx5_0", states)]);
+    let ports = |states: &[PortState]| there(vec![adapter("mlx5_0", states)]);
     story.tell(ports(&[PortState::Active]));
     assert_eq!(
         story.tell(ports(&[PortState::Active, PortState::Init])),
@@ -145,16 +149,16 @@ fn an_adapter_keeps_its_index_while_another_comes_back() {
     let a = || adapter("mlx5_0", &[]);
     let b = || adapter("mlx5_1", &[]);
     let mut story = Story::new();
-    story.tell(Input::Inventory(vec![a(), b()]));
-    assert_eq!(story.tell(Input::Inventory(vec![b()])), ["ADAPTER_REMOVED ADAPTER:0::NAME:mlx5_0"]);
+    story.tell(there(vec![a(), b()]));
+    assert_eq!(story.tell(there(vec![b()])), ["ADAPTER_REMOVED ADAPTER:0::NAME:mlx5_0"]);
     assert_eq!(
-        story.tell(Input::Inventory(vec![a(), b()])),
+        story.tell(there(vec![a(), b()])),
         ["ADAPTER_AVAILABLE NUM_ADAPTERS:2", "ADAPTER_INFO ADAPTER:0::NAME:mlx5_0::PORTS:0"]
     );
     let mut other = b();
     other.guid = "another card".into();
     assert_eq!(
-        story.tell(Input::Inventory(vec![a(), other])),
+        story.tell(there(vec![a(), other])),
         [
             "ADAPTER_REMOVED ADAPTER:1::NAME:mlx5_1",
             "ADAPTER_AVAILABLE NUM_ADAPTERS:2",
@@ -166,7 +170,7 @@ fn an_adapter_keeps_its_index_while_another_comes_back() {
 #[test]
 fn every_verbs_event_is_told_with_the_payload_of_its_kind() {
     let mut story = Story::new();
-    story.tell(Input::Inventory(vec![adapter("mlx5_0", &[PortState::Active])]));
+    story.tell(there(vec![adapter("mlx5_0", &[PortState::Active])]));
     let active = Some(PortState::Active);
     for (number, port, expected) in [
         (8, 0, "EVENT_DEVICE_FATAL ADAPTER:0"),
@@ -188,7 +192,7 @@ fn every_verbs_event_is_told_with_the_payload_of_its_kind() {
 #[test]
 fn repeats_of_an_event_are_counted_and_told_together() {
     let mut story = Story::new();
-    story.tell(Input::Inventory(vec![adapter("mlx5_0", &[PortState::Active])]));
+    story.tell(there(vec![adapter("mlx5_0", &[PortState::Active])]));
     let gid = || event("mlx5_0", 18, 1, Some(PortState::Active));
     assert_eq!(story.tell(gid()).len(), 1);
     for _ in 0..5 {
@@ -207,11 +211,11 @@ fn repeats_of_an_event_are_counted_and_told_together() {
 fn a_cable_pull_is_told_once_however_often_the_driver_says_it() {
     use PortState::{Active, Down};
     let mut story = Story::new();
-    story.tell(Input::Inventory(vec![adapter("rxe0", &[Active])]));
+    story.tell(there(vec![adapter("rxe0", &[Active])]));
     let down = || event("rxe0", 10, 1, Some(Down));
     assert_eq!(story.tell(down()), ["PORT_ERR ADAPTER:0::PORT:1"]);
     assert!(story.tell(down()).is_empty());
-    assert!(story.tell(Input::Inventory(vec![adapter("rxe0", &[Down])])).is_empty());
+    assert!(story.tell(there(vec![adapter("rxe0", &[Down])])).is_empty());
     let up = || event("rxe0", 9, 1, Some(Active));
     let findings = story.after(2 * S).findings(up());
     assert_eq!(findings.len(), 1);
@@ -221,17 +225,32 @@ fn a_cable_pull_is_told_once_however_often_the_driver_says_it() {
 }
 
 #[test]
+fn a_reading_that_began_before_an_event_does_not_undo_it() {
+    use PortState::{Active, Down};
+    let mut story = Story::new();
+    story.tell(there(vec![adapter("rxe0", &[Active])]));
+    let slow = |began_ns| Input::Inventory { began_ns, adapters: vec![adapter("rxe0", &[Active])] };
+    let began_ns = story.now_ns;
+    story.after(MS);
+    assert_eq!(story.tell(event("rxe0", 10, 1, Some(Down))), ["PORT_ERR ADAPTER:0::PORT:1"]);
+    assert!(story.after(MS).tell(slow(began_ns)).is_empty());
+    assert!(story.after(5 * S).tell(Input::Tick).is_empty());
+    let began_ns = story.now_ns;
+    assert_eq!(story.tell(slow(began_ns)), ["PORT_ACTIVE ADAPTER:0::PORT:1"]);
+}
+
+#[test]
 fn a_change_that_no_event_told_is_found_by_the_next_inventory() {
     let mut story = Story::new();
-    story.tell(Input::Inventory(vec![adapter("siw0", &[PortState::Active])]));
-    let dark = Input::Inventory(vec![adapter("siw0", &[PortState::Down])]);
+    story.tell(there(vec![adapter("siw0", &[PortState::Active])]));
+    let dark = there(vec![adapter("siw0", &[PortState::Down])]);
     assert_eq!(story.tell(dark), ["PORT_ERR ADAPTER:0::PORT:1"]);
 }
 
 #[test]
 fn a_port_error_without_a_reading_is_an_error_still() {
     let mut story = Story::new();
-    story.tell(Input::Inventory(vec![adapter("mlx5_0", &[PortState::Active])]));
+    story.tell(there(vec![adapter("mlx5_0", &[PortState::Active])]));
     assert_eq!(story.tell(event("mlx5_0", 10, 1, None)), ["PORT_ERR ADAPTER:0::PORT:1"]);
     assert!(story.after(5 * S).tell(Input::Tick).is_empty());
 }
@@ -240,7 +259,7 @@ fn a_port_error_without_a_reading_is_an_error_still() {
 fn a_flapping_port_tells_how_often() {
     use PortState::{Active, Down};
     let mut story = Story::new();
-    story.tell(Input::Inventory(vec![adapter("mlx5_0", &[Active])]));
+    story.tell(there(vec![adapter("mlx5_0", &[Active])]));
     let mut told = 0;
     for step in 0..11 {
         let (number, state) = if step % 2 == 0 { (10, Down) } else { (9, Active) };
@@ -255,7 +274,7 @@ fn a_flapping_port_tells_how_often() {
 #[test]
 fn a_counter_that_rises_too_fast_degrades_its_port_until_it_is_calm() {
     let mut story = Story::new();
-    story.tell(Input::Inventory(vec![adapter("mlx5_0", &[PortState::Active])]));
+    story.tell(there(vec![adapter("mlx5_0", &[PortState::Active])]));
     let sample = |value| Input::Counters {
         adapter: "mlx5_0".into(),
         port: 1,
@@ -285,7 +304,7 @@ fn a_counter_that_rises_too_fast_degrades_its_port_until_it_is_calm() {
 #[test]
 fn a_counter_that_can_count_no_further_is_told() {
     let mut story = Story::new();
-    story.tell(Input::Inventory(vec![adapter("mlx5_0", &[PortState::Active])]));
+    story.tell(there(vec![adapter("mlx5_0", &[PortState::Active])]));
     let sample = |value| Input::Counters {
         adapter: "mlx5_0".into(),
         port: 1,

@@ -45,7 +45,8 @@ done
 echo "== it flaps until that is told, and its counter shows it too"
 told_last() { grep -E 'PORT_(ERR|ACTIVE)"' $events | tail -n 1 | grep -q "$1"; }
 round=0
-until at_least 1 $events FTB_IB_PORT_FLAPPING; do
+flapping=$(lines $events FTB_IB_PORT_FLAPPING)
+until at_least $((flapping + 1)) $events FTB_IB_PORT_FLAPPING; do
   [ $round -lt 200 ] || exit 1
   ip link set ve1 down
   ip link set ve1 up
