@@ -143,7 +143,8 @@ impl Job {
             collectives,
         };
         let episode = job.config.episode;
-        job.fence(episode)?;
+        let fenced = job.fence(episode);
+        job.settle(fenced)?;
         job.router.resume(false)?;
         job.control.listen()?;
         if job.restore.is_some() {
@@ -301,13 +302,16 @@ impl Job {
     /// A lost peer is the launcher's to remedy: it gets the time to end this process, before the
     /// program fails by itself and takes the job with it.
     fn settle<T>(&mut self, result: Result<T>) -> Result<T> {
+        let is_remedied = self.config.agent_socket.is_some();
         if let Err(Error::PeerLost { rank, reason }) = &result
-            && self.config.agent_socket.is_some()
+            && self.told_unreachable.insert(*rank)
         {
-            if self.told_unreachable.insert(*rank) {
-                self.backplane
-                    .publish(&Notice::Unreachable { peer: *rank, reason: reason.clone() });
-            }
+            let (peer, reason) = (*rank, reason.clone());
+            self.backplane.publish(&Notice::Unreachable { peer, reason });
+        }
+        if let Err(Error::PeerLost { .. } | Error::Channel { .. }) = &result
+            && is_remedied
+        {
             std::thread::sleep(self.config.peer_grace);
         }
         result
