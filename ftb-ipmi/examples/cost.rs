@@ -4,6 +4,8 @@
 //! `cargo build --release -p ftb-ipmi --bins --examples && target/release/examples/cost [SECONDS]`
 
 use ftb_tests::bmc::{PASSWORD, SimulatedBmc, USER};
+use nix::time::ClockId;
+use nix::unistd::Pid;
 use std::error::Error;
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -20,12 +22,12 @@ struct Usage {
 
 impl Usage {
     fn of(process: u32) -> Result<Self, Box<dyn Error>> {
-        let mut usage = Self { cpu_ns: 0, wakeups: 0 };
+        let pid = Pid::from_raw(process.try_into()?);
+        let time = ClockId::pid_cpu_clock_id(pid)?.now()?;
+        let cpu_ns = u64::try_from(Duration::from(time).as_nanos())?;
+        let mut usage = Self { cpu_ns, wakeups: 0 };
         for thread in fs::read_dir(format!("/proc/{process}/task"))? {
-            let thread = thread?.path();
-            let times = fs::read_to_string(thread.join("schedstat"))?;
-            usage.cpu_ns += times.split_whitespace().next().ok_or("no time")?.parse::<u64>()?;
-            let status = fs::read_to_string(thread.join("status"))?;
+            let status = fs::read_to_string(thread?.path().join("status"))?;
             let voluntary =
                 status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
             usage.wakeups += voluntary.ok_or("no wake-ups")?.trim().parse::<u64>()?;

@@ -106,11 +106,17 @@ impl Watcher {
         }
     }
 
-    /// Runs until nobody listens any more.
+    /// Runs until nobody listens any more. A session that is open then is closed; what else it waits
+    /// for at that moment is left.
     pub async fn run(mut self) {
         let mut pause = PAUSE_MIN;
-        while !self.reports.is_closed() {
-            let error = match Bmc::connect(&self.config.target).await {
+        let reports = self.reports.clone();
+        while !reports.is_closed() {
+            let connected = tokio::select! {
+                connected = Bmc::connect(&self.config.target) => connected,
+                () = reports.closed() => return,
+            };
+            let error = match connected {
                 Err(error) => error,
                 Ok(mut bmc) => {
                     let result = self.watch(&mut bmc, &mut pause).await;
@@ -132,7 +138,10 @@ impl Watcher {
             };
             self.fail(&error).await;
             let is_hopeless = error.is_permanent();
-            tokio::time::sleep(if is_hopeless { PAUSE_HOPELESS } else { pause }).await;
+            tokio::select! {
+                () = tokio::time::sleep(if is_hopeless { PAUSE_HOPELESS } else { pause }) => {}
+                () = reports.closed() => return,
+            }
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
