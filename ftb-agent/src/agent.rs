@@ -19,7 +19,8 @@ use crate::tls::{Tls, TlsError};
 use crate::world::World;
 use arc_swap::ArcSwap;
 use ftb_core::OriginId;
-use ftb_core::node::Node;
+use ftb_core::node::api::Input;
+use ftb_core::node::{Node, NodeConfig};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +63,7 @@ pub struct Agent {
     pub host: String,
     /// Where it listens for other agents.
     pub address: String,
+    origin: OriginId,
     handle: Handle,
     config: Config,
     tls: Option<Arc<Tls>>,
@@ -147,6 +149,7 @@ impl Agent {
         Ok(Self {
             host,
             address,
+            origin,
             handle,
             config,
             tls,
@@ -183,9 +186,9 @@ impl Agent {
         }
     }
 
-    /// Follows a changed configuration: certificates and access rules. What needs a restart is
-    /// named in the log.
-    pub fn reload(&mut self, config: Config, agent_uid: u32) {
+    /// Follows a changed configuration: certificates, access rules, members and fan-out. What needs
+    /// a restart is named in the log.
+    pub async fn reload(&mut self, config: Config, agent_uid: u32) {
         match (&self.tls, &config.tls) {
             (Some(tls), Some(files)) => match tls.reload(files) {
                 Ok(()) => tracing::info!("certificates read again"),
@@ -197,11 +200,14 @@ impl Agent {
             _ => tracing::warn!("[tls] was added or removed: this needs a restart"),
         }
         self.access.store(Arc::new(Access::new(&config.access, agent_uid)));
-        let fixed = |c: &Config| (c.listen(), c.socket.clone(), c.cluster.0.clone(), c.fanout);
-        if fixed(&config) != fixed(&self.config) || config.members != self.config.members {
-            tracing::warn!(
-                "members, cluster, fanout, listen or socket changed: this needs a restart"
-            );
+        let fixed = |c: &Config| (c.listen(), c.socket.clone(), c.cluster.0.clone());
+        if fixed(&config) != fixed(&self.config) {
+            tracing::warn!("cluster, listen or socket changed: this needs a restart");
+        }
+        let NodeConfig { members, fanout, .. } = config.node(&self.host, self.origin);
+        let input = Input::Reconfigure { members, fanout };
+        if self.handle.link_input(input, 0).await.is_err() {
+            tracing::warn!("the agent is stopping: members are not read again");
         }
         self.config = config;
     }

@@ -28,8 +28,8 @@ const BAD_INPUT: u8 = 2;
 #[command(
     name = "ftb-agent",
     version,
-    after_help = "Signals: TERM and INT stop it gracefully, HUP makes it read certificates, access \
-                  rules and log level again.\nExit codes: 0 stopped as told, 1 failed, 2 wrong \
+    after_help = "Signals: TERM and INT stop it gracefully, HUP makes it read members, certificates, \
+                  access rules and log level again.\nExit codes: 0 stopped as told, 1 failed, 2 wrong \
                   arguments or configuration (nothing was started)."
 )]
 pub struct Args {
@@ -164,7 +164,7 @@ impl Service {
                 () = self.agent.failed() => Turn::Failed,
             };
             match turn {
-                Turn::Reload => self.reload(),
+                Turn::Reload => self.reload().await,
                 // The driver itself must answer, or systemd restarts the agent.
                 Turn::Watchdog => {
                     if self.agent.handle().status().await.is_ok() {
@@ -184,11 +184,11 @@ impl Service {
     }
 
     /// A configuration with a mistake changes nothing.
-    fn reload(&mut self) {
+    async fn reload(&mut self) {
         match Config::read(&self.config) {
             Ok(config) => {
                 self.log.apply(&config.log);
-                self.agent.reload(config, geteuid().as_raw());
+                self.agent.reload(config, geteuid().as_raw()).await;
                 tracing::info!("configuration read again");
             }
             Err(error) => {

@@ -102,6 +102,15 @@ async fn two_halves_that_are_cut_off_become_one_tree_when_they_are_healed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_host_added_to_the_configuration_joins_without_a_restart_of_the_others() {
+    let mut cluster = MemoryCluster::start(3, 2).await;
+    wanted(&cluster, 2).await;
+    cluster.grow().await;
+    wanted(&cluster, 2).await;
+    assert_eq!(cluster.agents.len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_thousand_agents_form_one_tree_and_heal_it() {
     const AGENTS: usize = 1000;
     let mut cluster = MemoryCluster::start(AGENTS, 10).await;

@@ -170,10 +170,10 @@ async fn new_certificates_count_from_the_reload_and_bad_ones_change_nothing() {
     };
     assert!(is("node01").await && !is("renamed").await);
     ca.issue("1", "renamed");
-    server.reload(config(dir.path(), "node01", &files, &[]), 0);
+    server.reload(config(dir.path(), "node01", &files, &[]), 0).await;
     assert!(is("renamed").await && !is("node01").await);
     std::fs::write(&files.key, "no key").unwrap();
-    server.reload(config(dir.path(), "node01", &files, &[]), 0);
+    server.reload(config(dir.path(), "node01", &files, &[]), 0).await;
     assert!(is("renamed").await);
 }
 

@@ -7,6 +7,7 @@ use ftb_agent::links::channel_over;
 use ftb_agent::memory::MemoryNetwork;
 use ftb_agent::system;
 use ftb_agent::world::{BoxIo, Credentials};
+use ftb_core::hostlist::fold;
 use ftb_core::{Event, EventName, EventSpace, Severity};
 use ftb_proto::event::encode_event;
 use ftb_proto::v1::admin_client::AdminClient;
@@ -226,19 +227,38 @@ impl MemoryCluster {
         cluster
     }
 
+    fn config(&self, rank: usize) -> Config {
+        let text = format!(
+            "cluster = \"test\"\nmembers = \"{}\"\nhost = \"{}\"\ninsecure = true\n\
+             fanout = {}\nsocket = \"{MEMORY_SOCKET}\"\n",
+            fold(self.hosts.iter().map(String::as_str)),
+            self.hosts[rank],
+            self.fanout
+        );
+        Config::parse("test", &text).unwrap()
+    }
+
     /// Starts the agent of that rank.
     pub async fn run(&mut self, rank: usize) {
         let host = &self.hosts[rank];
-        let last = self.hosts.len();
-        let text = format!(
-            "cluster = \"test\"\nmembers = \"node[0001-{last:04}]\"\nhost = \"{host}\"\n\
-             insecure = true\nfanout = {}\nsocket = \"{MEMORY_SOCKET}\"\n",
-            self.fanout
-        );
-        let config = Config::parse("test", &text).unwrap();
         self.starts += 1;
         let world = self.network.world(host, self.starts << 32);
-        self.agents[rank] = Some(Agent::start(config, host, 0, world).await.unwrap());
+        let agent = Agent::start(self.config(rank), host, 0, world).await.unwrap();
+        self.agents[rank] = Some(agent);
+    }
+
+    /// Adds a host to every agent's configuration and starts its agent.
+    pub async fn grow(&mut self) {
+        let rank = self.hosts.len();
+        self.hosts.push(format!("node{:04}", rank + 1));
+        for rank in 0..rank {
+            let config = self.config(rank);
+            if let Some(agent) = &mut self.agents[rank] {
+                agent.reload(config, 0).await;
+            }
+        }
+        self.agents.push(None);
+        self.run(rank).await;
     }
 
     pub fn crash(&mut self, rank: usize) {
