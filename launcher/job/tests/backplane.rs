@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const POISSON: (&str, &[&str]) =
-    ("poisson", &["--grid", "16", "--iterations", "3000", "--sleep-us", "1000"]);
+    ("poisson", &["--grid", "24", "--iterations", "700", "--sleep-us", "4000"]);
 const RANKS: u32 = 4;
 
 struct Launcher {

@@ -3,8 +3,12 @@
 
 mod harness;
 
-use ftb_job::{Error, ImageError, Job, Notice, Op, Reader, Result, SafePoint, State, Writer};
+use ftb_job::{
+    Endpoint, Error, ImageError, Job, Notice, Op, Reader, Result, SafePoint, State, Writer,
+};
 use harness::*;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -370,6 +374,30 @@ fn a_rank_that_dies_is_told_to_those_that_wait_for_it() {
         assert!(matches!(error, Error::PeerLost { rank: 1, .. }), "{error}");
     }
     finish_all(running);
+}
+
+/// Whoever does not know the secret is sent away: nothing of what they say reaches the program.
+#[test]
+fn strangers_at_the_socket_of_a_rank_are_turned_away_and_the_job_goes_on() {
+    let harness = Harness::new(4);
+    let endless = Endless::new();
+    let running = endless.start(&harness);
+    for rank in 0..4 {
+        let endpoint =
+            Endpoint::decode(rank, &harness.pmi.value(&format!("addr-0-{rank}")).unwrap());
+        let address = endpoint.unwrap().addresses["tcp"].clone();
+        let hello_without_secret = [b"FTBJ\0\x01\0\0".as_slice(), &[0; 48]].concat();
+        for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 200], &hello_without_secret] {
+            let mut stranger = TcpStream::connect(&address).unwrap();
+            stranger.write_all(words).unwrap();
+            stranger.shutdown(Shutdown::Write).unwrap();
+            // An end or a reset, and no answer before it.
+            let mut answer = Vec::new();
+            stranger.read_to_end(&mut answer).ok();
+            assert!(answer.is_empty(), "{answer:?}");
+        }
+    }
+    endless.finish(running);
 }
 
 /// Other threads of a program may send while the channels are suspended: it stays outstanding and

@@ -38,6 +38,11 @@ impl PmiServer {
         other
     }
 
+    /// What some rank has put.
+    pub fn value(&self, key: &str) -> Option<String> {
+        self.state.lock().unwrap().values.get(key).cloned()
+    }
+
     pub fn finalized(&self) -> Vec<u32> {
         let mut finalized = self.state.lock().unwrap().finalized.clone();
         finalized.sort_unstable();
