@@ -5,6 +5,7 @@
 //! for: what is logged.
 
 use serde::Deserialize;
+use std::io::IsTerminal as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
@@ -78,7 +79,12 @@ pub fn start(config: &LogConfig) -> anyhow::Result<LogHandle> {
     let (level, handle) = reload::Layer::new(filter(config));
     let registry = tracing_subscriber::registry().with(level);
     match config.format {
-        LogFormat::Text => registry.with(fmt::layer().with_writer(std::io::stderr)).try_init()?,
+        LogFormat::Text => {
+            // Colours are for people at a terminal, never for files and journals.
+            let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
+            registry.with(layer).try_init()?;
+        }
         LogFormat::Json => {
             registry.with(fmt::layer().json().with_writer(std::io::stderr)).try_init()?;
         }
