@@ -165,6 +165,36 @@ async fn what_is_wrong_in_a_stream_is_refused_and_the_stream_goes_on() {
     assert_lives(&lone).await;
 }
 
+#[tokio::test]
+async fn a_subscriber_that_does_not_read_loses_its_own_is_told_so_and_holds_up_nobody() {
+    const BATCHES: usize = 100;
+    let lone = Lone::start("[limits]\nlag_bytes = 65536\nlog_bytes = 1048576\n").await;
+    let mut stuck = lone.client("stuck").await;
+    stuck.subscribe(1, "event_space=site").await;
+    let mut reader = lone.client("reader").await;
+    reader.subscribe(1, "event_space=site").await;
+    let mut publisher = lone.client("publisher").await;
+    let payload = "x".repeat(2000);
+    // Far more than the sockets and the gRPC streams between the agent and the stuck one hold.
+    let batch = [payload.as_str(); 50];
+    for _ in 0..BATCHES {
+        let last = publisher.publish("site", &batch).await;
+        assert_eq!(reader.payloads(batch.len()).await.len(), batch.len());
+        publisher.confirmed(last).await;
+    }
+    let (mut delivered, mut told) = (0, 0);
+    while delivered + told < BATCHES * batch.len() {
+        match stuck.hear().await {
+            Some(to_client::Message::Deliver(deliver)) => delivered += deliver.items.len(),
+            Some(to_client::Message::Gap(gap)) => told += usize::try_from(gap.count).unwrap(),
+            Some(_) => {}
+            None => panic!("the stream ended"),
+        }
+    }
+    assert_eq!(delivered + told, BATCHES * batch.len());
+    assert!(told > 0, "nothing was shed: the test does not test what it should");
+}
+
 fn bad_filter(subscription: u32) -> v1::Subscribe {
     v1::Subscribe { subscription, filter: "severity>=loud".to_owned(), start: None }
 }
