@@ -19,6 +19,10 @@ use std::collections::{BTreeMap, VecDeque};
 /// The version of the link protocol.
 pub const LINK_PROTOCOL: u32 = 1;
 
+/// The best candidate is asked alone; each time that nobody has answered for so long, twice as many
+/// are asked at once. An agent then lands where the tree wants it, and a silent host costs little.
+const WIDEN_MS: u64 = 20;
+
 /// Who was told to come later comes again after so long.
 const BUSY_MS: u64 = 100;
 
@@ -42,6 +46,9 @@ pub(super) struct Uplink {
     /// Who is there and will have us a little later.
     busy: Vec<Rank>,
     busy_ns: u64,
+    /// How many are asked at once now, and when that is doubled.
+    width: usize,
+    widen_ns: u64,
     /// How often a better parent of another component was found in a row.
     foreign: u32,
     /// Not before this is the parent left for a better one.
@@ -104,6 +111,8 @@ impl Uplink {
             redirects: VecDeque::new(),
             busy: Vec::new(),
             busy_ns: 0,
+            width: 1,
+            widen_ns: 0,
             foreign: 0,
             settled_ns: 0,
             settle_ms: 0,
@@ -143,8 +152,10 @@ impl Uplink {
     /// When the next thing is to be done here.
     pub(super) fn deadline_ns(&self) -> u64 {
         let search = match &self.state {
-            State::Searching { until_ns, .. } if self.busy.is_empty() => *until_ns,
-            State::Searching { until_ns, .. } => self.busy_ns.min(*until_ns),
+            State::Searching { until_ns, .. } => {
+                let busy = if self.busy.is_empty() { u64::MAX } else { self.busy_ns };
+                busy.min(*until_ns).min(self.widen_ns)
+            }
             _ => self.probe_ns,
         };
         let dials = self.dials.values().map(|(_, deadline)| *deadline);
@@ -200,6 +211,8 @@ impl Node {
         let candidates = tree::candidates(rank, self.config.fanout, &hints, fallen);
         let until_ns = self.now.mono_ns.saturating_add(ns(self.config.search_ms));
         self.uplink.busy.clear();
+        self.uplink.width = 1;
+        self.uplink.widen_ns = self.now.mono_ns.saturating_add(ns(WIDEN_MS));
         self.uplink.state = State::Searching { candidates: Box::new(candidates), until_ns };
         self.uplink.probe_ns = u64::MAX;
         let from = if fallen.is_some() { "joined" } else { "none" };
@@ -216,7 +229,7 @@ impl Node {
     /// Dials on; an agent that has nobody left to try becomes acting root.
     pub(super) fn search_on(&mut self) {
         loop {
-            if self.uplink.under_way() >= self.config.dials_max {
+            if self.uplink.under_way() >= self.uplink.width.min(self.config.dials_max) {
                 return;
             }
             let redirect = self.uplink.redirects.pop_front();
@@ -558,7 +571,13 @@ impl Node {
             self.search_on();
         }
         if let State::Searching { until_ns, .. } = self.uplink.state {
-            if until_ns <= now_ns {
+            if self.uplink.widen_ns <= now_ns {
+                self.uplink.width = self.uplink.width.saturating_mul(2);
+                let wide = self.uplink.width >= self.config.dials_max;
+                let next_ns = now_ns.saturating_add(ns(WIDEN_MS));
+                self.uplink.widen_ns = if wide { u64::MAX } else { next_ns };
+                self.search_on();
+            } else if until_ns <= now_ns {
                 self.uplink.busy.clear();
                 self.become_root("no parent was found in time");
             } else if !self.uplink.busy.is_empty() && self.uplink.busy_ns <= now_ns {

@@ -29,7 +29,7 @@ pub struct Subscriber {
     pub last: Option<Position>,
     pub by_epoch: BTreeMap<Epoch, u64>,
     pub got: BTreeSet<EventId>,
-    pub by_publisher: BTreeMap<PublisherId, u64>,
+    pub by_publisher: BTreeMap<(PublisherId, usize), u64>,
     pub gaps: Vec<Gap>,
     /// Its agent lost its memory: what it had not read by then it resumed by position.
     pub resumed: bool,
@@ -48,6 +48,17 @@ pub struct Books {
     pub published: BTreeMap<EventId, Published>,
     /// Which event every position holds: one order for all.
     pub order: BTreeMap<Position, EventId>,
+    /// With which sequence each publisher began at each life of its agent, in runs of many faults:
+    /// an agent that has forgotten what it had sent into a component that was cut off cannot put it
+    /// before what it sends into another.
+    pub lives: BTreeMap<PublisherId, Vec<u64>>,
+}
+
+impl Books {
+    fn life_of(&self, id: EventId) -> usize {
+        let lives = self.lives.get(&id.publisher);
+        lives.map_or(0, |lives| lives.partition_point(|first| *first <= id.seq))
+    }
 }
 
 /// A promise that was broken: the name of the invariant, and how.
@@ -100,7 +111,8 @@ impl Subscriber {
         if last >= position.index {
             return broken("Ordered", format!("{here} got {position} after index {last}"));
         }
-        let before = self.by_publisher.insert(id.publisher, id.seq).unwrap_or(0);
+        let life = books.life_of(id);
+        let before = self.by_publisher.insert((id.publisher, life), id.seq).unwrap_or(0);
         if before > id.seq {
             let what = format!("{here} got {id} at {position} after {before} of that publisher");
             return broken("Ordered", what);

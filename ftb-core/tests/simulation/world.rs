@@ -298,6 +298,11 @@ impl World {
             self.publishers[at].paused = false;
             let publisher = self.publishers[at].id;
             self.feed(agent, Input::ClientAttached { client, info: info(publisher) })?;
+            if self.setup.losses_allowed {
+                let next = self.publishers[at].published + 1;
+                let first = self.publishers[at].unconfirmed.keys().next().copied();
+                self.books.lives.entry(publisher).or_default().push(first.unwrap_or(next));
+            }
             let again: Vec<_> = self.publishers[at].unconfirmed.values().cloned().collect();
             if !again.is_empty() {
                 self.feed(agent, Input::Publish { client, events: again })?;
