@@ -10,7 +10,6 @@ use crate::gate::Peer;
 use crate::handle::{Command, Handle};
 use crate::hostile::Hostile;
 use crate::outbox;
-use crate::wire;
 use arc_swap::ArcSwap;
 use ftb_core::filter::Filter;
 use ftb_core::limits;
@@ -18,6 +17,7 @@ use ftb_core::node::api::{
     ClientId, ClientInfo, Input, RefusedWhat, Start, SubscriptionId, ToClient,
 };
 use ftb_core::{EventId, OriginId, PublisherId, Sealed};
+use ftb_proto::client::{core_position, encode_goodbye, encode_refused_attach, encode_to_client};
 use ftb_proto::event::{Stamps, seal_batch};
 use ftb_proto::{PROTOCOL_VERSION, v1};
 use futures_util::StreamExt as _;
@@ -74,7 +74,7 @@ pub enum Outgoing {
     /// From the core.
     Core(ToClient),
     /// From the shell.
-    Shell(v1::to_client::Message),
+    Shell(v1::ToClient),
 }
 
 impl From<ToClient> for Outgoing {
@@ -106,13 +106,10 @@ impl v1::clients_server::Clients for Clients {
             allowed: self.access.load().of(credentials),
         };
         let encode = move |message: Outgoing| match message {
-            Outgoing::Shell(message) => Some(v1::ToClient { message: Some(message) }),
-            Outgoing::Core(message) => reader.readable(message).map(wire::to_client),
+            Outgoing::Shell(message) => Some(message),
+            Outgoing::Core(message) => reader.readable(message).map(encode_to_client),
         };
-        let farewell = || {
-            let goodbye = v1::ClientGoodbye { reason: "closed by the agent".to_owned() };
-            Some(v1::ToClient { message: Some(v1::to_client::Message::Goodbye(goodbye)) })
-        };
+        let farewell = || Some(encode_goodbye("closed by the agent"));
         let egress = Egress::new(receiver, encode, farewell, cancel.clone());
         let session = Session {
             clients: self.clone(),
@@ -213,20 +210,14 @@ impl Session {
 
     async fn malformed(&mut self, what: &str) {
         self.clients.hostile.count("client_malformed", &self.peer.address, what);
-        self.refuse_attach("malformed", what.to_owned()).await;
+        self.refuse_attach("malformed", what).await;
     }
 
-    async fn refuse_attach(&mut self, code: &str, message: String) {
-        let what = Some(v1::refused::What::Attach(true));
-        self.say(v1::to_client::Message::Refused(v1::Refused {
-            what,
-            code: code.to_owned(),
-            message,
-        }))
-        .await;
+    async fn refuse_attach(&mut self, code: &str, message: &str) {
+        self.say(encode_refused_attach(code, message)).await;
     }
 
-    async fn say(&mut self, message: v1::to_client::Message) {
+    async fn say(&mut self, message: v1::ToClient) {
         let sent = self.outbox.send(Outgoing::Shell(message));
         tokio::select! {
             () = self.cancel.cancelled() => {}
@@ -243,12 +234,13 @@ impl Session {
         };
         match self.welcome(hello) {
             Ok((info, welcome)) => {
-                self.say(v1::to_client::Message::Welcome(welcome)).await;
+                let message = Some(v1::to_client::Message::Welcome(welcome));
+                self.say(v1::ToClient { message }).await;
                 Some(info)
             }
             Err(Refusal(code, message)) => {
                 self.clients.hostile.count("clients_refused", &self.peer.address, &message);
-                self.refuse_attach(code, message).await;
+                self.refuse_attach(code, &message).await;
                 None
             }
         }
@@ -366,7 +358,7 @@ impl Session {
         let start = match &wanted.start {
             None => Start::Now,
             Some(v1::subscribe::Start::SinceNs(ns)) => Start::SinceNs(*ns),
-            Some(v1::subscribe::Start::After(position)) => Start::After(wire::position(position)),
+            Some(v1::subscribe::Start::After(position)) => Start::After(core_position(*position)),
         };
         if !self.subscriptions.contains(&wanted.subscription)
             && self.subscriptions.len() >= terms.subscriptions_max

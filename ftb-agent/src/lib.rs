@@ -24,5 +24,4 @@ pub mod process;
 pub mod serve;
 pub mod system;
 pub mod tls;
-pub mod wire;
 pub mod world;
