@@ -1,9 +1,11 @@
 //! A small program for the launcher's own tests: the ranks add up numbers in step and print what came out. Any
 //! lost, doubled or stale step changes the sum.
 //!
-//! `count ITERATIONS PAUSE_US`, started by `ftb-launch run`.
+//! `count ITERATIONS PAUSE_US [GATE]`, started by `ftb-launch run`. With a gate the ranks stay in the middle, at work but
+//! without progress, until a file of that name is there: a test has all the time it needs.
 
 use ftb_job::{Error, ImageError, Job, Op, Reader, State, Writer};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -31,10 +33,11 @@ fn main() -> ExitCode {
         argument.map_or(Some(default), |text: String| text.parse().ok())
     };
     let (Some(iterations), Some(pause_us)) = (number(1, 1000), number(2, 0)) else {
-        eprintln!("usage: count ITERATIONS PAUSE_US");
+        eprintln!("usage: count ITERATIONS PAUSE_US [GATE]");
         return ExitCode::from(2);
     };
-    match count(iterations, pause_us) {
+    let gate = std::env::args_os().nth(3).map(PathBuf::from);
+    match count(iterations, pause_us, gate.as_deref()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("count: {error}");
@@ -43,13 +46,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn count(iterations: u64, pause_us: u64) -> Result<(), Error> {
+fn count(iterations: u64, pause_us: u64, gate: Option<&Path>) -> Result<(), Error> {
     let mut job = Job::init()?;
     let mut state = Count { iteration: 0, sum: u64::from(job.rank()) };
     if job.restore(&mut state)? {
         println!("rank {} goes on at {} on {}", job.rank(), state.iteration, job.node());
     }
     while state.iteration < iterations {
+        if state.iteration == iterations / 2 {
+            wait(&mut job, &state, gate)?;
+        }
         // Each step depends on all ranks' steps before it.
         let mut step = [state.sum.rotate_left(7) ^ state.iteration];
         job.allreduce(Op::Sum, &mut step)?;
@@ -65,4 +71,17 @@ fn count(iterations: u64, pause_us: u64) -> Result<(), Error> {
         println!("result {:016x}", result[0]);
     }
     job.finalize()
+}
+
+/// Waits in step with all ranks until rank 0 sees the gate.
+fn wait(job: &mut Job, state: &Count, gate: Option<&Path>) -> Result<(), Error> {
+    loop {
+        let mut open = [u64::from(gate.is_none_or(Path::exists))];
+        job.allreduce(Op::Min, &mut open)?;
+        if open[0] == 1 {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+        job.progress(state)?;
+    }
 }

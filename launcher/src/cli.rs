@@ -119,7 +119,7 @@ pub struct AskNode {
 /// Where a job runs.
 #[derive(Args, Debug)]
 pub struct Place {
-    /// The nodes: a TOML file of [[node]] tables with name, agent (its socket), and optionally images and listen.
+    /// The nodes: a TOML file of `[[node]]` tables with name, agent (its socket), and optionally images and listen.
     #[arg(long, value_name = "FILE", required_unless_present = "local_nodes")]
     pub nodes: Option<PathBuf>,
     /// The nodes on this host: NODE=SOCKET,...

@@ -13,9 +13,8 @@ use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 const LAUNCH: &str = env!("CARGO_BIN_EXE_ftb-launch");
-/// Long enough that a job never ends before the test is through with it.
-const STEPS: &str = "2500";
-const PAUSE_US: &str = "1500";
+const STEPS: &str = "600";
+const PAUSE_US: &str = "500";
 
 /// Agents, a directory of jobs, and the program to run.
 struct Site {
@@ -58,7 +57,18 @@ impl Site {
         let count = self.count.display().to_string();
         let mut all = vec!["-n", "4", "--job", job];
         all.extend(arguments);
-        self.launch(&all, &[&count, STEPS, PAUSE_US])
+        self.launch(&all, &[&count, STEPS, PAUSE_US, &self.gate().display().to_string()])
+    }
+
+    /// Jobs stay in their middle until it is there.
+    fn gate(&self) -> PathBuf {
+        self.cluster.dir().join("gate")
+    }
+
+    /// Lets the jobs go on to their end.
+    fn release(&self) -> Result<()> {
+        std::fs::write(self.gate(), "")?;
+        Ok(())
     }
 
     /// Asks a job for something; the words of the last answer.
@@ -223,6 +233,7 @@ async fn migrations_in_a_row_and_a_checkpoint_change_no_bit() -> Result<()> {
     .await?;
     let moved = site.ask(&["migrate", "row", "node02"]).await?;
     assert_eq!(moved, "ranks 2,3 moved from node02 to node01");
+    site.release()?;
     assert_eq!(result(&job.await??)?, expected);
     nothing_left("FTB_JOB_ID=row").await
 }
@@ -244,6 +255,7 @@ async fn a_killed_launch_agent_and_a_killed_rank_cost_no_bit() -> Result<()> {
     .await?;
     site.ask(&["checkpoint", "dies"]).await?;
     kill_a_rank(&site.count)?;
+    site.release()?;
     let output = job.await??;
     assert_eq!(result(&output)?, expected);
     let told = text(&output.stderr);
@@ -309,6 +321,7 @@ async fn a_job_outlives_its_launcher_and_is_taken_over() -> Result<()> {
     let again = run(site.command(&["attach", "adopted"])).await?;
     assert_eq!(again.status.code(), Some(2), "one launcher at a time");
     let moved = site.ask(&["migrate", "adopted", "node01"]).await?;
+    site.release()?;
     assert_eq!(moved, "ranks 0,1 moved from node01 to node03");
     assert_eq!(result(&second.await??)?, expected);
     nothing_left("FTB_JOB_ID=adopted").await
@@ -343,6 +356,7 @@ async fn a_failed_fan_moves_the_node_and_a_hot_room_saves_the_job() -> Result<()
         Ok(entries.any(|entry| entry.path().join("set.json").exists()).then_some(()))
     })
     .await?;
+    site.release()?;
     let output = job.await??;
     assert_eq!(result(&output)?, expected);
     let told = text(&output.stderr);
@@ -363,6 +377,7 @@ async fn a_job_starts_again_from_a_set_elsewhere_and_a_damaged_set_is_refused() 
     let output = job.await??;
     assert_eq!(output.status.code(), Some(143));
     let told = text(&output.stderr);
+    site.release()?;
     let set = site.jobs.path().join("again/sets/set-000002");
     assert!(told.contains(&set.display().to_string()), "{told}");
     let set_text = set.display().to_string();

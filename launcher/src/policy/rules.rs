@@ -127,15 +127,15 @@ impl Config {
             problem: error.message().replace('\n', " "),
         })?;
         for (index, rule) in config.rule.iter().enumerate() {
+            let at = |problem| PolicyError { line: line_of_rule(text, index), problem };
+            rule.check().map_err(at)?;
             let twin = config.rule[..index].iter().find(|other| rule.is_shadowed_by(other));
-            let problem = match twin {
-                Some(other) => Err(format!(
+            if let Some(other) = twin {
+                return Err(at(format!(
                     "rule {:?} can never act: rule {:?} before it takes the same events",
                     rule.name, other.name
-                )),
-                None => rule.check(),
-            };
-            problem.map_err(|problem| PolicyError { line: line_of_rule(text, index), problem })?;
+                )));
+            }
         }
         if config.breaker.actions == 0 {
             let problem = "breaker.actions is 0: no rule could ever act; use shadow = true".into();

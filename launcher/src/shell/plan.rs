@@ -53,7 +53,7 @@ pub fn read_nodes(path: &Path) -> Result<Vec<NodeEntry>, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read the nodes file {}: {error}", path.display()))?;
     let file: NodesFile = toml::from_str(&text).map_err(|error| {
-        let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         let message = error.message().replace('\n', " ");
         format!("nodes file {} line {line}: {message}", path.display())
     })?;

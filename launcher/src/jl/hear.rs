@@ -1,0 +1,213 @@
+//! What a JL hears of its nodes and ranks: checked against who may say it now, then handed to the open remedy.
+
+use super::episode::Flow;
+use super::fence::Said;
+use super::{Jl, OnFailure, Output, Remedy};
+use crate::message::{FromJl, FromNla, FromRank, How, NlaSays, Part, RankSays};
+use crate::names::{Episode, NodeName, Ranks};
+use ftb_core::Now;
+
+impl Jl {
+    pub(super) fn on_nla(&mut self, now: Now, says: NlaSays) {
+        let NlaSays { node, message } = says;
+        let Some(row) = self.job.nodes.get_mut(&node) else {
+            self.job.refused += 1;
+            return;
+        };
+        row.silences = 0;
+        if row.lost {
+            self.job.refused += 1;
+            if !matches!(message, FromNla::Stopped { .. }) {
+                let episode = self.job.episode;
+                let target = node;
+                self.job.publish(FromJl::Evict { episode, target });
+            }
+            return;
+        }
+        match &message {
+            FromNla::Ready { state, images, .. } => {
+                row.state = Some(*state);
+                row.images.clone_from(images);
+            }
+            FromNla::State { to, .. } => row.state = Some(*to),
+            _ => {}
+        }
+        match message {
+            FromNla::Pmi { ranks, part, .. } => self.fence(now, &node, &ranks, part),
+            FromNla::Exited { rank, incarnation, how, .. } => {
+                self.exited(now, &node, rank, incarnation, how)
+            }
+            FromNla::State { .. } => self.tell_usable(),
+            message => self.answered(now, &node, &message),
+        }
+    }
+
+    /// An answer of an NLA to a request: only one of the open episode counts.
+    fn answered(&mut self, now: Now, node: &NodeName, message: &FromNla) {
+        let of = match message {
+            FromNla::Launched { episode, .. }
+            | FromNla::LaunchFailed { episode, .. }
+            | FromNla::Pic { episode, .. }
+            | FromNla::Copied { episode, .. }
+            | FromNla::CopyFailed { episode, .. }
+            | FromNla::Restarted { episode, .. }
+            | FromNla::Reset { episode }
+            | FromNla::Stopped { episode } => Some(*episode),
+            _ => None,
+        };
+        let open = self.open.as_ref().map(|open| open.episode);
+        if of.is_some() && of != open {
+            self.job.refused += 1;
+            if matches!(message, FromNla::Stopped { .. }) {
+                self.lost(now, node, "its launch agent has left");
+            }
+            return;
+        }
+        self.with_open(now, |remedy, job, episode| match remedy {
+            Remedy::Start(start) => start.on_nla(job, episode, node, message),
+            Remedy::Checkpoint(_) => Flow::Stay,
+            Remedy::Migration(migration) => migration.on_nla(job, episode, node, message),
+            Remedy::End(end) => end.on_nla(node, message),
+        });
+    }
+
+    fn fence(&mut self, now: Now, node: &NodeName, ranks: &Ranks, part: Part) {
+        let episode = self.job.episode;
+        let placed = |rank| self.job.ranks.get(rank as usize).is_some_and(|r| r.node == *node);
+        if !ranks.iter().all(placed) {
+            self.job.refused += 1;
+            return;
+        }
+        let size = self.job.config.size;
+        let said = self.job.fence.said(node, ranks, part.clone(), size);
+        let (parts, complete) = match said {
+            Said::Complete(parts) => (parts.to_vec(), true),
+            Said::Again(parts) => (parts.to_vec(), false),
+            Said::Waiting => (Vec::new(), false),
+            Said::Stale => {
+                self.job.refused += 1;
+                return;
+            }
+        };
+        if complete {
+            self.job.met = true;
+            self.job.out.push(Output::Save);
+        }
+        for part in parts {
+            self.job.publish(FromJl::Pmi { episode, part });
+        }
+        if complete {
+            self.with_open(now, |remedy, job, _| match remedy {
+                Remedy::Start(start) => start.on_fence(),
+                Remedy::Migration(migration) => migration.on_fence(job),
+                Remedy::Checkpoint(_) | Remedy::End(_) => Flow::Stay,
+            });
+        } else {
+            let ranks = ranks.clone();
+            let message = FromNla::Pmi { episode, ranks, part };
+            self.with_open(now, |remedy, job, episode| match remedy {
+                Remedy::Migration(migration) => migration.on_nla(job, episode, node, &message),
+                _ => Flow::Stay,
+            });
+        }
+    }
+
+    fn exited(&mut self, now: Now, node: &NodeName, rank: u32, incarnation: u64, how: How) {
+        let row = self.job.ranks.get_mut(rank as usize);
+        let Some(row) = row.filter(|row| row.incarnation == incarnation && row.node == *node)
+        else {
+            self.job.refused += 1;
+            return;
+        };
+        if row.ended.is_some() {
+            return;
+        }
+        row.ended = Some(how);
+        if self.job.finished() {
+            self.finish(now);
+            return;
+        }
+        if self.open.is_none() {
+            if !matches!(how, How::Exit(0) | How::Left) {
+                self.rank_failed(now, rank, how);
+            }
+            return;
+        }
+        let message = FromNla::Exited { episode: self.job.episode, rank, incarnation, how };
+        self.with_open(now, |remedy, job, episode| match remedy {
+            Remedy::Start(start) => start.on_exit(job, rank, how),
+            Remedy::Checkpoint(checkpoint) => checkpoint.on_exit(job, episode, rank, how),
+            Remedy::Migration(migration) => match migration.on_exit(rank, how) {
+                Flow::Stay => migration.on_nla(job, episode, node, &message),
+                flow => flow,
+            },
+            Remedy::End(_) => Flow::Stay,
+        });
+    }
+
+    fn finish(&mut self, now: Now) {
+        self.end(now, 0, "every rank has ended well");
+    }
+
+    pub(super) fn on_rank(&mut self, now: Now, says: &RankSays) {
+        let open = self.open.as_ref().map(|open| open.episode);
+        let known = (says.rank as usize) < self.job.ranks.len();
+        if open != Some(says.episode) || !known {
+            let late = !matches!(says.message, FromRank::Suspended | FromRank::Resumed);
+            self.job.refused += u64::from(late || !known);
+            return;
+        }
+        self.with_open(now, |remedy, job, episode| match remedy {
+            Remedy::Checkpoint(c) => c.on_rank(job, episode, says.rank, &says.message),
+            Remedy::Migration(m) => m.on_rank(job, episode, says.rank, &says.message),
+            Remedy::Start(_) | Remedy::End(_) => Flow::Stay,
+        });
+    }
+
+    pub(super) fn lost(&mut self, now: Now, node: &NodeName, reason: &str) {
+        let Some(row) = self.job.nodes.get_mut(node).filter(|row| !row.lost) else {
+            return;
+        };
+        row.lost = true;
+        self.job.fence.forget(node);
+        let ending = matches!(&self.open, Some(open) if matches!(open.remedy, Remedy::End(_)));
+        if !ending {
+            self.job.tell(format!("node {node} is lost: {reason}"));
+            self.job.out.push(Output::KillNla(node.clone()));
+        }
+        if self.open.is_none() {
+            if !self.job.ranks_on(node).is_empty() {
+                self.restart_or_stop(now, node);
+            }
+            return;
+        }
+        self.with_open(now, |remedy, job, episode| match remedy {
+            Remedy::Start(start) => start.on_lost(job, episode, node),
+            Remedy::Checkpoint(_) if job.ranks_on(node).is_empty() => Flow::Stay,
+            Remedy::Checkpoint(_) => {
+                Flow::restart(format!("node {node} was lost during a checkpoint"))
+            }
+            Remedy::Migration(migration) => migration.on_lost(job, episode, node),
+            Remedy::End(end) => end.gone(node),
+        });
+    }
+
+    fn restart_or_stop(&mut self, now: Now, node: &NodeName) {
+        let reason = format!("node {node} was lost with its ranks");
+        match self.job.config.on_failure {
+            OnFailure::Restart => self.restart_or_end(now, 1, &reason),
+            OnFailure::Stop => self.end(now, 1, &reason),
+        }
+    }
+
+    pub(super) fn stored(&mut self, now: Now, episode: Episode, result: Result<u64, String>) {
+        if self.open.as_ref().is_none_or(|open| open.episode != episode) {
+            self.job.refused += 1;
+            return;
+        }
+        self.with_open(now, |remedy, job, episode| match remedy {
+            Remedy::Checkpoint(checkpoint) => checkpoint.on_stored(job, episode, result),
+            _ => Flow::Stay,
+        });
+    }
+}
