@@ -23,6 +23,7 @@ use hyper_util::rt::TokioIo;
 use prost::Message as _;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -74,13 +75,17 @@ impl Links {
         let links = self.clone();
         let task = async move {
             let id = dial.id;
-            let connected = tokio::time::timeout_at(dial.deadline, links.connect(&dial)).await;
+            let answered = AtomicBool::new(false);
+            let connect = links.connect(&dial, &answered);
+            let connected = tokio::time::timeout_at(dial.deadline, connect).await;
             let error = match connected {
                 Ok(Ok(transport)) => return links.open_dialed(id, &dial.address, transport).await,
                 Ok(Err(error)) => error,
                 Err(_) => io::Error::new(io::ErrorKind::TimedOut, "no answer before the deadline"),
             };
-            let refused = error.kind() == io::ErrorKind::ConnectionRefused;
+            // A stopped agent's host still takes the connection: it must not pass for a dead one.
+            let refused = error.kind() == io::ErrorKind::ConnectionRefused
+                || answered.load(Ordering::Relaxed);
             let error = format!("{}: {error}", dial.address);
             let failed = Input::DialFailed { dial: id, error, refused };
             let _ = links.handle.link_input(failed, 0).await;
@@ -88,8 +93,10 @@ impl Links {
         self.spawn(task);
     }
 
-    async fn connect(&self, dial: &Dial) -> io::Result<Transport> {
+    /// Opens a link; `answered` is set as soon as the host has taken the connection.
+    async fn connect(&self, dial: &Dial, answered: &AtomicBool) -> io::Result<Transport> {
         let mut io = self.net.dial(&dial.address).await?.io;
+        answered.store(true, Ordering::Relaxed);
         if let Some(tls) = &self.tls {
             io = tls.connect(io, &dial.host).await?;
         }
