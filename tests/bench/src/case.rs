@@ -215,7 +215,7 @@ fn filters(full: &Load) -> Vec<Row> {
             ("10 others", 1, 10),
             ("none", 0, 0),
             ("1,000 others", 10, 1000),
-            ("100,000 others", 100, 100_000),
+            ("10,000 others", 10, 10_000),
         ] {
             let load = full.clone().bystanders(clients, subscriptions);
             rows.push(Row::new(label, system, load).against(first));

@@ -121,8 +121,8 @@ fn all() -> Vec<Target> {
             32.0,
         ),
         ratio(
-            "100,000 other subscriptions, times 10",
-            ("filters", "100,000 others", FTB),
+            "10,000 other subscriptions, times 10",
+            ("filters", "10,000 others", FTB),
             ("filters", "10 others", FTB),
             1.0 / 1.2,
         ),
