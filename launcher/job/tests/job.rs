@@ -389,8 +389,8 @@ fn strangers_at_the_socket_of_a_rank_are_turned_away_and_the_job_goes_on() {
         let hello_without_secret = [b"FTBJ\0\x01\0\0".as_slice(), &[0; 48]].concat();
         for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 200], &hello_without_secret] {
             let mut stranger = TcpStream::connect(&address).unwrap();
-            stranger.write_all(words).unwrap();
-            stranger.shutdown(Shutdown::Write).unwrap();
+            // The rank may be quicker to end it than this to speak.
+            stranger.write_all(words).and_then(|()| stranger.shutdown(Shutdown::Write)).ok();
             // An end or a reset, and no answer before it.
             let mut answer = Vec::new();
             stranger.read_to_end(&mut answer).ok();
