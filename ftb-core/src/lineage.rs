@@ -110,8 +110,14 @@ impl Lineage {
     }
 
     /// The newest index up to which an agent that has consumed this log up to `consumed` has seen
-    /// what the other log holds; `None` where they have no reign in common.
+    /// what the other log holds; `None` where it has seen something and they have no reign in
+    /// common.
     pub fn common(&self, consumed: u64, other: &Self) -> Option<u64> {
+        if consumed == 0 {
+            // Who has seen nothing agrees with everybody: a reign in which nothing was logged leaves
+            // no trace in the lineage of the next.
+            return Some(0);
+        }
         self.segments.iter().enumerate().rev().find_map(|(ours, segment)| {
             let theirs = other.find(segment.epoch)?;
             Some(consumed.min(self.end(ours)).min(other.end(theirs)))
@@ -121,6 +127,9 @@ impl Lineage {
     /// Behind which index of this log a reader at that position (of any log) resumes; `None` where
     /// its reign is no part of this log: what they have in common is not known from the position.
     pub fn resume_after(&self, position: Position) -> Option<u64> {
+        if position.index == 0 {
+            return Some(0);
+        }
         self.find(position.epoch).map(|at| position.index.min(self.end(at)))
     }
 }
@@ -152,6 +161,7 @@ mod tests {
         // A parent of the same reign may lag behind its child.
         assert_eq!(losing.common(120, &losing), Some(120));
         assert_eq!(losing.common(120, &lineage(&[(7, 1)])), None);
+        assert_eq!(lineage(&[(1, 1)]).common(0, &lineage(&[(2, 1)])), Some(0));
     }
 
     #[test]

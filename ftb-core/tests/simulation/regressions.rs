@@ -45,3 +45,15 @@ fn a_root_without_a_copy_does_not_pretend_to_have_one() {
     script.extend((187..=198).map(|at| (at * 100_000, Op::Publish(2))));
     must_hold("no copy", &nine(), 200, &script);
 }
+
+/// A root died before anything was logged: its reign left no trace, and its agents took the next
+/// log for one that they had nothing in common with.
+#[test]
+fn a_root_that_dies_before_anything_is_logged_costs_nothing() {
+    let script: Script =
+        vec![(1_000, Op::Publish(2)), (1_010, Op::Kill(0)), (2_000, Op::Publish(2))];
+    let setup = Setup { announcements: false, ..Setup::new(7, 2) };
+    for seed in 0..5 {
+        must_hold("nothing logged", &setup, seed, &script);
+    }
+}
