@@ -29,7 +29,7 @@ demo: ## a fan fails, the job moves, the answer is right
 
 test: deps ## every test, those with real servers, drivers and BMCs included
 	$(CARGO) build --workspace --bins --examples
-	$(CARGO) test --workspace
+	FTB_BIN_DIR=$(CURDIR)/target/debug $(CARGO) test --workspace
 
 check: fmt clippy doc ## formatting, lints, documentation
 
@@ -60,6 +60,12 @@ install: ## into DESTDIR/PREFIX: binaries, units, sample configurations
 	  chmod 0644 $(DESTDIR)$(UNITDIR)/$$(basename $$unit); done
 	install -d $(DESTDIR)$(PREFIX)/lib/sysusers.d
 	install -m 0644 deploy/systemd/ftb.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/ftb.conf
+	install -d $(DESTDIR)$(SYSCONF)/ftb/ipmi-rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d
+	install -m 0644 deploy/config/ipmi-rules/*.toml $(DESTDIR)$(SYSCONF)/ftb/ipmi-rules
+	install -m 0644 deploy/udev/*.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	target/release/ftbctl generate man > $(DESTDIR)$(PREFIX)/share/man/man1/ftbctl.1
+	target/release/ftbctl generate completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ftbctl
 	@for config in deploy/config/*.toml; do \
 	  install -m 0644 $$config $(DESTDIR)$(SYSCONF)/ftb/$$(basename $$config).sample; done
 	install -m 0644 README.md LICENSE CHANGELOG.md $(DESTDIR)$(PREFIX)/share/doc/ftb
@@ -67,5 +73,7 @@ install: ## into DESTDIR/PREFIX: binaries, units, sample configurations
 
 uninstall: ## what install put there, but not your configuration
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(BINARIES)) $(DESTDIR)$(UNITDIR)/ftb-*.service
+	rm -f $(DESTDIR)$(PREFIX)/lib/udev/rules.d/70-ftb-*.rules $(DESTDIR)$(PREFIX)/share/man/man1/ftbctl.1
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ftbctl
 	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/ftb.conf $(DESTDIR)$(SYSCONF)/ftb/*.toml.sample
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/ftb

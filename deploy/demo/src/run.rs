@@ -42,7 +42,8 @@ impl Job {
             .args(["--job", name, "--"])
             .arg(solver()?)
             .args(["--iterations", &self.iterations.to_string()])
-            .args(["--progress-every", &(self.iterations / 50).max(1).to_string()])
+            // A pace of its own, so that the fan stops in the middle on a fast machine too.
+            .args(["--sleep-us", "8000", "--report", &(self.iterations / 50).max(1).to_string()])
             .env("XDG_STATE_HOME", cluster.dir())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -70,9 +71,9 @@ impl Running {
     /// Waits for the next sign of progress: the part that is done (0 to 1), or `None` at the end.
     pub(crate) async fn progress(&mut self) -> Result<Option<f64>> {
         while let Some(line) = self.lines.next_line().await? {
-            if let Some(answer) = line.strip_prefix("answer ") {
+            if let Some(answer) = line.strip_prefix("result: ") {
                 self.answer = Some(answer.to_owned());
-            } else if let Some(rest) = line.strip_prefix("iteration ")
+            } else if let Some(rest) = line.strip_prefix("poisson: iteration ")
                 && let Some(done) =
                     rest.split([' ', '/']).next().and_then(|n| n.parse::<u32>().ok())
             {

@@ -20,6 +20,8 @@ pub(crate) struct Moment {
 pub(crate) struct Timeline {
     moments: Vec<Moment>,
     marks: Marks,
+    /// The events that are in it, in short.
+    told: Vec<String>,
 }
 
 /// When each step was over, Unix nanoseconds; the last one where every rank takes a step.
@@ -64,6 +66,11 @@ impl Timeline {
         let event = &received.event;
         let at = event.time_ns;
         let payload = String::from_utf8_lossy(&event.payload).into_owned();
+        let told = format!("{} {} {payload}", event.name, received.host);
+        if self.told.contains(&told) {
+            // Requests and answers of the launcher are repeated on purpose; once is enough here.
+            return;
+        }
         let marks = &mut self.marks;
         let migrating = marks.migrate.is_some();
         let what = match event.name.as_str() {
@@ -103,6 +110,7 @@ impl Timeline {
             "FTB_JL_EPISODE" => payload,
             _ => return,
         };
+        self.told.push(told);
         let source = match event.client_name.as_str() {
             "" => received.host.clone(),
             client => format!("{client} on {}", received.host),
