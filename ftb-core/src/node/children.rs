@@ -331,7 +331,7 @@ impl Node {
         self.counters.children_lost += 1;
         let to = if suspected { "lost" } else { "left" };
         self.transition("child", &child.host, "attached", to, why);
-        self.routes.retain(|_, route| *route != link);
+        self.routes.retain(|_, route| route.link != link);
         self.questions.retain(|_, question| !question.is_of(link));
         self.adoption_broken(link);
         let state = if suspected { MemberState::Suspect } else { MemberState::Absent };

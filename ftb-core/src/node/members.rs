@@ -3,6 +3,7 @@
 
 use super::Node;
 use super::api::{Announcement, LinkId, MemberState, Output, QueryId, TreeNode};
+use super::upward::Route;
 use crate::frame::{Frame, MEMBERS_MAX, MemberReport};
 use crate::ident::{OriginId, Rank};
 use crate::severity::Severity;
@@ -226,7 +227,7 @@ impl Node {
 
     /// A question has come from below.
     pub(super) fn tree_queried(&mut self, link: LinkId, origin: OriginId, query: u64) {
-        self.routes.insert(origin, link);
+        self.routes.entry(origin).or_insert(Route { link, run: 0 });
         if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
             return self.say(parent, Frame::TreeQuery { origin, query });
         }
@@ -251,7 +252,7 @@ impl Node {
         last: bool,
     ) {
         if origin != self.config.origin {
-            if let Some(link) = self.routes.get(&origin).copied() {
+            if let Some(link) = self.route(origin) {
                 self.say(link, Frame::TreeAnswer { origin, query, members, last });
             }
             return;

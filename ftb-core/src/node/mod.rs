@@ -46,6 +46,7 @@ use api::{ClientId, Input, LinkId, Output, Transition};
 use config::ns;
 use link::{CONTROL_FRAMES_MAX, Link, Role};
 use std::collections::{BTreeMap, BTreeSet};
+use upward::Route;
 
 /// One agent.
 pub struct Node {
@@ -92,7 +93,7 @@ pub struct Node {
     active_index: u64,
     outbox: outbox::Outbox,
     /// By which child an origin's confirmations go down.
-    routes: BTreeMap<OriginId, LinkId>,
+    routes: BTreeMap<OriginId, Route>,
     /// Whose turn it was to send up.
     up_turn: Option<LinkId>,
 

@@ -243,7 +243,7 @@ impl Node {
         if origin == self.config.origin {
             return self.begin_run(run);
         }
-        if let Some(link) = self.routes.get(&origin).copied() {
+        if let Some(link) = self.route(origin) {
             self.say(link, Frame::Nak { origin, run });
         }
     }

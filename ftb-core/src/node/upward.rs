@@ -8,15 +8,20 @@ use crate::frame::{Confirm, Frame, Heartbeat, UpBatch};
 use crate::ident::OriginId;
 use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
 
+/// The way back to an origin below.
+pub(super) struct Route {
+    pub(super) link: LinkId,
+    /// The run of the origin that came that way; 0 before it published anything.
+    pub(super) run: u64,
+}
+
 /// Most origins below one agent whose way back it remembers.
 const ROUTES_MAX: usize = 262_144;
 
 impl Node {
     /// Events have come up from a child.
     pub(super) fn up(&mut self, link: LinkId, batch: UpBatch) {
-        if self.routes.len() < ROUTES_MAX || self.routes.contains_key(&batch.origin) {
-            self.routes.insert(batch.origin, link);
-        }
+        self.learn_route(batch.origin, Route { link, run: batch.run });
         let bytes = batch.bytes();
         self.counters.events_up += batch.items.len() as u64;
         let window = self.config.window_bytes;
@@ -42,6 +47,19 @@ impl Node {
         let over = child.is_some_and(|child| child.up_bytes > 2 * window + FRAME_SLACK);
         if over {
             self.misbehaved(link, "more events than it had credit for");
+        }
+    }
+
+    /// An origin has spoken: what is for it goes back the same way. What it said before it moved may
+    /// arrive after what it says at its new place, and teaches nothing.
+    fn learn_route(&mut self, origin: OriginId, route: Route) {
+        let full = self.routes.len() >= ROUTES_MAX;
+        match self.routes.get_mut(&origin) {
+            Some(known) if known.run <= route.run => *known = route,
+            None if !full => {
+                self.routes.insert(origin, route);
+            }
+            Some(_) | None => {}
         }
     }
 
@@ -152,12 +170,17 @@ impl Node {
         Some(batch)
     }
 
+    /// The link that leads to an origin below.
+    pub(super) fn route(&self, origin: OriginId) -> Option<LinkId> {
+        self.routes.get(&origin).map(|route| route.link)
+    }
+
     /// A confirmation on its way to an origin.
     pub(super) fn confirm(&mut self, confirm: Confirm) {
         if confirm.origin == self.config.origin {
             return self.own_confirmed(&confirm);
         }
-        let Some(link) = self.routes.get(&confirm.origin).copied() else {
+        let Some(link) = self.route(confirm.origin) else {
             self.counters.stale += 1;
             return;
         };
@@ -212,7 +235,7 @@ impl Node {
         if origin == self.config.origin {
             return self.begin_run(run);
         }
-        if let Some(link) = self.routes.get(&origin).copied() {
+        if let Some(link) = self.route(origin) {
             self.say(link, Frame::Nak { origin, run });
         }
     }
