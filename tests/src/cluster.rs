@@ -339,7 +339,8 @@ pub async fn wait_for<T>(
 }
 
 /// The path of a binary of this workspace, built now if it is not up to date, in the profile of the
-/// running test. `FTB_BIN_DIR` names a folder with finished binaries instead.
+/// running test. `FTB_BIN_DIR` names a folder with finished binaries instead; a program that is no
+/// test takes the binaries beside it.
 ///
 /// # Errors
 /// It cannot be built.
@@ -348,8 +349,12 @@ pub fn binary(package: &str, name: &str) -> Result<PathBuf> {
     if let Some(dir) = std::env::var_os("FTB_BIN_DIR") {
         return Ok(PathBuf::from(dir).join(name));
     }
-    // .../target/PROFILE/deps/TEST
     let test = std::env::current_exe()?;
+    let beside = test.with_file_name(name);
+    if beside.is_file() {
+        return Ok(beside);
+    }
+    // .../target/PROFILE/deps/TEST
     let profile = test.ancestors().nth(2).context("the test runs outside a target folder")?;
     let path = profile.join(name);
     let _one = BUILDING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

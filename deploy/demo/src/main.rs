@@ -12,6 +12,7 @@ use clap::Parser;
 use ftb_client::{Client, Delivery, Start, event::now_ns};
 use run::Job;
 use stage::Stage;
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 use timeline::Timeline;
@@ -28,7 +29,8 @@ struct Arguments {
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u32).range(50..))]
     iterations: u32,
     /// Kill this (kill -9) a moment after the fan has stopped, to see that nothing hangs:
-    /// agent:NODE or ipmi:NODE. May be given more than once.
+    /// agent:NODE, nla:NODE or ipmi:NODE. Services are started again a second later, as systemd
+    /// does; the job is saved every two seconds. May be given more than once.
     #[arg(long, value_name = "WHAT:NODE")]
     kill: Vec<String>,
 }
@@ -62,8 +64,8 @@ fn main() -> ExitCode {
 /// `agent:node02` as what and rank.
 fn parse_kill(text: &str) -> Result<(String, usize)> {
     let (what, node) = text.split_once(':').context("--kill takes WHAT:NODE, as agent:node02")?;
-    if !["agent", "ipmi"].contains(&what) {
-        bail!("--kill {text}: expected agent:NODE or ipmi:NODE");
+    if !["agent", "nla", "ipmi"].contains(&what) {
+        bail!("--kill {text}: expected agent:NODE, nla:NODE or ipmi:NODE");
     }
     let rank = (0..NODES).find(|rank| format!("node{:02}", rank + 1) == node);
     let rank = rank.with_context(|| format!("--kill {text}: the nodes are node01 to node05"))?;
@@ -83,6 +85,7 @@ async fn scenes(arguments: &Arguments, kills: &[(String, usize)]) -> Result<bool
         spare: "node05".to_owned(),
         ranks: 4,
         iterations: arguments.iterations,
+        checkpoints: !kills.is_empty(),
     };
     println!("five agents as a tree, a BMC and an ftb-ipmi for each");
     let mut stage = Stage::start(NODES).await?;
@@ -121,12 +124,20 @@ async fn disturbed(
     let finish = running.finish();
     tokio::pin!(finish);
     let mut kill_at = std::pin::pin!(tokio::time::sleep(Duration::from_millis(400)));
-    let mut killed = kills.is_empty();
+    let mut again_at = std::pin::pin!(tokio::time::sleep(Duration::from_millis(1400)));
+    let (mut killed, mut again) = (kills.is_empty(), kills.is_empty());
+    // By host: its process is stamped on everything that a launch agent says.
+    let mut launch_agents = BTreeMap::new();
     let answer = loop {
         tokio::select! {
             answer = &mut finish => break answer?,
             delivery = events.next() => match delivery {
-                Some(Delivery::Event(received)) => timeline.event(&received),
+                Some(Delivery::Event(received)) => {
+                    if received.event.name.as_str() == "FTB_NLA_READY" {
+                        launch_agents.insert(received.host.clone(), received.pid);
+                    }
+                    timeline.event(&received);
+                }
                 Some(Delivery::Gap(gap)) => timeline.note(now_ns(), "subscription", format!("a gap: {gap:?}")),
                 None => bail!("the subscription ended"),
             },
@@ -134,7 +145,14 @@ async fn disturbed(
                 killed = true;
                 for (what, rank) in kills {
                     timeline.note(now_ns(), "kill -9", format!("{what} of {}", stage.cluster.host(*rank)));
-                    stage.kill(what, *rank)?;
+                    let launch_agent = launch_agents.get(stage.cluster.host(*rank)).copied();
+                    stage.kill(what, *rank, launch_agent)?;
+                }
+            }
+            () = &mut again_at, if !again => {
+                again = true;
+                for (what, rank) in kills {
+                    stage.start_again(what, *rank)?;
                 }
             }
         }

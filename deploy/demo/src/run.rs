@@ -18,6 +18,8 @@ pub(crate) struct Job {
     pub(crate) ranks: u32,
     /// How many iterations.
     pub(crate) iterations: u32,
+    /// Whether the job is saved every two seconds.
+    pub(crate) checkpoints: bool,
 }
 
 /// A job that runs.
@@ -37,9 +39,11 @@ impl Job {
             .collect();
         let log = cluster.dir().join(format!("{name}.log"));
         let mut child = Command::new(binary("ftb-launcher", "ftb-launch")?)
-            .args(["run", "--quiet", "-n", &self.ranks.to_string(), "--hosts", &self.hosts])
+            .args(["run", "-n", &self.ranks.to_string(), "--hosts", &self.hosts])
             .args(["--spares", &self.spare, "--local-nodes", &nodes.join(",")])
-            .args(["--job", name, "--"])
+            .args(["--job", name])
+            .args(if self.checkpoints { &["--checkpoint-every", "2s"] as &[_] } else { &[] })
+            .arg("--")
             .arg(solver()?)
             .args(["--iterations", &self.iterations.to_string()])
             // A pace of its own, so that the fan stops in the middle on a fast machine too.

@@ -3,6 +3,8 @@
 use anyhow::{Context as _, Result};
 use ftb_tests::bmc::{self, SimulatedBmc};
 use ftb_tests::cluster::{Cluster, Plan, binary};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -61,13 +63,36 @@ impl Stage {
         self.bmcs[rank].set("cpu1_fan", 0).context("cannot stop the fan")
     }
 
-    /// Kills what a person names to see that nothing hangs: `agent:node02` or `ipmi:node02`.
-    pub(crate) fn kill(&mut self, what: &str, rank: usize) -> Result<()> {
+    /// Kills what a person names to see that nothing hangs: an agent, a publisher, or the launch
+    /// agent with that process id.
+    pub(crate) fn kill(
+        &mut self,
+        what: &str,
+        rank: usize,
+        launch_agent: Option<u32>,
+    ) -> Result<()> {
         match what {
             "agent" => self.cluster.crash(rank),
+            "nla" => {
+                let pid = launch_agent.context("that node has no launch agent")?;
+                kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGKILL)?;
+                Ok(())
+            }
             _ => {
                 self.publishers[rank].kill()?;
                 self.publishers[rank].wait()?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Starts a killed service again, as systemd would; launch agents are no services.
+    pub(crate) fn start_again(&mut self, what: &str, rank: usize) -> Result<()> {
+        match what {
+            "agent" => self.cluster.run(rank),
+            "nla" => Ok(()),
+            _ => {
+                self.publishers[rank] = self.watch(rank)?;
                 Ok(())
             }
         }
