@@ -90,6 +90,15 @@ pub(crate) enum Command {
     Events(Events),
     /// Show the tree of agents
     Tree,
+    /// Show the whole path on this machine: a fan fails, the job moves, the answer is right
+    ///
+    /// Runs ftb-demo, which stands beside ftbctl or on the PATH (make demo builds both); what
+    /// follows is handed to it. Needs no agent: it starts five of its own.
+    Demo {
+        /// Arguments of ftb-demo (ftb-demo --help shows them)
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+        arguments: Vec<std::ffi::OsString>,
+    },
     /// Show how this node's agent is
     Status,
     /// Write a man page or shell completion to standard output

@@ -1,6 +1,7 @@
 //! The command line of ftb.
 
 mod cli;
+mod demo;
 mod events;
 mod failure;
 mod output;
@@ -29,6 +30,9 @@ fn run(cli: Cli, output: Output) -> Result<(), Failure> {
     if let Command::Generate(what) = &cli.command {
         return cli::generate(what, output);
     }
+    if let Command::Demo { arguments } = &cli.command {
+        return Err(demo::become_it(arguments));
+    }
     let runtime = tokio::runtime::Runtime::new()?;
     let done = runtime.block_on(async {
         let work = async {
@@ -38,7 +42,7 @@ fn run(cli: Cli, output: Output) -> Result<(), Failure> {
                 Command::Events(args) => events::history(&common, args, output).await,
                 Command::Tree => tree::run(&common, output).await,
                 Command::Status => status::run(&common, output).await,
-                Command::Generate(_) => Ok(()),
+                Command::Generate(_) | Command::Demo { .. } => Ok(()),
             }
         };
         tokio::select! {

@@ -67,3 +67,14 @@ fn help_man_page_and_completion_come_from_one_source() {
         assert!(text(&["generate", "completion", shell]).contains("subscribe"));
     }
 }
+
+#[test]
+fn the_demonstration_that_is_not_installed_says_how_to_get_it() {
+    let alone = tempfile::tempdir().unwrap();
+    let ours = alone.path().join("ftbctl");
+    std::fs::copy(env!("CARGO_BIN_EXE_ftbctl"), &ours).unwrap();
+    let output = Command::new(&ours).arg("demo").env("PATH", alone.path()).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("make demo"), "{told}");
+}
