@@ -319,7 +319,8 @@ impl Entry {
 #[derive(Default)]
 struct Recent {
     ids: VecDeque<EventId>,
-    /// What may come again; empty as long as nothing was interrupted.
+    /// What may come again: what was delivered before the last interruption, and since. Empty as
+    /// long as nothing was interrupted.
     suspects: HashSet<EventId>,
     /// For how many more events that is looked at.
     checks_left: usize,
@@ -333,8 +334,8 @@ impl Recent {
     }
 
     fn is_new(&mut self, id: EventId) -> bool {
-        if !self.suspects.is_empty() {
-            if self.suspects.contains(&id) {
+        if self.checks_left > 0 {
+            if !self.suspects.insert(id) {
                 return false;
             }
             self.checks_left -= 1;
@@ -408,8 +409,11 @@ mod tests {
         // The log was cut back to before 7, which comes again at another place.
         let (_, seven) = item(7);
         inbox.deliver(new, vec![(at(8), seven), item(9)]);
-        assert_eq!(indices(&mut inbox, key), [5, 7, 9]);
-        assert_eq!(inbox.counts().copies, 1);
+        // And once more, with what has come since.
+        let (_, nine) = item(9);
+        inbox.deliver(new, vec![(at(12), nine), item(13)]);
+        assert_eq!(indices(&mut inbox, key), [5, 7, 9, 13]);
+        assert_eq!(inbox.counts().copies, 2);
     }
 
     #[test]

@@ -48,6 +48,10 @@ enum SubscriptionState {
 /// does not read so many is told nothing more of the kind until it reads.
 const CONTROL_MAX: usize = 4_096;
 
+/// How far back a subscription reads again that resumes in another log than it stood in. Half of
+/// the event ids that the client library remembers, by which it drops what it had.
+const READ_AGAIN_MAX: u64 = 8_192;
+
 impl Subscription {
     fn is_active(&self) -> bool {
         self.state == SubscriptionState::Active
@@ -246,21 +250,13 @@ impl Node {
     ) {
         let (begin, since_ns) = match start {
             Start::Now => return,
-            Start::After(position) => (self.resume_index(position), 0),
-            Start::SinceNs(since_ns) => (Some(0), since_ns),
+            Start::After(position) => {
+                let known = self.resume_index(position);
+                (known.unwrap_or_else(|| self.resume_elsewhere(client, id, position, active)), 0)
+            }
+            Start::SinceNs(since_ns) => (0, since_ns),
         };
-        let (Some(begin), found) = (begin, self.clients.get_mut(&client)) else {
-            // The position is of a log that nobody here knows: what lies between is not known.
-            let after = if let Start::After(position) = start { position } else { Position::ZERO };
-            let gap = Gap {
-                after,
-                until: self.lineage.position(active),
-                reason: GapReason::LogLost,
-                count: 0,
-                severity_max: None,
-            };
-            return self.tell_client(client, ToClient::Gap { subscription: id, gap });
-        };
+        let found = self.clients.get_mut(&client);
         if let Some(found) = found.and_then(|found| found.subscriptions.get_mut(&id)) {
             found.reader = Reader::new(begin);
             found.reader.since_ns = since_ns;
@@ -273,6 +269,29 @@ impl Node {
         self.lineage
             .resume_after(position)
             .or_else(|| self.forks.get(&position.epoch).map(|fork| position.index.min(*fork)))
+    }
+
+    /// Where a subscription resumes that stood in a log that nobody here knows. The rest of that log
+    /// may never come: that is told. What it has in common with ours is not known either, so the
+    /// subscription reads some of ours again: the logs may be about to meet, and what it passed over
+    /// here would then come behind what is newer.
+    fn resume_elsewhere(
+        &mut self,
+        client: ClientId,
+        id: SubscriptionId,
+        after: Position,
+        active: u64,
+    ) -> u64 {
+        let begin = active.saturating_sub(READ_AGAIN_MAX);
+        let gap = Gap {
+            after,
+            until: self.lineage.position(begin),
+            reason: GapReason::LogLost,
+            count: 0,
+            severity_max: None,
+        };
+        self.tell_client(client, ToClient::Gap { subscription: id, gap });
+        begin
     }
 
     /// Committed entries behind `from` can be delivered here.

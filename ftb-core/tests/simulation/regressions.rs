@@ -57,3 +57,19 @@ fn a_root_that_dies_before_anything_is_logged_costs_nothing() {
         must_hold("nothing logged", &setup, seed, &script);
     }
 }
+
+/// A subscriber came from one side of a split to an agent of the other, began there with what was
+/// new, and got what it had passed over behind that, when the two logs met.
+#[test]
+fn a_subscriber_that_changes_sides_reads_in_order() {
+    let script: Script = vec![
+        (12_500_000, Op::Publish(2)),
+        (12_551_484, Op::Split(3)),
+        (18_177_625, Op::Heal),
+        (18_600_000, Op::Publish(2)),
+        (18_644_920, Op::Stop(5)),
+        (18_828_991, Op::Start(5)),
+        (19_500_000, Op::Publish(2)),
+    ];
+    must_hold("changes sides", &nine(), 2003, &script);
+}
