@@ -114,13 +114,16 @@ impl Node {
     /// copies the log, the one before goes on.
     pub(super) fn choose_standby(&mut self) {
         let Some(root) = &mut self.root else { return };
+        if root.skip_until_ns <= self.now.mono_ns {
+            root.skipped = None;
+        }
         let attached = self.children.iter().filter(|(_, child)| child.attached);
         let lowest = attached.min_by_key(|(_, child)| child.rank).map(|(link, _)| *link);
         let Some(lowest) = lowest else { return };
         if root.standby == Some(lowest) || root.heir == Some(lowest) {
             return;
         }
-        if root.skip_until_ns > self.now.mono_ns && root.skipped == Some(lowest) {
+        if root.skipped == Some(lowest) {
             return;
         }
         let old = root.heir.replace(lowest);

@@ -73,3 +73,12 @@ fn a_subscriber_that_changes_sides_reads_in_order() {
     ];
     must_hold("changes sides", &nine(), 2003, &script);
 }
+
+/// A root that had passed its standby over, and was then alone, woke without an end: the time at which
+/// that child may be standby again stayed due for ever.
+#[test]
+fn a_root_that_has_passed_its_only_child_over_does_not_spin() {
+    let mut script: Script = vec![(1_000_000, Op::Pause(1))];
+    script.extend((11..=400).map(|at| (at * 100_000, Op::Publish(1))));
+    must_hold("alone", &Setup { gaps_allowed: true, ..Setup::new(2, 2) }, 1, &script);
+}
