@@ -29,7 +29,7 @@ demo: ## a fan fails, the job moves, the answer is right
 
 test: deps ## every test, those with real servers, drivers and BMCs included
 	$(CARGO) build --workspace --bins --examples
-	FTB_BIN_DIR=$(CURDIR)/target/debug $(CARGO) test --workspace
+	FTB_BIN_DIR=$(abspath $(or $(CARGO_TARGET_DIR),target))/debug $(CARGO) test --workspace
 
 check: fmt clippy doc ## formatting, lints, documentation
 
