@@ -32,13 +32,15 @@ pub(crate) type Key = u64;
 pub(crate) enum Queued {
     Event(Position, Sealed),
     Gap(Gap),
+    /// The past that it began in ends here.
+    HistoryEnd,
 }
 
 impl Queued {
     fn cost(&self) -> usize {
         match self {
             Self::Event(_, sealed) => sealed.len() + DELIVERY_BYTES,
-            Self::Gap(_) => DELIVERY_BYTES,
+            Self::Gap(_) | Self::HistoryEnd => DELIVERY_BYTES,
         }
     }
 }
@@ -78,6 +80,8 @@ pub(crate) struct Entry {
     queue_bytes: usize,
     waker: Option<Waker>,
     recent: Recent,
+    /// Its reader was told where the past ends that it began in.
+    history_told: bool,
 }
 
 impl Entry {
@@ -174,6 +178,7 @@ impl Inbox {
                 queue_bytes: 0,
                 waker: None,
                 recent: Recent::default(),
+                history_told: start == Start::Now,
             },
         );
         Ok(key)
@@ -281,6 +286,22 @@ impl Inbox {
         let waker = entry.waker.take();
         self.counts.gaps += 1;
         waker
+    }
+
+    /// Everything up to a position was delivered or told.
+    pub(crate) fn covered(
+        &mut self,
+        id: SubscriptionId,
+        position: Position,
+        history_ended: bool,
+    ) -> Option<Waker> {
+        let entry = self.by_id(id)?;
+        entry.position = Some(position);
+        if !history_ended || std::mem::replace(&mut entry.history_told, true) {
+            return None;
+        }
+        entry.push(Queued::HistoryEnd);
+        entry.waker.take()
     }
 
     /// The next delivery for its reader, and whether the agent must be told something now.
@@ -481,6 +502,24 @@ mod tests {
         inbox.attached();
         assert!(inbox.take().is_none(), "what was refused is not asked again");
         assert_eq!(inbox.entry(key).unwrap().ended(), Some(&SubscribeError::Closed));
+    }
+
+    #[test]
+    fn a_quiet_subscription_resumes_from_where_it_is_covered_and_its_past_ends_once() {
+        let mut inbox = Inbox::new(1 << 20);
+        let key = inbox.add(String::new(), Start::SinceNs(1)).unwrap();
+        let (id, _) = asked(&mut inbox);
+        inbox.subscribed(id, at(4));
+        inbox.deliver(id, vec![item(3)]);
+        inbox.covered(id, at(4), true);
+        inbox.covered(id, at(900), false);
+        inbox.attached();
+        let (id, start) = asked(&mut inbox);
+        assert_eq!(start, Start::After(at(900)));
+        // What it resumes over is a past too, but not the one that it was asked for.
+        inbox.covered(id, at(901), true);
+        let queued: Vec<Queued> = std::iter::from_fn(|| inbox.pop(key).0).collect();
+        assert!(matches!(queued[..], [Queued::Event(..), Queued::HistoryEnd]), "{queued:?}");
     }
 
     #[test]

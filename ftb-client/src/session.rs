@@ -221,6 +221,9 @@ impl Session {
             FromAgent::Gap { subscription, gap } => {
                 effects.wakers.extend(self.inbox.gap(subscription, gap));
             }
+            FromAgent::Covered { subscription, position, history_ended } => {
+                effects.wakers.extend(self.inbox.covered(subscription, position, history_ended));
+            }
             FromAgent::Welcome(_) | FromAgent::Goodbye { .. } => {
                 return Err(SessionError::OutOfTurn);
             }

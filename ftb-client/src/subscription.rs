@@ -89,19 +89,26 @@ impl Subscription {
 
     /// The next delivery; `None` when the subscription has ended. Cancel-safe.
     pub async fn next(&mut self) -> Option<Delivery> {
-        core::future::poll_fn(|context| self.take(context)).await
+        core::future::poll_fn(|context| self.take(context, false)).await
+    }
+
+    /// As [`Subscription::next`], but gives `None` also where the past ends that the subscription
+    /// began in ([`Start::After`], [`Start::SinceNs`]): all that was in the log when it became
+    /// active has been given then. What is new follows. Gives that `None` once. Cancel-safe.
+    pub async fn next_of_past(&mut self) -> Option<Delivery> {
+        core::future::poll_fn(|context| self.take(context, true)).await
     }
 
     /// What has arrived already, without waiting: poll style.
     pub fn try_next(&mut self) -> Option<Delivery> {
         let mut context = Context::from_waker(core::task::Waker::noop());
-        match self.take(&mut context) {
+        match self.take(&mut context, false) {
             Poll::Ready(next) => next,
             Poll::Pending => None,
         }
     }
 
-    fn take(&mut self, context: &mut Context<'_>) -> Poll<Option<Delivery>> {
+    fn take(&mut self, context: &mut Context<'_>, past_only: bool) -> Poll<Option<Delivery>> {
         loop {
             let mut session = self.client.shared.lock();
             let (next, speak) = session.inbox.pop(self.key);
@@ -119,6 +126,8 @@ impl Subscription {
             }
             return Poll::Ready(match next {
                 Some(Queued::Gap(gap)) => Some(Delivery::Gap(gap)),
+                Some(Queued::HistoryEnd) if past_only => None,
+                Some(Queued::HistoryEnd) => continue,
                 Some(Queued::Event(position, sealed)) => match unseal(position, &sealed) {
                     Ok(received) => Some(Delivery::Event(Box::new(received))),
                     Err(error) => {
@@ -137,7 +146,7 @@ impl Stream for Subscription {
     type Item = Delivery;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Delivery>> {
-        self.take(context)
+        self.take(context, false)
     }
 }
 

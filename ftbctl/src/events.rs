@@ -4,10 +4,7 @@ use crate::cli::{Common, Events, Subscribe};
 use crate::failure::Failure;
 use crate::output::{Output, Style};
 use crate::text;
-use core::time::Duration;
-use ftb_client::{
-    Client, Delivery, EventKind, Filter, Gap, Position, Received, Start, Subscription,
-};
+use ftb_client::{Client, Delivery, EventKind, Filter, Gap, Received, Start, Subscription};
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -102,35 +99,22 @@ fn ended(subscription: &Subscription) -> Failure {
 pub(crate) async fn history(common: &Common, args: Events, output: Output) -> Result<(), Failure> {
     check(args.which.filter())?;
     let client = common.client().build().map_err(Failure::failed)?;
-    // Where the log ends now: what stands behind it came after the question.
-    let now = open(common, &client, args.which.filter(), Start::Now).await?;
-    let end = now.position();
-    drop(now);
     let since = Start::SinceNs(args.since);
     let mut subscription = open(common, &client, args.which.filter(), since).await?;
     let mut shown = Shown { output, left: args.count.unwrap_or(u64::MAX) };
     while shown.left > 0 {
-        // No event may stand at the end itself, so its end is only seen by silence.
-        let Ok(next) = timeout(SILENCE, subscription.next()).await else {
-            break;
+        let Ok(next) = timeout(common.timeout(), subscription.next_of_past()).await else {
+            shown.output.flush()?;
+            let waited = humantime::format_duration(common.timeout());
+            return Err(Failure::no_answer(format_args!("nothing more came for {waited}")));
         };
-        let delivery = next.ok_or_else(|| ended(&subscription))?;
-        if position_of(&delivery) > end {
-            break;
+        match next {
+            Some(delivery) => show(&mut shown, &delivery)?,
+            None if subscription.ended().is_some() => return Err(ended(&subscription)),
+            None => break,
         }
-        show(&mut shown, &delivery)?;
     }
     shown.output.flush()
-}
-
-/// How long nothing must come before the past is taken to be told.
-const SILENCE: Duration = Duration::from_millis(500);
-
-fn position_of(delivery: &Delivery) -> Position {
-    match delivery {
-        Delivery::Event(received) => received.position,
-        Delivery::Gap(gap) => gap.after,
-    }
 }
 
 fn show(shown: &mut Shown, delivery: &Delivery) -> Result<(), Failure> {

@@ -330,6 +330,15 @@ pub enum FromAgent {
         /// What is missing.
         gap: Gap,
     },
+    /// Everything that a subscription wants up to a position was delivered or told.
+    Covered {
+        /// Which subscription.
+        subscription: SubscriptionId,
+        /// Up to where.
+        position: Position,
+        /// The past that it began in ends here.
+        history_ended: bool,
+    },
     /// The agent is about to stop.
     Goodbye {
         /// Why, for people.
@@ -376,6 +385,11 @@ impl FromAgent {
             ClientMessage::Gap(gap) => Ok(Self::Gap {
                 subscription: SubscriptionId(gap.subscription),
                 gap: decode_gap(gap)?,
+            }),
+            ClientMessage::Covered(covered) => Ok(Self::Covered {
+                subscription: SubscriptionId(covered.subscription),
+                position: position_of(covered.position)?,
+                history_ended: covered.history_ended,
             }),
             ClientMessage::Goodbye(goodbye) => {
                 Ok(Self::Goodbye { reason: shortened(goodbye.reason) })
@@ -475,6 +489,13 @@ pub fn encode_to_client(message: ToClient) -> v1::ToClient {
             count: gap.count,
             severity_max: gap.severity_max.map_or(0, Severity::to_wire),
         })),
+        ToClient::Covered { subscription, position, history_ended } => {
+            to_client(ClientMessage::Covered(v1::Covered {
+                subscription: subscription.0,
+                position: Some(wire_position(position)),
+                history_ended,
+            }))
+        }
     }
 }
 

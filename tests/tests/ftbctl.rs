@@ -75,6 +75,21 @@ async fn what_is_published_at_one_node_is_seen_at_another() {
     assert!(event["position"].as_str().unwrap().contains(':'));
 }
 
+/// Asked at an agent that has never wanted these events: they come from above. The end of the past is
+/// told, also where nothing matches.
+#[tokio::test]
+async fn what_was_published_before_is_told_afterwards_at_another_node() {
+    let cluster = Cluster::start(3, 1).await.unwrap();
+    for name in ["ONE", "TWO", "THREE"] {
+        succeed(cluster.socket(2), &["publish", "ftb.test", name, "x"]);
+    }
+    let told = succeed(cluster.socket(2), &["events", "event_space=ftb.test", "--json"]);
+    let names: Vec<_> = told.lines().map(|line| json(line)["name"].clone()).collect();
+    assert_eq!(names, ["ONE", "TWO", "THREE"]);
+    let none = succeed(cluster.socket(1), &["events", "event_space=ftb.nothing", "--json"]);
+    assert_eq!(none, "");
+}
+
 #[tokio::test]
 async fn a_reader_that_has_gone_is_success_and_ctrl_c_is_130() {
     let cluster = Cluster::start(1, 2).await.unwrap();

@@ -285,6 +285,16 @@ pub enum ToClient {
         /// What is missing.
         gap: Gap,
     },
+    /// Everything that the subscription wants up to here was delivered or told: said now and then
+    /// while little of it comes, so that it resumes from here and not from its last event.
+    Covered {
+        /// Which subscription.
+        subscription: SubscriptionId,
+        /// Up to where.
+        position: Position,
+        /// The past that it began in ends here: what comes from now on is new. Said once, at once.
+        history_ended: bool,
+    },
 }
 
 /// What was refused.

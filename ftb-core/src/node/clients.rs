@@ -4,6 +4,7 @@ use super::Node;
 use super::api::{
     ClientId, ClientInfo, Gap, GapReason, Output, RefusedWhat, Start, SubscriptionId, ToClient,
 };
+use super::config::ns;
 use super::fetch::Asker;
 use super::reader::{Cut, Reader};
 use crate::filter::{Filter, FilterSet};
@@ -27,6 +28,8 @@ pub(super) struct Client {
     turn: Option<SubscriptionId>,
     pub(super) published: u64,
     pub(super) delivered: u64,
+    /// Its quiet subscriptions are to be told how far they are.
+    cover_due: bool,
 }
 
 /// One subscription.
@@ -35,6 +38,10 @@ pub(super) struct Subscription {
     pub(super) reader: Reader,
     state: SubscriptionState,
     start: Start,
+    /// The last index that its client knows to be covered.
+    told: u64,
+    /// It began in the past, which ends at this index.
+    history_until: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,6 +58,9 @@ const CONTROL_MAX: usize = 4_096;
 /// How far back a subscription reads again that resumes in another log than it stood in. Half of
 /// the event ids that the client library remembers, by which it drops what it had.
 const READ_AGAIN_MAX: u64 = 8_192;
+
+/// Quiet subscriptions are told so often how far they are, while the log moves.
+const COVERED_MS: u64 = 5_000;
 
 impl Subscription {
     fn is_active(&self) -> bool {
@@ -71,6 +81,7 @@ impl Client {
             turn: None,
             published: 0,
             delivered: 0,
+            cover_due: false,
         }
     }
 
@@ -92,6 +103,7 @@ impl Node {
             self.counters.stale += 1;
             return;
         };
+        self.histories.retain(|(of, _)| *of != client);
         if self.publishers.get(&gone.info.publisher) == Some(&client) {
             self.publishers.remove(&gone.info.publisher);
         }
@@ -173,6 +185,8 @@ impl Node {
             reader: Reader::new(self.consumed),
             state: SubscriptionState::Waiting(u64::MAX),
             start,
+            told: self.consumed,
+            history_until: None,
         };
         subscriber.subscriptions.insert(id, subscription);
         // To merge all filters anew for each of many would take quadratic time.
@@ -190,6 +204,7 @@ impl Node {
 
     pub(super) fn unsubscribe(&mut self, client: ClientId, id: SubscriptionId) {
         let removed = self.clients.get_mut(&client).and_then(|c| c.subscriptions.remove(&id));
+        self.histories.remove(&(client, id));
         if let Some(removed) = removed {
             self.index.remove(client, id, &removed.filter);
             self.interest_changed();
@@ -228,6 +243,7 @@ impl Node {
                     if is_root { self.log.last() } else { self.active_index.max(self.consumed) };
                 subscription.state = SubscriptionState::Active;
                 subscription.reader = Reader::new(index);
+                subscription.told = index;
                 begun.push((*client, *id, index, subscription.start));
             }
         }
@@ -260,6 +276,8 @@ impl Node {
         if let Some(found) = found.and_then(|found| found.subscriptions.get_mut(&id)) {
             found.reader = Reader::new(begin);
             found.reader.since_ns = since_ns;
+            found.history_until = Some(active);
+            self.histories.insert((client, id));
         }
         self.catch_up(Asker::Subscription(client, id));
     }
@@ -329,6 +347,12 @@ impl Node {
             }
         }
         self.out.extend(wake.into_iter().map(Output::ClientReady));
+        if self.cover_ns == u64::MAX && self.clients.values().any(|c| !c.subscriptions.is_empty()) {
+            self.cover_ns = self.now.mono_ns.saturating_add(ns(COVERED_MS));
+        }
+        for (id, _) in self.histories.clone() {
+            self.wake_client(id);
+        }
     }
 
     pub(super) fn wake_client(&mut self, id: ClientId) {
@@ -365,13 +389,61 @@ impl Node {
         let order = client.subscriptions.keys().copied();
         let (first, second): (Vec<_>, Vec<_>) = order.partition(|id| Some(*id) > after);
         for subscription in first.into_iter().chain(second) {
-            if let Some(message) = self.read_subscription(id, subscription, bytes_max) {
+            let message = self.read_subscription(id, subscription, bytes_max);
+            if let Some(message) = message.or_else(|| self.cover(id, subscription)) {
                 return Some(message);
             }
         }
         let client = self.clients.get_mut(&id)?;
         client.ready = false;
+        client.cover_due = false;
         None
+    }
+
+    /// How far a subscription is that has nothing (more) to read: when its past ends here, and now
+    /// and then.
+    fn cover(&mut self, id: ClientId, subscription: SubscriptionId) -> Option<ToClient> {
+        let client = self.clients.get_mut(&id)?;
+        let due = client.cover_due;
+        let found = client.subscriptions.get_mut(&subscription)?;
+        let index = found.reader.cursor;
+        let idle = found.is_active() && !found.reader.catching_up && found.reader.is_drained();
+        let history_ended = idle && found.history_until.is_some_and(|until| until <= index);
+        if !history_ended && !(idle && due && index > found.told) {
+            return None;
+        }
+        found.told = index;
+        if history_ended {
+            found.history_until = None;
+            self.histories.remove(&(id, subscription));
+        }
+        let position = self.lineage.position(index);
+        Some(ToClient::Covered { subscription, position, history_ended })
+    }
+
+    /// When quiet subscriptions are told next how far they are.
+    pub(super) fn cover_deadline_ns(&self) -> u64 {
+        self.cover_ns
+    }
+
+    /// Time has passed: quiet subscriptions are told how far they are.
+    pub(super) fn cover_tick(&mut self) {
+        if self.cover_ns > self.now.mono_ns {
+            return;
+        }
+        self.cover_ns = u64::MAX;
+        let until = self.consumed;
+        let mut wake = Vec::new();
+        for (id, client) in &mut self.clients {
+            let active = client.subscriptions.values().filter(|found| found.is_active());
+            client.cover_due = active.into_iter().any(|found| found.told < until);
+            if client.cover_due {
+                wake.push(*id);
+            }
+        }
+        for id in wake {
+            self.wake_client(id);
+        }
     }
 
     /// The next events of one subscription.
@@ -392,7 +464,8 @@ impl Node {
         let items = found.reader.read(&self.log, cut, |sealed| filter.matches(sealed));
         let catch_up = found.reader.catching_up && found.reader.is_drained();
         let mut first = None;
-        if !items.is_empty() {
+        if let Some(last) = items.last() {
+            found.told = last.index;
             reader_client.turn = Some(id);
             let mut messages = to_messages(id, items, |index| self.lineage.position(index));
             let count: u64 = messages.iter().map(delivered).sum();
@@ -457,6 +530,10 @@ impl Node {
         for client in self.clients.values_mut() {
             for subscription in client.subscriptions.values_mut() {
                 subscription.reader = Reader::new(index);
+                subscription.told = index;
+                // Where the past ends is a place in the log that was left.
+                let history_until = &mut subscription.history_until;
+                *history_until = history_until.map(|_| index);
             }
         }
     }
@@ -468,6 +545,9 @@ impl Node {
                 if subscription.reader.cursor > index {
                     subscription.reader.seek(index);
                 }
+                subscription.told = subscription.told.min(index);
+                let history_until = &mut subscription.history_until;
+                *history_until = history_until.map(|until| until.min(index));
             }
         }
     }

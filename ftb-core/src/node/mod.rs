@@ -102,6 +102,10 @@ pub struct Node {
     /// Which subscriptions of the clients may want an event.
     index: index::SubscriptionIndex,
     paused: BTreeSet<ClientId>,
+    /// Subscriptions that read the past.
+    histories: BTreeSet<(ClientId, api::SubscriptionId)>,
+    /// When quiet subscriptions are told how far they are; never while the log rests.
+    cover_ns: u64,
     /// Events that were delivered to clients here.
     seen: PublisherRanges,
 }
@@ -143,6 +147,8 @@ impl Node {
             publishers: BTreeMap::new(),
             index: index::SubscriptionIndex::default(),
             paused: BTreeSet::new(),
+            histories: BTreeSet::new(),
+            cover_ns: u64::MAX,
             seen: PublisherRanges::new(config.publishers_max),
             config,
         };
@@ -234,7 +240,8 @@ impl Node {
             .min(self.forks_deadline_ns())
             .min(self.fetch_deadline_ns())
             .min(self.members.deadline_ns())
-            .min(self.verdicts.deadline_ns());
+            .min(self.verdicts.deadline_ns())
+            .min(self.cover_deadline_ns());
         (deadline < u64::MAX).then_some(deadline)
     }
 
@@ -482,6 +489,7 @@ impl Node {
         self.verdicts_tick();
         self.forks_tick();
         self.fetch_tick();
+        self.cover_tick();
         self.choose_standby();
     }
 

@@ -33,6 +33,8 @@ pub struct Subscriber {
     pub gaps: Vec<Gap>,
     /// Its agent lost its memory: what it had not read by then it resumed by position.
     pub resumed: bool,
+    /// It reads the past, and was not told where that ends.
+    pub in_past: bool,
 }
 
 /// What was published, when, and whether its publisher was told that it is safe.
@@ -120,6 +122,16 @@ impl Subscriber {
         Ok(())
     }
 
+    /// It was told how far it is: from there it resumes.
+    pub fn cover(&mut self, position: Position, history_ended: bool) -> Result<(), Violation> {
+        if history_ended && !std::mem::take(&mut self.in_past) {
+            let what = format!("agent {}: a past that never began ends at {position}", self.agent);
+            return broken("Active", what);
+        }
+        self.last = Some(position);
+        Ok(())
+    }
+
     /// Everything confirmed that was published while it was active has come, or a gap says that it
     /// has not.
     pub fn check_complete(&self, books: &Books, lossless: bool) -> Result<(), Violation> {
@@ -127,6 +139,10 @@ impl Subscriber {
             let what = format!("a subscription at agent {} never became active", self.agent);
             return broken("Active", what);
         };
+        if self.in_past {
+            let what = format!("the past of a subscription at agent {} never ends", self.agent);
+            return broken("Active", what);
+        }
         let owed = books.published.values().filter(|published| {
             published.confirmed
                 && published.at_ns > active_at

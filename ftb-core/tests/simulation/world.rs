@@ -7,7 +7,7 @@ use ftb_core::filter::Filter;
 use ftb_core::frame::Frame;
 use ftb_core::ident::{OriginId, PublisherId, Rank};
 use ftb_core::node::api::{
-    ClientId, ClientInfo, DialId, Input, LinkId, Output, SubscriptionId, ToClient,
+    ClientId, ClientInfo, DialId, Input, LinkId, Output, Start, SubscriptionId, ToClient,
 };
 use ftb_core::node::{Member, Node, NodeConfig};
 use ftb_core::position::Epoch;
@@ -330,6 +330,7 @@ impl World {
         let publisher = PublisherId { account: 7_000, token: client.0 };
         let (filter, start) = (subscriber.filter.clone(), subscriber.start());
         let subscription = subscriber.subscription;
+        subscriber.in_past = start != Start::Now;
         self.feed(agent, Input::ClientAttached { client, info: info(publisher) })?;
         self.feed(agent, Input::Subscribe { client, subscription, filter, start })
     }
@@ -364,6 +365,7 @@ impl World {
             by_publisher: BTreeMap::new(),
             gaps: Vec::new(),
             resumed: false,
+            in_past: false,
         });
         if self.agents[agent].node.is_some() {
             self.attach_subscriber(self.subscribers.len() - 1)?;
@@ -719,6 +721,9 @@ impl World {
                     subscriber.by_publisher.clear();
                 }
                 subscriber.gaps.push(gap);
+            }
+            ToClient::Covered { position, history_ended, .. } => {
+                subscriber.cover(position, history_ended)?;
             }
             ToClient::Refused { message, .. } => return broken("Active", message),
             ToClient::Confirmed { .. } => {}
