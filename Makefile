@@ -51,10 +51,12 @@ bench: ## throughput and latency beside NATS in the same run (docs/performance.m
 	$(CARGO) build --release -p ftb-agent -p ftb-bench
 	./target/release/ftb-bench
 
-install: ## into DESTDIR/PREFIX: binaries, units, sample configurations
+install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the demonstration
 	@for b in $(BINARIES); do test -x target/release/$$b || { echo "target/release/$$b is missing: run make first" >&2; exit 1; }; done
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONF)/ftb $(DESTDIR)$(PREFIX)/share/doc/ftb
 	install -m 0755 $(addprefix target/release/,$(BINARIES)) $(DESTDIR)$(PREFIX)/bin
+	install -d $(DESTDIR)$(PREFIX)/libexec/ftb
+	install -m 0755 target/release/ftb-demo target/release/examples/poisson $(DESTDIR)$(PREFIX)/libexec/ftb
 	@for unit in deploy/systemd/*.service; do \
 	  sed -e 's|@BINDIR@|$(PREFIX)/bin|g' -e 's|@SYSCONFDIR@|$(SYSCONF)|g' $$unit > $(DESTDIR)$(UNITDIR)/$$(basename $$unit); \
 	  chmod 0644 $(DESTDIR)$(UNITDIR)/$$(basename $$unit); done
@@ -76,4 +78,4 @@ uninstall: ## what install put there, but not your configuration
 	rm -f $(DESTDIR)$(PREFIX)/lib/udev/rules.d/70-ftb-*.rules $(DESTDIR)$(PREFIX)/share/man/man1/ftbctl.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ftbctl
 	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/ftb.conf $(DESTDIR)$(SYSCONF)/ftb/*.toml.sample
-	rm -rf $(DESTDIR)$(PREFIX)/share/doc/ftb
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/ftb $(DESTDIR)$(PREFIX)/libexec/ftb

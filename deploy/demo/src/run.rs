@@ -61,14 +61,16 @@ impl Job {
     }
 }
 
-/// The solver is an example program of ftb-job, beside the other binaries.
+/// The solver is an example program of ftb-job: beside the other binaries in a build, beside this
+/// program when installed.
 fn solver() -> Result<PathBuf> {
+    const NAME: &str = "poisson";
     let launch = binary("ftb-launcher", "ftb-launch")?;
-    let beside = launch.with_file_name("examples").join("poisson");
-    if !beside.exists() {
-        bail!("{} is missing: make demo builds it", beside.display());
-    }
-    Ok(beside)
+    let built = launch.with_file_name("examples").join(NAME);
+    let installed = std::env::current_exe()?.with_file_name(NAME);
+    [&built, &installed].into_iter().find(|path| path.is_file()).cloned().with_context(|| {
+        format!("{} and {} are missing: make demo builds it", built.display(), installed.display())
+    })
 }
 
 impl Running {
