@@ -9,6 +9,7 @@
 //! - [`Client`], [`ClientConfig`], [`Subscription`]: for tokio programs;
 //! - [`blocking`]: the same for all others;
 //! - [`event()`]: makes events;
+//! - [`json`]: events as JSON objects;
 //! - [`admin`]: asks an agent how it is and how the tree looks;
 //! - [`daemon`]: what the `main` of a daemon needs.
 //!
@@ -25,6 +26,7 @@ pub mod daemon;
 pub mod error;
 pub mod event;
 mod inbox;
+pub mod json;
 mod outbox;
 mod session;
 pub mod subscription;

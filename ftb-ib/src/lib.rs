@@ -11,7 +11,6 @@ pub mod finding;
 pub mod kind;
 pub mod monitor;
 pub mod port;
-pub mod print;
 pub mod sysfs;
 pub mod uevent;
 pub mod verbs;

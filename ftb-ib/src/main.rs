@@ -3,9 +3,10 @@
 use clap::Parser;
 use ftb_client::Client;
 use ftb_client::daemon::{self, Failure, LogSettings, Signals};
+use ftb_client::json::EventObject;
 use ftb_core::Event;
 use ftb_ib::config::Config;
-use ftb_ib::{print, watch};
+use ftb_ib::watch;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -74,12 +75,18 @@ fn configuration(named: Option<&Path>) -> Result<Config, Failure> {
     Config::load(path).map_err(Failure::bad_input)
 }
 
+/// One JSON object a line.
+fn print_line(event: &Event) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, &EventObject::from(event))?;
+    writeln!(out)
+}
+
 async fn print_events(config: Config, stop: impl Future<Output = ()>) -> Result<(), Failure> {
     let gone = Notify::new();
     let mut outcome = Ok(());
     let print = |event: Event| {
-        let line = print::json_line(&event);
-        if let Err(error) = writeln!(std::io::stdout().lock(), "{line}") {
+        if let Err(error) = print_line(&event) {
             outcome = Err(error);
             gone.notify_one();
         }

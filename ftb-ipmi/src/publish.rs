@@ -5,8 +5,7 @@ use crate::finding::to_event;
 use crate::watch::Report;
 use ftb_client::Client;
 use ftb_client::daemon::Failure;
-use ftb_core::Event;
-use serde_json::{Map, Value, json};
+use ftb_client::json::EventObject;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -66,7 +65,8 @@ impl Outlet {
             }
             Self::Print => {
                 let mut out = io::stdout().lock();
-                writeln!(out, "{}", event_json(&event))?;
+                serde_json::to_writer(&mut out, &EventObject::from(&event))?;
+                writeln!(out)?;
                 out.flush()
             }
         }
@@ -80,18 +80,4 @@ impl Outlet {
             tracing::warn!(%error, "the last events may not have reached the agent");
         }
     }
-}
-
-/// An event as one JSON object.
-fn event_json(event: &Event) -> Value {
-    let tags: Map<_, _> =
-        event.tags.iter().map(|tag| (tag.key.clone(), json!(tag.value))).collect();
-    json!({
-        "space": event.space.as_str(),
-        "name": event.name.as_str(),
-        "severity": event.severity.as_str(),
-        "time_ns": event.time_ns,
-        "payload": String::from_utf8_lossy(&event.payload),
-        "tags": tags,
-    })
 }

@@ -4,9 +4,9 @@ use crate::cli::{Common, Events, Subscribe};
 use crate::failure::Failure;
 use crate::output::{Output, Style};
 use crate::text;
-use ftb_client::{Client, Delivery, EventKind, Filter, Gap, Received, Start, Subscription};
-use serde::ser::SerializeMap as _;
-use serde::{Serialize, Serializer};
+use ftb_client::json::EventObject;
+use ftb_client::{Client, Delivery, Filter, Gap, Received, Start, Subscription};
+use serde::Serialize;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// Shows events as they come.
@@ -171,77 +171,6 @@ fn gap_line(gap: &Gap) -> String {
         Some(severity) => format!(", the worst {severity}"),
     };
     format!("-- {count} events are missing here{worst} ({})", gap.reason.as_str())
-}
-
-/// An event as an object; the names are documented and stay.
-#[derive(Serialize)]
-struct EventObject<'a> {
-    r#type: &'static str,
-    position: String,
-    id: String,
-    time: String,
-    time_ns: u64,
-    severity: &'static str,
-    space: &'a str,
-    name: &'a str,
-    host: &'a str,
-    uid: u32,
-    pid: u32,
-    client: &'a str,
-    job_id: &'a str,
-    response: bool,
-    response_to: Option<String>,
-    tags: Tags<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload_hex: Option<String>,
-}
-
-/// As an object; of a key that occurs twice the first counts, as in the library.
-struct Tags<'a>(&'a [ftb_client::Tag]);
-
-impl Serialize for Tags<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        for (number, tag) in self.0.iter().enumerate() {
-            if !self.0[..number].iter().any(|earlier| earlier.key == tag.key) {
-                map.serialize_entry(&tag.key, &tag.value)?;
-            }
-        }
-        map.end()
-    }
-}
-
-impl<'a> From<&'a Received> for EventObject<'a> {
-    fn from(received: &'a Received) -> Self {
-        let event = &received.event;
-        let payload = core::str::from_utf8(&event.payload);
-        let (response, response_to) = match event.kind {
-            EventKind::Normal => (false, None),
-            EventKind::Response(to) => (true, to.map(|id| id.to_string())),
-        };
-        Self {
-            r#type: "event",
-            position: received.position.to_string(),
-            id: received.id.to_string(),
-            time: text::moment(event.time_ns),
-            time_ns: event.time_ns,
-            severity: event.severity.as_str(),
-            space: event.space.as_str(),
-            name: event.name.as_str(),
-            host: &received.host,
-            uid: received.uid,
-            pid: received.pid,
-            client: &event.client_name,
-            job_id: &event.job_id,
-            response,
-            response_to,
-            tags: Tags(&event.tags),
-            payload: payload.ok(),
-            payload_hex: payload.is_err().then(|| text::hex(&event.payload)),
-        }
-    }
 }
 
 #[derive(Serialize)]

@@ -3,7 +3,6 @@
 //! What was published by somebody else may hold anything: control characters are escaped, so that
 //! no event can repaint or command the terminal of who reads it.
 
-use core::fmt::Write as _;
 use core::time::Duration;
 use std::time::UNIX_EPOCH;
 
@@ -45,23 +44,9 @@ pub(crate) fn payload(bytes: &[u8]) -> String {
     line
 }
 
-/// Bytes as hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut hex, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
-}
-
 /// The moment of Unix nanoseconds, in UTC with milliseconds.
 pub(crate) fn moment_ms(time_ns: u64) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + clamped(time_ns)).to_string()
-}
-
-/// The moment of Unix nanoseconds, in UTC, exactly.
-pub(crate) fn moment(time_ns: u64) -> String {
-    humantime::format_rfc3339_nanos(UNIX_EPOCH + clamped(time_ns)).to_string()
 }
 
 /// Any 64-bit count of nanoseconds lies before the year 2555, which can be formatted.
@@ -131,13 +116,12 @@ mod tests {
     #[test]
     fn times_and_sizes_are_for_people() {
         assert_eq!(moment_ms(1_500_000_000_123_456_789), "2017-07-14T02:40:00.123Z");
-        assert_eq!(moment(u64::MAX).len(), "2017-07-14T02:40:00.123456789Z".len());
+        assert_eq!(moment_ms(u64::MAX).len(), "2017-07-14T02:40:00.123Z".len());
         assert_eq!(duration(Duration::from_millis(12)), "12ms");
         assert_eq!(duration(Duration::from_secs(59)), "59s");
         assert_eq!(duration(Duration::from_secs(11_520)), "3h 12m");
         assert_eq!(duration(Duration::from_secs(90_000)), "1d 1h");
         assert_eq!(bytes(10_240), "10 KiB");
-        assert_eq!(hex(&[0, 0xab]), "00ab");
     }
 
     #[test]
