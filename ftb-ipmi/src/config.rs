@@ -46,6 +46,8 @@ pub struct Config {
     pub interval: Duration,
     /// How often the event log is looked at; zero is never.
     pub sel_interval: Duration,
+    /// How often a fault that lasts is told again; zero is never.
+    pub restate: Duration,
     /// Where bookmarks of event logs are kept; without it a restart misses what was logged
     /// meanwhile.
     pub state_dir: Option<PathBuf>,
@@ -64,6 +66,8 @@ struct File {
     interval: Duration,
     #[serde(default = "default_interval", with = "humantime_serde")]
     sel_interval: Duration,
+    #[serde(default = "default_restate", with = "humantime_serde")]
+    restate: Duration,
     state_dir: Option<PathBuf>,
     #[serde(default)]
     agent: Agent,
@@ -77,6 +81,10 @@ struct File {
 
 fn default_interval() -> Duration {
     Duration::from_secs(5)
+}
+
+fn default_restate() -> Duration {
+    Duration::from_secs(600)
 }
 
 #[derive(Default, Deserialize)]
@@ -157,6 +165,7 @@ impl Config {
         let config = Self {
             interval: file.interval,
             sel_interval: file.sel_interval,
+            restate: file.restate,
             state_dir: file.state_dir,
             agent_socket: file.agent.socket,
             nodes,
@@ -175,6 +184,7 @@ impl Config {
         let config = Self {
             interval: default_interval(),
             sel_interval: default_interval(),
+            restate: default_restate(),
             state_dir: None,
             agent_socket: None,
             nodes,
@@ -447,8 +457,8 @@ mod tests {
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/config");
         let config = Config::load(&deploy.join("ipmi.toml")).unwrap();
         assert_eq!(
-            (config.interval, config.sel_interval),
-            (default_interval(), default_interval())
+            (config.interval, config.sel_interval, config.restate),
+            (default_interval(), default_interval(), default_restate())
         );
         for entry in fs::read_dir(deploy.join("ipmi-rules")).unwrap() {
             let path = entry.unwrap().path();

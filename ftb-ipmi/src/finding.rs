@@ -18,6 +18,8 @@ pub fn event_name(kind: FindingKind) -> &'static str {
         FindingKind::Voltage => "FTB_IPMI_VOLTAGE",
         FindingKind::BmcLost => "FTB_IPMI_BMC_LOST",
         FindingKind::BmcBack => "FTB_IPMI_BMC_BACK",
+        FindingKind::ControllerLost => "FTB_IPMI_CONTROLLER_LOST",
+        FindingKind::ControllerBack => "FTB_IPMI_CONTROLLER_BACK",
     }
 }
 
@@ -52,6 +54,15 @@ pub fn to_event(node: &str, bmc: &str, time_ns: u64, finding: &Finding) -> Event
     if finding.is_momentary {
         tags.add("lasting", "false");
         tags.add("count", &finding.count.to_string());
+    }
+    if let Some(controller) = finding.controller {
+        tags.add("controller", &controller.to_string());
+    }
+    if finding.is_again {
+        tags.add("again", "true");
+    }
+    if finding.unread > 0 {
+        tags.add("unread", &finding.unread.to_string());
     }
     match (finding.kind, &finding.note) {
         (FindingKind::Normal, Some(before)) => tags.add("previous", before),

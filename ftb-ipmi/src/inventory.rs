@@ -1,13 +1,17 @@
 //! Learning which sensors a BMC has: its records in pieces, and the thresholds that hold now.
 
-use crate::bmc::command::{GetSdr, GetThresholds, Repository, ReserveSdr, SdrPiece};
+use crate::bmc::command::{
+    GetRepositoryInfo, GetSdr, GetThresholds, Repository, RepositoryInfo, ReserveSdr, SdrPiece,
+};
 use crate::bmc::{Bmc, BmcError};
 use crate::monitor::Watched;
 use crate::rules::{Policy, Rule};
 use crate::sdr::{
-    Association, BMC_ADDRESS, RECORD_BYTES_MAX, RawThresholds, Record, Sensor, SensorClass,
+    Association, Controller, RECORD_BYTES_MAX, RawThresholds, Record, Sensor, SensorClass,
 };
-use ipmi_rs::app::GetDeviceId;
+use crate::watch::is_unreached;
+use ipmi_rs::app::{DeviceId, GetDeviceId};
+use std::collections::BTreeSet;
 
 /// Most records that are read of one BMC.
 const RECORDS_MAX: usize = 4096;
@@ -33,17 +37,32 @@ pub struct Inventory {
     pub unmatched: Vec<usize>,
 }
 
-/// Reads the records of a BMC and applies the rules.
+/// What the records of a BMC say, and how the repository stood when they were read.
+#[derive(Clone, Debug)]
+pub struct Records {
+    stamp: Option<Stamp>,
+    sensors: Vec<Sensor>,
+    associations: Vec<Association>,
+}
+
+/// What changes when records change: firmware and repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stamp {
+    device: [u32; 5],
+    repository: RepositoryInfo,
+}
+
+/// Reads the records of a BMC and applies the rules. `known` are the records that were read before:
+/// they are read again only if they may have changed, and replaced then.
 ///
 /// # Errors
 /// [`BmcError`] when the BMC is lost, or refuses to give any record.
-pub async fn read(bmc: &mut Bmc, rules: &[Rule]) -> Result<Inventory, BmcError> {
-    let device = bmc.run(GetDeviceId).await?;
-    let repository = match device.sdr_repository_support || !device.provides_device_sdrs {
-        true => Repository::Central,
-        false => Repository::Device,
-    };
-    let (sensors, associations) = records(bmc, repository).await?;
+pub async fn read(
+    bmc: &mut Bmc,
+    rules: &[Rule],
+    known: &mut Option<Records>,
+) -> Result<Inventory, BmcError> {
+    let Records { sensors, associations, .. } = current_records(bmc, known).await?;
     let unmatched = rules
         .iter()
         .enumerate()
@@ -51,12 +70,13 @@ pub async fn read(bmc: &mut Bmc, rules: &[Rule]) -> Result<Inventory, BmcError> 
         .map(|(index, _)| index)
         .collect();
     let mut watched = Vec::with_capacity(sensors.len());
+    let mut silent = BTreeSet::new();
     for sensor in sensors {
         let policy = Policy::of(&sensor, rules);
         if policy.is_ignored {
             continue;
         }
-        let thresholds = thresholds(bmc, &sensor).await?;
+        let thresholds = thresholds(bmc, &sensor, &mut silent).await?;
         let mut entry = Watched::new(sensor, policy, thresholds);
         if entry.policy.class == SensorClass::Fan && entry.cools.is_none() {
             entry.cools = cooled_by(&entry.sensor, &associations);
@@ -72,8 +92,15 @@ fn cooled_by(fan: &Sensor, associations: &[Association]) -> Option<String> {
     Some(format!("{} {}", container.name(), container.instance))
 }
 
-async fn thresholds(bmc: &mut Bmc, sensor: &Sensor) -> Result<RawThresholds, BmcError> {
-    if !sensor.thresholds_readable || sensor.key.owner != BMC_ADDRESS || sensor.event_only {
+/// The thresholds that hold now. Controllers behind the BMC that do not answer are asked once.
+async fn thresholds(
+    bmc: &mut Bmc,
+    sensor: &Sensor,
+    silent: &mut BTreeSet<Controller>,
+) -> Result<RawThresholds, BmcError> {
+    let owner = sensor.key.owner;
+    let is_askable = !sensor.event_only && !owner.is_software() && !silent.contains(&owner);
+    if !sensor.thresholds_readable || !is_askable {
         return Ok(sensor.thresholds);
     }
     match bmc.run(GetThresholds(sensor.key)).await {
@@ -82,12 +109,54 @@ async fn thresholds(bmc: &mut Bmc, sensor: &Sensor) -> Result<RawThresholds, Bmc
         // What the record says then holds.
         Err(error) => {
             tracing::debug!(sensor = sensor.name, %error, "thresholds are not readable");
+            if is_unreached(owner, &error) {
+                silent.insert(owner);
+            }
             Ok(sensor.thresholds)
         }
     }
 }
 
-async fn records(
+async fn current_records(bmc: &mut Bmc, known: &mut Option<Records>) -> Result<Records, BmcError> {
+    let device = bmc.run(GetDeviceId).await?;
+    let repository = match device.sdr_repository_support || !device.provides_device_sdrs {
+        true => Repository::Central,
+        false => Repository::Device,
+    };
+    let stamp = match repository {
+        Repository::Central => stamp(bmc, &device).await?,
+        Repository::Device => None,
+    };
+    match known {
+        Some(records) if stamp.is_some() && records.stamp == stamp => Ok(records.clone()),
+        _ => {
+            let (sensors, associations) = read_records(bmc, repository).await?;
+            let records = Records { stamp, sensors, associations };
+            Ok(known.insert(records).clone())
+        }
+    }
+}
+
+/// `None` where the BMC does not tell when its records were changed.
+async fn stamp(bmc: &mut Bmc, device: &DeviceId) -> Result<Option<Stamp>, BmcError> {
+    match bmc.run(GetRepositoryInfo).await {
+        Ok(info) if info.added_s == 0 || info.added_s == u32::MAX => Ok(None),
+        Ok(repository) => {
+            let device = [
+                u32::from(device.device_id),
+                u32::from(device.major_fw_revision),
+                u32::from(device.minor_fw_revision),
+                device.manufacturer_id,
+                u32::from(device.product_id),
+            ];
+            Ok(Some(Stamp { device, repository }))
+        }
+        Err(error) if error.is_lost() => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+async fn read_records(
     bmc: &mut Bmc,
     repository: Repository,
 ) -> Result<(Vec<Sensor>, Vec<Association>), BmcError> {

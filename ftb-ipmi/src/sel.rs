@@ -1,6 +1,6 @@
 //! Entries of the system event log (IPMI 2.0, chapter 32) and where reading it stands. No I/O.
 
-use crate::sdr::{READING_TYPE_SENSOR_SPECIFIC, READING_TYPE_THRESHOLD, SensorKey};
+use crate::sdr::{Controller, READING_TYPE_SENSOR_SPECIFIC, READING_TYPE_THRESHOLD, SensorKey};
 
 /// Record type of an event of a sensor.
 const RECORD_SYSTEM_EVENT: u8 = 0x02;
@@ -38,7 +38,7 @@ impl SensorEvent {
             record: u16::from_le_bytes([record[0], record[1]]),
             time_s: u32::from_le_bytes([record[3], record[4], record[5], record[6]]),
             sensor: (!is_software).then_some(SensorKey {
-                owner: record[7],
+                owner: Controller { channel: record[8] >> 4, slave: record[7] },
                 lun: record[8] & 0b11,
                 number,
             }),

@@ -65,6 +65,7 @@ pub async fn watch(config: &Config, is_print: bool) -> Result<(), Failure> {
     let plan = Plan {
         interval: config.interval,
         sel_interval: config.sel_interval,
+        restate: config.restate,
         state_dir: config.state_dir.clone(),
         rules: config.rules.clone().into(),
     };

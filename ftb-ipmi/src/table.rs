@@ -6,7 +6,7 @@ use crate::finding::number;
 use crate::inventory;
 use crate::monitor::{Judgement, Reading, THRESHOLD_NAMES, Watched, judge};
 use crate::rules::Rule;
-use crate::watch::read_once;
+use crate::watch::{Row, read_once};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ pub struct NodeTable {
     pub node: String,
     /// Its BMC.
     pub bmc: String,
-    /// Sensors with their readings; `None` where the BMC gives none.
-    pub rows: Result<Vec<(Watched, Option<Reading>)>, BmcError>,
+    /// Sensors with their readings.
+    pub rows: Result<Vec<Row>, BmcError>,
     /// Rules that match nothing here.
     pub unmatched: Vec<usize>,
 }
@@ -55,7 +55,7 @@ async fn read_one(node: WatchedNode, rules: Arc<[Rule]>) -> NodeTable {
         }
     };
     let read = async {
-        let inventory = inventory::read(&mut bmc, &rules).await?;
+        let inventory = inventory::read(&mut bmc, &rules, &mut None).await?;
         let rows = read_once(&mut bmc, inventory.watched).await?;
         Ok((rows, inventory.unmatched))
     };
@@ -68,9 +68,11 @@ async fn read_one(node: WatchedNode, rules: Arc<[Rule]>) -> NodeTable {
 }
 
 /// A word for what one reading says by itself.
-fn verdict(watched: &Watched, reading: Option<&Reading>) -> String {
-    let Some(reading) = reading else {
-        return if watched.sensor.event_only { "events only" } else { "not read" }.to_owned();
+fn verdict(watched: &Watched, reading: &Result<Reading, String>) -> String {
+    let reading = match reading {
+        Ok(reading) => reading,
+        Err(_) if watched.sensor.event_only => return "events only".to_owned(),
+        Err(why) => return format!("unavailable ({why})"),
     };
     match judge(watched, reading, false, false) {
         Judgement::Good => "ok".to_owned(),
@@ -81,12 +83,12 @@ fn verdict(watched: &Watched, reading: Option<&Reading>) -> String {
     }
 }
 
-fn shown(watched: &Watched, reading: Option<&Reading>) -> String {
+fn shown(watched: &Watched, reading: &Result<Reading, String>) -> String {
     match reading {
-        Some(Reading { value: Some(value), .. }) => {
+        Ok(Reading { value: Some(value), .. }) => {
             format!("{} {}", number(*value), watched.sensor.unit).trim_end().to_owned()
         }
-        Some(Reading { raw: Some(_), states, .. }) => format!("states {states:#06x}"),
+        Ok(Reading { raw: Some(_), states, .. }) => format!("states {states:#06x}"),
         _ => String::new(),
     }
 }
@@ -108,9 +110,9 @@ pub fn text(tables: &[NodeTable]) -> String {
                 format!("{:02X}h", sensor.key.number),
                 watched.policy.class.as_str().to_owned(),
                 sensor.entity.to_string(),
-                shown(watched, reading.as_ref()),
+                shown(watched, reading),
                 limits.join(", "),
-                verdict(watched, reading.as_ref()),
+                verdict(watched, reading),
             ]);
         }
     }
@@ -132,14 +134,15 @@ pub fn json_lines(tables: &[NodeTable]) -> String {
     let mut out = String::new();
     for table in tables {
         for (watched, reading) in table.rows.iter().flatten() {
-            out.push_str(&json_row(table, watched, reading.as_ref()).to_string());
+            out.push_str(&json_row(table, watched, reading).to_string());
             out.push('\n');
         }
     }
     out
 }
 
-fn json_row(table: &NodeTable, watched: &Watched, reading: Option<&Reading>) -> Value {
+fn json_row(table: &NodeTable, watched: &Watched, result: &Result<Reading, String>) -> Value {
+    let reading = result.as_ref().ok();
     let sensor = &watched.sensor;
     let mut thresholds = Map::new();
     for (name, limit) in THRESHOLD_NAMES.iter().zip(watched.limits) {
@@ -152,6 +155,7 @@ fn json_row(table: &NodeTable, watched: &Watched, reading: Option<&Reading>) -> 
         "bmc": table.bmc,
         "sensor": sensor.name,
         "number": sensor.key.number,
+        "owner": sensor.key.owner.to_string(),
         "type": watched.policy.class.as_str(),
         "sensor_type": crate::sdr::sensor_type_name(sensor.sensor_type),
         "entity": sensor.entity.to_string(),
@@ -162,6 +166,6 @@ fn json_row(table: &NodeTable, watched: &Watched, reading: Option<&Reading>) -> 
         "states": reading.filter(|_| !sensor.is_threshold()).map(|reading| reading.states),
         "thresholds": thresholds,
         "hysteresis": watched.hysteresis,
-        "verdict": verdict(watched, reading),
+        "verdict": verdict(watched, result),
     })
 }

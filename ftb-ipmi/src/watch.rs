@@ -3,16 +3,18 @@
 
 mod log;
 mod poll;
+mod relays;
 
 use crate::bmc::{Bmc, BmcError};
 use crate::config::WatchedNode;
-use crate::inventory;
+use crate::inventory::{self, Records};
 use crate::monitor::{Finding, Input, Monitor, Way};
 use crate::rules::Rule;
 use crate::sel::SensorEvent;
 use log::LogReader;
-pub use poll::read_once;
 use poll::{Pass, Poller};
+pub use poll::{Row, read_once};
+pub(crate) use relays::is_unreached;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -60,6 +62,8 @@ pub struct Plan {
     pub interval: Duration,
     /// How often to look at the event log; zero is never.
     pub sel_interval: Duration,
+    /// How often a fault that lasts is told again; zero is never.
+    pub restate: Duration,
     /// Where to keep bookmarks.
     pub state_dir: Option<PathBuf>,
     /// The rules.
@@ -73,7 +77,10 @@ pub struct Watcher {
     node: Arc<str>,
     bmc_name: Arc<str>,
     monitor: Monitor,
+    poller: Poller,
     log: LogReader,
+    /// The records that were read last, so that a new session need not read them again.
+    records: Option<Records>,
     started: Instant,
     reports: mpsc::Sender<Report>,
     notes: mpsc::Sender<Note>,
@@ -94,8 +101,10 @@ impl Watcher {
         Self {
             node: config.node.as_str().into(),
             bmc_name: config.target.name().into(),
-            monitor: Monitor::new(),
+            monitor: Monitor::new(plan.restate),
+            poller: Poller::default(),
             log: LogReader::new(path),
+            records: None,
             started: Instant::now(),
             config,
             plan,
@@ -182,14 +191,14 @@ impl Watcher {
 
     /// Watches an open BMC until it is lost; `Ok` when nobody listens any more.
     async fn watch(&mut self, bmc: &mut Bmc, pause: &mut Duration) -> Result<(), BmcError> {
-        let inventory = inventory::read(bmc, &self.plan.rules).await?;
+        let inventory = inventory::read(bmc, &self.plan.rules, &mut self.records).await?;
         let sensors = inventory.watched.len();
         if !self.has_worked && !inventory.unmatched.is_empty() {
             let _ = self.notes.send(Note::Unmatched(inventory.unmatched)).await;
         }
-        let mut poller = Poller::new(&inventory.watched);
+        self.poller.follow(&inventory.watched, false);
         tracing::info!(
-            node = %self.node, bmc = %self.bmc_name, sensors, polled = poller.len(), "BMC open"
+            node = %self.node, bmc = %self.bmc_name, sensors, polled = self.poller.len(), "BMC open"
         );
         self.tell(Input::Inventory(inventory.watched)).await;
         let mut polls = tokio::time::interval(self.plan.interval);
@@ -199,15 +208,15 @@ impl Watcher {
         loop {
             tokio::select! {
                 _ = polls.tick() => {
-                    self.poll(bmc, &mut poller).await?;
+                    self.poll(bmc).await?;
                     *pause = PAUSE_MIN;
                 }
                 () = sleep_until(next_log) => {
-                    self.read_log(bmc, &mut poller).await?;
+                    self.read_log(bmc).await?;
                     next_log = Some(Instant::now() + sel_interval);
                 }
                 event = bmc.event() => {
-                    self.take_events(bmc, &mut poller, &[event?], Way::Pushed).await?;
+                    self.take_events(bmc, &[event?], Way::Pushed).await?;
                     // One event has room in the BMC's buffer: what came with it is in the log.
                     next_log = next_log.map(|_| Instant::now());
                 }
@@ -219,9 +228,13 @@ impl Watcher {
         }
     }
 
-    async fn poll(&mut self, bmc: &mut Bmc, poller: &mut Poller) -> Result<(), BmcError> {
-        let all = poller.all();
-        self.sample(bmc, poller, &all, true).await?;
+    async fn poll(&mut self, bmc: &mut Bmc) -> Result<(), BmcError> {
+        if self.poller.len() == 0 {
+            // Nothing to read: whether the BMC is there has to be asked.
+            bmc.run(ipmi_rs::app::GetDeviceId).await?;
+        }
+        let pass = self.poller.read_all(bmc, self.monitor.watched()).await?;
+        self.take_pass(bmc, pass, true).await?;
         if std::mem::take(&mut self.is_lost) {
             tracing::info!(node = %self.node, bmc = %self.bmc_name, "BMC is back");
         }
@@ -231,27 +244,29 @@ impl Watcher {
         Ok(())
     }
 
-    async fn sample(
+    async fn take_pass(
         &mut self,
         bmc: &mut Bmc,
-        poller: &mut Poller,
-        indices: &[usize],
+        pass: Pass,
         is_whole: bool,
     ) -> Result<(), BmcError> {
-        let Pass { samples, is_complete } =
-            poller.read(bmc, self.monitor.watched(), indices).await?;
+        let Pass { samples, unread, is_complete, controllers } = pass;
         let is_powered = !self.monitor.needs_power(&samples) || poll::is_powered(bmc).await?;
         if is_whole {
             self.tell(Input::Back).await;
+            self.tell(Input::Unread(unread.len())).await;
+        }
+        for (controller, reason) in controllers {
+            self.tell(Input::Controller { controller, reason }).await;
         }
         let is_whole = is_whole && is_complete;
         self.tell(Input::Samples { samples, is_whole, is_powered }).await;
         Ok(())
     }
 
-    async fn read_log(&mut self, bmc: &mut Bmc, poller: &mut Poller) -> Result<(), BmcError> {
+    async fn read_log(&mut self, bmc: &mut Bmc) -> Result<(), BmcError> {
         let entries = self.log.read_new(bmc).await?;
-        self.take_events(bmc, poller, &entries, Way::Logged).await?;
+        self.take_events(bmc, &entries, Way::Logged).await?;
         self.log.save().await;
         Ok(())
     }
@@ -260,7 +275,6 @@ impl Watcher {
     async fn take_events(
         &mut self,
         bmc: &mut Bmc,
-        poller: &mut Poller,
         records: &[[u8; 16]],
         way: Way,
     ) -> Result<(), BmcError> {
@@ -270,7 +284,8 @@ impl Watcher {
         }
         let rereads = self.monitor.take_rereads();
         if !rereads.is_empty() {
-            self.sample(bmc, poller, &rereads, false).await?;
+            let pass = self.poller.read(bmc, self.monitor.watched(), &rereads).await?;
+            self.take_pass(bmc, pass, false).await?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 mod common;
 
 use common::Daemon;
-use ftb_tests::bmc::{PASSWORD, SimulatedBmc, USER};
+use ftb_tests::bmc::{PASSWORD, SATELLITE, Setup, SimulatedBmc, USER};
 use std::process::Command;
 
 fn config(targets: &str) -> String {
@@ -96,6 +96,34 @@ fn a_hung_bmc_is_lost_and_keeps_no_other_waiting() {
         (&normal["payload"], &normal["tags"]["previous"]),
         (&"node001".into(), &"unknown".into())
     );
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn a_controller_behind_the_bmc_fails_is_lost_and_found() {
+    let bmc = SimulatedBmc::start_with(Setup { satellite: true, ..Setup::default() }).unwrap();
+    let mut daemon = Daemon::start(&config(&target(&bmc, "node001")));
+    assert_eq!(daemon.await_event("FTB_IPMI_NORMAL")["tags"].get("unread"), None);
+    bmc.set("rear_fan", 0).unwrap();
+    assert_eq!(daemon.await_event("FTB_IPMI_FANFAIL")["tags"]["sensor"], "REAR FAN");
+    bmc.set("rear_fan", 3300).unwrap();
+    daemon.await_event("FTB_IPMI_NORMAL");
+
+    bmc.console(&format!("mc_disable {SATELLITE}")).unwrap();
+    let lost = daemon.await_event("FTB_IPMI_CONTROLLER_LOST");
+    assert_eq!((&lost["payload"], &lost["severity"]), (&"node001".into(), &"WARNING".into()));
+    assert_eq!(lost["tags"]["controller"], "0x2c");
+    bmc.set("cpu1_fan", 0).unwrap();
+    assert_eq!(daemon.await_event("FTB_IPMI_FANFAIL")["tags"]["sensor"], "CPU 1 FAN");
+    bmc.set("cpu1_fan", 2244).unwrap();
+    daemon.await_event("FTB_IPMI_SENSOR_CLEARED");
+
+    bmc.console(&format!("mc_enable {SATELLITE}")).unwrap();
+    daemon.await_event("FTB_IPMI_CONTROLLER_BACK");
+    daemon.await_event("FTB_IPMI_NORMAL");
+    let told = daemon.names();
+    let normal = told.iter().filter(|name| *name == "FTB_IPMI_NORMAL").count();
+    assert_eq!(normal, 3, "not while a controller was lost: {told:?}");
     assert!(daemon.stop().success());
 }
 

@@ -2,7 +2,7 @@
 //! behind it (`tests/hardware/ipmi/scenario.sh`), and what a subscriber got of it.
 #![allow(clippy::unwrap_used)]
 
-use ftb_tests::bmc::{SENSORS, SimulatedBmc};
+use ftb_tests::bmc::{SENSORS, Setup, SimulatedBmc};
 use ftb_tests::cluster::binary;
 use ftb_tests::guest::{Guest, hardware};
 use serde_json::Value;
@@ -44,7 +44,7 @@ fn play(bmc: &SimulatedBmc, share: &Path, is_over: &AtomicBool) {
 
 #[test]
 fn a_node_with_a_bmc_behind_the_kernels_driver() {
-    let bmc = SimulatedBmc::start().unwrap();
+    let bmc = SimulatedBmc::start_with(Setup { satellite: true, ..Setup::default() }).unwrap();
     let ours = hardware().join("ipmi");
     let chardev = format!("socket,id=bmc0c,host=127.0.0.1,port={},reconnect=1", bmc.machine_port());
     let mut guest = Guest::new(&ours.join("scenario.sh"))
@@ -75,9 +75,12 @@ fn a_node_with_a_bmc_behind_the_kernels_driver() {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     };
     let sensors = lines("once.jsonl");
-    assert_eq!(sensors.len(), SENSORS);
-    let fan = sensors.iter().find(|sensor| sensor["sensor"] == "CPU 1 FAN").unwrap();
-    assert_eq!((&fan["reading"], &fan["verdict"]), (&2244.0.into(), &"ok".into()));
+    assert_eq!(sensors.len(), SENSORS + 1);
+    // The second is another controller's: the kernel relays.
+    for (name, reading) in [("CPU 1 FAN", 2244.0), ("REAR FAN", 3300.0)] {
+        let fan = sensors.iter().find(|sensor| sensor["sensor"] == name).unwrap();
+        assert_eq!((&fan["reading"], &fan["verdict"]), (&reading.into(), &"ok".into()));
+    }
 
     let mut told: Vec<_> = lines("events.jsonl")
         .iter()

@@ -5,7 +5,8 @@
 use ftb_ipmi::bmc::{Bmc, CipherSuite, LanConfig, Protocol, Target};
 use ftb_ipmi::inventory;
 use ftb_ipmi::watch::read_once;
-use ftb_tests::bmc::{Names, PASSWORD, SENSORS, SimulatedBmc, USER};
+use ftb_tests::bmc::{Names, PASSWORD, SATELLITE, SENSORS, Setup, SimulatedBmc, USER};
+use std::process::Command;
 use std::time::Duration;
 
 fn target(port: u16, protocol: Protocol) -> Target {
@@ -28,12 +29,12 @@ const SUITE_3: Protocol = Protocol::RmcpPlus([Some(CipherSuite::Three), None]);
 async fn every_sensor_of_the_tables_reads_as_in_the_tables() {
     let simulated = SimulatedBmc::start().unwrap();
     let mut bmc = Bmc::connect(&target(simulated.port(), SUITE_3)).await.unwrap();
-    let inventory = inventory::read(&mut bmc, &[]).await.unwrap();
+    let inventory = inventory::read(&mut bmc, &[], &mut None).await.unwrap();
     assert_eq!(inventory.watched.len(), SENSORS);
     let rows = read_once(&mut bmc, inventory.watched).await.unwrap();
     let reading = |name: &str| {
         let (watched, reading) = rows.iter().find(|(w, _)| w.sensor.name == name).unwrap();
-        (reading.unwrap(), watched.sensor.entity.to_string(), watched.sensor.unit.clone())
+        (*reading.as_ref().unwrap(), watched.sensor.entity.to_string(), watched.sensor.unit.clone())
     };
     let value = |name: &str| reading(name).0.value.unwrap();
     for (name, expected) in [
@@ -59,29 +60,87 @@ async fn every_sensor_of_the_tables_reads_as_in_the_tables() {
 
 #[tokio::test]
 async fn names_packed_in_six_bits_are_read() {
-    let simulated = SimulatedBmc::start_with(Names::SixBit).unwrap();
+    let simulated =
+        SimulatedBmc::start_with(Setup { names: Names::SixBit, ..Setup::default() }).unwrap();
     let mut bmc = Bmc::connect(&target(simulated.port(), SUITE_3)).await.unwrap();
-    let inventory = inventory::read(&mut bmc, &[]).await.unwrap();
+    let inventory = inventory::read(&mut bmc, &[], &mut None).await.unwrap();
     let names: Vec<_> = inventory.watched.iter().map(|w| w.sensor.name.as_str()).collect();
     assert!(names.contains(&"CPU 1 FAN"), "{names:?}");
 }
 
 #[tokio::test]
-async fn ipmi_1_5_reads_the_same() {
+async fn ipmi_1_5_reads_the_same_by_every_proof_of_the_password() {
+    for auths in ["md5", "md2", "straight"] {
+        let simulated = SimulatedBmc::start_with(Setup { auths, ..Setup::default() }).unwrap();
+        let mut bmc = Bmc::connect(&target(simulated.port(), Protocol::Ipmi15)).await.unwrap();
+        let inventory = inventory::read(&mut bmc, &[], &mut None).await.unwrap();
+        let rows = read_once(&mut bmc, inventory.watched).await.unwrap();
+        let fan = rows.iter().find(|(w, _)| w.sensor.name == "CPU 1 FAN").unwrap();
+        assert_eq!(fan.1.as_ref().unwrap().value, Some(2244.0), "{auths}");
+        bmc.close().await;
+    }
+}
+
+/// Add SDR, as a board's update program sends it: an event-only record.
+fn add_record(simulated: &SimulatedBmc) {
+    let record = "0 0 0x51 3 14 0x20 0 0x23 6 1 0x0c 0x6f 1 0 0 0 0xc2 0x45 0x43";
+    // The simulator takes the sixth byte, the owner, for the length.
+    let filling = ["0"; 0x20 + 6 - 19];
+    let arguments =
+        format!("-I lanplus -C 3 -H 127.0.0.1 -U {USER} -P {PASSWORD} -p {}", simulated.port());
+    let output = Command::new("ipmitool")
+        .args(arguments.split(' '))
+        .args(["raw", "0x0a", "0x24"])
+        .args(record.split(' '))
+        .args(filling)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test]
+async fn records_are_read_again_in_a_new_session_only_when_they_have_changed() {
     let simulated = SimulatedBmc::start().unwrap();
-    let mut bmc = Bmc::connect(&target(simulated.port(), Protocol::Ipmi15)).await.unwrap();
-    let inventory = inventory::read(&mut bmc, &[]).await.unwrap();
+    let (mut known, mut fingerprints) = (None, Vec::new());
+    for session in 0..3 {
+        if session == 2 {
+            add_record(&simulated);
+        }
+        let mut bmc = Bmc::connect(&target(simulated.port(), SUITE_3)).await.unwrap();
+        let inventory = inventory::read(&mut bmc, &[], &mut known).await.unwrap();
+        assert_eq!(inventory.watched.len(), if session == 2 { SENSORS + 1 } else { SENSORS });
+        fingerprints.push((bmc.commands(), known.is_some()));
+        bmc.close().await;
+    }
+    let [first, second, third] = fingerprints[..] else { unreachable!() };
+    assert!(first.1 && second.0 + 100 < first.0, "{first:?}, {second:?}");
+    assert!(third.0 >= first.0, "{first:?}, {third:?}");
+}
+
+#[tokio::test]
+async fn a_sensor_of_a_controller_behind_the_bmc_is_read_or_unavailable() {
+    let simulated =
+        SimulatedBmc::start_with(Setup { satellite: true, ..Setup::default() }).unwrap();
+    let mut bmc = Bmc::connect(&target(simulated.port(), SUITE_3)).await.unwrap();
+    let inventory = inventory::read(&mut bmc, &[], &mut None).await.unwrap();
+    let rows = read_once(&mut bmc, inventory.watched.clone()).await.unwrap();
+    let (fan, reading) = rows.iter().find(|(w, _)| w.sensor.name == "REAR FAN").unwrap();
+    assert_eq!(reading.as_ref().unwrap().value, Some(3300.0));
+    assert_eq!(fan.limits[1], Some(660.0), "its thresholds come through the bridge too");
+
+    simulated.console(&format!("mc_disable {SATELLITE}")).unwrap();
     let rows = read_once(&mut bmc, inventory.watched).await.unwrap();
-    let fan = rows.iter().find(|(w, _)| w.sensor.name == "CPU 1 FAN").unwrap();
-    assert_eq!(fan.1.unwrap().value, Some(2244.0));
-    bmc.close().await;
+    let reading = |name: &str| &rows.iter().find(|(w, _)| w.sensor.name == name).unwrap().1;
+    let why = reading("REAR FAN").as_ref().unwrap_err();
+    assert_eq!(why, "the controller 0x2c behind the BMC does not answer");
+    assert!(reading("CPU 1 FAN").is_ok());
 }
 
 #[tokio::test]
 async fn auto_settles_for_what_the_bmc_has() {
     let simulated = SimulatedBmc::start().unwrap();
     let mut bmc = Bmc::connect(&target(simulated.port(), Protocol::Auto)).await.unwrap();
-    assert_eq!(inventory::read(&mut bmc, &[]).await.unwrap().watched.len(), SENSORS);
+    assert_eq!(inventory::read(&mut bmc, &[], &mut None).await.unwrap().watched.len(), SENSORS);
 }
 
 #[tokio::test]

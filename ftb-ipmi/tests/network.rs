@@ -4,7 +4,7 @@
 
 use ftb_ipmi::bmc::{Bmc, CipherSuite, LanConfig, Protocol, Target};
 use ftb_ipmi::inventory;
-use ftb_ipmi::watch::read_once;
+use ftb_ipmi::watch::{Row, read_once};
 use ftb_tests::bmc::{PASSWORD, SimulatedBmc, USER};
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,10 +106,10 @@ async fn assert_readings_are_right(protocol: Protocol, seed: u64) {
     });
     // Damage in two key exchanges in a row is an honest refusal.
     let mut bmc = until_ok!(Bmc::connect(&target).await);
-    let inventory = until_ok!(inventory::read(&mut bmc, &[]).await);
+    let inventory = until_ok!(inventory::read(&mut bmc, &[], &mut None).await);
     let first = until_ok!(read_once(&mut bmc, inventory.watched.clone()).await);
-    let values = |rows: &[(_, Option<ftb_ipmi::monitor::Reading>)]| -> Vec<_> {
-        rows.iter().map(|(_, reading)| reading.unwrap().raw).collect()
+    let values = |rows: &[Row]| -> Vec<_> {
+        rows.iter().map(|(_, reading)| reading.as_ref().unwrap().raw).collect()
     };
     let distinct: std::collections::HashSet<_> = values(&first).into_iter().collect();
     assert!(distinct.len() > 12, "a mix-up of sensors would show: {distinct:?}");
@@ -148,7 +148,7 @@ async fn a_bmc_that_hung_and_answers_late_mixes_nothing_up() {
         retries: 2,
     });
     let mut bmc = Bmc::connect(&target).await.unwrap();
-    let inventory = inventory::read(&mut bmc, &[]).await.unwrap();
+    let inventory = inventory::read(&mut bmc, &[], &mut None).await.unwrap();
     let first = read_once(&mut bmc, inventory.watched.clone()).await.unwrap();
     for _ in 0..5 {
         simulated.pause().unwrap();

@@ -190,7 +190,13 @@ const DISCRETE: [Discrete; 13] = [
     (0xEF, "MemD Error", "mem_d_error", 0, 0x0C, "system_board", 4),
 ];
 
-/// How many sensors can be polled.
+/// Slave address of the controller behind the BMC, with [`Setup::satellite`].
+pub const SATELLITE: u8 = 0x2C;
+
+/// Its sensor.
+const REAR_FAN: Analog = fan(0x01, "REAR FAN", "rear_fan", 3300, 10, 66);
+
+/// How many sensors of the BMC itself can be polled.
 pub const SENSORS: usize = ANALOG.len() + DISCRETE.len();
 
 /// Ports of one BMC.
@@ -218,6 +224,23 @@ impl Ports {
     }
 }
 
+/// What kind of board it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// How the names of sensors are encoded in their records.
+    pub names: Names,
+    /// By which of `none`, `md2`, `md5`, `straight` sessions of IPMI 1.5 may be authenticated.
+    pub auths: &'static str,
+    /// Whether a controller behind the BMC has a fan of its own, `rear_fan`.
+    pub satellite: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { names: Names::EightBit, auths: "none md2 md5 straight", satellite: false }
+    }
+}
+
 /// A running simulator.
 pub struct SimulatedBmc {
     dir: PathBuf,
@@ -231,7 +254,7 @@ impl SimulatedBmc {
     /// # Errors
     /// When `ipmi_sim` or `sdrcomp` are missing or do not start; the message has their output.
     pub fn start() -> io::Result<Self> {
-        Self::start_with(Names::EightBit)
+        Self::start_with(Setup::default())
     }
 
     /// Starts one for each address 127.0.0.`first` and following, all on the same UDP port: a rack,
@@ -240,26 +263,26 @@ impl SimulatedBmc {
     /// # Errors
     /// As [`SimulatedBmc::start`].
     pub fn start_rack(first: u8, count: u8) -> io::Result<Vec<Self>> {
-        let mut rack = vec![Self::start_at(Names::EightBit, first, None)?];
+        let mut rack = vec![Self::start_at(Setup::default(), first, None)?];
         let port = rack.first().map(Self::port);
         for host in (first..).take(count.into()).skip(1) {
-            rack.push(Self::start_at(Names::EightBit, host, port)?);
+            rack.push(Self::start_at(Setup::default(), host, port)?);
         }
         Ok(rack)
     }
 
-    /// As [`SimulatedBmc::start`], with the names of sensors encoded otherwise.
+    /// As [`SimulatedBmc::start`], another board.
     ///
     /// # Errors
     /// As [`SimulatedBmc::start`].
-    pub fn start_with(names: Names) -> io::Result<Self> {
-        Self::start_at(names, 1, None)
+    pub fn start_with(setup: Setup) -> io::Result<Self> {
+        Self::start_at(setup, 1, None)
     }
 
-    fn start_at(names: Names, host: u8, port: Option<u16>) -> io::Result<Self> {
+    fn start_at(setup: Setup, host: u8, port: Option<u16>) -> io::Result<Self> {
         let mut last = None;
         for _ in 0..START_ATTEMPTS {
-            match Self::try_start(names, host, port) {
+            match Self::try_start(setup, host, port) {
                 Ok(bmc) => return Ok(bmc),
                 Err(error) => last = Some(error),
             }
@@ -267,15 +290,15 @@ impl SimulatedBmc {
         Err(last.unwrap_or_else(|| io::ErrorKind::TimedOut.into()))
     }
 
-    fn try_start(names: Names, host: u8, port: Option<u16>) -> io::Result<Self> {
+    fn try_start(setup: Setup, host: u8, port: Option<u16>) -> io::Result<Self> {
         let dir = unique_dir()?;
         let found = Ports::find()?;
         let ports = Ports { host, lan: port.unwrap_or(found.lan), ..found };
-        write_files(&dir, ports)?;
+        write_files(&dir, ports, setup)?;
         let state = dir.join("state/ipmi_sim/testbmc");
         fs::create_dir_all(&state)?;
         let mut compiler = Command::new("sdrcomp");
-        if names == Names::EightBit {
+        if setup.names == Names::EightBit {
             compiler.arg("-8");
         }
         let output =
@@ -466,7 +489,7 @@ fn write_value(path: &Path, value: i32) -> io::Result<()> {
     fs::rename(&temporary, path)
 }
 
-fn write_files(dir: &Path, ports: Ports) -> io::Result<()> {
+fn write_files(dir: &Path, ports: Ports, setup: Setup) -> io::Result<()> {
     let values = dir.join("val");
     for sensor in &ANALOG {
         write_value(&values.join(sensor.file), sensor.start)?;
@@ -474,13 +497,21 @@ fn write_files(dir: &Path, ports: Ports) -> io::Result<()> {
     for (_, _, file, states, ..) in &DISCRETE {
         write_value(&values.join(file), i32::from(*states))?;
     }
-    fs::write(dir.join("lan.conf"), lan_conf(ports))?;
-    fs::write(dir.join("bmc.emu"), emulation(&values))?;
-    fs::write(dir.join("bmc.sdrs"), records())
+    let (mut emulation, mut records) = (emulation(&values), records());
+    if setup.satellite {
+        write_value(&values.join(REAR_FAN.file), REAR_FAN.start)?;
+        let _ =
+            writeln!(emulation, "mc_add {SATELLITE} 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02");
+        emulation.push_str(&REAR_FAN.emulation(SATELLITE, &values));
+        let _ = writeln!(emulation, "mc_enable {SATELLITE}");
+        records.push_str(&REAR_FAN.record(SATELLITE));
+    }
+    fs::write(dir.join("lan.conf"), lan_conf(ports, setup.auths))?;
+    fs::write(dir.join("bmc.emu"), emulation)?;
+    fs::write(dir.join("bmc.sdrs"), records)
 }
 
-fn lan_conf(Ports { host, lan, console, machine }: Ports) -> String {
-    let auths = "none md2 md5 straight";
+fn lan_conf(Ports { host, lan, console, machine }: Ports, auths: &str) -> String {
     format!(
         "name \"testbmc\"\nset_working_mc 0x20\n  startlan 1\n    addr 127.0.0.{host} {lan}\n    \
          priv_limit admin\n    allowed_auths_callback {auths}\n    allowed_auths_user {auths}\n    \
@@ -535,11 +566,11 @@ impl Analog {
         ]
     }
 
-    fn emulation(&self, values: &Path) -> String {
+    fn emulation(&self, owner: u8, values: &Path) -> String {
         let Self { number, file, .. } = self;
         let six = self.six();
         let mut text = format!(
-            "sensor_add 0x20 0 {number} {} 1 poll {FILE_POLL_MS} file \"{}\" {}\n",
+            "sensor_add {owner} 0 {number} {} 1 poll {FILE_POLL_MS} file \"{}\" {}\n",
             self.type_code(),
             values.join(file).display(),
             self.poll_options()
@@ -551,7 +582,7 @@ impl Analog {
                 six.iter().rev().map(|(_, _, raw)| raw.unwrap_or(0).to_string()).collect();
             let raws = raws.join(" ");
             let _ =
-                writeln!(text, "sensor_set_threshold 0x20 0 {number} settable {enabled} {raws}");
+                writeln!(text, "sensor_set_threshold {owner} 0 {number} settable {enabled} {raws}");
         }
         // Two events for each threshold, going low and going high; lower ones fire going low.
         let mut mask = 0_u16;
@@ -561,15 +592,15 @@ impl Analog {
             }
         }
         let mask = format!("{mask:015b}");
-        let _ = writeln!(text, "sensor_set_hysteresis 0x20 0 {number} settable 1 1");
+        let _ = writeln!(text, "sensor_set_hysteresis {owner} 0 {number} settable 1 1");
         let _ = writeln!(
             text,
-            "sensor_set_event_support 0x20 0 {number} enable scanning per-state {mask} {mask} {mask} {mask}"
+            "sensor_set_event_support {owner} 0 {number} enable scanning per-state {mask} {mask} {mask} {mask}"
         );
         text
     }
 
-    fn record(&self) -> String {
+    fn record(&self, owner: u8) -> String {
         let (unit, exponent) = match self.kind {
             Kind::Fan => ("RPM", 0),
             Kind::Tachometer => ("RPM", -5),
@@ -584,7 +615,7 @@ impl Analog {
         };
         let (minimum, maximum) = if self.kind == Kind::Margin { (128, 127) } else { (0, 255) };
         let access = if self.has_thresholds() { "settable" } else { "no" };
-        let mut text = record_head(1, self.number, self.entity, self.instance);
+        let mut text = record_head(1, owner, self.number, self.entity, self.instance);
         let _ = write!(
             text,
             " init_sensor_type true\n sensor_hysteresis settable\n sensor_threshold_access {access}\n \
@@ -615,9 +646,9 @@ impl Analog {
     }
 }
 
-fn record_head(kind: u8, number: u8, entity: &str, instance: u8) -> String {
+fn record_head(kind: u8, owner: u8, number: u8, entity: &str, instance: u8) -> String {
     format!(
-        "sdr type {kind}\n sensor_owner_id 0x20\n sensor_owner_lun 0\n channel_number 0\n \
+        "sdr type {kind}\n sensor_owner_id {owner}\n sensor_owner_lun 0\n channel_number 0\n \
          sensor_number {number}\n entity_id {entity}\n entity_instance {instance}\n \
          init_scanning true\n init_events true\n default_event_gen_on true\n \
          default_sensor_scan_on true\n sensor_auto_rearm true\n"
@@ -630,7 +661,7 @@ fn emulation(values: &Path) -> String {
          sel_enable 0x20 1000 0x0a\n",
     );
     for sensor in &ANALOG {
-        text.push_str(&sensor.emulation(values));
+        text.push_str(&sensor.emulation(0x20, values));
     }
     for (number, _, file, states, kind, ..) in &DISCRETE {
         let path = values.join(file);
@@ -656,10 +687,10 @@ fn records() -> String {
          id_string \"TestBMC\"\nendsdr\n",
     );
     for sensor in &ANALOG {
-        text.push_str(&sensor.record());
+        text.push_str(&sensor.record(0x20));
     }
     for (number, name, _, _, kind, entity, instance) in &DISCRETE {
-        text.push_str(&record_head(2, *number, entity, *instance));
+        text.push_str(&record_head(2, 0x20, *number, entity, *instance));
         let _ = write!(
             text,
             " sensor_event_msg_ctrl per_state\n sensor_type {kind}\n event_reading_type_code 0x6f\n"

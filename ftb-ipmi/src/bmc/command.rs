@@ -1,14 +1,34 @@
 //! The commands that a monitor sends, as [`IpmiCommand`]s of `ipmi-rs`: what it lacks, hides or
 //! reads without checks. Get Device ID is the crate's own.
 
-use crate::sdr::SensorKey;
+use crate::sdr::{Controller, SensorKey};
 use ipmi_rs::connection::{IpmiCommand, Message, NetFn, NotEnoughData};
 
-/// A command and the logical unit that it goes to.
+/// Where a command goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// To whom.
+    pub controller: Controller,
+    /// Its logical unit, 0 to 3.
+    pub lun: u8,
+}
+
+impl Destination {
+    /// The BMC's first logical unit.
+    pub const BMC: Self = Self { controller: Controller::BMC, lun: 0 };
+}
+
+impl From<SensorKey> for Destination {
+    fn from(key: SensorKey) -> Self {
+        Self { controller: key.owner, lun: key.lun }
+    }
+}
+
+/// A command and where it goes.
 pub trait Command: IpmiCommand<Error = NotEnoughData> {
-    /// Logical unit, 0 to 3.
-    fn lun(&self) -> u8 {
-        0
+    /// To whom; the BMC where nothing else is said.
+    fn to(&self) -> Destination {
+        Destination::BMC
     }
 }
 
@@ -44,8 +64,8 @@ command!(
     |data| RawReading::parse(data).ok_or(NotEnoughData)
 );
 impl Command for GetReading {
-    fn lun(&self) -> u8 {
-        self.0.lun
+    fn to(&self) -> Destination {
+        self.0.into()
     }
 }
 
@@ -84,8 +104,8 @@ command!(
     |data| fixed(data)
 );
 impl Command for GetThresholds {
-    fn lun(&self) -> u8 {
-        self.0.lun
+    fn to(&self) -> Destination {
+        self.0.into()
     }
 }
 
@@ -101,8 +121,8 @@ command!(
     |data| fixed(data)
 );
 impl Command for GetFactors {
-    fn lun(&self) -> u8 {
-        self.key.lun
+    fn to(&self) -> Destination {
+        self.key.into()
     }
 }
 
@@ -157,6 +177,33 @@ pub(crate) struct SdrPiece {
     /// Id of the record after this one; FFFFh at the end.
     pub(crate) next: u16,
     pub(crate) bytes: Vec<u8>,
+}
+
+/// Get SDR Repository Info.
+pub(crate) struct GetRepositoryInfo;
+command!(
+    GetRepositoryInfo,
+    RepositoryInfo,
+    |_this| Message::new_request(NetFn::Storage, 0x20, Vec::new()),
+    |data| {
+        let data: [u8; 13] = fixed(data)?;
+        Ok(RepositoryInfo {
+            records: u16::from_le_bytes([data[1], data[2]]),
+            added_s: u32::from_le_bytes([data[5], data[6], data[7], data[8]]),
+            erased_s: u32::from_le_bytes([data[9], data[10], data[11], data[12]]),
+        })
+    }
+);
+impl Command for GetRepositoryInfo {}
+
+/// How the repository of sensor records stands: if these are unchanged, so are the records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RepositoryInfo {
+    pub(crate) records: u16,
+    /// Time of the last addition on the BMC's clock.
+    pub(crate) added_s: u32,
+    /// Time of the last erasure on the BMC's clock.
+    pub(crate) erased_s: u32,
 }
 
 /// Get SEL Info.

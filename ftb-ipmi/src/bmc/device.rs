@@ -1,8 +1,8 @@
 //! The BMC of this machine through `/dev/ipmi0`. The driver numbers requests, so an answer that
 //! comes late is known by its number and dropped.
 
-use super::BmcError;
 use super::ioctl::{self, RECEIVED_ANSWER, RECEIVED_EVENT};
+use super::{BmcError, Destination};
 use ipmi_rs::connection::Message;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,6 +16,10 @@ use tokio::time::Instant;
 /// Most events kept while a command waits for its answer; beyond it the oldest goes (the event log
 /// still has it).
 const EVENTS_MAX: usize = 64;
+
+/// How long a controller behind the BMC may take, where the deadline is not shorter anyway: the
+/// driver tries for ten seconds, and all other sensors wait.
+const RELAY_DEADLINE: Duration = Duration::from_secs(1);
 
 /// A local device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +42,7 @@ pub(super) fn advice(error: &io::Error) -> &'static str {
 }
 
 /// An open device.
-pub struct Device {
+pub(super) struct Device {
     file: AsyncFd<File>,
     config: DeviceConfig,
     last_id: i64,
@@ -64,17 +68,22 @@ impl Device {
     pub(super) async fn call(
         &mut self,
         message: &Message,
-        lun: u8,
+        to: Destination,
     ) -> Result<(u8, Vec<u8>), BmcError> {
         self.last_id += 1;
         let (id, file) = (self.last_id, self.file.get_ref());
-        ioctl::send(file, id, lun, message.netfn_raw(), message.cmd(), message.data())
+        ioctl::send(file, id, to, message.netfn_raw(), message.cmd(), message.data())
             .map_err(|error| self.io_error(error))?;
         let started = Instant::now();
-        let deadline = started + self.config.deadline;
+        let is_relayed = !to.controller.is_bmc();
+        let deadline = started
+            + self.config.deadline.min(if is_relayed { RELAY_DEADLINE } else { Duration::MAX });
         loop {
             let received = match tokio::time::timeout_at(deadline, self.receive()).await {
                 Ok(received) => received?,
+                Err(_) if is_relayed => {
+                    return Err(BmcError::Relay { controller: to.controller });
+                }
                 Err(_) => {
                     return Err(BmcError::Timeout {
                         target: self.config.path.display().to_string(),

@@ -6,6 +6,7 @@ use super::ipmb::{self, Answer, Expected};
 use super::packet::{self, Packet, Payload};
 use super::suite::{CipherSuite, Keys};
 use super::{LanConfig, Protocol, Target};
+use crate::sdr::BMC_ADDRESS;
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
@@ -15,6 +16,21 @@ const RANDOM: [u8; 16] = [0x5A; 16];
 const GUID: [u8; 16] = [0xC3; 16];
 pub(super) const USER: &str = "ftb";
 pub(super) const PASSWORD: &str = "a password of 20 b.";
+
+/// The channel on which controllers are.
+pub(super) const CHANNEL: u8 = 6;
+/// Controllers: the answer comes behind the BMC's, as most boards do.
+pub(super) const SEPARATE: u8 = 0x2C;
+/// It comes with the BMC's address.
+pub(super) const REWRITTEN: u8 = 0x2E;
+/// It comes inside the BMC's own.
+pub(super) const EMBEDDED: u8 = 0x30;
+/// It does not come.
+pub(super) const SILENT: u8 = 0x40;
+/// The BMC says that nobody is there.
+pub(super) const ABSENT: u8 = 0x42;
+/// Sensors of controllers read as their own numbers with this bit turned.
+pub(super) const OF_CONTROLLER: u8 = 0x80;
 
 /// What the BMC does with the answer of the nth command, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,17 +184,53 @@ impl FakeBmc {
 
     fn command(&mut self, body: &[u8]) -> Vec<Vec<u8>> {
         let to = Expected {
+            from: BMC_ADDRESS,
             netfn: (body[1] >> 2) | 1,
             lun: body[1] & 0b11,
             command: body[5],
             number: body[4] >> 2,
         };
+        if (to.netfn, to.command) == (0x07, 0x34) {
+            return self.relay(to, &body[6..body.len() - 1]);
+        }
         let data = match (to.netfn, to.command) {
             (0x05, 0x2D) => vec![body[6], 0xC0, 0],
             (0x07, 0x01) => vec![0x20, 0x80, 1, 0, 2, 0x8F, 0, 0, 0, 0, 0],
             _ => Vec::new(),
         };
         let message = ipmb::encode_answer(&Answer { to, completion: 0, data });
+        self.say(to, &message)
+    }
+
+    /// Send Message: what becomes of the request inside depends on the controller's address.
+    fn relay(&mut self, to: Expected, data: &[u8]) -> Vec<Vec<u8>> {
+        let inner = &data[1..];
+        assert_eq!(data[0], 0x40 | CHANNEL, "tracked, on the controller's channel");
+        let slave = inner[0];
+        let own = |completion, data| ipmb::encode_answer(&Answer { to, completion, data });
+        let relayed = Expected {
+            from: if slave == REWRITTEN { BMC_ADDRESS } else { slave },
+            netfn: (inner[1] >> 2) | 1,
+            lun: inner[1] & 0b11,
+            command: inner[5],
+            number: inner[4] >> 2,
+        };
+        let data = vec![inner[6] ^ OF_CONTROLLER, 0xC0, 0];
+        let handed_on = ipmb::encode_answer(&Answer { to: relayed, completion: 0, data });
+        match slave {
+            ABSENT => vec![self.seal(&own(0x83, Vec::new()))],
+            SILENT => vec![self.seal(&own(0, Vec::new()))],
+            EMBEDDED => self.say(to, &own(0, handed_on)),
+            _ => {
+                let mut packets = vec![self.seal(&own(0, Vec::new()))];
+                packets.append(&mut self.say(relayed, &handed_on));
+                packets
+            }
+        }
+    }
+
+    /// Says it in the manner whose turn it is.
+    fn say(&mut self, to: Expected, message: &[u8]) -> Vec<Vec<u8>> {
         let manner = (self.manners)(self.commands);
         self.commands += 1;
         let kept = std::mem::take(&mut self.kept);
@@ -192,22 +244,22 @@ impl FakeBmc {
             }
         }
         let mut now = match manner {
-            Manner::Answer => vec![self.seal(&message)],
+            Manner::Answer => vec![self.seal(message)],
             Manner::Lose => Vec::new(),
             Manner::Early | Manner::Late => {
                 let mark = u8::from(manner == Manner::Late);
-                self.kept.push([&[mark], &message[..]].concat());
+                self.kept.push([&[mark], message].concat());
                 Vec::new()
             }
-            Manner::Twice => vec![self.seal(&message), self.seal(&message)],
-            Manner::Replay => vec![self.seal(&message); 2],
+            Manner::Twice => vec![self.seal(message), self.seal(message)],
+            Manner::Replay => vec![self.seal(message); 2],
             Manner::Truncate => vec![self.seal(&message[..message.len() - 3])],
             Manner::Refuse(code) => {
                 let refused = Answer { to, completion: code, data: Vec::new() };
                 vec![self.seal(&ipmb::encode_answer(&refused))]
             }
             Manner::Forge => {
-                let mut packet = self.seal(&message);
+                let mut packet = self.seal(message);
                 *packet.last_mut().unwrap() ^= 1;
                 vec![packet]
             }

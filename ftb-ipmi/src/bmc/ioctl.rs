@@ -2,6 +2,7 @@
 //! only module with unsafe code; what it promises to its caller is plain data in and out.
 #![allow(unsafe_code, reason = "ioctl takes pointers")]
 
+use super::Destination;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -11,6 +12,7 @@ use tokio::io::unix::AsyncFd;
 /// Largest message of the kernel driver, in bytes.
 const MESSAGE_BYTES_MAX: usize = 272;
 const ADDRESS_SYSTEM_INTERFACE: i32 = 0x0C;
+const ADDRESS_IPMB: i32 = 0x01;
 const CHANNEL_BMC: i16 = 0x0F;
 
 /// `recv_type` of an answer to a command.
@@ -18,8 +20,8 @@ pub(crate) const RECEIVED_ANSWER: i32 = 1;
 /// `recv_type` of an event that the BMC pushed.
 pub(crate) const RECEIVED_EVENT: i32 = 2;
 
-/// `struct ipmi_system_interface_addr`, padded to the size of `struct ipmi_addr`, which the driver
-/// may write.
+/// `struct ipmi_system_interface_addr` (data: logical unit) or `struct ipmi_ipmb_addr` (data: slave
+/// address, logical unit), padded to the size of `struct ipmi_addr`, which the driver may write.
 #[repr(C)]
 struct Address {
     kind: i32,
@@ -74,19 +76,25 @@ pub(crate) struct Received {
 pub(crate) fn send(
     device: &File,
     id: i64,
-    lun: u8,
+    to: Destination,
     netfn: u8,
     command: u8,
     data: &[u8],
 ) -> io::Result<()> {
     let mut address =
         Address { kind: ADDRESS_SYSTEM_INTERFACE, channel: CHANNEL_BMC, data: [0; 34] };
-    address.data[0] = lun;
+    if to.controller.is_bmc() {
+        address.data[0] = to.lun;
+    } else {
+        // The driver relays, tries again and matches the answer.
+        (address.kind, address.channel) = (ADDRESS_IPMB, to.controller.channel.into());
+        address.data[..2].copy_from_slice(&[to.controller.slave, to.lun]);
+    }
     // The driver reads from the pointer and never writes to it, but C has no const here.
     let mut data = data.to_vec();
     let mut request = Request {
         address: &raw mut address,
-        // Of `struct ipmi_system_interface_addr`: two integers and a byte, aligned to four.
+        // Of either structure: two integers and one or two bytes, aligned to four.
         address_len: 8,
         id,
         payload: Payload {

@@ -1,15 +1,19 @@
 //! A BMC over UDP: the socket, sending again, and the open session.
 
-use super::BmcError;
-use super::ipmb::{self, Expected};
+use super::ipmb::{self, Answer, Expected};
 use super::numbers::{RequestNumbers, Window};
 use super::packet::{self, Auth15, PACKET_BYTES_MAX, Packet, Payload};
 use super::suite::{CipherSuite, Keys};
+use super::{BmcError, Destination};
 use ipmi_rs::connection::{Message, NetFn};
 use std::io;
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::time::Instant;
+
+/// How often a BMC may say that it relays a request before the controller behind it counts as
+/// silent.
+const RELAYS_MAX: u32 = 2;
 
 /// Which protocol to speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,11 +139,13 @@ impl Session15 {
 }
 
 /// A BMC with its session.
-pub struct Lan {
+pub(super) struct Lan {
     config: LanConfig,
     socket: UdpSocket,
     session: Option<Session>,
     numbers: RequestNumbers,
+    /// How often the BMC said that it relays the request that is under way.
+    relays: u32,
     tag: u8,
     buffer: Vec<u8>,
 }
@@ -149,7 +155,7 @@ impl Lan {
         let socket = connect_socket(&config).await?;
         let buffer = vec![0; PACKET_BYTES_MAX];
         let numbers = RequestNumbers::new();
-        let mut lan = Self { config, socket, session: None, numbers, tag: 0, buffer };
+        let mut lan = Self { config, socket, session: None, numbers, relays: 0, tag: 0, buffer };
         let mut start = [0; 1];
         lan.fill_random(&mut start)?;
         lan.tag = start[0];
@@ -181,12 +187,13 @@ impl Lan {
         Ok(bytes)
     }
 
-    /// A command inside the session; its completion code and data. The session is dropped when no
-    /// answer comes: answers to it that come later cannot be opened by any other session's keys.
+    /// A command inside the session; its completion code and data. The session is dropped when the
+    /// BMC does not answer: answers to it that come later cannot be opened by any other session's
+    /// keys.
     pub(super) async fn call(
         &mut self,
         message: &Message,
-        lun: u8,
+        to: Destination,
     ) -> Result<(u8, Vec<u8>), BmcError> {
         let number = match self.numbers.take() {
             Some(number) if self.session.is_some() => number,
@@ -196,34 +203,103 @@ impl Lan {
                 self.numbers.take().unwrap_or(0)
             }
         };
-        let expected = Expected::of(message, lun, number);
-        let body = ipmb::encode_request(message, lun, number);
-        let answer = self
-            .exchange(
-                |lan| {
-                    lan.numbers.sent(number);
-                    let iv = lan.random()?;
-                    Ok(match &mut lan.session {
-                        Some(Session::Plus(session)) => session.seal(iv, &body),
-                        Some(Session::Old(session)) => session.seal(&body),
-                        None => Vec::new(),
-                    })
-                },
-                |bytes, lan| {
-                    let body = match lan.session.as_mut()? {
-                        Session::Plus(session) => session.open(bytes)?,
-                        Session::Old(session) => session.open(bytes)?,
-                    };
-                    let answer = ipmb::decode_answer(&body)?;
-                    lan.numbers.answered(answer.to.number);
-                    (answer.to == expected).then_some(answer)
-                },
-            )
-            .await;
-        if answer.is_err() {
+        let answer = match to.controller.is_bmc() {
+            true => self.ask(message, to.lun, number).await,
+            false => self.ask_behind(message, to, number).await,
+        };
+        if matches!(&answer, Err(error) if error.is_lost()) {
             self.session = None;
         }
         answer.map(|answer| (answer.completion, answer.data))
+    }
+
+    async fn ask(&mut self, message: &Message, lun: u8, number: u8) -> Result<Answer, BmcError> {
+        let expected = Expected::of(message, Destination { lun, ..Destination::BMC }, number);
+        let body = ipmb::encode_request(message, lun, number);
+        self.exchange(
+            |lan| {
+                lan.numbers.sent(number);
+                lan.seal(&body)
+            },
+            |bytes, lan| lan.hear(bytes).filter(|answer| answer.to == expected),
+        )
+        .await
+    }
+
+    /// Asks a controller behind the BMC. The BMC answers that it relays the request, and then hands
+    /// the answer on; or its own answer holds the other.
+    async fn ask_behind(
+        &mut self,
+        message: &Message,
+        to: Destination,
+        number: u8,
+    ) -> Result<Answer, BmcError> {
+        let outer = ipmb::relay(message, to, number);
+        let relayed = Expected::of(&outer, Destination::BMC, number);
+        let expected = Expected::of(message, to, number);
+        let is_expected = |to: Expected| to == expected || to == expected.handed_on();
+        let body = ipmb::encode_request(&outer, 0, number);
+        self.relays = 0;
+        let answer = self
+            .exchange(
+                |lan| {
+                    if lan.relays >= RELAYS_MAX {
+                        return Err(BmcError::Relay { controller: to.controller });
+                    }
+                    // Two answers are owed: the BMC's and the controller's.
+                    lan.numbers.sent(number);
+                    lan.numbers.sent(number);
+                    lan.seal(&body)
+                },
+                |bytes, lan| {
+                    let answer = lan.hear(bytes)?;
+                    if is_expected(answer.to) {
+                        return Some(answer);
+                    }
+                    if answer.to != relayed {
+                        return None;
+                    }
+                    if answer.completion == 0 && answer.data.is_empty() {
+                        lan.relays += 1;
+                        return None;
+                    }
+                    // Refused, or answered at once: no second answer follows.
+                    lan.numbers.answered(number);
+                    match answer.completion {
+                        0 => {
+                            ipmb::decode_answer(&answer.data).filter(|inner| is_expected(inner.to))
+                        }
+                        _ => Some(answer),
+                    }
+                },
+            )
+            .await;
+        match answer {
+            Err(BmcError::Timeout { .. }) if self.relays > 0 => {
+                Err(BmcError::Relay { controller: to.controller })
+            }
+            other => other,
+        }
+    }
+
+    fn seal(&mut self, body: &[u8]) -> Result<Vec<u8>, BmcError> {
+        let iv = self.random()?;
+        Ok(match &mut self.session {
+            Some(Session::Plus(session)) => session.seal(iv, body),
+            Some(Session::Old(session)) => session.seal(body),
+            None => Vec::new(),
+        })
+    }
+
+    /// The answer in a packet of this session; `None` for anything else.
+    fn hear(&mut self, bytes: &[u8]) -> Option<Answer> {
+        let body = match self.session.as_mut()? {
+            Session::Plus(session) => session.open(bytes)?,
+            Session::Old(session) => session.open(bytes)?,
+        };
+        let answer = ipmb::decode_answer(&body)?;
+        self.numbers.answered(answer.to.number);
+        Some(answer)
     }
 
     /// Sends what `make` makes until `read` recognizes an answer, at most `retries` times more.
@@ -276,7 +352,7 @@ impl Lan {
         self.config.retries = 0;
         let data = id.to_le_bytes().to_vec();
         let message = Message::new_request(NetFn::App, 0x3C, data);
-        let _ = self.call(&message, 0).await;
+        let _ = self.call(&message, Destination::BMC).await;
     }
 }
 

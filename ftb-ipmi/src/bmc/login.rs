@@ -6,7 +6,7 @@ use super::numbers::Window;
 use super::packet::{self, Auth15, Packet, Payload};
 use super::rakp::{Attempt, LoginError};
 use super::suite::PASSWORD_BYTES_MAX;
-use super::{BmcError, CipherSuite};
+use super::{BmcError, CipherSuite, Destination};
 use ipmi_rs::connection::{Message, NetFn};
 
 /// Channel number that means "the one that this came in on".
@@ -151,7 +151,7 @@ impl Lan {
     /// A command outside any session, in the unsigned packet of IPMI 1.5.
     async fn call_unsigned(&mut self, message: &Message, lun: u8) -> Result<Box<[u8]>, BmcError> {
         let number = self.next_tag();
-        let expected = Expected::of(message, lun, number);
+        let expected = Expected::of(message, Destination { lun, ..Destination::BMC }, number);
         let body = ipmb::encode_request(message, lun, number);
         let bytes = packet::encode_15(Auth15::None, &[0; 16], 0, 0, &body);
         let answer = self
@@ -175,10 +175,11 @@ impl Lan {
     async fn login_15(&mut self, offered: &Capabilities) -> Result<Session, BmcError> {
         let config: LanConfig = self.config().clone();
         let has_password = !config.password.is_empty();
-        let auth = [(Auth15::Md5, true), (Auth15::Straight, true), (Auth15::None, false)]
+        let auth = Auth15::BEST_FIRST
             .into_iter()
-            .find(|(auth, needs)| offered.auths & (1 << auth.code()) != 0 && *needs == has_password)
-            .map(|(auth, _)| auth)
+            .find(|auth| {
+                offered.auths & (1 << auth.code()) != 0 && has_password == (*auth != Auth15::None)
+            })
             .ok_or_else(|| self.refused(LoginError::Protocol))?;
         let mut password = [0_u8; 16];
         // Longer ones exist in IPMI 2.0 only; `Config` has refused them for this protocol.
@@ -234,7 +235,7 @@ impl Lan {
         message: &Message,
     ) -> Result<(u8, Vec<u8>), BmcError> {
         let number = self.next_tag();
-        let expected = Expected::of(message, 0, number);
+        let expected = Expected::of(message, Destination::BMC, number);
         let body = ipmb::encode_request(message, 0, number);
         let bytes = session.seal(&body);
         let answer = self

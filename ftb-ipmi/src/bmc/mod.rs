@@ -20,13 +20,14 @@ mod suite;
 #[cfg(test)]
 mod tests;
 
-pub use command::Command;
+pub use command::{Command, Destination};
 pub use device::DeviceConfig;
 pub use lan::{LanConfig, Protocol};
 pub(crate) use login::{USER_BYTES_MAX, password_bytes_max};
 pub use rakp::LoginError;
 pub use suite::CipherSuite;
 
+use crate::sdr::Controller;
 use ipmi_rs::connection::{CompletionErrorCode, Message};
 use std::io;
 use std::path::PathBuf;
@@ -88,6 +89,12 @@ pub enum BmcError {
         /// Completion code.
         code: u8,
     },
+    /// The BMC is there, a controller behind it does not answer.
+    #[error("the controller {controller} behind the BMC does not answer")]
+    Relay {
+        /// Which.
+        controller: Controller,
+    },
     /// The answer is shorter than the command's answers are.
     #[error("the answer to command {command:#04x} is too short")]
     Short {
@@ -99,7 +106,7 @@ pub enum BmcError {
 impl BmcError {
     /// Whether the BMC itself is out of reach, as against one command having no result.
     pub fn is_lost(&self) -> bool {
-        !matches!(self, Self::Refused { .. } | Self::Short { .. })
+        !matches!(self, Self::Refused { .. } | Self::Relay { .. } | Self::Short { .. })
     }
 
     /// Whether trying again without a change on either side is useless.
@@ -129,11 +136,17 @@ fn refusal(code: u8) -> String {
     }
 }
 
-/// A BMC, by the way it is reached.
-pub enum Bmc {
-    /// Of this machine, through the kernel.
+/// A BMC.
+pub struct Bmc {
+    way: Way,
+    commands: u64,
+}
+
+/// How it is reached.
+enum Way {
+    /// That of this machine, through the kernel.
     Device(device::Device),
-    /// Of any machine, through the network.
+    /// That of any machine, through the network.
     Lan(Box<lan::Lan>),
 }
 
@@ -163,11 +176,17 @@ impl Bmc {
     /// [`BmcError`], after at most the target's deadline for a whole login.
     pub async fn connect(target: &Target) -> Result<Self, BmcError> {
         match target {
-            Target::Device(config) => device::Device::open(config).map(Self::Device),
+            Target::Device(config) => device::Device::open(config).map(Way::Device),
             Target::Lan(config) => {
-                lan::Lan::open(config.clone()).await.map(|lan| Self::Lan(Box::new(lan)))
+                lan::Lan::open(config.clone()).await.map(|lan| Way::Lan(Box::new(lan)))
             }
         }
+        .map(|way| Self { way, commands: 0 })
+    }
+
+    /// How many commands it was asked to run.
+    pub fn commands(&self) -> u64 {
+        self.commands
     }
 
     /// Sends a command and gives its result. A BMC that is busy is asked again.
@@ -175,13 +194,14 @@ impl Bmc {
     /// # Errors
     /// [`BmcError`]; after one that says "lost" the session is gone and this must be dropped.
     pub async fn run<C: Command>(&mut self, command: C) -> Result<C::Output, BmcError> {
-        let lun = command.lun();
+        let to = command.to();
         let message: Message = command.into();
+        self.commands += 1;
         let mut repeats = 0;
         let data = loop {
-            let (code, data) = match self {
-                Self::Device(device) => device.call(&message, lun).await?,
-                Self::Lan(lan) => lan.call(&message, lun).await?,
+            let (code, data) = match &mut self.way {
+                Way::Device(device) => device.call(&message, to).await?,
+                Way::Lan(lan) => lan.call(&message, to).await?,
             };
             match CompletionErrorCode::try_from(code) {
                 Err(()) => break data,
@@ -200,15 +220,15 @@ impl Bmc {
     /// # Errors
     /// [`BmcError::Io`] when the device is gone.
     pub async fn event(&mut self) -> Result<[u8; 16], BmcError> {
-        match self {
-            Self::Device(device) => device.event().await,
-            Self::Lan(_) => std::future::pending().await,
+        match &mut self.way {
+            Way::Device(device) => device.event().await,
+            Way::Lan(_) => std::future::pending().await,
         }
     }
 
     /// Ends the session, so that the BMC need not wait until it expires. Best effort.
     pub async fn close(self) {
-        if let Self::Lan(lan) = self {
+        if let Way::Lan(lan) = self.way {
             lan.close().await;
         }
     }

@@ -2,6 +2,8 @@
 //! 2.0 (sections 13.1 to 13.6). Bytes only: no keys are derived and no state is kept here.
 
 use super::suite::Keys;
+use md2::Md2;
+use md5::digest::consts::U16;
 use md5::{Digest, Md5};
 
 /// Largest packet that is read, in bytes: the longest answer (a whole log entry or a piece of a
@@ -55,14 +57,19 @@ impl Payload {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Auth15 {
     None,
+    Md2,
     Md5,
     Straight,
 }
 
 impl Auth15 {
+    /// The password itself comes last: whoever listens has it then.
+    pub(crate) const BEST_FIRST: [Self; 4] = [Self::Md5, Self::Md2, Self::Straight, Self::None];
+
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::None => 0,
+            Self::Md2 => 1,
             Self::Md5 => 2,
             Self::Straight => 4,
         }
@@ -72,16 +79,25 @@ impl Auth15 {
         match self {
             Self::None => [0; 16],
             Self::Straight => *password,
-            Self::Md5 => {
-                let mut hash = Md5::new();
-                hash.update(password);
-                hash.update(session.to_le_bytes());
-                hash.update(body);
-                hash.update(sequence.to_le_bytes());
-                hash.update(password);
-                hash.finalize().into()
-            }
+            Self::Md2 => Self::hash::<Md2>(password, session, sequence, body),
+            Self::Md5 => Self::hash::<Md5>(password, session, sequence, body),
         }
+    }
+
+    fn hash<D: Digest<OutputSize = U16>>(
+        password: &[u8; 16],
+        session: u32,
+        sequence: u32,
+        body: &[u8],
+    ) -> [u8; 16] {
+        D::new()
+            .chain_update(password)
+            .chain_update(session.to_le_bytes())
+            .chain_update(body)
+            .chain_update(sequence.to_le_bytes())
+            .chain_update(password)
+            .finalize()
+            .into()
     }
 }
 
@@ -289,7 +305,7 @@ mod tests {
     #[test]
     fn a_signed_packet_of_ipmi_1_5_is_known_by_its_password() {
         let password = *b"secret\0\0\0\0\0\0\0\0\0\0";
-        for auth in [Auth15::Md5, Auth15::Straight] {
+        for auth in [Auth15::Md2, Auth15::Md5, Auth15::Straight] {
             let bytes = encode_15(auth, &password, 7, 9, b"hello");
             let Some(Packet::V15(packet)) = decode(&bytes) else { panic!() };
             assert_eq!((packet.session, packet.sequence, packet.body), (7, 9, &b"hello"[..]));

@@ -2,9 +2,12 @@
 #![allow(clippy::unwrap_used)]
 
 use super::command::{GetReading, RawReading};
-use super::fake::{FakeBmc, Manner, PASSWORD};
+use super::fake::{
+    ABSENT, CHANNEL, EMBEDDED, FakeBmc, Manner, OF_CONTROLLER, PASSWORD, REWRITTEN, SEPARATE,
+    SILENT,
+};
 use super::*;
-use crate::sdr::SensorKey;
+use crate::sdr::{Controller, SensorKey};
 use ipmi_rs::app::GetDeviceId;
 use proptest::prelude::*;
 
@@ -109,6 +112,46 @@ async fn a_refusal_is_an_error_of_that_command_only() {
     task.abort();
 }
 
+fn behind(slave: u8, number: u8) -> GetReading {
+    let owner = Controller { channel: CHANNEL, slave };
+    GetReading(SensorKey { owner, lun: 1, number })
+}
+
+#[tokio::test]
+async fn sensors_of_controllers_behind_the_bmc_are_read_whichever_way_it_hands_answers_on() {
+    let (target, task) = FakeBmc::start(CipherSuite::Three, |_| Manner::Answer).await;
+    let mut bmc = Bmc::connect(&target).await.unwrap();
+    for number in 1..=100 {
+        for slave in [SEPARATE, REWRITTEN, EMBEDDED] {
+            let reading = bmc.run(behind(slave, number)).await.unwrap();
+            assert_eq!(reading.value, Some(number ^ OF_CONTROLLER), "controller {slave:#x}");
+        }
+        assert_eq!(read(&mut bmc, number).await.unwrap().value, Some(number));
+    }
+    task.abort();
+}
+
+#[tokio::test]
+async fn a_silent_controller_is_not_a_lost_bmc() {
+    let (target, task) = FakeBmc::start(CipherSuite::Three, |_| Manner::Answer).await;
+    let Target::Lan(config) = target else { unreachable!() };
+    let config = LanConfig { timeout: Duration::from_millis(10), ..config };
+    let mut bmc = Bmc::connect(&Target::Lan(config)).await.unwrap();
+    // More often than there are request numbers that can stay unanswered.
+    for _ in 0..40 {
+        let error = bmc.run(behind(SILENT, 7)).await.unwrap_err();
+        assert!(!error.is_lost(), "{error}");
+        assert_eq!(
+            error.to_string(),
+            "the controller 0x40 on channel 6 behind the BMC does not answer"
+        );
+        let error = bmc.run(behind(ABSENT, 7)).await.unwrap_err();
+        assert_eq!((error.code(), error.is_lost()), (Some(0x83), false), "{error}");
+        assert_own_readings(&mut bmc, 3).await;
+    }
+    task.abort();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
@@ -136,8 +179,16 @@ proptest! {
             let mut bmc = Bmc::connect(&Target::Lan(config)).await.unwrap();
             for number in 1..=80_u8 {
                 // No answer is an honest result; another sensor's reading is not.
-                if let Ok(reading) = read(&mut bmc, number).await {
-                    assert_eq!(reading.value, Some(number));
+                let controllers = [SEPARATE, REWRITTEN, EMBEDDED];
+                let (result, own) = match number % 3 {
+                    0 => (read(&mut bmc, number).await, number),
+                    _ => {
+                        let slave = controllers[usize::from(number / 3) % controllers.len()];
+                        (bmc.run(behind(slave, number)).await, number ^ OF_CONTROLLER)
+                    }
+                };
+                if let Ok(reading) = result {
+                    assert_eq!(reading.value, Some(own));
                 }
             }
             task.abort();

@@ -7,16 +7,20 @@
 mod judge;
 mod repeats;
 mod slope;
+mod told;
 
 pub use judge::{Cause, Judgement, Reading, THRESHOLD_NAMES, Watched, judge};
 pub use slope::Forecast;
+pub use told::{Finding, FindingKind};
 
-use crate::sdr::{SensorClass, SensorKey};
+use crate::sdr::{Controller, SensorClass, SensorKey};
 use crate::sel::SensorEvent;
 use ftb_core::Severity;
 use repeats::{Momentary, Pairs};
 use slope::Slope;
 use std::collections::HashMap;
+use std::time::Duration;
+use told::Fault;
 
 /// Most sources of such events that have no sensor record; beyond it they share one.
 const FOREIGN_SOURCES_MAX: usize = 256;
@@ -43,6 +47,15 @@ pub enum Input {
         /// How it came. The same event mostly comes both ways.
         way: Way,
     },
+    /// How many sensors no reading could be got of in the pass whose samples follow.
+    Unread(usize),
+    /// A controller behind the BMC does not answer, for this reason; `None`: it answers again.
+    Controller {
+        /// Which.
+        controller: Controller,
+        /// Why.
+        reason: Option<String>,
+    },
     /// The BMC does not answer.
     Lost(String),
     /// The BMC answers again.
@@ -56,96 +69,6 @@ pub enum Way {
     Pushed,
     /// Read in its log.
     Logged,
-}
-
-/// What to publish.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Finding {
-    /// Which event.
-    pub kind: FindingKind,
-    /// How bad.
-    pub severity: Severity,
-    /// Whose; `None` for the node as a whole.
-    pub sensor: Option<Box<Watched>>,
-    /// Why.
-    pub cause: Option<Cause>,
-    /// The reading that decided.
-    pub value: Option<f64>,
-    /// Readings in a row that were bad (or good).
-    pub readings: u32,
-    /// How many events of this source it stands for.
-    pub count: u32,
-    /// Set where an event of the BMC, not a poll, told first.
-    pub is_from_event: bool,
-    /// Set where nothing lasting is wrong: no clearing follows.
-    pub is_momentary: bool,
-    /// Free text: why a BMC is lost, what the node was before.
-    pub note: Option<String>,
-}
-
-impl Finding {
-    fn node(kind: FindingKind, note: Option<String>) -> Self {
-        Self {
-            kind,
-            severity: kind.severity(),
-            sensor: None,
-            cause: None,
-            value: None,
-            readings: 0,
-            count: 1,
-            is_from_event: false,
-            is_momentary: false,
-            note,
-        }
-    }
-}
-
-/// The events of this program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FindingKind {
-    /// A fan failed.
-    FanFail,
-    /// Too hot, or about to be.
-    OverTemp,
-    /// The node has no fault (any more).
-    Normal,
-    /// One sensor's fault is over.
-    Cleared,
-    /// A power supply failed.
-    PsuFail,
-    /// A memory error.
-    MemErr,
-    /// A voltage is out of range.
-    Voltage,
-    /// The BMC does not answer: nothing is known of the node.
-    BmcLost,
-    /// The BMC answers again.
-    BmcBack,
-}
-
-impl FindingKind {
-    /// Severity where no rule says another.
-    pub fn severity(self) -> Severity {
-        match self {
-            Self::FanFail | Self::OverTemp | Self::PsuFail | Self::MemErr | Self::Voltage => {
-                Severity::Error
-            }
-            Self::BmcLost => Severity::Warning,
-            Self::Normal | Self::Cleared | Self::BmcBack => Severity::Info,
-        }
-    }
-
-    /// The fault of a class of sensors; `None` where it is only shown.
-    pub fn of_class(class: SensorClass) -> Option<Self> {
-        match class {
-            SensorClass::Fan => Some(Self::FanFail),
-            SensorClass::Temperature | SensorClass::Processor => Some(Self::OverTemp),
-            SensorClass::Voltage => Some(Self::Voltage),
-            SensorClass::PowerSupply => Some(Self::PsuFail),
-            SensorClass::Memory => Some(Self::MemErr),
-            SensorClass::Other => None,
-        }
-    }
 }
 
 /// What is known of the node.
@@ -183,8 +106,8 @@ struct Track {
     is_turning: bool,
     bad_streak: u32,
     good_streak: u32,
-    /// Severity of the fault that is open.
-    open: Option<Severity>,
+    /// The fault that is open.
+    open: Option<Fault>,
     hint: Option<Hint>,
     slope: Slope,
     momentary: Momentary,
@@ -192,11 +115,13 @@ struct Track {
 
 /// One node.
 pub struct Monitor {
+    restate_ms: u64,
     watched: Vec<Watched>,
     tracks: Vec<Track>,
     health: Health,
     is_lost: bool,
     has_whole_pass: bool,
+    unread: usize,
     /// Events from sources without a record, by class.
     foreign: HashMap<(SensorClass, u8), Momentary>,
     /// Sensors to read at once, since an event told of them.
@@ -204,21 +129,18 @@ pub struct Monitor {
     pairs: Pairs,
 }
 
-impl Default for Monitor {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Monitor {
-    /// A node of which nothing is known.
-    pub fn new() -> Self {
+    /// A node of which nothing is known. A fault that lasts is told again every `restate`; zero is
+    /// never.
+    pub fn new(restate: Duration) -> Self {
         Self {
+            restate_ms: u64::try_from(restate.as_millis()).unwrap_or(u64::MAX),
             watched: Vec::new(),
             tracks: Vec::new(),
             health: Health::Unknown,
             is_lost: false,
             has_whole_pass: false,
+            unread: 0,
             foreign: HashMap::new(),
             reread: Vec::new(),
             pairs: Pairs::default(),
@@ -279,12 +201,17 @@ impl Monitor {
                 // Of a machine that is off nothing is known.
                 self.has_whole_pass |= is_whole && is_powered;
                 self.tell_counted(now_ms, findings);
+                self.tell_again(now_ms, findings);
                 self.settle(findings);
             }
             Input::Event { event, way } => {
                 if self.pairs.is_first(&event, way) {
                     self.on_event(now_ms, &event, findings);
                 }
+            }
+            Input::Unread(count) => self.unread = count,
+            Input::Controller { controller, reason } => {
+                self.on_controller(controller, reason, findings);
             }
             Input::Lost(reason) => self.on_lost(reason, findings),
             Input::Back => {
@@ -349,12 +276,33 @@ impl Monitor {
         }
         self.health = Health::Unknown;
         self.has_whole_pass = false;
-        for track in &mut self.tracks {
-            (track.bad_streak, track.good_streak, track.hint) = (0, 0, None);
-            track.is_turning = false;
-            track.slope.clear();
-        }
+        self.tracks.iter_mut().for_each(Track::forget_readings);
         findings.push(Finding::node(FindingKind::BmcLost, Some(reason)));
+    }
+
+    /// Nothing is known of the sensors of a lost controller: then the node is not healthy either.
+    fn on_controller(
+        &mut self,
+        controller: Controller,
+        reason: Option<String>,
+        findings: &mut Vec<Finding>,
+    ) {
+        let kind = match reason {
+            Some(_) => FindingKind::ControllerLost,
+            None => FindingKind::ControllerBack,
+        };
+        if kind == FindingKind::ControllerLost {
+            self.has_whole_pass = false;
+            if self.health == Health::Healthy {
+                self.health = Health::Unknown;
+            }
+            for (watched, track) in self.watched.iter().zip(&mut self.tracks) {
+                if watched.sensor.key.owner == controller {
+                    track.forget_readings();
+                }
+            }
+        }
+        findings.push(Finding { controller: Some(controller), ..Finding::node(kind, reason) });
     }
 
     fn on_sample(
@@ -385,12 +333,14 @@ impl Monitor {
                 track.bad_streak = track.bad_streak.saturating_add(1);
                 let is_confirmed = hint.is_some_and(|hint| hint.is_asserted);
                 let severity = severity_of(watched, kind, cause);
-                if track.open >= Some(severity)
-                    || (track.bad_streak < watched.policy.debounce && !is_confirmed)
+                if let Some(fault) = &mut track.open
+                    && fault.severity() >= severity
                 {
+                    return fault.update(cause, reading.value, track.bad_streak);
+                }
+                if track.bad_streak < watched.policy.debounce && !is_confirmed {
                     return;
                 }
-                track.open = Some(severity);
                 let mut finding = Finding::node(kind, None);
                 finding.severity = severity;
                 finding.sensor = Some(Box::new(watched.clone()));
@@ -398,6 +348,7 @@ impl Monitor {
                 finding.value = reading.value;
                 finding.readings = track.bad_streak;
                 finding.is_from_event = is_confirmed;
+                track.open = Some(Fault::new(now_ms, &finding));
                 findings.push(finding);
             }
             Judgement::Good | Judgement::Warning => {
@@ -427,12 +378,9 @@ impl Monitor {
 
     fn on_event(&mut self, now_ms: u64, event: &SensorEvent, findings: &mut Vec<Finding>) {
         let found = event.sensor.and_then(|key| {
-            let owner = |owner: u8| owner & 0xFE;
-            self.watched.iter().position(|watched| {
-                let sensor = watched.sensor.key;
-                (owner(sensor.owner), sensor.lun, sensor.number)
-                    == (owner(key.owner), key.lun, key.number)
-            })
+            // Whether an event names the channel that the record names depends on the board.
+            let part = |key: SensorKey| (key.owner.slave & 0xFE, key.lun, key.number);
+            self.watched.iter().position(|watched| part(watched.sensor.key) == part(key))
         });
         let Some(index) = found else {
             self.on_foreign_event(now_ms, event, findings);
@@ -471,10 +419,10 @@ impl Monitor {
         finding.sensor = Some(Box::new(watched.clone()));
         finding.cause = Some(cause);
         finding.is_from_event = true;
-        match (event.is_asserted, track.open) {
+        match (event.is_asserted, &track.open) {
             (true, None) => {
                 finding.severity = severity_of(watched, kind, cause);
-                track.open = Some(finding.severity);
+                track.open = Some(Fault::new(now_ms, &finding));
                 findings.push(finding);
             }
             (false, Some(_)) => {
@@ -525,9 +473,15 @@ impl Monitor {
         }
     }
 
+    /// Tells open faults again from time to time, for those who were not there the first time.
+    fn tell_again(&mut self, now_ms: u64, findings: &mut Vec<Finding>) {
+        let faults = self.tracks.iter_mut().filter_map(|track| track.open.as_mut());
+        findings.extend(faults.filter_map(|fault| fault.again(now_ms, self.restate_ms)));
+    }
+
     /// Decides the health of the node after all sensors have had their say.
     fn settle(&mut self, findings: &mut Vec<Finding>) {
-        let is_failing = self.tracks.iter().any(|track| track.open >= Some(Severity::Error));
+        let is_failing = self.tracks.iter().any(|track| track.severity() >= Some(Severity::Error));
         if is_failing {
             self.health = Health::Failing;
             return;
@@ -539,11 +493,24 @@ impl Monitor {
             return;
         }
         let before = std::mem::replace(&mut self.health, Health::Healthy);
-        findings.push(Finding::node(FindingKind::Normal, Some(before.as_str().to_owned())));
+        let normal = Finding::node(FindingKind::Normal, Some(before.as_str().to_owned()));
+        findings.push(Finding { unread: self.unread, ..normal });
     }
 }
 
 impl Track {
+    /// How bad the fault is that is open.
+    fn severity(&self) -> Option<Severity> {
+        self.open.as_ref().map(Fault::severity)
+    }
+
+    /// What was read is no longer what is.
+    fn forget_readings(&mut self) {
+        (self.bad_streak, self.good_streak, self.hint) = (0, 0, None);
+        self.is_turning = false;
+        self.slope.clear();
+    }
+
     fn predict(&mut self, now_ms: u64, watched: &Watched, reading: &Reading) -> Option<Forecast> {
         let policy = &watched.policy;
         let is_heat = policy.class == SensorClass::Temperature && !policy.predict.is_zero();

@@ -74,7 +74,7 @@ impl Node {
         ];
         change(&mut sensors);
         let mut node = Self {
-            monitor: Monitor::new(),
+            monitor: Monitor::new(Duration::from_secs(600)),
             now_ms: 0,
             raw: [Some(34), Some(40)],
             states: [0x40, 0x01],
@@ -478,6 +478,43 @@ fn an_event_only_sensor_opens_and_closes_by_events() {
     let mended = SensorEvent { is_asserted: false, time_s: 99, ..failed };
     node.give(Input::Event { event: mended, way: Way::Logged });
     assert_eq!(node.take(), [CLEARED, NORMAL]);
+}
+
+#[test]
+fn a_fault_that_lasts_is_told_again_with_the_reading_of_now() {
+    let mut node = Node::new();
+    node.polls(2);
+    node.raw[0] = Some(5);
+    assert_eq!(node.polls(2), ["FTB_IPMI_FANFAIL"]);
+    node.raw[0] = Some(3);
+    assert!(node.polls(599).is_empty());
+    node.poll_powered(true);
+    let told = node.take_findings();
+    assert_eq!((told.len(), told[0].kind), (1, FindingKind::FanFail));
+    assert_eq!((told[0].is_again, told[0].value), (true, Some(198.0)));
+    assert!(node.polls(599).is_empty());
+    assert_eq!(node.poll(), ["FTB_IPMI_FANFAIL"]);
+}
+
+#[test]
+fn a_node_is_not_healthy_while_a_controller_behind_its_bmc_is_lost() {
+    let backplane = Controller { channel: 0, slave: 0xC0 };
+    let mut node = Node::with(|sensors| sensors[0].sensor.key.owner = backplane);
+    node.poll_powered(true);
+    let lost = Input::Controller { controller: backplane, reason: Some("silent".to_owned()) };
+    node.give(lost);
+    assert_eq!(node.monitor.health(), Health::Unknown);
+    node.give(Input::Unread(1));
+    let samples = Vec::new();
+    node.give(Input::Samples { samples, is_whole: false, is_powered: true });
+    assert_eq!(node.monitor.health(), Health::Unknown);
+    node.give(Input::Controller { controller: backplane, reason: None });
+    node.poll_powered(true);
+    let kinds: Vec<_> = node.findings.iter().map(|finding| finding.kind).collect();
+    use FindingKind::{ControllerBack, ControllerLost, Normal};
+    assert_eq!(kinds, [Normal, ControllerLost, ControllerBack, Normal]);
+    let unread: Vec<_> = node.findings.iter().map(|finding| finding.unread).collect();
+    assert_eq!(unread, [0, 0, 0, 1]);
 }
 
 proptest! {

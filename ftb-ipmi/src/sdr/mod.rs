@@ -50,11 +50,44 @@ pub enum Record {
     Other(u8),
 }
 
-/// Where a sensor's owner listens.
+/// A controller that commands go to: the BMC itself, or one behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Controller {
+    /// Channel of the BMC on which it is, 0 to 15; 0 is the first IPMB.
+    pub channel: u8,
+    /// Its slave address, as in a record: 20h is the BMC, odd numbers are software.
+    pub slave: u8,
+}
+
+impl Controller {
+    /// The BMC itself.
+    pub const BMC: Self = Self { channel: 0, slave: BMC_ADDRESS };
+
+    /// Whether it is the BMC itself, on whichever channel a record puts it.
+    pub fn is_bmc(self) -> bool {
+        self.slave == BMC_ADDRESS
+    }
+
+    /// Whether it is software, which nobody can ask.
+    pub fn is_software(self) -> bool {
+        self.slave & 1 != 0
+    }
+}
+
+impl std::fmt::Display for Controller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.channel {
+            0 => write!(f, "{:#04x}", self.slave),
+            channel => write!(f, "{:#04x} on channel {channel}", self.slave),
+        }
+    }
+}
+
+/// Which sensor of which controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SensorKey {
-    /// Owner's address as in the record; 20h is the BMC itself.
-    pub owner: u8,
+    /// Whose it is.
+    pub owner: Controller,
     /// Owner's logical unit, 0 to 3.
     pub lun: u8,
     /// The sensor's number.
@@ -67,7 +100,7 @@ pub const BMC_ADDRESS: u8 = 0x20;
 impl SensorKey {
     /// A sensor of the BMC itself, logical unit 0.
     pub fn bmc(number: u8) -> Self {
-        Self { owner: BMC_ADDRESS, lun: 0, number }
+        Self { owner: Controller::BMC, lun: 0, number }
     }
 }
 
@@ -210,6 +243,12 @@ impl Record {
     }
 }
 
+fn key(fields: &Fields<'_>, number: u8) -> Result<SensorKey, SdrError> {
+    let place = fields.at(6, "owner's channel and logical unit")?;
+    let owner = Controller { channel: place >> 4, slave: fields.at(5, "owner")? };
+    Ok(SensorKey { owner, lun: place & 0b11, number })
+}
+
 /// What full and compact records have in common, bytes 5 to 22.
 fn common(fields: &Fields<'_>) -> Result<Sensor, SdrError> {
     let [id_low, id_high] = fields.array(0, "record id")?;
@@ -224,11 +263,7 @@ fn common(fields: &Fields<'_>) -> Result<Sensor, SdrError> {
     let [states_low, states_high] = fields.array(18, "states")?;
     Ok(Sensor {
         record_id: u16::from_le_bytes([id_low, id_high]),
-        key: SensorKey {
-            owner: fields.at(5, "owner")?,
-            lun: fields.at(6, "owner's logical unit")? & 0b11,
-            number,
-        },
+        key: key(fields, number)?,
         entity: Entity {
             id: fields.at(8, "entity")?,
             instance: fields.at(9, "entity instance")? & 0x7F,
@@ -288,11 +323,7 @@ fn event_only(fields: &Fields<'_>) -> Result<Vec<Sensor>, SdrError> {
     let number = fields.at(7, "sensor number")?;
     let sensor = Sensor {
         record_id: u16::from_le_bytes([id_low, id_high]),
-        key: SensorKey {
-            owner: fields.at(5, "owner")?,
-            lun: fields.at(6, "owner's logical unit")? & 0b11,
-            number,
-        },
+        key: key(fields, number)?,
         entity: Entity {
             id: fields.at(8, "entity")?,
             instance: fields.at(9, "entity instance")? & 0x7F,

@@ -1,9 +1,10 @@
 //! Asking sensors for their readings.
 
+use super::relays::{Relays, is_unreached};
 use crate::bmc::command::{GetFactors, GetPower, GetReading, RawReading};
 use crate::bmc::{Bmc, BmcError};
-use crate::monitor::{Reading, Watched};
-use crate::sdr::{BMC_ADDRESS, Factors, Linearization};
+use crate::monitor::{FindingKind, Reading, Watched};
+use crate::sdr::{Controller, Factors, Linearization, SensorKey};
 use std::collections::HashMap;
 
 /// "Requested sensor, data, or record not present": the part is gone.
@@ -13,29 +14,41 @@ const NOT_PRESENT: u8 = 0xCB;
 const FOR_NOW: [u8; 6] = [0xC0, 0xC3, 0xCE, 0xD0, 0xD1, 0xD2];
 
 /// What reading some sensors gave.
+#[derive(Default)]
 pub(crate) struct Pass {
     /// Readings, by index.
     pub(crate) samples: Vec<(usize, Reading)>,
-    /// Whether every sensor that has readings at all was read.
+    /// Sensors without one, and why.
+    pub(crate) unread: Vec<(usize, String)>,
+    /// Whether every sensor that can be read was read. Controllers that have never answered are
+    /// not waited for.
     pub(crate) is_complete: bool,
+    /// Controllers behind the BMC that are lost now, with the reason, or back.
+    pub(crate) controllers: Vec<(Controller, Option<String>)>,
 }
 
 /// Reads the sensors of one BMC.
+#[derive(Default)]
 pub(crate) struct Poller {
     polled: Vec<usize>,
     /// Factors of sensors whose factors depend on the reading, by index and raw reading.
     factors: HashMap<(usize, u8), Factors>,
+    /// What is known of controllers behind the BMC; kept over sessions.
+    relays: Relays,
 }
 
 impl Poller {
-    pub(crate) fn new(watched: &[Watched]) -> Self {
+    /// Reads these sensors from now on, by their place in the list: those that are judged, and with
+    /// `is_for_show` those too that nothing is ever told of.
+    pub(crate) fn follow(&mut self, watched: &[Watched], is_for_show: bool) {
         let is_polled = |watched: &Watched| {
-            // Sensors of other controllers would have to be asked through a bridge.
-            !watched.sensor.event_only && watched.sensor.key.owner == BMC_ADDRESS
+            !watched.sensor.event_only
+                && !watched.sensor.key.owner.is_software()
+                && (is_for_show || FindingKind::of_class(watched.policy.class).is_some())
         };
-        let polled =
+        self.polled =
             (0..watched.len()).filter(|index| watched.get(*index).is_some_and(is_polled)).collect();
-        Self { polled, factors: HashMap::new() }
+        self.factors.clear();
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -46,36 +59,73 @@ impl Poller {
         self.polled.clone()
     }
 
-    /// Reads these sensors, one after the other. A sensor whose reading the BMC refuses is left out;
-    /// a pass in which it refused one for now, or all of them, is not complete.
+    /// Reads every sensor that can be read.
+    pub(crate) async fn read_all(
+        &mut self,
+        bmc: &mut Bmc,
+        watched: &[Watched],
+    ) -> Result<Pass, BmcError> {
+        self.relays.begin_pass();
+        let all = self.all();
+        self.read(bmc, watched, &all).await
+    }
+
+    /// Reads these sensors, one after the other. A sensor whose reading is refused is left out; a
+    /// pass in which one was refused for now, or all of them, is not complete.
     pub(crate) async fn read(
         &mut self,
         bmc: &mut Bmc,
         watched: &[Watched],
         indices: &[usize],
     ) -> Result<Pass, BmcError> {
-        let mut is_complete = true;
-        let mut samples = Vec::with_capacity(indices.len());
+        let mut pass = Pass { is_complete: true, ..Pass::default() };
         for index in indices {
             let Some(sensor) = watched.get(*index) else { continue };
-            match bmc.run(GetReading(sensor.sensor.key)).await {
+            let key = sensor.sensor.key;
+            if self.relays.is_resting(key.owner) {
+                pass.is_complete &= !self.relays.is_missed(key.owner);
+                let error = BmcError::Relay { controller: key.owner };
+                pass.unread.push((*index, error.to_string()));
+                continue;
+            }
+            let result = bmc.run(GetReading(key)).await;
+            if matches!(&result, Err(error) if error.is_lost()) {
+                return result.map(|_| pass);
+            }
+            let is_unreached = matches!(&result, Err(error) if is_unreached(key.owner, error));
+            if !is_unreached && self.relays.answered(key.owner) {
+                pass.controllers.push((key.owner, None));
+            }
+            match result {
                 Ok(raw) => {
                     let factors = self.factors_for(bmc, *index, sensor, raw).await?;
-                    samples.push((*index, sensor.reading(raw, factors.as_ref())));
+                    pass.samples.push((*index, sensor.reading(raw, factors.as_ref())));
                 }
-                Err(error) if error.is_lost() => return Err(error),
+                Err(error) if is_unreached => self.unreached(*index, key, &error, &mut pass),
                 Err(error) if error.code() == Some(NOT_PRESENT) => {
                     let gone = RawReading { value: None, states: 0 };
-                    samples.push((*index, sensor.reading(gone, None)));
+                    pass.samples.push((*index, sensor.reading(gone, None)));
                 }
                 Err(error) => {
-                    is_complete &= !error.code().is_some_and(|code| FOR_NOW.contains(&code));
+                    pass.is_complete &= !error.code().is_some_and(|code| FOR_NOW.contains(&code));
                     tracing::debug!(sensor = sensor.sensor.name, %error, "no reading");
+                    pass.unread.push((*index, error.to_string()));
                 }
             }
         }
-        is_complete &= !samples.is_empty();
-        Ok(Pass { samples, is_complete })
+        pass.is_complete &= !pass.samples.is_empty();
+        Ok(pass)
+    }
+
+    fn unreached(&mut self, index: usize, key: SensorKey, error: &BmcError, pass: &mut Pass) {
+        let controller = key.owner;
+        tracing::debug!(%controller, %error, "a controller behind the BMC is not reached");
+        let reason = BmcError::Relay { controller }.to_string();
+        if self.relays.failed(controller) {
+            pass.controllers.push((controller, Some(reason.clone())));
+        }
+        pass.is_complete &= !self.relays.is_missed(controller);
+        pass.unread.push((index, reason));
     }
 
     async fn factors_for(
@@ -115,18 +165,29 @@ pub(crate) async fn is_powered(bmc: &mut Bmc) -> Result<bool, BmcError> {
     }
 }
 
-/// Reads every sensor once: each with its reading, or `None` where the BMC gives none.
+/// A sensor with its reading, or why there is none.
+pub type Row = (Watched, Result<Reading, String>);
+
+/// Reads every sensor once.
 ///
 /// # Errors
 /// [`BmcError`] when the BMC is lost.
-pub async fn read_once(
-    bmc: &mut Bmc,
-    watched: Vec<Watched>,
-) -> Result<Vec<(Watched, Option<Reading>)>, BmcError> {
-    let mut poller = Poller::new(&watched);
-    let all = poller.all();
-    let pass = poller.read(bmc, &watched, &all).await?;
-    let samples: HashMap<_, _> = pass.samples.into_iter().collect();
-    let row = |(index, watched)| (watched, samples.get(&index).copied());
+pub async fn read_once(bmc: &mut Bmc, watched: Vec<Watched>) -> Result<Vec<Row>, BmcError> {
+    let mut poller = Poller::default();
+    poller.follow(&watched, true);
+    let pass = poller.read_all(bmc, &watched).await?;
+    let mut readings: HashMap<_, _> =
+        pass.samples.into_iter().map(|(index, reading)| (index, Ok(reading))).collect();
+    readings.extend(pass.unread.into_iter().map(|(index, why)| (index, Err(why))));
+    let row = |(index, watched): (usize, Watched)| {
+        let owner = watched.sensor.key.owner;
+        let reading = readings.remove(&index).unwrap_or_else(|| {
+            Err(match watched.sensor.event_only {
+                true => "it only has events".to_owned(),
+                false => format!("its owner {owner} is software"),
+            })
+        });
+        (watched, reading)
+    };
     Ok(watched.into_iter().enumerate().map(row).collect())
 }
