@@ -21,11 +21,11 @@
 use crate::client::{Receipt, Stats};
 use crate::config::ClientConfig;
 use crate::error::{ConfigError, PublishError, SubscribeError, Unconfirmed, WaitError};
-use crate::subscription::{self, Delivery};
+use crate::subscription::{self, Deliveries, Delivery};
 use core::future::Future;
 use core::time::Duration;
 use ftb_core::node::api::Start;
-use ftb_core::{Event, EventId, Position};
+use ftb_core::{Event, EventId, EventRef, Position};
 use std::sync::Arc;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
@@ -110,6 +110,14 @@ impl Client {
         self.client.publish(event)
     }
 
+    /// As [`crate::Client::publish_ref`]: never waits.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn publish_ref(&self, event: EventRef<'_>) -> Result<Receipt, PublishError> {
+        self.client.publish_ref(event)
+    }
+
     /// As [`crate::Client::publish_wait`].
     ///
     /// # Errors
@@ -187,7 +195,22 @@ impl Subscription {
     /// # Errors
     /// [`WaitError::Timeout`] when nothing came.
     pub fn next(&mut self, deadline: Duration) -> Result<Option<Delivery>, WaitError> {
-        self.driver.wait(deadline, self.subscription.next())
+        // What is there already needs no timer.
+        match self.subscription.try_next() {
+            Some(next) => Ok(Some(next)),
+            None => self.driver.wait(deadline, self.subscription.next()),
+        }
+    }
+
+    /// As [`crate::Subscription::next_batch`], waited for as by [`Subscription::next`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn next_batch(&mut self, deadline: Duration) -> Result<Option<Deliveries>, WaitError> {
+        match self.subscription.try_next_batch() {
+            Some(next) => Ok(Some(next)),
+            None => self.driver.wait(deadline, self.subscription.next_batch()),
+        }
     }
 
     /// What has arrived already, without waiting.

@@ -4,23 +4,24 @@ use crate::config::{ClientBuilder, ClientConfig};
 use crate::connection;
 use crate::error::{ConfigError, PublishError, SubscribeError, Unconfirmed, WaitError};
 use crate::event::now_ns;
-use crate::outbox::Outcome;
+use crate::fate::Fate;
 use crate::session::{Effects, Session};
 use crate::subscription::Subscription;
-use bytes::Bytes;
 use core::fmt;
 use core::pin::pin;
 use core::time::Duration;
+use ftb_core::event::EventError;
 use ftb_core::filter::Filter;
 use ftb_core::node::api::Start;
-use ftb_core::{Event, EventId, Severity, limits};
+use ftb_core::{Event, EventId, EventRef, limits};
 use ftb_proto::client::Hello;
-use ftb_proto::event::encode_event;
-use futures_util::task::AtomicWaker;
+use ftb_proto::event::event_len;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
+use tokio::task::coop::consume_budget;
 use tokio::time::timeout;
 
 /// A client of this node's agent: publishes and subscribes.
@@ -73,8 +74,6 @@ impl Drop for Inner {
 pub(crate) struct Shared {
     pub(crate) config: ClientConfig,
     session: Mutex<Session>,
-    /// The stream to the agent, when it waits for something to say.
-    pub(crate) speaker: AtomicWaker,
     /// Notified when something has changed that somebody may wait for.
     changed: Notify,
 }
@@ -87,12 +86,7 @@ impl Shared {
             token: random(),
         };
         let session = Session::new(hello, config.buffer_bytes, config.queue_bytes);
-        Self {
-            config,
-            session: Mutex::new(session),
-            speaker: AtomicWaker::new(),
-            changed: Notify::new(),
-        }
+        Self { config, session: Mutex::new(session), changed: Notify::new() }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Session> {
@@ -102,18 +96,31 @@ impl Shared {
 
     /// Changes the session, then does what follows from it.
     pub(crate) fn update(&self, change: impl FnOnce(&mut Session) -> Effects) {
-        let effects = change(&mut self.lock());
-        self.apply(effects);
+        let done = self.try_update(|session| Ok::<_, core::convert::Infallible>(change(session)));
+        let Ok(()) = done;
     }
 
-    pub(crate) fn apply(&self, effects: Effects) {
-        if effects.speak {
-            self.speaker.wake();
-        }
+    /// As [`Shared::update`] for a change that may fail: then nothing follows.
+    pub(crate) fn try_update<E>(
+        &self,
+        change: impl FnOnce(&mut Session) -> Result<Effects, E>,
+    ) -> Result<(), E> {
+        let mut session = self.lock();
+        let effects = change(&mut session)?;
+        let speaker = if effects.speak { session.speaker.take() } else { None };
+        drop(session);
+        speaker.into_iter().for_each(Waker::wake);
         if effects.changed {
             self.changed.notify_waiters();
         }
-        effects.wakers.into_iter().for_each(core::task::Waker::wake);
+        effects.wakers.into_iter().for_each(Waker::wake);
+        Ok(())
+    }
+
+    /// There may be something to say.
+    pub(crate) fn wake_speaker(&self) {
+        let speaker = self.lock().speaker.take();
+        speaker.into_iter().for_each(Waker::wake);
     }
 
     /// Resolves when the condition gives something. Cancel-safe.
@@ -138,16 +145,25 @@ impl Shared {
 #[derive(Debug)]
 #[must_use = "an event is published without it, but only the receipt says what became of it; \
               drop it with `let _ =` where that does not matter"]
-pub struct Receipt(oneshot::Receiver<Outcome>);
+pub struct Receipt {
+    /// That of all events that went with it.
+    fate: Arc<Fate>,
+    place: u32,
+}
 
 impl Receipt {
     /// Resolves with the event's id when acting root and standby hold it: from then on it will be
-    /// delivered.
+    /// delivered. Costs nothing until it is asked.
     ///
     /// # Errors
     /// [`Unconfirmed`] when it will not be confirmed.
     pub async fn confirmed(self) -> Result<EventId, Unconfirmed> {
-        self.0.await.unwrap_or(Err(Unconfirmed::Closed))
+        self.fate.ended(self.place).await
+    }
+
+    /// As [`Receipt::confirmed`], without waiting: `None` as long as it is not known.
+    pub fn outcome(&self) -> Option<Result<EventId, Unconfirmed>> {
+        self.fate.outcome(self.place)
     }
 }
 
@@ -265,51 +281,76 @@ impl Client {
     /// [`PublishError`]: the event breaks a bound, or finds only worse ones in its way. Nothing
     /// was sent.
     pub fn publish(&self, event: impl Into<Event>) -> Result<Receipt, PublishError> {
-        let (bytes, severity) = self.encode(event.into())?;
+        self.publish_ref(EventRef::from(&event.into()))
+    }
+
+    /// As [`Client::publish`], without giving the event away: for who publishes much, or has its
+    /// parts elsewhere.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn publish_ref(&self, event: EventRef<'_>) -> Result<Receipt, PublishError> {
+        let (event, len) = self.complete(event)?;
         let mut session = self.shared().lock();
-        let receipt = push(&mut session, bytes, severity)?;
+        let receipt = push(&mut session, &event, len)?;
+        let speaker = session.speaker.take();
         drop(session);
-        self.shared().speaker.wake();
+        speaker.into_iter().for_each(Waker::wake);
         Ok(receipt)
     }
 
     /// As [`Client::publish`], but waits for room instead of shedding. Cancel-safe: a dropped
-    /// future has published nothing.
+    /// future has published nothing. Lets other tasks run now and then even when there is room.
     ///
     /// # Errors
     /// [`PublishError`]; [`PublishError::Full`] only for an event that could never fit.
     pub async fn publish_wait(&self, event: impl Into<Event>) -> Result<Receipt, PublishError> {
-        let (bytes, severity) = self.encode(event.into())?;
+        let event = event.into();
+        self.publish_ref_wait(EventRef::from(&event)).await
+    }
+
+    /// As [`Client::publish_wait`], without giving the event away.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn publish_ref_wait(&self, event: EventRef<'_>) -> Result<Receipt, PublishError> {
+        // A publisher that never has to wait must not keep the connection's task from its work.
+        consume_budget().await;
+        let (event, len) = self.complete(event)?;
         let shared = self.shared();
         let push_if_room = |session: &mut Session| {
-            let fits = session.outbox.has_room(&bytes);
+            let fits = session.outbox.has_room(len);
             let never = session.outbox.is_empty() || session.is_closed();
-            (fits || never).then(|| push(session, bytes.clone(), severity))
+            (fits || never).then(|| (push(session, &event, len), session.speaker.take()))
         };
         // Nearly always there is room: then nobody has to be enrolled among those who wait.
         let at_once = push_if_room(&mut shared.lock());
-        let receipt = match at_once {
-            Some(receipt) => receipt,
+        let (receipt, speaker) = match at_once {
+            Some(pushed) => pushed,
             None => shared.wait_for(push_if_room).await,
         };
-        shared.speaker.wake();
+        speaker.into_iter().for_each(Waker::wake);
         receipt
     }
 
-    fn encode(&self, mut event: Event) -> Result<(Bytes, Severity), PublishError> {
+    /// Fills in what is empty, and checks all bounds but the one that the agent tells. Gives the
+    /// event's length too.
+    fn complete<'a>(
+        &'a self,
+        mut event: EventRef<'a>,
+    ) -> Result<(EventRef<'a>, usize), PublishError> {
         let config = &self.shared().config;
         if event.time_ns == 0 {
             event.time_ns = now_ns();
         }
         if event.client_name.is_empty() {
-            event.client_name.clone_from(&config.name);
+            event.client_name = &config.name;
         }
         if event.job_id.is_empty() {
-            event.job_id.clone_from(&config.job_id);
+            event.job_id = &config.job_id;
         }
-        let welcome = self.shared().lock().welcome().map(|welcome| welcome.payload_bytes_max);
-        event.check(welcome.unwrap_or(limits::PAYLOAD_BYTES_DEFAULT))?;
-        Ok((encode_event(&event), event.severity))
+        event.check(limits::PAYLOAD_BYTES_MAX)?;
+        Ok((event, event_len(&event)))
     }
 
     /// Resolves when everything that was accepted is confirmed (or refused, or shed). Cancel-safe.
@@ -393,11 +434,16 @@ impl Client {
     }
 }
 
-fn push(session: &mut Session, bytes: Bytes, severity: Severity) -> Result<Receipt, PublishError> {
+fn push(session: &mut Session, event: &EventRef<'_>, len: usize) -> Result<Receipt, PublishError> {
     if session.is_closed() {
         return Err(PublishError::Closed);
     }
-    session.outbox.push(bytes, severity).map(Receipt)
+    let (bytes, max) = (event.payload.len(), session.payload_bytes_max());
+    if bytes > max {
+        return Err(EventError::TooLong { field: "payload", bytes, max }.into());
+    }
+    let (fate, place) = session.outbox.push(event, len)?;
+    Ok(Receipt { fate, place })
 }
 
 /// A number that no other client draws: the standard library seeds its hashers from the system's

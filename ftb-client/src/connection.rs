@@ -4,23 +4,25 @@
 //! session's to decide.
 
 use crate::client::{Shared, random};
+use crate::codec::{ClientCodec, Say};
 use crate::session::{Session, SessionError};
+use bytes::Bytes;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 use ftb_core::limits;
 use ftb_proto::client::{ClientWireError, FromAgent};
-use ftb_proto::v1;
-use ftb_proto::v1::clients_client::ClientsClient;
 use futures_core::Stream;
+use http::uri::PathAndQuery;
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
-use tonic::Streaming;
+use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status, Streaming};
 
 /// How long connecting may take: a healthy agent on the same host answers within milliseconds.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -33,6 +35,10 @@ const RETRY_MIN: Duration = Duration::from_millis(20);
 /// HTTP/2 windows, in bytes: what may be under way from the agent and not yet read.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 2 << 20;
+/// Largest HTTP/2 frame that is taken, in bytes: a delivery of full size and its head in one.
+const HTTP2_FRAME_BYTES: u32 = 128 * 1024;
+/// The method of the protocol.
+const ATTACH: &str = "/ftb.v1.Clients/Attach";
 
 /// Why an attachment ended or did not come to be.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +50,7 @@ pub(crate) enum Ended {
     #[error("the agent ended the stream without a goodbye")]
     Lost,
     #[error("{}", .0.message())]
-    Status(Box<tonic::Status>),
+    Status(Box<Status>),
     #[error(transparent)]
     Wire(#[from] ClientWireError),
     #[error(transparent)]
@@ -53,8 +59,8 @@ pub(crate) enum Ended {
     Closed,
 }
 
-impl From<tonic::Status> for Ended {
-    fn from(status: tonic::Status) -> Self {
+impl From<Status> for Ended {
+    fn from(status: Status) -> Self {
         Self::Status(Box::new(status))
     }
 }
@@ -109,10 +115,8 @@ async fn attach(shared: &Arc<Shared>) -> Ended {
         let channel = connect(&shared.config.socket).await?;
         let generation = shared.lock().connected();
         let speaker = Speaker { shared: Arc::clone(shared), generation };
-        let mut client =
-            ClientsClient::new(channel).max_decoding_message_size(limits::FRAME_BYTES_MAX);
-        let answer = timeout(WELCOME_MAX, client.attach(speaker)).await;
-        let mut stream = answer.map_err(|_| Ended::Silent)??.into_inner();
+        let answer = timeout(WELCOME_MAX, call(channel, speaker)).await;
+        let mut stream = answer.map_err(|_| Ended::Silent)??;
         timeout(WELCOME_MAX, listen_once(shared, &mut stream))
             .await
             .map_err(|_| Ended::Silent)??;
@@ -143,6 +147,14 @@ async fn attach(shared: &Arc<Shared>) -> Ended {
     }
 }
 
+/// Opens the stream.
+async fn call(channel: Channel, speaker: Speaker) -> Result<Streaming<Bytes>, Ended> {
+    let mut grpc = Grpc::new(channel).max_decoding_message_size(limits::FRAME_BYTES_MAX);
+    grpc.ready().await.map_err(|error| Ended::Unreachable(io::Error::other(error)))?;
+    let path = PathAndQuery::from_static(ATTACH);
+    Ok(grpc.streaming(Request::new(speaker), path, ClientCodec).await?.into_inner())
+}
+
 fn log_attached(shared: &Shared) {
     if let Some(welcome) = shared.lock().welcome() {
         tracing::info!(
@@ -165,7 +177,8 @@ pub(crate) async fn connect(socket: &Path) -> Result<Channel, Ended> {
     // The address is of no use: the connection is made already, and made again by nobody else.
     let endpoint = Endpoint::from_static("http://agent.invalid")
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(HTTP2_FRAME_BYTES);
     let connector = tower::service_fn(move |_| {
         let socket = socket.take().ok_or_else(|| io::Error::other("the connection was lost"));
         core::future::ready(socket)
@@ -178,11 +191,10 @@ pub(crate) async fn connect(socket: &Path) -> Result<Channel, Ended> {
 }
 
 /// Takes one message of the agent.
-async fn listen_once(shared: &Shared, stream: &mut Streaming<v1::ToClient>) -> Result<(), Ended> {
+async fn listen_once(shared: &Shared, stream: &mut Streaming<Bytes>) -> Result<(), Ended> {
     let message = stream.message().await?.ok_or(Ended::Lost)?;
     let message = FromAgent::decode(message)?;
-    let effects = shared.lock().handle(message)?;
-    shared.apply(effects);
+    shared.try_update(|session| session.handle(message))?;
     Ok(())
 }
 
@@ -194,7 +206,7 @@ struct Speaker {
 }
 
 impl Stream for Speaker {
-    type Item = v1::ToAgent;
+    type Item = Say;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut session = self.shared.lock();
@@ -202,11 +214,13 @@ impl Stream for Speaker {
         if session.generation() != self.generation {
             return Poll::Ready(None);
         }
-        self.shared.speaker.register(context.waker());
         match session.speak() {
-            Some(message) => Poll::Ready(Some(message.encode())),
+            Some(say) => Poll::Ready(Some(say)),
             None if session.has_left() => Poll::Ready(None),
-            None => Poll::Pending,
+            None => {
+                session.speaker = Some(context.waker().clone());
+                Poll::Pending
+            }
         }
     }
 }
@@ -267,7 +281,7 @@ mod tests {
         assert!(Pin::new(&mut new).poll_next(&mut listening).is_ready(), "the hello");
         assert!(Pin::new(&mut new).poll_next(&mut listening).is_pending());
         assert!(matches!(Pin::new(&mut old).poll_next(&mut elsewhere), Poll::Ready(None)));
-        shared.speaker.wake();
+        shared.wake_speaker();
         assert!(woken.0.load(Ordering::Relaxed));
     }
 

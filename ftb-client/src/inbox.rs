@@ -10,18 +10,16 @@
 //! No I/O, no clock.
 
 use crate::error::SubscribeError;
+use crate::recent::Recent;
+use ftb_core::Position;
 use ftb_core::node::api::{Gap, Start, SubscriptionId};
-use ftb_core::{EventId, Position, Sealed};
 use ftb_proto::client::FromClient;
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use ftb_proto::event::EventBatch;
+use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 
 /// Most subscriptions of one client.
 pub(crate) const SUBSCRIPTIONS_MAX: usize = 1024;
-/// How many ids of delivered events a subscription remembers. When it goes on after an
-/// interruption in which two parts of the cluster became one, events that it had can come again at
-/// other positions: these it knows by their ids.
-const RECENT_IDS_MAX: usize = 16 * 1024;
 /// What a queued delivery costs beside the bytes of its event.
 const DELIVERY_BYTES: usize = 128;
 
@@ -30,7 +28,7 @@ pub(crate) type Key = u64;
 
 #[derive(Debug)]
 pub(crate) enum Queued {
-    Event(Position, Sealed),
+    Events(EventBatch),
     Gap(Gap),
     /// The past that it began in ends here.
     HistoryEnd,
@@ -39,7 +37,7 @@ pub(crate) enum Queued {
 impl Queued {
     fn cost(&self) -> usize {
         match self {
-            Self::Event(_, sealed) => sealed.len() + DELIVERY_BYTES,
+            Self::Events(events) => events.message_bytes() + events.len() * DELIVERY_BYTES,
             Self::Gap(_) | Self::HistoryEnd => DELIVERY_BYTES,
         }
     }
@@ -247,25 +245,19 @@ impl Inbox {
     }
 
     /// Events for a subscription. Gives whom to wake.
-    pub(crate) fn deliver(
-        &mut self,
-        id: SubscriptionId,
-        items: Vec<(Position, Sealed)>,
-    ) -> Option<Waker> {
+    pub(crate) fn deliver(&mut self, id: SubscriptionId, mut events: EventBatch) -> Option<Waker> {
         let queue_bytes_max = self.queue_bytes_max;
         let Some(entry) = self.by_id.get(&id.0).and_then(|key| self.entries.get_mut(key)) else {
-            self.counts.late += items.len() as u64;
+            self.counts.late += events.len() as u64;
             return None;
         };
-        for (position, sealed) in items {
-            entry.position = Some(position);
-            if !entry.recent.is_new(sealed.id()) {
-                self.counts.copies += 1;
-                continue;
-            }
-            self.counts.delivered += 1;
-            entry.push(Queued::Event(position, sealed));
+        entry.position = Some(events.last_position()?);
+        self.counts.copies += entry.recent.drop_copies(&mut events) as u64;
+        if events.is_empty() {
+            return None;
         }
+        self.counts.delivered += events.len() as u64;
+        entry.push(Queued::Events(events));
         let waker = entry.waker.take();
         if entry.queue_bytes > queue_bytes_max {
             entry.state = State::Paused;
@@ -336,57 +328,33 @@ impl Entry {
     }
 }
 
-/// The ids of the last deliveries.
-#[derive(Default)]
-struct Recent {
-    ids: VecDeque<EventId>,
-    /// What may come again: what was delivered before the last interruption, and since. Empty as
-    /// long as nothing was interrupted.
-    suspects: HashSet<EventId>,
-    /// For how many more events that is looked at.
-    checks_left: usize,
-}
-
-impl Recent {
-    /// An interruption: what was delivered before may come again.
-    fn suspect(&mut self) {
-        self.suspects = self.ids.iter().copied().collect();
-        self.checks_left = RECENT_IDS_MAX;
-    }
-
-    fn is_new(&mut self, id: EventId) -> bool {
-        if self.checks_left > 0 {
-            if !self.suspects.insert(id) {
-                return false;
-            }
-            self.checks_left -= 1;
-            if self.checks_left == 0 {
-                self.suspects = HashSet::new();
-            }
-        }
-        if self.ids.len() == RECENT_IDS_MAX {
-            self.ids.pop_front();
-        }
-        self.ids.push_back(id);
-        true
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use bytes::Bytes;
-    use ftb_core::node::api::GapReason;
-    use ftb_core::{Epoch, Event, OriginId, PublisherId};
+    use ftb_core::node::api::{GapReason, ToClient};
+    use ftb_core::{Epoch, Event, EventId, OriginId, PublisherId, Sealed};
+    use ftb_proto::client::{FromAgent, encode_to_client};
     use ftb_proto::event::{Stamps, encode_event, seal};
+    use prost::Message as _;
 
     fn at(index: u64) -> Position {
         let epoch = Epoch { number: 1, root: OriginId(1) };
         Position { epoch, index }
     }
 
-    fn item(index: u64) -> (Position, Sealed) {
+    /// As they come from an agent.
+    fn batch(items: Vec<(u64, Sealed)>) -> EventBatch {
+        let (subscription, epoch) = (SubscriptionId(1), at(0).epoch);
+        let message = encode_to_client(ToClient::Deliver { subscription, epoch, items });
+        match FromAgent::decode(message.encode_to_vec().into()).unwrap() {
+            FromAgent::Deliver { events, .. } => events,
+            other => panic!("{other:?} delivers nothing"),
+        }
+    }
+
+    fn item(index: u64) -> (u64, Sealed) {
         let mut event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
         event.payload = Bytes::from(vec![0; 100]);
         let publisher = PublisherId { account: 1, token: 2 };
@@ -397,7 +365,7 @@ mod tests {
             pid: 1,
             republished: false,
         };
-        (at(index), seal(&stamps, &encode_event(&event), 100).unwrap())
+        (index, seal(&stamps, &encode_event(&event), 100).unwrap())
     }
 
     fn asked(inbox: &mut Inbox) -> (SubscriptionId, Start) {
@@ -409,8 +377,8 @@ mod tests {
 
     fn indices(inbox: &mut Inbox, key: Key) -> Vec<u64> {
         let mut indices = Vec::new();
-        while let (Some(Queued::Event(position, _)), _) = inbox.pop(key) {
-            indices.push(position.index);
+        while let (Some(Queued::Events(events)), _) = inbox.pop(key) {
+            indices.extend(events.iter().map(|event| event.position().index));
         }
         indices
     }
@@ -422,17 +390,17 @@ mod tests {
         let (id, start) = asked(&mut inbox);
         assert_eq!(start, Start::Now);
         inbox.subscribed(id, at(4));
-        inbox.deliver(id, vec![item(5), item(7)]);
+        inbox.deliver(id, batch(vec![item(5), item(7)]));
         inbox.attached();
         let (new, start) = asked(&mut inbox);
         assert_eq!(start, Start::After(at(7)));
         inbox.subscribed(new, at(6));
         // The log was cut back to before 7, which comes again at another place.
         let (_, seven) = item(7);
-        inbox.deliver(new, vec![(at(8), seven), item(9)]);
+        inbox.deliver(new, batch(vec![(8, seven), item(9)]));
         // And once more, with what has come since.
         let (_, nine) = item(9);
-        inbox.deliver(new, vec![(at(12), nine), item(13)]);
+        inbox.deliver(new, batch(vec![(12, nine), item(13)]));
         assert_eq!(indices(&mut inbox, key), [5, 7, 9, 13]);
         assert_eq!(inbox.counts().copies, 2);
     }
@@ -458,23 +426,25 @@ mod tests {
 
     #[test]
     fn a_slow_reader_is_paused_and_resumed_where_it_was() {
-        let cost = item(1).1.len() + DELIVERY_BYTES;
+        let cost = Queued::Events(batch(vec![item(1)])).cost();
         let mut inbox = Inbox::new(2 * cost);
         let key = inbox.add(String::new(), Start::Now).unwrap();
         let (old, _) = asked(&mut inbox);
         inbox.subscribed(old, at(0));
         assert!(inbox.take().is_none());
-        inbox.deliver(old, vec![item(1), item(2), item(3)]);
+        for index in 1..=3 {
+            inbox.deliver(old, batch(vec![item(index)]));
+        }
         assert_eq!(inbox.take(), Some(FromClient::Unsubscribe(old)));
         // On its way when the agent was told: the log has it, and it comes again.
-        inbox.deliver(old, vec![item(4)]);
+        inbox.deliver(old, batch(vec![item(4)]));
         assert!(inbox.take().is_none(), "nothing is asked while it is full");
         assert!(!inbox.pop(key).1);
         assert!(inbox.pop(key).1, "half empty: the agent must be told");
         let (new, start) = asked(&mut inbox);
         assert!(new != old && start == Start::After(at(3)));
         inbox.subscribed(new, at(3));
-        inbox.deliver(new, vec![item(4)]);
+        inbox.deliver(new, batch(vec![item(4)]));
         assert_eq!(indices(&mut inbox, key), [3, 4]);
         assert_eq!((inbox.counts().late, inbox.counts().paused), (1, 1));
     }
@@ -510,7 +480,7 @@ mod tests {
         let key = inbox.add(String::new(), Start::SinceNs(1)).unwrap();
         let (id, _) = asked(&mut inbox);
         inbox.subscribed(id, at(4));
-        inbox.deliver(id, vec![item(3)]);
+        inbox.deliver(id, batch(vec![item(3)]));
         inbox.covered(id, at(4), true);
         inbox.covered(id, at(900), false);
         inbox.attached();
@@ -519,7 +489,7 @@ mod tests {
         // What it resumes over is a past too, but not the one that it was asked for.
         inbox.covered(id, at(901), true);
         let queued: Vec<Queued> = std::iter::from_fn(|| inbox.pop(key).0).collect();
-        assert!(matches!(queued[..], [Queued::Event(..), Queued::HistoryEnd]), "{queued:?}");
+        assert!(matches!(queued[..], [Queued::Events(_), Queued::HistoryEnd]), "{queued:?}");
     }
 
     #[test]
@@ -529,7 +499,7 @@ mod tests {
         let (id, _) = asked(&mut inbox);
         inbox.remove(key);
         assert_eq!(inbox.take(), Some(FromClient::Unsubscribe(id)));
-        inbox.deliver(id, vec![item(1)]);
+        inbox.deliver(id, batch(vec![item(1)]));
         assert_eq!(inbox.counts().late, 1);
         for _ in 0..SUBSCRIPTIONS_MAX {
             inbox.add(String::new(), Start::Now).unwrap();

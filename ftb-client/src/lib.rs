@@ -19,15 +19,19 @@
 
 pub mod admin;
 pub mod blocking;
+mod chunk;
 pub mod client;
+mod codec;
 pub mod config;
 mod connection;
 pub mod daemon;
 pub mod error;
 pub mod event;
+mod fate;
 mod inbox;
 pub mod json;
 mod outbox;
+mod recent;
 mod session;
 pub mod subscription;
 
@@ -35,13 +39,14 @@ pub use client::{Agent, Client, Receipt, Stats};
 pub use config::{ClientBuilder, ClientConfig, default_socket};
 pub use error::{ConfigError, PublishError, SubscribeError, Unconfirmed, WaitError};
 pub use event::{EventBuilder, event, now_ns};
-pub use subscription::{Delivery, Subscription};
+pub use subscription::{Deliveries, Delivery, Subscription};
 
 pub use ftb_core::event::EventError;
 pub use ftb_core::filter::{Filter, FilterError};
 pub use ftb_core::node::api::{Gap, GapReason, Start};
 pub use ftb_core::space::NameError;
 pub use ftb_core::{
-    Event, EventId, EventKind, EventName, EventSpace, Position, PublisherId, Severity, Tag, limits,
+    Event, EventId, EventKind, EventName, EventRef, EventSpace, Position, PublisherId, Severity,
+    Tag, limits,
 };
-pub use ftb_proto::event::Received;
+pub use ftb_proto::event::{EventBatch, EventView, Received, Tags};

@@ -4,10 +4,11 @@
 //! decides, and has no socket, no clock and no task of its own: the same object lives through all
 //! attachments.
 
-use crate::error::SubscribeError;
+use crate::codec::Say;
+use crate::error::{SubscribeError, Unconfirmed};
 use crate::inbox::Inbox;
 use crate::outbox::Outbox;
-use ftb_core::PublisherId;
+use ftb_core::{PublisherId, limits};
 use ftb_proto::client::{FromAgent, FromClient, Hello, RefusedPart, Welcome};
 use std::task::Waker;
 
@@ -60,6 +61,8 @@ pub(crate) struct Session {
     welcomes: u64,
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Inbox,
+    /// The stream to the agent, while it waits for something to say.
+    pub(crate) speaker: Option<Waker>,
     /// What the last attempt to attach said.
     pub(crate) trouble: String,
 }
@@ -76,6 +79,7 @@ impl Session {
             welcomes: 0,
             outbox: Outbox::new(buffer_bytes),
             inbox: Inbox::new(queue_bytes),
+            speaker: None,
             trouble: "nothing was tried yet".to_owned(),
         }
     }
@@ -90,6 +94,15 @@ impl Session {
 
     pub(crate) fn welcomes(&self) -> u64 {
         self.welcomes
+    }
+
+    fn publisher(&self) -> PublisherId {
+        PublisherId { account: self.account, token: self.hello.token }
+    }
+
+    /// The largest payload that may be published now, in bytes.
+    pub(crate) fn payload_bytes_max(&self) -> usize {
+        self.welcome().map_or(limits::PAYLOAD_BYTES_DEFAULT, |welcome| welcome.payload_bytes_max)
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -143,28 +156,24 @@ impl Session {
     }
 
     /// What to say next; `None` when there is nothing now.
-    pub(crate) fn speak(&mut self) -> Option<FromClient> {
+    pub(crate) fn speak(&mut self) -> Option<Say> {
         match &self.attachment {
             Attachment::Connected => {
                 self.attachment = Attachment::Greeting;
-                Some(FromClient::Hello(self.hello.clone()))
+                Some(Say::Message(FromClient::Hello(self.hello.clone())))
             }
             Attachment::Attached(_) => {
                 if let Some(message) = self.inbox.take() {
-                    return Some(message);
+                    return Some(Say::Message(message));
                 }
                 if let Some(batch) = self.outbox.take() {
-                    return Some(FromClient::Publish {
-                        first_seq: batch.first_seq,
-                        events: batch.events,
-                        again: batch.again,
-                    });
+                    return Some(Say::Publish(batch));
                 }
                 // What the window holds back follows when confirmations come.
                 if self.leaving && self.outbox.waiting_bytes() == 0 {
                     self.attachment = Attachment::Left;
                     let reason = "closed".to_owned();
-                    return Some(FromClient::Goodbye { reason });
+                    return Some(Say::Message(FromClient::Goodbye { reason }));
                 }
                 None
             }
@@ -194,8 +203,7 @@ impl Session {
         let mut effects = Effects::default();
         match message {
             FromAgent::Confirmed { seq } => {
-                let publisher = PublisherId { account: self.account, token: self.hello.token };
-                self.outbox.confirm(seq, publisher);
+                self.outbox.confirm(seq, self.publisher());
                 (effects.speak, effects.changed) = (true, true);
             }
             FromAgent::Subscribed { subscription, active_after } => {
@@ -208,13 +216,16 @@ impl Session {
                         let why = SubscribeError::Refused { code, message };
                         effects.wakers.extend(self.inbox.refused(id, why));
                     }
-                    RefusedPart::Publish(seq) => self.outbox.refuse(seq, code, message),
+                    RefusedPart::Publish(seq) => {
+                        let why = Unconfirmed::Refused { code, message };
+                        self.outbox.refuse(seq, why, self.publisher());
+                    }
                     RefusedPart::Attach => return Err(SessionError::OutOfTurn),
                 }
                 (effects.speak, effects.changed) = (true, true);
             }
-            FromAgent::Deliver { subscription, items } => {
-                effects.wakers.extend(self.inbox.deliver(subscription, items));
+            FromAgent::Deliver { subscription, events } => {
+                effects.wakers.extend(self.inbox.deliver(subscription, events));
                 // A full queue takes its subscription back.
                 effects.speak = true;
             }
@@ -236,9 +247,11 @@ impl Session {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use bytes::Bytes;
+    use crate::fate::Fate;
     use ftb_core::node::api::Start;
-    use ftb_core::{OriginId, Severity};
+    use ftb_core::{Event, EventRef, OriginId};
+    use ftb_proto::event::event_len;
+    use std::sync::Arc;
 
     fn session() -> Session {
         let hello = Hello { client_name: "test".to_owned(), job_id: String::new(), token: 2 };
@@ -255,21 +268,27 @@ mod tests {
         })
     }
 
+    fn publish(session: &mut Session) -> (Arc<Fate>, u32) {
+        let event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
+        let event = EventRef::from(&event);
+        session.outbox.push(&event, event_len(&event)).unwrap()
+    }
+
     #[test]
     fn nothing_is_said_before_the_welcome_but_the_hello() {
         let mut session = session();
         session.inbox.add("x".to_owned(), Start::Now).unwrap();
-        let receipt = session.outbox.push(Bytes::from_static(b"e"), Severity::Info).unwrap();
+        let (fate, place) = publish(&mut session);
         assert_eq!(session.speak(), None);
         session.connected();
-        assert!(matches!(session.speak(), Some(FromClient::Hello(_))));
+        assert!(matches!(session.speak(), Some(Say::Message(FromClient::Hello(_)))));
         assert_eq!(session.speak(), None);
         assert!(session.handle(welcome()).unwrap().speak);
-        assert!(matches!(session.speak(), Some(FromClient::Subscribe { .. })));
-        assert!(matches!(session.speak(), Some(FromClient::Publish { .. })));
+        assert!(matches!(session.speak(), Some(Say::Message(FromClient::Subscribe { .. }))));
+        assert!(matches!(session.speak(), Some(Say::Publish(_))));
         assert_eq!(session.speak(), None);
         session.handle(FromAgent::Confirmed { seq: 1 }).unwrap();
-        let id = receipt.blocking_recv().unwrap().unwrap();
+        let id = fate.outcome(place).unwrap().unwrap();
         assert_eq!((id.publisher.account, id.publisher.token), (7, 2));
     }
 
@@ -292,13 +311,12 @@ mod tests {
         session.connected();
         session.speak();
         session.handle(welcome()).unwrap();
-        let event = Bytes::from_static(b"e");
-        let receipt = session.outbox.push(event, Severity::Info).unwrap();
+        let (fate, place) = publish(&mut session);
         session.leave();
-        assert!(matches!(session.speak(), Some(FromClient::Publish { .. })));
-        assert!(matches!(session.speak(), Some(FromClient::Goodbye { .. })));
+        assert!(matches!(session.speak(), Some(Say::Publish(_))));
+        assert!(matches!(session.speak(), Some(Say::Message(FromClient::Goodbye { .. }))));
         assert!(session.has_left() && session.speak().is_none());
         session.end();
-        assert!(receipt.blocking_recv().is_err(), "the sender is gone");
+        assert_eq!(fate.outcome(place), Some(Err(Unconfirmed::Closed)));
     }
 }

@@ -76,6 +76,55 @@ impl Event {
     /// # Errors
     /// [`EventError`] names the field, its size and the bound.
     pub fn check(&self, payload_bytes_max: usize) -> Result<(), EventError> {
+        EventRef::from(self).check(payload_bytes_max)
+    }
+}
+
+/// An event whose parts belong to somebody else: what a publisher says without giving it away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventRef<'a> {
+    /// Namespace.
+    pub space: &'a EventSpace,
+    /// What happened.
+    pub name: &'a EventName,
+    /// How bad it is.
+    pub severity: Severity,
+    /// When, in Unix nanoseconds on the publisher's clock.
+    pub time_ns: u64,
+    /// The publishing client's name; may be empty.
+    pub client_name: &'a str,
+    /// The job it belongs to; may be empty.
+    pub job_id: &'a str,
+    /// Normal, or response to another.
+    pub kind: EventKind,
+    /// Facts.
+    pub tags: &'a [Tag],
+    /// Free bytes.
+    pub payload: &'a [u8],
+}
+
+impl<'a> From<&'a Event> for EventRef<'a> {
+    fn from(event: &'a Event) -> Self {
+        Self {
+            space: &event.space,
+            name: &event.name,
+            severity: event.severity,
+            time_ns: event.time_ns,
+            client_name: &event.client_name,
+            job_id: &event.job_id,
+            kind: event.kind,
+            tags: &event.tags,
+            payload: &event.payload,
+        }
+    }
+}
+
+impl EventRef<'_> {
+    /// As [`Event::check`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check(&self, payload_bytes_max: usize) -> Result<(), EventError> {
         let bound = |field, bytes: usize, max| {
             if bytes <= max { Ok(()) } else { Err(EventError::TooLong { field, bytes, max }) }
         };
@@ -85,7 +134,7 @@ impl Event {
         if self.tags.len() > limits::TAGS_MAX {
             return Err(EventError::TooManyTags { count: self.tags.len() });
         }
-        for tag in &self.tags {
+        for tag in self.tags {
             bound("key of a tag", tag.key.len(), limits::TAG_KEY_BYTES_MAX)?;
             bound("value of a tag", tag.value.len(), limits::TAG_VALUE_BYTES_MAX)?;
         }

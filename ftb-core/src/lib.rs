@@ -26,7 +26,7 @@ pub mod space;
 pub mod time;
 pub mod tree;
 
-pub use event::{Event, EventKind, Tag};
+pub use event::{Event, EventKind, EventRef, Tag};
 pub use ident::{EventId, OriginId, PublisherId, Rank};
 pub use position::{Epoch, Position};
 pub use sealed::{Head, Sealed};

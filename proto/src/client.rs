@@ -6,11 +6,12 @@
 //! on their way to the agent: it checks them when it seals them, one by one, so that one bad event
 //! is refused alone.
 
-use crate::event::{self, EventWireError};
+use crate::event::{EventBatch, EventWireError};
 use crate::{PROTOCOL_VERSION, v1};
 use bytes::Bytes;
 use ftb_core::node::api::{Gap, GapReason, RefusedWhat, Start, SubscriptionId, ToClient};
-use ftb_core::{Epoch, OriginId, Position, Sealed, Severity, limits};
+use ftb_core::{Epoch, OriginId, Position, Severity, limits};
+use prost::Message as _;
 use v1::refused::What;
 use v1::subscribe::Start as WireStart;
 use v1::to_agent::Message as AgentMessage;
@@ -39,6 +40,9 @@ pub enum ClientWireError {
     /// A message without content, or without a part that must be there.
     #[error("a message of the {0} has no content that this version knows")]
     Empty(&'static str),
+    /// No message at all.
+    #[error("a message of the agent cannot be read: {0}")]
+    Unreadable(String),
     /// Another version.
     #[error("the {peer} speaks version {theirs} of the protocol, this program {ours}")]
     Protocol {
@@ -321,7 +325,7 @@ pub enum FromAgent {
         /// For which subscription.
         subscription: SubscriptionId,
         /// Checked, not decoded.
-        items: Vec<(Position, Sealed)>,
+        events: EventBatch,
     },
     /// Events that this subscription will not get.
     Gap {
@@ -347,11 +351,16 @@ pub enum FromAgent {
 }
 
 impl FromAgent {
-    /// Takes an agent's message.
+    /// Takes an agent's message, as bytes: events stay where they lie in them.
     ///
     /// # Errors
     /// [`ClientWireError`]: the stream must end.
-    pub fn decode(message: v1::ToClient) -> Result<Self, ClientWireError> {
+    pub fn decode(bytes: Bytes) -> Result<Self, ClientWireError> {
+        if let Some((subscription, events)) = EventBatch::of_message(&bytes)? {
+            return Ok(Self::Deliver { subscription: SubscriptionId(subscription), events });
+        }
+        let message = v1::ToClient::decode(bytes)
+            .map_err(|error| ClientWireError::Unreadable(error.to_string()))?;
         match message.message.ok_or(ClientWireError::Empty("agent"))? {
             ClientMessage::Welcome(welcome) => {
                 check_version("agent", welcome.protocol)?;
@@ -381,7 +390,7 @@ impl FromAgent {
                 code: shortened(refused.code),
                 message: shortened(refused.message),
             }),
-            ClientMessage::Deliver(deliver) => decode_deliver(deliver),
+            ClientMessage::Deliver(_) => Err(ClientWireError::Empty("agent")),
             ClientMessage::Gap(gap) => Ok(Self::Gap {
                 subscription: SubscriptionId(gap.subscription),
                 gap: decode_gap(gap)?,
@@ -400,20 +409,6 @@ impl FromAgent {
 
 fn position_of(position: Option<v1::Position>) -> Result<Position, ClientWireError> {
     position.map(core_position).ok_or(ClientWireError::Empty("agent"))
-}
-
-fn decode_deliver(deliver: v1::Deliver) -> Result<FromAgent, ClientWireError> {
-    let count = deliver.items.len();
-    bound("list of events", count, limits::BATCH_EVENTS_MAX)?;
-    let epoch = Epoch { number: deliver.epoch, root: OriginId(deliver.epoch_root) };
-    let items = deliver.items.into_iter().map(|item| {
-        let index = item.index;
-        Ok((Position { epoch, index }, event::decode_sealed(item.sealed)?))
-    });
-    Ok(FromAgent::Deliver {
-        subscription: SubscriptionId(deliver.subscription),
-        items: items.collect::<Result<_, EventWireError>>()?,
-    })
 }
 
 fn decode_gap(gap: v1::Gap) -> Result<Gap, ClientWireError> {
@@ -498,6 +493,9 @@ pub fn encode_to_client(message: ToClient) -> v1::ToClient {
         }
     }
 }
+
+mod publish;
+pub use publish::{published_len, put_publish, put_published};
 
 #[cfg(test)]
 mod tests;

@@ -20,7 +20,12 @@ use ftb_core::{
 };
 use prost::Message as _;
 
+mod batch;
+mod encode;
 mod walk;
+pub use batch::{EventBatch, EventView, Tags};
+pub use encode::{encode_event, event_len, put_event};
+pub(crate) use encode::{field_len, put_head, put_varint};
 use walk::{Once, Value, Walker};
 
 /// Most bytes that the stamps add to an event: id, host, uid, pid and the keys of the fields.
@@ -103,6 +108,8 @@ pub struct EventHead {
     pub job_id: Span,
     /// The client's name.
     pub client_name: Span,
+    /// The payload; empty at 0 when there is none.
+    pub payload: Span,
 }
 
 /// An event as a subscriber gets it.
@@ -122,79 +129,26 @@ pub struct Received {
     pub event: Event,
 }
 
-/// Encodes what a publisher says. Its bounds are the caller's to check ([`Event::check`]).
-///
-/// The fields are written straight from the event, as prost would write the message: a copy of it
-/// as [`v1::Event`] would cost an allocation for each text.
-pub fn encode_event(event: &Event) -> Bytes {
-    let (response, in_response_to) = match event.kind {
-        EventKind::Normal => (false, None),
-        EventKind::Response(to) => (true, to.map(|to| wire_id(to).encode_to_vec())),
-    };
-    let tags: Vec<Vec<u8>> = event.tags.iter().map(encode_tag).collect();
-    let texts = [
-        (1, event.space.as_str()),
-        (2, event.name.as_str()),
-        (5, event.client_name.as_str()),
-        (6, event.job_id.as_str()),
-    ];
-    let longest = |bytes: usize| bytes + FIELD_HEAD_BYTES_MAX;
-    let capacity = texts.iter().map(|(_, text)| longest(text.len())).sum::<usize>()
-        + in_response_to.as_ref().map_or(0, |id| longest(id.len()))
-        + tags.iter().map(|tag| longest(tag.len())).sum::<usize>()
-        + longest(event.payload.len())
-        + 3 * longest(0);
-    let mut out = BytesMut::with_capacity(capacity);
-    let text = |out: &mut BytesMut, (number, text): (u32, &str)| {
-        if !text.is_empty() {
-            put_bytes(out, number, text.as_bytes());
-        }
-    };
-    texts[..2].iter().for_each(|field| text(&mut out, *field));
-    prost::encoding::int32::encode(3, &event.severity.to_wire(), &mut out);
-    if event.time_ns != 0 {
-        prost::encoding::fixed64::encode(4, &event.time_ns, &mut out);
-    }
-    texts[2..].iter().for_each(|field| text(&mut out, *field));
-    if response {
-        prost::encoding::bool::encode(7, &response, &mut out);
-    }
-    if let Some(id) = in_response_to {
-        put_bytes(&mut out, 8, &id);
-    }
-    tags.iter().for_each(|tag| put_bytes(&mut out, 9, tag));
-    if !event.payload.is_empty() {
-        put_bytes(&mut out, 15, &event.payload);
-    }
-    out.freeze()
-}
-
-/// Most bytes that key, length, and number of a field take here.
-const FIELD_HEAD_BYTES_MAX: usize = 12;
-
-fn encode_tag(tag: &Tag) -> Vec<u8> {
-    v1::Tag { key: tag.key.clone(), value: tag.value.clone() }.encode_to_vec()
-}
-
-fn put_bytes(out: &mut BytesMut, number: u32, bytes: &[u8]) {
-    prost::encoding::encode_key(number, prost::encoding::WireType::LengthDelimited, out);
-    prost::encoding::encode_varint(bytes.len() as u64, out);
-    out.extend_from_slice(bytes);
-}
-
 /// Checks a publisher's bytes in every respect without building an event.
 ///
 /// # Errors
 /// [`EventWireError`]: they are refused.
 pub fn check_event(bytes: &[u8], payload_bytes_max: usize) -> Result<EventHead, EventWireError> {
+    let head = walk_event(bytes, payload_bytes_max)?;
+    check_texts(&head, |span| Walker::new("event", bytes).slice(span))?;
+    Ok(head)
+}
+
+/// Checks everything but the texts that [`check_texts`] checks.
+fn walk_event(bytes: &[u8], payload_bytes_max: usize) -> Result<EventHead, EventWireError> {
     const WHAT: &str = "event";
     let mut walker = Walker::new(WHAT, bytes);
     let mut once = Once::default();
     let mut severity = 0;
     let mut time_ns = 0;
-    let [mut space, mut name, mut client_name, mut job_id] = [Span::default(); 4];
+    let [mut space, mut name, mut client_name, mut job_id, mut payload] = [Span::default(); 5];
     let (mut response, mut answers) = (false, false);
-    let (mut tags, mut payload_len) = (0, 0);
+    let mut tags = 0;
     while let Some(field) = walker.next()? {
         match (field.number, field.value) {
             (1, Value::Bytes(span)) => space = span,
@@ -213,12 +167,13 @@ pub fn check_event(bytes: &[u8], payload_bytes_max: usize) -> Result<EventHead, 
                 check_tag(walker.slice(span))?;
                 continue;
             }
-            (15, Value::Bytes(span)) => payload_len = span.len as usize,
+            (15, Value::Bytes(span)) => payload = span,
             (1..=9 | 15, _) => return Err(field.wrong_type(WHAT)),
             _ => continue,
         }
         once.check(WHAT, &field)?;
     }
+    let payload_len = payload.len as usize;
     bound("payload", payload_len, payload_bytes_max)?;
     let beside = bytes.len() - payload_len;
     bound("event beside its payload", beside, BESIDE_PAYLOAD_BYTES_MAX)?;
@@ -228,12 +183,28 @@ pub fn check_event(bytes: &[u8], payload_bytes_max: usize) -> Result<EventHead, 
     if answers && !response {
         return Err(EventWireError::NoResponse);
     }
-    EventSpace::check(text("event space", walker.slice(space))?)?;
-    EventName::check(text("event name", walker.slice(name))?)?;
+    Ok(EventHead {
+        severity: severity_of(severity)?,
+        time_ns,
+        space,
+        name,
+        job_id,
+        client_name,
+        payload,
+    })
+}
+
+/// Checks the texts of an event whose spans lie in what `slice` cuts from.
+fn check_texts<'a>(
+    head: &EventHead,
+    slice: impl Fn(Span) -> &'a [u8],
+) -> Result<(), EventWireError> {
+    EventSpace::check(text("event space", slice(head.space))?)?;
+    EventName::check(text("event name", slice(head.name))?)?;
     let short = limits::CLIENT_NAME_BYTES_MAX;
-    bounded_text("client name", walker.slice(client_name), short)?;
-    bounded_text("job id", walker.slice(job_id), short)?;
-    Ok(EventHead { severity: severity_of(severity)?, time_ns, space, name, job_id, client_name })
+    bounded_text("client name", slice(head.client_name), short)?;
+    bounded_text("job id", slice(head.job_id), short)?;
+    Ok(())
 }
 
 /// Checks one event of a publisher and puts it, with the stamps, into bytes of its own.
@@ -343,8 +314,30 @@ fn sealed_head(stamps: &Stamps<'_>, host: Span, event: Span, inner: &EventHead) 
 /// # Errors
 /// [`EventWireError`]: they are refused.
 pub fn decode_sealed(bytes: Bytes) -> Result<Sealed, EventWireError> {
+    let parts = walk_sealed(&bytes)?;
+    let walker = Walker::new(SEALED, &bytes);
+    let host = bounded_text("host", walker.slice(parts.host), limits::HOST_BYTES_MAX)?;
+    let SealedParts { id, uid, pid, republished, .. } = parts;
+    let stamps = Stamps { id, host, uid, pid, republished };
+    let inner = check_event(walker.slice(parts.event), limits::PAYLOAD_BYTES_MAX)?;
+    let head = sealed_head(&stamps, parts.host, parts.event, &inner);
+    Ok(Sealed::new(head, bytes)?)
+}
+
+/// What [`walk_sealed`] found: the stamps, and where host and event lie.
+struct SealedParts {
+    id: EventId,
+    uid: u32,
+    pid: u32,
+    republished: bool,
+    host: Span,
+    event: Span,
+}
+
+/// Checks the stamps but for the text of the host, and leaves the event to others.
+fn walk_sealed(bytes: &[u8]) -> Result<SealedParts, EventWireError> {
     bound("sealed event", bytes.len(), SEALED_BYTES_MAX)?;
-    let mut walker = Walker::new(SEALED, &bytes);
+    let mut walker = Walker::new(SEALED, bytes);
     let mut once = Once::default();
     let (mut id, mut host, mut event) = (None, Span::default(), None);
     let (mut uid, mut pid, mut republished) = (0, 0, false);
@@ -366,11 +359,7 @@ pub fn decode_sealed(bytes: Bytes) -> Result<Sealed, EventWireError> {
     if id.seq == 0 {
         return Err(EventWireError::Sequence);
     }
-    let host_text = bounded_text("host", walker.slice(host), limits::HOST_BYTES_MAX)?;
-    let stamps = Stamps { id, host: host_text, uid, pid, republished };
-    let inner = check_event(walker.slice(event), limits::PAYLOAD_BYTES_MAX)?;
-    let head = sealed_head(&stamps, host, event, &inner);
-    Ok(Sealed::new(head, bytes)?)
+    Ok(SealedParts { id, uid, pid, republished, host, event })
 }
 
 /// Decodes all of a sealed event for a reader. The payload shares the sealed bytes.
@@ -395,6 +384,7 @@ pub fn unseal(position: Position, sealed: &Sealed) -> Result<Received, EventWire
         name: head.name,
         job_id: head.job_id,
         client_name: head.client_name,
+        payload: Span::default(),
     };
     Ok(Received {
         position,

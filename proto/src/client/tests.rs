@@ -1,8 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::event::{Stamps, encode_event, seal};
-use ftb_core::{Event, EventId, PublisherId};
+use crate::event::{Stamps, encode_event, event_len, seal, unseal};
+use ftb_core::{Event, EventId, EventRef, PublisherId, Sealed};
 use proptest::prelude::*;
 
 fn position() -> impl Strategy<Value = Position> {
@@ -25,7 +25,62 @@ fn sealed(seq: u64) -> Sealed {
     seal(&stamps, &encode_event(&event), 0).unwrap()
 }
 
+fn decode(message: v1::ToClient) -> Result<FromAgent, ClientWireError> {
+    FromAgent::decode(message.encode_to_vec().into())
+}
+
 proptest! {
+    /// The bytes that a client collects are the message that prost would write.
+    #[test]
+    fn a_publish_message_can_be_written_event_by_event(
+        payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 0..9),
+        first_seq in 1..u64::MAX - 9, again in any::<bool>(),
+    ) {
+        let mut event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
+        let (mut body, mut events) = (Vec::new(), Vec::new());
+        for payload in payloads {
+            event.payload = payload.into();
+            let event_ref = EventRef::from(&event);
+            put_published(&event_ref, event_len(&event_ref), &mut body);
+            events.push(encode_event(&event));
+        }
+        let mut bytes = put_publish(first_seq, again, body.len());
+        bytes.extend_from_slice(&body);
+        let message = v1::ToAgent::decode(Bytes::from(bytes)).unwrap();
+        let expected = FromClient::Publish { first_seq, events, again };
+        prop_assert_eq!(FromClient::decode(message), Ok(expected));
+    }
+
+    #[test]
+    fn random_bytes_of_an_agent_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
+        let _ = FromAgent::decode(bytes.clone().into());
+        bytes[0] = 0x2a;
+        let _ = FromAgent::decode(bytes.into());
+    }
+
+    /// A damaged delivery is refused, or all its events can be read.
+    #[test]
+    fn what_a_damaged_delivery_leaves_can_be_read(
+        at in any::<prop::sample::Index>(), byte in any::<u8>(),
+    ) {
+        let items = (1..9).map(|seq| (seq, sealed(seq))).collect();
+        let epoch = Epoch { number: 1, root: OriginId(2) };
+        let deliver = ToClient::Deliver { subscription: SubscriptionId(3), epoch, items };
+        let mut bytes = encode_to_client(deliver).encode_to_vec();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        if let Ok(FromAgent::Deliver { events, .. }) = FromAgent::decode(bytes.into()) {
+            for view in events.iter() {
+                let received = view.to_received();
+                prop_assert_eq!(received.event.space.as_str(), view.space());
+                prop_assert_eq!(received.event.name.as_str(), view.name());
+                prop_assert_eq!(&received.event.payload, view.payload());
+                prop_assert_eq!(received.event.kind, view.kind());
+                prop_assert_eq!(&received.host, view.host());
+            }
+        }
+    }
+
     #[test]
     fn what_a_client_says_arrives(
         text in "\\PC{0,15}", seq in 1..u64::MAX - 9, number in any::<u32>(), after in position(),
@@ -56,23 +111,30 @@ proptest! {
         let epoch = after.epoch;
         let items = vec![(after.index, sealed(seq))];
         let deliver = ToClient::Deliver { subscription, epoch, items };
-        let expected = FromAgent::Deliver { subscription, items: vec![(after, sealed(seq))] };
-        prop_assert_eq!(FromAgent::decode(encode_to_client(deliver)), Ok(expected));
+        let Ok(FromAgent::Deliver { subscription: told, mut events }) =
+            decode(encode_to_client(deliver))
+        else {
+            return Err(TestCaseError::fail("no delivery"));
+        };
+        prop_assert_eq!((told, events.len()), (subscription, 1));
+        prop_assert_eq!(events.last_position(), Some(after));
+        prop_assert_eq!(events.take_first(), unseal(after, &sealed(seq)).ok());
+        prop_assert!(events.is_empty());
         for reason in [GapReason::Shed, GapReason::Retention, GapReason::LogLost] {
             for severity_max in [None, Some(Severity::Fatal)] {
                 let gap = Gap { after, until, reason, count: seq, severity_max };
                 let told = encode_to_client(ToClient::Gap { subscription, gap });
                 prop_assert_eq!(
-                    FromAgent::decode(told),
+                    decode(told),
                     Ok(FromAgent::Gap { subscription, gap })
                 );
             }
         }
         let told = ToClient::Subscribed { subscription, active_after: until };
         let expected = FromAgent::Subscribed { subscription, active_after: until };
-        prop_assert_eq!(FromAgent::decode(encode_to_client(told)), Ok(expected));
+        prop_assert_eq!(decode(encode_to_client(told)), Ok(expected));
         let confirmed = encode_to_client(ToClient::Confirmed { seq });
-        prop_assert_eq!(FromAgent::decode(confirmed), Ok(FromAgent::Confirmed { seq }));
+        prop_assert_eq!(decode(confirmed), Ok(FromAgent::Confirmed { seq }));
         let welcome = Welcome {
             cluster: "c".to_owned(),
             host: "node1".to_owned(),
@@ -81,13 +143,13 @@ proptest! {
             payload_bytes_max: 4096,
         };
         let told = welcome.clone().encode();
-        prop_assert_eq!(FromAgent::decode(told), Ok(FromAgent::Welcome(welcome)));
+        prop_assert_eq!(decode(told), Ok(FromAgent::Welcome(welcome)));
     }
 }
 
 #[test]
 fn refusals_keep_what_they_refuse() {
-    let decode = |message| match FromAgent::decode(message).unwrap() {
+    let decode = |message| match decode(message).unwrap() {
         FromAgent::Refused { part, code, message } => (part, code, message),
         other => panic!("{other:?} is no refusal"),
     };

@@ -33,7 +33,7 @@ impl Field {
         u32::try_from(number).map_err(|_| self.malformed(message, "a number is too large"))
     }
 
-    fn malformed(&self, message: &'static str, what: &'static str) -> EventWireError {
+    pub(super) fn malformed(&self, message: &'static str, what: &'static str) -> EventWireError {
         EventWireError::Malformed { message, offset: self.offset, what }
     }
 }
@@ -59,6 +59,7 @@ impl Once {
     }
 }
 
+#[derive(Clone, Debug)]
 pub(super) struct Walker<'a> {
     message: &'static str,
     bytes: &'a [u8],
@@ -68,6 +69,13 @@ pub(super) struct Walker<'a> {
 impl<'a> Walker<'a> {
     pub(super) fn new(message: &'static str, bytes: &'a [u8]) -> Self {
         Self { message, bytes, at: 0 }
+    }
+
+    /// Over a message that lies in others' bytes: what it gives is relative to those.
+    pub(super) fn within(message: &'static str, bytes: &'a [u8], at: Span) -> Self {
+        let start = (at.start as usize).min(bytes.len());
+        let end = start.saturating_add(at.len as usize).min(bytes.len());
+        Self { message, bytes: &bytes[..end], at: start }
     }
 
     /// The bytes of a span that this walk gave; empty for any other.
@@ -125,6 +133,11 @@ impl<'a> Walker<'a> {
 
     fn varint(&mut self) -> Result<u64, EventWireError> {
         let start = self.at;
+        // Keys and most numbers have one byte.
+        if let Some(byte) = self.bytes.get(start).filter(|byte| **byte < 0x80) {
+            self.at += 1;
+            return Ok(u64::from(*byte));
+        }
         let mut number = 0;
         for shift in (0..64).step_by(7) {
             let Some(byte) = self.bytes.get(self.at) else {

@@ -2,8 +2,7 @@
 
 use super::{ANSWER_DEADLINE, Publish, Receive, System};
 use anyhow::{Context as _, Result, bail, ensure};
-use bytes::Bytes;
-use ftb_client::{Client, Delivery, Event, Receipt, Start, Subscription, event};
+use ftb_client::{Client, Deliveries, Event, EventRef, Receipt, Start, Subscription, event};
 use ftb_proto::event::encode_event;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use std::collections::VecDeque;
@@ -15,8 +14,6 @@ const NAME: &str = "LOAD";
 const CLIENT: &str = "bench";
 /// What the load's subscribers want.
 const FILTER: &str = "event_space=ftb.bench.*";
-/// Deliveries taken before the load generator counts them.
-const TAKEN_MAX: usize = 512;
 /// Subscriptions of a bystander that are asked for at once.
 const ASKED_AT_ONCE: usize = 64;
 /// Bytes of the key and the length of a payload up to 127, 16,383 and 2,097,151 bytes.
@@ -104,8 +101,8 @@ impl System for Ftb {
 
 impl Publish for Publisher {
     async fn put(&mut self, message: &[u8]) -> Result<()> {
-        self.event.payload = Bytes::copy_from_slice(message);
-        let receipt = self.client.publish_wait(self.event.clone()).await?;
+        let event = EventRef { payload: message, ..EventRef::from(&self.event) };
+        let receipt = self.client.publish_ref_wait(event).await?;
         if let Some(receipts) = &mut self.receipts {
             receipts.push_back(receipt);
         }
@@ -137,17 +134,12 @@ impl Publish for Publisher {
 
 impl Receive for Subscriber {
     async fn receive(&mut self, see: &mut (impl FnMut(&[u8]) + Send)) -> Result<()> {
-        let mut next = self.subscription.next().await;
-        if next.is_none() {
-            bail!("the subscription ended: {:?}", self.subscription.ended());
-        }
-        for left in (0..TAKEN_MAX).rev() {
-            match next {
-                Some(Delivery::Event(received)) => see(&received.event.payload),
-                Some(Delivery::Gap(gap)) => bail!("the agent told of a gap: {gap:?}"),
-                None => break,
+        match self.subscription.next_batch().await {
+            Some(Deliveries::Events(events)) => {
+                events.iter().for_each(|event| see(event.payload()))
             }
-            next = if left > 0 { self.subscription.try_next() } else { None };
+            Some(Deliveries::Gap(gap)) => bail!("the agent told of a gap: {gap:?}"),
+            None => bail!("the subscription ended: {:?}", self.subscription.ended()),
         }
         Ok(())
     }
@@ -157,6 +149,7 @@ impl Receive for Subscriber {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use bytes::Bytes;
 
     #[test]
     fn an_event_has_the_size_that_was_asked_for() {

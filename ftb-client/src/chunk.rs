@@ -1,0 +1,297 @@
+//! Events that were published one after the other, encoded into one buffer.
+//!
+//! A [`Chunk`] grows as long as its events wait, and is one message when they go: its buffer is the
+//! body of that message. What is shed from it leaves a hole, which is closed before it goes or when
+//! holes outweigh the rest. A [`Flight`] is a chunk that has gone.
+
+use crate::error::Unconfirmed;
+use crate::fate::Fate;
+use bytes::Bytes;
+use ftb_core::{EventRef, PublisherId, Severity, limits};
+use ftb_proto::client::put_published;
+use std::sync::Arc;
+
+/// What an event costs beside its bytes: its share of a chunk, at most a chunk of its own.
+pub(crate) const ENTRY_BYTES: usize = 128;
+/// The first buffer of a chunk, in bytes, unless it is known to grow larger.
+const BUFFER_BYTES_MIN: usize = 512;
+
+/// The place of a severity among four, mildest first.
+pub(crate) fn class(severity: Severity) -> usize {
+    severity as usize - 1
+}
+
+/// One event of a chunk.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// In the fate.
+    place: u32,
+    /// Where its bytes end in the buffer.
+    end: u32,
+    class: u8,
+    /// Shed while it waited, or refused while in flight.
+    gone: bool,
+}
+
+/// What some events take: their number, and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) events: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Size {
+    /// What they count against the bound of the outbox.
+    pub(crate) fn cost(self) -> usize {
+        self.bytes + self.events * ENTRY_BYTES
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.events += other.events;
+        self.bytes += other.bytes;
+    }
+
+    pub(crate) fn take(&mut self, other: Self) {
+        self.events -= other.events;
+        self.bytes -= other.bytes;
+    }
+}
+
+/// Events that wait.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    fate: Arc<Fate>,
+    buffer: Vec<u8>,
+    entries: Vec<Entry>,
+    next_place: u32,
+    /// What is left of each severity.
+    sizes: [Size; 4],
+}
+
+impl Chunk {
+    /// Empty, with room for about so many bytes.
+    pub(crate) fn new(bytes: usize) -> Self {
+        let capacity = bytes.clamp(BUFFER_BYTES_MIN, limits::BATCH_BYTES_TARGET);
+        Self {
+            fate: Arc::default(),
+            buffer: Vec::with_capacity(capacity),
+            entries: Vec::new(),
+            next_place: 0,
+            sizes: [Size::default(); 4],
+        }
+    }
+
+    /// Whether one more event of so many bytes can come in. A single large one always can.
+    pub(crate) fn takes(&self, bytes: usize) -> bool {
+        let full = self.buffer.len() + bytes > limits::BATCH_BYTES_TARGET;
+        (self.next_place as usize) < limits::BATCH_EVENTS_MAX && (!full || self.buffer.is_empty())
+    }
+
+    /// Encodes an event, `len` bytes long, at the end. Gives its fate and its place in it.
+    pub(crate) fn push(&mut self, event: &EventRef<'_>, len: usize) -> (Arc<Fate>, u32) {
+        let start = self.buffer.len();
+        put_published(event, len, &mut self.buffer);
+        let (class, place) = (class(event.severity), self.next_place);
+        let end = u32::try_from(self.buffer.len())
+            .expect("a chunk holds 64 KiB or one event, far less than 4 GiB");
+        self.entries.push(Entry { place, end, class: class as u8, gone: false });
+        self.sizes[class].add(Size { events: 1, bytes: self.buffer.len() - start });
+        self.next_place += 1;
+        (Arc::clone(&self.fate), place)
+    }
+
+    /// What is left of one severity.
+    pub(crate) fn size_of(&self, class: usize) -> Size {
+        self.sizes[class]
+    }
+
+    /// What is left of all.
+    pub(crate) fn size(&self) -> Size {
+        let mut sum = Size::default();
+        self.sizes.iter().for_each(|size| sum.add(*size));
+        sum
+    }
+
+    /// Gives up the oldest of a severity and says how large it was.
+    pub(crate) fn shed_oldest(&mut self, class: usize) -> Option<Size> {
+        let oldest = |entry: &Entry| !entry.gone && usize::from(entry.class) == class;
+        let index = self.entries.iter().position(oldest)?;
+        let bytes = self.len_of(index);
+        let size = Size { events: 1, bytes };
+        self.entries[index].gone = true;
+        self.fate.shed(self.entries[index].place);
+        self.sizes[class].take(size);
+        let left = self.size();
+        if left.bytes < self.buffer.len() / 2 || left.events < self.entries.len() / 2 {
+            self.close_holes();
+        }
+        Some(size)
+    }
+
+    fn start_of(&self, index: usize) -> usize {
+        index.checked_sub(1).map_or(0, |before| self.entries[before].end as usize)
+    }
+
+    fn len_of(&self, index: usize) -> usize {
+        self.entries[index].end as usize - self.start_of(index)
+    }
+
+    /// Drops what is gone from the buffer.
+    fn close_holes(&mut self) {
+        let left = self.size();
+        if left.events == self.entries.len() {
+            return;
+        }
+        let mut buffer = Vec::with_capacity(left.bytes);
+        let mut entries = Vec::with_capacity(left.events);
+        for (index, entry) in self.entries.iter().enumerate().filter(|(_, entry)| !entry.gone) {
+            buffer.extend_from_slice(&self.buffer[self.start_of(index)..entry.end as usize]);
+            entries.push(Entry { end: buffer.len() as u32, ..*entry });
+        }
+        (self.buffer, self.entries) = (buffer, entries);
+    }
+
+    /// Lets it go as far as `room` allows, but at least one event when `at_least_one` is set. Gives
+    /// what goes, if anything, and what stays, if anything.
+    pub(crate) fn go(
+        mut self,
+        first_seq: u64,
+        room: usize,
+        at_least_one: bool,
+    ) -> (Option<Flight>, Option<Self>) {
+        self.close_holes();
+        let rest = if self.size().cost() <= room {
+            None
+        } else {
+            let cost_until = |(index, entry): (usize, &Entry)| {
+                Size { events: index + 1, bytes: entry.end as usize }.cost()
+            };
+            let costs = self.entries.iter().enumerate().map(cost_until);
+            let fit = costs.take_while(|cost| *cost <= room).count().max(at_least_one.into());
+            Some(self.split_off(fit))
+        };
+        let Self { fate, buffer, entries, .. } = self;
+        if entries.is_empty() {
+            return (None, rest);
+        }
+        fate.numbered(first_seq);
+        let events = Bytes::from(buffer);
+        let flight = Flight { fate, events, entries, settled: 0, first_seq };
+        (Some(flight), rest.filter(|rest| !rest.entries.is_empty()))
+    }
+
+    /// None of those that are left will end well.
+    pub(crate) fn close(&self) {
+        self.fate.close();
+    }
+
+    /// Keeps so many events and gives the others. Both share the fate.
+    fn split_off(&mut self, keep: usize) -> Self {
+        let end = self.start_of(keep);
+        let mut rest = Self {
+            fate: Arc::clone(&self.fate),
+            buffer: self.buffer.split_off(end),
+            entries: self.entries.split_off(keep),
+            next_place: self.next_place,
+            sizes: [Size::default(); 4],
+        };
+        for entry in &mut rest.entries {
+            entry.end -= end as u32;
+        }
+        for index in 0..rest.entries.len() {
+            let class = usize::from(rest.entries[index].class);
+            let size = Size { events: 1, bytes: rest.len_of(index) };
+            rest.sizes[class].add(size);
+            self.sizes[class].take(size);
+        }
+        rest
+    }
+}
+
+/// Events that have numbers and were handed to an agent, or are to be handed over again.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    fate: Arc<Fate>,
+    events: Bytes,
+    entries: Vec<Entry>,
+    /// How many have ended, from the first on.
+    settled: usize,
+    first_seq: u64,
+}
+
+impl Flight {
+    /// The number of the first that has not ended.
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.first_seq + self.settled as u64
+    }
+
+    /// The number behind the last.
+    pub(crate) fn end_seq(&self) -> u64 {
+        self.first_seq + self.entries.len() as u64
+    }
+
+    /// Whether all have ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.settled == self.entries.len()
+    }
+
+    /// The bytes of those that have not ended.
+    pub(crate) fn events(&self) -> Bytes {
+        self.events.slice(self.offset(self.settled)..)
+    }
+
+    /// What those that have not ended take.
+    pub(crate) fn size(&self) -> Size {
+        let bytes = self.events.len() - self.offset(self.settled);
+        Size { events: self.entries.len() - self.settled, bytes }
+    }
+
+    fn offset(&self, index: usize) -> usize {
+        index.checked_sub(1).map_or(0, |before| self.entries[before].end as usize)
+    }
+
+    /// Everything below that number has ended well, but for what was refused before; and what was
+    /// refused right behind has ended too. Gives what has ended now, and how many of it well.
+    pub(crate) fn settle(&mut self, below_seq: u64, publisher: PublisherId) -> (Size, usize) {
+        let before = self.size();
+        let from = self.settled;
+        let below = below_seq.saturating_sub(self.first_seq);
+        let below = usize::try_from(below).unwrap_or(usize::MAX).min(self.entries.len());
+        let refused = |entries: &[Entry]| entries.iter().filter(|entry| entry.gone).count();
+        let mut confirmed = 0;
+        if below > from {
+            self.settled = below;
+            confirmed = below - from - refused(&self.entries[from..below]);
+        }
+        while self.entries.get(self.settled).is_some_and(|entry| entry.gone) {
+            self.settled += 1;
+        }
+        if self.settled > from {
+            self.fate.settled(self.entries[self.settled - 1].place + 1, publisher);
+        }
+        let mut ended = before;
+        ended.take(self.size());
+        (ended, confirmed)
+    }
+
+    /// The agent will never take that one. It keeps its number and its place: a number must not be
+    /// missing when the run is handed over again. Whether it had not ended yet.
+    pub(crate) fn refuse(&mut self, seq: u64, why: Unconfirmed) -> bool {
+        let index = seq.checked_sub(self.first_seq).and_then(|index| usize::try_from(index).ok());
+        let Some(index) = index.filter(|index| *index >= self.settled) else { return false };
+        let Some(entry) = self.entries.get_mut(index).filter(|entry| !entry.gone) else {
+            return false;
+        };
+        entry.gone = true;
+        // Without receipts there is nobody to tell.
+        if Arc::strong_count(&self.fate) > 1 {
+            self.fate.refused(entry.place, why);
+        }
+        true
+    }
+
+    /// None of those that are left will end well.
+    pub(crate) fn close(&self) {
+        self.fate.close();
+    }
+}

@@ -1,0 +1,139 @@
+//! Which events a subscription has had lately.
+//!
+//! When a subscription goes on after an interruption in which two parts of the cluster became one,
+//! events that it had can come again at other positions: these it knows by their ids.
+
+use ftb_core::{EventId, PublisherId};
+use ftb_proto::event::EventBatch;
+use std::collections::{HashSet, VecDeque};
+
+/// How many ids of delivered events are remembered.
+const RECENT_IDS_MAX: usize = 16 * 1024;
+
+/// Ids of one publisher that follow each other.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    publisher: PublisherId,
+    first_seq: u64,
+    count: usize,
+}
+
+/// The ids of the last deliveries.
+#[derive(Default)]
+pub(crate) struct Recent {
+    /// Publishers mostly come in runs, so this is far shorter than the ids are many.
+    runs: VecDeque<Run>,
+    count: usize,
+    /// What may come again: what was delivered before the last interruption, and since. Empty as
+    /// long as nothing was interrupted.
+    suspects: HashSet<EventId>,
+    /// For how many more events that is looked at.
+    checks_left: usize,
+}
+
+impl Recent {
+    /// An interruption: what was delivered before may come again.
+    pub(crate) fn suspect(&mut self) {
+        let ids = |run: &Run| {
+            let Run { publisher, first_seq, count } = *run;
+            let seqs = (0..count as u64).map(move |offset| first_seq.wrapping_add(offset));
+            seqs.map(move |seq| EventId { publisher, seq })
+        };
+        self.suspects = self.runs.iter().flat_map(ids).collect();
+        self.checks_left = RECENT_IDS_MAX;
+    }
+
+    /// Takes out what was delivered before, and remembers the rest. Gives how many were taken out.
+    pub(crate) fn drop_copies(&mut self, events: &mut EventBatch) -> usize {
+        let before = events.len();
+        if self.checks_left > 0 {
+            events.retain(|id| self.is_new(id));
+        }
+        events.iter().for_each(|event| self.note(event.id()));
+        before - events.len()
+    }
+
+    fn is_new(&mut self, id: EventId) -> bool {
+        if self.checks_left == 0 {
+            return true;
+        }
+        if !self.suspects.insert(id) {
+            return false;
+        }
+        self.checks_left -= 1;
+        if self.checks_left == 0 {
+            self.suspects = HashSet::new();
+        }
+        true
+    }
+
+    fn note(&mut self, id: EventId) {
+        match self.runs.back_mut() {
+            Some(run)
+                if run.publisher == id.publisher
+                    && run.first_seq.checked_add(run.count as u64) == Some(id.seq) =>
+            {
+                run.count += 1;
+            }
+            _ => {
+                let run = Run { publisher: id.publisher, first_seq: id.seq, count: 1 };
+                self.runs.push_back(run);
+            }
+        }
+        self.count += 1;
+        if self.count > RECENT_IDS_MAX {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(oldest) = self.runs.front_mut() {
+            oldest.first_seq = oldest.first_seq.wrapping_add(1);
+            oldest.count -= 1;
+            self.count -= 1;
+            if oldest.count == 0 {
+                self.runs.pop_front();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(token: u64, seq: u64) -> EventId {
+        EventId { publisher: PublisherId { account: 1, token }, seq }
+    }
+
+    #[test]
+    fn the_last_ids_are_known_and_no_others() {
+        let mut recent = Recent::default();
+        let many = RECENT_IDS_MAX as u64;
+        recent.note(id(1, 1));
+        for seq in 1..=many - 1 {
+            recent.note(id(2, seq));
+        }
+        assert_eq!((recent.count, recent.runs.len()), (RECENT_IDS_MAX, 2));
+        recent.note(id(3, 9));
+        recent.note(id(3, u64::MAX));
+        recent.note(id(3, 0));
+        assert_eq!((recent.count, recent.runs.len()), (RECENT_IDS_MAX, 4));
+        recent.suspect();
+        assert!(recent.is_new(id(1, 1)) && recent.is_new(id(2, 2)));
+        assert!(!recent.is_new(id(2, 3)) && !recent.is_new(id(3, 9)));
+        assert!(!recent.is_new(id(1, 1)), "it has come since");
+    }
+
+    #[test]
+    fn an_interruption_is_forgotten_after_as_many_events() {
+        let mut recent = Recent::default();
+        recent.note(id(1, 1));
+        recent.suspect();
+        for seq in 0..RECENT_IDS_MAX as u64 {
+            assert!(recent.is_new(id(2, seq)));
+        }
+        assert!(recent.is_new(id(1, 1)));
+        assert!(recent.suspects.is_empty());
+    }
+}

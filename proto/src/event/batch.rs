@@ -1,0 +1,340 @@
+//! Events of one delivery, read where they lie.
+//!
+//! A delivery is checked in one walk when it comes in; its events stay in the bytes of the message.
+//! Who reads them looks at an [`EventView`], which copies nothing; who keeps one asks for
+//! [`EventView::to_received`].
+
+use super::walk::{Once, Value, Walker};
+use super::{
+    EventHead, EventWireError, Received, SealedParts, bounded_text, build_event, check_texts,
+    walk_event, walk_id, walk_sealed, walk_tag,
+};
+use bytes::Bytes;
+use ftb_core::sealed::Span;
+use ftb_core::{Epoch, EventId, EventKind, OriginId, Position, Severity, limits};
+
+const MESSAGE: &str = "message to a client";
+/// What a message to a client begins with when it is a delivery.
+const DELIVER_KEY: u8 = 5 << 3 | 2;
+const DELIVER: &str = "delivery";
+const ITEM: &str = "delivered event";
+/// Payloads up to this size are copied out of a delivery for who keeps the event, so that a small
+/// event does not keep the whole delivery in memory, in bytes.
+const COPIED_BYTES_MAX: usize = 4096;
+
+/// Events in the order of the log, as they came in one message. Cloning copies no event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventBatch {
+    epoch: Epoch,
+    bytes: Bytes,
+    items: Vec<Item>,
+    /// How many of them have been taken.
+    taken: usize,
+}
+
+/// One event; spans are relative to the bytes of the batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Item {
+    index: u64,
+    id: EventId,
+    uid: u32,
+    pid: u32,
+    host: Span,
+    /// Where the publisher's bytes lie.
+    content: Span,
+    head: EventHead,
+}
+
+impl EventBatch {
+    /// The delivery in a message to a client, with the number of its subscription; `None` when the
+    /// message is another one.
+    pub(crate) fn of_message(bytes: &Bytes) -> Result<Option<(u32, Self)>, EventWireError> {
+        if bytes.first() != Some(&DELIVER_KEY) {
+            return Ok(None);
+        }
+        let mut walker = Walker::new(MESSAGE, bytes);
+        let mut found = None;
+        while let Some(field) = walker.next()? {
+            match (field.number, field.value, found) {
+                (5, Value::Bytes(span), None) => found = Some(span),
+                // Of a later version.
+                (9.., _, _) => {}
+                _ => return Err(field.malformed(MESSAGE, "it says two things at once")),
+            }
+        }
+        found.map(|at| Self::decode(bytes.clone(), at)).transpose()
+    }
+
+    /// Takes the delivery that lies in `bytes` at `at`, and the number of its subscription.
+    fn decode(bytes: Bytes, at: Span) -> Result<(u32, Self), EventWireError> {
+        let mut walker = Walker::within(DELIVER, &bytes, at);
+        let mut once = Once::default();
+        let (mut subscription, mut epoch, mut root) = (0, 0, 0);
+        let mut items: Vec<Item> = Vec::new();
+        while let Some(field) = walker.next()? {
+            match (field.number, field.value) {
+                (1, Value::Varint(number)) => subscription = field.u32(DELIVER, number)?,
+                (2, Value::Varint(number)) => epoch = number,
+                (3, Value::Fixed64(number)) => root = number,
+                (4, Value::Bytes(span)) => {
+                    if items.len() == limits::BATCH_EVENTS_MAX {
+                        return Err(field.malformed(DELIVER, "it has too many events"));
+                    }
+                    let item = decode_item(&bytes, span, items.last())?;
+                    if items.is_empty() {
+                        // Events of one delivery are mostly of one size.
+                        let left = (at.start + at.len).saturating_sub(span.start) as usize;
+                        let about = left / (span.len as usize + 3) + 1;
+                        items.reserve_exact(about.min(limits::BATCH_EVENTS_MAX));
+                    }
+                    items.push(item);
+                    continue;
+                }
+                (1..=4, _) => return Err(field.wrong_type(DELIVER)),
+                _ => continue,
+            }
+            once.check(DELIVER, &field)?;
+        }
+        let epoch = Epoch { number: epoch, root: OriginId(root) };
+        Ok((subscription, Self { epoch, bytes, items, taken: 0 }))
+    }
+
+    /// How many are left.
+    pub fn len(&self) -> usize {
+        self.items.len() - self.taken
+    }
+
+    /// Whether none is left.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Size of the message that it came in, in bytes.
+    pub fn message_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Those that are left.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = EventView<'_>> {
+        self.items[self.taken..].iter().map(|item| EventView { batch: self, item })
+    }
+
+    /// The first of those that are left.
+    pub fn first(&self) -> Option<EventView<'_>> {
+        self.items.get(self.taken).map(|item| EventView { batch: self, item })
+    }
+
+    /// The position of the last one.
+    pub fn last_position(&self) -> Option<Position> {
+        self.items.last().map(|item| Position { epoch: self.epoch, index: item.index })
+    }
+
+    /// Takes the first of those that are left, as a value of its own.
+    pub fn take_first(&mut self) -> Option<Received> {
+        let received = self.first()?.to_received();
+        self.taken += 1;
+        Some(received)
+    }
+
+    /// Keeps those of which `keep` says so, by their ids.
+    pub fn retain(&mut self, mut keep: impl FnMut(EventId) -> bool) {
+        self.items.drain(..self.taken);
+        self.taken = 0;
+        self.items.retain(|item| keep(item.id));
+    }
+}
+
+/// Checks one event in every respect. Its texts need no second look where they are those of the
+/// event before.
+fn decode_item(bytes: &Bytes, at: Span, before: Option<&Item>) -> Result<Item, EventWireError> {
+    let mut walker = Walker::within(ITEM, bytes, at);
+    let mut once = Once::default();
+    let (mut index, mut sealed) = (0, None);
+    while let Some(field) = walker.next()? {
+        match (field.number, field.value) {
+            (1, Value::Varint(number)) => index = number,
+            (2, Value::Bytes(span)) => sealed = Some(span),
+            (1 | 2, _) => return Err(field.wrong_type(ITEM)),
+            _ => continue,
+        }
+        once.check(ITEM, &field)?;
+    }
+    let sealed = sealed.ok_or(EventWireError::Missing("content"))?;
+    let SealedParts { id, uid, pid, host, event, .. } = walk_sealed(slice(bytes, sealed))?;
+    let (host, content) = (within(sealed, host), within(sealed, event));
+    let found = walk_event(slice(bytes, content), limits::PAYLOAD_BYTES_MAX)?;
+    let head = EventHead {
+        space: within(content, found.space),
+        name: within(content, found.name),
+        job_id: within(content, found.job_id),
+        client_name: within(content, found.client_name),
+        payload: within(content, found.payload),
+        ..found
+    };
+    let item = Item { index, id, uid, pid, host, content, head };
+    if !before.is_some_and(|before| same_texts(bytes, before, &item)) {
+        bounded_text("host", slice(bytes, host), limits::HOST_BYTES_MAX)?;
+        check_texts(&item.head, |span| slice(bytes, span))?;
+    }
+    Ok(item)
+}
+
+fn same_texts(bytes: &[u8], one: &Item, other: &Item) -> bool {
+    let texts = |item: &Item| {
+        let EventHead { space, name, client_name, job_id, .. } = item.head;
+        [space, name, item.host, client_name, job_id]
+    };
+    texts(one)
+        .into_iter()
+        .zip(texts(other))
+        .all(|(one, other)| one.len == other.len && slice(bytes, one) == slice(bytes, other))
+}
+
+/// A span relative to another, as one relative to what that is relative to.
+fn within(outer: Span, inner: Span) -> Span {
+    Span { start: outer.start.saturating_add(inner.start), len: inner.len }
+}
+
+fn slice(bytes: &[u8], span: Span) -> &[u8] {
+    let start = span.start as usize;
+    bytes.get(start..start.saturating_add(span.len as usize)).unwrap_or_default()
+}
+
+/// One event of a batch. Looking at it copies nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct EventView<'a> {
+    batch: &'a EventBatch,
+    item: &'a Item,
+}
+
+impl<'a> EventView<'a> {
+    /// Its place in the log.
+    pub fn position(&self) -> Position {
+        Position { epoch: self.batch.epoch, index: self.item.index }
+    }
+
+    /// Its id, unique in the cluster and over restarts.
+    pub fn id(&self) -> EventId {
+        self.item.id
+    }
+
+    /// Where it was published; its agent vouches for it.
+    pub fn host(&self) -> &'a str {
+        self.text(self.item.host)
+    }
+
+    /// Who published it; its agent vouches for it.
+    pub fn uid(&self) -> u32 {
+        self.item.uid
+    }
+
+    /// Which process published it; its agent vouches for it.
+    pub fn pid(&self) -> u32 {
+        self.item.pid
+    }
+
+    /// Namespace.
+    pub fn space(&self) -> &'a str {
+        self.text(self.item.head.space)
+    }
+
+    /// What happened.
+    pub fn name(&self) -> &'a str {
+        self.text(self.item.head.name)
+    }
+
+    /// How bad it is.
+    pub fn severity(&self) -> Severity {
+        self.item.head.severity
+    }
+
+    /// When, in Unix nanoseconds on the publisher's clock.
+    pub fn time_ns(&self) -> u64 {
+        self.item.head.time_ns
+    }
+
+    /// The publishing client's name; may be empty.
+    pub fn client_name(&self) -> &'a str {
+        self.text(self.item.head.client_name)
+    }
+
+    /// The job it belongs to; may be empty.
+    pub fn job_id(&self) -> &'a str {
+        self.text(self.item.head.job_id)
+    }
+
+    /// Normal, or response to another.
+    pub fn kind(&self) -> EventKind {
+        let mut walker = self.walker();
+        let (mut response, mut answers) = (false, None);
+        while let Ok(Some(field)) = walker.next() {
+            match (field.number, field.value) {
+                (7, Value::Varint(number)) => response = number != 0,
+                (8, Value::Bytes(span)) => answers = walk_id(walker.slice(span)).ok(),
+                _ => {}
+            }
+        }
+        if response { EventKind::Response(answers) } else { EventKind::Normal }
+    }
+
+    /// Facts, as key and value.
+    pub fn tags(&self) -> Tags<'a> {
+        Tags { walker: self.walker() }
+    }
+
+    /// The value of the first tag with that key.
+    pub fn tag(&self, key: &str) -> Option<&'a str> {
+        self.tags().find(|(known, _)| *known == key).map(|(_, value)| value)
+    }
+
+    /// Free bytes.
+    pub fn payload(&self) -> &'a [u8] {
+        slice(&self.batch.bytes, self.item.head.payload)
+    }
+
+    /// As a value of its own. Its payload shares the bytes of the delivery only when it is large.
+    pub fn to_received(&self) -> Received {
+        let mut event = build_event(&self.batch.bytes, self.item.content, &self.item.head)
+            .expect("its bytes were checked when the batch was decoded");
+        if event.payload.len() <= COPIED_BYTES_MAX {
+            event.payload = Bytes::copy_from_slice(&event.payload);
+        }
+        Received {
+            position: self.position(),
+            id: self.item.id,
+            host: self.host().to_owned(),
+            uid: self.item.uid,
+            pid: self.item.pid,
+            event,
+        }
+    }
+
+    fn walker(&self) -> Walker<'a> {
+        Walker::within("event", &self.batch.bytes, self.item.content)
+    }
+
+    /// A text that was checked when the batch was decoded.
+    fn text(&self, span: Span) -> &'a str {
+        core::str::from_utf8(slice(&self.batch.bytes, span)).unwrap_or_default()
+    }
+}
+
+/// The tags of an event, as key and value.
+#[derive(Clone, Debug)]
+pub struct Tags<'a> {
+    walker: Walker<'a>,
+}
+
+impl<'a> Iterator for Tags<'a> {
+    type Item = (&'a str, &'a str);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while let Ok(Some(field)) = self.walker.next() {
+            if let (9, Value::Bytes(span)) = (field.number, field.value) {
+                let [key, value] = walk_tag(self.walker.slice(span)).ok()?;
+                return Some((key, value));
+            }
+        }
+        None
+    }
+}
