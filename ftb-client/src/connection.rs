@@ -254,9 +254,8 @@ impl Pauses {
 mod tests {
     use super::*;
     use crate::ClientConfig;
-    use futures_util::task::noop_waker_ref;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::task::Wake;
+    use std::task::{Wake, Waker};
 
     struct Flag(AtomicBool);
 
@@ -277,7 +276,7 @@ mod tests {
         let woken = Arc::new(Flag(AtomicBool::new(false)));
         let waker = Arc::clone(&woken).into();
         let mut listening = Context::from_waker(&waker);
-        let mut elsewhere = Context::from_waker(noop_waker_ref());
+        let mut elsewhere = Context::from_waker(Waker::noop());
         assert!(Pin::new(&mut new).poll_next(&mut listening).is_ready(), "the hello");
         assert!(Pin::new(&mut new).poll_next(&mut listening).is_pending());
         assert!(matches!(Pin::new(&mut old).poll_next(&mut elsewhere), Poll::Ready(None)));
