@@ -409,7 +409,8 @@ impl Node {
         let index = found.reader.cursor;
         let idle = found.is_active() && !found.reader.catching_up && found.reader.is_drained();
         let history_ended = idle && found.history_until.is_some_and(|until| until <= index);
-        if !history_ended && !(idle && due && index > found.told) {
+        let told_now = idle && due && index > found.told;
+        if !(history_ended || told_now) {
             return None;
         }
         found.told = index;
