@@ -94,8 +94,11 @@ impl Node {
         }
         let fork = self.lineage.common(self.log.last(), &hello.lineage).unwrap_or(0);
         let own = self.log.after(fork).take(GIVEN_UP_MAX + 1).count();
+        // What is given up is appended again: it must be whole, or an origin would put back what is
+        // missing of it behind the rest.
+        let whole = self.full_after() <= fork;
         let worth = hello.holds.is_some_and(|holds| {
-            own <= GIVEN_UP_MAX && holds.until.saturating_sub(fork) > own as u64
+            whole && own <= GIVEN_UP_MAX && holds.until.saturating_sub(fork) > own as u64
         });
         if worth {
             return Some(true);

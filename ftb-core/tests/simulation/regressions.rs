@@ -82,3 +82,20 @@ fn a_root_that_has_passed_its_only_child_over_does_not_spin() {
     script.extend((11..=400).map(|at| (at * 100_000, Op::Publish(1))));
     must_hold("alone", &Setup { gaps_allowed: true, ..Setup::new(2, 2) }, 1, &script);
 }
+
+/// A root without a copy gave its log up for another one, appended again what it had of it, and got the
+/// rest, which was older, back from its origins behind that.
+#[test]
+fn a_root_without_a_copy_does_not_give_its_log_up() {
+    let script: Script = vec![
+        (5_800_000, Op::Publish(2)),
+        (5_878_715, Op::Split(2)),
+        (7_963_550, Op::Pause(1)),
+        (8_000_000, Op::Publish(2)),
+        (9_558_570, Op::Continue(1)),
+        (10_155_752, Op::Heal),
+        (11_202_604, Op::Kill(0)),
+        (12_000_000, Op::Publish(2)),
+    ];
+    must_hold("given up", &nine(), 6150, &script);
+}
