@@ -55,6 +55,16 @@ impl SpaceRule {
         Self(EventSpace::new(space).ok())
     }
 
+    /// The space; `None`: every space.
+    pub fn space(&self) -> Option<&EventSpace> {
+        self.0.as_ref()
+    }
+
+    /// As it is written.
+    pub fn as_str(&self) -> &str {
+        self.0.as_ref().map_or("*", EventSpace::as_str)
+    }
+
     /// How much of a space it decides, in bytes; `None` where it is not about that space.
     fn matches(&self, space: &[u8]) -> Option<usize> {
         let Some(rule) = &self.0 else { return Some(0) };

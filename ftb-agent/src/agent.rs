@@ -204,8 +204,8 @@ impl Agent {
         if fixed(&config) != fixed(&self.config) {
             tracing::warn!("cluster, listen or socket changed: this needs a restart");
         }
-        let NodeConfig { members, fanout, .. } = config.node(&self.host, self.origin);
-        let input = Input::Reconfigure { members, fanout };
+        let NodeConfig { members, fanout, storm, .. } = config.node(&self.host, self.origin);
+        let input = Input::Reconfigure { members, fanout, storm };
         if self.handle.link_input(input, 0).await.is_err() {
             tracing::warn!("the agent is stopping: members are not read again");
         }

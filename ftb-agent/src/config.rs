@@ -6,9 +6,10 @@
 
 use crate::access::AccessRule;
 use crate::logging::LogConfig;
+use crate::storm::{self, StormTable};
 use crate::tls::TlsFiles;
 use ftb_core::hostlist::Hostlist;
-use ftb_core::node::{Member, NodeConfig};
+use ftb_core::node::{Folder, Member, NodeConfig};
 use ftb_core::{OriginId, limits};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -74,6 +75,9 @@ pub struct Config {
     /// Who may publish and subscribe what.
     #[serde(default)]
     pub access: Vec<AccessRule>,
+    /// What is folded, and how much one publisher may say.
+    #[serde(default)]
+    pub storm: Vec<StormTable>,
 }
 
 /// Bounds of the shell, and those of the core that an administrator may move (`None`: the core's
@@ -359,7 +363,7 @@ impl Config {
                     .to_owned(),
             );
         }
-        Ok(())
+        storm::check(&self.storm)
     }
 
     /// This host's name: as configured, else the system's name, else its short form, whichever
@@ -409,6 +413,8 @@ impl Config {
         bytes(&mut node.outbox_bytes, self.limits.unconfirmed_bytes);
         bytes(&mut node.log_bytes, self.limits.log_bytes);
         bytes(&mut node.ring_bytes, self.limits.ring_bytes);
+        node.storm = storm::rules(&self.storm);
+        node.folder = Some(Folder(ftb_proto::event::fold));
         node
     }
 
@@ -474,6 +480,14 @@ mod tests {
             ("[[access]]\nspace = \"x\"\npublish = [\"role:x\"]\n", "names nobody"),
             ("[log]\nlevel = \"=,=\"\n", "agent.toml:5:9: "),
             ("[log]\nformat = \"xml\"\n", "expected `text` or `json`"),
+            ("[[storm]]\nspace = \"ftb.x\"\n", "give it fold or events_per_s"),
+            ("[[storm]]\nspace = \"x\"\nfold = \"2h\"\n", "1ms to 60s"),
+            ("[[storm]]\nspace = \"x\"\nfold = \"1s\"\nburst = 3\n", "burst without events_per_s"),
+            (
+                "[[storm]]\nspace = \"x\"\nfold = \"1s\"\nseverity_max = \"bad\"\n",
+                "agent.toml:7:16: ",
+            ),
+            ("[[storm]]\nspace = \"x\"\nevents_per_s = 0\n", "agent.toml:6:16: "),
             ("[limits]\npayload_bytes_max = 99999999\n", "at most 1048576 bytes"),
             ("[limits]\nlinks_max = 0\n", "nobody could connect"),
             ("[tls]\nca = \"a\"\ncert = \"b\"\nkey = \"c\"\n", "remove one of them"),

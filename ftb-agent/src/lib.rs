@@ -22,6 +22,7 @@ pub mod memory;
 pub mod outbox;
 pub mod process;
 pub mod serve;
+pub mod storm;
 pub mod system;
 pub mod tls;
 pub mod world;

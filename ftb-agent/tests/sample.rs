@@ -13,8 +13,18 @@ fn uncommented() -> String {
             line.chars().skip(1).take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
         !key.is_empty() && line.starts_with('#') && line[1 + key.len()..].starts_with(" = ")
     };
-    let not_default =
-        ["#host =", "#insecure =", "#login1 =", "#space =", "#publish =", "#subscribe ="];
+    let not_default = [
+        "#host =",
+        "#insecure =",
+        "#login1 =",
+        "#space =",
+        "#publish =",
+        "#subscribe =",
+        "#severity_max =",
+        "#fold =",
+        "#events_per_s =",
+        "#burst =",
+    ];
     let lines = SAMPLE.lines().map(|line| {
         match is_key(line) && !not_default.iter().any(|key| line.starts_with(key)) {
             true => &line[1..],

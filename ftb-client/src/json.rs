@@ -18,6 +18,8 @@ pub struct EventObject<'a> {
     sealed: Option<Sealed<'a>>,
     time: String,
     time_ns: u64,
+    count: u64,
+    first_time_ns: u64,
     severity: &'static str,
     space: &'a str,
     name: &'a str,
@@ -71,6 +73,8 @@ impl<'a> From<&'a Event> for EventObject<'a> {
             sealed: None,
             time: humantime::format_rfc3339_nanos(moment).to_string(),
             time_ns: event.time_ns,
+            count: 1,
+            first_time_ns: event.time_ns,
             severity: event.severity.as_str(),
             space: event.space.as_str(),
             name: event.name.as_str(),
@@ -94,7 +98,12 @@ impl<'a> From<&'a Received> for EventObject<'a> {
             uid: received.uid,
             pid: received.pid,
         };
-        Self { sealed: Some(sealed), ..Self::from(&received.event) }
+        let plain = Self::from(&received.event);
+        let (count, first_time_ns) = match received.folded {
+            Some(folded) => (folded.count, folded.first_ns),
+            None => (plain.count, plain.first_time_ns),
+        };
+        Self { sealed: Some(sealed), count, first_time_ns, ..plain }
     }
 }
 

@@ -202,11 +202,19 @@ impl Outbox {
         }
     }
 
-    /// The agent will never take that one: see [`Flight::refuse`].
-    pub(crate) fn refuse(&mut self, seq: u64, why: Unconfirmed, publisher: PublisherId) {
-        let index = self.in_flight.partition_point(|flight| flight.end_seq() <= seq);
-        if self.in_flight.get_mut(index).is_some_and(|flight| flight.refuse(seq, why)) {
-            self.counts.refused += 1;
+    /// The agent will never take those: see [`Flight::refuse`].
+    pub(crate) fn refuse(
+        &mut self,
+        first: u64,
+        last: u64,
+        why: Unconfirmed,
+        publisher: PublisherId,
+    ) {
+        for flight in &mut self.in_flight {
+            let from = first.max(flight.next_seq());
+            for seq in from..last.saturating_add(1).min(flight.end_seq()) {
+                self.counts.refused += u64::from(flight.refuse(seq, why.clone()));
+            }
         }
         // It may be the oldest.
         self.confirm(0, publisher);
@@ -361,16 +369,16 @@ mod tests {
             .map(|text| push(&mut outbox, text, Severity::Info).unwrap())
             .collect();
         outbox.take().unwrap();
-        outbox.refuse(2, denied(), PUBLISHER);
+        outbox.refuse(2, 2, denied(), PUBLISHER);
         outbox.attached();
         assert_eq!(texts(&outbox.take().unwrap()), ["a", "b", "c"]);
         outbox.confirm(1, PUBLISHER);
-        outbox.refuse(3, denied(), PUBLISHER);
+        outbox.refuse(3, 3, denied(), PUBLISHER);
         assert!(outbox.is_empty());
         let last = receipts.pop().unwrap().outcome().unwrap();
         assert!(matches!(last, Err(Unconfirmed::Refused { .. })));
         assert_eq!(outbox.counts().refused, 2);
-        outbox.refuse(77, denied(), PUBLISHER);
+        outbox.refuse(77, 99, denied(), PUBLISHER);
     }
 
     proptest! {

@@ -218,7 +218,11 @@ impl Session {
                     }
                     RefusedPart::Publish(seq) => {
                         let why = Unconfirmed::Refused { code, message };
-                        self.outbox.refuse(seq, why, self.publisher());
+                        self.outbox.refuse(seq, seq, why, self.publisher());
+                    }
+                    RefusedPart::PublishRange { first, last } => {
+                        let why = Unconfirmed::Refused { code, message };
+                        self.outbox.refuse(first, last, why, self.publisher());
                     }
                     RefusedPart::Attach => return Err(SessionError::OutOfTurn),
                 }

@@ -5,6 +5,7 @@
 //! is what was touched longest ago.
 
 use crate::ident::{EventId, PublisherId};
+use crate::sealed::Sealed;
 use std::collections::BTreeMap;
 
 /// Most ranges kept for one publisher: with more holes than that the oldest range is forgotten.
@@ -78,6 +79,16 @@ impl PublisherRanges {
     /// Nothing seen yet; at most that many publishers are remembered.
     pub const fn new(publishers_max: usize) -> Self {
         Self { by_publisher: BTreeMap::new(), by_age: BTreeMap::new(), touches: 0, publishers_max }
+    }
+
+    /// Notes an event and the sequences that it stands for as well; false where it was noted before.
+    pub fn mark(&mut self, sealed: &Sealed) -> bool {
+        let id = sealed.id();
+        match u64::from(sealed.head().covers) {
+            0 => self.insert(id),
+            _ if self.contains(id) => false,
+            covers => self.insert_range(id.publisher, id.seq.saturating_sub(covers), id.seq),
+        }
     }
 
     /// Notes an event; false where it was noted before.

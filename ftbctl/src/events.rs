@@ -150,6 +150,10 @@ fn event_line(output: &Output, received: &Received) -> String {
             text::payload(tag.value.as_bytes())
         ));
     }
+    if let Some(folded) = received.folded {
+        let seconds = folded.last_ns.saturating_sub(folded.first_ns) as f64 / 1e9;
+        details.push_str(&format!("  ({} such events in {seconds:.1} s)", folded.count));
+    }
     let time = output.styled(Style::Faint, &text::moment_ms(event.time_ns));
     let severity = format!("{:<7}", event.severity);
     let severity = output.styled(Style::of(event.severity), &severity);

@@ -32,6 +32,8 @@ pub mod code {
     pub const PROTOCOL: &str = "protocol";
     /// The bytes make no sense.
     pub const MALFORMED: &str = "malformed";
+    /// The publisher says more than the storm rules allow.
+    pub const RATE: &str = "rate";
 }
 
 /// Why a message of the other side cannot be used: the stream must end.
@@ -290,6 +292,13 @@ pub enum RefusedPart {
     Subscription(SubscriptionId),
     /// One event, by its publisher sequence.
     Publish(u64),
+    /// All events from one publisher sequence to another.
+    PublishRange {
+        /// The first.
+        first: u64,
+        /// The last.
+        last: u64,
+    },
     /// The client as a whole: the stream ends.
     Attach,
 }
@@ -384,6 +393,9 @@ impl FromAgent {
             ClientMessage::Refused(refused) => Ok(Self::Refused {
                 part: match refused.what.ok_or(ClientWireError::Empty("agent"))? {
                     What::Subscription(id) => RefusedPart::Subscription(SubscriptionId(id)),
+                    What::PublishSeq(first) if refused.publish_last > first => {
+                        RefusedPart::PublishRange { first, last: refused.publish_last }
+                    }
                     What::PublishSeq(seq) => RefusedPart::Publish(seq),
                     What::Attach(_) => RefusedPart::Attach,
                 },
@@ -432,7 +444,7 @@ fn to_client(message: ClientMessage) -> v1::ToClient {
 
 /// Refuses a client as a whole; the stream ends behind it.
 pub fn encode_refused_attach(code: &str, message: &str) -> v1::ToClient {
-    refused(What::Attach(true), code, message.to_owned())
+    refused(What::Attach(true), 0, code, message.to_owned())
 }
 
 /// Tells a client that its agent is about to stop.
@@ -440,11 +452,12 @@ pub fn encode_goodbye(reason: &str) -> v1::ToClient {
     to_client(ClientMessage::Goodbye(v1::ClientGoodbye { reason: reason.to_owned() }))
 }
 
-fn refused(what: What, code: &str, message: String) -> v1::ToClient {
+fn refused(what: What, publish_last: u64, code: &str, message: String) -> v1::ToClient {
     to_client(ClientMessage::Refused(v1::Refused {
         what: Some(what),
         code: code.to_owned(),
         message,
+        publish_last,
     }))
 }
 
@@ -459,11 +472,12 @@ pub fn encode_to_client(message: ToClient) -> v1::ToClient {
             }))
         }
         ToClient::Refused { what, code, message } => {
-            let what = match what {
-                RefusedWhat::Subscription(id) => What::Subscription(id.0),
-                RefusedWhat::Publish(seq) => What::PublishSeq(seq),
+            let (what, last) = match what {
+                RefusedWhat::Subscription(id) => (What::Subscription(id.0), 0),
+                RefusedWhat::Publish(seq) => (What::PublishSeq(seq), 0),
+                RefusedWhat::PublishRange { first, last } => (What::PublishSeq(first), last),
             };
-            refused(what, code, message)
+            refused(what, last, code, message)
         }
         ToClient::Deliver { subscription, epoch, items } => {
             let items = items

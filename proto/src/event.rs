@@ -12,6 +12,7 @@
 use crate::v1;
 use bytes::{Bytes, BytesMut};
 use ftb_core::event::EventError;
+use ftb_core::node::Fold;
 use ftb_core::sealed::{Span, SpanError};
 use ftb_core::space::NameError;
 use ftb_core::{
@@ -112,6 +113,23 @@ pub struct EventHead {
     pub payload: Span,
 }
 
+/// How many events one stands for, where storm control has made one of many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Folded {
+    /// Events in it, itself included.
+    pub count: u64,
+    /// When the first was published, in Unix nanoseconds.
+    pub first_ns: u64,
+    /// When the last was, which it shows.
+    pub last_ns: u64,
+}
+
+impl From<Fold> for Folded {
+    fn from(fold: Fold) -> Self {
+        Self { count: fold.count, first_ns: fold.first_ns, last_ns: fold.last_ns }
+    }
+}
+
 /// An event as a subscriber gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
@@ -127,6 +145,8 @@ pub struct Received {
     pub pid: u32,
     /// What the publisher said.
     pub event: Event,
+    /// It stands for others with the same publisher, space, name and severity.
+    pub folded: Option<Folded>,
 }
 
 /// Checks a publisher's bytes in every respect without building an event.
@@ -265,6 +285,7 @@ fn stamped(stamps: &Stamps<'_>) -> Result<v1::Sealed, EventWireError> {
         uid: stamps.uid,
         pid: stamps.pid,
         republished: stamps.republished,
+        folded: None,
         event: Bytes::new(),
     })
 }
@@ -299,6 +320,7 @@ fn sealed_head(stamps: &Stamps<'_>, host: Span, event: Span, inner: &EventHead) 
         uid: stamps.uid,
         pid: stamps.pid,
         republished: stamps.republished,
+        covers: 0,
         time_ns: inner.time_ns,
         space: shift(inner.space),
         name: shift(inner.name),
@@ -317,10 +339,11 @@ pub fn decode_sealed(bytes: Bytes) -> Result<Sealed, EventWireError> {
     let parts = walk_sealed(&bytes)?;
     let walker = Walker::new(SEALED, &bytes);
     let host = bounded_text("host", walker.slice(parts.host), limits::HOST_BYTES_MAX)?;
-    let SealedParts { id, uid, pid, republished, .. } = parts;
+    let SealedParts { id, uid, pid, republished, folded, .. } = parts;
     let stamps = Stamps { id, host, uid, pid, republished };
     let inner = check_event(walker.slice(parts.event), limits::PAYLOAD_BYTES_MAX)?;
-    let head = sealed_head(&stamps, parts.host, parts.event, &inner);
+    let mut head = sealed_head(&stamps, parts.host, parts.event, &inner);
+    head.covers = folded.map_or(0, |fold| fold.covers);
     Ok(Sealed::new(head, bytes)?)
 }
 
@@ -330,6 +353,7 @@ struct SealedParts {
     uid: u32,
     pid: u32,
     republished: bool,
+    folded: Option<Fold>,
     host: Span,
     event: Span,
 }
@@ -340,7 +364,7 @@ fn walk_sealed(bytes: &[u8]) -> Result<SealedParts, EventWireError> {
     let mut walker = Walker::new(SEALED, bytes);
     let mut once = Once::default();
     let (mut id, mut host, mut event) = (None, Span::default(), None);
-    let (mut uid, mut pid, mut republished) = (0, 0, false);
+    let (mut uid, mut pid, mut republished, mut folded) = (0, 0, false, None);
     while let Some(field) = walker.next()? {
         match (field.number, field.value) {
             (1, Value::Bytes(span)) => id = Some(walk_id(walker.slice(span))?),
@@ -348,8 +372,9 @@ fn walk_sealed(bytes: &[u8]) -> Result<SealedParts, EventWireError> {
             (3, Value::Varint(number)) => uid = field.u32(SEALED, number)?,
             (4, Value::Varint(number)) => pid = field.u32(SEALED, number)?,
             (5, Value::Varint(number)) => republished = number != 0,
+            (6, Value::Bytes(span)) => folded = Some(walk_folded(walker.slice(span))?),
             (15, Value::Bytes(span)) => event = Some(span),
-            (1..=5 | 15, _) => return Err(field.wrong_type(SEALED)),
+            (1..=6 | 15, _) => return Err(field.wrong_type(SEALED)),
             _ => continue,
         }
         once.check(SEALED, &field)?;
@@ -359,7 +384,27 @@ fn walk_sealed(bytes: &[u8]) -> Result<SealedParts, EventWireError> {
     if id.seq == 0 {
         return Err(EventWireError::Sequence);
     }
-    Ok(SealedParts { id, uid, pid, republished, host, event })
+    if folded.is_some_and(|fold| u64::from(fold.covers) >= id.seq) {
+        return Err(EventWireError::Sequence);
+    }
+    Ok(SealedParts { id, uid, pid, republished, folded, host, event })
+}
+
+/// Puts the stamp of a fold on its last event: the same bytes with one field more.
+pub fn fold(last: &Sealed, fold: &Fold) -> Sealed {
+    let stamp = v1::Folded {
+        covers: fold.covers,
+        count: fold.count,
+        first_ns: fold.first_ns,
+        last_ns: fold.last_ns,
+    };
+    let mut bytes = BytesMut::with_capacity(last.len() + 64);
+    bytes.extend_from_slice(last.bytes());
+    prost::encoding::message::encode(6, &stamp, &mut bytes);
+    let head = Head { covers: fold.covers, ..*last.head() };
+    // Spans that lay in the shorter bytes lie in the longer: the event itself is what remains to
+    // be given if they did not.
+    Sealed::new(head, bytes.freeze()).unwrap_or_else(|_| last.clone())
 }
 
 /// Decodes all of a sealed event for a reader. The payload shares the sealed bytes.
@@ -369,10 +414,12 @@ fn walk_sealed(bytes: &[u8]) -> Result<SealedParts, EventWireError> {
 pub fn unseal(position: Position, sealed: &Sealed) -> Result<Received, EventWireError> {
     let bytes = sealed.bytes();
     let mut walker = Walker::new(SEALED, bytes);
-    let mut event = None;
+    let (mut event, mut folded) = (None, None);
     while let Some(field) = walker.next()? {
-        if let (15, Value::Bytes(span)) = (field.number, field.value) {
-            event = Some(span);
+        match (field.number, field.value) {
+            (6, Value::Bytes(span)) => folded = Some(walk_folded(walker.slice(span))?),
+            (15, Value::Bytes(span)) => event = Some(span),
+            _ => {}
         }
     }
     let event = event.ok_or(EventWireError::Missing("content"))?;
@@ -393,6 +440,7 @@ pub fn unseal(position: Position, sealed: &Sealed) -> Result<Received, EventWire
         uid: head.uid,
         pid: head.pid,
         event: build_event(bytes, event, &found)?,
+        folded: folded.map(Folded::from),
     })
 }
 
@@ -461,6 +509,25 @@ fn walk_id(bytes: &[u8]) -> Result<EventId, EventWireError> {
         once.check(WHAT, &field)?;
     }
     Ok(core_id(id))
+}
+
+fn walk_folded(bytes: &[u8]) -> Result<Fold, EventWireError> {
+    const WHAT: &str = "fold";
+    let mut walker = Walker::new(WHAT, bytes);
+    let mut once = Once::default();
+    let mut fold = Fold { count: 0, covers: 0, first_ns: 0, last_ns: 0 };
+    while let Some(field) = walker.next()? {
+        match (field.number, field.value) {
+            (1, Value::Varint(number)) => fold.covers = field.u32(WHAT, number)?,
+            (2, Value::Varint(number)) => fold.count = number,
+            (3, Value::Fixed64(number)) => fold.first_ns = number,
+            (4, Value::Fixed64(number)) => fold.last_ns = number,
+            (1..=4, _) => return Err(field.wrong_type(WHAT)),
+            _ => continue,
+        }
+        once.check(WHAT, &field)?;
+    }
+    Ok(fold)
 }
 
 fn check_tag(bytes: &[u8]) -> Result<(), EventWireError> {

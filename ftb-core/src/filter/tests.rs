@@ -20,6 +20,7 @@ fn event(space: &str, name: &str, severity: Severity, host: &str, job: &str) -> 
         uid: 0,
         pid: 1,
         republished: false,
+        covers: 0,
         time_ns: 0,
         space,
         name,

@@ -10,6 +10,7 @@ use crate::filter::Filter;
 use crate::frame::Frame;
 use crate::ident::{PublisherId, Rank};
 use crate::node::config::Member;
+use crate::node::storm::StormRule;
 use crate::position::{Epoch, Position};
 use crate::sealed::Sealed;
 use crate::severity::Severity;
@@ -150,13 +151,15 @@ pub enum Input {
         /// When the local view must do, on the monotonic clock.
         deadline_ns: u64,
     },
-    /// The member list or the fan-out was changed in the configuration. Members added at the end
-    /// change no rank; an agent whose own rank changes leaves the tree and comes back.
+    /// Member list, fan-out or storm rules may have changed in the configuration. Members added at
+    /// the end change no rank; an agent whose own rank changes leaves the tree and comes back.
     Reconfigure {
         /// The new list.
         members: Vec<Member>,
         /// The new fan-out.
         fanout: u32,
+        /// The new storm rules.
+        storm: Vec<StormRule>,
     },
     /// The agent is about to stop: say goodbye everywhere.
     Stop,
@@ -304,6 +307,13 @@ pub enum RefusedWhat {
     Subscription(SubscriptionId),
     /// One event, by its publisher sequence.
     Publish(u64),
+    /// All events from one publisher sequence to another.
+    PublishRange {
+        /// The first.
+        first: u64,
+        /// The last.
+        last: u64,
+    },
 }
 
 /// A hole that is told.

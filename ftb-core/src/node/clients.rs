@@ -7,11 +7,13 @@ use super::api::{
 use super::config::ns;
 use super::fetch::Asker;
 use super::reader::{Cut, Reader};
+use super::storm::{Fate, StormRule};
 use crate::filter::{Filter, FilterSet};
 use crate::frame::{Content, Item, UpItem};
 use crate::limits::BATCH_EVENTS_MAX;
 use crate::position::Position;
 use crate::sealed::Sealed;
+use crate::severity::Severity;
 use std::collections::{BTreeMap, VecDeque};
 
 /// One client.
@@ -30,6 +32,9 @@ pub(super) struct Client {
     pub(super) delivered: u64,
     /// Its quiet subscriptions are to be told how far they are.
     cover_due: bool,
+    /// Sequences of events that were refused because it says too much, not told yet.
+    refused: VecDeque<(u64, u64)>,
+    limited_told_ns: u64,
 }
 
 /// One subscription.
@@ -59,6 +64,19 @@ const CONTROL_MAX: usize = 4_096;
 /// the event ids that the client library remembers, by which it drops what it had.
 const READ_AGAIN_MAX: u64 = 8_192;
 
+/// What storm rules have shed is told to subscribers as one gap so long after the first of it.
+const SHED_TOLD_MS: u64 = 1_000;
+
+/// That a client says more than it may is announced at most so often.
+const LIMITED_TOLD_MS: u64 = 60_000;
+
+/// What storm rules have shed and subscribers were not told yet.
+pub(super) struct StormShed {
+    count: u64,
+    severity: Severity,
+    due_ns: u64,
+}
+
 /// Quiet subscriptions are told so often how far they are, while the log moves.
 const COVERED_MS: u64 = 5_000;
 
@@ -82,6 +100,8 @@ impl Client {
             published: 0,
             delivered: 0,
             cover_due: false,
+            refused: VecDeque::new(),
+            limited_told_ns: 0,
         }
     }
 
@@ -104,6 +124,9 @@ impl Node {
             return;
         };
         self.histories.retain(|(of, _)| *of != client);
+        let mut left = Vec::new();
+        self.storms.forget(client, &mut left);
+        self.send_up(left);
         if self.publishers.get(&gone.info.publisher) == Some(&client) {
             self.publishers.remove(&gone.info.publisher);
         }
@@ -129,6 +152,7 @@ impl Node {
             return;
         };
         let mut again = false;
+        let mut controlled = Vec::new();
         for sealed in events {
             let seq = sealed.id().seq;
             if seq <= publisher.taken {
@@ -138,18 +162,121 @@ impl Node {
             publisher.taken = seq;
             publisher.published += 1;
             self.counters.published += 1;
-            self.outbox.push(UpItem::Event(sealed));
+            if self.storms.is_off() {
+                self.outbox.push(UpItem::Event(sealed));
+            } else {
+                controlled.push(sealed);
+            }
         }
         if again && publisher.confirmed > 0 {
             // It did not hear of the confirmation: say it again.
             publisher.told_confirmed = 0;
             self.wake_client(client);
         }
+        self.control(client, controlled);
         if self.outbox.waiting_bytes() > self.config.outbox_bytes && self.paused.insert(client) {
             self.counters.pauses += 1;
             self.out.push(Output::PauseClient(client));
         }
         self.flush_outbox();
+    }
+
+    /// Events of a client under the storm rules.
+    fn control(&mut self, client: ClientId, events: Vec<Sealed>) {
+        let now_ns = self.now.mono_ns;
+        let mut left = Vec::new();
+        for sealed in events {
+            let (seq, severity) = (sealed.id().seq, sealed.severity());
+            match self.storms.take(now_ns, client, sealed, &mut left) {
+                Fate::Passed => {}
+                Fate::Folded => self.counters.folded += 1,
+                Fate::Shed { begins } => self.shed_publication(client, seq, severity, begins),
+            }
+        }
+        self.send_up(left);
+    }
+
+    /// An event of a client that says too much: told to the client at once, to all subscribers soon.
+    fn shed_publication(&mut self, id: ClientId, seq: u64, severity: Severity, begins: bool) {
+        self.counters.rate_shed += 1;
+        let due_ns = self.now.mono_ns.saturating_add(ns(SHED_TOLD_MS));
+        let shed = self.storm_shed.get_or_insert(StormShed { count: 0, severity, due_ns });
+        shed.count += 1;
+        shed.severity = shed.severity.max(severity);
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let full = client.refused.len() >= CONTROL_MAX;
+        match client.refused.back_mut() {
+            Some((_, last)) if *last + 1 == seq => *last = seq,
+            _ if full => self.counters.control_dropped += 1,
+            _ => client.refused.push_back((seq, seq)),
+        }
+        self.wake_client(id);
+        if begins {
+            self.tell_limited(id);
+        }
+    }
+
+    /// One line, and now and then an event, that a client says more than it may.
+    fn tell_limited(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let now_ns = self.now.mono_ns;
+        if now_ns < client.limited_told_ns {
+            return;
+        }
+        client.limited_told_ns = now_ns.saturating_add(ns(LIMITED_TOLD_MS));
+        let info = client.info.clone();
+        let why = "it publishes more than the storm rules allow".to_owned();
+        self.transition("client", &info.name, "heard", "limited", &why);
+        let tags = vec![
+            ("client", info.name),
+            ("job_id", info.job_id),
+            ("uid", info.uid.to_string()),
+            ("pid", info.pid.to_string()),
+        ];
+        self.announce("FTB_PUBLISHER_LIMITED", Severity::Warning, tags, why);
+    }
+
+    /// Own clients' events on their way to the log.
+    fn send_up(&mut self, events: Vec<Sealed>) {
+        for sealed in events {
+            self.outbox.push(UpItem::Event(sealed));
+        }
+        self.flush_outbox();
+    }
+
+    /// Other storm rules: what is being folded under the old ones leaves.
+    pub(super) fn set_storm_rules(&mut self, rules: Vec<StormRule>) {
+        let mut left = Vec::new();
+        self.storms.set_rules(rules, &mut left);
+        self.send_up(left);
+    }
+
+    /// When a fold is due, or a gap that tells what was shed.
+    pub(super) fn storm_deadline_ns(&self) -> u64 {
+        let shed = self.storm_shed.as_ref().map_or(u64::MAX, |shed| shed.due_ns);
+        self.storms.deadline_ns().min(shed)
+    }
+
+    /// Time has passed: folds leave, and what was shed is told to all subscribers.
+    pub(super) fn storm_tick(&mut self) {
+        let now_ns = self.now.mono_ns;
+        let mut left = Vec::new();
+        self.storms.tick(now_ns, &mut left);
+        if !left.is_empty() {
+            self.send_up(left);
+        }
+        if let Some(shed) = self.storm_shed.take_if(|shed| shed.due_ns <= now_ns) {
+            let gap = Gap {
+                // Its place is where the acting root logs it.
+                after: Position::ZERO,
+                until: Position::ZERO,
+                reason: GapReason::Shed,
+                count: shed.count,
+                severity_max: Some(shed.severity),
+            };
+            self.outbox.push(UpItem::Gap(gap));
+            self.flush_outbox();
+        }
     }
 
     /// A client wants events.
@@ -341,7 +468,7 @@ impl Node {
                     }
                 }
             }
-            if wanted && !self.seen.insert(sealed.id()) {
+            if wanted && !self.seen.mark(sealed) {
                 entry.repeated = true;
                 self.counters.repeated += 1;
             }
@@ -379,6 +506,13 @@ impl Node {
         let client = self.clients.get_mut(&id)?;
         if let Some(message) = client.control.pop_front() {
             return Some(message);
+        }
+        if let Some((first, last)) = client.refused.pop_front() {
+            return Some(ToClient::Refused {
+                what: RefusedWhat::PublishRange { first, last },
+                code: "rate",
+                message: "more events than the storm rules allow one publisher".to_owned(),
+            });
         }
         if client.confirmed > client.told_confirmed {
             client.told_confirmed = client.confirmed;

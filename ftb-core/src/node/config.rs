@@ -1,5 +1,6 @@
 //! What a node is told about itself and its cluster, and the bounds that it keeps.
 
+use super::storm::{Folder, StormRule};
 use crate::ident::{OriginId, Rank};
 
 /// One line of the member list; its index is the rank.
@@ -77,6 +78,10 @@ pub struct NodeConfig {
     pub strangers_max: usize,
     /// Subscriptions of one client. Default 1,024.
     pub subscriptions_max: usize,
+    /// Storm control of what own clients publish. Default: none.
+    pub storm: Vec<StormRule>,
+    /// How folds are encoded; `None`: nothing is folded.
+    pub folder: Option<Folder>,
 }
 
 impl NodeConfig {
@@ -113,6 +118,8 @@ impl NodeConfig {
             publishers_max: 65_536,
             strangers_max: 256,
             subscriptions_max: 1_024,
+            storm: Vec::new(),
+            folder: None,
         }
     }
 }

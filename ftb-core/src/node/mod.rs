@@ -26,6 +26,7 @@ mod reader;
 mod root;
 mod standby;
 mod status;
+mod storm;
 #[cfg(test)]
 pub(crate) mod testing;
 mod uplink;
@@ -34,6 +35,7 @@ mod verdict;
 
 pub use config::{Member, NodeConfig};
 pub use status::{ChildStatus, ClientStatus, NodeStatus};
+pub use storm::{Fold, Folder, StormRule};
 pub use uplink::LINK_PROTOCOL;
 
 use crate::frame::{Frame, Goodbye};
@@ -102,6 +104,9 @@ pub struct Node {
     /// Which subscriptions of the clients may want an event.
     index: index::SubscriptionIndex,
     paused: BTreeSet<ClientId>,
+    /// What of own clients' events passes, and what is folded or shed.
+    storms: storm::Storms,
+    storm_shed: Option<clients::StormShed>,
     /// Subscriptions that read the past.
     histories: BTreeSet<(ClientId, api::SubscriptionId)>,
     /// When quiet subscriptions are told how far they are; never while the log rests.
@@ -147,6 +152,8 @@ impl Node {
             publishers: BTreeMap::new(),
             index: index::SubscriptionIndex::default(),
             paused: BTreeSet::new(),
+            storms: storm::Storms::new(config.storm.clone(), config.folder),
+            storm_shed: None,
             histories: BTreeSet::new(),
             cover_ns: u64::MAX,
             seen: PublisherRanges::new(config.publishers_max),
@@ -241,7 +248,8 @@ impl Node {
             .min(self.fetch_deadline_ns())
             .min(self.members.deadline_ns())
             .min(self.verdicts.deadline_ns())
-            .min(self.cover_deadline_ns());
+            .min(self.cover_deadline_ns())
+            .min(self.storm_deadline_ns());
         (deadline < u64::MAX).then_some(deadline)
     }
 
@@ -261,7 +269,10 @@ impl Node {
             }
             Input::Unsubscribe { client, subscription } => self.unsubscribe(client, subscription),
             Input::QueryTree { query, deadline_ns } => self.query_tree(query, deadline_ns),
-            Input::Reconfigure { members, fanout } => self.reconfigure(members, fanout),
+            Input::Reconfigure { members, fanout, storm } => {
+                self.reconfigure(members, fanout);
+                self.set_storm_rules(storm);
+            }
             Input::Stop => return self.stop(),
         }
         self.tick();
@@ -490,6 +501,7 @@ impl Node {
         self.forks_tick();
         self.fetch_tick();
         self.cover_tick();
+        self.storm_tick();
         self.choose_standby();
     }
 

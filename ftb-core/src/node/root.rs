@@ -50,6 +50,14 @@ struct Unconfirmed {
     seq: u64,
 }
 
+/// A hole that is told where it is logged, unless it says where it is.
+fn placed(gap: Gap, lineage: &Lineage, index: u64) -> Gap {
+    if gap.until != Position::ZERO {
+        return gap;
+    }
+    Gap { after: lineage.position(index - 1), until: lineage.position(index), ..gap }
+}
+
 /// Most origins whose runs are remembered; a forgotten one is asked to begin another run.
 const ORIGINS_MAX: usize = 262_144;
 
@@ -145,7 +153,7 @@ impl Node {
         let mut published = PublisherRanges::new(self.config.publishers_max);
         for entry in self.log.after(0) {
             if let Content::Event(sealed) = &entry.item.content {
-                published.insert(sealed.id());
+                published.mark(sealed);
             }
         }
         published
@@ -214,13 +222,13 @@ impl Node {
         let Some(root) = &mut self.root else { return };
         let content = match item {
             UpItem::Event(sealed) => {
-                if !root.published.insert(sealed.id()) {
+                if !root.published.mark(&sealed) {
                     self.counters.copies += 1;
                     return;
                 }
                 Content::Event(sealed)
             }
-            UpItem::Gap(gap) => Content::Gap(gap),
+            UpItem::Gap(gap) => Content::Gap(placed(gap, &self.lineage, self.log.last() + 1)),
             UpItem::Fork { epoch, until, handed_over } => {
                 let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.grace_ms));
                 if handed_over {

@@ -100,7 +100,7 @@ impl Replica {
     pub(super) fn add(&mut self, batch: Replicate) {
         for item in batch.items {
             if let Content::Event(sealed) = &item.content {
-                self.published.insert(sealed.id());
+                self.published.mark(sealed);
             }
             self.log.push(item);
         }

@@ -117,6 +117,8 @@ counters! {
     events_up,
     /// Frames of an epoch lower than our own.
     fenced,
+    /// Events of clients that became part of a fold.
+    folded,
     /// Questions for older events that were passed up.
     fetches,
     /// Events handed over to another log.
@@ -137,6 +139,8 @@ counters! {
     pauses,
     /// Events taken from clients.
     published,
+    /// Events of clients that were refused because their publisher says too much.
+    rate_shed,
     /// Hellos refused.
     refused,
     /// Own hellos refused.
@@ -244,6 +248,7 @@ impl Node {
         self.log.bytes()
             + self.replica.as_ref().map_or(0, |replica| replica.log.bytes())
             + self.outbox.bytes()
+            + self.storms.bytes()
             + usize::try_from(up).unwrap_or(usize::MAX)
             + below.sum::<usize>()
             + subscriptions.map(|s| s.reader.kept_bytes()).sum::<usize>()
@@ -260,6 +265,11 @@ impl Node {
         let log = config.log_bytes.max(config.ring_bytes) + config.uncommitted_bytes + slack;
         let lag = config.lag_bytes + config.lag_bytes / 4 + slack;
         let outbox = 2 * config.outbox_bytes + config.log_bytes + 2 * slack;
-        2 * log + outbox + readers * lag + self.children.len() * (2 * window + slack)
+        2 * log
+            + outbox
+            + super::storm::FOLD_BYTES_MAX
+            + slack
+            + readers * lag
+            + self.children.len() * (2 * window + slack)
     }
 }

@@ -197,8 +197,11 @@ impl Node {
         let now_ns = self.now.mono_ns;
         for id in self.outbox.confirm(confirm.seq, confirm.position, now_ns) {
             let client = self.publishers.get(&id.publisher).copied();
-            if let Some(client) = client.and_then(|client| self.clients.get_mut(&client)) {
-                client.confirmed = client.confirmed.max(id.seq);
+            if let Some((of, client)) =
+                client.and_then(|client| Some((client, self.clients.get_mut(&client)?)))
+            {
+                let held = if self.storms.is_off() { id.seq } else { self.storms.held(of, id.seq) };
+                client.confirmed = client.confirmed.max(held);
             }
         }
         let waiting: Vec<ClientId> = self

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use ftb_core::ident::{EventId, PublisherId};
+use ftb_core::node::Fold;
 use ftb_core::sealed::{Head, Sealed, Span};
 use ftb_core::severity::Severity;
 
@@ -33,6 +34,7 @@ pub fn seal(publisher: PublisherId, seq: u64, said: &Said<'_>) -> Sealed {
         uid: 1000,
         pid: 1,
         republished: false,
+        covers: 0,
         time_ns: 1,
         space: span(space),
         name: span(name),
@@ -41,4 +43,18 @@ pub fn seal(publisher: PublisherId, seq: u64, said: &Said<'_>) -> Sealed {
         client_name: Span::default(),
     };
     Sealed::new(head, Bytes::from(text)).unwrap()
+}
+
+/// A fold, as a shell would stamp it.
+pub fn fold(last: &Sealed, fold: &Fold) -> Sealed {
+    let mut bytes = last.bytes().to_vec();
+    bytes.extend_from_slice(format!("#{}", fold.count).as_bytes());
+    let head = Head { covers: fold.covers, ..*last.head() };
+    Sealed::new(head, Bytes::from(bytes)).unwrap()
+}
+
+/// How many events one stands for.
+pub fn count_of(sealed: &Sealed) -> u64 {
+    let text = std::str::from_utf8(sealed.bytes()).unwrap();
+    text.rsplit_once('#').map_or(1, |(_, count)| count.parse().unwrap())
 }

@@ -8,6 +8,7 @@ mod events;
 mod ops;
 mod regressions;
 mod scale;
+mod storms;
 mod traps;
 mod verdicts;
 mod world;

@@ -7,7 +7,8 @@ use ftb_core::filter::Filter;
 use ftb_core::frame::Frame;
 use ftb_core::ident::{OriginId, PublisherId, Rank};
 use ftb_core::node::api::{
-    ClientId, ClientInfo, DialId, Input, LinkId, Output, Start, SubscriptionId, ToClient,
+    ClientId, ClientInfo, DialId, Input, LinkId, Output, RefusedWhat, Start, SubscriptionId,
+    ToClient,
 };
 use ftb_core::node::{Member, Node, NodeConfig};
 use ftb_core::position::Epoch;
@@ -344,6 +345,7 @@ impl World {
             id,
             unconfirmed: BTreeMap::new(),
             published: 0,
+            refused: 0,
             paused: false,
         });
         if self.agents[agent].node.is_some() {
@@ -364,6 +366,7 @@ impl World {
             got: BTreeSet::new(),
             by_publisher: BTreeMap::new(),
             gaps: Vec::new(),
+            folded: 0,
             resumed: false,
             in_past: false,
         });
@@ -624,6 +627,10 @@ impl World {
                     let said =
                         Said { severity, space: AGENT_SPACE, name, host: &host, payload: 50 };
                     let own = seal(publisher, seq, &said);
+                    // Not owed to anybody, but told in order like all others.
+                    let (at_ns, sealed) = (self.now_ns, own.clone());
+                    let published = Published { at_ns, sealed, confirmed: false };
+                    self.books.published.insert(own.id(), published);
                     let events = vec![own];
                     self.feed(agent, Input::Publish { client: ClientId::AGENT, events })?;
                 }
@@ -676,6 +683,13 @@ impl World {
     }
 
     fn tell(&mut self, client: ClientId, message: ToClient) -> Result<(), Violation> {
+        if let ToClient::Refused { what: RefusedWhat::PublishRange { first, last }, .. } = message {
+            let publisher = self.publishers.iter_mut().find(|p| p.client == client);
+            let Some(publisher) = publisher else { return Ok(()) };
+            publisher.unconfirmed.retain(|seq, _| !(first..=last).contains(seq));
+            publisher.refused += last - first + 1;
+            return Ok(());
+        }
         if let ToClient::Confirmed { seq } = message {
             let publisher = self.publishers.iter_mut().find(|p| p.client == client);
             let Some(publisher) = publisher else { return Ok(()) };

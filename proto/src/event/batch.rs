@@ -6,8 +6,8 @@
 
 use super::walk::{Once, Value, Walker};
 use super::{
-    EventHead, EventWireError, Received, SealedParts, bounded_text, build_event, check_texts,
-    walk_event, walk_id, walk_sealed, walk_tag,
+    EventHead, EventWireError, Folded, Received, SealedParts, bounded_text, build_event,
+    check_texts, walk_event, walk_id, walk_sealed, walk_tag,
 };
 use bytes::Bytes;
 use ftb_core::sealed::Span;
@@ -40,6 +40,8 @@ struct Item {
     uid: u32,
     pid: u32,
     host: Span,
+    /// Few are folds.
+    folded: Option<Box<Folded>>,
     /// Where the publisher's bytes lie.
     content: Span,
     head: EventHead,
@@ -160,7 +162,7 @@ fn decode_item(bytes: &Bytes, at: Span, before: Option<&Item>) -> Result<Item, E
         once.check(ITEM, &field)?;
     }
     let sealed = sealed.ok_or(EventWireError::Missing("content"))?;
-    let SealedParts { id, uid, pid, host, event, .. } = walk_sealed(slice(bytes, sealed))?;
+    let SealedParts { id, uid, pid, folded, host, event, .. } = walk_sealed(slice(bytes, sealed))?;
     let (host, content) = (within(sealed, host), within(sealed, event));
     let found = walk_event(slice(bytes, content), limits::PAYLOAD_BYTES_MAX)?;
     let head = EventHead {
@@ -171,7 +173,8 @@ fn decode_item(bytes: &Bytes, at: Span, before: Option<&Item>) -> Result<Item, E
         payload: within(content, found.payload),
         ..found
     };
-    let item = Item { index, id, uid, pid, host, content, head };
+    let folded = folded.map(|fold| Box::new(Folded::from(fold)));
+    let item = Item { index, id, uid, pid, host, folded, content, head };
     if !before.is_some_and(|before| same_texts(bytes, before, &item)) {
         bounded_text("host", slice(bytes, host), limits::HOST_BYTES_MAX)?;
         check_texts(&item.head, |span| slice(bytes, span))?;
@@ -306,7 +309,13 @@ impl<'a> EventView<'a> {
             uid: self.item.uid,
             pid: self.item.pid,
             event,
+            folded: self.folded(),
         }
+    }
+
+    /// It stands for others with the same publisher, space, name and severity.
+    pub fn folded(&self) -> Option<Folded> {
+        self.item.folded.as_deref().copied()
     }
 
     fn walker(&self) -> Walker<'a> {

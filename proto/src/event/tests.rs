@@ -215,3 +215,22 @@ fn stamps_that_make_no_sense_are_refused() {
     message.id = None;
     assert_eq!(decode_sealed(message.encode_to_vec().into()), Err(EventWireError::Missing("id")));
 }
+
+#[test]
+fn a_fold_is_the_last_event_with_a_stamp_that_travels() {
+    let id = EventId { seq: 9, ..first_id() };
+    let last = seal(&stamps(id), &encode_event(&example()), PAYLOAD_MAX).unwrap();
+    let stamp = Fold { count: 5, covers: 7, first_ns: 11, last_ns: 22 };
+    let folded = fold(&last, &stamp);
+    assert_eq!((folded.id(), folded.head().covers), (last.id(), 7));
+    let travelled = decode_sealed(folded.bytes().clone()).unwrap();
+    assert_eq!(travelled, folded);
+    let received = unseal(Position::ZERO, &travelled).unwrap();
+    assert_eq!(received.folded, Some(Folded { count: 5, first_ns: 11, last_ns: 22 }));
+    assert_eq!(received.event, unseal(Position::ZERO, &last).unwrap().event);
+    assert_eq!(unseal(Position::ZERO, &last).unwrap().folded, None);
+    // It cannot stand for sequences that do not exist, nor be stamped twice.
+    let too_many = fold(&last, &Fold { covers: 9, ..stamp });
+    assert_eq!(decode_sealed(too_many.bytes().clone()), Err(EventWireError::Sequence));
+    assert!(decode_sealed(fold(&folded, &stamp).bytes().clone()).is_err());
+}

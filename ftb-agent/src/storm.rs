@@ -1,0 +1,98 @@
+//! `[[storm]]`: what is folded, and how much one publisher may say.
+//!
+//! Responsible for: the table of the configuration and its mistakes. What the rules do is
+//! [`ftb_core::node::StormRule`]'s.
+
+use crate::access::SpaceRule;
+use ftb_core::Severity;
+use ftb_core::node::StormRule;
+use serde::Deserialize;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// Publishers wait so long for receipts of folded events, and keep them until then.
+const FOLD_MAX: Duration = Duration::from_secs(60);
+/// Most rules: each event of a client is compared with all of them.
+const RULES_MAX: usize = 64;
+
+/// One rule as the configuration has it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StormTable {
+    /// The event space that it is about, and all below it; `*` is about every space.
+    space: SpaceRule,
+    /// Worse events are never touched.
+    #[serde(default = "warning")]
+    severity_max: Level,
+    /// Identical events within so long become one.
+    #[serde(default, with = "humantime_serde")]
+    fold: Option<Duration>,
+    /// What one publisher may say in a second.
+    events_per_s: Option<NonZeroU32>,
+    /// What it may say at once; as much as in a second if not given.
+    burst: Option<NonZeroU32>,
+}
+
+/// A severity by its name.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct Level(Severity);
+
+impl TryFrom<String> for Level {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse::<Severity>().map(Self).map_err(|error| error.to_string())
+    }
+}
+
+fn warning() -> Level {
+    Level(Severity::Warning)
+}
+
+/// What is wrong with the rules, in words.
+///
+/// # Errors
+/// The first mistake.
+pub fn check(tables: &[StormTable]) -> Result<(), String> {
+    if tables.len() > RULES_MAX {
+        return Err(format!("{} [[storm]] tables: at most {RULES_MAX}", tables.len()));
+    }
+    for table in tables {
+        let what = table.space.as_str();
+        if table.fold.is_none() && table.events_per_s.is_none() {
+            return Err(format!(
+                "the [[storm]] table of space {what:?} does nothing: give it fold or events_per_s"
+            ));
+        }
+        if table.burst.is_some() && table.events_per_s.is_none() {
+            return Err(format!(
+                "the [[storm]] table of space {what:?} has a burst without events_per_s"
+            ));
+        }
+        if table.fold.is_some_and(|fold| fold > FOLD_MAX || fold.as_millis() == 0) {
+            return Err(format!(
+                "the [[storm]] table of space {what:?}: fold must be 1ms to 60s, so long a \
+                 publisher waits for its receipts"
+            ));
+        }
+    }
+    let same = |a: &StormTable, b: &StormTable| a.space == b.space;
+    let twice = (1..tables.len()).find(|at| tables[..*at].iter().any(|t| same(t, &tables[*at])));
+    match twice {
+        Some(at) => Err(format!("two [[storm]] tables have space {:?}", tables[at].space.as_str())),
+        None => Ok(()),
+    }
+}
+
+/// The rules for the core.
+pub fn rules(tables: &[StormTable]) -> Vec<StormRule> {
+    let rule = |table: &StormTable| StormRule {
+        space: table.space.space().cloned(),
+        severity_max: table.severity_max.0,
+        fold_ms: table.fold.map_or(0, |fold| u64::try_from(fold.as_millis()).unwrap_or(u64::MAX)),
+        events_per_s: table.events_per_s.map_or(0, NonZeroU32::get),
+        burst: table.burst.or(table.events_per_s).map_or(1, NonZeroU32::get),
+    };
+    tables.iter().map(rule).collect()
+}
