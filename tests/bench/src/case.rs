@@ -7,6 +7,10 @@ use crate::wire::nats::Storage;
 
 /// Bytes of an event unless a case says otherwise.
 const SIZE: usize = 200;
+/// The row in which all systems carry the same typed event of that size.
+pub(crate) const SAME: &str = "200 B, same event";
+/// The same for 16 subscribers.
+pub(crate) const SAME_16: &str = "16 subscribers, same event";
 /// One agent.
 const FTB: System = System::Ftb(Layout::ONE);
 
@@ -115,13 +119,18 @@ pub(crate) fn all() -> Vec<Case> {
     let many = [FTB, System::Nats, System::Mosquitto(0), System::Mosquitto(1), System::Plain];
     let mut cases = vec![
         case("relay", "One publisher, one subscriber, full speed", Shows::Rate, {
-            variants(&many, &[("200 B", full.clone())])
+            let mut rows = variants(&many, &[("200 B", full.clone())]);
+            let typed = full.clone().typed();
+            rows.extend(beside_nats(SAME, &few, &typed, rows.len()));
+            rows
         }),
         case("fanout", "One publisher, many subscribers, full speed", Shows::Rate, {
             let mut rows = variants(
                 &[FTB, System::Nats, System::Mosquitto(0), System::Plain],
                 &[("16 subscribers", full.clone().subscribers(16))],
             );
+            let typed = full.clone().typed().subscribers(16);
+            rows.extend(beside_nats(SAME_16, &few, &typed, rows.len()));
             let wide = full.clone().subscribers(128);
             rows.extend(beside_nats("128 subscribers", &few, &wide, rows.len()));
             rows
@@ -168,6 +177,22 @@ pub(crate) fn all() -> Vec<Case> {
             });
             rows.collect()
         }),
+        case(
+            "trees",
+            "From leaf to leaf, one in flight, and changes of subscriptions",
+            Shows::Latency,
+            {
+                let ping = Load::new(Mode::PingPong, SIZE);
+                let mut rows = trees("an event", &ping, 0);
+                rows.extend(trees(
+                    "a subscription",
+                    &Load::new(Mode::Resubscribe, SIZE),
+                    rows.len(),
+                ));
+                rows
+            },
+        ),
+        case("tree-rate", "From leaf to leaf, full speed", Shows::Rate, trees("200 B", &full, 0)),
         case("confirmed", "Publishing until the system says that it holds it", Shows::Rate, {
             confirmed(&Load::new(Mode::Acknowledged, SIZE))
         }),
@@ -181,7 +206,8 @@ pub(crate) fn all() -> Vec<Case> {
         case.quick = ["relay", "fanout", "ping"].contains(&case.name);
         case.repetitions = match case.name {
             "relay" => 5,
-            "memory" => 1,
+            "memory" | "trees" | "tree-rate" => 1,
+            "filters" => 2,
             _ => 3,
         };
     }
@@ -190,6 +216,14 @@ pub(crate) fn all() -> Vec<Case> {
 
 fn case(name: &'static str, title: &'static str, shows: Shows, rows: Vec<Row>) -> Case {
     Case { name, title, shows, quick: false, repetitions: 3, rows }
+}
+
+/// Binary trees of 2, 5 and 8 levels below the root, compared to the smallest.
+fn trees(label: &str, load: &Load, first: usize) -> Vec<Row> {
+    let rows = [7, 63, 511].map(|agents| {
+        Row::new(label, System::Ftb(Layout::tree(agents)), load.clone()).against(first)
+    });
+    rows.into()
 }
 
 fn confirmed(load: &Load) -> Vec<Row> {
@@ -216,6 +250,7 @@ fn filters(full: &Load) -> Vec<Row> {
             ("none", 0, 0),
             ("1,000 others", 10, 1000),
             ("10,000 others", 10, 10_000),
+            ("100,000 others", 100, 100_000),
         ] {
             let load = full.clone().bystanders(clients, subscriptions);
             rows.push(Row::new(label, system, load).against(first));

@@ -15,7 +15,7 @@ use tokio::runtime::Builder;
 
 /// Measures ftb beside NATS, Mosquitto and a plain relay, in one run on this machine.
 ///
-/// Without options everything is measured (some ten minutes) and the tables and plots of the report
+/// Without options everything is measured (some eight minutes) and the tables and plots of the report
 /// are written anew. Exit codes: 0 everything kept its promise; 1 a run failed, lost or reordered
 /// something; 2 wrong usage.
 #[derive(Debug, Parser)]
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "COUNT")]
     repetitions: Option<usize>,
     /// Milliseconds measured in each run.
-    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    #[arg(long, value_name = "MS", default_value_t = 700)]
     measure_ms: u64,
     /// Also writes every run to this file, as JSON.
     #[arg(long, value_name = "FILE")]
@@ -100,7 +100,7 @@ impl Arguments {
             return Ok(ExitCode::from(2));
         }
         let effort = Effort {
-            warm_up_ms: if self.quick { 200 } else { 400 },
+            warm_up_ms: if self.quick { 200 } else { 300 },
             measure_ms: if self.quick { self.measure_ms / 2 } else { self.measure_ms },
             repetitions: self.repetitions.or(self.quick.then_some(1)),
         };

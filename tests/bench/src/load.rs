@@ -20,6 +20,9 @@ pub(crate) enum Mode {
     Acknowledged,
     /// Nothing is published: connections stay open.
     Idle,
+    /// Nothing is published: one client takes a subscription until it is active, gives it up, and
+    /// takes the next.
+    Resubscribe,
 }
 
 /// What is done to a system in one run.
@@ -37,6 +40,8 @@ pub(crate) struct Load {
     pub(crate) bystanders: usize,
     /// Such subscriptions, all those clients together.
     pub(crate) bystander_subscriptions: usize,
+    /// Whether messages are events that are encoded from fields and decoded into the same.
+    pub(crate) typed: bool,
 }
 
 impl Load {
@@ -45,11 +50,18 @@ impl Load {
         Self {
             mode,
             publishers: 1,
-            subscribers: usize::from(!matches!(mode, Mode::Acknowledged)),
+            subscribers: usize::from(!matches!(mode, Mode::Acknowledged | Mode::Resubscribe)),
             size,
             bystanders: 0,
             bystander_subscriptions: 0,
+            typed: false,
         }
+    }
+
+    /// With the same typed event for all systems.
+    #[must_use]
+    pub(crate) fn typed(self) -> Self {
+        Self { typed: true, ..self }
     }
 
     /// With so many publishers.
@@ -169,6 +181,12 @@ impl Outcome {
     /// Processor time of the servers for one delivery, in microseconds.
     pub(crate) fn server_us_per_delivery(&self) -> f64 {
         self.servers.cpu_ns as f64 / 1e3 / self.delivered.max(1) as f64
+    }
+
+    /// Processor time of the load process, both ends of every connection, for one delivery, in
+    /// microseconds.
+    pub(crate) fn own_us_per_delivery(&self) -> f64 {
+        self.own.cpu_ns as f64 / 1e3 / self.delivered.max(1) as f64
     }
 
     /// Cores that the servers kept busy.

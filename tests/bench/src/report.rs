@@ -138,11 +138,11 @@ fn machine_table(facts: &Facts, results: &[CaseRuns]) -> String {
 fn table(case: &CaseRuns) -> String {
     let (head, cells): Columns = match case.case.shows {
         Shows::Rate => (
-            &["deliveries/s", "±", "server CPU, µs each", "server cores", "resident, MiB"],
+            &["deliveries/s", "±", "server CPU, µs each", "client CPU, µs each", "resident, MiB"],
             rate_cells,
         ),
         Shows::Latency => (
-            &["p50, µs", "p99, µs", "p99.9, µs", "± of p99", "server CPU, % of a core"],
+            &["p50, µs", "p99, µs", "± of p99", "server CPU, µs each", "server CPU, % of a core"],
             latency_cells,
         ),
         Shows::Rest => (&["CPU, % of a core", "wake-ups/s", "resident, MiB"], rest_cells),
@@ -189,7 +189,7 @@ fn rate_cells(runs: &RowRuns) -> Vec<String> {
         thousands(rate.median),
         format!("{:.0} %", rate.spread() * 100.0),
         format!("{:.3}", runs.median(Outcome::server_us_per_delivery)),
-        format!("{:.2}", runs.median(Outcome::server_cores)),
+        format!("{:.3}", runs.median(Outcome::own_us_per_delivery)),
         mebibytes(runs.median(|outcome| outcome.servers.rss_kib as f64)),
     ]
 }
@@ -199,8 +199,8 @@ fn latency_cells(runs: &RowRuns) -> Vec<String> {
     vec![
         format!("{:.0}", runs.median(|outcome| outcome.latency.p50_ns as f64 / 1e3)),
         format!("{:.0}", p99.median),
-        format!("{:.0}", runs.median(|outcome| outcome.latency.p999_ns as f64 / 1e3)),
         format!("{:.0} %", p99.spread() * 100.0),
+        format!("{:.1}", runs.median(Outcome::server_us_per_delivery)),
         format!("{:.1}", runs.median(Outcome::server_cores) * 100.0),
     ]
 }

@@ -73,11 +73,12 @@ pub(crate) fn run_case(case: Case, effort: Effort) -> CaseRuns {
 fn describe(row: &Row, outcome: &Outcome) -> String {
     match row.load.mode {
         Mode::Full | Mode::Acknowledged => format!(
-            "{:.0}/s, {:.3} us of server CPU each",
+            "{:.0}/s, {:.3} us of server CPU and {:.3} us of client CPU each",
             outcome.deliveries_per_s(),
-            outcome.server_us_per_delivery()
+            outcome.server_us_per_delivery(),
+            outcome.own_us_per_delivery()
         ),
-        Mode::Paced(_) | Mode::PingPong => format!(
+        Mode::Paced(_) | Mode::PingPong | Mode::Resubscribe => format!(
             "p50 {:.0} us, p99 {:.0} us",
             outcome.latency.p50_ns as f64 / 1e3,
             outcome.latency.p99_ns as f64 / 1e3

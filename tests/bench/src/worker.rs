@@ -10,6 +10,7 @@ use crate::wire::ftb::Ftb;
 use crate::wire::mqtt::Mqtt;
 use crate::wire::nats::Nats;
 use crate::wire::plain::Plain;
+use crate::wire::typed::Typed;
 use crate::wire::{Publish, Receive, System};
 use anyhow::{Context as _, Result, ensure};
 use std::sync::Arc;
@@ -39,11 +40,12 @@ pub(crate) async fn work(order: Order) -> Result<Outcome> {
         match order.endpoint.clone() {
             Endpoint::Ftb { publish, subscribe } => {
                 let receipts = order.load.mode == Mode::Acknowledged;
-                drive(Ftb { publish, subscribe, receipts }, &order).await
+                let typed = order.load.typed;
+                drive(Ftb { publish, subscribe, receipts, typed }, &order).await
             }
-            Endpoint::Nats { port, stream } => drive(Nats { port, stream }, &order).await,
-            Endpoint::Mqtt { port, qos } => drive(Mqtt { port, qos }, &order).await,
-            Endpoint::Plain { port } => drive(Plain { port }, &order).await,
+            Endpoint::Nats { port, stream } => drive_peer(Nats { port, stream }, &order).await,
+            Endpoint::Mqtt { port, qos } => drive_peer(Mqtt { port, qos }, &order).await,
+            Endpoint::Plain { port } => drive_peer(Plain { port }, &order).await,
         }
     };
     tokio::time::timeout(RUN_DEADLINE, run)
@@ -103,6 +105,11 @@ impl Shared {
     }
 }
 
+/// A system that carries bytes, or events in them.
+async fn drive_peer<S: System>(system: S, order: &Order) -> Result<Outcome> {
+    if order.load.typed { drive(Typed(system), order).await } else { drive(system, order).await }
+}
+
 async fn drive<S: System>(system: S, order: &Order) -> Result<Outcome> {
     let load = &order.load;
     ensure!(load.publishers > 0, "a run needs a publisher");
@@ -118,10 +125,10 @@ async fn drive<S: System>(system: S, order: &Order) -> Result<Outcome> {
         measuring: AtomicBool::new(false),
         stop: AtomicBool::new(false),
     });
-    let outcome = if load.mode == Mode::PingPong {
-        ping_pong(&system, order, &shared, message).await
-    } else {
-        stream(&system, order, &shared, &message).await
+    let outcome = match load.mode {
+        Mode::PingPong => ping_pong(&system, order, &shared, message).await,
+        Mode::Resubscribe => resubscribe(&system, order, &shared).await,
+        _ => stream(&system, order, &shared, &message).await,
     };
     drop(bystanders);
     outcome
@@ -257,12 +264,15 @@ async fn subscribe<R: Receive>(
     let mut latency = Histogram::default();
     loop {
         let mut count = 0;
+        // What came at once came at one time.
+        let mut now_ns = None;
         let mut see = |message: &[u8]| {
             count += 1;
             if let Some(head) = checker.see(message)
                 && shared.measuring.load(Ordering::Relaxed)
             {
-                latency.record(shared.now_ns().saturating_sub(head.stamp_ns));
+                let now_ns = *now_ns.get_or_insert_with(|| shared.now_ns());
+                latency.record(now_ns.saturating_sub(head.stamp_ns));
             }
         };
         tokio::select! {
@@ -292,7 +302,7 @@ async fn publish<P: Publish>(
             paced(&mut source, f64::from(per_s) / load.publishers as f64, &shared).await?;
         }
         Mode::Acknowledged => acknowledged(&mut source, number, &shared).await?,
-        Mode::Idle | Mode::PingPong => {
+        Mode::Idle | Mode::PingPong | Mode::Resubscribe => {
             while !shared.stopped() {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
@@ -422,6 +432,34 @@ async fn ping_pong<S: System>(
     played?;
     let faults: Faults = checker.finish(&[source.seq]);
     Ok(Outcome { published: source.seq, faults, latency: summary(&latency), ..outcome? })
+}
+
+/// One change of subscriptions after the other.
+async fn resubscribe<S: System>(system: &S, order: &Order, shared: &Shared) -> Result<Outcome> {
+    let mut client = system.bystander(order.load.bystanders, 1).await?;
+    let mut latency = Histogram::default();
+    let changes = async {
+        for change in 1.. {
+            if shared.stopped() {
+                break;
+            }
+            let begun = Instant::now();
+            system.resubscribe(&mut client, change).await?;
+            if shared.measuring.load(Ordering::Relaxed) {
+                latency.record(u64::try_from(begun.elapsed().as_nanos())?);
+            }
+            shared.seen[0].store(change, Ordering::Relaxed);
+        }
+        anyhow::Ok(())
+    };
+    let timer = async {
+        let outcome = measure(order, shared).await;
+        shared.stop.store(true, Ordering::Relaxed);
+        outcome
+    };
+    let (changed, outcome) = tokio::join!(changes, timer);
+    changed?;
+    Ok(Outcome { latency: summary(&latency), ..outcome? })
 }
 
 fn summary(latency: &Histogram) -> Latency {

@@ -1,7 +1,7 @@
 //! What ftb is meant to reach, and whether the results at hand reach it.
 
 use super::{NONE, headline};
-use crate::case::Shows;
+use crate::case::{SAME, SAME_16, Shows};
 use crate::load::Outcome;
 use crate::run::{CaseRuns, RowRuns};
 use crate::server::System;
@@ -48,21 +48,27 @@ fn all() -> Vec<Target> {
     let hops = |layout| ("hops", "200 B", System::Ftb(layout));
     vec![
         ratio(
-            "one subscriber, times NATS core",
+            "one subscriber, same event, times NATS core",
+            ("relay", SAME, FTB),
+            ("relay", SAME, System::Nats),
+            1.5,
+        ),
+        ratio(
+            "one subscriber, same event, times the plain relay",
+            ("relay", SAME, FTB),
+            ("relay", SAME, System::Plain),
+            0.8,
+        ),
+        ratio(
+            "one subscriber, bytes only at the peer, times NATS core",
             ("relay", "200 B", FTB),
             ("relay", "200 B", System::Nats),
             1.5,
         ),
         ratio(
-            "one subscriber, times the plain relay",
-            ("relay", "200 B", FTB),
-            ("relay", "200 B", System::Plain),
-            0.8,
-        ),
-        ratio(
-            "16 subscribers, times NATS core",
-            ("fanout", "16 subscribers", FTB),
-            ("fanout", "16 subscribers", System::Nats),
+            "16 subscribers, same event, times NATS core",
+            ("fanout", SAME_16, FTB),
+            ("fanout", SAME_16, System::Nats),
             2.0,
         ),
         ratio("3 agents in a chain, times 1 agent", hops(Layout::chain(3)), hops(Layout::ONE), 0.6),
@@ -121,8 +127,8 @@ fn all() -> Vec<Target> {
             32.0,
         ),
         ratio(
-            "10,000 other subscriptions, times 10",
-            ("filters", "10,000 others", FTB),
+            "100,000 other subscriptions, times 10",
+            ("filters", "100,000 others", FTB),
             ("filters", "10 others", FTB),
             1.0 / 1.2,
         ),

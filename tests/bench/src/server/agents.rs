@@ -50,6 +50,12 @@ impl Layout {
         Self { fanout: children, publish_at: 0, root_only: true, ..Self::chain(children + 1) }
     }
 
+    /// A binary tree; publishers at its last leaf, subscribers at its first: on the other side of the
+    /// root.
+    pub(crate) const fn tree(agents: usize) -> Self {
+        Self { fanout: 2, publish_at: agents - 1, subscribe_at: agents / 2, ..Self::chain(agents) }
+    }
+
     /// With mutual TLS.
     pub(crate) const fn tls(self) -> Self {
         Self { tls: true, ..self }
@@ -61,6 +67,7 @@ impl Layout {
             (1, _) => "1 agent".to_owned(),
             (agents, 1) => format!("{agents} agents in a chain"),
             (3, 2) => "leaf to leaf over a root".to_owned(),
+            (agents, 2) => format!("{agents} agents in a binary tree"),
             (agents, _) => format!("a root with {} children", agents - 1),
         };
         format!("**ftb**, {shape}{}", if self.tls { ", mutual TLS" } else { "" })

@@ -1,24 +1,17 @@
 //! ftb itself, through its client library as a program would use it.
 
+use super::typed::{CLIENT, Fields, load_event, payload_bytes};
 use super::{ANSWER_DEADLINE, Publish, Receive, System};
 use anyhow::{Context as _, Result, bail, ensure};
-use ftb_client::{Client, Deliveries, Event, EventRef, Receipt, Start, Subscription, event};
-use ftb_proto::event::encode_event;
+use ftb_client::{Client, Deliveries, Event, EventRef, Receipt, Start, Subscription};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
-/// What the load publishes.
-const SPACE: &str = "ftb.bench.load";
-const NAME: &str = "LOAD";
-const CLIENT: &str = "bench";
 /// What the load's subscribers want.
 const FILTER: &str = "event_space=ftb.bench.*";
 /// Subscriptions of a bystander that are asked for at once.
 const ASKED_AT_ONCE: usize = 64;
-/// Bytes of the key and the length of a payload up to 127, 16,383 and 2,097,151 bytes.
-const PAYLOAD_HEADS: [(usize, usize); 3] = [(127, 2), (16_383, 3), (2_097_151, 4)];
-
 /// Agents behind two sockets.
 #[derive(Debug)]
 pub(crate) struct Ftb {
@@ -28,6 +21,8 @@ pub(crate) struct Ftb {
     pub(crate) subscribe: PathBuf,
     /// Keep receipts, to know what is confirmed as it happens.
     pub(crate) receipts: bool,
+    /// Read all fields of an event, not only its payload.
+    pub(crate) typed: bool,
 }
 
 /// A publishing client.
@@ -43,14 +38,16 @@ pub(crate) struct Publisher {
 #[derive(Debug)]
 pub(crate) struct Subscriber {
     subscription: Subscription,
+    typed: bool,
     _client: Client,
 }
 
-/// The event of the load, still without payload.
-fn load_event() -> Result<Event> {
-    let mut event = event(SPACE, NAME)?.build();
-    event.client_name = CLIENT.to_owned();
-    Ok(event)
+/// A client whose subscriptions match nothing.
+#[derive(Debug)]
+pub(crate) struct Bystander {
+    client: Client,
+    number: usize,
+    _subscriptions: Vec<Subscription>,
 }
 
 async fn attach(socket: &Path) -> Result<Client> {
@@ -62,7 +59,7 @@ async fn attach(socket: &Path) -> Result<Client> {
 impl System for Ftb {
     type Publisher = Publisher;
     type Subscriber = Subscriber;
-    type Bystander = Vec<Subscription>;
+    type Bystander = Bystander;
 
     async fn publisher(&self, _number: usize) -> Result<Publisher> {
         let client = attach(&self.publish).await?;
@@ -76,26 +73,32 @@ impl System for Ftb {
         let subscription = tokio::time::timeout(ANSWER_DEADLINE, subscribed)
             .await
             .context("the subscription does not become active")??;
-        Ok(Subscriber { subscription, _client: client })
+        Ok(Subscriber { subscription, typed: self.typed, _client: client })
     }
 
-    async fn bystander(&self, number: usize, count: usize) -> Result<Vec<Subscription>> {
+    async fn bystander(&self, number: usize, count: usize) -> Result<Bystander> {
         let client = attach(&self.subscribe).await?;
         let filters = (0..count).map(|filter| format!("event_space=other.c{number}.s{filter}"));
         let subscribed = filters.map(|filter| {
             let client = client.clone();
             async move { client.subscribe(&filter, Start::Now).await }
         });
-        Ok(stream::iter(subscribed).buffer_unordered(ASKED_AT_ONCE).try_collect().await?)
+        let subscribed = stream::iter(subscribed).buffer_unordered(ASKED_AT_ONCE);
+        let subscriptions: Vec<_> = subscribed.try_collect().await?;
+        Ok(Bystander { client, number, _subscriptions: subscriptions })
+    }
+
+    async fn resubscribe(&self, bystander: &mut Bystander, change: u64) -> Result<()> {
+        let filter = format!("event_space=other.c{}.x{change}", bystander.number);
+        let subscribed = bystander.client.subscribe(&filter, Start::Now);
+        tokio::time::timeout(ANSWER_DEADLINE, subscribed)
+            .await
+            .context("the subscription does not become active")??;
+        Ok(())
     }
 
     fn message_bytes(&self, size: usize) -> usize {
-        let Ok(mut event) = load_event() else { return size };
-        event.time_ns = 1;
-        let room = size.saturating_sub(encode_event(&event).len());
-        let fits =
-            |(max, head): &(usize, usize)| room.checked_sub(*head).filter(|payload| payload <= max);
-        PAYLOAD_HEADS.iter().find_map(fits).unwrap_or(0)
+        payload_bytes(size)
     }
 }
 
@@ -123,9 +126,12 @@ impl Publish for Publisher {
         };
         while self.confirmed < wanted {
             let receipt = receipts.pop_front().context("more is wanted than was published")?;
-            tokio::time::timeout(ANSWER_DEADLINE, receipt.confirmed())
-                .await
-                .context("the agent stopped confirming")??;
+            match receipt.outcome() {
+                Some(outcome) => outcome?,
+                None => tokio::time::timeout(ANSWER_DEADLINE, receipt.confirmed())
+                    .await
+                    .context("the agent stopped confirming")??,
+            };
             self.confirmed += 1;
         }
         Ok(self.confirmed)
@@ -135,30 +141,15 @@ impl Publish for Publisher {
 impl Receive for Subscriber {
     async fn receive(&mut self, see: &mut (impl FnMut(&[u8]) + Send)) -> Result<()> {
         match self.subscription.next_batch().await {
+            Some(Deliveries::Events(events)) if self.typed => {
+                events.iter().for_each(|event| see(Fields::of_view(&event).read()));
+            }
             Some(Deliveries::Events(events)) => {
-                events.iter().for_each(|event| see(event.payload()))
+                events.iter().for_each(|event| see(event.payload()));
             }
             Some(Deliveries::Gap(gap)) => bail!("the agent told of a gap: {gap:?}"),
             None => bail!("the subscription ended: {:?}", self.subscription.ended()),
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use bytes::Bytes;
-
-    #[test]
-    fn an_event_has_the_size_that_was_asked_for() {
-        let system = Ftb { publish: PathBuf::new(), subscribe: PathBuf::new(), receipts: false };
-        for size in [64, 200, 4096, 65_536] {
-            let mut event = load_event().unwrap();
-            event.time_ns = u64::MAX;
-            event.payload = Bytes::from(vec![0; system.message_bytes(size)]);
-            assert_eq!(encode_event(&event).len(), size);
-        }
     }
 }

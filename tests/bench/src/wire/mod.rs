@@ -12,6 +12,7 @@ pub(crate) mod ftb;
 pub(crate) mod mqtt;
 pub(crate) mod nats;
 pub(crate) mod plain;
+pub(crate) mod typed;
 
 /// Bytes of encoded messages after which a client writes without being asked to.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -65,6 +66,13 @@ pub(crate) trait System: Send + Sync + 'static {
         number: usize,
         count: usize,
     ) -> impl Future<Output = Result<Self::Bystander>> + Send;
+
+    /// Takes one more subscription for that client, waits until it is active, and gives it up.
+    fn resubscribe(
+        &self,
+        bystander: &mut Self::Bystander,
+        change: u64,
+    ) -> impl Future<Output = Result<()>> + Send;
 
     /// How large the message handed to [`Publish::put`] is, so that what the publisher sends as one
     /// event has `size` bytes.

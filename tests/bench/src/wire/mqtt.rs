@@ -100,6 +100,10 @@ impl System for Mqtt {
         }
         Ok(connected)
     }
+
+    async fn resubscribe(&self, _bystander: &mut MqttLine, _change: u64) -> Result<()> {
+        bail!("changes of subscriptions are not measured with MQTT")
+    }
 }
 
 impl MqttLine {

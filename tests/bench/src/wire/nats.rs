@@ -130,6 +130,14 @@ impl System for Nats {
         connected.round_trip().await?;
         Ok(connected)
     }
+
+    async fn resubscribe(&self, bystander: &mut NatsLine, change: u64) -> Result<()> {
+        let number = format!("x{change}");
+        write!(bystander.line.output, "SUB other.{number} {number}\r\n")?;
+        bystander.round_trip().await?;
+        write!(bystander.line.output, "UNSUB {number}\r\n")?;
+        Ok(())
+    }
 }
 
 impl NatsLine {

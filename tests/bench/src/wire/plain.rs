@@ -161,6 +161,10 @@ impl System for Plain {
     async fn bystander(&self, _number: usize, _count: usize) -> Result<()> {
         bail!("the plain relay has no filters")
     }
+
+    async fn resubscribe(&self, _bystander: &mut (), _change: u64) -> Result<()> {
+        bail!("the plain relay has no filters")
+    }
 }
 
 impl Publish for PlainLine {
