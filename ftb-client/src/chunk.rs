@@ -71,7 +71,9 @@ pub(crate) struct Chunk {
 impl Chunk {
     /// Empty, with room for about so many bytes.
     pub(crate) fn new(bytes: usize) -> Self {
-        let capacity = bytes.clamp(BUFFER_BYTES_MIN, limits::BATCH_BYTES_TARGET);
+        // In steps, so that chunks of nearly one size do not grow at their end.
+        let capacity = bytes.next_power_of_two();
+        let capacity = capacity.clamp(BUFFER_BYTES_MIN, limits::BATCH_BYTES_TARGET);
         Self {
             fate: Arc::default(),
             buffer: Vec::with_capacity(capacity),

@@ -4,25 +4,21 @@
 //! session's to decide.
 
 use crate::client::{Shared, random};
-use crate::codec::{ClientCodec, Say};
 use crate::session::{Session, SessionError};
-use bytes::Bytes;
+use crate::stream::{Inbound, Say};
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
-use ftb_core::limits;
 use ftb_proto::client::{ClientWireError, FromAgent};
 use futures_core::Stream;
-use http::uri::PathAndQuery;
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
-use tonic::client::Grpc;
+use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status, Streaming};
 
 /// How long connecting may take: a healthy agent on the same host answers within milliseconds.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -37,8 +33,6 @@ const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 2 << 20;
 /// Largest HTTP/2 frame that is taken, in bytes: a delivery of full size and its head in one.
 const HTTP2_FRAME_BYTES: u32 = 128 * 1024;
-/// The method of the protocol.
-const ATTACH: &str = "/ftb.v1.Clients/Attach";
 
 /// Why an attachment ended or did not come to be.
 #[derive(Debug, thiserror::Error)]
@@ -115,7 +109,7 @@ async fn attach(shared: &Arc<Shared>) -> Ended {
         let channel = connect(&shared.config.socket).await?;
         let generation = shared.lock().connected();
         let speaker = Speaker { shared: Arc::clone(shared), generation };
-        let answer = timeout(WELCOME_MAX, call(channel, speaker)).await;
+        let answer = timeout(WELCOME_MAX, Inbound::open(channel, speaker)).await;
         let mut stream = answer.map_err(|_| Ended::Silent)??;
         timeout(WELCOME_MAX, listen_once(shared, &mut stream))
             .await
@@ -145,14 +139,6 @@ async fn attach(shared: &Arc<Shared>) -> Ended {
         ended = listen => ended,
         () = leaving() => Ended::Closed,
     }
-}
-
-/// Opens the stream.
-async fn call(channel: Channel, speaker: Speaker) -> Result<Streaming<Bytes>, Ended> {
-    let mut grpc = Grpc::new(channel).max_decoding_message_size(limits::FRAME_BYTES_MAX);
-    grpc.ready().await.map_err(|error| Ended::Unreachable(io::Error::other(error)))?;
-    let path = PathAndQuery::from_static(ATTACH);
-    Ok(grpc.streaming(Request::new(speaker), path, ClientCodec).await?.into_inner())
 }
 
 fn log_attached(shared: &Shared) {
@@ -191,7 +177,7 @@ pub(crate) async fn connect(socket: &Path) -> Result<Channel, Ended> {
 }
 
 /// Takes one message of the agent.
-async fn listen_once(shared: &Shared, stream: &mut Streaming<Bytes>) -> Result<(), Ended> {
+async fn listen_once(shared: &Shared, stream: &mut Inbound) -> Result<(), Ended> {
     let message = stream.message().await?.ok_or(Ended::Lost)?;
     let message = FromAgent::decode(message)?;
     shared.try_update(|session| session.handle(message))?;

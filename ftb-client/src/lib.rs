@@ -21,7 +21,6 @@ pub mod admin;
 pub mod blocking;
 mod chunk;
 pub mod client;
-mod codec;
 pub mod config;
 mod connection;
 pub mod daemon;
@@ -33,6 +32,7 @@ pub mod json;
 mod outbox;
 mod recent;
 mod session;
+mod stream;
 pub mod subscription;
 
 pub use client::{Agent, Client, Receipt, Stats};

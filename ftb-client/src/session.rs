@@ -4,10 +4,10 @@
 //! decides, and has no socket, no clock and no task of its own: the same object lives through all
 //! attachments.
 
-use crate::codec::Say;
 use crate::error::{SubscribeError, Unconfirmed};
 use crate::inbox::Inbox;
 use crate::outbox::Outbox;
+use crate::stream::Say;
 use ftb_core::{PublisherId, limits};
 use ftb_proto::client::{FromAgent, FromClient, Hello, RefusedPart, Welcome};
 use std::task::Waker;

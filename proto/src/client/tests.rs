@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::event::{Stamps, encode_event, event_len, seal, unseal};
+use crate::event::{Stamps, decode_sealed, encode_event, event_len, seal, unseal};
 use ftb_core::{Event, EventId, EventRef, PublisherId, Sealed};
 use proptest::prelude::*;
 
@@ -77,6 +77,44 @@ proptest! {
                 prop_assert_eq!(&received.event.payload, view.payload());
                 prop_assert_eq!(received.event.kind, view.kind());
                 prop_assert_eq!(&received.host, view.host());
+            }
+        }
+    }
+
+    /// Whichever way an event of a delivery goes through the check, the short or the long one: it
+    /// is what it would be alone.
+    #[test]
+    fn events_of_a_delivery_are_what_they_are_alone(
+        events in proptest::collection::vec((0..2_u64, 0..200_usize, any::<u64>()), 1..12),
+        damage in proptest::option::of((any::<[prop::sample::Index; 2]>(), any::<u8>())),
+        first_seq in prop_oneof![1..200_u64, Just(u64::MAX - 20)],
+    ) {
+        let mut sealed: Vec<Vec<u8>> = Vec::new();
+        for (seq, (token, payload, time_ns)) in (first_seq..).zip(events) {
+            let mut event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
+            event.time_ns = time_ns;
+            event.client_name = "some".to_owned();
+            event.payload = vec![7; payload].into();
+            let publisher = PublisherId { account: 1, token };
+            let id = EventId { publisher, seq };
+            let stamps = Stamps { id, host: "node1", uid: 5, pid: 1, republished: false };
+            let bytes = encode_event(&event);
+            sealed.push(seal(&stamps, &bytes, 300).unwrap().bytes().to_vec());
+        }
+        if let Some(([which, at], byte)) = damage {
+            let which = which.index(sealed.len());
+            let at = at.index(sealed[which].len());
+            sealed[which][at] = byte;
+        }
+        let items = sealed.iter().map(|bytes| v1::Item { index: 1, sealed: bytes.clone().into() });
+        let deliver = v1::Deliver { items: items.collect(), ..v1::Deliver::default() };
+        let decoded = decode(to_client(ClientMessage::Deliver(deliver)));
+        let alone: Vec<_> = sealed.into_iter().map(|bytes| decode_sealed(bytes.into())).collect();
+        prop_assert_eq!(decoded.is_ok(), alone.iter().all(Result::is_ok));
+        if let Ok(FromAgent::Deliver { events, .. }) = decoded {
+            for (view, alone) in events.iter().zip(&alone) {
+                let alone = unseal(view.position(), alone.as_ref().unwrap());
+                prop_assert_eq!(Ok(view.to_received()), alone);
             }
         }
     }

@@ -13,6 +13,9 @@ use bytes::Bytes;
 use ftb_core::sealed::Span;
 use ftb_core::{Epoch, EventId, EventKind, OriginId, Position, Severity, limits};
 
+mod shape;
+use shape::Shape;
+
 const MESSAGE: &str = "message to a client";
 /// What a message to a client begins with when it is a delivery.
 const DELIVER_KEY: u8 = 5 << 3 | 2;
@@ -73,6 +76,7 @@ impl EventBatch {
         let mut once = Once::default();
         let (mut subscription, mut epoch, mut root) = (0, 0, 0);
         let mut items: Vec<Item> = Vec::new();
+        let mut shape = None;
         while let Some(field) = walker.next()? {
             match (field.number, field.value) {
                 (1, Value::Varint(number)) => subscription = field.u32(DELIVER, number)?,
@@ -82,7 +86,7 @@ impl EventBatch {
                     if items.len() == limits::BATCH_EVENTS_MAX {
                         return Err(field.malformed(DELIVER, "it has too many events"));
                     }
-                    let item = decode_item(&bytes, span, items.last())?;
+                    let item = decode_item(&bytes, span, items.last(), &mut shape)?;
                     if items.is_empty() {
                         // Events of one delivery are mostly of one size.
                         let left = (at.start + at.len).saturating_sub(span.start) as usize;
@@ -146,9 +150,14 @@ impl EventBatch {
     }
 }
 
-/// Checks one event in every respect. Its texts need no second look where they are those of the
+/// Checks one event in every respect, the short way where it has the shape. Its texts need no second look where they are those of the
 /// event before.
-fn decode_item(bytes: &Bytes, at: Span, before: Option<&Item>) -> Result<Item, EventWireError> {
+fn decode_item(
+    bytes: &Bytes,
+    at: Span,
+    before: Option<&Item>,
+    shape: &mut Option<Shape>,
+) -> Result<Item, EventWireError> {
     let mut walker = Walker::within(ITEM, bytes, at);
     let mut once = Once::default();
     let (mut index, mut sealed) = (0, None);
@@ -162,6 +171,9 @@ fn decode_item(bytes: &Bytes, at: Span, before: Option<&Item>) -> Result<Item, E
         once.check(ITEM, &field)?;
     }
     let sealed = sealed.ok_or(EventWireError::Missing("content"))?;
+    if let Some(item) = shape.as_ref().and_then(|shape| shape.fits(bytes, index, sealed)) {
+        return Ok(item);
+    }
     let SealedParts { id, uid, pid, folded, host, event, .. } = walk_sealed(slice(bytes, sealed))?;
     let (host, content) = (within(sealed, host), within(sealed, event));
     let found = walk_event(slice(bytes, content), limits::PAYLOAD_BYTES_MAX)?;
@@ -178,6 +190,10 @@ fn decode_item(bytes: &Bytes, at: Span, before: Option<&Item>) -> Result<Item, E
     if !before.is_some_and(|before| same_texts(bytes, before, &item)) {
         bounded_text("host", slice(bytes, host), limits::HOST_BYTES_MAX)?;
         check_texts(&item.head, |span| slice(bytes, span))?;
+    }
+    // Two in a row: more of that publisher may follow.
+    if before.is_some_and(|before| before.id.publisher == item.id.publisher) {
+        *shape = Shape::of(bytes, sealed, &item);
     }
     Ok(item)
 }
