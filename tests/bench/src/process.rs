@@ -108,6 +108,27 @@ pub(crate) fn free_port() -> Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
+/// Where ports for many servers are looked for: below those that the system gives to outgoing
+/// connections, one of which could else take a port before its server has come to listen.
+const PORTS: std::ops::Range<u16> = 10_000..32_000;
+
+/// So many different loopback ports that were free a moment ago.
+///
+/// # Errors
+/// There are not so many.
+pub(crate) fn free_ports(count: usize) -> Result<Vec<u16>> {
+    // Two benches at once begin at different places.
+    let first = usize::try_from(std::process::id())? * 977 % PORTS.len();
+    let candidates = PORTS.cycle().skip(first).take(PORTS.len());
+    let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok();
+    // All are held until the last is found.
+    let listeners: Vec<TcpListener> = candidates.filter_map(bind).take(count).collect();
+    if listeners.len() < count {
+        bail!("{count} servers need as many ports, and only {} are free", listeners.len());
+    }
+    listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+}
+
 /// What processes have used so far, summed over them.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Usage {
@@ -200,6 +221,14 @@ mod tests {
         let port = free_port().unwrap();
         let error = Server::start("sh", &mut command, dir.path(), &Ready::Port(port)).unwrap_err();
         assert!(error.to_string().contains("no such key"), "{error}");
+    }
+
+    #[test]
+    fn many_ports_are_different_ones() {
+        let mut ports = free_ports(40).unwrap();
+        ports.sort_unstable();
+        ports.dedup();
+        assert_eq!(ports.len(), 40);
     }
 
     #[test]

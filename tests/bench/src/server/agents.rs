@@ -2,7 +2,7 @@
 
 use super::{AGENT, Started, beside_this};
 use crate::load::{Endpoint, Load};
-use crate::process::{Ready, Server, free_port};
+use crate::process::{Ready, Server, free_ports};
 use anyhow::{Context as _, Result};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde::{Deserialize, Serialize};
@@ -81,7 +81,7 @@ fn host(rank: usize) -> String {
 /// Starts them in rank order, so that each finds its parent at once.
 pub(super) fn start(layout: Layout, load: &Load, dir: &Path) -> Started {
     let agent = beside_this(AGENT)?;
-    let ports = (0..layout.agents).map(|_| free_port()).collect::<Result<Vec<_>>>()?;
+    let ports = free_ports(layout.agents)?;
     let authority = layout.tls.then(|| Authority::new(dir)).transpose()?;
     let mut servers = Vec::new();
     let socket = |rank: usize| dir.join(format!("{}.sock", host(rank)));
