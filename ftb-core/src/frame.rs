@@ -197,7 +197,7 @@ pub struct Standing {
 /// Why a parent refuses a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reject {
-    /// Stable word: "cluster", "protocol", "rank", "host", "full", "members", "busy".
+    /// Stable word: "cluster", "protocol", "rank", "host", "full", "members", "busy", "twin".
     pub code: String,
     /// For people; names both sides.
     pub message: String,

@@ -2,7 +2,6 @@
 
 use super::Node;
 use super::api::{LinkId, MemberState};
-use super::config::ns;
 use super::fetch::Asker;
 use super::link::Role;
 use super::members::Sighting;
@@ -12,7 +11,7 @@ use super::uplink::LINK_PROTOCOL;
 use crate::filter::FilterSet;
 use crate::frame::{
     Confirm, Content, Down, Frame, Goodbye, Heartbeat, Hello, Interest, Reject, Standing, UpBatch,
-    Welcome, members_digest,
+    Welcome,
 };
 use crate::ident::{OriginId, Rank};
 use crate::limits::BATCH_EVENTS_MAX;
@@ -98,15 +97,20 @@ impl Node {
             self.counters.refused += 1;
             let why = format!("{}: {}", reject.code, reject.message);
             self.transition("child", &hello.host, "asking", "refused", &why);
+            self.tell_refused(&hello, &reject);
             self.say(link, Frame::Reject(reject));
             return self.close(link, None, &why);
         }
         let Some(rank) = hello.rank else { return };
         let same_place = self.children.iter().find(|(_, child)| child.rank == rank);
-        if let Some(old) = same_place.map(|(old, _)| *old) {
+        let same_place = same_place.map(|(old, child)| (*old, child.origin));
+        if let Some((old, origin)) = same_place {
             self.lose_child(old, false, "the same agent has come back on another link");
             let goodbye = Goodbye { stopping: false, reason: "replaced by a newer link".into() };
             self.close(old, Some(goodbye), "replaced by a newer link");
+            if origin != hello.origin {
+                self.replaced(rank, origin);
+            }
         }
         let adopt = match self.meet(&hello) {
             Some(false) => {
@@ -229,6 +233,7 @@ impl Node {
             );
             return refuse("rank", message, Vec::new());
         }
+        self.check_twin(rank, hello)?;
         let others = self.children.values().filter(|child| child.rank != rank);
         if others.count() >= self.config.children_max {
             let below = self.children.values().map(|child| child.rank).filter(|r| *r < rank);
@@ -236,30 +241,6 @@ impl Node {
             return refuse("full", message, below.take(8).collect());
         }
         Ok(())
-    }
-
-    /// What two agents should have in common and do not, and what does not keep them apart.
-    fn warn_of_differences(&mut self, hello: &Hello) {
-        let ours = members_digest(self.config.members.iter().map(|m| m.host.as_str()));
-        if hello.members_digest != ours {
-            let why = format!(
-                "the member lists of {} and {} differ: give both the same",
-                hello.host, self.config.host
-            );
-            self.counters.members_differ += 1;
-            self.warn("FTB_MEMBERS_DIFFER", &hello.host, why);
-        }
-        let apart_ns = hello.wall_ns.abs_diff(self.now.wall_ns);
-        if apart_ns > ns(CLOCKS_APART_MS_MAX) {
-            let why = format!(
-                "the clocks of {} and {} are {} s apart",
-                hello.host,
-                self.config.host,
-                apart_ns / 1_000_000_000
-            );
-            self.counters.clocks_differ += 1;
-            self.warn("FTB_CLOCKS_DIFFER", &hello.host, why);
-        }
     }
 
     /// A child says where it resumes in the lineage that it was told.
@@ -279,6 +260,7 @@ impl Node {
         if news {
             self.member_up(sighting, &host);
             self.transition("child", &host, "welcomed", "attached", "it resumes");
+            self.ask_newcomer(link, sighting.rank);
             self.choose_standby();
         }
         self.questions.retain(|_, question| !question.is_for(Asker::Child(link)));
@@ -331,13 +313,15 @@ impl Node {
         self.counters.children_lost += 1;
         let to = if suspected { "lost" } else { "left" };
         self.transition("child", &child.host, "attached", to, why);
+        self.vacated(child.rank);
         self.routes.retain(|_, route| route.link != link);
         self.questions.retain(|_, question| !question.is_of(link));
         self.adoption_broken(link);
         let state = if suspected { MemberState::Suspect } else { MemberState::Absent };
         let sighting = child.sighting();
-        if self.member_gone(sighting, &child.host, state, why) && suspected {
-            self.suspect(sighting, &child.host, why);
+        let below = self.member_gone(sighting, &child.host, state, why);
+        if let Some(below) = below.filter(|_| suspected) {
+            self.suspect(sighting, &child.host, why, below);
         }
         self.interest_changed();
         self.standby_gone(link);
@@ -428,6 +412,3 @@ impl Node {
         }
     }
 }
-
-/// Clocks further apart than this are told: ages of events then mean little.
-const CLOCKS_APART_MS_MAX: u64 = 60_000;

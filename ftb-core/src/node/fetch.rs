@@ -198,6 +198,14 @@ impl Node {
         if let Asker::Below(link, id) = question.asker {
             return self.say(link, Frame::Fetched(Fetched { id, ..fetched }));
         }
+        if let Asker::Subscription(..) = question.asker {
+            // They are delivered here: after a merge they may come again at other places.
+            for item in &fetched.items {
+                if let Content::Event(sealed) = &item.content {
+                    self.seen.mark(sealed);
+                }
+            }
+        }
         let Some((reader, _)) = self.reader_of(question.asker) else { return };
         let moved = fetched.covered > reader.cursor;
         reader.since_ns = 0;

@@ -46,6 +46,11 @@ impl Members {
         self.known.get(&child.rank).filter(|m| Sighting::of(m) == child).map(|m| m.state)
     }
 
+    /// Whether an agent of that rank is known to be somewhere below.
+    pub(super) fn is_up(&self, rank: Rank) -> bool {
+        self.known.get(&rank).is_some_and(|member| member.state == MemberState::Up)
+    }
+
     pub(super) fn deadline_ns(&self) -> u64 {
         self.questions.values().map(|question| question.deadline_ns).min().unwrap_or(u64::MAX)
     }
@@ -65,30 +70,37 @@ impl Node {
         self.tell_members();
     }
 
-    /// A child is gone; what was below it reports from elsewhere. Says whether it was here by now.
+    /// A child is gone; what was below it reports from elsewhere. Gives who that was, unless the child
+    /// was not here by now.
     pub(super) fn member_gone(
         &mut self,
         child: Sighting,
         host: &str,
         state: MemberState,
         why: &str,
-    ) -> bool {
+    ) -> Option<Vec<(Sighting, String)>> {
         let known = self.members.known.get(&child.rank);
         if known.is_none_or(|m| m.state != MemberState::Up || Sighting::of(m) != child) {
             // It was only welcomed here, or lives below another parent by now, which tells of it.
-            return false;
+            return None;
         }
+        let mut lost_below = Vec::new();
         let mut gone = vec![child.rank];
         while let Some(above) = gone.pop() {
             let below = self.members.known.values().filter(|m| m.parent == Some(above));
             gone.extend(below.map(|member| member.rank).filter(|below| *below > above));
-            self.members.known.remove(&above);
+            if let Some(lost) = self.members.known.remove(&above)
+                && above != child.rank
+                && lost.state == MemberState::Up
+            {
+                lost_below.push((Sighting::of(&lost), lost.host));
+            }
         }
         self.transition("node", host, "up", state.as_str(), why);
         let report = self.report_of_child(child, host, state);
         self.learn(report);
         self.tell_members();
-        true
+        Some(lost_below)
     }
 
     /// A lost child's host answers nobody.
@@ -292,10 +304,6 @@ impl Node {
         payload: String,
     ) {
         self.out.push(Output::Announce(Announcement { name, severity, tags, payload }));
-    }
-
-    pub(super) fn warn(&mut self, name: &'static str, host: &str, why: String) {
-        self.announce(name, Severity::Warning, vec![("host", host.to_owned())], why);
     }
 }
 

@@ -14,6 +14,7 @@ pub mod api;
 mod children;
 mod clients;
 mod config;
+mod differences;
 mod fetch;
 mod follow;
 mod index;
@@ -67,6 +68,7 @@ pub struct Node {
     children: BTreeMap<LinkId, children::Child>,
     members: members::Members,
     verdicts: verdict::Verdicts,
+    differences: differences::Differences,
 
     /// The log that is consumed here, and up to which index: committed, visible to all readers.
     lineage: Lineage,
@@ -94,6 +96,8 @@ pub struct Node {
     /// The index behind which the parent said that our interest is active.
     active_index: u64,
     outbox: outbox::Outbox,
+    /// When own events are sent again of which nothing was heard.
+    resend_ns: u64,
     /// By which child an origin's confirmations go down.
     routes: BTreeMap<OriginId, Route>,
     /// Whose turn it was to send up.
@@ -131,6 +135,7 @@ impl Node {
             children: BTreeMap::new(),
             members: members::Members::default(),
             verdicts: verdict::Verdicts::default(),
+            differences: differences::Differences::default(),
             lineage: Lineage::new(),
             consumed: 0,
             log: log::Log::new(0),
@@ -146,6 +151,7 @@ impl Node {
             interests: interest::Interests::default(),
             active_index: 0,
             outbox: outbox::Outbox::new(),
+            resend_ns: u64::MAX,
             routes: BTreeMap::new(),
             up_turn: None,
             clients: BTreeMap::new(),
@@ -249,7 +255,8 @@ impl Node {
             .min(self.members.deadline_ns())
             .min(self.verdicts.deadline_ns())
             .min(self.cover_deadline_ns())
-            .min(self.storm_deadline_ns());
+            .min(self.storm_deadline_ns())
+            .min(self.resend_ns);
         (deadline < u64::MAX).then_some(deadline)
     }
 
@@ -502,6 +509,7 @@ impl Node {
         self.fetch_tick();
         self.cover_tick();
         self.storm_tick();
+        self.resend_tick();
         self.choose_standby();
     }
 

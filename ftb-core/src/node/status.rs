@@ -147,6 +147,8 @@ counters! {
     rejected,
     /// Events that were delivered here in a reign that has lost, and came again.
     repeated,
+    /// Times that own events were sent again because nothing was confirmed for long.
+    resent,
     /// Events that slow readers lost.
     shed,
     /// Silent links given up.

@@ -7,6 +7,7 @@
 use super::Node;
 use super::api::{DialId, LinkId, Output};
 use super::config::{Member, ns};
+use super::differences::TWIN;
 use super::link::{Link, Role};
 use super::standby::Feed;
 use crate::frame::{Frame, Goodbye, Hello, Holding, Reject, Standing, Welcome, members_digest};
@@ -25,6 +26,13 @@ const WIDEN_MS: u64 = 20;
 
 /// Who was told to come later comes again after so long.
 const BUSY_MS: u64 = 100;
+
+/// A parent that was lost again and again is not moved to before so long at most.
+const FLAP_MS_MAX: u64 = 30_000;
+/// A parent that was not lost for so long has a clean record.
+const FLAP_FORGET_MS: u64 = 300_000;
+/// Most parents whose losses are remembered.
+const FLAPS_MAX: usize = 64;
 
 type Candidates = Box<dyn Iterator<Item = Rank> + Send>;
 
@@ -55,6 +63,10 @@ pub(super) struct Uplink {
     settled_ns: u64,
     /// How long to stay below the next parent.
     settle_ms: u64,
+    /// Who has told us that another agent has our rank: nobody else is asked until that has changed.
+    twin_at: Option<Rank>,
+    /// Parents that were lost: how often in a row, and when last.
+    lost: BTreeMap<Rank, (u32, u64)>,
     /// Where the acting root's rotation through all lower ranks stands.
     rotation: u32,
 }
@@ -116,6 +128,8 @@ impl Uplink {
             foreign: 0,
             settled_ns: 0,
             settle_ms: 0,
+            twin_at: None,
+            lost: BTreeMap::new(),
             rotation: 0,
         }
     }
@@ -138,6 +152,24 @@ impl Uplink {
     pub(super) fn new_dial(&mut self) -> DialId {
         self.next_dial += 1;
         DialId(self.next_dial)
+    }
+
+    /// A parent was lost without a word.
+    fn note_lost(&mut self, rank: Rank, now_ns: u64) {
+        self.lost.retain(|_, (_, at)| at.saturating_add(ns(FLAP_FORGET_MS)) > now_ns);
+        if self.lost.len() < FLAPS_MAX || self.lost.contains_key(&rank) {
+            let (times, at_ns) = self.lost.entry(rank).or_insert((0, now_ns));
+            *times = times.saturating_add(1);
+            *at_ns = now_ns;
+        }
+    }
+
+    /// Whether an agent may move (back) to that parent: one that was lost is left alone for a time
+    /// that doubles with each loss in a row.
+    fn is_trusted(&self, rank: Rank, settle_ms: u64, now_ns: u64) -> bool {
+        let Some((times, at_ns)) = self.lost.get(&rank) else { return true };
+        let doubled = settle_ms.saturating_mul(1 << (times - 1).min(16));
+        at_ns.saturating_add(ns(doubled.min(FLAP_MS_MAX))) <= now_ns
     }
 
     fn under_way(&self) -> usize {
@@ -312,6 +344,7 @@ impl Node {
             self.counters.stale += 1;
             return;
         };
+        self.uplink.twin_at = self.uplink.twin_at.filter(|at| *at != rank);
         self.counters.dials_failed += 1;
         self.counters.dials_refused += u64::from(refused);
         if !refused && matches!(self.uplink.state, State::Searching { .. }) {
@@ -436,6 +469,7 @@ impl Node {
         }));
         self.uplink.settled_ns = now_ns.saturating_add(ns(self.uplink.settle_ms));
         self.uplink.foreign = 0;
+        self.uplink.twin_at = None;
         self.uplink.pause_ms = self.config.probe_ms;
         self.plan_probe();
         let callers: Vec<LinkId> = self.uplink.callers.keys().copied().collect();
@@ -509,7 +543,27 @@ impl Node {
         let named = reject.redirect.iter().copied().filter(|rank| *rank < below);
         self.uplink.redirects.extend(named.take(self.config.dials_max));
         self.close(link, None, "rejected");
+        if reject.code == TWIN {
+            return self.stay_away(caller.rank);
+        }
         self.search_on();
+    }
+
+    /// Another agent has our rank and is there: we stay out of the tree until it has gone, and ask only
+    /// the one who knows.
+    fn stay_away(&mut self, told_by: Rank) {
+        self.uplink.twin_at = Some(told_by);
+        self.uplink.redirects.clear();
+        for link in self.uplink.callers.keys().copied().collect::<Vec<LinkId>>() {
+            self.uplink.callers.remove(&link);
+            self.decline(link, "another agent has this rank");
+        }
+        if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
+            self.decline(parent, "another agent has this rank");
+        }
+        if !matches!(self.uplink.state, State::Root) {
+            self.become_root("another agent has this rank");
+        }
     }
 
     /// A link on which we waited for a welcome is gone.
@@ -524,6 +578,9 @@ impl Node {
         let Some(parent) = self.uplink.parent() else { return };
         let (rank, host) = (parent.rank, parent.host.clone());
         self.counters.parents_lost += 1;
+        if !stopping {
+            self.uplink.note_lost(rank, self.now.mono_ns);
+        }
         self.transition("parent", &host, "joined", if stopping { "left" } else { "lost" }, why);
         self.search(Some(rank), why);
     }
@@ -592,13 +649,18 @@ impl Node {
     }
 
     fn probe_better(&mut self) {
+        let now_ns = self.now.mono_ns;
         let rank = self.search_rank();
         let fanout = self.config.fanout;
         let room = self.config.dials_max.saturating_sub(self.uplink.under_way());
         let targets: Vec<Rank> = match &self.uplink.state {
+            State::Root if self.uplink.twin_at.is_some() => {
+                self.uplink.twin_at.into_iter().collect()
+            }
             State::Joined(_) if self.now.mono_ns < self.uplink.settled_ns => Vec::new(),
             State::Joined(parent) => tree::ancestors(rank, fanout)
                 .filter(|above| tree::prefers(rank, fanout, *above, parent.rank))
+                .filter(|above| self.uplink.is_trusted(*above, self.config.settle_ms, now_ns))
                 .take(room)
                 .collect(),
             State::Root => {

@@ -18,6 +18,10 @@ pub(super) struct Route {
 /// Most origins below one agent whose way back it remembers.
 const ROUTES_MAX: usize = 262_144;
 
+/// Own events of which nothing is confirmed for so long are sent again: a confirmation may be lost
+/// with the agent that was to pass it on.
+const RESEND_MS: u64 = 10_000;
+
 impl Node {
     /// Events have come up from a child.
     pub(super) fn up(&mut self, link: LinkId, batch: UpBatch) {
@@ -84,6 +88,29 @@ impl Node {
             }
             State::Searching { .. } => {}
         }
+        if self.resend_ns == u64::MAX {
+            self.plan_resend();
+        }
+    }
+
+    /// The time to wait for the next confirmation begins, if one is waited for.
+    fn plan_resend(&mut self) {
+        let waiting = self.outbox.waiting_bytes() > 0;
+        let at_ns = self.now.mono_ns.saturating_add(super::config::ns(RESEND_MS));
+        self.resend_ns = if waiting { at_ns } else { u64::MAX };
+    }
+
+    /// Time has passed: what was sent and never confirmed is sent again.
+    pub(super) fn resend_tick(&mut self) {
+        if self.resend_ns > self.now.mono_ns {
+            return;
+        }
+        if self.uplink.parent().is_some() {
+            self.counters.resent += 1;
+            self.outbox.rewind();
+            self.flush_outbox();
+        }
+        self.plan_resend();
     }
 
     /// The way up is another one: what is on its way is void, everything unconfirmed below is sent
@@ -195,7 +222,11 @@ impl Node {
 
     fn own_confirmed(&mut self, confirm: &Confirm) {
         let now_ns = self.now.mono_ns;
-        for id in self.outbox.confirm(confirm.seq, confirm.position, now_ns) {
+        let news = self.outbox.confirm(confirm.seq, confirm.position, now_ns);
+        if !news.is_empty() {
+            self.plan_resend();
+        }
+        for id in news {
             let client = self.publishers.get(&id.publisher).copied();
             if let Some((of, client)) =
                 client.and_then(|client| Some((client, self.clients.get_mut(&client)?)))

@@ -13,10 +13,13 @@ use super::members::Sighting;
 use crate::frame::{Frame, Probe, ProbeAnswer};
 use crate::ident::Rank;
 use crate::severity::Severity;
+use crate::tree;
 use std::collections::BTreeMap;
 
 /// Neighbours that are asked, beside the own look.
 const PROBERS_MAX: usize = 3;
+/// Most that are asked in all, those included that come while the question is open.
+const VOTES_MAX: usize = 8;
 /// Most looks under way, own ones and those for others; one more is not made, which counts as no
 /// answer.
 const LOOKS_MAX: usize = 256;
@@ -32,6 +35,11 @@ pub(super) struct Verdicts {
 struct Verdict {
     child: Sighting,
     host: String,
+    /// It was below one that is dead, and has not been heard of since: nothing is said of it unless it
+    /// is dead too.
+    quiet: bool,
+    /// Who was below it when it was lost.
+    below: Vec<(Sighting, String)>,
     deadline_ns: u64,
     own: Option<Found>,
     /// What each neighbour said: whether the host answered it.
@@ -67,16 +75,71 @@ impl Verdicts {
 
 impl Node {
     /// A child was lost without a goodbye.
-    pub(super) fn suspect(&mut self, child: Sighting, host: &str, why: &str) {
+    pub(super) fn suspect(
+        &mut self,
+        child: Sighting,
+        host: &str,
+        why: &str,
+        below: Vec<(Sighting, String)>,
+    ) {
         let tags = vec![("host", host.to_owned()), ("rank", child.rank.to_string())];
         self.announce("FTB_NODE_SUSPECT", Severity::Warning, tags, why.to_owned());
+        self.open_verdict(child, host, below, false);
+    }
+
+    /// An agent is dead. Whoever was below it and lives reports from elsewhere by now; who does not is
+    /// looked for.
+    fn look_for_all(&mut self, below: Vec<(Sighting, String)>) {
+        let room = LOOKS_MAX.saturating_sub(self.verdicts.looks.len());
+        let missing = below.into_iter().filter(|(child, _)| !self.members.is_up(child.rank));
+        let missing: Vec<(Sighting, String)> = missing.take(room).collect();
+        for (child, host) in missing {
+            self.open_verdict(child, &host, Vec::new(), true);
+        }
+    }
+
+    /// A new child of an agent that is under suspicion, or was below it, is asked too.
+    pub(super) fn ask_newcomer(&mut self, link: LinkId, prober: Rank) {
+        let asker = self.config.origin;
+        let above: Vec<Rank> = tree::ancestors(prober, self.config.fanout).collect();
+        let mut probes = Vec::new();
+        for (id, verdict) in &mut self.verdicts.open {
+            let (target, votes) = (verdict.child.rank, &mut verdict.votes);
+            if !verdict.quiet
+                && above.contains(&target)
+                && votes.len() < VOTES_MAX
+                && !votes.contains_key(&prober)
+            {
+                votes.insert(prober, None);
+                probes.push(Probe { asker, probe: *id, prober, target });
+            }
+        }
+        for probe in probes {
+            self.say(link, Frame::Probe(probe));
+        }
+    }
+
+    fn open_verdict(
+        &mut self,
+        child: Sighting,
+        host: &str,
+        below: Vec<(Sighting, String)>,
+        quiet: bool,
+    ) {
         self.verdicts.last += 1;
         let id = self.verdicts.last;
-        let neighbours: Vec<(LinkId, Rank)> = self
+        let fanout = self.config.fanout;
+        let mut neighbours: Vec<(LinkId, Rank)> = self
             .children
             .iter()
             .filter(|(_, neighbour)| neighbour.attached && neighbour.rank != child.rank)
             .map(|(link, neighbour)| (*link, neighbour.rank))
+            .collect();
+        // Those that were below it and have come here already know most.
+        let was_below = |rank| tree::ancestors(rank, fanout).any(|above| above == child.rank);
+        neighbours.sort_by_key(|(_, rank)| !was_below(*rank));
+        let neighbours: Vec<(LinkId, Rank)> = neighbours
+            .into_iter()
             .take(PROBERS_MAX)
             .chain(self.uplink.parent().map(|parent| (parent.link, parent.rank)))
             .collect();
@@ -89,7 +152,8 @@ impl Node {
         // A neighbour's look takes a dial, and its answer the way back.
         let deadline_ns = self.now.mono_ns.saturating_add(ns(2 * self.config.dial_ms));
         let host = host.to_owned();
-        self.verdicts.open.insert(id, Verdict { child, host, deadline_ns, own: None, votes });
+        let verdict = Verdict { child, host, quiet, below, deadline_ns, own: None, votes };
+        self.verdicts.open.insert(id, verdict);
         self.look(child.rank, Purpose::Own(id));
     }
 
@@ -165,9 +229,16 @@ impl Node {
         }
         let Some(verdict) = self.verdicts.open.remove(&id) else { return };
         let known = self.members.state_of(verdict.child);
-        if known != Some(MemberState::Suspect) {
-            // It is back, here or elsewhere.
+        let back = match verdict.quiet {
+            true => self.members.is_up(verdict.child.rank),
+            false => known != Some(MemberState::Suspect),
+        };
+        // It is back, here or elsewhere; or only its agent is missing, of whom another will tell.
+        if back || (verdict.quiet && (seen || alive)) {
             return;
+        }
+        if verdict.own != Some(Found::Agent) {
+            self.look_for_all(verdict.below);
         }
         let votes: Vec<String> = verdict
             .votes

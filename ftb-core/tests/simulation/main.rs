@@ -9,6 +9,7 @@ mod ops;
 mod regressions;
 mod scale;
 mod storms;
+mod strangers;
 mod traps;
 mod verdicts;
 mod world;

@@ -2,6 +2,7 @@
 
 use crate::ops::{Op, Script};
 use crate::world::{Setup, World, must_hold};
+use ftb_core::node::api::MemberState;
 
 const S: u64 = 1_000_000;
 
@@ -39,6 +40,45 @@ fn a_stopped_agent_is_no_dead_node_and_takes_nobody_with_it() {
     let world = must_hold("stopped agent", &seven(), 1, &script);
     let dead = world.announced.iter().any(|(name, _)| *name == "FTB_NODE_DEAD");
     assert!(!dead, "{:?}", world.announced);
+}
+
+/// Everybody below an agent that died with it is found dead too, and the root knows it.
+#[test]
+fn a_dead_host_takes_nobody_for_alive_with_it() {
+    let rack = [2, 5, 6, 11, 12, 13];
+    let script: Script = rack.iter().map(|rank| (S, Op::HostDown(*rank))).collect();
+    let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(15, 2) };
+    let mut world = crate::world::boot(setup, 1).unwrap();
+    for (_, op) in script {
+        world.operate(op).unwrap();
+    }
+    world.run_ms(12_000).unwrap();
+    let states = world.states_at(0);
+    for rank in 0..15 {
+        let wanted = if rack.contains(&rank) { MemberState::Dead } else { MemberState::Up };
+        let found = states.iter().find(|(of, _)| of.0 == rank).map(|(_, state)| *state);
+        assert_eq!(found, Some(wanted), "rank {rank}");
+    }
+    for rank in rack {
+        assert_eq!(said(&world, "FTB_NODE_DEAD", &format!("node{rank}")), 1, "{rank}");
+    }
+}
+
+/// The children of a silent host look at it too, from where they are then.
+#[test]
+fn children_of_a_lost_host_have_a_vote() {
+    let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(7, 2) };
+    let mut world = crate::world::boot(setup, 1).unwrap();
+    // The root alone has lost its way to node 2; node 5 and 6 still see it.
+    world.operate(Op::CutOneWay(0, 2)).unwrap();
+    world.operate(Op::CutOneWay(2, 0)).unwrap();
+    world.operate(Op::CutOneWay(1, 2)).unwrap();
+    world.operate(Op::CutOneWay(2, 1)).unwrap();
+    world.operate(Op::Kill(2)).unwrap();
+    world.run_ms(8_000).unwrap();
+    let dead = said(&world, "FTB_NODE_DEAD", "node2");
+    let unreachable = said(&world, "FTB_NODE_UNREACHABLE", "node2");
+    assert_eq!((dead, unreachable), (0, 1), "{:?}", world.announced);
 }
 
 #[test]

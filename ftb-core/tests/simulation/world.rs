@@ -1,20 +1,25 @@
 //! The simulated world: agents, their hosts, the network between them, and virtual time.
 
+mod invariants;
+mod network;
+mod run;
+
+pub use run::{boot, must_hold};
+
 use crate::clients::{Books, Published, Publisher, Subscriber, Violation, broken};
 use crate::events::{AGENT_SPACE, SPACE, Said, seal};
-use crate::ops::{Op, Script};
+use crate::ops::Op;
 use ftb_core::filter::Filter;
 use ftb_core::frame::Frame;
 use ftb_core::ident::{OriginId, PublisherId, Rank};
 use ftb_core::node::api::{
-    ClientId, ClientInfo, DialId, Input, LinkId, Output, RefusedWhat, Start, SubscriptionId,
-    ToClient,
+    ClientId, ClientInfo, DialId, Input, LinkId, MemberState, Output, QueryId, RefusedWhat, Start,
+    SubscriptionId, ToClient, TreeNode,
 };
 use ftb_core::node::{Member, Node, NodeConfig};
 use ftb_core::position::Epoch;
 use ftb_core::severity::Severity;
 use ftb_core::time::Now;
-use ftb_core::tree;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 const MS: u64 = 1_000_000;
@@ -144,6 +149,10 @@ pub struct World {
     pub happenings: u64,
     /// What agents said about members: the name of the event and whose host.
     pub announced: Vec<(&'static str, String)>,
+    /// The tree as an agent last described it.
+    pub trees: BTreeMap<usize, Vec<TreeNode>>,
+    /// Frames that get lost although nothing is wrong with the link.
+    pub loses: fn(&Frame) -> bool,
     pub trace: bool,
 }
 
@@ -171,6 +180,8 @@ impl World {
             books: Books::default(),
             happenings: 0,
             announced: Vec::new(),
+            trees: BTreeMap::new(),
+            loses: |_| false,
             trace: std::env::var_os("FTB_SIM_TRACE").is_some(),
             setup,
         };
@@ -403,74 +414,6 @@ impl World {
         Ok(())
     }
 
-    // The network.
-
-    fn cut(&self, from: usize, to: usize) -> bool {
-        self.cuts.contains(&(from, to))
-    }
-
-    /// Sends something over a link, in order, unless a cut holds it.
-    fn send(&mut self, from: usize, to: End, what: Happening) {
-        if self.cut(from, to.agent) {
-            self.stuck.push(what);
-            return;
-        }
-        let latency = 50_000 + self.random_below(100_000);
-        let earliest = self.arrivals.get(&to).copied().unwrap_or(0);
-        let at_ns = (self.now_ns + latency).max(earliest + 1);
-        self.arrivals.insert(to, at_ns);
-        self.schedule(at_ns, what);
-    }
-
-    fn heal(&mut self) {
-        self.cuts.clear();
-        for what in std::mem::take(&mut self.stuck) {
-            let (to, from) = match &what {
-                Happening::Arrive { end, from, .. } | Happening::Close { end, from } => {
-                    (*end, *from)
-                }
-                _ => continue,
-            };
-            self.send(from, to, what);
-        }
-    }
-
-    fn connect(
-        &mut self,
-        from: usize,
-        life: u64,
-        dial: DialId,
-        to: usize,
-        deadline_ns: u64,
-    ) -> Result<(), Violation> {
-        if self.agents[from].life != life || self.agents[from].node.is_none() {
-            return Ok(());
-        }
-        let reachable = !self.cut(from, to) && !self.cut(to, from);
-        match (reachable, self.agents[to].host) {
-            (true, Host::Up) => {
-                self.next_link += 2;
-                let here = End { agent: from, life, link: LinkId(self.next_link) };
-                let there =
-                    End { agent: to, life: self.agents[to].life, link: LinkId(self.next_link + 1) };
-                self.peers.insert(here, there);
-                self.peers.insert(there, here);
-                self.feed(to, Input::Accepted { link: there.link, certified_hosts: None })?;
-                self.feed(from, Input::Dialed { dial, link: here.link })
-            }
-            (true, Host::Refuses) => {
-                let what = Happening::DialFailed { agent: from, life, dial, refused: true };
-                self.schedule(self.now_ns + 50_000, what);
-                Ok(())
-            }
-            _ => {
-                let what = Happening::DialFailed { agent: from, life, dial, refused: false };
-                self.schedule(deadline_ns, what);
-                Ok(())
-            }
-        }
-    }
-
     // Time.
 
     /// Runs everything that happens until then.
@@ -605,7 +548,9 @@ impl World {
                 Output::ClientReady(client) => self.pump_client(agent, client)?,
                 Output::PauseClient(client) => self.set_paused(client, true),
                 Output::ResumeClient(client) => self.set_paused(client, false),
-                Output::Tree { .. } => {}
+                Output::Tree { nodes, .. } => {
+                    self.trees.insert(agent, nodes);
+                }
                 Output::Transition(transition) => {
                     if self.trace {
                         println!("{:>9.4} {agent:>4} {transition:?}", self.seconds());
@@ -640,6 +585,13 @@ impl World {
         Ok(())
     }
 
+    /// What an acting root knows of everybody.
+    pub fn states_at(&mut self, agent: usize) -> Vec<(Rank, MemberState)> {
+        let deadline_ns = self.now_ns + 1_000 * MS;
+        self.feed(agent, Input::QueryTree { query: QueryId(1), deadline_ns }).unwrap();
+        self.trees[&agent].iter().map(|node| (node.rank, node.state)).collect()
+    }
+
     fn seconds(&self) -> f64 {
         self.now_ns as f64 / 1e9
     }
@@ -657,7 +609,7 @@ impl World {
         while let Some(frame) =
             self.agents[agent].node.as_mut().and_then(|n| n.poll_link(now, link, POLL_BYTES))
         {
-            let Some(peer) = peer else { continue };
+            let Some(peer) = peer.filter(|_| !(self.loses)(&frame)) else { continue };
             if self.trace && !matches!(frame, Frame::Heartbeat(_)) {
                 let text = format!("{frame:?}");
                 let text: String = text.chars().take(160).collect();
@@ -832,104 +784,6 @@ impl World {
         }
         self.feed(agent, Input::Tick)
     }
-
-    // Invariants.
-
-    fn check_step(&mut self, agent: usize) -> Result<(), Violation> {
-        let state = &mut self.agents[agent];
-        let Some(node) = &state.node else { return Ok(()) };
-        if let Some(parent) = node.parent_rank()
-            && parent.0 as usize >= agent
-        {
-            return broken("Acyclic", format!("agent {agent} is below {parent}"));
-        }
-        let root_since_ns = state.root_since_ns.unwrap_or(self.now_ns);
-        state.root_since_ns = node.is_root().then_some(root_since_ns);
-        let epoch = node.position().epoch.max(node.epoch());
-        if epoch < state.epoch {
-            let what = format!("agent {agent} went back from epoch {} to {epoch}", state.epoch);
-            return broken("Fenced", what);
-        }
-        state.epoch = epoch;
-        let (held, bound) = (node.held_bytes(), node.held_bytes_max());
-        if held > bound {
-            return broken("Bounded", format!("agent {agent} holds {held} bytes of {bound}"));
-        }
-        Ok(())
-    }
-
-    /// All agents that are up form one tree of the wanted shape, as far as its members are up.
-    pub fn check_tree(&self) -> Result<(), Violation> {
-        let up: BTreeSet<u32> = (0..self.agents.len())
-            .filter(|at| self.agents[*at].node.is_some())
-            .map(Self::rank)
-            .collect();
-        for rank in &up {
-            let Some(node) = &self.agents[*rank as usize].node else { continue };
-            let is_lowest = up.first() == Some(rank);
-            let parent = node.parent_rank();
-            if node.is_root() != is_lowest {
-                let what = format!("agent {rank}: root {}, parent {parent:?}", node.is_root());
-                return broken("OneTree", what);
-            }
-            let wanted =
-                tree::ancestors(Rank(*rank), self.setup.fanout).find(|above| up.contains(&above.0));
-            let fits = match wanted {
-                Some(wanted) => parent == Some(wanted),
-                None => is_lowest || parent.is_some(),
-            };
-            if !fits {
-                let what = format!("agent {rank} is below {parent:?}, wanted {wanted:?}");
-                return broken("OneTree", what);
-            }
-        }
-        Ok(())
-    }
-
-    /// How many agents are there and not in one tree with the lowest.
-    pub fn outside_the_tree(&self) -> usize {
-        let lowest = self.agents.iter().position(|agent| agent.node.is_some());
-        let Some(lowest) = lowest else { return 0 };
-        (0..self.agents.len())
-            .filter(|at| self.agents[*at].node.is_some())
-            .filter(|at| {
-                let mut at = *at;
-                while at != lowest {
-                    let parent = self.agents[at].node.as_ref().and_then(Node::parent_rank);
-                    let Some(parent) = parent else { return true };
-                    at = parent.0 as usize;
-                    if self.agents[at].node.is_none() {
-                        return true;
-                    }
-                }
-                false
-            })
-            .count()
-    }
-
-    /// Every promise about events holds for every subscriber.
-    pub fn check_events(&self) -> Result<(), Violation> {
-        for publisher in &self.publishers {
-            if !publisher.unconfirmed.is_empty() && self.agents[publisher.agent].node.is_some() {
-                let what = format!(
-                    "{} events of a publisher at agent {} were never confirmed",
-                    publisher.unconfirmed.len(),
-                    publisher.agent
-                );
-                return broken("GaplessOrTold", what);
-            }
-        }
-        for subscriber in &self.subscribers {
-            if self.agents[subscriber.agent].node.is_some() {
-                subscriber.check_complete(&self.books, !self.setup.losses_allowed)?;
-            }
-        }
-        Ok(())
-    }
-
-    pub fn delivered(&self) -> usize {
-        self.subscribers.iter().map(|subscriber| subscriber.got.len()).sum()
-    }
 }
 
 pub const FILTERS: [&str; 4] =
@@ -944,66 +798,4 @@ fn info(publisher: PublisherId) -> ClientInfo {
         job_id: String::new(),
         publisher,
     }
-}
-
-/// Starts a cluster, lets it settle, gives it clients.
-pub fn boot(setup: Setup, seed: u64) -> Result<World, Violation> {
-    let mut world = World::new(setup, seed);
-    for agent in 0..world.setup.agents {
-        world.start(agent as usize)?;
-        world.run_until(world.now_ns + world.setup.start_apart_ns)?;
-    }
-    world.run_ms(15_000)?;
-    world.check_tree()?;
-    let every = world.setup.clients_every;
-    for agent in (0..world.setup.agents).step_by(every as usize) {
-        world.add_publisher(agent as usize)?;
-        let filter = FILTERS[(agent / every) as usize % FILTERS.len()];
-        world.add_subscriber(agent as usize, filter)?;
-    }
-    world.run_ms(1_000)?;
-    Ok(world)
-}
-
-/// Runs a script on a cluster, ends all faults, and checks every promise.
-pub fn run(setup: &Setup, seed: u64, script: &Script) -> Result<World, Violation> {
-    let mut world = boot(setup.clone(), seed)?;
-    let start = world.now_ns;
-    for (at_us, op) in script {
-        world.schedule(start + at_us * 1_000, Happening::Op(*op));
-    }
-    let end = script.iter().map(|(at, _)| *at).max().unwrap_or(0);
-    world.run_until(start + end * 1_000 + 1)?;
-    world.operate(Op::Heal)?;
-    for agent in 0..world.setup.agents {
-        world.operate(Op::Continue(agent))?;
-        world.operate(Op::Hear(agent))?;
-        world.operate(Op::Start(agent))?;
-    }
-    world.run_ms(60_000)?;
-    world.check_tree()?;
-    // What is published now reaches everybody.
-    world.operate(Op::Publish(3))?;
-    world.run_ms(10_000)?;
-    world.check_events()?;
-    Ok(world)
-}
-
-/// Runs a script; a failure is shortened and shown.
-pub fn must_hold(name: &str, setup: &Setup, seed: u64, script: &Script) -> World {
-    let violation = match run(setup, seed, script) {
-        Ok(world) => return world,
-        Err(violation) => violation,
-    };
-    let short = crate::ops::shorten(script, |ops| {
-        run(setup, seed, ops).err().is_some_and(|v| v.invariant == violation.invariant)
-    });
-    let last = run(setup, seed, &short).err().map_or(violation.what.clone(), |v| v.what);
-    panic!(
-        "{name}: {} is broken with seed {seed}: {last}\nby {} of {} operations:\n{}",
-        violation.invariant,
-        short.len(),
-        script.len(),
-        crate::ops::show(&short)
-    );
 }

@@ -1,0 +1,98 @@
+//! What two agents should have in common and do not: another cluster, version, rank or member list,
+//! clocks far apart.
+//!
+//! Responsible for: saying so, once in a while, in events that name both sides. Not responsible for:
+//! who is turned away for it ([`super::children`]).
+
+use super::Node;
+use super::config::ns;
+use crate::frame::{Hello, Reject, members_digest};
+use crate::ident::{OriginId, Rank};
+use crate::severity::Severity;
+use std::collections::BTreeMap;
+
+/// Clocks further apart than this are told: ages of events then mean little.
+const CLOCKS_APART_MS_MAX: u64 = 60_000;
+/// The same about the same host is told again after so long.
+const TELL_AGAIN_MS: u64 = 600_000;
+/// Most things about hosts that are remembered as told; one more is only counted.
+const TOLD_MAX: usize = 256;
+/// The code with which an agent is refused whose rank another one has, which lives: it stays away from
+/// all others too.
+pub(super) const TWIN: &str = "twin";
+/// What a busy or full agent says is no difference.
+const NO_DIFFERENCE: [&str; 2] = ["busy", "full"];
+
+/// What was told, and who was seen where.
+#[derive(Default)]
+pub(super) struct Differences {
+    /// Name of the event and host, and until when it is not told again.
+    told: BTreeMap<(&'static str, String), u64>,
+    /// Incarnations whose place below us another one has taken.
+    replaced: BTreeMap<Rank, OriginId>,
+}
+
+impl Node {
+    /// Somebody was turned away.
+    pub(super) fn tell_refused(&mut self, hello: &Hello, reject: &Reject) {
+        if !NO_DIFFERENCE.contains(&reject.code.as_str()) {
+            self.tell_difference("FTB_AGENT_REFUSED", &hello.host, reject.message.clone());
+        }
+    }
+
+    /// What does not keep two agents apart.
+    pub(super) fn warn_of_differences(&mut self, hello: &Hello) {
+        let ours = members_digest(self.config.members.iter().map(|m| m.host.as_str()));
+        let own = self.config.host.clone();
+        if hello.members_digest != ours {
+            self.counters.members_differ += 1;
+            let why =
+                format!("the member lists of {} and {own} differ: give both the same", hello.host);
+            self.tell_difference("FTB_MEMBERS_DIFFER", &hello.host, why);
+        }
+        let apart_ns = hello.wall_ns.abs_diff(self.now.wall_ns);
+        if apart_ns > ns(CLOCKS_APART_MS_MAX) {
+            self.counters.clocks_differ += 1;
+            let apart_s = apart_ns / 1_000_000_000;
+            let why = format!("the clocks of {} and {own} are {apart_s} s apart", hello.host);
+            self.tell_difference("FTB_CLOCKS_DIFFER", &hello.host, why);
+        }
+    }
+
+    fn tell_difference(&mut self, name: &'static str, host: &str, why: String) {
+        let now_ns = self.now.mono_ns;
+        let told = &mut self.differences.told;
+        told.retain(|_, until| *until > now_ns);
+        if told.len() >= TOLD_MAX || told.contains_key(&(name, host.to_owned())) {
+            return;
+        }
+        told.insert((name, host.to_owned()), now_ns.saturating_add(ns(TELL_AGAIN_MS)));
+        let tags = vec![("host", host.to_owned()), ("by", self.config.host.clone())];
+        self.announce(name, Severity::Warning, tags, why);
+    }
+
+    /// Another incarnation takes the place of one below us: a restart, unless the first comes back.
+    pub(super) fn replaced(&mut self, rank: Rank, origin: OriginId) {
+        self.differences.replaced.insert(rank, origin);
+    }
+
+    /// The place is free again.
+    pub(super) fn vacated(&mut self, rank: Rank) {
+        self.differences.replaced.remove(&rank);
+    }
+
+    /// An incarnation comes back whose place another one has taken, which is here: both live.
+    pub(super) fn check_twin(&self, rank: Rank, hello: &Hello) -> Result<(), Reject> {
+        let twin = self.children.values().find(|child| child.rank == rank);
+        let Some(twin) = twin.filter(|twin| twin.origin != hello.origin) else { return Ok(()) };
+        if self.differences.replaced.get(&rank) != Some(&hello.origin) {
+            return Ok(());
+        }
+        let message = format!(
+            "two agents of host {} and rank {rank} run at the same time, incarnations {} and {}: \
+             stop one of them",
+            hello.host, hello.origin, twin.origin
+        );
+        Err(Reject { code: TWIN.to_owned(), message, redirect: Vec::new() })
+    }
+}

@@ -1,0 +1,169 @@
+//! Agents that do not belong: another cluster, another list, another version, another clock, a rank that
+//! is taken. Each is turned away or told of, by name, and never makes a wrong tree.
+
+use crate::ops::Op;
+use crate::world::{Setup, World, boot};
+use ftb_core::frame::{Frame, Hello, Interest};
+use ftb_core::ident::{OriginId, Rank};
+use ftb_core::lineage::Lineage;
+use ftb_core::node::api::{Input, LinkId, Output};
+use ftb_core::node::{LINK_PROTOCOL, Member, Node, NodeConfig};
+use ftb_core::time::Now;
+
+/// Starts all agents of a setup and lets them find each other.
+fn started(tune: fn(&mut NodeConfig)) -> World {
+    let mut world = World::new(Setup { tune, ..Setup::new(6, 2) }, 1);
+    for agent in 0..6 {
+        world.start(agent).unwrap();
+    }
+    world.run_ms(30_000).unwrap();
+    world
+}
+
+fn said(world: &World, name: &str, host: &str) -> usize {
+    world.announced.iter().filter(|(n, h)| *n == name && h == host).count()
+}
+
+#[test]
+fn an_agent_of_another_cluster_stays_alone_and_is_told_of() {
+    let world = started(|config| {
+        if config.host == "node5" {
+            config.cluster = "other".to_owned();
+        }
+    });
+    assert_eq!(world.outside_the_tree(), 1);
+    assert!(said(&world, "FTB_AGENT_REFUSED", "node5") >= 1, "{:?}", world.announced);
+    // It tries again and again: nobody tells of it each time.
+    assert!(said(&world, "FTB_AGENT_REFUSED", "node5") <= 5, "{:?}", world.announced);
+}
+
+#[test]
+fn member_lists_that_differ_at_their_end_are_told_and_harm_nobody() {
+    let world = started(|config| {
+        if config.host == "node4" {
+            config.members.push(Member { host: "node6".into(), address: "node6:1".into() });
+        }
+    });
+    assert_eq!(world.outside_the_tree(), 0);
+    assert_eq!(said(&world, "FTB_MEMBERS_DIFFER", "node4"), 1, "{:?}", world.announced);
+}
+
+#[test]
+fn an_agent_with_another_list_is_refused_where_it_claims_anothers_rank() {
+    let world = started(|config| {
+        if config.host == "node4" {
+            config.members.swap(4, 5);
+            config.rank = Some(Rank(5));
+        }
+    });
+    assert!(said(&world, "FTB_AGENT_REFUSED", "node4") >= 1, "{:?}", world.announced);
+    assert_eq!(world.outside_the_tree(), 1);
+}
+
+#[test]
+fn two_agents_with_one_rank_do_not_take_turns() {
+    let mut world = started(|config| {
+        if config.host == "node5" {
+            config.host = "node4".to_owned();
+            config.rank = Some(Rank(4));
+        }
+    });
+    assert!(said(&world, "FTB_AGENT_REFUSED", "node4") >= 1, "{:?}", world.announced);
+    assert_eq!(world.outside_the_tree(), 1);
+    let restarted = said(&world, "FTB_AGENT_RESTARTED", "node4");
+    world.run_ms(60_000).unwrap();
+    assert_eq!(said(&world, "FTB_AGENT_RESTARTED", "node4"), restarted, "they take turns");
+    // One of them ends: the other has the place.
+    let inside = if world.parent_of(4).is_some() { 4 } else { 5 };
+    world.operate(Op::Kill(inside)).unwrap();
+    world.run_ms(30_000).unwrap();
+    assert_eq!(world.outside_the_tree(), 0);
+}
+
+#[test]
+fn a_clock_that_is_hours_off_is_told_and_harms_nobody() {
+    let mut world = boot(Setup { gaps_allowed: true, ..Setup::new(6, 2) }, 1).unwrap();
+    world.operate(Op::Kill(4)).unwrap();
+    world.operate(Op::ClockJump(4, -7_200)).unwrap();
+    world.operate(Op::Start(4)).unwrap();
+    world.operate(Op::Publish(3)).unwrap();
+    world.run_ms(15_000).unwrap();
+    assert_eq!(said(&world, "FTB_CLOCKS_DIFFER", "node4"), 1, "{:?}", world.announced);
+    world.check_tree().unwrap();
+    world.check_events().unwrap();
+}
+
+/// A later version says hello.
+#[test]
+fn another_protocol_version_is_refused_in_words_that_name_both() {
+    let members = ["a", "b"].map(|host| Member { host: host.into(), address: host.into() });
+    let mut now = Now { mono_ns: 1, wall_ns: 1_700_000_000_000_000_000 };
+    let mut node = Node::new(now, NodeConfig::new("c", "a", OriginId(1), members.into()), 1);
+    let (link, mut out) = (LinkId(9), Vec::new());
+    node.handle(now, Input::Accepted { link, certified_hosts: None }, &mut out);
+    let hello = Hello {
+        protocol: LINK_PROTOCOL + 1,
+        cluster: "c".into(),
+        host: "b".into(),
+        rank: Some(Rank(1)),
+        address: String::new(),
+        origin: OriginId(2),
+        members_digest: 0,
+        lineage: Lineage::new(),
+        consumed: 0,
+        holds: None,
+        epoch_seen: 0,
+        interest: Interest::default(),
+        wall_ns: now.wall_ns,
+        attempt: 1,
+    };
+    now.mono_ns += 1;
+    node.handle(now, Input::Frame { link, frame: Frame::Hello(Box::new(hello)) }, &mut out);
+    let told = out.iter().any(|output| match output {
+        Output::Announce(told) => {
+            told.name == "FTB_AGENT_REFUSED" && told.payload.contains("b speaks link protocol")
+        }
+        _ => false,
+    });
+    assert!(told, "{out:?}");
+    let Some(Frame::Reject(reject)) = node.poll_link(now, link, 1 << 16) else {
+        panic!("no answer");
+    };
+    assert_eq!(reject.code, "protocol");
+    for word in ["a speaks", "b speaks", "run the same release"] {
+        assert!(reject.message.contains(word), "{word:?} is not in {:?}", reject.message);
+    }
+}
+
+/// Confirmations get lost with the agents that carry them: what was never confirmed is sent again.
+#[test]
+fn a_confirmation_that_is_lost_is_asked_for_again() {
+    let mut world = boot(Setup::new(6, 2), 1).unwrap();
+    world.loses = |frame| matches!(frame, Frame::Confirm(_));
+    world.operate(Op::Publish(2)).unwrap();
+    world.run_ms(2_000).unwrap();
+    world.loses = |_| false;
+    assert!(world.check_events().is_err(), "nobody has heard of a confirmation");
+    world.run_ms(12_000).unwrap();
+    world.check_events().unwrap();
+}
+
+/// A parent that dies again and again is moved back to after longer and longer times.
+#[test]
+fn a_parent_that_flaps_is_not_followed() {
+    let mut world = boot(Setup { gaps_allowed: true, ..Setup::new(7, 2) }, 1).unwrap();
+    let mut stayed_ms = Vec::new();
+    for _ in 0..5 {
+        world.operate(Op::Kill(2)).unwrap();
+        world.run_ms(500).unwrap();
+        world.operate(Op::Start(2)).unwrap();
+        let mut waited_ms = 0;
+        while world.parent_of(5) != Some(Rank(2)) {
+            world.run_ms(100).unwrap();
+            waited_ms += 100;
+            assert!(waited_ms < 60_000, "it never goes back");
+        }
+        stayed_ms.push(waited_ms);
+    }
+    assert!(stayed_ms[4] >= 14_000 && stayed_ms[0] <= 5_000, "{stayed_ms:?}");
+}

@@ -1,0 +1,111 @@
+//! The invariants, each by its name: what must hold at every step, and what when faults are over.
+
+use super::World;
+use crate::clients::{Violation, broken};
+use ftb_core::ident::Rank;
+use ftb_core::node::Node;
+use ftb_core::tree;
+use std::collections::BTreeSet;
+
+impl World {
+    pub(super) fn check_step(&mut self, agent: usize) -> Result<(), Violation> {
+        let state = &mut self.agents[agent];
+        let Some(node) = &state.node else { return Ok(()) };
+        if let Some(parent) = node.parent_rank()
+            && parent.0 as usize >= agent
+        {
+            return broken("Acyclic", format!("agent {agent} is below {parent}"));
+        }
+        let root_since_ns = state.root_since_ns.unwrap_or(self.now_ns);
+        state.root_since_ns = node.is_root().then_some(root_since_ns);
+        let epoch = node.position().epoch.max(node.epoch());
+        if epoch < state.epoch {
+            let what = format!("agent {agent} went back from epoch {} to {epoch}", state.epoch);
+            return broken("Fenced", what);
+        }
+        state.epoch = epoch;
+        let (held, bound) = (node.held_bytes(), node.held_bytes_max());
+        if held > bound {
+            return broken("Bounded", format!("agent {agent} holds {held} bytes of {bound}"));
+        }
+        Ok(())
+    }
+
+    /// All agents that are up form one tree of the wanted shape, as far as its members are up.
+    pub fn check_tree(&self) -> Result<(), Violation> {
+        let up: BTreeSet<u32> = (0..self.agents.len())
+            .filter(|at| self.agents[*at].node.is_some())
+            .map(Self::rank)
+            .collect();
+        for rank in &up {
+            let Some(node) = &self.agents[*rank as usize].node else { continue };
+            let is_lowest = up.first() == Some(rank);
+            let parent = node.parent_rank();
+            if node.is_root() != is_lowest {
+                let what = format!("agent {rank}: root {}, parent {parent:?}", node.is_root());
+                return broken("OneTree", what);
+            }
+            let wanted =
+                tree::ancestors(Rank(*rank), self.setup.fanout).find(|above| up.contains(&above.0));
+            let fits = match wanted {
+                Some(wanted) => parent == Some(wanted),
+                None => is_lowest || parent.is_some(),
+            };
+            if !fits {
+                let what = format!("agent {rank} is below {parent:?}, wanted {wanted:?}");
+                return broken("OneTree", what);
+            }
+        }
+        Ok(())
+    }
+
+    /// How many agents are there and not in one tree with the lowest.
+    pub fn outside_the_tree(&self) -> usize {
+        let lowest = self.agents.iter().position(|agent| agent.node.is_some());
+        let Some(lowest) = lowest else { return 0 };
+        (0..self.agents.len())
+            .filter(|at| self.agents[*at].node.is_some())
+            .filter(|at| {
+                let mut at = *at;
+                while at != lowest {
+                    let parent = self.agents[at].node.as_ref().and_then(Node::parent_rank);
+                    let Some(parent) = parent else { return true };
+                    at = parent.0 as usize;
+                    if self.agents[at].node.is_none() {
+                        return true;
+                    }
+                }
+                false
+            })
+            .count()
+    }
+
+    /// Below whom an agent is.
+    pub fn parent_of(&self, agent: usize) -> Option<Rank> {
+        self.agents[agent].node.as_ref().and_then(Node::parent_rank)
+    }
+
+    /// Every promise about events holds for every subscriber.
+    pub fn check_events(&self) -> Result<(), Violation> {
+        for publisher in &self.publishers {
+            if !publisher.unconfirmed.is_empty() && self.agents[publisher.agent].node.is_some() {
+                let what = format!(
+                    "{} events of a publisher at agent {} were never confirmed",
+                    publisher.unconfirmed.len(),
+                    publisher.agent
+                );
+                return broken("GaplessOrTold", what);
+            }
+        }
+        for subscriber in &self.subscribers {
+            if self.agents[subscriber.agent].node.is_some() {
+                subscriber.check_complete(&self.books, !self.setup.losses_allowed)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn delivered(&self) -> usize {
+        self.subscribers.iter().map(|subscriber| subscriber.got.len()).sum()
+    }
+}

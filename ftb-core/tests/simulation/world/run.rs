@@ -1,0 +1,67 @@
+//! From a setup and a script to a run that is checked, shortened when it fails, and shown.
+
+use super::{FILTERS, Happening, Setup, World};
+use crate::clients::Violation;
+use crate::ops::{Op, Script};
+
+/// Starts a cluster, lets it settle, gives it clients.
+pub fn boot(setup: Setup, seed: u64) -> Result<World, Violation> {
+    let mut world = World::new(setup, seed);
+    for agent in 0..world.setup.agents {
+        world.start(agent as usize)?;
+        world.run_until(world.now_ns + world.setup.start_apart_ns)?;
+    }
+    world.run_ms(15_000)?;
+    world.check_tree()?;
+    let every = world.setup.clients_every;
+    for agent in (0..world.setup.agents).step_by(every as usize) {
+        world.add_publisher(agent as usize)?;
+        let filter = FILTERS[(agent / every) as usize % FILTERS.len()];
+        world.add_subscriber(agent as usize, filter)?;
+    }
+    world.run_ms(1_000)?;
+    Ok(world)
+}
+
+/// Runs a script on a cluster, ends all faults, and checks every promise.
+pub fn run(setup: &Setup, seed: u64, script: &Script) -> Result<World, Violation> {
+    let mut world = boot(setup.clone(), seed)?;
+    let start = world.now_ns;
+    for (at_us, op) in script {
+        world.schedule(start + at_us * 1_000, Happening::Op(*op));
+    }
+    let end = script.iter().map(|(at, _)| *at).max().unwrap_or(0);
+    world.run_until(start + end * 1_000 + 1)?;
+    world.operate(Op::Heal)?;
+    for agent in 0..world.setup.agents {
+        world.operate(Op::Continue(agent))?;
+        world.operate(Op::Hear(agent))?;
+        world.operate(Op::Start(agent))?;
+    }
+    world.run_ms(60_000)?;
+    world.check_tree()?;
+    // What is published now reaches everybody.
+    world.operate(Op::Publish(3))?;
+    world.run_ms(10_000)?;
+    world.check_events()?;
+    Ok(world)
+}
+
+/// Runs a script; a failure is shortened and shown.
+pub fn must_hold(name: &str, setup: &Setup, seed: u64, script: &Script) -> World {
+    let violation = match run(setup, seed, script) {
+        Ok(world) => return world,
+        Err(violation) => violation,
+    };
+    let short = crate::ops::shorten(script, |ops| {
+        run(setup, seed, ops).err().is_some_and(|v| v.invariant == violation.invariant)
+    });
+    let last = run(setup, seed, &short).err().map_or(violation.what.clone(), |v| v.what);
+    panic!(
+        "{name}: {} is broken with seed {seed}: {last}\nby {} of {} operations:\n{}",
+        violation.invariant,
+        short.len(),
+        script.len(),
+        crate::ops::show(&short)
+    );
+}
