@@ -1,0 +1,287 @@
+//! One connected client: what it declared, what it publishes, how it leaves.
+
+use crate::abi::{
+    ClientHandle, ClientId, ClientInfo, Code, DEFAULT_POLLING_Q_LEN, EventHandle, EventInfo,
+    EventProperties, LocationId, SUBSCRIPTION_NONE, SUBSCRIPTION_NOTIFY, SUBSCRIPTION_POLLING,
+};
+use crate::convert;
+use crate::declared::{Added, Declared};
+use crate::delivery::Delivery;
+use crate::engine::Engine;
+use crate::process::Shared;
+use crate::report::Reporter;
+use crate::text::{bounded, field, lossy, text};
+use crate::{schema, space};
+use ftb_client::{
+    Client, ClientConfig, Event, EventName, EventSpace, PublishError, Receipt, Severity,
+    Unconfirmed,
+};
+use std::path::Path;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+/// Bound of the events of one client that are not confirmed, in bytes: thousands of full ones.
+const BUFFER_BYTES: usize = 4 * 1024 * 1024;
+/// Bound of what a client's stream holds before it is read from the log again, in bytes.
+const QUEUE_BYTES: usize = 1024 * 1024;
+/// How long publishing waits for room while an agent is there.
+pub(crate) const ROOM_MAX: Duration = Duration::from_secs(5);
+/// How long publishing a fatal event waits for its confirmation while an agent is there: it is often
+/// the last thing that a process says.
+pub(crate) const FATAL_MAX: Duration = Duration::from_secs(1);
+/// How long disconnecting waits for confirmations while an agent is there...
+pub(crate) const FLUSH_MAX: Duration = Duration::from_secs(5);
+/// ...and while there is none.
+pub(crate) const FLUSH_ALONE_MAX: Duration = Duration::from_secs(1);
+/// How long disconnecting waits for the goodbye.
+const GOODBYE_MAX: Duration = Duration::from_millis(500);
+
+/// Who wants to connect, as far as it is checked before the handle is written.
+pub(crate) struct Identity {
+    pub(crate) id: ClientId,
+    space: EventSpace,
+    style: u8,
+}
+
+impl Identity {
+    /// Checks style, event space and name, in this order.
+    pub(crate) fn read(info: &ClientInfo) -> Result<Self, Code> {
+        const BOTH: u8 = SUBSCRIPTION_POLLING | SUBSCRIPTION_NOTIFY;
+        let styles = [
+            ("FTB_SUBSCRIPTION_POLLING", SUBSCRIPTION_POLLING),
+            ("FTB_SUBSCRIPTION_NOTIFY", SUBSCRIPTION_NOTIFY),
+            ("FTB_SUBSCRIPTION_BOTH", BOTH),
+            ("FTB_SUBSCRIPTION_NONE", SUBSCRIPTION_NONE),
+        ];
+        let word = text(&info.client_subscription_style).ok_or(Code::SubscriptionStyle)?;
+        let style = styles.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes()));
+        let (_, style) = *style.ok_or(Code::SubscriptionStyle)?;
+        let whole = text(&info.event_space).ok_or(Code::EventspaceFormat)?;
+        let [region, category, component] = space::split(whole).ok_or(Code::EventspaceFormat)?;
+        let space = EventSpace::new(&lossy(whole)).map_err(|_| Code::EventspaceFormat)?;
+        let name = text(&info.client_name).ok_or(Code::InvalidValue)?;
+        let id = ClientId {
+            region: field(region),
+            comp_cat: field(category),
+            comp: field(component),
+            client_name: field(name),
+            ext: 0,
+        };
+        Ok(Self { id, space, style })
+    }
+
+    pub(crate) fn handle(&self) -> ClientHandle {
+        ClientHandle { valid: 1, client_id: self.id }
+    }
+}
+
+/// Whether both are the same client of one process. The region does not count.
+pub(crate) fn same_client(a: &ClientId, b: &ClientId) -> bool {
+    let same = |a: &[u8], b: &[u8]| bounded(a).eq_ignore_ascii_case(bounded(b));
+    same(&a.comp_cat, &b.comp_cat)
+        && same(&a.comp, &b.comp)
+        && same(&a.client_name, &b.client_name)
+        && a.ext == b.ext
+}
+
+/// One connected client.
+pub(crate) struct Connected {
+    pub(crate) id: ClientId,
+    pub(crate) link: Client,
+    pub(crate) delivery: Arc<Delivery>,
+    engine: Engine,
+    reporter: Reporter,
+    space: EventSpace,
+    style: u8,
+    name: String,
+    job: String,
+    declared: RwLock<Declared>,
+    seqnum: AtomicU16,
+    /// The agent's host, once one was there.
+    host: OnceLock<String>,
+    shared: Shared,
+}
+
+impl Connected {
+    /// A client that begins to attach.
+    pub(crate) fn start(
+        identity: Identity,
+        info: &ClientInfo,
+        engine: &Engine,
+        reporter: &Reporter,
+        shared: &Shared,
+    ) -> Result<Self, Code> {
+        let Identity { id, space, style } = identity;
+        let job = lossy(text(&info.client_jobid).ok_or(Code::InvalidValue)?);
+        let name = lossy(bounded(&id.client_name));
+        let config = ClientConfig {
+            job_id: job.clone(),
+            socket: shared.settings.socket.clone(),
+            buffer_bytes: BUFFER_BYTES,
+            queue_bytes: QUEUE_BYTES,
+            ..ClientConfig::new(name.clone())
+        };
+        let link = engine.within(|| Client::connect(config)).map_err(|_| Code::General)?;
+        let queue_max =
+            usize::try_from(info.client_polling_queue_len).ok().filter(|length| *length > 0);
+        let delivery = Delivery::new(
+            link.clone(),
+            engine.clone(),
+            reporter.clone(),
+            format!("{name:?} of {space}"),
+            queue_max.unwrap_or(DEFAULT_POLLING_Q_LEN),
+        );
+        Ok(Self {
+            id,
+            link,
+            delivery,
+            engine: engine.clone(),
+            reporter: reporter.clone(),
+            space,
+            style,
+            name,
+            job,
+            declared: RwLock::default(),
+            seqnum: AtomicU16::new(0),
+            host: OnceLock::new(),
+            shared: shared.clone(),
+        })
+    }
+
+    /// Whether the client's style has that bit.
+    pub(crate) fn may(&self, style: u8) -> bool {
+        self.style & style != 0
+    }
+
+    /// Declares events from an array. An event that is declared already ends it with success, as in
+    /// the original: what stands behind it is not looked at.
+    pub(crate) fn declare(&self, events: &[EventInfo], count: usize) -> Result<(), Code> {
+        let mut declared = self.declared.write().unwrap_or_else(PoisonError::into_inner);
+        for index in 0..count {
+            if declared.is_full() {
+                return Err(Code::General);
+            }
+            let event = events.get(index).ok_or(Code::General)?;
+            let name = text(&event.event_name).ok_or(Code::InvalidField)?;
+            let severity = text(&event.severity).ok_or(Code::InvalidField)?;
+            if declared.add(name, severity)? == Added::Already {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Declares events from a schema file. One that is declared already is passed over.
+    pub(crate) fn declare_from(&self, path: &Path) -> Result<(), Code> {
+        let bytes = schema::read(path)?;
+        let (events, skipped) = schema::parse(&bytes, self.space.as_str())?;
+        if skipped {
+            let path = path.display();
+            self.reporter.say(&format!("{path}: what stands before the first start is ignored"));
+        }
+        let mut declared = self.declared.write().unwrap_or_else(PoisonError::into_inner);
+        for (name, severity) in events {
+            declared.add(name, severity)?;
+        }
+        Ok(())
+    }
+
+    /// Makes an event with the client's next number, and its handle.
+    pub(crate) fn make(
+        &self,
+        name: &[u8],
+        properties: Option<&EventProperties>,
+    ) -> Result<(Event, EventHandle), Code> {
+        let declared = self.declared.read().unwrap_or_else(PoisonError::into_inner).get(name);
+        let declared = declared.ok_or(Code::InvalidEventName)?;
+        let event_name = EventName::new(&lossy(name)).map_err(|_| Code::InvalidEventName)?;
+        let (kind, payload) = convert::properties(properties)?;
+        let seqnum = self.seqnum.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let event = Event {
+            severity: declared.severity,
+            client_name: self.name.clone(),
+            job_id: self.job.clone(),
+            kind,
+            tags: convert::tags(seqnum, &self.shared.process, &declared.spelling),
+            payload,
+            ..Event::new(self.space.clone(), event_name)
+        };
+        let handle = EventHandle {
+            event_name: field(name),
+            severity: declared.spelling,
+            client_id: self.id,
+            pad: 0,
+            seqnum,
+            location_id: self.location(),
+        };
+        Ok((event, handle))
+    }
+
+    /// The host as the agent calls it, so that handles compare equal at both ends; the system's name
+    /// as long as no agent was there.
+    fn location(&self) -> LocationId {
+        let host = self.host.get().cloned().or_else(|| {
+            let host = self.link.agent()?.host;
+            Some(self.host.get_or_init(|| host).clone())
+        });
+        let host = host.as_deref().unwrap_or(&self.shared.host);
+        LocationId {
+            hostname: field(host.as_bytes()),
+            pid_starttime: field(self.shared.starttime.as_bytes()),
+            pid: self.shared.pid,
+        }
+    }
+
+    /// Hands an event to the backplane.
+    pub(crate) fn send(&self, event: Event) -> Result<(), Code> {
+        let fatal = event.severity == Severity::Fatal;
+        let published = if self.link.connected() {
+            let published = self.engine.wait(ROOM_MAX, self.link.publish_wait(event));
+            published.ok_or(Code::NetworkGeneral)?
+        } else {
+            // Nobody makes room now: the mildest goes.
+            self.link.publish(event)
+        };
+        match published {
+            Ok(receipt) if fatal && self.link.connected() => self.confirmed(receipt),
+            Ok(_) => Ok(()),
+            Err(PublishError::Closed) => Err(Code::InvalidHandle),
+            Err(PublishError::Full { .. }) => Err(Code::NetworkGeneral),
+            // The agent takes only smaller ones.
+            Err(PublishError::Event(_)) => Err(Code::General),
+        }
+    }
+
+    fn confirmed(&self, receipt: Receipt) -> Result<(), Code> {
+        match self.engine.wait(FATAL_MAX, receipt.confirmed()) {
+            Some(Err(Unconfirmed::Refused { .. })) => Err(Code::General),
+            // Not yet: it goes on behind the caller's back.
+            _ => Ok(()),
+        }
+    }
+
+    /// Hands over what can be handed over within `longest`.
+    pub(crate) fn flush(&self, longest: Duration) -> bool {
+        let alone = longest.min(FLUSH_ALONE_MAX);
+        let deadline = if self.link.connected() { longest } else { alone };
+        self.engine.wait(deadline, self.link.flush(deadline)).is_some_and(|flushed| flushed.is_ok())
+    }
+
+    /// Ends the client: no more events, hands over what is under way, says goodbye.
+    pub(crate) fn leave(&self) -> Result<(), Code> {
+        self.delivery.close();
+        let flushed = self.flush(FLUSH_MAX);
+        // It goes on by itself when it takes longer.
+        let _ = self.engine.wait(GOODBYE_MAX, self.link.close(Duration::ZERO));
+        let stats = self.link.stats();
+        let shed: u64 = stats.shed.iter().sum();
+        if shed + stats.refused > 0 {
+            self.reporter.say_now(&format!(
+                "client {:?} of {}: {shed} events were given up for lack of room, {} were refused",
+                self.name, self.space, stats.refused
+            ));
+        }
+        if flushed { Ok(()) } else { Err(Code::NetworkGeneral) }
+    }
+}

@@ -1,0 +1,211 @@
+//! What the calling process has connected.
+//!
+//! A fork copies the memory but not the threads of the library. So everything hangs on one value that
+//! remembers its pid, and a forked child begins with a new one: the handles of its parent mean nothing
+//! to it, nothing that a vanished thread may have locked is touched, and it can connect anew.
+
+use crate::abi::{ClientHandle, ClientInfo, Code};
+use crate::client::{Connected, Identity, same_client};
+use crate::engine::Engine;
+use crate::report::Reporter;
+use crate::settings::Settings;
+use arc_swap::ArcSwap;
+use ftb_client::now_ns;
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::UnixStream;
+
+/// Most clients of one process.
+const CLIENTS_MAX: usize = 256;
+/// How long `FTB_Connect` waits for an agent that listens, before it goes on without.
+pub(crate) const ATTACH_MAX: Duration = Duration::from_secs(2);
+/// A healthy agent has answered by then; else it is worth looking whether there is one.
+const ATTACH_SOON: Duration = Duration::from_millis(50);
+/// How long the end of the process waits for confirmations.
+const EXIT_MAX: Duration = Duration::from_secs(1);
+/// Largest configuration file, in bytes.
+const CONFIG_BYTES_MAX: u64 = 64 * 1024;
+
+/// What all clients of a process have in common.
+pub(crate) struct Common {
+    pub(crate) settings: Settings,
+    pub(crate) pid: i32,
+    /// When the library was first used, `SECONDS.NANOSECONDS` of Unix time: with the pid it names the
+    /// process for ever.
+    pub(crate) starttime: String,
+    /// `PID@STARTTIME`.
+    pub(crate) process: String,
+    /// The system's own name.
+    pub(crate) host: String,
+}
+
+pub(crate) type Shared = Arc<Common>;
+
+struct Running {
+    engine: Engine,
+    reporter: Reporter,
+}
+
+/// The process. Never freed: threads may be in it at any time.
+pub(crate) struct Process {
+    pid: u32,
+    shared: Shared,
+    clients: ArcSwap<Vec<Arc<Connected>>>,
+    /// Held while clients come and go; the engine is started with the first.
+    running: Mutex<Option<Running>>,
+    connected_ever: AtomicBool,
+}
+
+impl Process {
+    /// The present process, with nothing in it. Nothing is started.
+    pub(crate) fn new() -> Self {
+        let pid = std::process::id();
+        let now = now_ns();
+        let starttime = format!("{}.{:09}", now / 1_000_000_000, now % 1_000_000_000);
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        let shared = Common {
+            settings: Settings::load(|key| std::env::var_os(key), read_config),
+            pid: i32::try_from(pid).unwrap_or(0),
+            process: format!("{pid}@{starttime}"),
+            starttime,
+            host: host.to_string_lossy().into_owned(),
+        };
+        Self {
+            pid,
+            shared: Arc::new(shared),
+            clients: ArcSwap::default(),
+            running: Mutex::new(None),
+            connected_ever: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether this is the value of the calling process, and not of the one that it was forked from.
+    pub(crate) fn is_present(&self) -> bool {
+        self.pid == std::process::id()
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    /// The client of a handle.
+    pub(crate) fn find(&self, handle: &ClientHandle) -> Result<Arc<Connected>, Code> {
+        if handle.valid != 1 {
+            return Err(Code::InvalidHandle);
+        }
+        let clients = self.clients.load();
+        let found = clients.iter().find(|client| same_client(&client.id, &handle.client_id));
+        match found {
+            Some(client) => Ok(Arc::clone(client)),
+            // As in the original: with the last client the library itself is gone.
+            None if clients.is_empty() && self.connected_ever.load(Ordering::Relaxed) => {
+                Err(Code::General)
+            }
+            None => Err(Code::InvalidHandle),
+        }
+    }
+
+    /// Connects a client. Waits a moment for an agent, and goes on without one unless it was demanded.
+    pub(crate) fn connect(&self, identity: Identity, info: &ClientInfo) -> Result<(), Code> {
+        let (client, engine) = self.start(identity, info)?;
+        let demanded = self.settings().connect_wait;
+        if attach(&client, &engine, demanded, &self.settings().socket) || demanded.is_none() {
+            return Ok(());
+        }
+        self.remove(&client);
+        // Nothing was published, nobody was there: there is nothing to be told.
+        let _ = client.leave();
+        Err(Code::NetworkNoRoute)
+    }
+
+    fn start(
+        &self,
+        identity: Identity,
+        info: &ClientInfo,
+    ) -> Result<(Arc<Connected>, Engine), Code> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let clients = self.clients.load_full();
+        // The order of the original: a job id that is too long first.
+        crate::text::text(&info.client_jobid).ok_or(Code::InvalidValue)?;
+        if clients.iter().any(|client| same_client(&client.id, &identity.id)) {
+            return Err(Code::DupCall);
+        }
+        if clients.len() >= CLIENTS_MAX {
+            return Err(Code::General);
+        }
+        if running.is_none() {
+            let engine = Engine::start().map_err(|_| Code::General)?;
+            let reporter = Reporter::new(engine.clone(), self.settings().quiet);
+            self.settings().remarks.iter().for_each(|remark| reporter.say_now(remark));
+            *running = Some(Running { engine, reporter });
+        }
+        let Some(Running { engine, reporter }) = &*running else { return Err(Code::General) };
+        let client = Connected::start(identity, info, engine, reporter, &self.shared)?;
+        let client = Arc::new(client);
+        self.connected_ever.store(true, Ordering::Relaxed);
+        let more = clients.iter().cloned().chain([Arc::clone(&client)]).collect();
+        self.clients.store(Arc::new(more));
+        Ok((client, engine.clone()))
+    }
+
+    /// Takes a client out. Whether it was there.
+    fn remove(&self, client: &Arc<Connected>) -> bool {
+        let _changing = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let clients = self.clients.load_full();
+        let rest: Vec<_> = clients.iter().filter(|c| !Arc::ptr_eq(c, client)).cloned().collect();
+        let found = rest.len() < clients.len();
+        self.clients.store(Arc::new(rest));
+        found
+    }
+
+    /// Disconnects a client.
+    pub(crate) fn disconnect(&self, handle: &ClientHandle) -> Result<(), Code> {
+        let client = self.find(handle)?;
+        if !self.remove(&client) {
+            return Err(Code::InvalidHandle);
+        }
+        client.leave()
+    }
+
+    /// The process ends without having disconnected: hands over what is still under way.
+    pub(crate) fn exit(&self) {
+        for client in self.clients.load().iter().filter(|client| client.link.connected()) {
+            client.flush(EXIT_MAX);
+        }
+    }
+}
+
+/// Whether an agent is attached. Waits for one that listens, at most [`ATTACH_MAX`], or for any as
+/// long as demanded.
+fn attach(client: &Connected, engine: &Engine, demanded: Option<Duration>, socket: &Path) -> bool {
+    let wait = |deadline| {
+        let attached = engine.wait(deadline, client.link.wait_connected(deadline));
+        attached.is_some_and(|attached| attached.is_ok())
+    };
+    if let Some(demanded) = demanded {
+        return wait(demanded);
+    }
+    let listens = || {
+        // Does not wait: when too many are waiting at the socket, that is no agent in good health.
+        engine.wait(ATTACH_SOON, UnixStream::connect(socket)).is_some_and(|stream| stream.is_ok())
+    };
+    wait(ATTACH_SOON) || (listens() && wait(ATTACH_MAX))
+}
+
+fn read_config(path: &Path) -> Result<Vec<u8>, String> {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut options = std::fs::File::options();
+        let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(std::io::Error::other("it is no regular file"));
+        }
+        let mut bytes = Vec::new();
+        file.take(CONFIG_BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    read().map_err(|error| error.to_string())
+}
