@@ -7,7 +7,7 @@ use crate::abi::{
 use crate::convert;
 use crate::declared::{Added, Declared};
 use crate::delivery::Delivery;
-use crate::engine::Engine;
+use crate::engine::{Engine, at_once};
 use crate::process::Shared;
 use crate::report::Reporter;
 use crate::text::{bounded, field, lossy, text};
@@ -34,6 +34,8 @@ pub(crate) const FATAL_MAX: Duration = Duration::from_secs(1);
 pub(crate) const FLUSH_MAX: Duration = Duration::from_secs(5);
 /// ...and while there is none.
 pub(crate) const FLUSH_ALONE_MAX: Duration = Duration::from_secs(1);
+/// How long starting a client may take on the engine's thread: it has nothing to wait for.
+const START_MAX: Duration = Duration::from_secs(1);
 /// How long disconnecting waits for the goodbye.
 const GOODBYE_MAX: Duration = Duration::from_millis(500);
 
@@ -122,7 +124,8 @@ impl Connected {
             queue_bytes: QUEUE_BYTES,
             ..ClientConfig::new(name.clone())
         };
-        let link = engine.within(|| Client::connect(config)).map_err(|_| Code::General)?;
+        let link = engine.wait(START_MAX, async move { Client::connect(config) });
+        let link = link.ok_or(Code::General)?.map_err(|_| Code::General)?;
         let queue_max =
             usize::try_from(info.client_polling_queue_len).ok().filter(|length| *length > 0);
         let delivery = Delivery::new(
@@ -237,8 +240,11 @@ impl Connected {
     pub(crate) fn send(&self, event: Event) -> Result<(), Code> {
         let fatal = event.severity == Severity::Fatal;
         let published = if self.link.connected() {
-            let published = self.engine.wait(ROOM_MAX, self.link.publish_wait(event));
-            published.ok_or(Code::NetworkGeneral)?
+            let link = self.link.clone();
+            let mut published = Box::pin(async move { link.publish_wait(event).await });
+            // Nearly always there is room: nobody has to be asked to wait for it.
+            let at_once = at_once(published.as_mut());
+            at_once.or_else(|| self.engine.wait(ROOM_MAX, published)).ok_or(Code::NetworkGeneral)?
         } else {
             // Nobody makes room now: the mildest goes.
             self.link.publish(event)
@@ -265,7 +271,9 @@ impl Connected {
     pub(crate) fn flush(&self, longest: Duration) -> bool {
         let alone = longest.min(FLUSH_ALONE_MAX);
         let deadline = if self.link.connected() { longest } else { alone };
-        self.engine.wait(deadline, self.link.flush(deadline)).is_some_and(|flushed| flushed.is_ok())
+        let link = self.link.clone();
+        let flushed = self.engine.wait(deadline, async move { link.flush(deadline).await });
+        flushed.is_some_and(|flushed| flushed.is_ok())
     }
 
     /// Ends the client: no more events, hands over what is under way, says goodbye.
@@ -273,7 +281,8 @@ impl Connected {
         self.delivery.close();
         let flushed = self.flush(FLUSH_MAX);
         // It goes on by itself when it takes longer.
-        let _ = self.engine.wait(GOODBYE_MAX, self.link.close(Duration::ZERO));
+        let link = self.link.clone();
+        let _ = self.engine.wait(GOODBYE_MAX, async move { link.close(Duration::ZERO).await });
         let stats = self.link.stats();
         let shed: u64 = stats.shed.iter().sum();
         if shed + stats.refused > 0 {

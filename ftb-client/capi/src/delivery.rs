@@ -111,9 +111,11 @@ impl Delivery {
         while self.link.connected() {
             let Some(mut answer) = self.lock().streams.answer() else { break };
             let left = SUBSCRIBE_MAX.checked_sub(start.elapsed()).ok_or(Code::NetworkGeneral)?;
-            let answered = answer.wait_for(|answer| *answer != Answer::Waiting);
+            let answered = async move {
+                answer.wait_for(|answer| *answer != Answer::Waiting).await.map(|answer| *answer)
+            };
             match self.engine.wait(left, answered) {
-                Some(Ok(answer)) if *answer == Answer::Active => return Ok(()),
+                Some(Ok(Answer::Active)) => return Ok(()),
                 Some(Ok(_)) => return Err(Code::General),
                 // A newer stream has taken its place.
                 Some(Err(_)) => {}
@@ -199,7 +201,7 @@ impl Delivery {
                     self.name, gap.count, gap.reason
                 )),
                 None => {
-                    if let Some(why) = stream.ended() {
+                    if let Some(why) = stream.ended().filter(|_| !self.lock().closed) {
                         self.reporter.say(&format!("client {}: no more events: {why}", self.name));
                     }
                     break;
@@ -213,7 +215,7 @@ impl Delivery {
         let event = Box::new(convert::delivered(received));
         let calls = {
             let mut state = self.lock();
-            if !state.streams.is_new(stream, received.id) {
+            if !state.streams.is_new(stream, received.id, received.position) {
                 return;
             }
             match state.table.winner(&event) {

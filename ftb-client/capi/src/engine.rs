@@ -4,14 +4,13 @@
 //! socket must not raise SIGPIPE in a program that did not ask for one), and that every wait ends.
 
 use core::future::Future;
-use core::pin::pin;
+use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
+use core::time::Duration;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use std::io;
-use std::sync::Arc;
-use std::task::Wake;
-use std::thread::{Builder, Thread};
-use std::time::{Duration, Instant};
+use std::sync::mpsc;
+use std::thread::Builder;
 use tokio::runtime;
 use tokio::task::AbortHandle;
 
@@ -33,33 +32,30 @@ impl Engine {
         self.0.spawn(task).abort_handle()
     }
 
-    /// Runs what needs the thread around it, on the caller's thread and without waiting.
-    pub(crate) fn within<T>(&self, what: impl FnOnce() -> T) -> T {
-        let _entered = self.0.enter();
-        what()
-    }
-
-    /// Waits on the caller's thread, whatever thread that is; `None` after `deadline`.
-    pub(crate) fn wait<T>(&self, deadline: Duration, future: impl Future<Output = T>) -> Option<T> {
-        let _entered = self.0.enter();
-        let mut future = pin!(future);
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let start = Instant::now();
-        loop {
-            if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                return Some(output);
-            }
-            let left = deadline.checked_sub(start.elapsed()).filter(|left| !left.is_zero())?;
-            std::thread::park_timeout(left);
-        }
+    /// Waits on the caller's thread for what runs on the engine's; `None` after `deadline`, and then
+    /// it is dropped. Works on any thread at any time, also in the program's `atexit` functions, when
+    /// the thread's own variables are gone: so nothing of the runtime is used on the caller's side.
+    pub(crate) fn wait<T: Send + 'static>(
+        &self,
+        deadline: Duration,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (done, waiting) = mpsc::sync_channel(1);
+        let task = self.spawn(async move {
+            // An error says that the caller does not wait any more.
+            let _ = done.send(future.await);
+        });
+        let output = waiting.recv_timeout(deadline).ok();
+        task.abort();
+        output
     }
 }
 
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
+/// What a future gives at once, if it does.
+pub(crate) fn at_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
     }
 }
 

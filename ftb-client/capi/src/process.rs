@@ -183,7 +183,8 @@ impl Process {
 /// long as demanded.
 fn attach(client: &Connected, engine: &Engine, demanded: Option<Duration>, socket: &Path) -> bool {
     let wait = |deadline| {
-        let attached = engine.wait(deadline, client.link.wait_connected(deadline));
+        let link = client.link.clone();
+        let attached = engine.wait(deadline, async move { link.wait_connected(deadline).await });
         attached.is_some_and(|attached| attached.is_ok())
     };
     if let Some(demanded) = demanded {
@@ -191,7 +192,9 @@ fn attach(client: &Connected, engine: &Engine, demanded: Option<Duration>, socke
     }
     let listens = || {
         // Does not wait: when too many are waiting at the socket, that is no agent in good health.
-        engine.wait(ATTACH_SOON, UnixStream::connect(socket)).is_some_and(|stream| stream.is_ok())
+        let socket = socket.to_owned();
+        let listens = engine.wait(ATTACH_SOON, async move { UnixStream::connect(socket).await });
+        listens.is_some_and(|stream| stream.is_ok())
     };
     wait(ATTACH_SOON) || (listens() && wait(ATTACH_MAX))
 }

@@ -49,8 +49,11 @@ struct Open {
 pub(crate) struct Streams {
     open: Vec<Open>,
     last_number: u64,
+    /// What older streams brought since a newer one was asked for: the newer ones may bring it again.
     ids: HashSet<EventId>,
     ids_in_order: VecDeque<EventId>,
+    /// The last position among them.
+    ids_until: Option<Position>,
 }
 
 impl Streams {
@@ -105,30 +108,41 @@ impl Streams {
     /// A stream is over.
     pub(crate) fn ended(&mut self, number: u64) {
         self.open.retain(|open| open.number != number);
-        if self.open.len() <= 1 {
-            self.ids = HashSet::new();
-            self.ids_in_order = VecDeque::new();
-        }
     }
 
     /// Whether an event that this stream brings was not brought by an older one already.
-    pub(crate) fn is_new(&mut self, number: u64, id: EventId) -> bool {
-        if self.open.len() <= 1 {
+    pub(crate) fn is_new(&mut self, number: u64, id: EventId, position: Position) -> bool {
+        if self.open.len() <= 1 && self.ids.is_empty() {
             return true;
         }
         if self.ids.contains(&id) {
             return false;
         }
-        if self.open.last().is_some_and(|last| last.number != number) {
-            if self.ids_in_order.len() == IDS_MAX
-                && let Some(oldest) = self.ids_in_order.pop_front()
-            {
-                self.ids.remove(&oldest);
-            }
-            self.ids.insert(id);
-            self.ids_in_order.push_back(id);
+        let newest = self.open.last().is_none_or(|last| last.number == number);
+        if !newest {
+            self.remember(id, position);
+        } else if self.open.len() <= 1 && self.ids_until.is_some_and(|until| position > until) {
+            // Each stream is in order: no copy comes any more.
+            self.forget();
         }
         true
+    }
+
+    fn remember(&mut self, id: EventId, position: Position) {
+        if self.ids_in_order.len() == IDS_MAX
+            && let Some(oldest) = self.ids_in_order.pop_front()
+        {
+            self.ids.remove(&oldest);
+        }
+        self.ids.insert(id);
+        self.ids_in_order.push_back(id);
+        self.ids_until = self.ids_until.max(Some(position));
+    }
+
+    fn forget(&mut self) {
+        self.ids = HashSet::new();
+        self.ids_in_order = VecDeque::new();
+        self.ids_until = None;
     }
 
     /// Ends all.
@@ -136,8 +150,7 @@ impl Streams {
         for open in self.open.drain(..) {
             open.task.abort();
         }
-        self.ids = HashSet::new();
-        self.ids_in_order = VecDeque::new();
+        self.forget();
     }
 }
 
@@ -184,15 +197,19 @@ mod tests {
         assert_eq!(fixture.ends.len(), 1, "the same filter needs no new stream");
         assert!(fixture.streams.active(1, at(5)));
         fixture.want("a|b");
-        assert!(fixture.streams.is_new(1, id(1)));
+        for index in [8, 10, 11] {
+            assert!(fixture.streams.is_new(1, id(index), at(index)));
+        }
         assert_eq!(*fixture.ends[0].until.borrow(), None);
+        // Active behind 9, and the old one has gone further already.
         assert!(fixture.streams.active(2, at(9)));
         assert_eq!(*fixture.ends[0].until.borrow(), Some(at(9)));
-        assert!(!fixture.streams.is_new(2, id(1)), "the old one brought it");
-        assert!(fixture.streams.is_new(2, id(2)) && fixture.streams.is_new(2, id(3)));
         fixture.streams.ended(1);
-        assert!(fixture.streams.ids.is_empty());
-        assert!(fixture.streams.is_new(2, id(4)));
+        for index in [10, 11] {
+            assert!(!fixture.streams.is_new(2, id(index), at(index)), "the old one brought it");
+        }
+        assert!(fixture.streams.is_new(2, id(12), at(12)));
+        assert!(fixture.streams.ids.is_empty(), "the new one is past what the old one brought");
     }
 
     #[test]
@@ -217,7 +234,7 @@ mod tests {
         fixture.streams.active(1, at(1));
         fixture.want("b");
         for seq in 0..2 * IDS_MAX as u64 {
-            assert!(fixture.streams.is_new(1, id(seq)));
+            assert!(fixture.streams.is_new(1, id(seq), at(seq)));
         }
         assert_eq!((fixture.streams.ids.len(), fixture.streams.ids_in_order.len()), (IDS_MAX, IDS_MAX));
     }

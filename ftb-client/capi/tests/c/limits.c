@@ -1,0 +1,116 @@
+/* Everything at its bound: names, clients, subscriptions, the number that wraps. */
+#include "check.h"
+
+static void filled(char *field, size_t size, char c)
+{
+    memset(field, c, size - 1);
+    field[size - 1] = 0;
+}
+
+static void longest_names(void)
+{
+    FTB_client_t info = client("", "", "FTB_SUBSCRIPTION_POLLING");
+    FTB_client_handle_t handle;
+    FTB_event_info_t declared;
+    FTB_subscribe_handle_t subscription;
+    FTB_event_handle_t published, rebuilt;
+    FTB_receive_event_t event;
+    filled(info.event_space, sizeof(info.event_space), 's');
+    info.event_space[1] = info.event_space[3] = '.';
+    filled(info.client_name, sizeof(info.client_name), 'c');
+    filled(info.client_jobid, sizeof(info.client_jobid), 'j');
+    memset(&declared, 0, sizeof(declared));
+    filled(declared.event_name, sizeof(declared.event_name), 'E');
+    strcpy(declared.severity, "WaRnInG");
+    say("connect", FTB_Connect(&info, &handle));
+    say("declare", FTB_Declare_publishable_events(handle, NULL, &declared, 1));
+    char string[300];
+    sprintf(string, "event_space=%s,event_name=%s,client_name=%s,jobid=%s", info.event_space,
+            declared.event_name, info.client_name, info.client_jobid);
+    say("subscribe", FTB_Subscribe(&subscription, handle, string, NULL, NULL));
+    say("publish", FTB_Publish(handle, declared.event_name, NULL, &published));
+    say("await", await(subscription, &event));
+    MUST(strcmp(event.event_space, info.event_space) == 0);
+    MUST(strcmp(event.event_name, declared.event_name) == 0);
+    MUST(strcmp(event.severity, declared.severity) == 0);
+    MUST(strcmp(event.client_name, info.client_name) == 0);
+    MUST(strcmp(event.client_jobid, info.client_jobid) == 0);
+    say("event handle", FTB_Get_event_handle(event, &rebuilt));
+    say("compare", FTB_Compare_event_handles(published, rebuilt));
+    say("disconnect", FTB_Disconnect(handle));
+}
+
+static void odd_bytes(void)
+{
+    FTB_client_t info = client("ftb.limits.bytes", "mvapich2 2.3.7", "FTB_SUBSCRIPTION_POLLING");
+    FTB_client_handle_t handle;
+    FTB_subscribe_handle_t subscription;
+    FTB_event_info_t declared = {"X", "info"};
+    FTB_event_handle_t published;
+    FTB_receive_event_t event;
+    strcpy(info.client_jobid, "trial-7 (x)");
+    MUST(FTB_Connect(&info, &handle) == FTB_SUCCESS);
+    MUST(FTB_Declare_publishable_events(handle, NULL, &declared, 1) == FTB_SUCCESS);
+    say("subscribe", FTB_Subscribe(&subscription, handle, "jobid=trial-7", NULL, NULL));
+    say("subscribe", FTB_Subscribe(&subscription, handle, "severity=info", NULL, NULL));
+    say("publish", FTB_Publish(handle, "x", NULL, &published));
+    say("await", await(subscription, &event));
+    printf("'%s' '%s'\n", event.client_name, event.client_jobid);
+    say("disconnect", FTB_Disconnect(handle));
+}
+
+static void number_wraps(void)
+{
+    FTB_client_handle_t handle = connected("ftb.limits.wrap", "", "FTB_SUBSCRIPTION_NONE");
+    FTB_event_info_t declared = {"X", "info"};
+    FTB_event_handle_t published;
+    MUST(FTB_Declare_publishable_events(handle, NULL, &declared, 1) == FTB_SUCCESS);
+    for (int i = 1; i <= 65537; i++) {
+        MUST(FTB_Publish(handle, "X", NULL, &published) == FTB_SUCCESS);
+        MUST(published.seqnum == (uint16_t)i);
+    }
+    printf("after 65537 events: seqnum %d\n", published.seqnum);
+    say("disconnect", FTB_Disconnect(handle));
+}
+
+static void many_subscriptions(void)
+{
+    static FTB_subscribe_handle_t subscriptions[1100];
+    FTB_client_handle_t handle = connected("ftb.limits.subs", "", "FTB_SUBSCRIPTION_POLLING");
+    int count = 0, code = FTB_SUCCESS;
+    while (count < COUNT(subscriptions) && code == FTB_SUCCESS) {
+        code = FTB_Subscribe(&subscriptions[count], handle, "event_space=a.b.c", NULL, NULL);
+        count += code == FTB_SUCCESS;
+    }
+    printf("%d subscriptions, then %s\n", count, code_name(code));
+    for (int i = 0; i < count; i++)
+        MUST(FTB_Unsubscribe(&subscriptions[i]) == FTB_SUCCESS);
+    say("and one more", FTB_Subscribe(&subscriptions[0], handle, "", NULL, NULL));
+    say("disconnect", FTB_Disconnect(handle));
+}
+
+static void many_clients(void)
+{
+    static FTB_client_handle_t handles[300];
+    int count = 0, code = FTB_SUCCESS;
+    while (count < COUNT(handles) && code == FTB_SUCCESS) {
+        char name[16];
+        sprintf(name, "c%d", count);
+        FTB_client_t info = client("ftb.limits.clients", name, "FTB_SUBSCRIPTION_NONE");
+        code = FTB_Connect(&info, &handles[count]);
+        count += code == FTB_SUCCESS;
+    }
+    printf("%d clients, then %s\n", count, code_name(code));
+    for (int i = 0; i < count; i++)
+        MUST(FTB_Disconnect(handles[i]) == FTB_SUCCESS);
+}
+
+int main(void)
+{
+    longest_names();
+    odd_bytes();
+    number_wraps();
+    many_subscriptions();
+    many_clients();
+    return 0;
+}

@@ -1,0 +1,135 @@
+//! C programs and others on the same backplane; agents that die.
+
+use crate::support::{Link, Talk, Workshop, run};
+use anyhow::{Context as _, Result, ensure};
+use ftb_client::{Client, Delivery, EventKind, Received, Severity, Start, event};
+use ftb_tests::cluster::{Cluster, PATIENCE};
+use std::os::unix::process::ExitStatusExt as _;
+
+async fn next(subscription: &mut ftb_client::Subscription) -> Result<Received> {
+    let next = tokio::time::timeout(PATIENCE, subscription.next()).await?;
+    match next.context("the subscription has ended")? {
+        Delivery::Event(event) => Ok(*event),
+        Delivery::Gap(gap) => anyhow::bail!("a gap: {gap:?}"),
+    }
+}
+
+fn rust_client(cluster: &Cluster, rank: usize) -> Result<Client> {
+    Ok(Client::builder("rust").agent(cluster.socket(rank)).build()?)
+}
+
+/// An MPI library that tells and aborts, a Rust subscriber on another node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_old_program_publishes_reaches_rust() -> Result<()> {
+    let cluster = Cluster::start(2, 2).await?;
+    let workshop = Workshop::new()?;
+    // As its own build does: no warnings asked for.
+    let program = workshop.compile_with("notifier", Link::Shared, &["-w"])?;
+    let client = rust_client(&cluster, 1)?;
+    let mut faults = client.subscribe("event_space=ftb.mpi.mvapich2", Start::Now).await?;
+    let output = workshop.command(&program, cluster.socket(0)).output()?;
+    let status = output.status;
+    ensure!(
+        status.signal() == Some(6) || status.code() == Some(128 + 6),
+        "it aborts itself: {status} {output:?}"
+    );
+    let first = next(&mut faults).await?;
+    assert_eq!(first.event.name.as_str(), "FTB_MPI_PROCS_DEAD");
+    assert_eq!(first.event.severity, Severity::Error);
+    assert_eq!(first.event.client_name, "mvapich2 2.3.7");
+    assert_eq!(first.event.job_id, "4711");
+    assert_eq!(first.event.kind, EventKind::Normal);
+    assert_eq!(&first.event.payload[..], b"rank 3 on node07", "no zeros at the end");
+    assert_eq!(first.event.tag("cifts.seqnum"), Some("1"));
+    let process = first.event.tag("cifts.process").context("no process")?;
+    ensure!(process.starts_with(&format!("{}@", first.pid)), "{process}");
+    assert_eq!(first.event.tag("cifts.severity"), None);
+    assert_eq!(next(&mut faults).await?.event.tag("cifts.seqnum"), Some("2"));
+    // The last thing that it said, before abort(): a fatal event is waited for.
+    let last = next(&mut faults).await?;
+    assert_eq!(last.event.name.as_str(), "MPI_ABORT");
+    assert_eq!(last.event.severity, Severity::Fatal);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_rust_publishes_reaches_an_old_program() -> Result<()> {
+    let cluster = Cluster::start(2, 2).await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile_with("monitor", Link::Shared, &[])?;
+    let mut command = workshop.command(&program, cluster.socket(1));
+    let mut talk = Talk::start(command.args(["4", "event_space=ftb.all.all"]))?;
+    talk.read_to("watching")?;
+    let client = rust_client(&cluster, 0)?;
+    let fault = event("ftb.ipmi", "FTB_IPMI_FANFAIL")?.severity(Severity::Error);
+    let _ = client.publish(fault.payload("Fan 1 stands still").job_id("42"))?;
+    let _ = client.publish(event("other.space.x", "NOT_WANTED")?)?;
+    let _ = client.publish(event("ftb.ib.hca.port.1", "DEEP")?)?;
+    let _ = client.publish(event("ftb", "LONG")?.payload("y".repeat(1000)))?;
+    let _ = client.publish(event("ftb.a.b", "LAST")?)?;
+    let said = talk.finish()?;
+    let host = cluster.host(0);
+    let long = format!("{}...", "y".repeat(364));
+    let wanted = [
+        "watching".to_owned(),
+        format!("ftb.ipmi.none: error FTB_IPMI_FANFAIL from 'rust', job '42', on {host}: Fan 1 stands still"),
+        format!("ftb.ib.hca_port_1: info DEEP from 'rust', job '', on {host}: "),
+        format!("ftb.none.none: info LONG from 'rust', job '', on {host}: {long}"),
+        format!("ftb.a.b: info LAST from 'rust', job '', on {host}: "),
+    ];
+    assert_eq!(said.lines().collect::<Vec<_>>(), wanted);
+    Ok(())
+}
+
+/// `exit` without disconnecting, as programs do: what was published is handed over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_published_before_exit_arrives() -> Result<()> {
+    let cluster = Cluster::start(1, 2).await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile("publisher", Link::Shared)?;
+    let client = rust_client(&cluster, 0)?;
+    let mut all = client.subscribe("event_space=ftb.exit.test", Start::Now).await?;
+    for i in 0..20 {
+        let payload = i.to_string();
+        let mut command = workshop.command(&program, cluster.socket(0));
+        run(command.args(["ftb.exit.test", "BYE", "info", &payload]))?;
+        assert_eq!(&next(&mut all).await?.event.payload[..], payload.as_bytes());
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_dies_kills_nobody_and_events_go_on() -> Result<()> {
+    let mut cluster = Cluster::start(1, 2).await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile("survive", Link::Shared)?;
+    // Standard error is a pipe that nobody reads any more: writing to it raises SIGPIPE.
+    let (reader, writer) = std::io::pipe()?;
+    drop(reader);
+    let mut command = workshop.command(&program, cluster.socket(0));
+    command.env("FTB_BSTRAP_SERVER", "10.1.2.3").stderr(writer);
+    let mut talk = Talk::start(&mut command)?;
+    talk.read_to("agent")?;
+    cluster.crash(0)?;
+    talk.go_on()?;
+    talk.read_to("survived")?;
+    cluster.run(0)?;
+    cluster.wait_whole().await?;
+    talk.go_on()?;
+    let said = talk.finish()?;
+    ensure!(said.contains("called 1") && said.contains("FTB_SUCCESS"), "{said}");
+    Ok(())
+}
+
+/// An agent that accepts and then hangs: nothing waits for it without a bound.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_hangs_hangs_nobody() -> Result<()> {
+    let cluster = Cluster::start(1, 2).await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile_with("old", Link::Shared, &[])?;
+    cluster.signal(0, nix::sys::signal::Signal::SIGSTOP)?;
+    let said = run(&mut workshop.command(&program, cluster.socket(0)));
+    cluster.signal(0, nix::sys::signal::Signal::SIGCONT)?;
+    assert_eq!(said?, "style -3, space -2, connected 0, again -5, disconnected 0\n");
+    Ok(())
+}

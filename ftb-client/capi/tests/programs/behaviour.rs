@@ -1,0 +1,156 @@
+//! Every function, code and limit, as golden output.
+
+use crate::support::{Link, Talk, Workshop, assert_golden, run, run_loud};
+use anyhow::{Result, ensure};
+use ftb_tests::cluster::Cluster;
+use std::path::Path;
+
+/// Runs a program that says what it sees.
+async fn golden(name: &str, arguments: &[&str]) -> Result<()> {
+    let cluster = Cluster::start(1, 2).await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile(name, Link::Shared)?;
+    let mut command = workshop.command(&program, cluster.socket(0));
+    assert_golden(name, &run(command.args(arguments))?)
+}
+
+#[tokio::test]
+async fn every_function_with_everything_that_can_be_wrong() -> Result<()> {
+    golden("codes", &[]).await
+}
+
+#[tokio::test]
+async fn subscription_strings() -> Result<()> {
+    golden("grammar", &[]).await
+}
+
+#[tokio::test]
+async fn what_is_published_arrives_to_the_byte() -> Result<()> {
+    golden("deliver", &[]).await
+}
+
+#[tokio::test]
+async fn what_callbacks_may_do_and_who_gets_an_event() -> Result<()> {
+    golden("callbacks", &[]).await
+}
+
+#[tokio::test]
+async fn everything_at_its_limit() -> Result<()> {
+    golden("limits", &[]).await
+}
+
+#[tokio::test]
+async fn a_process_that_forks() -> Result<()> {
+    golden("forked", &[]).await
+}
+
+#[tokio::test]
+async fn schema_files() -> Result<()> {
+    let cluster = Cluster::start(1, 2).await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile("schema", Link::Shared)?;
+    let mut command = workshop.command(&program, cluster.socket(0));
+    let (found, said) = run_loud(command.arg(workshop.dir()))?;
+    assert_golden("schema", &found)?;
+    ensure!(said.lines().count() == 1 && said.contains("before the first start"), "{said}");
+    ensure!(!workshop.dir().join("done").exists(), "a file name was given to a shell");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_polling_queue_drops_its_oldest_and_says_so_once() -> Result<()> {
+    let cluster = Cluster::start(1, 2).await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile("queue", Link::Shared)?;
+    let (found, said) = run_loud(&mut workshop.command(&program, cluster.socket(0)))?;
+    assert_golden("queue", &found)?;
+    // Four of the six clients had a queue that was too short.
+    ensure!(said.matches("its polling queue is full").count() == 4, "{said}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_quirk_of_the_original_has_a_switch() -> Result<()> {
+    let cluster = Cluster::start(1, 2).await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile("quirk", Link::Shared)?;
+    let said = run(&mut workshop.command(&program, cluster.socket(0)))?;
+    ensure!(said.contains("FTB_GOT_NO_EVENT"), "{said}");
+    let mut command = workshop.command(&program, cluster.socket(0));
+    let said = run(command.env("FTB_MATCHING", "cifts"))?;
+    ensure!(said.contains("FTB_SUCCESS"), "{said}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_library_loaded_twice_and_closed() -> Result<()> {
+    let cluster = Cluster::start(1, 2).await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile("twice", Link::None)?;
+    let copy = workshop.dir().join("copy.so");
+    std::fs::copy(workshop.shared_library(), &copy)?;
+    let mut command = workshop.command(&program, cluster.socket(0));
+    let said = run(command.arg(workshop.shared_library()).arg(&copy))?;
+    assert_golden("twice", &said)
+}
+
+#[tokio::test]
+async fn the_static_library_does_the_same() -> Result<()> {
+    let cluster = Cluster::start(1, 2).await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile("deliver", Link::Static)?;
+    assert_golden("deliver", &run(&mut workshop.command(&program, cluster.socket(0)))?)
+}
+
+#[tokio::test]
+async fn without_an_agent_everything_works_later() -> Result<()> {
+    let mut cluster = ftb_tests::cluster::Plan::new(1, 2).prepare()?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile("alone", Link::Shared)?;
+    let mut command = workshop.command(&program, cluster.socket(0));
+    let mut talk = Talk::start(command.env("FTB_QUIET", "1"))?;
+    talk.read_to("no agent")?;
+    cluster.run(0)?;
+    cluster.wait_whole().await?;
+    talk.go_on()?;
+    talk.read_to("agent")?;
+    cluster.crash(0)?;
+    talk.go_on()?;
+    // How many calls it took until the first event came differs.
+    let said = talk.finish()?;
+    let called = "called: EARLY";
+    ensure!(said.contains(called), "{said}");
+    let steady: String =
+        said.lines().filter(|line| *line != called).flat_map(|line| [line, "\n"]).collect();
+    assert_golden("alone", &steady)
+}
+
+#[tokio::test]
+async fn an_agent_can_be_demanded() -> Result<()> {
+    let workshop = Workshop::new()?;
+    let program = workshop.compile_with("monitor", Link::Shared, &[])?;
+    let mut command = workshop.command(&program, Path::new("/nonexistent/agent.sock"));
+    let output = command.env("FTB_CONNECT_WAIT", "100ms").output()?;
+    assert_eq!(String::from_utf8(output.stdout)?, "FTB_Connect is not successful ret=-21\n");
+    Ok(())
+}
+
+#[tokio::test]
+async fn old_settings_are_remarked_upon_once() -> Result<()> {
+    let workshop = Workshop::new()?;
+    let program = workshop.compile_with("old", Link::Shared, &[])?;
+    let config = workshop.dir().join("ftb.conf");
+    std::fs::write(&config, "FTB_BSTRAP_PORT=14455\nFTB_CONNECT_WAIT=1h\n")?;
+    let run = |quiet: &str| -> Result<String> {
+        let mut command = workshop.command(&program, Path::new("/nonexistent/agent.sock"));
+        command.env("FTB_BSTRAP_SERVER", "10.1.2.3").env("FTB_CONFIG_FILE", &config);
+        Ok(run_loud(command.env("FTB_QUIET", quiet))?.1)
+    };
+    let said = run("0")?;
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    ensure!(lines[0].starts_with("libftb: FTB_BSTRAP_SERVER, FTB_BSTRAP_PORT ignored"), "{said}");
+    ensure!(lines[1].starts_with("libftb: FTB_CONNECT_WAIT=\"1h\" ignored"), "{said}");
+    assert_eq!(run("1")?, "");
+    Ok(())
+}

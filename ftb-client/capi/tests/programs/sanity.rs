@@ -1,0 +1,87 @@
+//! The same programs under tools that see what goes wrong silently, with random arguments, and from
+//! many threads.
+
+use crate::support::{Link, Workshop, run, run_loud};
+use anyhow::{Result, ensure};
+use ftb_tests::cluster::Cluster;
+use std::process::Command;
+
+const MEMCHECK: [&str; 6] = [
+    "valgrind",
+    "--quiet",
+    "--error-exitcode=99",
+    "--leak-check=full",
+    "--errors-for-leak-kinds=definite",
+    "--show-leak-kinds=definite",
+];
+
+#[tokio::test]
+async fn random_arguments_never_crash_the_caller() -> Result<()> {
+    let cluster = Cluster::start(1, 2).await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile("fuzz", Link::Shared)?;
+    let mut command = workshop.command(&program, cluster.socket(0));
+    let (said, _) = run_loud(command.arg("20000"))?;
+    assert_eq!(said, "20000 calls\n");
+    Ok(())
+}
+
+#[tokio::test]
+async fn random_arguments_under_address_sanitizer() -> Result<()> {
+    let cluster = Cluster::start(1, 2).await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile_with("fuzz", Link::Shared, &["-fsanitize=address,undefined"])?;
+    let mut command = workshop.command(&program, cluster.socket(0));
+    let (said, reported) = run_loud(command.arg("5000"))?;
+    assert_eq!(said, "5000 calls\n");
+    ensure!(!reported.contains("Sanitizer") && !reported.contains("runtime error"), "{reported}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn many_threads_get_every_event_once() -> Result<()> {
+    let cluster = Cluster::start(1, 2).await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile("threads", Link::Shared)?;
+    let mut command = workshop.command(&program, cluster.socket(0));
+    assert_eq!(run(command.arg("400"))?, "every event came once\n");
+    Ok(())
+}
+
+/// Sees the program's own memory, locks and threads; the library is a black box to it.
+#[tokio::test]
+async fn many_threads_under_thread_sanitizer() -> Result<()> {
+    let cluster = Cluster::start(1, 2).await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile_with("threads", Link::Shared, &["-fsanitize=thread"])?;
+    let mut command = workshop.command(&program, cluster.socket(0));
+    assert_eq!(run(command.arg("100"))?, "every event came once\n");
+    Ok(())
+}
+
+/// Under valgrind's memcheck, which sees the library from within: nothing is read that is not there
+/// or was never written, nothing is freed twice, nothing is lost.
+#[tokio::test]
+async fn memcheck_has_nothing_to_report() -> Result<()> {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        eprintln!("skipped: valgrind is not installed (make deps installs it)");
+        return Ok(());
+    }
+    let cluster = Cluster::start(1, 2).await?;
+    let workshop = Workshop::new()?;
+    let rounds: [(&str, &[&str]); 6] = [
+        ("codes", &[]),
+        ("grammar", &[]),
+        ("deliver", &[]),
+        ("callbacks", &[]),
+        ("threads", &["20"]),
+        ("fuzz", &["1000"]),
+    ];
+    for (name, arguments) in rounds {
+        let program = workshop.compile(name, Link::Shared)?;
+        let mut command = workshop.command_under(&MEMCHECK, &program, cluster.socket(0));
+        let (_, reported) = run_loud(command.env("FTB_QUIET", "1").args(arguments))?;
+        ensure!(reported.is_empty(), "{name}: {reported}");
+    }
+    Ok(())
+}
