@@ -7,7 +7,7 @@ BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla
 SYSCONF  = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR  = $(PREFIX)/lib/systemd/system
 
-.PHONY: all build help deps demo test check fmt clippy doc audit bench install uninstall
+.PHONY: all build help deps demo test check fmt clippy doc audit bench install install-capi uninstall
 
 all: build
 
@@ -20,6 +20,7 @@ deps: ## install the Debian packages that building and testing need (as root; el
 build: ## everything in release mode, ftb-ib included
 	@./deploy/dev/install-deps.sh build
 	$(CARGO) build --release --workspace --bins --examples
+	$(CARGO) build --release -p ftb-capi --lib
 
 demo: ## a fan fails, the job moves, the answer is right
 	@./deploy/dev/install-deps.sh build demo
@@ -71,11 +72,30 @@ install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the dem
 	@for config in deploy/config/*.toml; do \
 	  install -m 0644 $$config $(DESTDIR)$(SYSCONF)/ftb/$$(basename $$config).sample; done
 	install -m 0644 README.md LICENSE CHANGELOG.md $(DESTDIR)$(PREFIX)/share/doc/ftb
+	@$(MAKE) --no-print-directory install-capi
 	@echo "installed; now copy $(SYSCONF)/ftb/agent.toml.sample to agent.toml, edit it, and: systemctl enable --now ftb-agent"
+
+# Programs linked against CIFTS FTB ask for libftb.so, those linked from now on for libftb.so.0.
+CAPI     = ftb-client/capi
+CAPI_DIR ?= target/release
+LIBFTB   = libftb.so.0.5.0
+
+install-capi: ## the C library alone: headers, libftb.so, libftb.a, libftb.pc
+	@for l in libftb.so libftb.a; do test -f $(CAPI_DIR)/$$l || { echo "$(CAPI_DIR)/$$l is missing: run make first" >&2; exit 1; }; done
+	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	install -m 0644 $(CAPI)/include/*.h $(DESTDIR)$(PREFIX)/include
+	install -m 0755 $(CAPI_DIR)/libftb.so $(DESTDIR)$(PREFIX)/lib/$(LIBFTB)
+	ln -sf $(LIBFTB) $(DESTDIR)$(PREFIX)/lib/libftb.so.0
+	ln -sf $(LIBFTB) $(DESTDIR)$(PREFIX)/lib/libftb.so
+	install -m 0644 $(CAPI_DIR)/libftb.a $(DESTDIR)$(PREFIX)/lib
+	sed -e 's|@PREFIX@|$(PREFIX)|' $(CAPI)/libftb.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/libftb.pc
+	chmod 0644 $(DESTDIR)$(PREFIX)/lib/pkgconfig/libftb.pc
 
 uninstall: ## what install put there, but not your configuration
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(BINARIES)) $(DESTDIR)$(UNITDIR)/ftb-*.service
 	rm -f $(DESTDIR)$(PREFIX)/lib/udev/rules.d/70-ftb-*.rules $(DESTDIR)$(PREFIX)/share/man/man1/ftbctl.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ftbctl
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/include/,$(notdir $(wildcard $(CAPI)/include/*.h)))
+	rm -f $(DESTDIR)$(PREFIX)/lib/libftb.* $(DESTDIR)$(PREFIX)/lib/pkgconfig/libftb.pc
 	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/ftb.conf $(DESTDIR)$(SYSCONF)/ftb/*.toml.sample
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/ftb $(DESTDIR)$(PREFIX)/libexec/ftb
