@@ -35,7 +35,7 @@ pub(crate) const FLUSH_MAX: Duration = Duration::from_secs(5);
 /// ...and while there is none.
 pub(crate) const FLUSH_ALONE_MAX: Duration = Duration::from_secs(1);
 /// How long starting a client may take on the engine's thread: it has nothing to wait for.
-const START_MAX: Duration = Duration::from_secs(1);
+const START_MAX: Duration = Duration::from_secs(5);
 /// How long disconnecting waits for the goodbye.
 const GOODBYE_MAX: Duration = Duration::from_millis(500);
 

@@ -185,14 +185,16 @@ impl Delivery {
         }
         let _ = answer.send(Answer::Active);
         loop {
-            let last = *until.borrow_and_update();
+            let replaced = until.borrow_and_update().is_some();
             let next = tokio::select! {
                 next = stream.next() => next,
                 _ = until.changed() => continue,
-                () = tokio::time::sleep(DRAINED_AFTER), if last.is_some() => {
+                () = tokio::time::sleep(DRAINED_AFTER), if replaced => {
                     if self.link.connected() { break } else { continue }
                 }
             };
+            // Read again: it may have been set while the event was on its way.
+            let last = *until.borrow();
             match next {
                 Some(Next::Event(event)) if last.is_some_and(|last| event.position > last) => break,
                 Some(Next::Event(event)) => self.deliver(number, &event).await,
