@@ -37,8 +37,7 @@ pub(crate) fn properties(properties: Option<&EventProperties>) -> Result<(EventK
 /// The tags of a publication.
 pub(crate) fn tags(seqnum: u16, process: &str, spelling: &[u8; MAX_SEVERITY]) -> Vec<Tag> {
     let tag = |key: &str, value: String| Tag { key: key.to_owned(), value };
-    let mut tags =
-        vec![tag(TAG_SEQNUM, seqnum.to_string()), tag(TAG_PROCESS, process.to_owned())];
+    let mut tags = vec![tag(TAG_SEQNUM, seqnum.to_string()), tag(TAG_PROCESS, process.to_owned())];
     let spelling = bounded(spelling);
     if spelling.iter().any(u8::is_ascii_uppercase) {
         tags.push(tag(TAG_SEVERITY, lossy(spelling)));
@@ -51,7 +50,8 @@ pub(crate) fn delivered(received: &Received) -> ReceiveEvent {
     let event = &received.event;
     let seqnum = event.tag(TAG_SEQNUM).and_then(|text| text.parse().ok());
     let process = event.tag(TAG_PROCESS).and_then(|text| text.split_once('@'));
-    let process = process.and_then(|(pid, start)| Some((pid.parse().ok()?, field(start.as_bytes()))));
+    let process =
+        process.and_then(|(pid, start)| Some((pid.parse().ok()?, field(start.as_bytes()))));
     let (pid, pid_starttime): (i32, [u8; MAX_PID_TIME]) = process.unwrap_or_else(|| {
         let token = format!("{:016x}", received.id.publisher.token);
         (i32::try_from(received.pid).unwrap_or(0), field(token.as_bytes()))
@@ -209,9 +209,7 @@ pub(crate) mod tests {
     #[test]
     fn tags_that_make_no_sense_are_not_believed() {
         let mut event = builder("a.b.c", "X").unwrap().build();
-        for (key, value) in
-            [(TAG_SEQNUM, "99999"), (TAG_PROCESS, "x@y"), (TAG_SEVERITY, "fatal")]
-        {
+        for (key, value) in [(TAG_SEQNUM, "99999"), (TAG_PROCESS, "x@y"), (TAG_SEVERITY, "fatal")] {
             event.tags.push(Tag { key: key.to_owned(), value: value.to_owned() });
         }
         let event = delivered(&received(event));

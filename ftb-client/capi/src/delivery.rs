@@ -180,6 +180,8 @@ impl Delivery {
                 return;
             }
         };
+        // Where it stands may be behind where it began, when something has arrived already. So the
+        // stream before brings some of that too, and the ids tell.
         if !self.lock().streams.active(number, stream.position()) {
             return;
         }
@@ -197,7 +199,7 @@ impl Delivery {
             let last = *until.borrow();
             match next {
                 Some(Next::Event(event)) if last.is_some_and(|last| event.position > last) => break,
-                Some(Next::Event(event)) => self.deliver(number, &event).await,
+                Some(Next::Event(event)) => self.deliver(&event).await,
                 Some(Next::Gap(gap)) => self.reporter.say(&format!(
                     "client {}: {} events are missing: {:?}",
                     self.name, gap.count, gap.reason
@@ -213,11 +215,11 @@ impl Delivery {
         self.lock().streams.ended(number);
     }
 
-    async fn deliver(&self, stream: u64, received: &Received) {
+    async fn deliver(&self, received: &Received) {
         let event = Box::new(convert::delivered(received));
         let calls = {
             let mut state = self.lock();
-            if !state.streams.is_new(stream, received.id, received.position) {
+            if !state.streams.is_new(received.id, received.position) {
                 return;
             }
             match state.table.winner(&event) {
@@ -243,9 +245,7 @@ impl Delivery {
         }
     }
 
-    fn start_callback_thread(
-        self: &Arc<Self>,
-    ) -> std::io::Result<mpsc::Sender<Box<ReceiveEvent>>> {
+    fn start_callback_thread(self: &Arc<Self>) -> std::io::Result<mpsc::Sender<Box<ReceiveEvent>>> {
         let (calls, called) = mpsc::channel(CALLS_MAX);
         let delivery = Arc::clone(self);
         spawn_deaf("ftb-callback", move || delivery.call_back(called))?;

@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn blocks_comments_and_words_before_them() {
-        let text = "# my events\nstart\nftb.x.y\nA info # one\nB\nfatal end\nstart FTB.X.Y C all end";
+        let text =
+            "# my events\nstart\nftb.x.y\nA info # one\nB\nfatal end\nstart FTB.X.Y C all end";
         assert_eq!(names(text), Ok(vec!["A:info".into(), "B:fatal".into(), "C:all".into()]));
         assert_eq!(names("start FTB.X.Y end"), Ok(vec![]));
         let (_, skipped) = parse(b"hello start FTB.X.Y end", SPACE).unwrap_or_default();
@@ -100,9 +101,18 @@ mod tests {
 
     #[test]
     fn what_is_no_schema_file_is_refused() {
-        for bad in ["", "# only", "A info", "start", "start FTB.X.Y", "start FTB.X.Y A", "START x",
-            "start FTB.X.Y A info", "start FTB.X.Z A info end", "start FTB.X.Y A info END"]
-        {
+        for bad in [
+            "",
+            "# only",
+            "A info",
+            "start",
+            "start FTB.X.Y",
+            "start FTB.X.Y A",
+            "START x",
+            "start FTB.X.Y A info",
+            "start FTB.X.Z A info end",
+            "start FTB.X.Y A info END",
+        ] {
             assert_eq!(names(bad), Err(Code::InvalidSchemaFile), "{bad:?}");
         }
         for path in ["/nonexistent/schema", "/", "/dev/zero"] {

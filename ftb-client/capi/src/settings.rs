@@ -115,7 +115,8 @@ mod tests {
         assert_eq!(none.socket, Path::new(SOCKET_DEFAULT));
         assert_eq!((none.connect_wait, none.matching, none.quiet), (None, Matching::And, false));
         assert!(none.remarks.is_empty());
-        let file = b"# FTB_QUIET=1\n FTB_AGENT_SOCKET = /a/b \nFTB_CONNECT_WAIT=5s\nFTB_MATCHING=Cifts\n";
+        let file =
+            b"# FTB_QUIET=1\n FTB_AGENT_SOCKET = /a/b \nFTB_CONNECT_WAIT=5s\nFTB_MATCHING=Cifts\n";
         let both = load(&[("FTB_CONFIG_FILE", "x"), ("FTB_CONNECT_WAIT", "20ms")], Some(file));
         assert_eq!(both.socket, Path::new("/a/b"));
         assert_eq!(both.connect_wait, Some(Duration::from_millis(20)));

@@ -49,7 +49,7 @@ struct Open {
 pub(crate) struct Streams {
     open: Vec<Open>,
     last_number: u64,
-    /// What older streams brought since a newer one was asked for: the newer ones may bring it again.
+    /// What was brought while more than one was open: another may bring it again.
     ids: HashSet<EventId>,
     ids_in_order: VecDeque<EventId>,
     /// The last position among them.
@@ -76,7 +76,8 @@ impl Streams {
         self.open.last().map(|last| last.answer.clone())
     }
 
-    /// A stream is active behind that position. Whether it is still wanted.
+    /// A stream is active, and brings everything behind that position (and perhaps what is before it).
+    /// Whether it is still wanted.
     pub(crate) fn active(&mut self, number: u64, position: Position) -> bool {
         if self.open.iter().any(|other| other.number > number && other.active) {
             self.ended(number);
@@ -110,19 +111,18 @@ impl Streams {
         self.open.retain(|open| open.number != number);
     }
 
-    /// Whether an event that this stream brings was not brought by an older one already.
-    pub(crate) fn is_new(&mut self, number: u64, id: EventId, position: Position) -> bool {
+    /// Whether an event that a stream brings was not brought by another already.
+    pub(crate) fn is_new(&mut self, id: EventId, position: Position) -> bool {
         if self.open.len() <= 1 && self.ids.is_empty() {
             return true;
         }
         if self.ids.contains(&id) {
             return false;
         }
-        let newest = self.open.last().is_none_or(|last| last.number == number);
-        if !newest {
+        if self.open.len() > 1 {
             self.remember(id, position);
-        } else if self.open.len() <= 1 && self.ids_until.is_some_and(|until| position > until) {
-            // Each stream is in order: no copy comes any more.
+        } else if self.ids_until.is_some_and(|until| position > until) {
+            // The one that is left is in order: no copy comes any more.
             self.forget();
         }
         true
@@ -198,17 +198,19 @@ mod tests {
         assert!(fixture.streams.active(1, at(5)));
         fixture.want("a|b");
         for index in [8, 10, 11] {
-            assert!(fixture.streams.is_new(1, id(index), at(index)));
+            assert!(fixture.streams.is_new(id(index), at(index)));
         }
         assert_eq!(*fixture.ends[0].until.borrow(), None);
         // Active behind 9, and the old one has gone further already.
         assert!(fixture.streams.active(2, at(9)));
         assert_eq!(*fixture.ends[0].until.borrow(), Some(at(9)));
+        assert!(fixture.streams.is_new(id(9), at(9)), "whoever is first");
+        assert!(!fixture.streams.is_new(id(9), at(9)));
         fixture.streams.ended(1);
         for index in [10, 11] {
-            assert!(!fixture.streams.is_new(2, id(index), at(index)), "the old one brought it");
+            assert!(!fixture.streams.is_new(id(index), at(index)), "the old one brought it");
         }
-        assert!(fixture.streams.is_new(2, id(12), at(12)));
+        assert!(fixture.streams.is_new(id(12), at(12)));
         assert!(fixture.streams.ids.is_empty(), "the new one is past what the old one brought");
     }
 
@@ -234,8 +236,11 @@ mod tests {
         fixture.streams.active(1, at(1));
         fixture.want("b");
         for seq in 0..2 * IDS_MAX as u64 {
-            assert!(fixture.streams.is_new(1, id(seq), at(seq)));
+            assert!(fixture.streams.is_new(id(seq), at(seq)));
         }
-        assert_eq!((fixture.streams.ids.len(), fixture.streams.ids_in_order.len()), (IDS_MAX, IDS_MAX));
+        assert_eq!(
+            (fixture.streams.ids.len(), fixture.streams.ids_in_order.len()),
+            (IDS_MAX, IDS_MAX)
+        );
     }
 }

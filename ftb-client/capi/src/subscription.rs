@@ -162,8 +162,11 @@ impl Mask {
     /// The event spaces that can match, as a pattern of the agent; `None` for any.
     fn space_pattern(&self) -> Option<String> {
         let by_name_only = self.matching == Matching::Cifts && self.event_name.is_some();
-        let (category, component) =
-            if by_name_only { (None, None) } else { (plain(&self.category), plain(&self.component)) };
+        let (category, component) = if by_name_only {
+            (None, None)
+        } else {
+            (plain(&self.category), plain(&self.component))
+        };
         let category = category.filter(|category| !space::is_none(category));
         let component = component.filter(|component| !space::may_be_foreign(component));
         let region = plain(&self.region);

@@ -221,7 +221,10 @@ pub unsafe extern "C" fn FTB_Unsubscribe(subscribe_handle: *mut SubscribeHandle)
 /// # Safety
 /// See the module.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn FTB_Poll_event(handle: SubscribeHandle, event: *mut ReceiveEvent) -> c_int {
+pub unsafe extern "C" fn FTB_Poll_event(
+    handle: SubscribeHandle,
+    event: *mut ReceiveEvent,
+) -> c_int {
     code(|| {
         let event = out(event)?;
         if handle.valid != 1 {

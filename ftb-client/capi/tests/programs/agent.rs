@@ -72,7 +72,9 @@ async fn what_rust_publishes_reaches_an_old_program() -> Result<()> {
     let long = format!("{}...", "y".repeat(364));
     let wanted = [
         "watching".to_owned(),
-        format!("ftb.ipmi.none: error FTB_IPMI_FANFAIL from 'rust', job '42', on {host}: Fan 1 stands still"),
+        format!(
+            "ftb.ipmi.none: error FTB_IPMI_FANFAIL from 'rust', job '42', on {host}: Fan 1 stands still"
+        ),
         format!("ftb.ib.hca_port_1: info DEEP from 'rust', job '', on {host}: "),
         format!("ftb.none.none: info LONG from 'rust', job '', on {host}: {long}"),
         format!("ftb.a.b: info LAST from 'rust', job '', on {host}: "),

@@ -81,7 +81,8 @@ fn a_program_linked_against_the_original_finds_the_library() -> Result<()> {
     let original = workshop.dir().join("original");
     std::fs::create_dir(&original)?;
     let source = original.join("original.c");
-    let functions: String = FUNCTIONS.iter().map(|name| format!("int {name}() {{ return 99; }}\n")).collect();
+    let functions: String =
+        FUNCTIONS.iter().map(|name| format!("int {name}() {{ return 99; }}\n")).collect();
     std::fs::write(&source, functions)?;
     let mut cc = Command::new("cc");
     cc.args(["-shared", "-fPIC", "-o"]).arg(original.join("libftb.so")).arg(&source);
