@@ -154,6 +154,7 @@ pub(crate) mod tests {
             uid: 0,
             pid: 4242,
             event,
+            folded: None,
         }
     }
 

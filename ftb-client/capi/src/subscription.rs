@@ -190,6 +190,9 @@ impl Mask {
 /// sends more, and the library sorts it out.
 const ALTERNATIVES_MAX: usize = 24;
 
+/// What a mask wants of one key, if the agent can be asked for it.
+type Condition = fn(&Mask) -> Option<String>;
+
 /// A filter for the agent that wants at least what any of the masks wants. Conditions that the agent
 /// might understand otherwise are left to [`Mask::matches`].
 pub(crate) fn coarse<'a>(masks: impl Iterator<Item = &'a Mask> + Clone) -> String {
@@ -197,7 +200,7 @@ pub(crate) fn coarse<'a>(masks: impl Iterator<Item = &'a Mask> + Clone) -> Strin
     fn short(wanted: &Wanted, length: usize) -> Option<String> {
         plain(wanted).filter(|word| word.len() + 1 < length)
     }
-    let keys: [(&str, fn(&Mask) -> Option<String>); 5] = [
+    let keys: [(&str, Condition); 5] = [
         ("event_space", Mask::space_pattern),
         ("severity", Mask::severity_word),
         ("event_name", |mask| short(&mask.event_name, MAX_EVENT_NAME)),
