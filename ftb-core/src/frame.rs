@@ -383,7 +383,7 @@ pub struct ReplicaStart {
 }
 
 /// Events that are in a log, without the events.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Marks {
     /// By publisher: first and last sequence of each range.
     pub publishers: Vec<(PublisherId, Vec<(u64, u64)>)>,

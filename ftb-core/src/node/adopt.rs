@@ -32,7 +32,8 @@ pub(super) struct Forks {
 impl Forks {
     /// Somebody has consumed a fork up to an index.
     pub(super) fn heard(&mut self, epoch: Epoch, until: u64, deadline_ns: u64) {
-        if epoch == Epoch::ZERO || self.handed_over.contains_key(&epoch) {
+        let known = self.handed_over.get(&epoch).is_some_and(|handed_over| *handed_over >= until);
+        if epoch == Epoch::ZERO || known {
             return;
         }
         let waiting = self.waited_for.entry(epoch).or_insert((until, deadline_ns));
@@ -44,8 +45,11 @@ impl Forks {
 
     /// What a fork had logged is in the log now.
     pub(super) fn handed_over(&mut self, epoch: Epoch, until: u64) {
-        self.waited_for.remove(&epoch);
-        self.handed_over.insert(epoch, until);
+        if self.waited_for.get(&epoch).is_some_and(|(waited_for, _)| *waited_for <= until) {
+            self.waited_for.remove(&epoch);
+        }
+        let known = self.handed_over.entry(epoch).or_insert(until);
+        *known = until.max(*known);
         if self.handed_over.len() > FORKS_MAX {
             self.handed_over.pop_first();
         }
@@ -161,7 +165,8 @@ impl Node {
     /// appended here any more; until the parent has it, it can be taken back.
     pub(super) fn offer_log(&mut self) -> Option<Feed> {
         let was_root = self.root.is_some();
-        let published = match (self.root.take(), self.replica.take()) {
+        let replica = self.replica.take().or_else(|| self.past.take().map(|past| past.replica));
+        let published = match (self.root.take(), replica) {
             (Some(root), _) => root.published,
             (None, Some(replica)) => {
                 self.take_log(replica.log);

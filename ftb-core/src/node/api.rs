@@ -7,8 +7,9 @@
 //! ignored.
 
 use crate::filter::Filter;
-use crate::frame::Frame;
+use crate::frame::{Frame, Item, Marks};
 use crate::ident::{PublisherId, Rank};
+use crate::lineage::Lineage;
 use crate::node::config::Member;
 use crate::node::storm::StormRule;
 use crate::position::{Epoch, Position};
@@ -151,6 +152,27 @@ pub enum Input {
         /// When the local view must do, on the monotonic clock.
         deadline_ns: u64,
     },
+    /// The journal failed, and can be written again. The next write has a `begin`.
+    JournalOpened {
+        /// What it holds now.
+        stored: Stored,
+        /// What an earlier life of the agent has left in it, where that could not be read when the
+        /// agent started.
+        restored: Option<Box<Restored>>,
+    },
+    /// What [`poll_journal`](super::Node::poll_journal) gave is on disk, as safe as its fsync policy
+    /// says.
+    Journaled {
+        /// The write's generation.
+        generation: u64,
+        /// The write's `until`.
+        until: u64,
+    },
+    /// The journal can not be written; nothing that it was given counts until it is opened again.
+    JournalFailed {
+        /// For the log and the event that tells it.
+        error: String,
+    },
     /// Member list, fan-out or storm rules may have changed in the configuration. Members added at
     /// the end change no rank; an agent whose own rank changes leaves the tree and comes back.
     Reconfigure {
@@ -190,6 +212,8 @@ pub enum Output {
         /// For the log.
         reason: String,
     },
+    /// There is something to pull with `poll_journal`. Said once when there stops being nothing.
+    JournalReady,
     /// There is something to pull with `poll_client`. Said once when a queue stops being empty.
     ClientReady(ClientId),
     /// Stop reading publications of that client until `ResumeClient`: too much is unconfirmed.
@@ -220,10 +244,61 @@ impl ClientId {
     pub const AGENT: Self = Self(0);
 }
 
+/// Which part of which log a journal holds.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Stored {
+    /// Its lineage; empty for a journal that holds nothing.
+    pub lineage: Lineage,
+    /// It is complete behind this index,
+    pub after: u64,
+    /// up to this one.
+    pub last: u64,
+}
+
+/// What an earlier life of an agent has left in its journal.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Restored {
+    /// Which log it is.
+    pub stored: Stored,
+    /// Its entries, rising.
+    pub items: Vec<Item>,
+    /// Events that were logged before the first of them.
+    pub marks: Marks,
+    /// Entries behind `stored.last` were there up to this index and could not be read.
+    pub lost_until: Option<u64>,
+    /// What is wrong with the journal, to be told.
+    pub damage: Option<String>,
+}
+
+/// A piece of the log for the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalWrite {
+    /// Counts up with each `begin`.
+    pub generation: u64,
+    /// To be done first, and together with the rest.
+    pub begin: Option<JournalBegin>,
+    /// The entries, rising.
+    pub items: Vec<Item>,
+    /// With this the journal holds the log up to this index.
+    pub until: u64,
+}
+
+/// The journal is to hold this log from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalBegin {
+    /// Its lineage.
+    pub lineage: Lineage,
+    /// What the journal holds behind this index is void.
+    pub after: u64,
+    /// What it holds up to there is void too, and the log begins there: with the events that were
+    /// logged before. `None`: what it holds up to there is part of this log.
+    pub anew: Option<Marks>,
+}
+
 /// One line of the log: a state machine of the node has moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// Which machine: "parent", "child", "root", "standby", "node", "client".
+    /// Which machine: "parent", "child", "root", "standby", "journal", "node", "client".
     pub machine: &'static str,
     /// Whose, e.g. the peer's host; may be empty.
     pub subject: String,

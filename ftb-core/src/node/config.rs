@@ -72,6 +72,9 @@ pub struct NodeConfig {
     pub uncommitted_bytes: usize,
     /// A standby that acknowledges nothing for so long is skipped. Default 1,000 ms.
     pub standby_ms: u64,
+    /// A journal that acknowledges nothing for so long while a lone root waits for it is passed over:
+    /// the log goes on in memory. Default 5,000 ms: a disk may stall for a while.
+    pub journal_ms: u64,
     /// Publishers whose events an agent remembers to know copies. Default 65,536.
     pub publishers_max: usize,
     /// Links that have not yet said who they are. Default 256; beyond, the newest is refused.
@@ -115,6 +118,7 @@ impl NodeConfig {
             window_bytes: 1 << 20,
             uncommitted_bytes: 16 << 20,
             standby_ms: 1_000,
+            journal_ms: 5_000,
             publishers_max: 65_536,
             strangers_max: 256,
             subscriptions_max: 1_024,

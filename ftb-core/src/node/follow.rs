@@ -14,6 +14,7 @@ impl Node {
     pub(super) fn follow(&mut self, standing: &Standing) {
         let winning = &standing.lineage;
         self.step_down(winning);
+        self.hand_over_restored(winning);
         self.young_until_ns = 0;
         if self.lineage.is_empty() {
             self.consumed = standing.head;

@@ -19,6 +19,7 @@ mod fetch;
 mod follow;
 mod index;
 mod interest;
+mod journal;
 mod link;
 mod log;
 mod members;
@@ -70,6 +71,9 @@ pub struct Node {
     verdicts: verdict::Verdicts,
     differences: differences::Differences,
 
+    journal: journal::Journal,
+    /// The log of an earlier life of this agent.
+    past: Option<journal::Past>,
     /// The log that is consumed here, and up to which index: committed, visible to all readers.
     lineage: Lineage,
     consumed: u64,
@@ -122,6 +126,16 @@ pub struct Node {
 impl Node {
     /// An agent that has just started and knows nobody. `seed` is all the randomness it gets.
     pub fn new(now: Now, config: NodeConfig, seed: u64) -> Self {
+        Self::with_journal(now, config, seed, None)
+    }
+
+    /// The same with a journal, and what an earlier life of this agent has written to it.
+    pub fn with_journal(
+        now: Now,
+        config: NodeConfig,
+        seed: u64,
+        restored: Option<api::Restored>,
+    ) -> Self {
         let mut node = Self {
             rank: config.rank,
             random: seed,
@@ -136,6 +150,8 @@ impl Node {
             members: members::Members::default(),
             verdicts: verdict::Verdicts::default(),
             differences: differences::Differences::default(),
+            journal: journal::Journal::default(),
+            past: None,
             lineage: Lineage::new(),
             consumed: 0,
             log: log::Log::new(0),
@@ -166,6 +182,9 @@ impl Node {
             config,
         };
         node.young_until_ns = now.mono_ns.saturating_add(node.youth_ns());
+        if let Some(restored) = restored {
+            node.restore(restored);
+        }
         node.search(None, "started");
         node
     }
@@ -179,6 +198,7 @@ impl Node {
             self.commit();
             self.evict();
         }
+        self.wake_journal();
         out.append(&mut self.out);
     }
 
@@ -225,6 +245,14 @@ impl Node {
         self.next_to_client(client, bytes_max)
     }
 
+    /// What the journal is to write next, `None` when there is nothing (more) now. `bytes_max` bounds
+    /// the events in it; a single larger event still comes. To be written in this order, and
+    /// acknowledged with [`Input::Journaled`].
+    pub fn poll_journal(&mut self, now: Now, bytes_max: usize) -> Option<api::JournalWrite> {
+        self.advance(now);
+        self.next_journal_write(bytes_max)
+    }
+
     /// When [`Input::Tick`] is due at the latest, on the monotonic clock. To be asked again after
     /// each call of any method that takes `now`.
     pub fn next_deadline_ns(&self) -> Option<u64> {
@@ -250,6 +278,7 @@ impl Node {
         let deadline = links
             .min(self.uplink.deadline_ns())
             .min(self.standby_deadline_ns())
+            .min(self.journal_deadline_ns())
             .min(self.forks_deadline_ns())
             .min(self.fetch_deadline_ns())
             .min(self.members.deadline_ns())
@@ -276,6 +305,11 @@ impl Node {
             }
             Input::Unsubscribe { client, subscription } => self.unsubscribe(client, subscription),
             Input::QueryTree { query, deadline_ns } => self.query_tree(query, deadline_ns),
+            Input::JournalOpened { stored, restored } => {
+                self.journal_opened(stored, restored.map(|restored| *restored));
+            }
+            Input::Journaled { generation, until } => self.journaled(generation, until),
+            Input::JournalFailed { error } => self.journal_failed(&error),
             Input::Reconfigure { members, fanout, storm } => {
                 self.reconfigure(members, fanout);
                 self.set_storm_rules(storm);

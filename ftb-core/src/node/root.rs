@@ -3,8 +3,9 @@
 
 use super::Node;
 use super::adopt::Forks;
-use super::api::{Gap, GapReason, LinkId};
+use super::api::{Gap, LinkId};
 use super::config::ns;
+use super::journal::items_behind;
 use super::log::Log;
 use super::standby::Replica;
 use super::uplink::State;
@@ -91,7 +92,9 @@ impl Node {
     /// Takes the log over, or begins one.
     pub(super) fn become_root(&mut self, why: &str) {
         let head = self.lineage.head();
-        let replica = self.replica.take();
+        let past = self.past.take();
+        let unreadable = past.as_ref().and_then(super::journal::Past::lost);
+        let replica = self.replica.take().or(past.map(|past| past.replica));
         let mut lost = false;
         let published = match (self.held.take(), replica) {
             (Some(published), _) => published,
@@ -120,6 +123,7 @@ impl Node {
         self.uplink.state = State::Root;
         self.transition("root", "", "searching", "acting root", why);
         self.open_epoch();
+        self.tell_unreadable(unreadable);
         self.outbox.put_back(&self.lineage);
         self.way_up_changed();
         self.plan_probe_from_start();
@@ -165,6 +169,7 @@ impl Node {
         let epoch = Epoch { number: self.epoch_seen, root: self.config.origin };
         self.lineage.open(epoch, self.log.last() + 1);
         self.counters.epochs += 1;
+        self.count_waiting();
         if let Some(root) = &mut self.root {
             root.standby = None;
             root.heir = None;
@@ -244,6 +249,7 @@ impl Node {
             // The standby had acknowledged everything: its time to answer begins now.
             root.acked_ns = self.now.mono_ns;
         }
+        self.journal.appended(content.len());
         self.log.push(Item { index: self.log.last() + 1, content });
     }
 
@@ -261,7 +267,10 @@ impl Node {
         self.skip_slow_standby();
         let last = self.log.last();
         let Some(root) = &mut self.root else { return };
-        let until = if root.standby.is_some() { root.acked.min(last) } else { last };
+        let until = match root.standby {
+            Some(_) => root.acked.min(last),
+            None => self.journal.safe_until(self.lineage.head(), last),
+        };
         let from = self.consumed;
         let mut confirmed = Vec::new();
         while root.unconfirmed.front().is_some_and(|first| first.index <= until) {
@@ -269,6 +278,7 @@ impl Node {
         }
         if until > from {
             self.consumed = until;
+            self.journal_committed(from);
             self.became_visible(from);
             self.wake_feeds();
         } else if last > until {
@@ -278,32 +288,18 @@ impl Node {
             let position = self.lineage.position(index);
             self.confirm(Confirm { origin, seq, position });
         }
+        if self.skip_slow_journal(until) {
+            self.commit();
+        }
     }
 
     /// Another root goes on with its log: what ours has behind the fork is handed over, in order, as
     /// if it had been published here.
     pub(super) fn step_down(&mut self, winning: &Lineage) {
         let Some(root) = self.root.take() else { return };
-        let last = self.log.last();
-        let fork = self.lineage.common(last, winning).unwrap_or(0);
-        let oldest = self.full_after();
-        let gap = (fork < oldest).then(|| {
-            UpItem::Gap(Gap {
-                after: self.lineage.position(fork),
-                until: self.lineage.position(oldest),
-                reason: GapReason::Retention,
-                count: 0,
-                severity_max: None,
-            })
-        });
-        let events = self.log.after(fork).map(|entry| match &entry.item.content {
-            Content::Event(sealed) => UpItem::Event(sealed.clone()),
-            Content::Gap(gap) => UpItem::Gap(*gap),
-        });
-        let lost = self.lineage.segments().iter().filter(|s| !winning.knows(s.epoch));
-        let told = lost.map(|s| UpItem::Fork { epoch: s.epoch, until: last, handed_over: true });
+        let items = items_behind(&self.log, &self.lineage, self.full_after(), winning);
         let waiting = root.forks.waiting();
-        let items: Vec<UpItem> = gap.into_iter().chain(events).chain(told).chain(waiting).collect();
+        let items: Vec<UpItem> = items.into_iter().chain(waiting).collect();
         self.counters.handed_over += items.len() as u64;
         self.outbox.hand_over(items.into_iter(), true);
         for child in self.children.values_mut() {

@@ -155,6 +155,12 @@ counters! {
     silent,
     /// Things that came too late to matter.
     stale,
+    /// Log entries handed to the journal.
+    journaled,
+    /// Times that the journal failed or was too slow.
+    journal_failures,
+    /// Log entries that an earlier life had left in the journal.
+    restored,
     /// Standbys that were too slow.
     standby_skipped,
 }
@@ -249,6 +255,7 @@ impl Node {
         let subscriptions = self.clients.values().flat_map(|client| client.subscriptions.values());
         self.log.bytes()
             + self.replica.as_ref().map_or(0, |replica| replica.log.bytes())
+            + self.past.as_ref().map_or(0, |past| past.replica.log.bytes())
             + self.outbox.bytes()
             + self.storms.bytes()
             + usize::try_from(up).unwrap_or(usize::MAX)

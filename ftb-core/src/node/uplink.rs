@@ -327,7 +327,8 @@ impl Node {
 
     /// What log we could hand over as a whole.
     fn holding(&self) -> Option<Holding> {
-        match (&self.root, &self.replica) {
+        let replica = self.replica.as_ref().or(self.past.as_ref().map(|past| &past.replica));
+        match (&self.root, replica) {
             (Some(_), _) => Some(Holding { after: self.full_after(), until: self.log.last() }),
             (None, Some(replica)) if replica.complete => {
                 Some(Holding { after: replica.log.evicted(), until: replica.log.last() })

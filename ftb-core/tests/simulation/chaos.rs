@@ -21,13 +21,22 @@ impl Dice {
 
 /// A minute of load with faults of every kind in it.
 fn script(seed: u64, agents: u32, faults: u64) -> Script {
+    faults_of(9, seed, agents, faults)
+}
+
+/// The same with faults of disks.
+fn script_with_disks(seed: u64, agents: u32, faults: u64) -> Script {
+    faults_of(14, seed, agents, faults)
+}
+
+fn faults_of(kinds: u64, seed: u64, agents: u32, faults: u64) -> Script {
     let mut dice = Dice(seed);
     let mut script: Script = (0..200).map(|at| (at * 100_000, Op::Publish(2))).collect();
     for _ in 0..faults {
         let at = dice.below(20_000_000);
         let rank = dice.rank(agents);
         let later = at + dice.below(8_000_000);
-        match dice.below(9) {
+        match dice.below(kinds) {
             0 | 1 => script.extend([(at, Op::Kill(rank)), (later, Op::Start(rank))]),
             2 => script.extend([(at, Op::HostDown(rank)), (later, Op::Start(rank))]),
             3 => script.extend([(at, Op::Pause(rank)), (later, Op::Continue(rank))]),
@@ -35,6 +44,15 @@ fn script(seed: u64, agents: u32, faults: u64) -> Script {
             5 => script.extend([(at, Op::Split(rank)), (later, Op::Heal)]),
             6 => script.push((at, Op::ClockJump(rank, -7_200))),
             7 => script.push((at, Op::Subscribe(rank, dice.rank(4)))),
+            9 => script.extend([(at, Op::LoseDisk(rank)), (later, Op::Start(rank))]),
+            10 => script.extend([(at, Op::TearDisk(rank, 20)), (later, Op::Start(rank))]),
+            11 => script.extend([(at, Op::RotDisk(rank, 20)), (later, Op::Start(rank))]),
+            12 => script.extend([(at, Op::FillDisk(rank)), (later, Op::FreeDisk(rank))]),
+            13 => {
+                let all = 0..agents;
+                script.extend(all.clone().map(|rank| (at, Op::Kill(rank))));
+                script.extend(all.map(|rank| (later, Op::Start(rank))));
+            }
             _ => script.extend([(at, Op::Stop(rank)), (later, Op::Start(rank))]),
         }
     }
@@ -62,5 +80,22 @@ fn many_faults_at_once_lose_nothing_untold() {
     for seed in seeds(60) {
         let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
         must_hold("many faults", &setup, seed, &script(seed, 9, 8));
+    }
+}
+
+#[test]
+fn one_fault_at_a_time_with_journals_loses_nothing_untold() {
+    for seed in seeds(40) {
+        let setup = Setup { gaps_allowed: true, ..Setup::new(7, 2) }.on_disk();
+        must_hold("one fault, journals", &setup, seed, &script(seed, 7, 1));
+    }
+}
+
+#[test]
+fn many_faults_of_agents_and_disks_lose_nothing_untold() {
+    for seed in seeds(60) {
+        let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
+        let script = script_with_disks(seed, 9, 8);
+        must_hold("many faults of agents and disks", &setup.on_disk(), seed, &script);
     }
 }

@@ -4,7 +4,9 @@
 
 mod chaos;
 mod clients;
+mod disk;
 mod events;
+mod journal;
 mod ops;
 mod regressions;
 mod scale;

@@ -7,6 +7,16 @@ use std::fmt;
 pub enum Op {
     /// The process of an agent dies (kill -9): its sockets close.
     Kill(u32),
+    /// The process dies, and its disk is gone when it starts again.
+    LoseDisk(u32),
+    /// The process dies, and the last entries on its disk are missing.
+    TearDisk(u32, u32),
+    /// The process dies, and the last entries on its disk cannot be read.
+    RotDisk(u32, u32),
+    /// Nothing can be written to an agent's disk any more.
+    FillDisk(u32),
+    /// And it can again.
+    FreeDisk(u32),
     /// A host dies: nothing of it is heard any more.
     HostDown(u32),
     /// The agent (and its host) starts again, with nothing in memory.

@@ -7,14 +7,15 @@ mod run;
 pub use run::{boot, must_hold};
 
 use crate::clients::{Books, Published, Publisher, Subscriber, Violation, broken};
+use crate::disk::Disk;
 use crate::events::{AGENT_SPACE, SPACE, Said, seal};
 use crate::ops::Op;
 use ftb_core::filter::Filter;
 use ftb_core::frame::Frame;
 use ftb_core::ident::{OriginId, PublisherId, Rank};
 use ftb_core::node::api::{
-    ClientId, ClientInfo, DialId, Input, LinkId, MemberState, Output, QueryId, RefusedWhat, Start,
-    SubscriptionId, ToClient, TreeNode,
+    ClientId, ClientInfo, DialId, Input, JournalWrite, LinkId, MemberState, Output, QueryId,
+    RefusedWhat, Start, SubscriptionId, ToClient, TreeNode,
 };
 use ftb_core::node::{Member, Node, NodeConfig};
 use ftb_core::position::Epoch;
@@ -42,6 +43,8 @@ pub struct Setup {
     pub start_apart_ns: u64,
     /// Whether agents publish what they announce.
     pub announcements: bool,
+    /// Whether agents have journals.
+    pub disks: bool,
 }
 
 impl Setup {
@@ -56,7 +59,13 @@ impl Setup {
             losses_allowed: false,
             start_apart_ns: 0,
             announcements: true,
+            disks: false,
         }
+    }
+
+    /// The same with journals.
+    pub fn on_disk(self) -> Self {
+        Self { disks: true, ..self }
     }
 }
 
@@ -83,6 +92,9 @@ struct Agent {
     origin: OriginId,
     deaf_ready: BTreeSet<ClientId>,
     root_since_ns: Option<u64>,
+    disk: Disk,
+    /// When the last write is on disk: writes keep their order.
+    written_ns: u64,
 }
 
 /// One end of a link.
@@ -99,6 +111,7 @@ enum Happening {
     DialFailed { agent: usize, life: u64, dial: DialId, refused: bool },
     Arrive { end: End, from: usize, frame: Box<Frame> },
     Close { end: End, from: usize },
+    Written { agent: usize, life: u64, write: Box<JournalWrite> },
     Op(Op),
 }
 
@@ -200,6 +213,8 @@ impl World {
                 origin: OriginId(0),
                 deaf_ready: BTreeSet::new(),
                 root_since_ns: None,
+                disk: Disk::default(),
+                written_ns: 0,
             });
         }
         world
@@ -246,7 +261,10 @@ impl World {
         let config = self.config(agent, life);
         let seed = self.seed ^ (agent as u64) << 20 ^ life;
         let origin = config.origin;
-        let node = Node::new(self.now(agent), config, seed);
+        let disk = &mut self.agents[agent].disk;
+        let restored = (self.setup.disks && !disk.full).then(|| disk.read());
+        disk.unread = self.setup.disks && disk.full;
+        let node = Node::with_journal(self.now(agent), config, seed, restored);
         let state = &mut self.agents[agent];
         state.node = Some(node);
         state.host = Host::Up;
@@ -283,9 +301,29 @@ impl World {
         }
     }
 
+    /// Root and standby confirm what both hold in memory; a moment later it is on their disks. What they
+    /// take with them in that moment is lost, if its origin dies too.
+    fn disown_unwritten(&mut self, killed: usize) {
+        let moment = if self.agents[killed].disk.is_whole() { 20 * MS } else { 5_000 * MS };
+        for (id, published) in &mut self.books.published {
+            let publisher = self.publishers.iter().find(|publisher| publisher.id == id.publisher);
+            let dead = publisher.is_some_and(|p| self.agents[p.agent].node.is_none());
+            if dead
+                && published.confirmed
+                && published.at_ns + moment >= self.now_ns
+                && !self.agents.iter().any(|agent| agent.disk.holds(*id))
+            {
+                published.confirmed = false;
+            }
+        }
+    }
+
     /// What a root confirmed that dies with everybody who could have kept it is lost: only a log on
     /// disk could hold it, and these nodes have none.
     fn disown(&mut self, root: usize) {
+        if self.setup.disks {
+            return self.disown_unwritten(root);
+        }
         let Some(since) = self.agents[root].root_since_ns.take() else { return };
         let dead: BTreeSet<PublisherId> = self
             .publishers
@@ -474,6 +512,7 @@ impl World {
                 let error = "closed".to_owned();
                 self.feed(end.agent, Input::LinkClosed { link: end.link, error })
             }
+            Happening::Written { agent, life, write } => self.written(agent, life, *write),
             Happening::Op(op) => self.operate(op),
         }
     }
@@ -545,6 +584,7 @@ impl World {
                         self.send(agent, peer, Happening::Close { end: peer, from: agent });
                     }
                 }
+                Output::JournalReady => self.pump_journal(agent)?,
                 Output::ClientReady(client) => self.pump_client(agent, client)?,
                 Output::PauseClient(client) => self.set_paused(client, true),
                 Output::ResumeClient(client) => self.set_paused(client, false),
@@ -618,6 +658,44 @@ impl World {
             let frame = Box::new(frame);
             self.send(agent, peer, Happening::Arrive { end: peer, from: agent, frame });
         }
+    }
+
+    /// Takes what is to be written; it is on disk a little later, or never.
+    fn pump_journal(&mut self, agent: usize) -> Result<(), Violation> {
+        let now = self.now(agent);
+        let life = self.agents[agent].life;
+        while let Some(write) =
+            self.agents[agent].node.as_mut().and_then(|n| n.poll_journal(now, POLL_BYTES))
+        {
+            let latency = 100_000 + self.random_below(1_500_000);
+            let state = &mut self.agents[agent];
+            state.written_ns = (self.now_ns + latency).max(state.written_ns + 1);
+            let at_ns = state.written_ns;
+            let write = Box::new(write);
+            self.schedule(at_ns, Happening::Written { agent, life, write });
+        }
+        Ok(())
+    }
+
+    fn written(&mut self, agent: usize, life: u64, write: JournalWrite) -> Result<(), Violation> {
+        let state = &mut self.agents[agent];
+        if state.life != life || state.node.is_none() {
+            return Ok(());
+        }
+        if state.disk.full {
+            let error = "no space is left".to_owned();
+            return self.feed(agent, Input::JournalFailed { error });
+        }
+        let (generation, until) = (write.generation, write.until);
+        state.disk.write(write);
+        self.feed(agent, Input::Journaled { generation, until })
+    }
+
+    /// A disk dies with what only it held: its agent's process is killed.
+    fn damage(&mut self, agent: usize, how: impl FnOnce(&mut Disk)) {
+        self.kill(agent, Host::Refuses);
+        how(&mut self.agents[agent].disk);
+        self.disown(agent);
     }
 
     fn pump_client(&mut self, agent: usize, client: ClientId) -> Result<(), Violation> {
@@ -709,6 +787,18 @@ impl World {
         }
         match op {
             Op::Kill(rank) => self.kill(self.pick(rank), Host::Refuses),
+            Op::LoseDisk(rank) => self.damage(self.pick(rank), Disk::wipe),
+            Op::TearDisk(rank, count) => {
+                self.damage(self.pick(rank), |disk| disk.tear(count.into(), false));
+            }
+            Op::RotDisk(rank, count) => {
+                self.damage(self.pick(rank), |disk| disk.tear(count.into(), true));
+            }
+            Op::FillDisk(rank) => {
+                let agent = self.pick(rank);
+                self.agents[agent].disk.full = true;
+            }
+            Op::FreeDisk(rank) => self.free_disk(self.pick(rank))?,
             Op::HostDown(rank) => self.kill(self.pick(rank), Host::Down),
             Op::Start(rank) => self.start(self.pick(rank))?,
             Op::Pause(rank) => {
@@ -764,6 +854,17 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    fn free_disk(&mut self, agent: usize) -> Result<(), Violation> {
+        let state = &mut self.agents[agent];
+        if !std::mem::take(&mut state.disk.full) {
+            return Ok(());
+        }
+        let read = state.disk.read();
+        let stored = read.stored.clone();
+        let restored = std::mem::take(&mut state.disk.unread).then(|| Box::new(read));
+        self.feed(agent, Input::JournalOpened { stored, restored })
     }
 
     fn hear(&mut self, agent: usize) -> Result<(), Violation> {

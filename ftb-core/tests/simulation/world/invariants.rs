@@ -105,6 +105,10 @@ impl World {
         Ok(())
     }
 
+    pub fn counters(&self, agent: usize) -> Vec<(&'static str, u64)> {
+        self.agents[agent].node.as_ref().unwrap().status().counters
+    }
+
     pub fn delivered(&self) -> usize {
         self.subscribers.iter().map(|subscriber| subscriber.got.len()).sum()
     }

@@ -36,6 +36,7 @@ pub fn run(setup: &Setup, seed: u64, script: &Script) -> Result<World, Violation
     for agent in 0..world.setup.agents {
         world.operate(Op::Continue(agent))?;
         world.operate(Op::Hear(agent))?;
+        world.operate(Op::FreeDisk(agent))?;
         world.operate(Op::Start(agent))?;
     }
     world.run_ms(60_000)?;

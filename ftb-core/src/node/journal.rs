@@ -1,0 +1,440 @@
+//! The log on disk: what acting root and standby hold, written down by the shell, and what an
+//! earlier life of this agent had written down.
+//!
+//! The disk is one more reader of the log: it has a place in it, no queue, and is fed at its own pace
+//! ([`Node::poll_journal`]). What it holds of the log that goes on now is kept, what lies behind the
+//! fork is given up ([`JournalBegin`]). A lone root counts the disk as its standby: it commits what
+//! the disk has acknowledged. A disk that fails, or acknowledges nothing for too long, is passed over
+//! like a slow standby: the log goes on in memory, and everybody is told.
+//!
+//! An agent that starts with a journal is one that was away since its last write. It goes on with that
+//! log as acting root, or hands it over; or another log is the one that goes on, and what its own has
+//! behind the fork goes up as unconfirmed events ([`Node::hand_over_restored`]).
+//!
+//! Responsible for: what is to be on disk, and what its acknowledgements mean. Not responsible for:
+//! files, formats and checksums, which are the shell's.
+
+use super::Node;
+use super::api::{Gap, GapReason, JournalBegin, JournalWrite, Output, Restored, Stored};
+use super::config::ns;
+use super::log::Log;
+use super::standby::Replica;
+use crate::frame::{Content, Item, Marks, UpItem};
+use crate::limits::BATCH_EVENTS_MAX;
+use crate::lineage::Lineage;
+use crate::position::{Epoch, Position};
+use crate::ranges::PublisherRanges;
+use crate::severity::Severity;
+
+/// The journal as the node knows it.
+#[derive(Default)]
+pub(super) struct Journal {
+    /// What the disk holds, as far as it was told to; `None` without a journal, or while it fails.
+    disk: Option<Disk>,
+    /// A lone root confirms only what the disk has acknowledged.
+    gates: bool,
+    /// It was told that the journal fails.
+    told_failed: bool,
+    /// The shell was told that there is something to pull.
+    ready: bool,
+    /// Since when a lone root waits for the disk.
+    behind_since_ns: Option<u64>,
+    /// The newest beginning.
+    generation: u64,
+    /// Bytes that a lone root has appended and not committed.
+    waiting_bytes: usize,
+}
+
+struct Disk {
+    lineage: Lineage,
+    /// The log on disk is complete behind this index,
+    after: u64,
+    /// and was handed out up to this one,
+    cursor: u64,
+    /// and acknowledged up to this one.
+    acked: u64,
+    /// Counts up with each new beginning, over all stores: an acknowledgement of an older one is stale.
+    generation: u64,
+    /// The store was just opened: the first write says which log it is.
+    fresh: bool,
+}
+
+/// The log of an earlier life, until it is known what becomes of it.
+pub(super) struct Past {
+    pub(super) replica: Replica,
+    /// Entries up to this index were on disk and could not be read.
+    lost_until: Option<u64>,
+}
+
+/// The log that is to be on disk.
+struct Source<'a> {
+    lineage: &'a Lineage,
+    log: &'a Log,
+    published: &'a PublisherRanges,
+    /// It is complete behind this index.
+    after: u64,
+}
+
+impl Disk {
+    fn new(stored: Stored, generation: u64) -> Self {
+        let Stored { lineage, after, last } = stored;
+        Self { lineage, after, cursor: last, acked: last, generation, fresh: true }
+    }
+
+    /// How the disk must begin to hold that log; `None` where it holds a part of it already, and what
+    /// follows is still there.
+    fn begin(&mut self, source: &Source<'_>) -> Option<JournalBegin> {
+        let fits = (source.after..=source.log.last()).contains(&self.cursor);
+        let fresh = std::mem::take(&mut self.fresh);
+        if fits && !fresh && self.lineage.head() == source.lineage.head() {
+            return None;
+        }
+        let common = match self.lineage.is_empty() {
+            true => None,
+            false => self.lineage.common(self.cursor, source.lineage),
+        };
+        let kept = common.map(|common| common.min(source.log.last()));
+        let kept = kept.filter(|kept| *kept >= source.after.max(self.after));
+        self.generation += 1;
+        self.lineage = source.lineage.clone();
+        self.cursor = kept.unwrap_or(source.after);
+        let mut anew = None;
+        match kept {
+            Some(kept) => self.acked = self.acked.min(kept),
+            None => {
+                self.after = source.after;
+                self.acked = source.after;
+                let marks = source.published.iter();
+                let publishers = marks.map(|(id, set)| (id, set.ranges().to_vec())).collect();
+                anew = Some(Marks { publishers });
+            }
+        }
+        Some(JournalBegin { lineage: source.lineage.clone(), after: self.cursor, anew })
+    }
+
+    /// The next entries, and up to which index they reach.
+    fn next_items(&mut self, log: &Log, bytes_max: usize) -> Vec<Item> {
+        let mut items: Vec<Item> = Vec::new();
+        let mut bytes = 0;
+        let mut until = log.last();
+        for entry in log.after(self.cursor) {
+            if items.len() >= BATCH_EVENTS_MAX || bytes >= bytes_max {
+                until = items.last().map_or(self.cursor, |item| item.index);
+                break;
+            }
+            bytes += entry.item.content.len();
+            items.push(entry.item.clone());
+        }
+        self.cursor = until;
+        items
+    }
+}
+
+impl Journal {
+    /// Whether a lone root waits for the disk.
+    fn waits(&self) -> Option<&Disk> {
+        self.disk.as_ref().filter(|_| self.gates)
+    }
+
+    /// Up to which index a lone root may commit.
+    pub(super) fn safe_until(&self, head: Epoch, last: u64) -> u64 {
+        match self.waits() {
+            Some(disk) if disk.lineage.head() == head && !disk.fresh => disk.acked.min(last),
+            Some(_) => 0,
+            None => last,
+        }
+    }
+
+    /// A root has appended an entry of that size.
+    pub(super) fn appended(&mut self, bytes: usize) {
+        if self.disk.is_some() {
+            self.waiting_bytes += bytes;
+        }
+    }
+
+    /// When a disk that acknowledges nothing is passed over.
+    fn deadline_ns(&self, journal_ms: u64) -> u64 {
+        self.behind_since_ns.map_or(u64::MAX, |since| since.saturating_add(ns(journal_ms)))
+    }
+}
+
+impl Node {
+    /// What was on disk is the past of this agent, which has just started: it has seen all of it.
+    pub(super) fn restore(&mut self, restored: Restored) {
+        self.journal.gates = true;
+        let stored = self.remember(restored);
+        if self.past.is_some() {
+            self.epoch_seen = self.epoch_seen.max(stored.lineage.head().number);
+            self.lineage = stored.lineage.clone();
+            self.consumed = stored.last;
+            self.log = Log::new(stored.last);
+        }
+        self.journal.disk = Some(Disk::new(stored, self.journal.generation));
+    }
+
+    /// Takes what an earlier life has left; gives which log it is.
+    fn remember(&mut self, restored: Restored) -> Stored {
+        let Restored { stored, items, marks, lost_until, damage } = restored;
+        if let Some(damage) = damage {
+            let tags = vec![("host", self.config.host.clone())];
+            self.announce("FTB_JOURNAL_DAMAGED", Severity::Error, tags, damage);
+        }
+        self.counters.restored += items.len() as u64;
+        let mut replica = Replica {
+            lineage: stored.lineage.clone(),
+            log: Log::new(stored.after),
+            published: PublisherRanges::new(self.config.publishers_max),
+            complete: true,
+        };
+        replica.mark(&marks);
+        for item in items {
+            if let Content::Event(sealed) = &item.content {
+                replica.published.mark(sealed);
+            }
+            replica.log.push(item);
+        }
+        replica.log.cover(stored.last);
+        while replica.log.bytes() > self.config.log_bytes {
+            replica.log.evict(u64::MAX);
+        }
+        if !stored.lineage.is_empty() {
+            self.past = Some(Past { replica, lost_until });
+        }
+        stored
+    }
+
+    /// The shell has a store to write to, again or only now. `restored`: what an earlier life has left
+    /// in it, where this one could not read it before.
+    pub(super) fn journal_opened(&mut self, stored: Stored, restored: Option<Restored>) {
+        self.journal.disk = Some(Disk::new(stored, self.journal.generation));
+        if let Some(restored) = restored {
+            self.remember(restored);
+            let lineage = self.lineage.clone();
+            self.hand_over_restored(&lineage);
+        }
+        self.count_waiting();
+        if self.root.is_none() && self.replica.is_none() {
+            self.journal_caught_up();
+        }
+    }
+
+    /// The disk has what was handed out up to an index.
+    pub(super) fn journaled(&mut self, generation: u64, until: u64) {
+        let last = self.journal_source().map_or(until, |source| source.log.last());
+        let Some(disk) = &mut self.journal.disk else {
+            self.counters.stale += 1;
+            return;
+        };
+        if generation != disk.generation || until > disk.cursor || disk.fresh {
+            self.counters.stale += 1;
+            return;
+        }
+        if until > disk.acked {
+            disk.acked = until;
+            self.journal.behind_since_ns = None;
+        }
+        if until >= last {
+            self.journal_caught_up();
+        }
+    }
+
+    /// Everything is on disk: from now on a lone root waits for it (again).
+    fn journal_caught_up(&mut self) {
+        self.journal.gates = true;
+        if std::mem::take(&mut self.journal.told_failed) {
+            let why = "the log is written to disk again";
+            self.transition("journal", "", "failed", "open", why);
+            let tags = vec![("host", self.config.host.clone())];
+            self.announce("FTB_JOURNAL_BACK", Severity::Info, tags, why.to_owned());
+        }
+    }
+
+    /// The store can not be written.
+    pub(super) fn journal_failed(&mut self, error: &str) {
+        self.journal.disk = None;
+        self.pass_journal_over(error);
+    }
+
+    /// The log goes on in memory.
+    fn pass_journal_over(&mut self, why: &str) {
+        self.journal.gates = false;
+        self.journal.behind_since_ns = None;
+        self.counters.journal_failures += 1;
+        if std::mem::replace(&mut self.journal.told_failed, true) {
+            return;
+        }
+        self.transition("journal", "", "open", "failed", why);
+        let tags = vec![("host", self.config.host.clone()), ("reason", why.to_owned())];
+        let text = format!("the log is in memory only: {why}");
+        self.announce("FTB_JOURNAL_FAILED", Severity::Fatal, tags, text);
+    }
+
+    /// Lets go of a disk that holds a lone root up; says whether it did. `until`: what may be committed.
+    pub(super) fn skip_slow_journal(&mut self, until: u64) -> bool {
+        let lone = self.root.as_ref().is_some_and(|root| root.standby.is_none());
+        if !lone || self.journal.waits().is_none() || self.log.last() <= until {
+            self.journal.behind_since_ns = None;
+            return false;
+        }
+        self.journal.behind_since_ns.get_or_insert(self.now.mono_ns);
+        if self.journal.waiting_bytes > self.config.uncommitted_bytes {
+            self.pass_journal_over("it is slower than what is published");
+        } else if self.journal.deadline_ns(self.config.journal_ms) <= self.now.mono_ns {
+            self.pass_journal_over("it has acknowledged nothing for too long");
+        }
+        !self.journal.gates
+    }
+
+    pub(super) fn journal_deadline_ns(&self) -> u64 {
+        self.journal.deadline_ns(self.config.journal_ms)
+    }
+
+    /// A reign begins: what is appended by now and not committed.
+    pub(super) fn count_waiting(&mut self) {
+        let waiting = self.log.after(self.consumed).map(|entry| entry.item.content.len());
+        self.journal.waiting_bytes = waiting.sum();
+    }
+
+    /// Entries behind `from` are committed.
+    pub(super) fn journal_committed(&mut self, from: u64) {
+        if self.journal.disk.is_none() {
+            return;
+        }
+        let entries = self.log.after(from).take_while(|entry| entry.item.index <= self.consumed);
+        let bytes: usize = entries.map(|entry| entry.item.content.len()).sum();
+        self.journal.waiting_bytes = self.journal.waiting_bytes.saturating_sub(bytes);
+    }
+
+    fn journal_source(&self) -> Option<Source<'_>> {
+        match (&self.root, &self.replica) {
+            (Some(root), _) => Some(Source {
+                lineage: &self.lineage,
+                log: &self.log,
+                published: &root.published,
+                after: self.full_after(),
+            }),
+            (None, Some(replica)) if replica.complete => Some(Source {
+                lineage: &replica.lineage,
+                log: &replica.log,
+                published: &replica.published,
+                after: replica.log.evicted(),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Tells the shell, once, that there is something to be written. Called after each input.
+    pub(super) fn wake_journal(&mut self) {
+        let Some(disk) = &self.journal.disk else { return };
+        if self.journal.ready {
+            return;
+        }
+        let news = self.journal_source().is_some_and(|source| {
+            disk.fresh
+                || disk.cursor != source.log.last()
+                || disk.lineage.head() != source.lineage.head()
+        });
+        if news {
+            self.journal.ready = true;
+            self.out.push(Output::JournalReady);
+        }
+    }
+
+    /// What is to be written next.
+    pub(super) fn next_journal_write(&mut self, bytes_max: usize) -> Option<JournalWrite> {
+        let mut disk = self.journal.disk.take();
+        let write = disk.as_mut().zip(self.journal_source()).and_then(|(disk, source)| {
+            let begin = disk.begin(&source);
+            let items = disk.next_items(source.log, bytes_max);
+            let news = begin.is_some() || !items.is_empty();
+            news.then(|| JournalWrite {
+                generation: disk.generation,
+                begin,
+                items,
+                until: disk.cursor,
+            })
+        });
+        self.journal.generation = disk.as_ref().map_or(self.journal.generation, |d| d.generation);
+        self.journal.disk = disk;
+        self.journal.ready = write.is_some();
+        self.counters.journaled += write.as_ref().map_or(0, |write| write.items.len() as u64);
+        write
+    }
+
+    // What an earlier life has left.
+
+    /// An acting root goes on with the log of its earlier life: what could not be read of it is told.
+    pub(super) fn tell_unreadable(&mut self, lost: Option<Gap>) {
+        if let Some(gap) = lost {
+            self.append(UpItem::Gap(gap));
+        }
+    }
+
+    /// Another log is the one that goes on: what that of the earlier life has behind the fork goes up
+    /// as unconfirmed events, before what waits already. What is there too is known by its id.
+    pub(super) fn hand_over_restored(&mut self, winning: &Lineage) {
+        let Some(past) = self.past.take() else { return };
+        let Replica { lineage, log, .. } = past.replica;
+        let items = items_behind(&log, &lineage, log.evicted(), winning);
+        if items.is_empty() {
+            return;
+        }
+        self.counters.handed_over += items.len() as u64;
+        self.outbox.hand_over(items.into_iter(), false);
+        self.outbox.rewind();
+        self.flush_outbox();
+    }
+}
+
+impl Past {
+    /// The hole behind its last entry.
+    pub(super) fn lost(&self) -> Option<Gap> {
+        let Replica { lineage, log, .. } = &self.replica;
+        let until = self.lost_until.filter(|until| *until > log.last())?;
+        let after = lineage.position(log.last());
+        Some(Gap {
+            after,
+            until: Position { epoch: lineage.head(), index: until },
+            reason: GapReason::LogLost,
+            count: until - log.last(),
+            severity_max: None,
+        })
+    }
+}
+
+/// What a log that is complete behind `oldest` has behind the place where another leaves it, to be
+/// handed over to that one; and which of its reigns, or ends of reigns, the other does not have.
+pub(super) fn items_behind(
+    log: &Log,
+    lineage: &Lineage,
+    oldest: u64,
+    winning: &Lineage,
+) -> Vec<UpItem> {
+    let last = log.last();
+    let fork = lineage.common(last, winning).unwrap_or(0);
+    let gap = (fork < oldest).then(|| {
+        UpItem::Gap(Gap {
+            after: lineage.position(fork),
+            until: lineage.position(oldest),
+            reason: GapReason::Retention,
+            count: 0,
+            severity_max: None,
+        })
+    });
+    let events = log.after(fork).map(|entry| match &entry.item.content {
+        Content::Event(sealed) => UpItem::Event(sealed.clone()),
+        Content::Gap(gap) => UpItem::Gap(*gap),
+    });
+    let segments = lineage.segments();
+    let told = segments.iter().enumerate().filter_map(|(at, segment)| {
+        let end = segments.get(at + 1).map_or(last, |next| next.first - 1).min(last);
+        let until = match winning.knows(segment.epoch) {
+            false => last,
+            true if end < segment.first => return None,
+            true if winning.contains(Position { epoch: segment.epoch, index: end }) => return None,
+            true => end,
+        };
+        Some(UpItem::Fork { epoch: segment.epoch, until, handed_over: true })
+    });
+    gap.into_iter().chain(events).chain(told).collect()
+}

@@ -1,0 +1,68 @@
+//! The disk of a simulated agent: what its journal has written, and what becomes of that.
+
+use ftb_core::frame::Content;
+use ftb_core::ident::EventId;
+use ftb_core::node::api::{JournalWrite, Restored};
+
+/// What is on disk. It survives the agent.
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    content: Restored,
+    /// Nothing can be written.
+    pub full: bool,
+    /// The agent could not read it when it started.
+    pub unread: bool,
+    damaged: bool,
+}
+
+impl Disk {
+    pub fn write(&mut self, write: JournalWrite) {
+        let Restored { stored, items, marks, lost_until, .. } = &mut self.content;
+        if let Some(begin) = write.begin {
+            items.retain(|item| item.index <= begin.after && begin.anew.is_none());
+            if let Some(anew) = begin.anew {
+                *marks = anew;
+                stored.after = begin.after;
+            }
+            stored.lineage = begin.lineage;
+            stored.last = begin.after;
+            *lost_until = None;
+        }
+        items.extend(write.items);
+        stored.last = write.until;
+    }
+
+    /// Whether everything that was acknowledged is there.
+    pub fn is_whole(&self) -> bool {
+        !self.full && !self.damaged
+    }
+
+    /// Whether an event can be read from it.
+    pub fn holds(&self, id: EventId) -> bool {
+        self.content.items.iter().rev().any(|item| match &item.content {
+            Content::Event(sealed) => sealed.id() == id,
+            Content::Gap(_) => false,
+        })
+    }
+
+    /// What an agent that starts finds.
+    pub fn read(&self) -> Restored {
+        self.content.clone()
+    }
+
+    /// The last entries are gone, as a power failure leaves a file that was not synced; `told`: they
+    /// are there and their checksums are wrong.
+    pub fn tear(&mut self, count: u64, told: bool) {
+        let Restored { stored, items, lost_until, .. } = &mut self.content;
+        let last = stored.last;
+        stored.last = last.saturating_sub(count).max(stored.after);
+        items.retain(|item| item.index <= stored.last);
+        self.damaged = true;
+        *lost_until = (told && last > stored.last).then_some(last);
+    }
+
+    pub fn wipe(&mut self) {
+        self.content = Restored::default();
+        self.damaged = true;
+    }
+}
