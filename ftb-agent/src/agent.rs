@@ -13,6 +13,7 @@ use crate::driver::Driver;
 use crate::gate::{Bounds, Gate};
 use crate::handle::{self, Command, Handle};
 use crate::hostile::Hostile;
+use crate::journal::{JournalError, Opened};
 use crate::links::{LinkService, Links};
 use crate::serve;
 use crate::tls::{Tls, TlsError};
@@ -52,6 +53,9 @@ pub enum StartError {
         /// Why.
         error: io::Error,
     },
+    /// A journal that is another's.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// Randomness.
     #[error("cannot draw an incarnation: {0}")]
     Entropy(io::Error),
@@ -76,6 +80,7 @@ pub struct Agent {
     /// Cancelled: every task ends at once.
     ended: CancellationToken,
     tasks: TaskTracker,
+    journal: Option<JoinHandle<()>>,
     driver: JoinHandle<()>,
 }
 
@@ -94,6 +99,7 @@ impl Agent {
         let tls = config.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
         let origin = OriginId(world.entropy.draw().map_err(StartError::Entropy)?);
         let seed = world.entropy.draw().map_err(StartError::Entropy)?;
+        let journal = read_journal(&config, &host, origin, &world).await?;
         let address = config.listen();
         let link_listener = world
             .net
@@ -139,10 +145,18 @@ impl Agent {
         sockets.serve_clients(client_listener, Arc::clone(&gates[1]), clients, admin);
         let ended = sockets.ended;
 
-        let node = Node::new(world.clock.now(), config.node(&host, origin), seed);
+        let restored = journal.as_ref().map(|journal| journal.restored.clone());
+        let node = config.node(&host, origin);
+        let node = Node::with_journal(world.clock.now(), node, seed, restored);
         let announcer = Announcer::new(&host, origin, agent_uid, std::process::id());
         let (role_sender, role) = watch::channel("starting".to_owned());
-        let driver = Driver::new(node, world.clock, links, announcer, role_sender);
+        let mut driver = Driver::new(node, Arc::clone(&world.clock), links, announcer, role_sender);
+        let mut journal_task = None;
+        if let Some(journal) = journal {
+            let (writes, task) = journal.start(&world, handle.clone());
+            driver = driver.journaled(writes);
+            journal_task = Some(task);
+        }
         // Tells apart the agents of one process; one agent of a host needs no such words.
         let span = tracing::debug_span!("agent", host);
         let driver = tokio::spawn(driver.run(inbox).instrument(span));
@@ -160,6 +174,7 @@ impl Agent {
             closing,
             ended,
             tasks,
+            journal: journal_task,
             driver,
         })
     }
@@ -217,11 +232,14 @@ impl Agent {
     pub async fn stop(self) {
         let deadline = tokio::time::Instant::now() + self.config.limits.drain;
         self.closing.cancel();
-        let Self { handle, driver, tasks, ended, gates, .. } = self;
+        let Self { handle, driver, journal, tasks, ended, gates, .. } = self;
         let abort = driver.abort_handle();
         let drained = async {
             if handle.command(Command::Stop).await.is_ok() {
                 let _ = driver.await;
+            }
+            if let Some(journal) = journal {
+                let _ = journal.await;
             }
             tasks.close();
             tasks.wait().await;
@@ -243,6 +261,19 @@ impl Agent {
         self.closing.cancel();
         self.gates.iter().for_each(|gate| gate.close_all());
     }
+}
+
+/// What the journal holds; `None` without one.
+async fn read_journal(
+    config: &Config,
+    host: &str,
+    origin: OriginId,
+    world: &World,
+) -> Result<Option<Opened>, JournalError> {
+    let Some(folder) = config.journal.folder() else { return Ok(None) };
+    let memory_bytes = config.node(host, origin).log_bytes;
+    let cluster = &config.cluster.0;
+    Opened::read(&config.journal, cluster, folder, memory_bytes, world).await.map(Some)
 }
 
 fn terms(config: &Config, host: &str, origin: OriginId) -> Terms {

@@ -5,6 +5,7 @@
 //! `deploy/config/agent.toml` explains every key to the administrator.
 
 use crate::access::AccessRule;
+use crate::journal::config::JournalConfig;
 use crate::logging::LogConfig;
 use crate::storm::{self, StormTable};
 use crate::tls::TlsFiles;
@@ -69,7 +70,10 @@ pub struct Config {
     /// How fast a loss is noticed.
     #[serde(default)]
     pub detection: Detection,
-    /// The log.
+    /// The log of events on disk.
+    #[serde(default)]
+    pub journal: JournalConfig,
+    /// The log of the agent's doings.
     #[serde(default)]
     pub log: LogConfig,
     /// Who may publish and subscribe what.
@@ -351,6 +355,7 @@ impl Config {
         if let Some((key, _)) = positive.iter().find(|(_, value)| *value == 0) {
             return Err(format!("{key} is 0: nobody could connect"));
         }
+        self.journal.check()?;
         if self.limits.hello.is_zero() {
             return Err("limits.hello is 0s: nobody could say hello in time".to_owned());
         }
@@ -479,6 +484,8 @@ mod tests {
             ("[[access]]\nspace = \"ftb..x\"\n", "agent.toml:5:9: "),
             ("[[access]]\nspace = \"x\"\npublish = [\"role:x\"]\n", "names nobody"),
             ("[log]\nlevel = \"=,=\"\n", "agent.toml:5:9: "),
+            ("[journal]\nfsync = \"sometimes\"\n", "agent.toml:5:9: "),
+            ("[journal]\nbytes = 5\n", "journal.bytes must be at least"),
             ("[log]\nformat = \"xml\"\n", "expected `text` or `json`"),
             ("[[storm]]\nspace = \"ftb.x\"\n", "give it fold or events_per_s"),
             ("[[storm]]\nspace = \"x\"\nfold = \"2h\"\n", "1ms to 60s"),

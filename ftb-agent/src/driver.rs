@@ -7,6 +7,7 @@
 use crate::announce::Announcer;
 use crate::clients::Outgoing;
 use crate::handle::{Command, Inbox, LinkOrigin, Status, Tree};
+use crate::journal::WRITE_BYTES;
 use crate::links::{Dial, Links};
 use crate::outbox::Outboxes;
 use crate::world::Clock;
@@ -14,7 +15,7 @@ use ftb_core::Now;
 use ftb_core::frame::Frame;
 use ftb_core::limits::BATCH_BYTES_TARGET;
 use ftb_core::node::Node;
-use ftb_core::node::api::{ClientId, Input, LinkId, Output, QueryId, Transition};
+use ftb_core::node::api::{ClientId, Input, JournalWrite, LinkId, Output, QueryId, Transition};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,9 @@ pub struct Driver {
     out: Vec<Output>,
     link_outboxes: Outboxes<LinkId, Frame>,
     client_outboxes: Outboxes<ClientId, Outgoing>,
+    /// One transport: the disk. Empty without a journal.
+    journal: Outboxes<(), JournalWrite>,
+    journal_ready: bool,
     link_ends: BTreeMap<LinkId, CancellationToken>,
     client_pauses: BTreeMap<ClientId, watch::Sender<bool>>,
     ready_links: BTreeSet<LinkId>,
@@ -53,6 +57,7 @@ enum Wake {
     Client(Option<Command>),
     LinkRoom(LinkId),
     ClientRoom(ClientId),
+    JournalRoom,
     Deadline,
 }
 
@@ -75,6 +80,8 @@ impl Driver {
             out: Vec::new(),
             link_outboxes: Outboxes::default(),
             client_outboxes: Outboxes::default(),
+            journal: Outboxes::default(),
+            journal_ready: false,
             link_ends: BTreeMap::new(),
             client_pauses: BTreeMap::new(),
             ready_links: BTreeSet::new(),
@@ -85,18 +92,30 @@ impl Driver {
         }
     }
 
+    /// With a journal that takes what is to be written.
+    #[must_use]
+    pub fn journaled(mut self, writes: mpsc::Sender<JournalWrite>) -> Self {
+        self.journal.open((), writes);
+        self
+    }
+
     /// Runs until everything is said after [`Command::Stop`], or until nobody can command it.
     pub async fn run(mut self, mut inbox: Inbox) {
         self.feed(Input::Tick);
         loop {
             self.pump();
-            if self.stopping && self.link_outboxes.is_empty() && self.client_outboxes.is_empty() {
+            if self.stopping
+                && self.link_outboxes.is_empty()
+                && self.client_outboxes.is_empty()
+                && self.journal.is_empty()
+            {
                 return;
             }
             let wake = tokio::select! {
                 biased;
                 key = self.link_outboxes.room() => Wake::LinkRoom(key),
                 key = self.client_outboxes.room() => Wake::ClientRoom(key),
+                () = self.journal.room() => Wake::JournalRoom,
                 command = inbox.links.recv() => Wake::Link(command),
                 command = inbox.clients.recv() => Wake::Client(command),
                 () = deadline(self.clock.as_ref(), self.node.next_deadline_ns()) => Wake::Deadline,
@@ -104,6 +123,7 @@ impl Driver {
             match wake {
                 Wake::LinkRoom(link) => drop(self.ready_links.insert(link)),
                 Wake::ClientRoom(client) => drop(self.ready_clients.insert(client)),
+                Wake::JournalRoom => self.journal_ready = true,
                 Wake::Link(Some(command)) | Wake::Client(Some(command)) => self.obey(command),
                 Wake::Link(None) | Wake::Client(None) => return,
                 Wake::Deadline => {}
@@ -170,6 +190,7 @@ impl Driver {
                 self.feed(Input::Stop);
                 self.ready_clients.extend(self.client_outboxes.close_all());
                 self.ready_links.extend(self.link_outboxes.close_all());
+                self.journal_ready |= !self.journal.close_all().is_empty();
             }
         }
     }
@@ -208,6 +229,7 @@ impl Driver {
             Output::LinkReady(link) => drop(self.ready_links.insert(link)),
             Output::CloseLink { link, reason } => self.close_link(link, &reason),
             Output::ClientReady(client) => drop(self.ready_clients.insert(client)),
+            Output::JournalReady => self.journal_ready = true,
             Output::PauseClient(client) => self.pause(client, true),
             Output::ResumeClient(client) => self.pause(client, false),
             Output::Tree { query, nodes, complete } => {
@@ -276,6 +298,9 @@ impl Driver {
     fn pump(&mut self) {
         let now = self.clock.now();
         let node = &mut self.node;
+        if std::mem::take(&mut self.journal_ready) {
+            self.journal.pump((), |()| node.poll_journal(now, WRITE_BYTES));
+        }
         for link in std::mem::take(&mut self.ready_links) {
             self.link_outboxes.pump(link, |link| node.poll_link(now, link, BATCH_BYTES_TARGET));
         }

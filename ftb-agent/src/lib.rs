@@ -1,7 +1,7 @@
 //! The agent of one node: the thin shell around the state machine of `ftb-core`.
 //!
 //! Responsible for: sockets and TLS, links and clients over gRPC, peer credentials and access
-//! rules, configuration, log, orderly start and stop. Not responsible for: anything that decides;
+//! rules, the journal, configuration, log, orderly start and stop. Not responsible for: anything that decides;
 //! tree, log, routing, retention and shedding are [`ftb_core::node`].
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,7 @@ pub mod egress;
 pub mod gate;
 pub mod handle;
 pub mod hostile;
+pub mod journal;
 pub mod links;
 pub mod logging;
 pub mod memory;

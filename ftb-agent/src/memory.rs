@@ -5,6 +5,7 @@
 //! process and the same way every time. Not responsible for: latency and loss; `ftb-core`'s own
 //! simulation does worse things to the bare state machine.
 
+use crate::journal::memory::MemoryStorage;
 use crate::world::{BoxIo, Clock, Conn, Credentials, Entropy, Listener, Net, TokioClock, World};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -37,6 +38,8 @@ struct Shared {
     listeners: BTreeMap<String, mpsc::Sender<Conn>>,
     /// Pairs of hosts that cannot reach each other, the lower name first.
     cuts: BTreeSet<(String, String)>,
+    /// The disks of the hosts: they outlive their agents.
+    disks: BTreeMap<String, Arc<MemoryStorage>>,
     /// What to break when a pair is cut; those whose ends are gone are removed as new ones come.
     pipes: BTreeMap<(String, String), Vec<Weak<CancellationToken>>>,
 }
@@ -48,7 +51,13 @@ impl MemoryNetwork {
             net: Arc::new(HostNet { host: host.to_owned(), network: self.clone() }),
             clock: Arc::new(clock()),
             entropy: Arc::new(SeededEntropy(AtomicU64::new(seed))),
+            storage: self.disk(host),
         }
+    }
+
+    /// The disk of one host.
+    pub fn disk(&self, host: &str) -> Arc<MemoryStorage> {
+        Arc::clone(self.shared().disks.entry(host.to_owned()).or_default())
     }
 
     /// Breaks every connection between two hosts and lets none be made until they are healed.

@@ -4,6 +4,7 @@
 //! of a crashed agent is replaced, a live one is refused). Not responsible for: what is said on
 //! the sockets.
 
+use crate::journal::fjall::DiskStorage;
 use crate::world::{Clock, Conn, Credentials, Entropy, Listener, Net, TokioClock, World};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -27,7 +28,12 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(15);
 
 /// The world that an agent of this host lives in.
 pub fn world() -> World {
-    World { net: Arc::new(SystemNet), clock: Arc::new(clock()), entropy: Arc::new(SystemEntropy) }
+    World {
+        net: Arc::new(SystemNet),
+        clock: Arc::new(clock()),
+        entropy: Arc::new(SystemEntropy),
+        storage: Arc::new(DiskStorage),
+    }
 }
 
 /// The operating system's clocks.

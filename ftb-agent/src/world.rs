@@ -1,4 +1,4 @@
-//! What the agent reaches of the world, behind small traits: network, clock, randomness.
+//! What the agent reaches of the world, behind small traits: network, clock, randomness, storage.
 //!
 //! Responsible for: the seam that lets a thousand agents run in one process over in-memory streams
 //! with paused time. [`crate::system`] is the real world, [`crate::memory`] the other one. Not
@@ -7,7 +7,7 @@
 use ftb_core::Now;
 use futures_util::future::BoxFuture;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -79,6 +79,95 @@ pub trait Entropy: Send + Sync + 'static {
     fn draw(&self) -> io::Result<u64>;
 }
 
+/// What can go wrong with a store.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The disk: full, gone, not to be written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// Another process has it open.
+    #[error("another process is using it")]
+    Locked,
+    /// It is not what was written: it must not be used any more.
+    #[error("{0}")]
+    Damaged(String),
+}
+
+/// One change of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A record, in the place of the one of that key.
+    Put(&'static str, Vec<u8>),
+    /// A chunk of a segment, in the place of the one of that key. The segment is made where it is not
+    /// there.
+    Append {
+        /// Which segment.
+        segment: u64,
+        /// The chunk's key.
+        first: u64,
+        /// The chunk.
+        chunk: Vec<u8>,
+    },
+    /// A chunk is not there any more.
+    Remove {
+        /// Which segment.
+        segment: u64,
+        /// The chunk's key.
+        first: u64,
+    },
+}
+
+/// Where stores are.
+pub trait Storage: Send + Sync + 'static {
+    /// Whether there is a store in that folder.
+    fn exists(&self, folder: &Path) -> bool;
+    /// Opens the store in that folder; makes both where they are not there.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn open(&self, folder: &Path) -> Result<Box<dyn Store>, StoreError>;
+    /// Moves a store that is damaged aside, so that another can be made; says where it is now.
+    ///
+    /// # Errors
+    /// It could not be moved.
+    fn set_aside(&self, folder: &Path, now_ns: u64) -> io::Result<PathBuf>;
+    /// Bytes that can still be written there.
+    ///
+    /// # Errors
+    /// The file system does not say.
+    fn free_bytes(&self, folder: &Path) -> io::Result<u64>;
+    /// Whether its calls block, and need a thread of their own.
+    fn is_blocking(&self) -> bool;
+}
+
+/// An open store: records by name, and segments of chunks by number. After an error other than of
+/// [`Store::get`] it is to be opened again.
+pub trait Store: Send {
+    /// A record.
+    ///
+    /// # Errors
+    /// [`StoreError`], here and below.
+    fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, StoreError>;
+    /// The numbers of the segments, rising.
+    fn segments(&mut self) -> Result<Vec<u64>, StoreError>;
+    /// Shows the chunks of a segment, rising by key.
+    fn read(&mut self, segment: u64, visit: &mut dyn FnMut(u64, Vec<u8>))
+    -> Result<(), StoreError>;
+    /// One chunk.
+    fn chunk(&mut self, segment: u64, first: u64) -> Result<Option<Vec<u8>>, StoreError>;
+    /// Makes all changes or none; they survive the process, with `sync` a power failure too. No two
+    /// of them have the same key.
+    fn write(&mut self, changes: Vec<Change>, sync: bool) -> Result<(), StoreError>;
+    /// Gives a segment up.
+    fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError>;
+    /// Makes everything survive a power failure.
+    fn sync(&mut self) -> Result<(), StoreError>;
+    /// Keeps a small record apart from everything else, in the place of the last one.
+    fn acknowledge(&mut self, record: &[u8]) -> Result<(), StoreError>;
+    /// That record, where there is one.
+    fn acknowledged(&mut self) -> Option<Vec<u8>>;
+}
+
 /// The world of one agent.
 #[derive(Clone)]
 pub struct World {
@@ -88,6 +177,8 @@ pub struct World {
     pub clock: Arc<dyn Clock>,
     /// Its randomness.
     pub entropy: Arc<dyn Entropy>,
+    /// Its disks.
+    pub storage: Arc<dyn Storage>,
 }
 
 /// A clock over tokio's, which tests can pause; the wall clock is the caller's.

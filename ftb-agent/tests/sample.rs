@@ -17,6 +17,8 @@ fn uncommented() -> String {
         "#host =",
         "#insecure =",
         "#login1 =",
+        "#enabled =",
+        "#path =",
         "#space =",
         "#publish =",
         "#subscribe =",

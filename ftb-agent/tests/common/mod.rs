@@ -86,7 +86,8 @@ pub struct TestClient {
     pub to_agent: mpsc::Sender<v1::ToAgent>,
     pub from_agent: Streaming<v1::ToClient>,
     pub welcome: v1::ClientWelcome,
-    next_seq: u64,
+    /// The sequence number of the next event.
+    pub next_seq: u64,
     _channel: Channel,
 }
 
@@ -141,6 +142,13 @@ impl TestClient {
         }
     }
 
+    /// Subscribes to everything that the log still holds, and to what comes.
+    pub async fn subscribe_from_the_beginning(&mut self, subscription: u32, filter: &str) {
+        let start = Some(v1::subscribe::Start::SinceNs(1));
+        let wanted = v1::Subscribe { subscription, filter: filter.to_owned(), start };
+        self.say(to_agent::Message::Subscribe(wanted)).await;
+    }
+
     /// Waits until everything up to that sequence number is confirmed.
     pub async fn confirmed(&mut self, seq: u64) {
         loop {
@@ -191,6 +199,8 @@ pub fn event(space: &str, payload: &str) -> bytes::Bytes {
     let mut event =
         Event::new(EventSpace::new(space).unwrap(), EventName::new("TEST_EVENT").unwrap());
     event.severity = Severity::Info;
+    // Long ago, but not before everything.
+    event.time_ns = 1;
     event.payload = payload.to_owned().into();
     encode_event(&event)
 }
@@ -207,6 +217,8 @@ pub struct MemoryCluster {
     pub network: MemoryNetwork,
     pub hosts: Vec<String>,
     pub agents: Vec<Option<Agent>>,
+    /// More of every agent's configuration.
+    pub extra: &'static str,
     fanout: u32,
     starts: u64,
 }
@@ -217,10 +229,15 @@ pub const MEMORY_SOCKET: &str = "/run/ftb/agent.sock";
 impl MemoryCluster {
     /// All agents started, nothing waited for.
     pub async fn start(n: usize, fanout: u32) -> Self {
+        Self::start_with(n, fanout, "").await
+    }
+
+    /// The same with more of a configuration.
+    pub async fn start_with(n: usize, fanout: u32, extra: &'static str) -> Self {
         let hosts = (1..=n).map(|i| format!("node{i:04}")).collect();
         let agents = (0..n).map(|_| None).collect();
         let mut cluster =
-            Self { network: MemoryNetwork::default(), hosts, agents, fanout, starts: 0 };
+            Self { network: MemoryNetwork::default(), hosts, agents, extra, fanout, starts: 0 };
         for rank in 0..n {
             cluster.run(rank).await;
         }
@@ -230,10 +247,11 @@ impl MemoryCluster {
     fn config(&self, rank: usize) -> Config {
         let text = format!(
             "cluster = \"test\"\nmembers = \"{}\"\nhost = \"{}\"\ninsecure = true\n\
-             fanout = {}\nsocket = \"{MEMORY_SOCKET}\"\n",
+             fanout = {}\nsocket = \"{MEMORY_SOCKET}\"\n{}",
             fold(self.hosts.iter().map(String::as_str)),
             self.hosts[rank],
-            self.fanout
+            self.fanout,
+            self.extra
         );
         Config::parse("test", &text).unwrap()
     }

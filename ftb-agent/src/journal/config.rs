@@ -1,0 +1,140 @@
+//! The `[journal]` table.
+
+use serde::Deserialize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What systemd tells a service about its `StateDirectory=`.
+const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
+/// The journal's folder in it.
+const FOLDER: &str = "journal";
+/// Fewer bytes than this are too few for any log.
+const BYTES_MIN: u64 = 1024 * 1024;
+
+/// Where the log of acting root and standby is kept on disk, and how.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct JournalConfig {
+    /// Whether there is one. Not given: where a path is given, or systemd has made a folder for the
+    /// agent's state.
+    pub enabled: Option<bool>,
+    /// Its folder. Not given: `journal` in the folder that systemd names.
+    pub path: Option<PathBuf>,
+    /// What a lone root waits for before it confirms.
+    pub fsync: Fsync,
+    /// Bytes of the log on disk; the oldest goes beyond.
+    pub bytes: u64,
+    /// How long what is written is kept.
+    #[serde(with = "humantime_serde")]
+    pub age: Duration,
+}
+
+impl Default for JournalConfig {
+    fn default() -> Self {
+        Self {
+            enabled: None,
+            path: None,
+            fsync: Fsync::Interval(Duration::from_millis(100)),
+            bytes: 64 * 1024 * 1024,
+            age: Duration::from_secs(7 * 24 * 3600),
+        }
+    }
+}
+
+impl JournalConfig {
+    /// Where the journal is; `None`: there is none.
+    pub fn folder(&self) -> Option<PathBuf> {
+        let state = std::env::var_os(STATE_DIRECTORY).map(PathBuf::from);
+        self.folder_in(state)
+    }
+
+    fn folder_in(&self, state: Option<PathBuf>) -> Option<PathBuf> {
+        match (self.enabled, &self.path) {
+            (Some(false), _) => None,
+            (_, Some(path)) => Some(path.clone()),
+            (_, None) => Some(state?.join(FOLDER)),
+        }
+    }
+
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        if self.enabled == Some(true) && self.folder().is_none() {
+            return Err("journal.enabled is true and journal.path is not given".to_owned());
+        }
+        if self.bytes < BYTES_MIN {
+            return Err(format!("journal.bytes must be at least {BYTES_MIN}"));
+        }
+        match self.age.is_zero() {
+            true => Err("journal.age is 0s: nothing would be kept".to_owned()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// When what is written is made to survive a power failure. That it survives the agent (kill -9) is
+/// waited for in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Fsync {
+    /// Before it is acknowledged; what has come meanwhile goes with it.
+    Batch,
+    /// Every so often.
+    Interval(Duration),
+    /// When the system likes.
+    Never,
+}
+
+impl TryFrom<String> for Fsync {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            "batch" => return Ok(Self::Batch),
+            "never" => return Ok(Self::Never),
+            _ => {}
+        }
+        let interval = text
+            .strip_prefix("interval:")
+            .map(str::parse::<humantime_serde::re::humantime::Duration>);
+        match interval {
+            Some(Ok(interval)) if !interval.is_zero() => Ok(Self::Interval(*interval)),
+            _ => Err(format!(
+                "{text:?} is no fsync policy: expected \"batch\", \"interval:100ms\" or \"never\""
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_service_has_a_journal_and_others_have_one_when_they_say_where() {
+        let state = || Some(PathBuf::from("/var/lib/ftb"));
+        let config = |enabled, path: Option<&str>| JournalConfig {
+            enabled,
+            path: path.map(PathBuf::from),
+            ..JournalConfig::default()
+        };
+        assert_eq!(config(None, None).folder_in(state()), Some("/var/lib/ftb/journal".into()));
+        assert_eq!(config(None, None).folder_in(None), None);
+        assert_eq!(config(None, Some("/x")).folder_in(None), Some("/x".into()));
+        assert_eq!(config(Some(false), Some("/x")).folder_in(state()), None);
+    }
+
+    #[test]
+    fn policies_are_read_and_others_are_refused() {
+        let read = |text: &str| Fsync::try_from(text.to_owned());
+        assert_eq!(read("batch"), Ok(Fsync::Batch));
+        assert_eq!(read("never"), Ok(Fsync::Never));
+        assert_eq!(read("interval:250ms"), Ok(Fsync::Interval(Duration::from_millis(250))));
+        for wrong in ["", "always", "interval:", "interval:0s", "interval:5", "100ms"] {
+            assert!(read(wrong).unwrap_err().contains("expected"), "{wrong}");
+        }
+    }
+}

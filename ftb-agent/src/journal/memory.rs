@@ -1,0 +1,176 @@
+//! A store in memory, for worlds in memory: it outlives its agent, and can be full or damaged.
+
+use crate::world::{Change, Storage, Store, StoreError};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The disk of one host.
+#[derive(Default)]
+pub struct MemoryStorage {
+    disk: Arc<Mutex<Disk>>,
+}
+
+#[derive(Default)]
+struct Disk {
+    content: Option<Content>,
+    aside: usize,
+    /// Bytes that can still be written, where there is a bound.
+    free_bytes: Option<u64>,
+}
+
+#[derive(Default)]
+struct Content {
+    records: BTreeMap<String, Vec<u8>>,
+    segments: BTreeMap<u64, BTreeMap<u64, Vec<u8>>>,
+    acknowledged: Option<Vec<u8>>,
+}
+
+impl MemoryStorage {
+    /// Lets only so many bytes be written from now on; `None`: as many as come.
+    pub fn set_free(&self, free_bytes: Option<u64>) {
+        self.disk().free_bytes = free_bytes;
+    }
+
+    /// Changes the bytes of all chunks of all segments.
+    pub fn damage_chunks(&self, mut how: impl FnMut(&mut Vec<u8>)) {
+        if let Some(content) = &mut self.disk().content {
+            content.segments.values_mut().flat_map(BTreeMap::values_mut).for_each(&mut how);
+        }
+    }
+
+    /// Changes a record.
+    pub fn damage_record(&self, key: &str, how: impl FnOnce(&mut Vec<u8>)) {
+        if let Some(record) =
+            self.disk().content.as_mut().and_then(|content| content.records.get_mut(key))
+        {
+            how(record);
+        }
+    }
+
+    /// How many segments there are.
+    pub fn segments(&self) -> usize {
+        self.disk().content.as_ref().map_or(0, |content| content.segments.len())
+    }
+
+    /// How many stores were set aside.
+    pub fn aside(&self) -> usize {
+        self.disk().aside
+    }
+
+    fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Storage for MemoryStorage {
+    fn exists(&self, _folder: &Path) -> bool {
+        self.disk().content.is_some()
+    }
+
+    fn open(&self, _folder: &Path) -> Result<Box<dyn Store>, StoreError> {
+        self.disk().content.get_or_insert_default();
+        Ok(Box::new(MemoryStore { disk: Arc::clone(&self.disk) }))
+    }
+
+    fn set_aside(&self, folder: &Path, _now_ns: u64) -> io::Result<PathBuf> {
+        let mut disk = self.disk();
+        disk.content = None;
+        disk.aside += 1;
+        Ok(folder.join("aside"))
+    }
+
+    fn free_bytes(&self, _folder: &Path) -> io::Result<u64> {
+        Ok(self.disk().free_bytes.unwrap_or(u64::MAX))
+    }
+
+    fn is_blocking(&self) -> bool {
+        false
+    }
+}
+
+struct MemoryStore {
+    disk: Arc<Mutex<Disk>>,
+}
+
+impl MemoryStore {
+    fn with<T>(&self, what: impl FnOnce(&mut Content) -> T) -> T {
+        let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
+        what(disk.content.get_or_insert_default())
+    }
+}
+
+impl Store for MemoryStore {
+    fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.with(|content| content.records.get(key).cloned()))
+    }
+
+    fn segments(&mut self) -> Result<Vec<u64>, StoreError> {
+        Ok(self.with(|content| content.segments.keys().copied().collect()))
+    }
+
+    fn read(
+        &mut self,
+        segment: u64,
+        visit: &mut dyn FnMut(u64, Vec<u8>),
+    ) -> Result<(), StoreError> {
+        let chunks = self.with(|content| content.segments.get(&segment).cloned());
+        chunks.into_iter().flatten().for_each(|(first, chunk)| visit(first, chunk));
+        Ok(())
+    }
+
+    fn chunk(&mut self, segment: u64, first: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.with(|content| content.segments.get(&segment)?.get(&first).cloned()))
+    }
+
+    fn write(&mut self, changes: Vec<Change>, _sync: bool) -> Result<(), StoreError> {
+        let bytes: u64 = changes.iter().map(size).sum();
+        let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(free) = &mut disk.free_bytes {
+            *free = free
+                .checked_sub(bytes)
+                .ok_or_else(|| StoreError::Io(io::ErrorKind::StorageFull.into()))?;
+        }
+        let content = disk.content.get_or_insert_default();
+        for change in changes {
+            match change {
+                Change::Put(key, value) => {
+                    content.records.insert(key.to_owned(), value);
+                }
+                Change::Append { segment, first, chunk } => {
+                    content.segments.entry(segment).or_default().insert(first, chunk);
+                }
+                Change::Remove { segment, first } => {
+                    content.segments.entry(segment).or_default().remove(&first);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError> {
+        self.with(|content| content.segments.remove(&segment));
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, record: &[u8]) -> Result<(), StoreError> {
+        self.with(|content| content.acknowledged = Some(record.to_vec()));
+        Ok(())
+    }
+
+    fn acknowledged(&mut self) -> Option<Vec<u8>> {
+        self.with(|content| content.acknowledged.clone())
+    }
+}
+
+fn size(change: &Change) -> u64 {
+    match change {
+        Change::Put(_, bytes) | Change::Append { chunk: bytes, .. } => bytes.len() as u64,
+        Change::Remove { .. } => 0,
+    }
+}

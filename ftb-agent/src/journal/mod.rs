@@ -1,0 +1,130 @@
+//! The journal: the log of acting root and standby on disk.
+//!
+//! What is written, and what an acknowledgement means, is the core's (`ftb_core::node::journal`); here
+//! it meets a disk. docs/journal.md has the whole story. Responsible for: opening the journal when the
+//! agent starts, writing what the driver hands out on a thread of its own ([`task`]), never in the
+//! driver's way. Not responsible for: the layout ([`keeper`]), the bytes ([`record`]), the store
+//! ([`fjall`], [`memory`]).
+
+pub mod config;
+pub mod fjall;
+pub mod keeper;
+pub mod memory;
+pub mod record;
+pub mod task;
+
+use crate::handle::Handle;
+use crate::world::World;
+use config::{Fsync, JournalConfig};
+use ftb_core::node::api::{JournalWrite, Restored};
+use keeper::{Bounds, KeepError, Keeper};
+use std::path::PathBuf;
+use task::Task;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// Writes that wait for the disk, each of up to [`WRITE_BYTES`] and 1,024 events. Full: the rest waits
+/// in the core, as a place in the log.
+const WRITES_MAX: usize = 8;
+/// Bytes after which a write is cut.
+pub const WRITE_BYTES: usize = 512 * 1024;
+
+/// What the journal's task needs to know.
+pub struct Plan {
+    cluster: String,
+    folder: PathBuf,
+    bounds: Bounds,
+    fsync: Fsync,
+}
+
+/// The journal of an agent that starts.
+pub struct Opened {
+    /// What an earlier life has left.
+    pub restored: Restored,
+    /// Why it cannot be written now; it is tried again and again.
+    pub failed: Option<String>,
+    plan: Plan,
+    keeper: Option<Keeper>,
+}
+
+/// Why an agent must not start with that journal.
+#[derive(Debug, thiserror::Error)]
+#[error("the journal in {folder}: {reason}")]
+pub struct JournalError {
+    folder: String,
+    reason: String,
+}
+
+impl Opened {
+    /// Reads what is there; makes nothing. A journal that is damaged is set aside, one that cannot be
+    /// read now is tried again later: the agent starts.
+    ///
+    /// # Errors
+    /// The journal belongs to another cluster, or was written by a newer version.
+    pub async fn read(
+        config: &JournalConfig,
+        cluster: &str,
+        folder: PathBuf,
+        memory_bytes: usize,
+        world: &World,
+    ) -> Result<Self, JournalError> {
+        let bounds = Bounds { bytes: config.bytes, age: config.age, memory_bytes };
+        let plan = Plan { cluster: cluster.to_owned(), folder, bounds, fsync: config.fsync };
+        let now_ns = world.clock.now().wall_ns;
+        let storage = std::sync::Arc::clone(&world.storage);
+        if !storage.exists(&plan.folder) {
+            let restored = Restored::default();
+            return Ok(Self { restored, failed: None, plan, keeper: None });
+        }
+        let blocking = storage.is_blocking();
+        let open = move || (task::open(storage.as_ref(), &plan, now_ns), plan);
+        let (opened, plan) = match blocking {
+            true => tokio::task::spawn_blocking(open).await.map_err(|error| JournalError {
+                folder: String::new(),
+                reason: error.to_string(),
+            })?,
+            false => open(),
+        };
+        match opened {
+            Ok((keeper, restored)) => {
+                let (entries, last) = (restored.items.len(), restored.stored.last);
+                tracing::info!(entries, last, folder = %plan.folder.display(), "journal read");
+                if let Some(damage) = &restored.damage {
+                    tracing::error!(damage, "journal damaged");
+                }
+                Ok(Self { restored, failed: None, plan, keeper: Some(keeper) })
+            }
+            Err(KeepError::Foreign(reason)) => {
+                Err(JournalError { folder: plan.folder.display().to_string(), reason })
+            }
+            Err(error) => {
+                let failed = Some(error.to_string());
+                Ok(Self { restored: Restored::default(), failed, plan, keeper: None })
+            }
+        }
+    }
+
+    /// Starts to write: on a thread where the storage blocks. Ends when the sender is dropped and
+    /// everything is written.
+    pub fn start(
+        self,
+        world: &World,
+        handle: Handle,
+    ) -> (mpsc::Sender<JournalWrite>, JoinHandle<()>) {
+        let (sender, receiver) = mpsc::channel(WRITES_MAX);
+        let Self { plan, keeper, failed, .. } = self;
+        let blocking = world.storage.is_blocking();
+        let task = Task::new(plan, keeper, failed, world, handle);
+        let running = match blocking {
+            true => tokio::task::spawn_blocking(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+                match runtime {
+                    Ok(runtime) => runtime.block_on(task.run(receiver)),
+                    Err(error) => tracing::error!(%error, "cannot start the journal"),
+                }
+            }),
+            false => tokio::spawn(task.run(receiver)),
+        };
+        (sender, running)
+    }
+}

@@ -1,0 +1,397 @@
+//! The journal's bytes: chunks of log entries, and the few records about them. Every piece carries a
+//! checksum, and nothing is taken out of bytes whose checksum is wrong.
+//!
+//! Numbers are little-endian. A chunk is `crc32c u32 | written_ns u64 | count u32`, then `count`
+//! entries of `crc32c u32 | len u32 | kind u8 | index u64 | content`. A record is `crc32c u32 |
+//! content`. Responsible for: encoding, checking. Not responsible for: where it lies.
+
+use bytes::{Buf as _, BufMut as _, Bytes};
+use ftb_core::frame::{Content, Item, Marks};
+use ftb_core::lineage::{Lineage, Segment};
+use ftb_core::node::api::{Gap, GapReason};
+use ftb_core::{Epoch, OriginId, Position, PublisherId, Severity};
+use ftb_proto::event::decode_sealed;
+
+/// Before the entries of a chunk.
+const CHUNK_HEAD_BYTES: usize = 4 + 8 + 4;
+/// Before the content of an entry.
+const ENTRY_HEAD_BYTES: usize = 4 + 4 + 1 + 8;
+const KIND_EVENT: u8 = 1;
+const KIND_GAP: u8 = 2;
+
+/// Bytes that are not what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Damaged(pub &'static str);
+
+/// What stands at the head of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkHead {
+    /// When it was written, Unix nanoseconds.
+    pub written_ns: u64,
+    /// How many entries it has.
+    pub count: usize,
+}
+
+/// Makes a chunk of entries.
+pub fn encode_chunk(written_ns: u64, items: &[Item]) -> Vec<u8> {
+    let bytes: usize = items.iter().map(|item| ENTRY_HEAD_BYTES + item.content.len()).sum();
+    let mut out = Vec::with_capacity(CHUNK_HEAD_BYTES + bytes);
+    let mut head = [0; CHUNK_HEAD_BYTES - 4];
+    (&mut head[..8]).put_u64_le(written_ns);
+    (&mut head[8..]).put_u32_le(u32::try_from(items.len()).unwrap_or(u32::MAX));
+    out.put_u32_le(crc32c::crc32c(&head));
+    out.put_slice(&head);
+    for item in items {
+        encode_entry(&mut out, item);
+    }
+    out
+}
+
+fn encode_entry(out: &mut Vec<u8>, item: &Item) {
+    let start = out.len();
+    out.put_u32_le(0);
+    let gap;
+    let (kind, content): (u8, &[u8]) = match &item.content {
+        Content::Event(sealed) => (KIND_EVENT, sealed.bytes()),
+        Content::Gap(told) => {
+            gap = encode_gap(told);
+            (KIND_GAP, &gap)
+        }
+    };
+    // An event has at most a few MiB.
+    out.put_u32_le(u32::try_from(content.len()).unwrap_or(u32::MAX));
+    out.put_u8(kind);
+    out.put_u64_le(item.index);
+    out.put_slice(content);
+    let crc = crc32c::crc32c(&out[start + 4..]);
+    (&mut out[start..start + 4]).put_u32_le(crc);
+}
+
+/// Reads the head of a chunk.
+///
+/// # Errors
+/// [`Damaged`].
+pub fn chunk_head(mut chunk: &[u8]) -> Result<ChunkHead, Damaged> {
+    if chunk.len() < CHUNK_HEAD_BYTES {
+        return Err(Damaged("a chunk is shorter than its head"));
+    }
+    let crc = chunk.get_u32_le();
+    if crc32c::crc32c(&chunk[..CHUNK_HEAD_BYTES - 4]) != crc {
+        return Err(Damaged("the checksum of a chunk's head is wrong"));
+    }
+    let written_ns = chunk.get_u64_le();
+    let count = usize::try_from(chunk.get_u32_le()).unwrap_or(usize::MAX);
+    Ok(ChunkHead { written_ns, count })
+}
+
+/// Reads the entries of a chunk up to the first that is damaged; what came before it is good.
+pub fn decode_chunk(chunk: &Bytes) -> (Vec<Item>, Result<ChunkHead, Damaged>) {
+    let head = match chunk_head(chunk) {
+        Ok(head) => head,
+        Err(damaged) => return (Vec::new(), Err(damaged)),
+    };
+    let mut rest = chunk.slice(CHUNK_HEAD_BYTES..);
+    let mut items = Vec::new();
+    for _ in 0..head.count {
+        match decode_entry(&mut rest) {
+            Ok(item) => items.push(item),
+            Err(damaged) => return (items, Err(damaged)),
+        }
+    }
+    (items, Ok(head))
+}
+
+fn decode_entry(rest: &mut Bytes) -> Result<Item, Damaged> {
+    if rest.len() < ENTRY_HEAD_BYTES {
+        return Err(Damaged("a chunk ends within an entry"));
+    }
+    let crc = rest.get_u32_le();
+    let len = (&rest[..4]).get_u32_le() as usize;
+    let end = len.saturating_add(ENTRY_HEAD_BYTES - 4);
+    if rest.len() < end {
+        return Err(Damaged("an entry is longer than its chunk"));
+    }
+    if crc32c::crc32c(&rest[..end]) != crc {
+        return Err(Damaged("the checksum of an entry is wrong"));
+    }
+    rest.advance(4);
+    let kind = rest.get_u8();
+    let index = rest.get_u64_le();
+    let content = rest.split_to(len);
+    let content = match kind {
+        KIND_EVENT => decode_sealed(content)
+            .map(Content::Event)
+            .map_err(|_| Damaged("an entry is no event that this version can read"))?,
+        KIND_GAP => Content::Gap(decode_gap(content)?),
+        _ => return Err(Damaged("an entry is of a kind that this version does not know")),
+    };
+    Ok(Item { index, content })
+}
+
+const GAP_BYTES: usize = 2 * POSITION_BYTES + 1 + 8 + 1;
+const POSITION_BYTES: usize = 24;
+
+fn encode_gap(gap: &Gap) -> Vec<u8> {
+    let mut out = Vec::with_capacity(GAP_BYTES);
+    put_position(&mut out, gap.after);
+    put_position(&mut out, gap.until);
+    out.put_u8(match gap.reason {
+        GapReason::Shed => 1,
+        GapReason::Retention => 2,
+        GapReason::LogLost => 3,
+    });
+    out.put_u64_le(gap.count);
+    let severity = gap.severity_max.map_or(0, Severity::to_wire);
+    out.put_u8(u8::try_from(severity).unwrap_or(0));
+    out
+}
+
+fn decode_gap(mut bytes: Bytes) -> Result<Gap, Damaged> {
+    if bytes.len() != GAP_BYTES {
+        return Err(Damaged("a gap has the wrong size"));
+    }
+    let after = get_position(&mut bytes);
+    let until = get_position(&mut bytes);
+    let reason = match bytes.get_u8() {
+        1 => GapReason::Shed,
+        2 => GapReason::Retention,
+        3 => GapReason::LogLost,
+        _ => return Err(Damaged("a gap has a reason that this version does not know")),
+    };
+    let count = bytes.get_u64_le();
+    let severity_max = match bytes.get_u8() {
+        0 => None,
+        number => Some(
+            Severity::from_wire(number.into()).ok_or(Damaged("a gap has an unknown severity"))?,
+        ),
+    };
+    Ok(Gap { after, until, reason, count, severity_max })
+}
+
+fn put_position(out: &mut Vec<u8>, position: Position) {
+    put_epoch(out, position.epoch);
+    out.put_u64_le(position.index);
+}
+
+fn get_position(bytes: &mut Bytes) -> Position {
+    let epoch = get_epoch(bytes);
+    Position { epoch, index: bytes.get_u64_le() }
+}
+
+fn put_epoch(out: &mut Vec<u8>, epoch: Epoch) {
+    out.put_u64_le(epoch.number);
+    out.put_u64_le(epoch.root.0);
+}
+
+fn get_epoch(bytes: &mut Bytes) -> Epoch {
+    let number = bytes.get_u64_le();
+    Epoch { number, root: OriginId(bytes.get_u64_le()) }
+}
+
+/// Which log the journal holds.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Begun {
+    /// Its lineage.
+    pub lineage: Lineage,
+    /// It is complete behind this index.
+    pub after: u64,
+    /// Segments before this one belong to another log.
+    pub segment: u64,
+}
+
+/// Puts a checksum before a record.
+fn record(content: Vec<u8>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(4 + content.len());
+    out.put_u32_le(crc32c::crc32c(&content));
+    out.extend(content);
+    out
+}
+
+fn checked(record: Vec<u8>) -> Result<Bytes, Damaged> {
+    let mut bytes = Bytes::from(record);
+    if bytes.len() < 4 {
+        return Err(Damaged("a record is shorter than its checksum"));
+    }
+    let crc = bytes.get_u32_le();
+    match crc32c::crc32c(&bytes) == crc {
+        true => Ok(bytes),
+        false => Err(Damaged("the checksum of a record is wrong")),
+    }
+}
+
+/// Makes the record of a beginning.
+pub fn encode_begun(begun: &Begun) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.put_u64_le(begun.after);
+    out.put_u64_le(begun.segment);
+    for segment in begun.lineage.segments() {
+        put_epoch(&mut out, segment.epoch);
+        out.put_u64_le(segment.first);
+    }
+    record(out)
+}
+
+/// Reads the record of a beginning.
+///
+/// # Errors
+/// [`Damaged`].
+pub fn decode_begun(bytes: Vec<u8>) -> Result<Begun, Damaged> {
+    const SEGMENT_BYTES: usize = 24;
+    let mut bytes = checked(bytes)?;
+    if bytes.len() < 16 || !(bytes.len() - 16).is_multiple_of(SEGMENT_BYTES) {
+        return Err(Damaged("the record of the lineage has the wrong size"));
+    }
+    let (after, segment) = (bytes.get_u64_le(), bytes.get_u64_le());
+    let mut segments = Vec::new();
+    while bytes.has_remaining() {
+        let epoch = get_epoch(&mut bytes);
+        segments.push(Segment { epoch, first: bytes.get_u64_le() });
+    }
+    let lineage = Lineage::from_segments(segments)
+        .map_err(|_| Damaged("the record of the lineage is no lineage"))?;
+    Ok(Begun { lineage, after, segment })
+}
+
+/// Makes the record of the events that were logged before.
+pub fn encode_marks(marks: &Marks) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (publisher, ranges) in &marks.publishers {
+        out.put_u64_le(publisher.account);
+        out.put_u64_le(publisher.token);
+        out.put_u32_le(u32::try_from(ranges.len()).unwrap_or(u32::MAX));
+        for (first, last) in ranges {
+            out.put_u64_le(*first);
+            out.put_u64_le(*last);
+        }
+    }
+    record(out)
+}
+
+/// Reads it.
+///
+/// # Errors
+/// [`Damaged`].
+pub fn decode_marks(bytes: Vec<u8>) -> Result<Marks, Damaged> {
+    const SHORT: Damaged = Damaged("the record of logged events ends too early");
+    let mut bytes = checked(bytes)?;
+    let mut publishers = Vec::new();
+    while bytes.has_remaining() {
+        if bytes.len() < 20 {
+            return Err(SHORT);
+        }
+        let (account, token) = (bytes.get_u64_le(), bytes.get_u64_le());
+        let count = bytes.get_u32_le() as usize;
+        if bytes.len() / 16 < count {
+            return Err(SHORT);
+        }
+        let ranges = (0..count).map(|_| (bytes.get_u64_le(), bytes.get_u64_le())).collect();
+        publishers.push((PublisherId { account, token }, ranges));
+    }
+    Ok(Marks { publishers })
+}
+
+/// Makes the record of up to which index was acknowledged.
+pub fn encode_acknowledged(segment: u64, index: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.put_u64_le(segment);
+    out.put_u64_le(index);
+    record(out)
+}
+
+/// Reads it: of which segment the log began with then, and up to which index. `None`: it is no such
+/// record.
+pub fn decode_acknowledged(bytes: Vec<u8>) -> Option<(u64, u64)> {
+    let mut bytes = checked(bytes).ok().filter(|bytes| bytes.len() == 16)?;
+    Some((bytes.get_u64_le(), bytes.get_u64_le()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::announce::Announcer;
+    use ftb_core::Now;
+    use ftb_core::node::api::Announcement;
+
+    fn items() -> Vec<Item> {
+        let mut announcer = Announcer::new("node1", OriginId(9), 0, 1);
+        let now = Now { mono_ns: 1, wall_ns: 2 };
+        let mut items: Vec<Item> = (5..9)
+            .map(|index| {
+                let payload = "x".repeat(index as usize * 10);
+                let (name, severity) = ("FTB_TEST", Severity::Warning);
+                let announcement = Announcement { name, severity, tags: Vec::new(), payload };
+                let sealed = announcer.seal(now, announcement).unwrap();
+                Item { index, content: Content::Event(sealed) }
+            })
+            .collect();
+        let position = |index| Position { epoch: Epoch { number: 3, root: OriginId(7) }, index };
+        items.push(Item {
+            index: 9,
+            content: Content::Gap(Gap {
+                after: position(1),
+                until: position(4),
+                reason: GapReason::LogLost,
+                count: 3,
+                severity_max: Some(Severity::Fatal),
+            }),
+        });
+        items
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let chunk = Bytes::from(encode_chunk(77, &items()));
+        let (read, head) = decode_chunk(&chunk);
+        assert_eq!(head, Ok(ChunkHead { written_ns: 77, count: 5 }));
+        assert_eq!(read, items());
+        let mut lineage = Lineage::new();
+        lineage.open(Epoch { number: 1, root: OriginId(2) }, 1);
+        lineage.open(Epoch { number: 4, root: OriginId(3) }, 90);
+        let begun = Begun { lineage, after: 12, segment: 3 };
+        assert_eq!(decode_begun(encode_begun(&begun)), Ok(begun));
+        let publisher = PublisherId { account: 1, token: 2 };
+        let marks = Marks { publishers: vec![(publisher, vec![(1, 5), (9, 9)])] };
+        assert_eq!(decode_marks(encode_marks(&marks)), Ok(marks));
+        assert_eq!(decode_acknowledged(encode_acknowledged(3, 8)), Some((3, 8)));
+    }
+
+    /// Every single flipped bit, and every place where the bytes may end: only what was written before
+    /// comes out, and that there is damage is seen.
+    #[test]
+    fn no_flipped_bit_and_no_torn_end_gives_a_wrong_entry() {
+        let good = items();
+        let chunk = encode_chunk(77, &good);
+        for bit in 0..chunk.len() * 8 {
+            let mut flipped = chunk.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let (read, head) = decode_chunk(&Bytes::from(flipped));
+            assert!(head.is_err(), "bit {bit} was not noticed");
+            assert!(good.starts_with(&read), "bit {bit} gave another entry");
+        }
+        for len in 0..chunk.len() {
+            let (read, head) = decode_chunk(&Bytes::copy_from_slice(&chunk[..len]));
+            assert!(head.is_err() && good.starts_with(&read), "torn at {len}");
+        }
+    }
+
+    #[test]
+    fn records_with_a_flipped_bit_are_refused() {
+        let mut lineage = Lineage::new();
+        lineage.open(Epoch { number: 1, root: OriginId(2) }, 1);
+        let begun = encode_begun(&Begun { lineage, after: 12, segment: 3 });
+        let publisher = PublisherId { account: 1, token: 2 };
+        let marks = encode_marks(&Marks { publishers: vec![(publisher, vec![(1, 5)])] });
+        for bit in 0..begun.len() * 8 {
+            let mut flipped = begun.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode_begun(flipped).is_err(), "bit {bit}");
+        }
+        for bit in 0..marks.len() * 8 {
+            let mut flipped = marks.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode_marks(flipped).is_err(), "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The task that writes the journal: takes what the driver hands out, writes what has come together,
+//! makes it survive a power failure as the policy says, and tells the driver.
+//!
+//! A disk that cannot be written (full, gone, damaged) is given up at once and tried again every few
+//! seconds: with room again, the log is written from where it can go on. A store whose bytes are
+//! damaged is set aside, and a new one begun.
+
+use super::Plan;
+use super::config::Fsync;
+use super::keeper::{KeepError, Keeper};
+use crate::handle::Handle;
+use crate::world::{Clock, Storage, StoreError, World};
+use ftb_core::node::api::{Input, JournalWrite, Restored};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+/// With less room than this a disk counts as full: the store must be able to finish what it does.
+const FREE_BYTES_MIN: u64 = 16 * 1024 * 1024;
+/// A full disk counts as free again with so much room: not one that a few events fill again.
+const FREE_BYTES_AGAIN: u64 = 2 * FREE_BYTES_MIN;
+/// How long after a failure the disk is tried again; doubled up to [`RETRY_MAX`].
+const RETRY: Duration = Duration::from_millis(500);
+/// The longest pause between two attempts.
+const RETRY_MAX: Duration = Duration::from_secs(10);
+/// How often a journal that nothing is written to looks whether something is too old.
+const TRIM: Duration = Duration::from_secs(600);
+
+/// The task.
+pub struct Task {
+    plan: Plan,
+    storage: Arc<dyn Storage>,
+    clock: Arc<dyn Clock>,
+    handle: Handle,
+    state: State,
+    /// The agent knows what an earlier life has left.
+    known: bool,
+    /// When what was written is to be synced.
+    sync_at: Option<Instant>,
+}
+
+enum State {
+    /// There is no store yet, or it is open.
+    Ready(Option<Keeper>),
+    /// It cannot be written; tried again then.
+    Failed { at: Instant, pause: Duration, told: bool, reason: String },
+    /// It is open again: what was handed out for the one before is void.
+    Reopened(Keeper),
+}
+
+enum Turn {
+    Write(Option<JournalWrite>),
+    Sync,
+    Retry,
+    Trim,
+}
+
+/// Opens the journal that a plan names; one that is damaged is set aside, and a new one made.
+///
+/// # Errors
+/// [`KeepError::Foreign`]: it must not be touched. Anything else: it cannot be used now.
+pub fn open(
+    storage: &dyn Storage,
+    plan: &Plan,
+    now_ns: u64,
+) -> Result<(Keeper, Restored), KeepError> {
+    let attempt = || {
+        let store = storage.open(&plan.folder)?;
+        Keeper::open(store, &plan.cluster, plan.bounds.clone(), now_ns)
+    };
+    let reason = match attempt() {
+        Err(KeepError::Damaged(reason) | KeepError::Store(StoreError::Damaged(reason))) => reason,
+        other => return other,
+    };
+    let aside = storage.set_aside(&plan.folder, now_ns).map_err(StoreError::Io)?;
+    let told = format!("the journal could not be read ({reason}) and lies in {}", aside.display());
+    let (keeper, mut restored) = attempt()?;
+    restored.damage = Some(told);
+    Ok((keeper, restored))
+}
+
+impl Task {
+    /// A task that has done nothing.
+    pub fn new(
+        plan: Plan,
+        keeper: Option<Keeper>,
+        failed: Option<String>,
+        world: &World,
+        handle: Handle,
+    ) -> Self {
+        let state = match failed {
+            None => State::Ready(keeper),
+            Some(reason) => {
+                State::Failed { at: Instant::now() + RETRY, pause: RETRY, told: false, reason }
+            }
+        };
+        Self {
+            plan,
+            storage: Arc::clone(&world.storage),
+            clock: Arc::clone(&world.clock),
+            handle,
+            known: matches!(state, State::Ready(_)),
+            state,
+            sync_at: None,
+        }
+    }
+
+    /// Runs until nothing more will come and everything is written.
+    pub async fn run(mut self, mut writes: mpsc::Receiver<JournalWrite>) {
+        let mut trim_at = Instant::now() + TRIM;
+        loop {
+            self.tell_failure().await;
+            let retry_at = match &self.state {
+                State::Failed { at, .. } => Some(*at),
+                _ => None,
+            };
+            let turn = tokio::select! {
+                biased;
+                write = writes.recv() => Turn::Write(write),
+                () = until(self.sync_at) => Turn::Sync,
+                () = until(retry_at) => Turn::Retry,
+                () = sleep_until(trim_at) => Turn::Trim,
+            };
+            match turn {
+                Turn::Write(None) => break,
+                Turn::Write(Some(write)) => self.write_all(write, &mut writes).await,
+                Turn::Sync => self.sync(),
+                Turn::Retry => self.retry().await,
+                Turn::Trim => {
+                    trim_at = Instant::now() + TRIM;
+                    let now_ns = self.clock.now().wall_ns;
+                    self.with_keeper(|keeper| keeper.trim(now_ns));
+                }
+            }
+        }
+        self.sync();
+    }
+
+    /// Writes one piece and all that wait; the last of them carries the sync for all.
+    async fn write_all(&mut self, first: JournalWrite, writes: &mut mpsc::Receiver<JournalWrite>) {
+        let mut next = Some(first);
+        let mut written = None;
+        while let Some(write) = next {
+            next = writes.try_recv().ok();
+            let sync = self.plan.fsync == Fsync::Batch && next.is_none();
+            if self.write(&write, sync) {
+                written = Some((write.generation, write.until));
+            }
+        }
+        if matches!(self.state, State::Failed { .. }) {
+            return;
+        }
+        if let (Fsync::Interval(interval), Some(_)) = (self.plan.fsync, written) {
+            self.sync_at.get_or_insert(Instant::now() + interval);
+        }
+        if let Some((generation, until)) = written {
+            self.tell(Input::Journaled { generation, until }).await;
+        }
+    }
+
+    /// Writes one piece; says whether it is there.
+    fn write(&mut self, write: &JournalWrite, sync: bool) -> bool {
+        if write.begin.is_some()
+            && let State::Reopened(_) = &self.state
+            && let State::Reopened(keeper) = std::mem::replace(&mut self.state, State::Ready(None))
+        {
+            self.state = State::Ready(Some(keeper));
+        }
+        let now_ns = self.clock.now().wall_ns;
+        match &self.state {
+            State::Ready(None) => match open(self.storage.as_ref(), &self.plan, now_ns) {
+                Ok((keeper, _)) => self.state = State::Ready(Some(keeper)),
+                Err(error) => {
+                    self.fail(&error);
+                    return false;
+                }
+            },
+            State::Ready(Some(_)) => {}
+            // What the core has handed out before it heard of the failure.
+            State::Failed { .. } | State::Reopened(_) => return false,
+        }
+        if self.is_full(FREE_BYTES_MIN) {
+            self.fail(&"no space is left on the disk");
+            return false;
+        }
+        self.with_keeper(|keeper| keeper.write(write, now_ns, sync));
+        matches!(self.state, State::Ready(_))
+    }
+
+    fn is_full(&self, min: u64) -> bool {
+        self.storage.free_bytes(&self.plan.folder).is_ok_and(|free| free < min)
+    }
+
+    fn sync(&mut self) {
+        self.sync_at = None;
+        if self.plan.fsync != Fsync::Never {
+            self.with_keeper(Keeper::sync);
+        }
+    }
+
+    fn with_keeper(&mut self, what: impl FnOnce(&mut Keeper) -> Result<(), KeepError>) {
+        if let State::Ready(Some(keeper)) = &mut self.state
+            && let Err(error) = what(keeper)
+        {
+            self.fail(&error);
+        }
+    }
+
+    /// The store is closed: what is on it is found out when it is opened again.
+    fn fail(&mut self, error: &dyn std::fmt::Display) {
+        let reason = format!("{}: {error}", self.plan.folder.display());
+        tracing::error!(reason, "the journal cannot be written");
+        let at = Instant::now() + RETRY;
+        self.sync_at = None;
+        self.state = State::Failed { at, pause: RETRY, told: false, reason };
+    }
+
+    async fn tell_failure(&mut self) {
+        if let State::Failed { told, reason, .. } = &mut self.state
+            && !std::mem::replace(told, true)
+        {
+            let error = reason.clone();
+            self.tell(Input::JournalFailed { error }).await;
+        }
+    }
+
+    /// Tries the disk again.
+    async fn retry(&mut self) {
+        let now_ns = self.clock.now().wall_ns;
+        let opened = match self.is_full(FREE_BYTES_AGAIN) {
+            true => None,
+            false => open(self.storage.as_ref(), &self.plan, now_ns).ok(),
+        };
+        match (opened, &mut self.state) {
+            (Some((keeper, restored)), _) => {
+                let stored = keeper.stored();
+                tracing::info!(folder = %self.plan.folder.display(), "the journal is open again");
+                self.state = State::Reopened(keeper);
+                let known = std::mem::replace(&mut self.known, true);
+                let restored = (!known).then(|| Box::new(restored));
+                self.tell(Input::JournalOpened { stored, restored }).await;
+            }
+            (None, State::Failed { at, pause, .. }) => {
+                *pause = (*pause * 2).min(RETRY_MAX);
+                *at = Instant::now() + *pause;
+            }
+            (None, _) => {}
+        }
+    }
+
+    async fn tell(&mut self, input: Input) {
+        // An error means that the agent is stopping.
+        let _ = self.handle.link_input(input, 0).await;
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
