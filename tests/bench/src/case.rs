@@ -233,6 +233,7 @@ fn confirmed(load: &Load) -> Vec<Row> {
         ("in memory", System::JetStream(Storage::Memory)),
         ("in a file, not synced", System::JetStream(Storage::File)),
         ("by the broker", System::Mosquitto(1)),
+        ("in a file, not synced", System::Ftb(Layout::ONE.journal())),
     ];
     let rows = systems.into_iter().map(|(held, system)| {
         let row = Row::new(held, system, load.clone());

@@ -97,6 +97,12 @@ fn all() -> Vec<Target> {
             |outcome| outcome.latency.p50_ns as f64,
         ),
         ratio(
+            "confirmed (journal on), times JetStream's file store",
+            ("confirmed", "in a file, not synced", System::Ftb(Layout::ONE.journal())),
+            ("confirmed", "in a file, not synced", JETSTREAM),
+            2.0,
+        ),
+        ratio(
             "confirmed (in memory), times JetStream's file store",
             ("confirmed", "in memory", FTB),
             ("confirmed", "in a file, not synced", JETSTREAM),

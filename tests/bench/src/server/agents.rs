@@ -29,6 +29,8 @@ pub(crate) struct Layout {
     pub(crate) subscribe_at: usize,
     /// Only the root's use of the machine is counted; else that of all agents together.
     pub(crate) root_only: bool,
+    /// With a journal, synced as seldom as JetStream's file store does by default.
+    pub(crate) journal: bool,
 }
 
 impl Layout {
@@ -38,7 +40,15 @@ impl Layout {
     /// Each the child of the one before; publishers at the last, subscribers at the root.
     pub(crate) const fn chain(agents: usize) -> Self {
         let publish_at = agents - 1;
-        Self { agents, fanout: 1, tls: false, publish_at, subscribe_at: 0, root_only: false }
+        Self {
+            agents,
+            fanout: 1,
+            tls: false,
+            publish_at,
+            subscribe_at: 0,
+            root_only: false,
+            journal: false,
+        }
     }
 
     /// A root with two children; publishers at one, subscribers at the other.
@@ -61,6 +71,11 @@ impl Layout {
         Self { tls: true, ..self }
     }
 
+    /// With a journal.
+    pub(crate) const fn journal(self) -> Self {
+        Self { journal: true, ..self }
+    }
+
     /// What it is called in tables.
     pub(crate) fn name(&self) -> String {
         let shape = match (self.agents, self.fanout) {
@@ -70,7 +85,9 @@ impl Layout {
             (agents, 2) => format!("{agents} agents in a binary tree"),
             (agents, _) => format!("a root with {} children", agents - 1),
         };
-        format!("**ftb**, {shape}{}", if self.tls { ", mutual TLS" } else { "" })
+        let tls = if self.tls { ", mutual TLS" } else { "" };
+        let journal = if self.journal { ", journal" } else { "" };
+        format!("**ftb**, {shape}{tls}{journal}")
     }
 }
 
@@ -88,6 +105,10 @@ pub(super) fn start(layout: Layout, load: &Load, dir: &Path) -> Started {
     for rank in 0..layout.agents {
         let mut text = common_config(layout, load, &ports);
         writeln!(text, "[log]\nlevel = \"warn\"")?;
+        if layout.journal {
+            let path = dir.join(format!("{}.journal", host(rank))).display().to_string();
+            writeln!(text, "[journal]\npath = {path:?}\nfsync = \"interval:2m\"")?;
+        }
         let secrets = authority.as_ref().map(|authority| authority.issue(dir, &host(rank)));
         let own = own_config(rank, ports[rank], &socket(rank), secrets.transpose()?)?;
         let file = dir.join(format!("{}.toml", host(rank)));
