@@ -180,6 +180,8 @@ impl LogSettings {
         let builder = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(std::io::stderr)
+            // Whoever read the log may be gone: that is no reason to panic.
+            .log_internal_errors(false)
             .with_ansi(std::io::stderr().is_terminal());
         let journal = std::env::var_os("JOURNAL_STREAM").is_some();
         let installed = match (self.format, journal) {

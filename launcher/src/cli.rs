@@ -119,13 +119,13 @@ pub struct AskNode {
 /// Where a job runs.
 #[derive(Args, Debug)]
 pub struct Place {
-    /// The nodes: a TOML file of `[[node]]` tables with name, agent (its socket), and optionally images and listen.
-    #[arg(long, value_name = "FILE", required_unless_present = "local_nodes")]
+    /// The nodes: a TOML file of `[[node]]` tables with name and optionally agent (its socket), images, listen, address.
+    #[arg(long, value_name = "FILE")]
     pub nodes: Option<PathBuf>,
     /// The nodes on this host: NODE=SOCKET,...
     #[arg(long, value_name = "LIST", conflicts_with = "nodes")]
     pub local_nodes: Option<String>,
-    /// Primary nodes, as a host list (default: all that are no spares).
+    /// Primary nodes, as a host list (default: all that are no spares; in a Slurm allocation its nodes).
     #[arg(long, value_name = "HOSTS")]
     pub hosts: Option<String>,
     /// Hot spares, as a host list.
@@ -134,9 +134,57 @@ pub struct Place {
     /// Ranks on each node (default: as few as will do).
     #[arg(long, value_name = "N")]
     pub ppn: Option<u32>,
-    /// Socket of the launcher's own agent (default: that of the first node).
+    /// Which rank runs where: a file with lines `rank N=HOST` or `rank N-M=HOST`.
+    #[arg(long, value_name = "FILE", conflicts_with = "ppn")]
+    pub rank_file: Option<PathBuf>,
+    /// How launch agents are started (default: local for nodes of --local-nodes or --nodes, slurm in a Slurm
+    /// allocation, else ssh).
+    #[arg(long, value_enum)]
+    pub start: Option<Start>,
+    /// The words before the host's name.
+    #[arg(
+        long,
+        value_name = "WORDS",
+        default_value = "ssh -x -o BatchMode=yes -o ConnectTimeout=10"
+    )]
+    pub ssh_command: String,
+    /// More words for srun.
+    #[arg(
+        long,
+        value_name = "WORDS",
+        allow_hyphen_values = true,
+        default_value = "--overlap --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --quiet"
+    )]
+    pub srun_options: String,
+    /// Path of ftb-nla on the nodes (default: as here).
+    #[arg(long, value_name = "PATH")]
+    pub nla: Option<PathBuf>,
+    /// How many launch agents each of them, and the launcher, starts over ssh.
+    #[arg(long, value_name = "N", default_value_t = crate::tree::FANOUT)]
+    pub fanout: usize,
+    /// How long a launch agent may take to come up before its node counts as lost.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    pub start_deadline: Duration,
+    /// How the nodes reach this host: a name or an address (default: its host name).
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: Option<String>,
+    /// Socket of the agents of nodes given by name alone; %n is the node's name (default: the system's).
+    #[arg(long, value_name = "SOCKET")]
+    pub agent_socket: Option<PathBuf>,
+    /// Socket of the launcher's own agent (default: the system's; of local nodes that of the first).
     #[arg(long, env = "FTB_LAUNCH_AGENT_SOCKET", value_name = "SOCKET")]
     pub agent: Option<PathBuf>,
+}
+
+/// By what launch agents are started.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// As children: all nodes are this host.
+    Local,
+    /// In a tree, over ssh.
+    Ssh,
+    /// By srun, in this Slurm allocation.
+    Slurm,
 }
 
 /// What to do when a rank or a node dies.
@@ -175,6 +223,9 @@ pub struct How {
     /// How long ranks have between SIGTERM and SIGKILL.
     #[arg(long, default_value = "5s", value_name = "TIME", value_parser = duration)]
     pub kill_grace: Duration,
+    /// Give nobody standard input (default: rank 0 gets it).
+    #[arg(long)]
+    pub no_stdin: bool,
     /// Print each line with the rank that wrote it.
     #[arg(long)]
     pub prefix: bool,

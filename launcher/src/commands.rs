@@ -1,21 +1,21 @@
 //! What `ftb-launch` does with each command. Everything that can be wrong is found before anything starts.
 
+mod place;
 mod tools;
 
 pub use tools::{ask, policy_check, policy_test, ps, status};
 
-use crate::cli::{How, OnFailure, Place, Restart, Run};
+use crate::cli::{How, OnFailure, Restart, Run};
 use crate::jl::{Deadlines, Jl, JlConfig};
-use crate::message::Placement;
-use crate::names::{JobId, NodeName, SetId};
+use crate::names::{JobId, SetId};
 use crate::policy::{self, Policy};
 use crate::shell::jobdir::{self, JobDir, JobFile, StateFile};
-use crate::shell::plan::{self, Plan};
-use crate::shell::spec::NlaSpec;
-use crate::shell::{control, jl};
+use crate::shell::plan::Plan;
+use crate::shell::spec::{NlaSpec, NodePart, Starting};
+use crate::shell::{control, jl, secret, streams};
 use ftb_client::daemon::Failure;
+use place::Where;
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// Port that torchrun-style programs are told to meet at, on the node of rank 0.
@@ -34,7 +34,7 @@ struct Program {
 /// # Errors
 /// Bad input, or the launcher cannot start.
 pub async fn run(run: Run) -> Result<i32, Failure> {
-    let plan = planned(&run.place, run.n)?;
+    let place = Where::of(&run.place, run.n)?;
     let job = run.job.clone().map_or_else(new_job, Ok).map_err(Failure::failed)?;
     let here = || std::env::current_dir().map_err(Failure::from);
     let cwd = run.cwd.clone().map_or_else(here, Ok)?;
@@ -46,14 +46,13 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
     let env = env.into_iter().collect();
     let program = Program { argv: run.argv.clone(), env, cwd, size: run.n };
     let policy = policy_text(run.how.policy.as_deref())?;
-    let config = config(&job, &plan, run.n, &run.how, None)?;
+    let config = config(&job, &place.plan, run.n, &run.how, None)?;
     let dir = JobDir::new(&jobdir::jobs_dir().map_err(Failure::bad_input)?, &job);
-    let token = key().map_err(Failure::failed)?;
+    let token = secret::random_hex().map_err(Failure::failed)?;
     dir.create().map_err(Failure::bad_input)?;
-    let file = job_file(&job, &plan, &program, &run.place, &run.how, &dir, &token, policy.0);
+    let file = job_file(&job, &place, &program, &run.how, &dir, &token, policy.0);
     let jl = Jl::new(config);
-    let keep = run.how.keep;
-    start(file, dir, jl, policy.1, &run.how, keep).await
+    start(file, dir, jl, policy.1, &run.how, place.starting).await
 }
 
 /// Starts a job again from a set; returns the exit code.
@@ -75,18 +74,19 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
     drop(dir.lock().map_err(Failure::bad_input)?);
     let old: JobFile = dir.read("job.json").map_err(Failure::bad_input)?;
     let before: StateFile = dir.read("state.json").map_err(Failure::bad_input)?;
-    let plan = planned(place, manifest.size)?;
+    let place = Where::of(place, manifest.size)?;
     let spec = old.specs.values().next();
     let spec = spec.ok_or_else(|| Failure::bad_input("job.json names no node"))?;
     let (argv, env, cwd) = (spec.argv.clone(), spec.env.clone(), spec.cwd.clone());
     let program = Program { argv, env, cwd, size: manifest.size };
     let policy = policy_text(how.policy.as_deref())?;
-    let config = config(&manifest.job, &plan, manifest.size, how, Some(manifest.set.clone()))?;
-    let token = key().map_err(Failure::failed)?;
-    let file = job_file(&manifest.job, &plan, &program, place, how, &dir, &token, policy.0);
+    let config =
+        config(&manifest.job, &place.plan, manifest.size, how, Some(manifest.set.clone()))?;
+    let token = secret::random_hex().map_err(Failure::failed)?;
+    let file = job_file(&manifest.job, &place, &program, how, &dir, &token, policy.0);
     let mut jl = Jl::new(config);
     jl.follow(before.jl.job().episode);
-    start(file, dir, jl, policy.1, how, how.keep).await
+    start(file, dir, jl, policy.1, how, place.starting).await
 }
 
 /// Takes over a job whose launcher is gone; returns the exit code.
@@ -106,7 +106,7 @@ pub async fn attach(job: &JobId) -> Result<i32, Failure> {
         file,
         dir: dir.clone(),
         state,
-        adopted: true,
+        starting: None,
         policy,
         quiet: false,
         checkpoint_every: None,
@@ -131,17 +131,6 @@ fn clean_up(dir: &JobDir, ran: &Result<i32, String>, keep: bool, quiet: bool) {
         (_, None) if !keep => dir.remove(),
         _ => {}
     }
-}
-
-fn planned(place: &Place, size: u32) -> Result<Plan, Failure> {
-    let entries = match (&place.nodes, &place.local_nodes) {
-        (Some(path), _) => plan::read_nodes(path),
-        (None, Some(list)) => plan::parse_local(list),
-        (None, None) => Err("--nodes or --local-nodes is needed".to_owned()),
-    };
-    let (hosts, spares) = (place.hosts.as_deref(), place.spares.as_deref());
-    let plan = entries.and_then(|entries| plan::place(entries, size, place.ppn, hosts, spares));
-    plan.map_err(Failure::bad_input)
 }
 
 fn policy_text(path: Option<&Path>) -> Result<(String, Policy), Failure> {
@@ -196,58 +185,52 @@ fn config(
     })
 }
 
-#[expect(clippy::too_many_arguments, reason = "it is the one place where all of it comes together")]
 fn job_file(
     job: &JobId,
-    plan: &Plan,
+    place: &Where,
     program: &Program,
-    place: &Place,
     how: &How,
     dir: &JobDir,
     token: &str,
     policy: String,
 ) -> JobFile {
-    let specs: BTreeMap<NodeName, NlaSpec> = plan
-        .nodes
-        .iter()
-        .map(|(name, entry)| {
-            let of_job = |images: &PathBuf| images.join(job.as_str());
-            let spec = NlaSpec {
-                job: job.clone(),
-                node: name.clone(),
-                spare: plan.spares.contains(name),
-                agent: entry.agent.clone(),
-                image_dir: entry.images.as_ref().map_or_else(|| dir.images_of(name), of_job),
-                listen: entry.listen.clone(),
-                token: token.to_owned(),
-                argv: program.argv.clone(),
-                env: program.env.clone(),
-                cwd: program.cwd.clone(),
-                master_addr: master(&plan.placement, plan),
-                master_port: MASTER_PORT,
-                size: program.size,
-                orphan_grace: how.orphan_grace,
-                kill_grace: how.kill_grace,
-            };
-            (name.clone(), spec)
-        })
-        .collect();
-    let first = plan.nodes.values().next().map(|entry| entry.agent.clone());
+    let parts: Vec<NodePart> =
+        place.plan.nodes.values().map(|entry| place.part(entry, job, dir)).collect();
+    let stdin = !how.no_stdin && streams::input_wanted();
+    let specs = parts.iter().map(|part| {
+        let NodePart { node, spare, agent, image_dir, listen, address } = part.clone();
+        let spec = NlaSpec {
+            job: job.clone(),
+            node,
+            spare,
+            agent,
+            image_dir,
+            listen,
+            address,
+            // Known when the launcher listens.
+            streams: String::new(),
+            stdin,
+            token: token.to_owned(),
+            argv: program.argv.clone(),
+            env: program.env.clone(),
+            cwd: program.cwd.clone(),
+            master_addr: place.master(&parts),
+            master_port: MASTER_PORT,
+            size: program.size,
+            orphan_grace: how.orphan_grace,
+            kill_grace: how.kill_grace,
+        };
+        (part.node.clone(), spec)
+    });
     JobFile {
         job: job.clone(),
-        specs,
-        agent: place.agent.clone().or(first).unwrap_or_else(ftb_client::default_socket),
+        specs: specs.collect(),
+        agent: place.agent.clone(),
+        listen: place::listen(&place.address),
+        address: place.address.clone(),
         policy,
         prefix: how.prefix,
     }
-}
-
-/// The address of the node of rank 0.
-fn master(placement: &Placement, plan: &Plan) -> String {
-    let node = placement.iter().find(|(_, ranks)| ranks.has(0)).map(|(name, _)| name);
-    let listen = node.and_then(|name| plan.nodes.get(name)).map(|entry| entry.listen.as_str());
-    let host = listen.and_then(|listen| listen.rsplit_once(':')).map(|(host, _)| host);
-    host.unwrap_or("127.0.0.1").to_owned()
 }
 
 async fn start(
@@ -256,7 +239,7 @@ async fn start(
     jl: Jl,
     policy: Policy,
     how: &How,
-    keep: bool,
+    starting: Starting,
 ) -> Result<i32, Failure> {
     let lock = dir.lock().map_err(Failure::bad_input)?;
     let state = StateFile { jl, nlas: BTreeMap::new(), exit: None };
@@ -270,7 +253,7 @@ async fn start(
         file,
         dir: dir.clone(),
         state,
-        adopted: false,
+        starting: Some(starting),
         policy,
         quiet: how.quiet,
         checkpoint_every: how.checkpoint_every,
@@ -278,19 +261,11 @@ async fn start(
     };
     let ran = jl::run(run).await;
     drop(lock);
-    clean_up(&dir, &ran, keep, how.quiet);
+    clean_up(&dir, &ran, how.keep, how.quiet);
     ran.map_err(Failure::failed)
 }
 
 fn new_job() -> Result<JobId, String> {
     let name = format!("job-{}-{:04x}", std::process::id(), control::random() & 0xffff);
     JobId::new(&name).map_err(|error| error.to_string())
-}
-
-/// 128 random bits from the system, in hex.
-fn key() -> Result<String, String> {
-    let mut bytes = [0_u8; 16];
-    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|error| format!("no randomness: {error}"))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

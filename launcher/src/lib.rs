@@ -12,4 +12,5 @@ pub mod names;
 pub mod nla;
 pub mod policy;
 pub mod shell;
+pub mod tree;
 pub mod wire;

@@ -64,7 +64,7 @@ pub enum Input {
         /// Why.
         reason: String,
     },
-    /// A rank wrote a line to its PMI socket.
+    /// A rank wrote a line, or a message, to its PMI socket.
     PmiLine {
         /// Which.
         rank: u32,
@@ -111,11 +111,11 @@ pub enum Output {
         /// Which signal.
         signal: i32,
     },
-    /// Write a line to the PMI socket of a rank.
+    /// Write to the PMI socket of a rank.
     PmiReply {
         /// Which.
         rank: u32,
-        /// Without the newline.
+        /// As it is.
         line: String,
     },
     /// Fetch images.
@@ -445,6 +445,7 @@ impl Nla {
         }
         match self.pmi.line(rank, line) {
             pmi::Asked::Reply(line) => out.push(Output::PmiReply { rank, line }),
+            pmi::Asked::Waits => {}
             pmi::Asked::Entered => self.enter_fence(now, out),
             pmi::Asked::Abort(code) => {
                 self.force_exit(now, rank, incarnation, How::Exit(code.max(1)), out);
@@ -454,6 +455,8 @@ impl Nla {
                 self.force_exit(now, rank, incarnation, How::Signal(SIGKILL), out);
             }
         }
+        let serve = |(rank, line)| Output::PmiReply { rank, line };
+        out.extend(self.pmi.served().into_iter().map(serve));
     }
 
     /// The rank has said its last word: it is told as ended so and killed.
@@ -505,8 +508,7 @@ impl Nla {
         let released = self.pmi.complete(lines);
         self.fence = part.fence + 1;
         self.fence_repeat_ns = None;
-        let line = pmi::BARRIER_OUT.to_owned();
-        let release = |rank| Output::PmiReply { rank, line: line.clone() };
+        let release = |(rank, line)| Output::PmiReply { rank, line };
         out.extend(released.into_iter().map(release));
     }
 

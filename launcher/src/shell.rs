@@ -9,8 +9,12 @@ pub mod link;
 pub mod nla;
 pub mod output;
 pub mod plan;
+pub mod rankfile;
 pub mod ranks;
+pub mod secret;
 pub mod spec;
+pub mod starter;
+pub mod streams;
 
 use ftb_core::Now;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

@@ -4,6 +4,7 @@
 use clap::{Parser, Subcommand};
 use ftb_client::daemon::{Failure, LogSettings, exit};
 use ftb_launcher::shell::{guard, nla, ranks};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// The node launch agent of ftb: started by ftb-launch, once for each node of a job.
@@ -17,10 +18,17 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Step {
     /// Serve one job on this node; its specification comes on standard input.
-    Serve,
+    Serve {
+        /// Environment variable with this node's name, where all agents are handed the same.
+        #[arg(long, value_name = "VARIABLE")]
+        node_from: Option<String>,
+    },
     /// Kill what the ranks have started when the launch agent is gone.
     #[command(hide = true)]
-    Guard,
+    Guard {
+        /// The node's directory for the job.
+        dir: PathBuf,
+    },
     /// Become a rank that dies with its launch agent.
     #[command(hide = true)]
     ExecRank {
@@ -34,9 +42,9 @@ enum Step {
 
 fn main() -> ExitCode {
     match Arguments::parse().step {
-        Step::Serve => exit("ftb-nla", serve()),
-        Step::Guard => {
-            guard::run(std::io::stdin().lock());
+        Step::Serve { node_from } => exit("ftb-nla", serve(node_from.as_deref())),
+        Step::Guard { dir } => {
+            guard::run(std::io::stdin().lock(), &dir);
             ExitCode::SUCCESS
         }
         Step::ExecRank { parent, argv } => {
@@ -46,14 +54,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve() -> Result<(), Failure> {
+fn serve(node_from: Option<&str>) -> Result<(), Failure> {
     LogSettings { filter: "warn".to_owned(), ..LogSettings::default() }
         .overridden_by_env()?
         .install()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(async {
-        let spec = nla::read_spec().await.map_err(Failure::bad_input)?;
-        nla::run(spec).await.map_err(Failure::failed)
+        let node = node_from.map(|name| {
+            std::env::var(name).map_err(|_| Failure::bad_input(format!("{name} is not set")))
+        });
+        let handed = nla::read_handed(node.transpose()?.as_deref()).await;
+        nla::run(handed.map_err(Failure::bad_input)?).await.map_err(Failure::failed)
     });
     // A copy that is still under way holds nobody up.
     runtime.shutdown_background();

@@ -4,6 +4,8 @@ use core::time::Duration;
 
 /// Longest PMI line in bytes, as in MPICH's simple PMI.
 pub const PMI_LINE_BYTES_MAX: usize = 2048;
+/// Longest PMI-2 message in bytes.
+pub const PMI_MESSAGE_BYTES_MAX: usize = 16 * 1024;
 /// Longest PMI key in bytes.
 pub const KEY_BYTES_MAX: usize = 64;
 /// Longest PMI value in bytes.

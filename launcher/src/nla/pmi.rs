@@ -1,14 +1,23 @@
-//! The PMI-1 server of one node: what a rank's line is answered with, and when the node is in the fence.
-//! Pure: lines in, lines out. The joining of all nodes is the JL's.
+//! The PMI server of one node: what a rank's line is answered with, and when the node is in the fence. Each rank
+//! chooses PMI-1 or PMI-2 by its first line. Pure: lines in, answers ready for the wire out. The joining of all
+//! nodes is the JL's.
+
+mod two;
+pub mod wire;
 
 use super::limits::{KEY_BYTES_MAX, KVS_BYTES_MAX, VALUE_BYTES_MAX};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Questions for node attributes that wait at a time.
+const WAITING_MAX: usize = 1024;
 
 /// What a line asks for beyond an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// Only this answer.
     Reply(String),
+    /// The rank waits for an attribute of the node; see [`PmiServer::served`].
+    Waits,
     /// The rank waits in the fence; its answer comes when the fence is complete.
     Entered,
     /// The job is to end with this code.
@@ -26,10 +35,23 @@ pub struct PmiServer {
     space_bytes: usize,
     pending: BTreeMap<String, String>,
     inside: BTreeSet<u32>,
+    /// Ranks that speak PMI-2, and the thread of each that waits in the fence.
+    two: BTreeMap<u32, Option<String>>,
+    attributes: BTreeMap<String, String>,
+    waiting: Vec<Waiting>,
+    served: Vec<(u32, String)>,
+}
+
+/// A rank that waits for an attribute of its node.
+#[derive(Clone, Debug)]
+struct Waiting {
+    rank: u32,
+    key: String,
+    thrid: Option<String>,
 }
 
 /// The answer that releases a rank from the fence.
-pub const BARRIER_OUT: &str = "cmd=barrier_out rc=0";
+const BARRIER_OUT: &str = "cmd=barrier_out rc=0";
 
 impl PmiServer {
     /// An empty space for a job of `size` ranks; `mapping` becomes the key `PMI_process_mapping`.
@@ -46,11 +68,31 @@ impl PmiServer {
         self.space_bytes = self.space_bytes + bytes - freed;
     }
 
-    /// Answers one line of `rank`.
+    /// Answers one line, or message, of `rank`.
     pub fn line(&mut self, rank: u32, line: &str) -> Asked {
+        if self.two.contains_key(&rank) {
+            return match two::answer(self, rank, line) {
+                Asked::Reply(text) => Asked::Reply(wire::message(&text)),
+                other => other,
+            };
+        }
+        let asked = self.line_one(rank, line);
+        if wire::speaks_two(line) {
+            self.two.insert(rank, None);
+        }
+        match asked {
+            Asked::Reply(text) => Asked::Reply(text + "\n"),
+            other => other,
+        }
+    }
+
+    fn line_one(&mut self, rank: u32, line: &str) -> Asked {
         let words = Words::read(line);
         let reply = |text: &str| Asked::Reply(text.to_owned());
         match words.get("cmd") {
+            Some("init") if wire::speaks_two(line) => {
+                reply("cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0")
+            }
             Some("init") => reply("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0"),
             Some("get_maxes") => Asked::Reply(format!(
                 "cmd=maxes kvsname_max=256 keylen_max={KEY_BYTES_MAX} vallen_max={VALUE_BYTES_MAX}"
@@ -60,7 +102,7 @@ impl PmiServer {
             Some("get_universe_size") => {
                 Asked::Reply(format!("cmd=universe_size size={}", self.size))
             }
-            Some("put") => Asked::Reply(match self.put(&words) {
+            Some("put") => Asked::Reply(match self.put_words(&words) {
                 Ok(()) => "cmd=put_result rc=0 msg=success".to_owned(),
                 Err(why) => format!("cmd=put_result rc=-1 msg={why}"),
             }),
@@ -72,7 +114,7 @@ impl PmiServer {
                 })
             }
             Some("barrier_in") => {
-                self.inside.insert(rank);
+                self.enter(rank, None);
                 Asked::Entered
             }
             Some("finalize") => reply("cmd=finalize_ack rc=0"),
@@ -89,22 +131,63 @@ impl PmiServer {
         self.space.get(key).map(String::as_str)
     }
 
-    fn put(&mut self, words: &Words<'_>) -> Result<(), &'static str> {
-        let (Some(key), Some(value)) = (words.get("key"), words.get("value")) else {
-            return Err("a_put_needs_key_and_value");
-        };
-        if key.is_empty() || key.len() > KEY_BYTES_MAX {
-            return Err("key_too_long_or_empty");
+    fn put_words(&mut self, words: &Words<'_>) -> Result<(), &'static str> {
+        match (words.get("key"), words.get("value")) {
+            (Some(key), Some(value)) => self.put(key, value),
+            _ => Err("a_put_needs_key_and_value"),
         }
-        if value.len() > VALUE_BYTES_MAX {
-            return Err("value_too_long");
-        }
+    }
+
+    fn put(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
+        check_put(key, value)?;
         let pending: usize = self.pending.iter().map(|(k, v)| k.len() + v.len()).sum();
         if self.space_bytes + pending + key.len() + value.len() > KVS_BYTES_MAX {
             return Err("key_value_space_is_full");
         }
         self.pending.insert(key.to_owned(), value.to_owned());
         Ok(())
+    }
+
+    fn enter(&mut self, rank: u32, thrid: Option<String>) {
+        self.inside.insert(rank);
+        if let Some(waits) = self.two.get_mut(&rank) {
+            *waits = thrid;
+        }
+    }
+
+    fn attribute(&self, key: &str) -> Option<&str> {
+        self.attributes.get(key).map(String::as_str)
+    }
+
+    /// Keeps an attribute of the node, and serves who waits for it.
+    fn put_attribute(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
+        check_put(key, value)?;
+        let bytes: usize = self.attributes.iter().map(|(k, v)| k.len() + v.len()).sum();
+        if bytes + key.len() + value.len() > KVS_BYTES_MAX {
+            return Err("the_attributes_of_the_node_are_full");
+        }
+        self.attributes.insert(key.to_owned(), value.to_owned());
+        let waiting = core::mem::take(&mut self.waiting);
+        let (served, still): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|w| w.key == key);
+        self.waiting = still;
+        let answer =
+            |w: Waiting| (w.rank, wire::message(&two::attribute_put(w.thrid.as_deref(), value)));
+        self.served.extend(served.into_iter().map(answer));
+        Ok(())
+    }
+
+    /// A rank has one question open for each of its threads; of one that asks without end the oldest are forgotten.
+    fn wait_attribute(&mut self, rank: u32, key: &str, thrid: Option<&str>) {
+        if self.waiting.len() >= WAITING_MAX {
+            self.waiting.remove(0);
+        }
+        let (key, thrid) = (key.to_owned(), thrid.map(ToOwned::to_owned));
+        self.waiting.push(Waiting { rank, key, thrid });
+    }
+
+    /// Answers for ranks that have waited, since this was asked last.
+    pub fn served(&mut self) -> Vec<(u32, String)> {
+        core::mem::take(&mut self.served)
     }
 
     /// Who waits in the fence.
@@ -115,6 +198,8 @@ impl PmiServer {
     /// A rank is gone: it waits no longer.
     pub fn gone(&mut self, rank: u32) {
         self.inside.remove(&rank);
+        self.two.remove(&rank);
+        self.waiting.retain(|waiting| waiting.rank != rank);
     }
 
     /// The puts of this node since the last fence, as `key=value` lines in parts of at most
@@ -123,9 +208,9 @@ impl PmiServer {
         split_lines(&self.pending, bytes_max)
     }
 
-    /// The fence is complete with these lines of all nodes: returns who is released. Lines that are
-    /// no put are skipped.
-    pub fn complete<'a>(&mut self, lines: impl Iterator<Item = &'a str>) -> BTreeSet<u32> {
+    /// The fence is complete with these lines of all nodes: returns who is released, with the answer. Lines that
+    /// are no put are skipped.
+    pub fn complete<'a>(&mut self, lines: impl Iterator<Item = &'a str>) -> Vec<(u32, String)> {
         for line in lines {
             let Some((key, value)) = line.split_once('=') else {
                 continue;
@@ -135,14 +220,34 @@ impl PmiServer {
             }
         }
         self.pending.clear();
-        core::mem::take(&mut self.inside)
+        let out = |rank: u32| match self.two.get_mut(&rank) {
+            Some(thrid) => (rank, wire::message(&two::fence_out(thrid.take().as_deref()))),
+            None => (rank, format!("{BARRIER_OUT}\n")),
+        };
+        core::mem::take(&mut self.inside).into_iter().map(out).collect()
     }
 
     /// All ranks were killed: the open fence is void. What earlier fences said stays.
     pub fn reset(&mut self) {
         self.pending.clear();
         self.inside.clear();
+        self.attributes.clear();
+        self.waiting.clear();
     }
+}
+
+/// Whether that may be put: fences carry lines of `key=value`.
+fn check_put(key: &str, value: &str) -> Result<(), &'static str> {
+    if key.is_empty() || key.len() > KEY_BYTES_MAX {
+        return Err("key_too_long_or_empty");
+    }
+    if key.contains(['=', '\n', '\r']) || value.contains(['\n', '\r']) {
+        return Err("a_key_has_no_=_and_nothing_has_a_line_end");
+    }
+    if value.len() > VALUE_BYTES_MAX {
+        return Err("value_too_long");
+    }
+    Ok(())
 }
 
 /// `key=value` lines of `puts`, cut into parts of at most `bytes_max` between lines.
@@ -214,7 +319,7 @@ mod tests {
 
     fn reply(asked: Asked) -> String {
         match asked {
-            Asked::Reply(text) => text,
+            Asked::Reply(text) => text.trim_end().to_owned(),
             other => panic!("{other:?}"),
         }
     }
@@ -229,7 +334,7 @@ mod tests {
         assert_eq!(server.line(0, "cmd=barrier_in"), Asked::Entered);
         let lines = server.parts(1000).concat() + "other=1\n";
         let released = server.complete(lines.lines());
-        assert_eq!(released, BTreeSet::from([0]));
+        assert_eq!(released, [(0, "cmd=barrier_out rc=0\n".to_owned())]);
         assert!(reply(server.line(0, get)).ends_with("value=a=b c"));
         assert!(reply(server.line(1, "cmd=get key=other")).ends_with("value=1"));
     }

@@ -1,12 +1,13 @@
 //! The guard of a node: a small process beside the NLA that is told each rank's process group, and kills them all
 //! when the NLA dies without a word. The kernel kills the ranks themselves then; the guard gets what the ranks
-//! have started.
+//! have started. It also removes what the job has on the node.
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,13 +16,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Guard(Arc<Mutex<ChildStdin>>);
 
 impl Guard {
-    /// Starts the guard.
+    /// Starts the guard; `dir` is the node's directory for the job.
     ///
     /// # Errors
     /// The system's.
-    pub fn start() -> io::Result<Self> {
+    pub fn start(dir: &Path) -> io::Result<Self> {
         let mut child = Command::new("/proc/self/exe")
             .arg("guard")
+            .arg(dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .process_group(0)
@@ -48,10 +50,14 @@ impl Guard {
     }
 }
 
-/// The guard's end: until its input ends, then it kills what is left.
-pub fn run(input: impl BufRead) {
+/// The guard's end: until its input ends, then it kills what is left and clears the node's directory, where the NLA
+/// has not done so itself.
+pub fn run(input: impl BufRead, dir: &Path) {
     for group in left(input) {
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+    }
+    if dir.exists() {
+        super::nla::clear(dir);
     }
 }
 

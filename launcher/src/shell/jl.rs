@@ -3,12 +3,16 @@
 
 use super::jobdir::{JobDir, JobFile, Manifest, StateFile};
 use super::link::{self, Heard};
-use super::output::{self, Frame};
-use super::{Clock, images};
+use super::output;
+use super::secret::Secret;
+use super::spec::{Means, NlaSpec, NodePart, Starting};
+use super::streams;
+use super::{Clock, images, nla, starter};
 use crate::jl::{Input, Output, Want};
-use crate::message::{Answer, Asked, Outcome, Request};
+use crate::message::{Answer, Asked, FromJl, Outcome, Request};
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use crate::policy::{self, Action, Policy};
+use crate::tree::Word;
 use crate::wire::{self, WireError};
 use core::time::Duration;
 use ftb_client::Client;
@@ -16,11 +20,8 @@ use ftb_core::Event;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::process::Stdio;
-use tokio::io::AsyncWriteExt as _;
+use std::sync::Arc;
 use tokio::net::TcpListener;
-use tokio::process::Command;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -44,8 +45,8 @@ pub struct Run {
     pub dir: JobDir,
     /// The state to begin with.
     pub state: StateFile,
-    /// A JL before this one has started the job.
-    pub adopted: bool,
+    /// How to start the NLAs; none where a JL before this one has started the job.
+    pub starting: Option<Starting>,
     /// The policy, read from [`JobFile::policy`].
     pub policy: Policy,
     /// Say nothing but what the ranks say.
@@ -68,6 +69,10 @@ struct Shell {
     clock: Clock,
     client: Client,
     inputs: mpsc::Sender<Input>,
+    /// Where output is taken and input given.
+    streams: String,
+    /// The NLAs are processes of this host.
+    local: bool,
 }
 
 /// Runs a job to its end; returns the exit code.
@@ -75,10 +80,15 @@ struct Shell {
 /// # Errors
 /// One line: the launcher itself cannot start (no agent, no NLA program).
 pub async fn run(run: Run) -> Result<i32, String> {
-    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|e| e.to_string())?;
-    let store = listener.local_addr().map_err(|error| error.to_string())?.to_string();
-    let token = run.file.specs.values().next().map(|spec| spec.token.clone()).unwrap_or_default();
-    tokio::spawn(images::serve(listener, run.dir.sets(), token));
+    allow_many_files();
+    let key = run.file.specs.values().next().map(|spec| spec.token.clone()).unwrap_or_default();
+    let (listener, store) = listen(&run.file).await?;
+    tokio::spawn(images::serve(listener, run.dir.sets(), key.clone()));
+    let (listener, streams) = listen(&run.file).await?;
+    let (frames, to_print) = mpsc::channel(output::FRAMES_MAX);
+    let input = Arc::new(streams::Input::new());
+    let serving = tokio::spawn(streams::serve(listener, Secret::new(&key), frames, input));
+    let printer = tokio::spawn(output::print(to_print, run.file.prefix));
 
     let job = run.file.job.clone();
     let client = link::attach("ftb-launch", &run.file.agent, job.as_str()).await?;
@@ -92,29 +102,25 @@ pub async fn run(run: Run) -> Result<i32, String> {
     }
 
     let (inputs, mut from_tasks) = mpsc::channel(INPUTS_MAX);
-    let (frames, to_print) = mpsc::channel(output::FRAMES_MAX);
-    let printer = tokio::spawn(output::print(to_print, run.file.prefix));
+    let (say, mut words) = mpsc::channel(INPUTS_MAX);
     let clock = Clock::start();
-    let adopted = run.adopted;
-    let mut shell = Shell::new(run, clock, client, inputs);
+    let starting = run.starting.clone();
+    let mut shell = Shell::new(run, clock, client, inputs, streams);
     let mut signals = Caught::listen().map_err(|error| error.to_string())?;
-    let (stop, stopped) = tokio::sync::oneshot::channel();
-    let mut follower = None;
-    if adopted {
-        follower = Some(tokio::spawn(output::follow(shell.spilled(), stopped)));
+    if let Some(starting) = starting {
+        shell.start_nlas(starting, say);
+        shell.handle(Input::Started { store }).await;
+    } else {
         shell.watch_nlas();
         shell.handle(Input::Adopted { store }).await;
-    } else {
-        shell.start_nlas(&frames).await?;
-        shell.handle(Input::Started { store }).await;
     }
-    drop(frames);
     let mut stops = 0;
     while shell.state.exit.is_none() {
         let deadline = shell.next_deadline_ns();
         tokio::select! {
             biased;
             signal = signals.next() => stops += shell.signalled(signal, stops).await,
+            Some(word) = words.recv() => shell.word(word).await,
             Some(input) = from_tasks.recv() => shell.handle(input).await,
             Some(heard) = heard.recv() => shell.hear(heard).await,
             Some(fault) = faults.recv() => shell.fault(fault).await,
@@ -122,17 +128,34 @@ pub async fn run(run: Run) -> Result<i32, String> {
         }
     }
     let code = shell.state.exit.unwrap_or(FORCED);
-    let printed = tokio::time::timeout(END_WAIT, printer).await;
-    if printed.is_err() {
+    // Connections that are there are read to their end.
+    serving.abort();
+    let _ = serving.await;
+    if tokio::time::timeout(END_WAIT, printer).await.is_err() {
         tracing::warn!("some output of the ranks may be missing");
     }
     shell.kill_all_nlas();
-    drop(stop);
-    if let Some(follower) = follower {
-        let _ = tokio::time::timeout(END_WAIT, follower).await;
-    }
     let _ = shell.client.close(link::CLOSE_WAIT).await;
     Ok(code)
+}
+
+/// Listens for the nodes; the address that they reach it at.
+async fn listen(file: &JobFile) -> Result<(TcpListener, String), String> {
+    let fail = |error| format!("cannot listen on {}: {error}", file.listen);
+    let listener = TcpListener::bind(&file.listen).await.map_err(fail)?;
+    let address = nla::reached_at(&listener, &file.address).map_err(fail)?;
+    Ok((listener, address))
+}
+
+/// Each node has connections here: as many files as this user may open. With fewer the job still runs, while there
+/// are not too many nodes.
+fn allow_many_files() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
 }
 
 /// Whether that process is a launch agent: the number may be another process' by now.
@@ -169,7 +192,13 @@ impl Caught {
 }
 
 impl Shell {
-    fn new(run: Run, clock: Clock, client: Client, inputs: mpsc::Sender<Input>) -> Self {
+    fn new(
+        run: Run,
+        clock: Clock,
+        client: Client,
+        inputs: mpsc::Sender<Input>,
+        streams: String,
+    ) -> Self {
         let now = clock.now();
         let after = |wait: Option<Duration>| wait.map_or(u64::MAX, |wait| now.deadline_ns(wait));
         Self {
@@ -184,6 +213,8 @@ impl Shell {
             clock,
             client,
             inputs,
+            streams,
+            local: false,
         }
     }
 
@@ -210,46 +241,25 @@ impl Shell {
         1
     }
 
-    async fn start_nlas(&mut self, frames: &mpsc::Sender<Frame>) -> Result<(), String> {
-        let program = std::env::current_exe().map_err(|error| error.to_string())?;
-        let program = program.with_file_name("ftb-nla");
-        for (node, spec) in &self.file.specs {
-            let mut child = Command::new(&program)
-                .arg("serve")
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .process_group(0)
-                .spawn()
-                .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
-            let spec = serde_json::to_vec(spec).map_err(|error| error.to_string())?;
-            if let Some(mut stdin) = child.stdin.take() {
-                let written = stdin.write_all(&spec).await;
-                written.map_err(|error| format!("launch agent of {node}: {error}"))?;
-            }
-            if let Some(stdout) = child.stdout.take() {
-                let (frames, node) = (frames.clone(), node.clone());
-                tokio::spawn(async move {
-                    if let Err(error) = output::receive(stdout, frames).await {
-                        tracing::warn!(%node, %error, "output of the ranks is lost");
-                    }
-                });
-            }
-            self.state.nlas.insert(node.clone(), child.id().unwrap_or(0));
-            let (inputs, node) = (self.inputs.clone(), node.clone());
-            tokio::spawn(async move {
-                let reason = match child.wait().await {
-                    Ok(status) => format!("its launch agent ended: {status}"),
-                    Err(error) => format!("its launch agent cannot be watched: {error}"),
-                };
-                let _ = inputs.send(Input::Gone { node, reason }).await;
-            });
-        }
-        Ok(())
+    fn start_nlas(&mut self, starting: Starting, say: mpsc::Sender<Word>) {
+        self.local = starting.means == Means::Local;
+        let Some(any) = self.file.specs.values().next().cloned() else {
+            return;
+        };
+        let any = NlaSpec { streams: self.streams.clone(), ..any };
+        let nodes: Vec<NodePart> = self.file.specs.values().map(NlaSpec::part).collect();
+        tokio::spawn(starter::run(starting, any, nodes, self.clock, say));
     }
 
-    /// Where the NLAs put their ranks' output while there was no JL.
-    fn spilled(&self) -> Vec<PathBuf> {
-        self.file.specs.values().map(|spec| spec.image_dir.join("output")).collect()
+    /// What comes up the launch tree.
+    async fn word(&mut self, word: Word) {
+        match word {
+            Word::Up { node, pid } if self.local => {
+                self.state.nlas.insert(node, pid);
+            }
+            Word::Up { node, .. } => tracing::debug!(%node, "its launch agent is up"),
+            Word::Lost { node, reason } => self.handle(Input::Gone { node, reason }).await,
+        }
     }
 
     /// NLAs that another JL started are no children of this one: their ends are seen by looking.
@@ -403,6 +413,9 @@ impl Shell {
                 if let Err(error) = self.dir.write("state.json", &self.state) {
                     tracing::error!(%error, "the state of the job is not on disk");
                 }
+            }
+            Output::Publish(message @ FromJl::Alive) => {
+                self.publish(wire::with_streams(wire::to_jl(&message), &self.streams)).await;
             }
             Output::Publish(message) => self.publish(wire::to_jl(&message)).await,
             Output::Answer(answer) => self.publish(wire::answer(&answer)).await,

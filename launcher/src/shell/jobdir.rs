@@ -27,6 +27,10 @@ pub struct JobFile {
     pub specs: BTreeMap<NodeName, NlaSpec>,
     /// Socket of the JL's own agent.
     pub agent: PathBuf,
+    /// The address that the JL's services listen on.
+    pub listen: String,
+    /// How the nodes reach the JL.
+    pub address: String,
     /// The policy file, as text.
     pub policy: String,
     /// Whether lines are printed with their rank.
@@ -38,7 +42,7 @@ pub struct JobFile {
 pub struct StateFile {
     /// The machine itself.
     pub jl: Jl,
-    /// Process ids of NLAs on this host.
+    /// Process ids of NLAs that are this host's.
     pub nlas: BTreeMap<NodeName, u32>,
     /// The exit code of a job that is over.
     pub exit: Option<i32>,

@@ -5,22 +5,36 @@ use super::guard::Guard;
 use super::link::{self, Heard};
 use super::output::{self, Frame};
 use super::ranks::{self, Running, Word};
-use super::spec::{NlaSpec, SPEC_BYTES_MAX};
-use super::{Clock, images};
+use super::secret::Secret;
+use super::spec::{Handed, NlaSpec, SPEC_BYTES_MAX};
+use super::{Clock, images, starter, streams};
 use crate::message::NlaSays;
+use crate::names::NodeName;
 use crate::nla::{Input, Nla, NlaConfig, Output};
+use crate::tree::Word as TreeWord;
 use crate::wire;
 use core::time::Duration;
 use ftb_client::Client;
+use nix::fcntl::{Flock, FlockArg};
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::Path;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
 
 /// Inputs that wait for the core: beyond, ranks and copies are held.
 const INPUTS_MAX: usize = 1024;
+/// Words of other launch agents that wait to go up.
+const WORDS_MAX: usize = 256;
 /// How long to wait for the rest of the ranks' output at the end.
 const OUTPUT_WAIT: Duration = Duration::from_secs(2);
+
+/// Name of the lock file in the node's directory.
+const LOCK: &str = "lock";
 
 struct Shell {
     spec: NlaSpec,
@@ -31,31 +45,49 @@ struct Shell {
     inputs: mpsc::Sender<Input>,
     frames: mpsc::Sender<Frame>,
     guard: Guard,
+    /// Where the JL takes output and gives input.
+    streams: watch::Sender<String>,
+    /// Carries standard input to rank 0.
+    feeding: Option<AbortHandle>,
     leaving: bool,
 }
 
-/// Reads the spec from standard input.
+/// Reads from standard input what the starter hands over. `of_all`: the name of this node, where all agents get the
+/// same.
 ///
 /// # Errors
-/// One line: it is not there or no spec.
-pub async fn read_spec() -> Result<NlaSpec, String> {
+/// One line: it is not there, or nothing of ours.
+pub async fn read_handed(of_all: Option<&str>) -> Result<Handed, String> {
     let mut text = String::new();
     let read = tokio::io::stdin().take(SPEC_BYTES_MAX).read_to_string(&mut text).await;
     read.map_err(|error| format!("cannot read the specification: {error}"))?;
-    serde_json::from_str(&text).map_err(|error| format!("the specification is wrong: {error}"))
+    let handed: Handed = serde_json::from_str(&text)
+        .map_err(|error| format!("the specification is wrong: {error}"))?;
+    match of_all {
+        None => Ok(handed),
+        Some(name) => {
+            let node = NodeName::new(name).map_err(|error| error.to_string())?;
+            handed.for_one_of_all(&node)
+        }
+    }
 }
 
 /// Runs until the job ends here.
 ///
 /// # Errors
-/// One line: no agent, no directory, no socket.
-pub async fn run(spec: NlaSpec) -> Result<(), String> {
-    std::fs::create_dir_all(&spec.image_dir)
-        .map_err(|error| format!("cannot make {}: {error}", spec.image_dir.display()))?;
+/// One line: no agent, no directory, no socket, nobody to report to.
+pub async fn run(handed: Handed) -> Result<(), String> {
+    let Handed { spec, behind, starting } = handed;
+    let clock = Clock::start();
+    let (say, words) = mpsc::channel(WORDS_MAX);
+    if !behind.is_empty() {
+        tokio::spawn(starter::run(starting, spec.clone(), behind, clock, say.clone()));
+    }
+    let lock = own_dir(&spec.image_dir)?;
     let listener = TcpListener::bind(&spec.listen).await;
     let listener =
         listener.map_err(|error| format!("cannot listen on {}: {error}", spec.listen))?;
-    let images = listener.local_addr().map_err(|error| error.to_string())?.to_string();
+    let images = reached_at(&listener, &spec.address).map_err(|error| error.to_string())?;
     tokio::spawn(images::serve(listener, spec.image_dir.clone(), spec.token.clone()));
 
     let client =
@@ -64,13 +96,20 @@ pub async fn run(spec: NlaSpec) -> Result<(), String> {
     let subscription = link::subscribe(&client, &filter).await?;
     let (to_heard, mut heard) = mpsc::channel(INPUTS_MAX);
     tokio::spawn(link::forward(subscription, true, to_heard));
+    report(&spec.node, words)?;
 
     let (frames, frames_out) = mpsc::channel(output::FRAMES_MAX);
-    let spill = spec.image_dir.join("output");
-    let writer = tokio::spawn(output::write(frames_out, tokio::io::stdout(), spill));
+    let (streams, address) = watch::channel(spec.streams.clone());
+    let way = output::Way {
+        address,
+        secret: Secret::new(&spec.token),
+        node: spec.node.to_string(),
+        spill: spec.image_dir.join("output"),
+    };
+    let writer = tokio::spawn(output::write(frames_out, way));
     let (inputs, mut from_ranks) = mpsc::channel(INPUTS_MAX);
-    let guard = Guard::start().map_err(|error| format!("cannot start the guard: {error}"))?;
-    let clock = Clock::start();
+    let guard = Guard::start(&spec.image_dir);
+    let guard = guard.map_err(|error| format!("cannot start the guard: {error}"))?;
     let config = NlaConfig {
         job: spec.job.clone(),
         node: spec.node.clone(),
@@ -87,6 +126,8 @@ pub async fn run(spec: NlaSpec) -> Result<(), String> {
         inputs,
         frames,
         guard,
+        streams,
+        feeding: None,
         leaving: false,
         spec,
     };
@@ -100,20 +141,111 @@ pub async fn run(spec: NlaSpec) -> Result<(), String> {
             () = clock.sleep_until(deadline) => shell.handle(Input::Tick).await,
         }
     }
-    let Shell { client, frames, .. } = shell;
+    let Shell { client, frames, spec, .. } = shell;
     drop(frames);
-    let _ = tokio::time::timeout(OUTPUT_WAIT, writer).await;
+    let written = tokio::time::timeout(OUTPUT_WAIT, writer).await;
     let _ = client.close(link::CLOSE_WAIT).await;
+    clear(&spec.image_dir);
+    drop(lock);
+    // The end of the output tells the JL that nothing of this node is left.
+    drop(written);
+    Ok(())
+}
+
+/// Makes the node's directory for the job, for its user alone, and locks it: of one job there is one launch agent
+/// on a node.
+fn own_dir(dir: &Path) -> Result<Flock<File>, String> {
+    let fail = |error: std::io::Error| format!("cannot make {}: {error}", dir.display());
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail)?;
+    let uid = nix::unistd::Uid::effective().as_raw();
+    let about = |path| std::fs::symlink_metadata(path).map_err(fail);
+    let shared = |mode: u32| mode & 0o022 != 0;
+    let (own, parent) = (about(dir)?, about(dir.parent().unwrap_or(dir))?);
+    let good = own.is_dir() && own.uid() == uid && !shared(own.mode());
+    let sticky = parent.mode() & 0o1000 != 0;
+    let safe = [uid, 0].contains(&parent.uid()) && (!shared(parent.mode()) || sticky);
+    if !good || !safe {
+        return Err(format!(
+            "others can change {}: name a directory in a place of your own (images in the nodes file)",
+            dir.display()
+        ));
+    }
+    let file = File::create(dir.join(LOCK)).map_err(fail)?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock)
+        .map_err(|_| format!("another launch agent of this job is at work in {}", dir.display()))
+}
+
+/// Removes what was this job's on this node. Output that nobody has taken stays, and with it the directory.
+pub(super) fn clear(dir: &Path) {
+    let kept = dir.join("output").exists();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok) {
+        let path = entry.path();
+        if entry.file_name() == "output" {
+            continue;
+        }
+        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let gone =
+            if is_dir { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        if let Err(error) = gone
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %path.display(), %error, "something of the job stays");
+        }
+    }
+    if !kept
+        && let Err(error) = std::fs::remove_dir(dir)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(dir = %dir.display(), %error, "the directory of the job stays");
+    }
+}
+
+/// How others reach a listener: under the node's address where it listens on all of them.
+pub(super) fn reached_at(listener: &TcpListener, address: &str) -> std::io::Result<String> {
+    let local = listener.local_addr()?;
+    if !local.ip().is_unspecified() || address.is_empty() {
+        return Ok(local.to_string());
+    }
+    let v6 = address.contains(':') && !address.starts_with('[');
+    let host = if v6 { format!("[{address}]") } else { address.to_owned() };
+    Ok(format!("{host}:{}", local.port()))
+}
+
+/// Says upwards that this node is up, then what the nodes behind it say.
+///
+/// # Errors
+/// Whoever has started this agent is gone already.
+fn report(node: &NodeName, mut words: mpsc::Receiver<TreeWord>) -> Result<(), String> {
+    let say = |word: &TreeWord| {
+        let mut out = std::io::stdout();
+        writeln!(out, "{word}").and_then(|()| out.flush())
+    };
+    let up = TreeWord::Up { node: node.clone(), pid: std::process::id() };
+    say(&up).map_err(|error| format!("whoever has started this launch agent is gone: {error}"))?;
+    tokio::spawn(async move {
+        while let Some(word) = words.recv().await {
+            if say(&word).is_err() {
+                tracing::info!("whoever has started this launch agent is gone");
+                return;
+            }
+        }
+    });
     Ok(())
 }
 
 impl Shell {
     async fn hear(&mut self, heard: Heard) {
         match heard {
-            Heard::Event { event, .. } => match wire::from_jl(&event) {
-                Ok(message) => self.handle(Input::Jl(message)).await,
-                Err(error) => tracing::warn!(%error, "an event was refused"),
-            },
+            Heard::Event { event, .. } => {
+                if let Some(address) = wire::streams_of(&event) {
+                    // Told on purpose though it be the same: the JL is there.
+                    self.streams.send_replace(address.to_owned());
+                }
+                match wire::from_jl(&event) {
+                    Ok(message) => self.handle(Input::Jl(message)).await,
+                    Err(error) => tracing::warn!(%error, "an event was refused"),
+                }
+            }
             Heard::Stranger { name, uid } => {
                 tracing::warn!(%name, uid, "an event of another user was refused");
             }
@@ -127,6 +259,11 @@ impl Shell {
             && self.running.get(rank).is_some_and(|(of, _)| of == incarnation)
         {
             self.running.remove(rank);
+            if *rank == 0
+                && let Some(feeding) = self.feeding.take()
+            {
+                feeding.abort();
+            }
         }
         let mut waiting = vec![input];
         while let Some(input) = waiting.pop() {
@@ -196,7 +333,10 @@ impl Shell {
             })
         };
         match ranks::start(&self.spec, &start, tell, &self.frames, &self.guard) {
-            Ok(running) => {
+            Ok(mut running) => {
+                if let Some(stdin) = running.stdin.take() {
+                    self.feed(stdin);
+                }
                 self.running.insert(rank, (incarnation, running));
                 None
             }
@@ -205,5 +345,16 @@ impl Shell {
                 Some(Input::SpawnFailed { rank, incarnation, reason })
             }
         }
+    }
+    /// Standard input of the JL for rank 0. A rank that has none (any more) reads its end.
+    fn feed(&mut self, stdin: tokio::process::ChildStdin) {
+        let (spec, address) = (&self.spec, self.streams.borrow().clone());
+        let (secret, node) = (Secret::new(&spec.token), spec.node.to_string());
+        let task = tokio::spawn(async move {
+            if let Err(error) = streams::feed(&address, &secret, &node, stdin).await {
+                tracing::info!(%error, "standard input of rank 0 ends");
+            }
+        });
+        self.feeding = Some(task.abort_handle());
     }
 }

@@ -1,17 +1,18 @@
-//! The way of a rank's output: read in the NLA, framed onto the NLA's standard output, unframed in the JL and
-//! written to its own standard output and error.
+//! The way of a rank's output: read in the NLA, framed onto a TCP connection to the JL ([`super::streams`]), unframed
+//! there and written to its own standard output and error.
 //!
 //! A frame is a line `o RANK LENGTH` or `e RANK LENGTH` and so many bytes. Everything waits for what is behind it:
 //! a terminal that stops stops the ranks, nothing is dropped. When the JL is gone the NLA writes to a file instead,
-//! up to a bound; what is beyond is counted and dropped, since the ranks must go on.
+//! up to a bound; what is beyond is counted and dropped, since the ranks must go on. When a JL is there again it
+//! gets what the file has (frames `k`), then what follows.
 
+use super::secret::Secret;
+use super::streams;
 use std::path::PathBuf;
 use tokio::fs::File;
-use tokio::io::{
-    AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncSeekExt as _, AsyncWrite, AsyncWriteExt,
-    BufReader,
-};
-use tokio::sync::mpsc;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
 
 /// Most bytes of one frame.
 pub const FRAME_BYTES_MAX: usize = 64 * 1024;
@@ -19,8 +20,6 @@ pub const FRAME_BYTES_MAX: usize = 64 * 1024;
 pub const FRAMES_MAX: usize = 64;
 /// Most bytes that an NLA without a JL keeps in its file.
 pub const SPILL_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// How often the files of NLAs without a JL are looked at.
-const FOLLOW_EVERY: core::time::Duration = core::time::Duration::from_millis(200);
 /// Longest line of a rank that gets one prefix; a longer one is cut.
 const LINE_BYTES_MAX: usize = 16 * 1024;
 
@@ -31,6 +30,8 @@ pub enum Stream {
     Out,
     /// Standard error.
     Err,
+    /// What was kept while there was no JL: both streams of all ranks of a node.
+    Kept,
 }
 
 /// Some output of a rank.
@@ -74,21 +75,68 @@ pub async fn read(
     }
 }
 
-/// Writes frames to the JL until all senders are gone; to a file when the JL is gone.
-pub async fn write(
-    mut frames: mpsc::Receiver<Frame>,
-    mut to: impl AsyncWrite + Unpin,
-    spill: PathBuf,
-) {
-    while let Some(frame) = frames.recv().await {
-        if send(&frame, &mut to).await.is_err() {
-            return write_spill(frame, frames, spill).await;
+/// Where an NLA writes its frames.
+#[derive(Debug)]
+pub struct Way {
+    /// Where the JL listens: told anew, though it be the same, whenever a JL shows that it is there.
+    pub address: watch::Receiver<String>,
+    /// The secret of the job.
+    pub secret: Secret,
+    /// Name of the node.
+    pub node: String,
+    /// The file for the time without a JL.
+    pub spill: PathBuf,
+}
+
+/// Writes frames to the JL until all senders are gone; to a file while no JL is there. Returns the connection, whose
+/// end is the end of the output.
+pub async fn write(mut frames: mpsc::Receiver<Frame>, mut way: Way) -> Option<TcpStream> {
+    let mut spill = Spill { path: way.spill.clone(), file: None, written: 0, dropped: 0 };
+    let mut open = way.connect(&mut spill).await;
+    loop {
+        tokio::select! {
+            biased;
+            Ok(()) = way.address.changed(), if open.is_none() => {
+                open = way.connect(&mut spill).await;
+            }
+            frame = frames.recv() => {
+                let Some(frame) = frame else { break };
+                let sent = match &mut open {
+                    Some(stream) => send(&frame, stream).await.is_ok(),
+                    None => false,
+                };
+                if !sent {
+                    open = None;
+                    spill.keep(&frame.bytes).await;
+                }
+            }
+        }
+    }
+    spill.finish().await;
+    open
+}
+
+impl Way {
+    /// Connects to the JL, and gives it what was kept.
+    async fn connect(&mut self, spill: &mut Spill) -> Option<TcpStream> {
+        let address = self.address.borrow_and_update().clone();
+        let words = format!("OUTPUT {}", self.node);
+        match streams::connect(&address, &self.secret, &words).await {
+            Ok(mut stream) => spill.replay(&mut stream).await.ok().map(|()| stream),
+            Err(error) => {
+                tracing::info!(%address, %error, "no job launcher takes the output");
+                None
+            }
         }
     }
 }
 
 async fn send(frame: &Frame, to: &mut (impl AsyncWrite + Unpin)) -> std::io::Result<()> {
-    let word = if frame.stream == Stream::Out { 'o' } else { 'e' };
+    let word = match frame.stream {
+        Stream::Out => 'o',
+        Stream::Err => 'e',
+        Stream::Kept => 'k',
+    };
     let head = format!("{word} {} {}\n", frame.rank, frame.bytes.len());
     let mut whole = head.into_bytes();
     whole.extend_from_slice(&frame.bytes);
@@ -96,31 +144,56 @@ async fn send(frame: &Frame, to: &mut (impl AsyncWrite + Unpin)) -> std::io::Res
     to.flush().await
 }
 
-async fn write_spill(first: Frame, mut frames: mpsc::Receiver<Frame>, path: PathBuf) {
-    tracing::warn!(path = %path.display(), "the job launcher is gone: output goes to a file");
-    let mut file = File::options().create(true).append(true).open(&path).await.ok();
-    let (mut written, mut dropped) = (0_u64, 0_u64);
-    let mut next = Some(first);
-    while let Some(frame) = next {
-        let bytes = frame.bytes.len() as u64;
-        let fits = written + bytes <= SPILL_BYTES_MAX;
-        let kept = match &mut file {
-            Some(open) if fits => write_now(open, &frame.bytes).await.is_ok(),
+/// Output that no JL has taken yet.
+struct Spill {
+    path: PathBuf,
+    file: Option<File>,
+    written: u64,
+    dropped: u64,
+}
+
+impl Spill {
+    async fn keep(&mut self, bytes: &[u8]) {
+        if self.file.is_none() && self.dropped == 0 {
+            tracing::warn!(path = %self.path.display(), "the job launcher is gone: output goes to a file");
+            self.file = File::options().create(true).append(true).open(&self.path).await.ok();
+        }
+        let length = bytes.len() as u64;
+        let fits = self.written + length <= SPILL_BYTES_MAX;
+        let kept = match &mut self.file {
+            Some(file) if fits => write_now(file, bytes).await.is_ok(),
             _ => false,
         };
-        if kept {
-            written += bytes;
-        } else {
-            dropped += bytes;
+        *if kept { &mut self.written } else { &mut self.dropped } += length;
+    }
+
+    /// Gives everything kept to a JL; then nothing is kept any more.
+    async fn replay(&mut self, to: &mut TcpStream) -> std::io::Result<()> {
+        if self.file.take().is_none() {
+            return Ok(());
         }
-        next = frames.recv().await;
+        let mut file = File::open(&self.path).await?;
+        let mut bytes = vec![0; FRAME_BYTES_MAX];
+        loop {
+            let got = file.read(&mut bytes).await?;
+            if got == 0 {
+                break;
+            }
+            let bytes = bytes[..got].to_vec();
+            send(&Frame { rank: 0, stream: Stream::Kept, bytes }, to).await?;
+        }
+        self.written = 0;
+        tokio::fs::remove_file(&self.path).await
     }
-    if let Some(file) = &mut file {
-        // What cannot be written now is lost: there is nobody else to tell.
-        let _ = file.flush().await;
-    }
-    if dropped > 0 {
-        tracing::warn!(bytes = dropped, "output was dropped");
+
+    async fn finish(mut self) {
+        if let Some(file) = &mut self.file {
+            // What cannot be written now is lost: there is nobody else to tell.
+            let _ = file.flush().await;
+        }
+        if self.dropped > 0 {
+            tracing::warn!(bytes = self.dropped, "output was dropped");
+        }
     }
 }
 
@@ -150,6 +223,7 @@ fn parse(head: &str) -> Option<(Stream, u32, usize)> {
     let stream = match words.next()? {
         "o" => Stream::Out,
         "e" => Stream::Err,
+        "k" => Stream::Kept,
         _ => return None,
     };
     let rank = words.next()?.parse().ok()?;
@@ -162,9 +236,10 @@ fn parse(head: &str) -> Option<(Stream, u32, usize)> {
 pub async fn print(mut frames: mpsc::Receiver<Frame>, prefix: bool) {
     let (mut out, mut err) = (tokio::io::stdout(), tokio::io::stderr());
     while let Some(frame) = frames.recv().await {
+        let prefix = prefix && frame.stream != Stream::Kept;
         let bytes = if prefix { prefixed(&frame) } else { frame.bytes };
         let _ = match frame.stream {
-            Stream::Out => write_now(&mut out, &bytes).await,
+            Stream::Out | Stream::Kept => write_now(&mut out, &bytes).await,
             Stream::Err => write_now(&mut err, &bytes).await,
         };
     }
@@ -173,28 +248,6 @@ pub async fn print(mut frames: mpsc::Receiver<Frame>, prefix: bool) {
 async fn write_now(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<()> {
     to.write_all(bytes).await?;
     to.flush().await
-}
-
-/// Prints what NLAs without a JL have put into their files, and what they add, until `stop` resolves and all is
-/// printed. A file that is not there yet may come.
-pub async fn follow(paths: Vec<PathBuf>, mut stop: tokio::sync::oneshot::Receiver<()>) {
-    let mut printed = vec![0_u64; paths.len()];
-    let mut out = tokio::io::stdout();
-    loop {
-        let last = tokio::time::timeout(FOLLOW_EVERY, &mut stop).await.is_ok();
-        for (path, printed) in paths.iter().zip(&mut printed) {
-            let Ok(mut file) = File::open(path).await else { continue };
-            let mut bytes = Vec::new();
-            let seek = std::io::SeekFrom::Start(*printed);
-            if file.seek(seek).await.is_ok() && file.read_to_end(&mut bytes).await.is_ok() {
-                *printed += bytes.len() as u64;
-                let _ = write_now(&mut out, &bytes).await;
-            }
-        }
-        if last {
-            return;
-        }
-    }
 }
 
 fn prefixed(frame: &Frame) -> Vec<u8> {
@@ -214,18 +267,35 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn way(dir: &std::path::Path, address: &str) -> (Way, watch::Sender<String>) {
+        let (told, address) = watch::channel(address.to_owned());
+        let spill = dir.join("output");
+        let way = Way { address, secret: Secret::new("key"), node: "node01".to_owned(), spill };
+        (way, told)
+    }
+
+    async fn launcher() -> (String, mpsc::Receiver<Frame>, tokio::task::JoinHandle<()>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (frames, got) = mpsc::channel(FRAMES_MAX);
+        let input = std::sync::Arc::new(streams::Input::new());
+        let served = tokio::spawn(streams::serve(listener, Secret::new("key"), frames, input));
+        (address, got, served)
+    }
+
     #[tokio::test]
     async fn output_arrives_as_it_was_written() {
+        let dir = tempfile::tempdir().unwrap();
         let text: Vec<u8> = (0..5000).flat_map(|n| format!("line {n}\n").into_bytes()).collect();
+        let (address, mut at_jl, served) = launcher().await;
         let (to_nla, from_rank) = mpsc::channel(FRAMES_MAX);
-        let (to_jl, mut at_jl) = mpsc::channel(FRAMES_MAX);
-        let (pipe_in, pipe_out) = tokio::io::duplex(512);
         let input = text.clone();
         let reader = tokio::spawn(async move { read(3, Stream::Err, &input[..], to_nla).await });
-        let writer = tokio::spawn(write(from_rank, pipe_in, PathBuf::from("unused")));
-        let receiver = tokio::spawn(receive(pipe_out, to_jl));
+        let (way, _told) = way(dir.path(), &address);
+        let writer = tokio::spawn(write(from_rank, way));
         let mut got = Vec::new();
-        while let Some(frame) = at_jl.recv().await {
+        while got.len() < text.len() {
+            let frame = at_jl.recv().await.unwrap();
             assert_eq!((frame.rank, frame.stream), (3, Stream::Err));
             assert!(frame.bytes.ends_with(b"\n"), "whole lines");
             got.extend(frame.bytes);
@@ -233,23 +303,37 @@ mod tests {
         assert!(got == text);
         reader.await.unwrap();
         writer.await.unwrap();
-        receiver.await.unwrap().unwrap();
+        served.abort();
+        assert!(at_jl.recv().await.is_none(), "the end of the output is seen");
     }
 
     #[tokio::test]
-    async fn without_a_launcher_output_goes_to_a_file() {
+    async fn without_a_launcher_output_is_kept_and_the_next_launcher_gets_it() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("output");
+        // Nobody listens there any more.
+        let (gone, _, served) = launcher().await;
+        served.abort();
+        let _ = served.await;
         let (to, from) = mpsc::channel(FRAMES_MAX);
-        let (pipe_in, pipe_out) = tokio::io::duplex(8);
-        drop(pipe_out);
+        let (way, told) = way(dir.path(), &gone);
+        let writer = tokio::spawn(write(from, way));
+        let frame = |text: &str| Frame { rank: 0, stream: Stream::Out, bytes: text.into() };
         for text in ["one\n", "two\n"] {
-            let bytes = text.as_bytes().to_vec();
-            to.send(Frame { rank: 0, stream: Stream::Out, bytes }).await.unwrap();
+            to.send(frame(text)).await.unwrap();
         }
+        let path = dir.path().join("output");
+        while std::fs::read_to_string(&path).unwrap_or_default() != "one\ntwo\n" {
+            tokio::task::yield_now().await;
+        }
+        let (address, mut at_jl, _served) = launcher().await;
+        told.send_replace(address);
+        let kept = at_jl.recv().await.unwrap();
+        assert_eq!((kept.stream, kept.bytes.as_slice()), (Stream::Kept, &b"one\ntwo\n"[..]));
+        to.send(frame("three\n")).await.unwrap();
+        assert_eq!(at_jl.recv().await.unwrap(), frame("three\n"));
         drop(to);
-        write(from, pipe_in, path.clone()).await;
-        assert_eq!(std::fs::read_to_string(path).unwrap(), "one\ntwo\n");
+        writer.await.unwrap();
+        assert!(!path.exists());
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! From what the user says (nodes, spares, how many ranks) to who runs where. Everything wrong is refused here,
 //! before anything starts.
 
+use super::rankfile::RankFile;
 use crate::message::Placement;
 use crate::names::{NODES_MAX, NodeName, RANKS_MAX, RANKS_PER_NODE_MAX, Ranks};
 use ftb_core::hostlist::Hostlist;
@@ -14,18 +15,33 @@ use std::path::{Path, PathBuf};
 pub struct NodeEntry {
     /// Its name: the host name that its agent has.
     pub name: NodeName,
-    /// Socket of its agent.
+    /// Socket of its agent; `%n` in it becomes the node's name.
+    #[serde(default = "ftb_client::default_socket")]
     pub agent: PathBuf,
-    /// Its directory for images; by default one in the job's directory.
+    /// Directory for images of all jobs there; by default one of this user's own.
     #[serde(default)]
     pub images: Option<PathBuf>,
-    /// The address that its image server listens on.
-    #[serde(default = "loopback")]
-    pub listen: String,
+    /// The address that its image server listens on; by default any of that node's.
+    #[serde(default)]
+    pub listen: Option<String>,
+    /// How other nodes reach it; by default its name.
+    #[serde(default)]
+    pub address: Option<String>,
 }
 
-fn loopback() -> String {
-    "127.0.0.1:0".to_owned()
+impl NodeEntry {
+    /// A node about which nothing is known but its name and its agent's socket.
+    pub fn new(name: NodeName, agent: PathBuf) -> Self {
+        Self { name, agent, images: None, listen: None, address: None }
+    }
+
+    /// The socket of its agent.
+    pub fn agent(&self) -> PathBuf {
+        match self.agent.to_str() {
+            Some(text) => text.replace("%n", self.name.as_str()).into(),
+            None => self.agent.clone(),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -70,26 +86,38 @@ pub fn parse_local(text: &str) -> Result<Vec<NodeEntry>, String> {
             format!("{word:?} is not NODE=SOCKET (as in node01=/run/ftb/agent.sock)")
         })?;
         let name = NodeName::new(name).map_err(|error| error.to_string())?;
-        Ok(NodeEntry { name, agent: agent.into(), images: None, listen: loopback() })
+        Ok(NodeEntry::new(name, agent.into()))
     };
     text.split(',').filter(|word| !word.is_empty()).map(entry).collect()
 }
 
-fn hosts(text: &str, what: &str) -> Result<Vec<NodeName>, String> {
+/// Reads a host list of the option `what`.
+///
+/// # Errors
+/// One line: the option, and what is wrong.
+pub fn hosts(text: &str, what: &str) -> Result<Vec<NodeName>, String> {
     let list = Hostlist::parse(text).map_err(|error| format!("{what}: {error}"))?;
     let name = |host: &str| NodeName::new(host).map_err(|error| format!("{what}: {error}"));
     list.iter().map(name).collect()
 }
 
-/// Places `size` ranks in blocks on the hosts (default: every node that is no spare), `per_node` on each (default:
-/// as few as will do).
+/// How ranks are spread over the primary nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// In blocks of so many on each node, by default as few as will do.
+    Blocks(Option<u32>),
+    /// As a rank file says.
+    File(RankFile),
+}
+
+/// Places `size` ranks on the hosts (default: every node that is no spare).
 ///
 /// # Errors
 /// One line: an unknown host, a spare that is also primary, more ranks than places.
 pub fn place(
     entries: Vec<NodeEntry>,
     size: u32,
-    per_node: Option<u32>,
+    spread: &Spread,
     primaries: Option<&str>,
     spares: Option<&str>,
 ) -> Result<Plan, String> {
@@ -120,16 +148,25 @@ pub fn place(
             "host {both} is a spare and a primary node: leave it out of one of them"
         ));
     }
-    let placement = blocks(&primaries, size, per_node)?;
+    if size == 0 || size > RANKS_MAX {
+        return Err(format!("{size} ranks: 1 to {RANKS_MAX} are allowed"));
+    }
+    let placement = match spread {
+        Spread::Blocks(per_node) => blocks(&primaries, size, *per_node)?,
+        Spread::File(file) => file.place(&primaries, &spares, size)?,
+    };
+    if let Some((name, ranks)) = placement.iter().find(|(_, r)| r.len() > RANKS_PER_NODE_MAX) {
+        let count = ranks.len();
+        return Err(format!(
+            "{count} ranks on node {name}: at most {RANKS_PER_NODE_MAX} are allowed"
+        ));
+    }
     let used = |name: &NodeName| placement.contains_key(name) || spares.contains(name);
     nodes.retain(|name, _| used(name));
     Ok(Plan { nodes, placement, spares })
 }
 
 fn blocks(primaries: &[NodeName], size: u32, per_node: Option<u32>) -> Result<Placement, String> {
-    if size == 0 || size > RANKS_MAX {
-        return Err(format!("{size} ranks: 1 to {RANKS_MAX} are allowed"));
-    }
     let hosts = u32::try_from(primaries.len()).unwrap_or(u32::MAX);
     if hosts == 0 {
         return Err("there is no host to run on: all nodes are spares".to_owned());
@@ -139,11 +176,6 @@ fn blocks(primaries: &[NodeName], size: u32, per_node: Option<u32>) -> Result<Pl
     if places < size {
         return Err(format!(
             "{size} ranks do not fit: {hosts} hosts with {per_node} ranks each have {places} places"
-        ));
-    }
-    if per_node as usize > RANKS_PER_NODE_MAX {
-        return Err(format!(
-            "{per_node} ranks on a node: at most {RANKS_PER_NODE_MAX} are allowed"
         ));
     }
     let mut placement = Placement::new();
@@ -172,7 +204,7 @@ mod tests {
 
     #[test]
     fn ranks_are_placed_in_blocks_and_spares_have_none() {
-        let plan = place(entries(), 4, None, None, Some("node03")).unwrap();
+        let plan = place(entries(), 4, &Spread::Blocks(None), None, Some("node03")).unwrap();
         let node = |name: &str| NodeName::new(name).unwrap();
         assert_eq!(plan.placement[&node("node01")], Ranks::from_iter([0, 1]));
         assert_eq!(plan.placement[&node("node02")], Ranks::from_iter([2, 3]));
@@ -182,12 +214,13 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_with_the_reason() {
         let why = |size, per_node, hosts, spares| {
-            place(entries(), size, per_node, hosts, spares).unwrap_err()
+            place(entries(), size, &Spread::Blocks(per_node), hosts, spares).unwrap_err()
         };
         assert!(why(4, Some(1), None, None).contains("3 places"));
         assert!(why(4, None, Some("node01,node09"), None).contains("node09 is not among"));
         assert!(why(4, None, Some("node01"), Some("node01")).contains("spare and a primary"));
         assert!(why(0, None, None, None).contains("0 ranks"));
+        assert!(why(171, Some(171), Some("node01"), None).contains("at most 170"));
         assert!(why(2, None, None, Some("node[01-03]")).contains("all nodes are spares"));
         assert!(parse_local("node01").unwrap_err().contains("NODE=SOCKET"));
     }

@@ -10,6 +10,7 @@ use super::spec::NlaSpec;
 use crate::message::How;
 use crate::names::{Episode, SetId};
 use crate::nla::limits::PMI_LINE_BYTES_MAX;
+use crate::nla::pmi::wire::Decoder;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
@@ -18,9 +19,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
 
 /// PMI answers that wait for a rank: it asks one thing at a time, so more than one is its own fault.
@@ -46,6 +47,8 @@ pub struct Start {
 /// A running rank, as the shell holds it.
 #[derive(Debug)]
 pub struct Running {
+    /// Its standard input, where the job gives it one.
+    pub stdin: Option<ChildStdin>,
     pid: Pid,
     replies: mpsc::Sender<String>,
 }
@@ -58,7 +61,7 @@ impl Running {
         }
     }
 
-    /// Sends a PMI line. A rank that does not read its answers loses them: it breaks the protocol.
+    /// Sends a PMI answer. A rank that does not read its answers loses them: it breaks the protocol.
     pub fn reply(&self, line: String) {
         if self.replies.try_send(line).is_err() {
             tracing::warn!(pid = self.pid.as_raw(), "a rank does not read its PMI answers");
@@ -69,7 +72,7 @@ impl Running {
 /// What comes from a rank.
 #[derive(Debug)]
 pub enum Word {
-    /// A PMI line.
+    /// A PMI line or message.
     Pmi(String),
     /// It has ended.
     Ended(How),
@@ -93,6 +96,7 @@ pub fn start(
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("a process without an id"))?;
     guard.add(pid);
+    let stdin = child.stdin.take();
     for (stream, pipe) in [
         (Stream::Out, child.stdout.take().map(|p| p.into_owned_fd())),
         (Stream::Err, child.stderr.take().map(|p| p.into_owned_fd())),
@@ -108,7 +112,7 @@ pub fn start(
     let (reader, writer) = UnixStream::from_std(ours)?.into_split();
     tokio::spawn(write_replies(writer, waiting));
     tokio::spawn(watch(child, pid, reader, tell, guard.clone()));
-    Ok(Running { pid, replies })
+    Ok(Running { stdin, pid, replies })
 }
 
 fn command(spec: &NlaSpec, start: &Start, pmi: &OwnedFd) -> io::Result<Command> {
@@ -135,6 +139,7 @@ fn command(spec: &NlaSpec, start: &Start, pmi: &OwnedFd) -> io::Result<Command> 
         ("PMI_RANK", rank.clone()),
         ("PMI_SIZE", size.clone()),
         ("PMI_SPAWNED", "0".to_owned()),
+        ("PMI_JOBID", spec.job.to_string()),
         ("RANK", rank),
         ("WORLD_SIZE", size),
         ("LOCAL_RANK", start.local_rank.to_string()),
@@ -149,7 +154,9 @@ fn command(spec: &NlaSpec, start: &Start, pmi: &OwnedFd) -> io::Result<Command> 
         command.env("FTB_RESTORE", spec.image_dir.join(set.as_str()));
     }
     command.current_dir(&spec.cwd).process_group(0);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let fed = spec.stdin && start.rank == 0;
+    command.stdin(if fed { Stdio::piped() } else { Stdio::null() });
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     Ok(command)
 }
 
@@ -157,15 +164,39 @@ async fn write_replies(
     mut writer: tokio::net::unix::OwnedWriteHalf,
     mut waiting: mpsc::Receiver<String>,
 ) {
-    while let Some(mut line) = waiting.recv().await {
-        line.push('\n');
+    while let Some(line) = waiting.recv().await {
         if writer.write_all(line.as_bytes()).await.is_err() {
             return;
         }
     }
 }
 
-/// Reads the PMI lines of a rank, and waits for its end.
+/// Reads what a rank says on its PMI socket. A text without an end is handed on as what is wrong with it.
+async fn read_pmi(
+    mut reader: tokio::net::unix::OwnedReadHalf,
+    tell: impl Fn(Word) -> tokio::task::JoinHandle<()>,
+) {
+    let mut decoder = Decoder::default();
+    let mut chunk = vec![0; PMI_LINE_BYTES_MAX];
+    loop {
+        let (text, last) = match decoder.next_text() {
+            Ok(Some(text)) => (text, false),
+            Ok(None) => match reader.read(&mut chunk).await {
+                Ok(0) | Err(_) => return,
+                Ok(got) => {
+                    decoder.push(&chunk[..got]);
+                    continue;
+                }
+            },
+            Err(problem) => (problem, true),
+        };
+        if tell(Word::Pmi(text)).await.is_err() || last {
+            return;
+        }
+    }
+}
+
+/// Waits for the end of a rank.
 async fn watch(
     mut child: Child,
     pid: Pid,
@@ -173,24 +204,7 @@ async fn watch(
     tell: impl Fn(Word) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
     guard: Guard,
 ) {
-    let lines = {
-        let tell = tell.clone();
-        tokio::spawn(async move {
-            let mut reader = BufReader::new(reader);
-            loop {
-                let mut line = String::new();
-                let mut limited = (&mut reader).take(PMI_LINE_BYTES_MAX as u64);
-                match limited.read_line(&mut line).await {
-                    Ok(0) | Err(_) => return,
-                    Ok(_) => {}
-                }
-                let told = tell(Word::Pmi(line.trim_end().to_owned()));
-                if told.await.is_err() {
-                    return;
-                }
-            }
-        })
-    };
+    let texts = tokio::spawn(read_pmi(reader, tell.clone()));
     let how = match child.wait().await {
         Ok(status) => match (status.code(), status.signal()) {
             (Some(code), _) => How::Exit(code),
@@ -202,7 +216,7 @@ async fn watch(
     // What the rank has started must not outlive it.
     let _ = killpg(pid, Signal::SIGKILL);
     guard.remove(pid);
-    lines.abort();
+    texts.abort();
     let _ = tell(Word::Ended(how)).await;
 }
 

@@ -1,6 +1,6 @@
 //! Events into messages.
 
-use super::{PART_BYTES_MAX, SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA};
+use super::{PART_BYTES_MAX, SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA, TAG_STREAMS};
 use crate::message::{
     Answer, Asked, Closed, FromJl, FromNla, FromRank, How, Ipt, Launch, NlaSays, Outcome, Part,
     Placement, RankSays, Request,
@@ -104,6 +104,13 @@ impl<'a> Reader<'a> {
             self.unknown()
         }
     }
+}
+
+/// Where the JL takes output and gives input, in a sign that it is there.
+pub fn streams_of(event: &Event) -> Option<&str> {
+    let sign = event.space.as_str().eq_ignore_ascii_case(SPACE_JL)
+        && event.name.as_str().eq_ignore_ascii_case("FTB_JL_ALIVE");
+    event.tag(TAG_STREAMS).filter(|_| sign)
 }
 
 /// Reads a message of the JL.

@@ -1,6 +1,6 @@
 //! Messages into events.
 
-use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA};
+use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA, TAG_STREAMS};
 use crate::message::{
     Answer, Asked, FromJl, FromNla, FromRank, How, Ipt, Launch, NlaSays, Outcome, Part, Placement,
     RankSays, Request,
@@ -103,6 +103,13 @@ pub fn to_jl(message: &FromJl) -> Event {
         FromJl::Alive => draft("FTB_JL_ALIVE", Info, ""),
     }
     .0
+}
+
+/// Adds where the JL takes output and gives input. It is no message: shells tell each other.
+#[must_use]
+pub fn with_streams(mut event: Event, address: &str) -> Event {
+    event.tags.push(Tag { key: TAG_STREAMS.to_owned(), value: address.to_owned() });
+    event
 }
 
 fn launch(launch: &Launch) -> Draft {

@@ -1,0 +1,122 @@
+//! The secret of a job: whoever connects to one of its TCP services shows that it knows it, without saying it.
+//!
+//! The server speaks first, `FTB1 NONCE\n`. The client answers with one line of words and, as the last word, the
+//! HMAC-SHA256 of nonce and words under the secret, in hex. A line is good on its own connection only. What follows
+//! is neither encrypted nor signed: the network between the nodes of a job is as trusted as MPI trusts it.
+
+use hmac::{Hmac, Mac as _};
+use sha2::Sha256;
+use std::fmt::Write as _;
+
+/// Longest line of a greeting or its answer in bytes.
+pub const LINE_BYTES_MAX: u64 = 512;
+/// First word of a server.
+const GREETING: &str = "FTB1";
+
+/// See the module.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl core::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+impl Secret {
+    /// The secret with this text.
+    pub fn new(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// The last word of a line that shows the secret.
+    fn mac(&self, nonce: &str, words: &str) -> Hmac<Sha256> {
+        #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.0.as_bytes())
+            .expect("HMAC takes keys of any length");
+        mac.update(nonce.as_bytes());
+        mac.update(b" ");
+        mac.update(words.as_bytes());
+        mac
+    }
+
+    /// The client's line (without the newline) to a server that has said `greeting`.
+    ///
+    /// # Errors
+    /// One line: it is no server of ours.
+    pub fn sign(&self, greeting: &str, words: &str) -> Result<String, String> {
+        let nonce = greeting.trim_end().strip_prefix(GREETING).and_then(|r| r.strip_prefix(' '));
+        let nonce = nonce.ok_or_else(|| format!("{:.40?} is no greeting of ftb", greeting))?;
+        let mac = self.mac(nonce, words).finalize().into_bytes();
+        Ok(format!("{words} {}", hex(&mac)))
+    }
+
+    /// The words of a client's line, where its last word shows the secret.
+    ///
+    /// # Errors
+    /// One line, for the client.
+    pub fn verify<'a>(&self, nonce: &str, line: &'a str) -> Result<&'a str, String> {
+        let wrong = || "wrong key".to_owned();
+        let (words, shown) = line.trim_end().rsplit_once(' ').ok_or_else(wrong)?;
+        let shown = unhex(shown).ok_or_else(wrong)?;
+        self.mac(nonce, words).verify_slice(&shown).map_err(|_| wrong())?;
+        Ok(words)
+    }
+}
+
+/// A fresh nonce, and the greeting with it (with the newline).
+///
+/// # Errors
+/// The system has no randomness.
+pub fn greeting() -> Result<(String, String), String> {
+    let nonce = random_hex()?;
+    let line = format!("{GREETING} {nonce}\n");
+    Ok((nonce, line))
+}
+
+/// 128 random bits from the system, in hex.
+///
+/// # Errors
+/// The system has none.
+pub fn random_hex() -> Result<String, String> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes).map_err(|error| format!("no randomness: {error}"))?;
+    Ok(hex(&bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    if !text.is_ascii() || text.len() % 2 != 0 {
+        return None;
+    }
+    let pair = |at| u8::from_str_radix(&text[at..at + 2], 16).ok();
+    (0..text.len()).step_by(2).map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn only_who_knows_the_secret_is_heard_and_only_once() {
+        let secret = Secret::new("s3cret");
+        let (nonce, line) = greeting().unwrap();
+        let signed = secret.sign(&line, "INPUT node01").unwrap();
+        assert_eq!(secret.verify(&nonce, &signed), Ok("INPUT node01"));
+        assert!(Secret::new("other").verify(&nonce, &signed).is_err());
+        let (another, _) = greeting().unwrap();
+        assert!(secret.verify(&another, &signed).is_err(), "a line of another connection");
+        let forged = signed.replace("node01", "node02");
+        for bad in [forged.as_str(), "", "INPUT", "INPUT x", "INPUT \u{e9}1", "INPUT abc"] {
+            assert!(secret.verify(&nonce, bad).is_err(), "{bad}");
+        }
+        assert!(secret.sign("SSH-2.0-OpenSSH\n", "x").is_err());
+    }
+}

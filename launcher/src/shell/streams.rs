@@ -1,0 +1,238 @@
+//! The standard streams of the ranks between nodes: a TCP service of the job launcher that takes the output of each
+//! launch agent and gives standard input to the one that runs rank 0.
+//!
+//! After the greeting ([`super::secret`]) a client says `OUTPUT NODE` or `INPUT NODE` and is answered `OK` or
+//! `ERR reason`. Output is a sequence of frames ([`super::output`]) until the agent closes; input is plain bytes until
+//! the launcher's own standard input ends. Whoever reads slowly holds who writes: nothing is dropped.
+
+use super::output::{self, Frame};
+use super::secret::{self, Secret};
+use crate::names::NODES_MAX;
+use bytes::Bytes;
+use core::time::Duration;
+use std::io;
+use std::sync::Arc;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, Semaphore, mpsc};
+
+/// Most connections at a time: one of output and one of input for each node.
+pub const CONNECTIONS_MAX: usize = 2 * NODES_MAX;
+/// How long a connection may take to say what it wants.
+const HELLO_WAIT: Duration = Duration::from_secs(10);
+/// Chunks of standard input that wait for rank 0.
+const INPUT_CHUNKS_MAX: usize = 4;
+const INPUT_CHUNK_BYTES: usize = 64 * 1024;
+
+/// Standard input on its way to rank 0. Read from the first time that somebody wants it.
+#[derive(Debug)]
+pub struct Input(Mutex<Option<mpsc::Receiver<Bytes>>>);
+
+impl Input {
+    /// This process' standard input.
+    pub fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl Default for Input {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Whether standard input has anything to say: it is neither closed nor `/dev/null`, and no terminal that another
+/// job of the shell reads from.
+pub fn input_wanted() -> bool {
+    use std::io::IsTerminal as _;
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        let foreground = nix::unistd::tcgetpgrp(&stdin);
+        return foreground.is_ok_and(|group| group == nix::unistd::getpgrp());
+    }
+    let null = std::fs::metadata("/dev/null");
+    let own = nix::sys::stat::fstat(&stdin);
+    match (own, null) {
+        (Ok(own), Ok(null)) => {
+            use std::os::linux::fs::MetadataExt as _;
+            own.st_rdev != null.st_rdev() || own.st_mode & 0o170_000 != 0o020_000
+        }
+        (Ok(_), Err(_)) => true,
+        (Err(_), _) => false,
+    }
+}
+
+/// Reads standard input in a thread of its own: it cannot be waited for in any other way.
+fn read_stdin() -> mpsc::Receiver<Bytes> {
+    let (to, from) = mpsc::channel(INPUT_CHUNKS_MAX);
+    tokio::task::spawn_blocking(move || {
+        use std::io::Read as _;
+        let mut chunk = vec![0; INPUT_CHUNK_BYTES];
+        loop {
+            match std::io::stdin().read(&mut chunk) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => return,
+                Ok(got) => {
+                    if to.blocking_send(Bytes::copy_from_slice(&chunk[..got])).is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    });
+    from
+}
+
+/// Serves until it is dropped; output goes to `frames`. A connection that misbehaves is dropped and logged.
+pub async fn serve(
+    listener: TcpListener,
+    secret: Secret,
+    frames: mpsc::Sender<Frame>,
+    input: Arc<Input>,
+) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok((stream, peer)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let (secret, frames, input) = (secret.clone(), frames.clone(), Arc::clone(&input));
+        tokio::spawn(async move {
+            let _place = place;
+            if let Err(error) = answer(stream, &secret, frames, &input).await {
+                tracing::warn!(%peer, %error, "a stream of a node broke");
+            }
+        });
+    }
+}
+
+async fn answer(
+    stream: TcpStream,
+    secret: &Secret,
+    frames: mpsc::Sender<Frame>,
+    input: &Input,
+) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let (reader, mut writer) = stream.into_split();
+    let mut reader = BufReader::with_capacity(output::FRAME_BYTES_MAX, reader);
+    let hello = async {
+        let (nonce, greeting) = secret::greeting().map_err(io::Error::other)?;
+        writer.write_all(greeting.as_bytes()).await?;
+        let line = read_line(&mut reader).await?;
+        Ok::<_, io::Error>(secret.verify(&nonce, &line).map(ToOwned::to_owned))
+    };
+    let words = tokio::time::timeout(HELLO_WAIT, hello).await??;
+    let wanted = words.map(|words| words.split(' ').next().unwrap_or_default().to_owned());
+    match wanted.as_deref() {
+        Ok("OUTPUT") => {
+            writer.write_all(b"OK\n").await?;
+            output::receive(reader, frames).await
+        }
+        Ok("INPUT") => {
+            writer.write_all(b"OK\n").await?;
+            give_input(input, reader, writer).await
+        }
+        Ok(_) => writer.write_all(b"ERR expected OUTPUT or INPUT\n").await,
+        Err(reason) => writer.write_all(format!("ERR {reason}\n").as_bytes()).await,
+    }
+}
+
+/// One reader at a time: a second one, where rank 0 has moved, waits until the first is gone.
+async fn give_input(
+    input: &Input,
+    mut reader: impl AsyncRead + Unpin,
+    mut writer: tokio::net::tcp::OwnedWriteHalf,
+) -> io::Result<()> {
+    let mut chunks = input.0.lock().await;
+    let chunks = chunks.get_or_insert_with(read_stdin);
+    let mut nothing = [0_u8; 1];
+    loop {
+        tokio::select! {
+            chunk = chunks.recv() => match chunk {
+                Some(chunk) => writer.write_all(&chunk).await?,
+                None => return writer.shutdown().await,
+            },
+            // The client says nothing: this is its end.
+            _ = reader.read(&mut nothing) => return Ok(()),
+        }
+    }
+}
+
+async fn read_line(from: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<String> {
+    let mut line = String::new();
+    from.take(secret::LINE_BYTES_MAX).read_line(&mut line).await?;
+    match line.strip_suffix('\n') {
+        Some(text) => Ok(text.to_owned()),
+        None => Err(io::Error::other("the peer sent no whole line")),
+    }
+}
+
+/// Connects to the launcher's service for `words`, such as `OUTPUT node01`.
+///
+/// # Errors
+/// Nobody is there, or it refuses.
+pub async fn connect(address: &str, secret: &Secret, words: &str) -> io::Result<TcpStream> {
+    let connected = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        // Unbuffered where bytes follow that are not ours to keep: the lines are short.
+        let greeting = read_short_line(&mut stream).await?;
+        let line = secret.sign(&greeting, words).map_err(io::Error::other)?;
+        stream.write_all(format!("{line}\n").as_bytes()).await?;
+        match read_short_line(&mut stream).await?.as_str() {
+            "OK" => Ok(stream),
+            refused => Err(io::Error::other(refused.to_owned())),
+        }
+    };
+    tokio::time::timeout(HELLO_WAIT, connected).await?
+}
+
+async fn read_short_line(from: &mut TcpStream) -> io::Result<String> {
+    let mut line = Vec::new();
+    while line.len() < 512 {
+        match from.read_u8().await? {
+            b'\n' => return String::from_utf8(line).map_err(io::Error::other),
+            byte => line.push(byte),
+        }
+    }
+    Err(io::Error::other("the peer sent no whole line"))
+}
+
+/// Copies standard input from the launcher to a rank until it ends.
+///
+/// # Errors
+/// The connection, or the rank's pipe.
+pub async fn feed(
+    address: &str,
+    secret: &Secret,
+    node: &str,
+    mut to: tokio::process::ChildStdin,
+) -> io::Result<()> {
+    let mut stream = connect(address, secret, &format!("INPUT {node}")).await?;
+    tokio::io::copy(&mut stream, &mut to).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn strangers_are_turned_away_and_frames_arrive() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (frames, mut got) = mpsc::channel(4);
+        let secret = Secret::new("right");
+        tokio::spawn(serve(listener, secret.clone(), frames, Arc::new(Input::new())));
+        let refused = connect(&address, &Secret::new("wrong"), "OUTPUT node01").await;
+        assert!(refused.unwrap_err().to_string().contains("wrong key"));
+        let refused = connect(&address, &secret, "DANCE node01").await;
+        assert!(refused.unwrap_err().to_string().contains("expected OUTPUT"));
+        let mut stream = connect(&address, &secret, "OUTPUT node01").await.unwrap();
+        stream.write_all(b"o 3 3\nhi\n").await.unwrap();
+        let frame = got.recv().await.unwrap();
+        assert_eq!((frame.rank, frame.bytes.as_slice()), (3, &b"hi\n"[..]));
+    }
+}

@@ -1,0 +1,145 @@
+//! Agents, launchers, jobs: what the tests with real processes share.
+
+#![allow(missing_docs, unreachable_pub, dead_code)]
+
+use anyhow::{Context as _, Result, bail, ensure};
+use ftb_tests::cluster::{Cluster, Plan, binary, wait_for};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+pub const LAUNCH: &str = env!("CARGO_BIN_EXE_ftb-launch");
+pub const STEPS: &str = "600";
+pub const PAUSE_US: &str = "500";
+
+/// Agents, a directory of jobs, and the program to run.
+pub struct Site {
+    pub cluster: Cluster,
+    pub jobs: TempDir,
+    pub count: PathBuf,
+}
+
+impl Site {
+    pub async fn new(nodes: usize) -> Result<Self> {
+        let cluster = Plan::new(nodes, 2).start().await?;
+        // .../target/PROFILE/deps/TEST: examples are built with the tests of their package.
+        let test = std::env::current_exe()?;
+        let profile = test.ancestors().nth(2).context("the test runs outside a target folder")?;
+        let count = profile.join("examples/count");
+        ensure!(count.exists(), "{} is not built", count.display());
+        binary("ftb-launcher", "ftb-nla")?;
+        Ok(Self { cluster, jobs: TempDir::new()?, count })
+    }
+
+    pub fn local_nodes(&self) -> String {
+        let pair =
+            |rank| format!("{}={}", self.cluster.host(rank), self.cluster.socket(rank).display());
+        (0..self.cluster.len()).map(pair).collect::<Vec<_>>().join(",")
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(LAUNCH);
+        command.env("FTB_JOBS_DIR", self.jobs.path()).args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    pub fn launch(&self, arguments: &[&str], program: &[&str]) -> Command {
+        let mut command = self.command(&["run", "--local-nodes", &self.local_nodes()]);
+        command.args(arguments).arg("--").args(program);
+        command
+    }
+
+    pub fn counting(&self, job: &str, arguments: &[&str]) -> Command {
+        let count = self.count.display().to_string();
+        let mut all = vec!["-n", "4", "--job", job];
+        all.extend(arguments);
+        self.launch(&all, &[&count, STEPS, PAUSE_US, &self.gate().display().to_string()])
+    }
+
+    /// Jobs stay in their middle until it is there.
+    pub fn gate(&self) -> PathBuf {
+        self.cluster.dir().join("gate")
+    }
+
+    /// Lets the jobs go on to their end.
+    pub fn release(&self) -> Result<()> {
+        std::fs::write(self.gate(), "")?;
+        Ok(())
+    }
+
+    /// Asks a job for something; the words of the last answer.
+    pub async fn ask(&self, arguments: &[&str]) -> Result<String> {
+        let output = run(self.command(arguments)).await?;
+        ensure!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        Ok(text(&output.stdout).lines().last().unwrap_or_default().to_owned())
+    }
+
+    /// Waits until all ranks of a job have met, so that it can be asked anything.
+    pub async fn wait_met(&self, job: &str) -> Result<()> {
+        let path = self.jobs.path().join(job).join("state.json");
+        wait_for("the ranks to meet", async || {
+            let Ok(bytes) = std::fs::read(&path) else { return Ok(None) };
+            let state: serde_json::Value = serde_json::from_slice(&bytes)?;
+            Ok((state["jl"]["job"]["met"] == true).then_some(()))
+        })
+        .await
+    }
+
+    pub fn nla_of(&self, job: &str, node: &str) -> Result<Pid> {
+        let path = self.jobs.path().join(job).join("state.json");
+        let state: serde_json::Value = serde_json::from_slice(&std::fs::read(path)?)?;
+        let pid = state["nlas"][node].as_i64().context("no such launch agent")?;
+        Ok(Pid::from_raw(i32::try_from(pid)?))
+    }
+
+    /// The result of an undisturbed run.
+    pub async fn undisturbed(&self) -> Result<String> {
+        let count = self.count.display().to_string();
+        let command = self.launch(&["-n", "4", "-q", "--spares", "node03"], &[&count, STEPS, "0"]);
+        result(&run(command).await?)
+    }
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs a command without blocking the runtime.
+pub async fn run(mut command: Command) -> Result<Output> {
+    let output = tokio::task::spawn_blocking(move || command.output()).await??;
+    Ok(output)
+}
+
+/// Starts a job in the background.
+pub fn start(mut command: Command) -> tokio::task::JoinHandle<Result<Output>> {
+    tokio::spawn(async move {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        run(command).await
+    })
+}
+
+/// The line with the result, of a job that ended well.
+pub fn result(output: &Output) -> Result<String> {
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    ensure!(output.status.success(), "{:?}\n{out}\n{err}", output.status);
+    let line = out.lines().find(|line| line.starts_with("result "));
+    Ok(line.with_context(|| format!("no result\n{out}\n{err}"))?.to_owned())
+}
+
+/// Nothing of the job is left: no process that has `word` in its command line or environment.
+pub async fn nothing_left(word: &str) -> Result<()> {
+    wait_for(&format!("everything of {word} to be gone"), async || {
+        let mut left = false;
+        for entry in std::fs::read_dir("/proc")?.filter_map(Result::ok) {
+            let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
+            let own = entry.file_name().to_str() == Some(&std::process::id().to_string());
+            let all = text(&[read("cmdline"), read("environ")].concat());
+            left |= !own && all.contains(word);
+        }
+        Ok((!left).then_some(()))
+    })
+    .await
+}
+
