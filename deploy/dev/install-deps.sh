@@ -10,8 +10,8 @@ for purpose in "$@"; do
     # ftb-ib takes its types from the C headers of rdma-core.
     build) packages="$packages gcc libc6-dev make pkg-config cmake libclang-dev libibverbs-dev librdmacm-dev libnl-3-dev libnl-route-3-dev" ;;
     # A BMC simulator; hosts as network namespaces; Debian's kernel in QEMU with soft-RoCE and
-    # /dev/ipmi0; a real MPI.
-    test) packages="$packages openipmi ipmitool iproute2 nftables qemu-system-x86 busybox-static cpio kmod zstd xz-utils ibverbs-utils ibverbs-providers mpich libmpich-dev valgrind" ;;
+    # /dev/ipmi0; a real MPI; a real Slurm and its PMI-2 client; sshd, and script(1) for a terminal.
+    test) packages="$packages openipmi ipmitool iproute2 nftables qemu-system-x86 busybox-static cpio kmod zstd xz-utils ibverbs-utils ibverbs-providers mpich libmpich-dev munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins libpmi2-0-dev openssh-server openssh-client bsdutils valgrind" ;;
     demo) packages="$packages openipmi" ;;
     bench) packages="$packages nats-server mosquitto" ;;
     *) echo "$usage" >&2; exit 2 ;;

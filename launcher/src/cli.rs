@@ -153,7 +153,7 @@ pub struct Place {
         long,
         value_name = "WORDS",
         allow_hyphen_values = true,
-        default_value = "--overlap --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --quiet"
+        default_value = "--overlap --mpi=none --kill-on-bad-exit=0 --quiet"
     )]
     pub srun_options: String,
     /// Path of ftb-nla on the nodes (default: as here).

@@ -19,7 +19,7 @@ mod start;
 mod tests;
 mod wants;
 
-pub use episode::{Open, Remedy};
+pub use episode::{Open, Progress, Remedy};
 pub use job::{Deadlines, JlConfig, Job, Node, OnFailure, Rank};
 
 use crate::message::{Answer, Closed, FromJl, How, NlaSays, Outcome, RankSays, Request};

@@ -195,6 +195,8 @@ pub struct Nla {
     incoming: Incoming,
     signal_episode: Episode,
     heard_ns: u64,
+    /// Whether a JL was ever heard.
+    heard: bool,
     ending: Option<Ending>,
     refused: Refused,
 }
@@ -226,6 +228,7 @@ impl Nla {
             incoming: Incoming::default(),
             signal_episode: Episode(0),
             heard_ns: now.mono_ns,
+            heard: false,
             ending: None,
             refused: Refused::default(),
         }
@@ -256,6 +259,7 @@ impl Nla {
             Input::Started => out.push(self.ready()),
             Input::Jl(message) => {
                 self.heard_ns = now.mono_ns;
+                self.heard = true;
                 self.jl(now, message, out);
             }
             Input::Ended { rank, incarnation, how, image } => {
@@ -273,16 +277,22 @@ impl Nla {
         self.tick(now, out);
     }
 
+    /// How long it waits for a sign of a JL.
+    fn grace(&self) -> Duration {
+        let grace = self.config.orphan_grace;
+        if self.heard { grace } else { grace.min(limits::FIRST_GRACE) }
+    }
+
     fn orphan_ns(&self) -> u64 {
-        let grace = Now { mono_ns: self.heard_ns, wall_ns: 0 };
-        grace.deadline_ns(self.config.orphan_grace)
+        let heard = Now { mono_ns: self.heard_ns, wall_ns: 0 };
+        heard.deadline_ns(self.grace())
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Output>) {
         if now.mono_ns >= self.orphan_ns() && self.ending.is_none() {
             out.push(Output::Note(format!(
                 "no sign of the job launcher for {:?}: the ranks of this node are ended",
-                self.config.orphan_grace
+                self.grace()
             )));
             self.end(now, self.episode, out);
         }

@@ -9,6 +9,7 @@ pub mod link;
 pub mod nla;
 pub mod output;
 pub mod plan;
+pub mod progress;
 pub mod rankfile;
 pub mod ranks;
 pub mod secret;

@@ -196,7 +196,7 @@ impl Tree {
     }
 
     /// Nodes behind a branch that is gone are started from here. Those of which a word has come go on by
-    /// themselves; one that is being started by the branch at this moment refuses to be started twice.
+    /// themselves; where one is up without a word, the second agent of the node says so in its place.
     fn ended(
         &mut self,
         now: Now,

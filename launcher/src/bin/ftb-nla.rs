@@ -29,27 +29,30 @@ enum Step {
         /// The node's directory for the job.
         dir: PathBuf,
     },
-    /// Become a rank that dies with its launch agent.
-    #[command(hide = true)]
-    ExecRank {
-        /// Process id of the launch agent.
-        parent: u32,
-        /// Program and arguments.
-        #[arg(last = true)]
-        argv: Vec<String>,
-    },
+}
+
+/// `exec-rank PARENT -- PROGRAM ARGUMENTS...`: the step between the launch agent PARENT and a rank. It is taken for every
+/// rank, so it costs no more than it must, and no command line is parsed for it.
+fn rank_to_be() -> Option<(u32, Vec<String>)> {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next()? != "exec-rank" {
+        return None;
+    }
+    let parent = arguments.next()?.to_str()?.parse().ok()?;
+    let argv = arguments.skip(1).map(|word| word.into_string().ok()).collect::<Option<_>>()?;
+    Some((parent, argv))
 }
 
 fn main() -> ExitCode {
+    if let Some((parent, argv)) = rank_to_be() {
+        eprintln!("ftb-nla: {}", ranks::exec(parent, &argv));
+        return ExitCode::from(127);
+    }
     match Arguments::parse().step {
         Step::Serve { node_from } => exit("ftb-nla", serve(node_from.as_deref())),
         Step::Guard { dir } => {
             guard::run(std::io::stdin().lock(), &dir);
             ExitCode::SUCCESS
-        }
-        Step::ExecRank { parent, argv } => {
-            eprintln!("ftb-nla: {}", ranks::exec(parent, &argv));
-            ExitCode::from(127)
         }
     }
 }

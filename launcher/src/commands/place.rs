@@ -75,12 +75,14 @@ impl Where {
             true => LOOPBACK.to_owned(),
             false => entry.name.to_string(),
         });
+        // Nodes may share the place.
+        let own = format!("{job}.{}", entry.name);
         let images = match &entry.images {
-            Some(images) => images.join(job.as_str()),
+            Some(images) => images.join(own),
             None if local => dir.images_of(&entry.name),
             None => {
                 let uid = nix::unistd::Uid::effective();
-                PathBuf::from(format!("/var/tmp/ftb-{uid}")).join(job.as_str())
+                PathBuf::from(format!("/var/tmp/ftb-{uid}")).join(own)
             }
         };
         NodePart {

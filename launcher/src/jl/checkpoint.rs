@@ -26,6 +26,11 @@ impl Checkpoint {
         (checkpoint, flow)
     }
 
+    /// Ranks that are saved, of how many.
+    pub(super) fn progress(&self, job: &Job) -> Option<(usize, usize)> {
+        (!self.storing).then(|| (self.saved.len(), job.ranks.len()))
+    }
+
     pub(super) fn on_rank(
         &mut self,
         job: &mut Job,

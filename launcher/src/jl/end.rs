@@ -16,6 +16,12 @@ pub struct End {
 }
 
 impl End {
+    /// Nodes that have left, of how many.
+    pub(super) fn progress(&self, job: &Job) -> (usize, usize) {
+        let all = job.alive().len();
+        (all.saturating_sub(self.waiting.len()), all)
+    }
+
     pub(super) fn open(job: &Job, episode: Episode, code: i32, reason: &str) -> (Self, Flow) {
         let end = Self { code, waiting: job.alive().into_iter().collect() };
         let request = FromJl::Kill { episode, reason: reason.to_owned() };

@@ -3,11 +3,13 @@
 
 use super::checkpoint::Checkpoint;
 use super::end::End;
+use super::job::Job;
 use super::migration::Migration;
 use super::start::Start;
 use crate::message::{FromJl, How};
 use crate::names::{Episode, NodeName};
 use core::time::Duration;
+use ftb_core::Now;
 use serde::{Deserialize, Serialize};
 
 /// What a remedy wants after an input.
@@ -67,6 +69,17 @@ impl Remedy {
     }
 }
 
+/// How far a phase is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The remedy and its phase.
+    pub words: String,
+    /// How many nodes or ranks of how many have answered, where that is known.
+    pub done: Option<(usize, usize)>,
+    /// Since when.
+    pub age: Duration,
+}
+
 /// See the module.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Open {
@@ -113,6 +126,18 @@ impl Open {
         let words: Vec<String> =
             self.phases.iter().map(|(phase, ms)| format!("{phase}={ms}")).collect();
         words.join(" ")
+    }
+
+    /// How far the phase is.
+    pub fn progress(&self, now: Now, job: &Job) -> Progress {
+        let done = match &self.remedy {
+            Remedy::Start(start) => start.progress(job),
+            Remedy::Checkpoint(checkpoint) => checkpoint.progress(job),
+            Remedy::Migration(_) => None,
+            Remedy::End(end) => Some(end.progress(job)),
+        };
+        let age = Duration::from_nanos(now.mono_ns.saturating_sub(self.phase_ns));
+        Progress { words: self.words(), done, age }
     }
 
     /// The remedy, its phase, for people.

@@ -115,6 +115,17 @@ impl Start {
         Flow::next("join", job.config.deadlines.join, Vec::new())
     }
 
+    /// Who has answered, of how many.
+    pub(super) fn progress(&self, job: &Job) -> Option<(usize, usize)> {
+        let all = match self.stage {
+            Stage::Gather => job.nodes.len(),
+            Stage::Reset | Stage::Launch => job.alive().len(),
+            Stage::Copy => self.placement.len(),
+            Stage::Join => return None,
+        };
+        Some((all.saturating_sub(self.waiting.len()), all))
+    }
+
     fn answered(&mut self, node: &NodeName, stage: Stage) -> bool {
         self.stage == stage && self.waiting.remove(node) && self.waiting.is_empty()
     }

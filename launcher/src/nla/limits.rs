@@ -14,6 +14,8 @@ pub const VALUE_BYTES_MAX: usize = 1024;
 pub const KVS_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// How long after it entered a fence a node says so again while there is no answer.
 pub const FENCE_REPEAT: Duration = Duration::from_secs(1);
+/// An agent that has never heard a JL waits no longer than this.
+pub const FIRST_GRACE: Duration = Duration::from_secs(30);
 /// Default of the orphan grace.
 pub const ORPHAN_GRACE: Duration = Duration::from_secs(600);
 /// Default time between SIGTERM and SIGKILL.

@@ -4,6 +4,7 @@
 use super::jobdir::{JobDir, JobFile, Manifest, StateFile};
 use super::link::{self, Heard};
 use super::output;
+use super::progress::Progress;
 use super::secret::Secret;
 use super::spec::{Means, NlaSpec, NodePart, Starting};
 use super::streams;
@@ -63,6 +64,7 @@ struct Shell {
     state: StateFile,
     policy: Policy,
     quiet: bool,
+    progress: Progress,
     checkpoint_every: Option<Duration>,
     checkpoint_ns: u64,
     limit_ns: u64,
@@ -88,7 +90,8 @@ pub async fn run(run: Run) -> Result<i32, String> {
     let (frames, to_print) = mpsc::channel(output::FRAMES_MAX);
     let input = Arc::new(streams::Input::new());
     let serving = tokio::spawn(streams::serve(listener, Secret::new(&key), frames, input));
-    let printer = tokio::spawn(output::print(to_print, run.file.prefix));
+    let progress = Progress::new(run.quiet);
+    let printer = tokio::spawn(output::print(to_print, run.file.prefix, progress.wiper()));
 
     let job = run.file.job.clone();
     let client = link::attach("ftb-launch", &run.file.agent, job.as_str()).await?;
@@ -105,7 +108,7 @@ pub async fn run(run: Run) -> Result<i32, String> {
     let (say, mut words) = mpsc::channel(INPUTS_MAX);
     let clock = Clock::start();
     let starting = run.starting.clone();
-    let mut shell = Shell::new(run, clock, client, inputs, streams);
+    let mut shell = Shell::new(run, clock, client, inputs, streams, progress);
     let mut signals = Caught::listen().map_err(|error| error.to_string())?;
     if let Some(starting) = starting {
         shell.start_nlas(starting, say);
@@ -198,6 +201,7 @@ impl Shell {
         client: Client,
         inputs: mpsc::Sender<Input>,
         streams: String,
+        progress: Progress,
     ) -> Self {
         let now = clock.now();
         let after = |wait: Option<Duration>| wait.map_or(u64::MAX, |wait| now.deadline_ns(wait));
@@ -209,6 +213,7 @@ impl Shell {
             state: run.state,
             policy: run.policy,
             quiet: run.quiet,
+            progress,
             checkpoint_every: run.checkpoint_every,
             clock,
             client,
@@ -220,7 +225,7 @@ impl Shell {
 
     fn next_deadline_ns(&self) -> u64 {
         let cores = self.state.jl.next_deadline_ns().min(self.policy.next_deadline_ns());
-        cores.min(self.checkpoint_ns).min(self.limit_ns)
+        cores.min(self.checkpoint_ns).min(self.limit_ns).min(self.progress.next_deadline_ns())
     }
 
     /// SIGUSR1 and SIGUSR2 go to the ranks; the others end the job, the second time by force.
@@ -401,6 +406,7 @@ impl Shell {
         for output in out {
             self.output(output).await;
         }
+        self.progress.look(self.clock.now(), &self.state.jl);
     }
 
     async fn publish(&self, event: Event) {
@@ -435,6 +441,7 @@ impl Shell {
     fn tell(&self, words: &str) {
         tracing::info!(target: "ftb::transition", job = %self.file.job, "{words}");
         if !self.quiet {
+            self.progress.wiper().wipe();
             eprintln!("ftb-launch: {words}");
         }
     }

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -33,6 +33,8 @@ const WORDS_MAX: usize = 256;
 /// How long to wait for the rest of the ranks' output at the end.
 const OUTPUT_WAIT: Duration = Duration::from_secs(2);
 
+/// How often an agent that stands in for another looks whether that one is there.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// Name of the lock file in the node's directory.
 const LOCK: &str = "lock";
 
@@ -75,7 +77,7 @@ pub async fn read_handed(of_all: Option<&str>) -> Result<Handed, String> {
 /// Runs until the job ends here.
 ///
 /// # Errors
-/// One line: no agent, no directory, no socket, nobody to report to.
+/// One line: no agent, no directory, no socket.
 pub async fn run(handed: Handed) -> Result<(), String> {
     let Handed { spec, behind, starting } = handed;
     let clock = Clock::start();
@@ -83,7 +85,11 @@ pub async fn run(handed: Handed) -> Result<(), String> {
     if !behind.is_empty() {
         tokio::spawn(starter::run(starting, spec.clone(), behind, clock, say.clone()));
     }
-    let lock = own_dir(&spec.image_dir)?;
+    make_dir(&spec.image_dir)?;
+    let own_dir = match lock_dir(&spec.image_dir)? {
+        Ok(own) => own,
+        Err(pid) => return stand_in(&spec.node, &spec.image_dir, pid, words).await,
+    };
     let listener = TcpListener::bind(&spec.listen).await;
     let listener =
         listener.map_err(|error| format!("cannot listen on {}: {error}", spec.listen))?;
@@ -96,7 +102,7 @@ pub async fn run(handed: Handed) -> Result<(), String> {
     let subscription = link::subscribe(&client, &filter).await?;
     let (to_heard, mut heard) = mpsc::channel(INPUTS_MAX);
     tokio::spawn(link::forward(subscription, true, to_heard));
-    report(&spec.node, words)?;
+    report(&spec.node, std::process::id(), words);
 
     let (frames, frames_out) = mpsc::channel(output::FRAMES_MAX);
     let (streams, address) = watch::channel(spec.streams.clone());
@@ -141,20 +147,30 @@ pub async fn run(handed: Handed) -> Result<(), String> {
             () = clock.sleep_until(deadline) => shell.handle(Input::Tick).await,
         }
     }
-    let Shell { client, frames, spec, .. } = shell;
+    let Shell { client, frames, .. } = shell;
     drop(frames);
     let written = tokio::time::timeout(OUTPUT_WAIT, writer).await;
     let _ = client.close(link::CLOSE_WAIT).await;
-    clear(&spec.image_dir);
-    drop(lock);
+    drop(own_dir);
     // The end of the output tells the JL that nothing of this node is left.
     drop(written);
     Ok(())
 }
 
-/// Makes the node's directory for the job, for its user alone, and locks it: of one job there is one launch agent
-/// on a node.
-fn own_dir(dir: &Path) -> Result<Flock<File>, String> {
+/// The node's directory for the job. It goes away with the launch agent.
+struct OwnDir {
+    path: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl Drop for OwnDir {
+    fn drop(&mut self) {
+        clear(&self.path);
+    }
+}
+
+/// Makes the node's directory for the job, for its user alone.
+fn make_dir(dir: &Path) -> Result<(), String> {
     let fail = |error: std::io::Error| format!("cannot make {}: {error}", dir.display());
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail)?;
     let uid = nix::unistd::Uid::effective().as_raw();
@@ -164,15 +180,52 @@ fn own_dir(dir: &Path) -> Result<Flock<File>, String> {
     let good = own.is_dir() && own.uid() == uid && !shared(own.mode());
     let sticky = parent.mode() & 0o1000 != 0;
     let safe = [uid, 0].contains(&parent.uid()) && (!shared(parent.mode()) || sticky);
-    if !good || !safe {
-        return Err(format!(
-            "others can change {}: name a directory in a place of your own (images in the nodes file)",
-            dir.display()
-        ));
+    if good && safe {
+        return Ok(());
     }
-    let file = File::create(dir.join(LOCK)).map_err(fail)?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock)
-        .map_err(|_| format!("another launch agent of this job is at work in {}", dir.display()))
+    Err(format!(
+        "others can change {}: name a directory in a place of your own (images in the nodes file)",
+        dir.display()
+    ))
+}
+
+/// Locks the node's directory: of one job there is one launch agent on a node. `Err`: the process id of that one.
+fn lock_dir(dir: &Path) -> Result<Result<OwnDir, u32>, String> {
+    let path = dir.join(LOCK);
+    let fail = |error: std::io::Error| format!("cannot lock {}: {error}", path.display());
+    let file = File::options().create(true).append(true).read(true).open(&path).map_err(fail)?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(mut lock) => {
+            lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id())).map_err(fail)?;
+            Ok(Ok(OwnDir { path: dir.to_owned(), _lock: lock }))
+        }
+        Err(_) => {
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            Ok(Err(text.trim().parse().unwrap_or(0)))
+        }
+    }
+}
+
+/// There is a launch agent of this job already, and whoever has started it is gone: this one takes its place in the
+/// launch tree, says that the node is up, and ends with it.
+async fn stand_in(
+    node: &NodeName,
+    dir: &Path,
+    pid: u32,
+    words: mpsc::Receiver<TreeWord>,
+) -> Result<(), String> {
+    report(node, pid, words);
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let path = dir.join(LOCK);
+        let free = match File::open(&path) {
+            Ok(file) => Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok(),
+            Err(_) => true,
+        };
+        if free {
+            return Err("the launch agent of this node has ended".to_owned());
+        }
+    }
 }
 
 /// Removes what was this job's on this node. Output that nobody has taken stays, and with it the directory.
@@ -211,26 +264,20 @@ pub(super) fn reached_at(listener: &TcpListener, address: &str) -> std::io::Resu
     Ok(format!("{host}:{}", local.port()))
 }
 
-/// Says upwards that this node is up, then what the nodes behind it say.
-///
-/// # Errors
-/// Whoever has started this agent is gone already.
-fn report(node: &NodeName, mut words: mpsc::Receiver<TreeWord>) -> Result<(), String> {
+/// Says upwards that this node is up, then what the nodes behind it say. Whoever has started this agent may be gone;
+/// then nobody needs to know.
+fn report(node: &NodeName, pid: u32, mut words: mpsc::Receiver<TreeWord>) {
     let say = |word: &TreeWord| {
         let mut out = std::io::stdout();
         writeln!(out, "{word}").and_then(|()| out.flush())
     };
-    let up = TreeWord::Up { node: node.clone(), pid: std::process::id() };
-    say(&up).map_err(|error| format!("whoever has started this launch agent is gone: {error}"))?;
+    let up = TreeWord::Up { node: node.clone(), pid };
+    let mut heard = say(&up).is_ok();
     tokio::spawn(async move {
         while let Some(word) = words.recv().await {
-            if say(&word).is_err() {
-                tracing::info!("whoever has started this launch agent is gone");
-                return;
-            }
+            heard = heard && say(&word).is_ok();
         }
     });
-    Ok(())
 }
 
 impl Shell {

@@ -6,6 +6,7 @@
 //! up to a bound; what is beyond is counted and dropped, since the ranks must go on. When a JL is there again it
 //! gets what the file has (frames `k`), then what follows.
 
+use super::progress::Wiper;
 use super::secret::Secret;
 use super::streams;
 use std::path::PathBuf;
@@ -99,6 +100,8 @@ pub async fn write(mut frames: mpsc::Receiver<Frame>, mut way: Way) -> Option<Tc
             Ok(()) = way.address.changed(), if open.is_none() => {
                 open = way.connect(&mut spill).await;
             }
+            // The JL says nothing on this connection: what can be read is its end. A write would not notice it.
+            () = ended(open.as_ref()) => open = None,
             frame = frames.recv() => {
                 let Some(frame) = frame else { break };
                 let sent = match &mut open {
@@ -114,6 +117,23 @@ pub async fn write(mut frames: mpsc::Receiver<Frame>, mut way: Way) -> Option<Tc
     }
     spill.finish().await;
     open
+}
+
+/// Waits for the end of a connection on which nothing comes; for ever where there is none.
+async fn ended(stream: Option<&TcpStream>) {
+    let Some(stream) = stream else {
+        return core::future::pending().await;
+    };
+    loop {
+        match stream.readable().await {
+            Ok(()) => match stream.try_read(&mut [0_u8; 16]) {
+                Ok(got) if got > 0 => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                _ => return,
+            },
+            Err(_) => return,
+        }
+    }
 }
 
 impl Way {
@@ -233,11 +253,12 @@ fn parse(head: &str) -> Option<(Stream, u32, usize)> {
 
 /// Writes the frames of all NLAs to this process' own streams, each line with its rank before it where
 /// `prefix` says so. Ends when all senders are gone. A closed standard output is not an error: the job goes on.
-pub async fn print(mut frames: mpsc::Receiver<Frame>, prefix: bool) {
+pub async fn print(mut frames: mpsc::Receiver<Frame>, prefix: bool, wiper: Wiper) {
     let (mut out, mut err) = (tokio::io::stdout(), tokio::io::stderr());
     while let Some(frame) = frames.recv().await {
         let prefix = prefix && frame.stream != Stream::Kept;
         let bytes = if prefix { prefixed(&frame) } else { frame.bytes };
+        wiper.wipe();
         let _ = match frame.stream {
             Stream::Out | Stream::Kept => write_now(&mut out, &bytes).await,
             Stream::Err => write_now(&mut err, &bytes).await,

@@ -5,7 +5,7 @@ use crate::message::{
     Answer, Asked, FromJl, FromNla, FromRank, How, Ipt, Launch, NlaSays, Outcome, Part, Placement,
     RankSays, Request,
 };
-use crate::names::{Episode, NodeName};
+use crate::names::{Episode, NodeName, Ranks, SetId};
 use bytes::Bytes;
 use ftb_core::limits::TAG_VALUE_BYTES_MAX;
 use ftb_core::{Event, EventName, EventSpace, Severity, Tag};
@@ -34,6 +34,16 @@ impl Draft {
 
     fn episode(self, episode: Episode) -> Self {
         self.tag("episode", episode)
+    }
+
+    /// Ranks of one start.
+    fn started(self, episode: Episode, ranks: &Ranks, incarnation: u64) -> Self {
+        self.episode(episode).tag("ranks", ranks).tag("incarnation", incarnation)
+    }
+
+    /// Images of some ranks.
+    fn images(self, episode: Episode, set: &SetId, ranks: &Ranks) -> Self {
+        self.episode(episode).tag("set", set).tag("ranks", ranks)
     }
 
     fn part(mut self, part: &Part) -> Self {
@@ -154,18 +164,18 @@ pub fn to_nla(says: &NlaSays) -> Event {
                 .tag("from", from)
                 .tag("state", to)
         }
-        FromNla::Launched { episode, incarnation, ranks } => {
-            draft("FTB_NLA_LAUNCHED", Info, ranks.to_string())
-                .episode(*episode)
-                .tag("ranks", ranks)
-                .tag("incarnation", incarnation)
-        }
-        FromNla::LaunchFailed { episode, incarnation, ranks, reason } => {
-            draft("FTB_NLA_LAUNCH_FAILED", Error, reason.clone())
-                .episode(*episode)
-                .tag("ranks", ranks)
-                .tag("incarnation", incarnation)
-        }
+        FromNla::Launched { episode, incarnation, ranks } => draft(
+            "FTB_NLA_LAUNCHED",
+            Info,
+            ranks.to_string(),
+        )
+        .started(*episode, ranks, *incarnation),
+        FromNla::LaunchFailed { episode, incarnation, ranks, reason } => draft(
+            "FTB_NLA_LAUNCH_FAILED",
+            Error,
+            reason.clone(),
+        )
+        .started(*episode, ranks, *incarnation),
         FromNla::Pmi { episode, ranks, part } => draft("FTB_NLA_PMI", Info, String::new())
             .episode(*episode)
             .tag("ranks", ranks)
@@ -180,29 +190,22 @@ pub fn to_nla(says: &NlaSays) -> Event {
                 .tag("how", how)
         }
         FromNla::Pic { episode, ranks, set } => draft("FTB_MIGRATE_PIC", Info, node.to_string())
-            .episode(*episode)
             .tag("source", node)
-            .tag("ranks", ranks)
-            .tag("set", set),
+            .images(*episode, set, ranks),
         FromNla::Copied { episode, set, ranks, bytes } => {
             draft("FTB_NLA_COPIED", Info, set.to_string())
-                .episode(*episode)
-                .tag("set", set)
-                .tag("ranks", ranks)
+                .images(*episode, set, ranks)
                 .tag("bytes", bytes)
         }
         FromNla::CopyFailed { episode, set, ranks, reason } => {
-            draft("FTB_NLA_COPY_FAILED", Error, reason.clone())
-                .episode(*episode)
-                .tag("set", set)
-                .tag("ranks", ranks)
+            draft("FTB_NLA_COPY_FAILED", Error, reason.clone()).images(*episode, set, ranks)
         }
-        FromNla::Restarted { episode, incarnation, ranks } => {
-            draft("FTB_NLA_RESTARTED", Info, ranks.to_string())
-                .episode(*episode)
-                .tag("ranks", ranks)
-                .tag("incarnation", incarnation)
-        }
+        FromNla::Restarted { episode, incarnation, ranks } => draft(
+            "FTB_NLA_RESTARTED",
+            Info,
+            ranks.to_string(),
+        )
+        .started(*episode, ranks, *incarnation),
         FromNla::Reset { episode } => draft("FTB_NLA_RESET", Info, String::new()).episode(*episode),
         FromNla::Stopped { episode } => {
             draft("FTB_NLA_STOPPED", Info, String::new()).episode(*episode)

@@ -2,11 +2,10 @@
 
 #![allow(missing_docs, unreachable_pub, dead_code)]
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use ftb_tests::cluster::{Cluster, Plan, binary, wait_for};
-use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
@@ -142,4 +141,3 @@ pub async fn nothing_left(word: &str) -> Result<()> {
     })
     .await
 }
-
