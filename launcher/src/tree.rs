@@ -47,8 +47,9 @@ pub enum Word {
 impl Word {
     fn lost(node: NodeName, reason: &str) -> Self {
         let mut reason = reason.replace(['\n', '\r'], " ");
-        let end = reason.floor_char_boundary(REASON_BYTES_MAX);
-        reason.truncate(end);
+        while reason.len() > REASON_BYTES_MAX {
+            reason.pop();
+        }
         Self::Lost { node, reason }
     }
 }

@@ -16,7 +16,7 @@ const FORK_US: u64 = 1_500;
 /// From there until an ssh on the other host has its session; most of it is waiting.
 const SSH_US: u64 = 180_000;
 /// Processor time of the starter for one ssh: key exchange and signature.
-const SSH_CPU_US: u64 = 12_000;
+const SSH_CPU_US: u64 = 90_000;
 /// Processors of a starter that share it.
 const CPUS: u64 = 4;
 /// From its specification to its word: the agent attaches to the backplane.

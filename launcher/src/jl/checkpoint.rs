@@ -28,7 +28,7 @@ impl Checkpoint {
 
     /// Ranks that are saved, of how many.
     pub(super) fn progress(&self, job: &Job) -> Option<(usize, usize)> {
-        (!self.storing).then(|| (self.saved.len(), job.ranks.len()))
+        (!self.storing).then_some((self.saved.len(), job.ranks.len()))
     }
 
     pub(super) fn on_rank(

@@ -104,7 +104,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic(chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..20), two in any::<bool>()) {
+        fn no_bytes_panic(
+            chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..20),
+            two in any::<bool>(),
+        ) {
             let mut decoder = Decoder { messages: two, ..Decoder::default() };
             for chunk in chunks {
                 decoder.push(&chunk);
