@@ -53,6 +53,8 @@ struct File {
     rescan: Duration,
     #[serde(with = "humantime_serde")]
     debounce: Duration,
+    #[serde(with = "humantime_serde")]
+    release: Duration,
     severity: BTreeMap<String, String>,
     prediction: FilePrediction,
     neighbours: BTreeMap<String, String>,
@@ -65,6 +67,7 @@ impl Default for File {
             sysfs: PathBuf::from("/sys"),
             rescan: Duration::from_secs(10),
             debounce: Duration::from_secs(1),
+            release: Duration::from_secs(30),
             severity: BTreeMap::new(),
             prediction: FilePrediction::default(),
             neighbours: BTreeMap::new(),
@@ -133,6 +136,8 @@ pub struct Config {
     pub rescan: Duration,
     /// How long a changing port is watched before it is told again.
     pub debounce: Duration,
+    /// How long adapters stay closed when somebody asks for them.
+    pub release: Duration,
     /// Severities other than the default ones.
     pub severities: BTreeMap<Kind, Severity>,
     /// How often counters are read; `None`: never.
@@ -189,6 +194,9 @@ impl Config {
         if file.debounce > Duration::from_secs(3600) {
             return Err(refuse("debounce", "must be at most 1h".into()));
         }
+        if file.release > Duration::from_secs(3600) {
+            return Err(refuse("release", "must be at most 1h".into()));
+        }
         let severities = severities(&file.severity)
             .map_err(|(name, problem)| refuse(&format!("severity.{name}"), problem))?;
         let rules = rules(file.prediction.defaults, file.prediction.rules)
@@ -206,6 +214,7 @@ impl Config {
             sysfs: file.sysfs,
             rescan: file.rescan,
             debounce: file.debounce,
+            release: file.release,
             severities,
             sample_interval: file.prediction.enabled.then_some(file.prediction.interval),
             rules,
@@ -420,7 +429,7 @@ mod tests {
         #[test]
         fn any_text_is_survived(
             lines in proptest::collection::vec(
-                "(rescan|debounce|agent|limit|window|surge|counter|x) = (\"[0-9a-z./-]{0,8}\"|-?[0-9]{0,20}|[0-9.e]{0,9}|true|\\[\\])|\\[(severity|prediction|neighbours|\\[prediction.rules\\])\\]|.{0,30}",
+                "(rescan|debounce|release|agent|limit|window|surge|counter|x) = (\"[0-9a-z./-]{0,8}\"|-?[0-9]{0,20}|[0-9.e]{0,9}|true|\\[\\])|\\[(severity|prediction|neighbours|\\[prediction.rules\\])\\]|.{0,30}",
                 0..12,
             )
         ) {

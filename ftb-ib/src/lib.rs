@@ -4,6 +4,7 @@
 //! the system is thin ([`sysfs`], [`verbs`], [`uevent`], [`watch`]). Verbs are loaded at run time:
 //! on a node without rdma-core the daemon starts and waits.
 
+pub mod cli;
 pub mod config;
 pub mod counter;
 pub mod facts;

@@ -2,13 +2,14 @@
 
 use clap::Parser;
 use ftb_client::Client;
-use ftb_client::daemon::{self, Failure, LogSettings, Signals};
+use ftb_client::daemon::{self, Asked, Failure, LogSettings, Signals};
 use ftb_client::json::EventObject;
 use ftb_core::Event;
+use ftb_ib::cli::Cli;
 use ftb_ib::config::Config;
 use ftb_ib::watch;
 use std::io::{ErrorKind, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -19,29 +20,11 @@ const CONFIG: &str = "/etc/ftb/ib.toml";
 /// How long the end waits for the agent to take what it has not confirmed.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Publishes what happens to the InfiniBand and RoCE adapters of this node.
-///
-/// Exit codes: 0 stopped by a signal, 1 failed, 2 bad arguments or configuration (nothing was
-/// started).
-#[derive(Parser)]
-#[command(version)]
-struct Args {
-    /// Configuration file [default: /etc/ftb/ib.toml if it is there, else built-in defaults]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Check the configuration and exit
-    #[arg(long)]
-    check_config: bool,
-    /// Print events as JSON lines instead of publishing them; needs no agent
-    #[arg(long)]
-    print: bool,
-}
-
 fn main() -> ExitCode {
-    daemon::exit("ftb-ib", run(&Args::parse()))
+    daemon::exit("ftb-ib", run(&Cli::parse()))
 }
 
-fn run(args: &Args) -> Result<(), Failure> {
+fn run(args: &Cli) -> Result<(), Failure> {
     let config = configuration(args.config.as_deref())?;
     if args.check_config {
         return Ok(());
@@ -51,14 +34,17 @@ fn run(args: &Args) -> Result<(), Failure> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcome = runtime.block_on(async {
         let mut signals = Signals::listen()?;
+        let release = Notify::new();
         let stop = async {
-            signals.stop().await;
+            while signals.next().await == Asked::Reload {
+                release.notify_one();
+            }
             daemon::notify_stopping();
         };
         if args.print {
-            print_events(config, stop).await
+            print_events(config, &release, stop).await
         } else {
-            publish_events(config, stop).await
+            publish_events(config, &release, stop).await
         }
     });
     // A thread that reads an adapter whose firmware hangs is not waited for.
@@ -82,7 +68,11 @@ fn print_line(event: &Event) -> std::io::Result<()> {
     writeln!(out)
 }
 
-async fn print_events(config: Config, stop: impl Future<Output = ()>) -> Result<(), Failure> {
+async fn print_events(
+    config: Config,
+    release: &Notify,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Failure> {
     let gone = Notify::new();
     let mut outcome = Ok(());
     let print = |event: Event| {
@@ -97,7 +87,7 @@ async fn print_events(config: Config, stop: impl Future<Output = ()>) -> Result<
             () = gone.notified() => {}
         }
     };
-    watch::run(config, print, stop).await;
+    watch::run(config, print, release, stop).await;
     match outcome {
         // Whoever read the events has seen enough.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -105,7 +95,11 @@ async fn print_events(config: Config, stop: impl Future<Output = ()>) -> Result<
     }
 }
 
-async fn publish_events(config: Config, stop: impl Future<Output = ()>) -> Result<(), Failure> {
+async fn publish_events(
+    config: Config,
+    release: &Notify,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Failure> {
     let mut builder = Client::builder("ftb-ib");
     if let Some(socket) = &config.agent {
         builder = builder.agent(socket);
@@ -117,7 +111,7 @@ async fn publish_events(config: Config, stop: impl Future<Output = ()>) -> Resul
             tracing::warn!(%error, "an event cannot be published");
         }
     };
-    watch::run(config, publish, stop).await;
+    watch::run(config, publish, release, stop).await;
     if let Err(error) = client.close(FAREWELL).await {
         tracing::warn!(%error, "not everything was handed over");
     }

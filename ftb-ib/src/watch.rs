@@ -5,6 +5,9 @@
 //! block (opening a device, reading a port through its firmware) happens on threads for that. The
 //! order at each adapter is: open, list, introduce, then read events. What happens in between
 //! waits in the kernel.
+//!
+//! An open adapter holds its driver. It is closed when it has failed, so that the driver can reset
+//! it, and when somebody asks for it: see [`run`].
 
 use crate::config::Config;
 use crate::facts::{AdapterFacts, PortReading, guid_words};
@@ -22,7 +25,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::io::unix::AsyncFd;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -89,8 +92,11 @@ struct Shell<P> {
     verbs: Option<Arc<Verbs>>,
     readers: BTreeMap<String, Reader>,
     openings: u64,
-    /// Adapters whose events broke off; they are opened again with the next regular listing.
+    /// Adapters that failed or whose events broke off; they are opened again with the next regular
+    /// listing.
     lost: BTreeSet<String>,
+    /// Until then nothing is opened, so that drivers can be unloaded.
+    released_until: Option<Instant>,
     adapters: Vec<AdapterFacts>,
     problems: BTreeMap<String, String>,
     scanning: bool,
@@ -101,9 +107,16 @@ struct Shell<P> {
     ready: bool,
 }
 
-/// Watches until `stop` resolves; every event goes to `publish`, which must not block. Must run on
-/// a runtime with more than one thread.
-pub async fn run(config: Config, publish: impl FnMut(Event), stop: impl Future<Output = ()>) {
+/// Watches until `stop` resolves; every event goes to `publish`, which must not block. A note to
+/// `release` closes all adapters for the time that the configuration says, so that their drivers
+/// can be unloaded; their ports are followed through sysfs meanwhile. Must run on a runtime with
+/// more than one thread.
+pub async fn run(
+    config: Config,
+    publish: impl FnMut(Event),
+    release: &Notify,
+    stop: impl Future<Output = ()>,
+) {
     let (sender, mut messages) = mpsc::channel(MESSAGES_MAX);
     let mut rescan = ticks(config.rescan);
     let mut sample = config.sample_interval.map(ticks);
@@ -137,6 +150,7 @@ pub async fn run(config: Config, publish: impl FnMut(Event), stop: impl Future<O
                 shell.scan();
             }
             () = tick(sample.as_mut()) => shell.sample(),
+            () = release.notified() => shell.release(),
         }
     }
 }
@@ -176,6 +190,7 @@ impl<P: FnMut(Event)> Shell<P> {
             readers: BTreeMap::new(),
             openings: 0,
             lost: BTreeSet::new(),
+            released_until: None,
             adapters: Vec::new(),
             problems: BTreeMap::new(),
             scanning: false,
@@ -222,6 +237,12 @@ impl<P: FnMut(Event)> Shell<P> {
             Message::Scanned { began_ns, scan } => self.scanned(began_ns, *scan),
             Message::Event { adapter, opening, number, port, reading } => {
                 if self.is_current(&adapter, opening) {
+                    if Kind::from_verbs(number) == Kind::DeviceFatal {
+                        // Nothing more comes through this opening, and it may be in the way of a reset.
+                        tracing::warn!(adapter, "the adapter has failed: it is closed for now");
+                        self.readers.remove(&adapter);
+                        self.lost.insert(adapter.clone());
+                    }
                     self.feed(Input::Async { adapter, number, port, reading });
                 }
             }
@@ -249,6 +270,20 @@ impl<P: FnMut(Event)> Shell<P> {
         reader.is_some_and(|reader| reader.opening == opening)
     }
 
+    fn release(&mut self) {
+        let pause_s = self.config.release.as_secs_f64();
+        tracing::info!(adapters = self.readers.len(), pause_s, "adapters are closed for now");
+        self.readers.clear();
+        self.released_until = Some(Instant::now() + self.config.release);
+        self.scan();
+    }
+
+    /// Whether adapters are to stay closed.
+    fn is_released(&mut self) -> bool {
+        self.released_until = self.released_until.filter(|until| Instant::now() < *until);
+        self.released_until.is_some()
+    }
+
     /// Looks at the machine on another thread; asked again meanwhile, once more after it.
     fn scan(&mut self) {
         if self.scanning {
@@ -260,11 +295,14 @@ impl<P: FnMut(Event)> Shell<P> {
         let verbs = self.verbs.clone();
         let open: BTreeMap<_, _> =
             self.readers.iter().map(|(name, reader)| (name.clone(), reader.guid.clone())).collect();
-        let lost = self.lost.clone();
+        let skip = match self.is_released() {
+            true => Skip::All,
+            false => Skip::Only(self.lost.clone()),
+        };
         let began_ns = self.now_ns();
         let sender = self.sender.clone();
         tokio::task::spawn_blocking(move || {
-            let scan = Box::new(look(&sysfs, verbs, &open, &lost));
+            let scan = Box::new(look(&sysfs, verbs, &open, &skip));
             // Nobody listens any more only where the daemon is stopping.
             let _ = sender.blocking_send(Message::Scanned { began_ns, scan });
         });
@@ -285,8 +323,12 @@ impl<P: FnMut(Event)> Shell<P> {
         self.adapters = scan.adapters;
         let adapters = self.adapters.clone();
         self.feed(Input::Inventory { began_ns, adapters });
+        let is_released = self.is_released();
         for (name, context) in scan.opened {
-            self.read_events(name, context);
+            // One that failed, or was released, since it was opened is closed again.
+            if !is_released && !self.lost.contains(&name) {
+                self.read_events(name, context);
+            }
         }
         if std::mem::take(&mut self.scan_again) {
             self.scan();
@@ -375,19 +417,34 @@ impl<P: FnMut(Event)> Shell<P> {
     }
 }
 
+/// Adapters that are not to be opened now.
+enum Skip {
+    All,
+    Only(BTreeSet<String>),
+}
+
+impl Skip {
+    fn has(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(names) => names.contains(name),
+        }
+    }
+}
+
 /// Lists the adapters, opens those that are not open, and reads everything about all of them.
 fn look(
     sysfs: &Sysfs,
     mut verbs: Option<Arc<Verbs>>,
     open: &BTreeMap<String, String>,
-    lost: &BTreeSet<String>,
+    skip: &Skip,
 ) -> Scan {
     let names = sysfs.adapters();
     let mut opened = Vec::new();
     let mut problems = BTreeMap::new();
     for name in &names {
         let guid = sysfs.guid(name);
-        if open.get(name) == Some(&guid) || lost.contains(name) {
+        if open.get(name) == Some(&guid) || skip.has(name) {
             continue;
         }
         match open_adapter(&mut verbs, name, &guid) {

@@ -41,3 +41,14 @@ pub struct Cli {
     #[arg(long, requires = "bmc", value_name = "NAME")]
     pub user: Option<String>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Cli;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_man_page_says_the_same() {
+        ftb_tests::man::assert_page_is_current(Cli::command(), "8");
+    }
+}

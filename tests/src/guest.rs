@@ -43,6 +43,7 @@ pub struct Guest {
     folder: tempfile::TempDir,
     parts: Vec<OsString>,
     qemu: Vec<OsString>,
+    has_instruction_clock: bool,
 }
 
 impl Guest {
@@ -53,7 +54,8 @@ impl Guest {
     pub fn new(test: &Path) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         fs::create_dir(folder.path().join("share"))?;
-        let guest = Self { folder, parts: Vec::new(), qemu: Vec::new() };
+        let guest =
+            Self { folder, parts: Vec::new(), qemu: Vec::new(), has_instruction_clock: false };
         Ok(guest.part("--script", test))
     }
 
@@ -101,6 +103,13 @@ impl Guest {
         self
     }
 
+    /// Each instruction takes the guest a nanosecond of its time: what it measures does not depend on
+    /// how busy this machine is, and can be compared with a limit. It runs slower.
+    pub fn instruction_clock(mut self) -> Self {
+        self.has_instruction_clock = true;
+        self
+    }
+
     /// The folder that host and guest share: `/share` in the guest.
     pub fn share(&self) -> PathBuf {
         self.folder.path().join("share")
@@ -120,7 +129,9 @@ impl Guest {
             return Ok(None);
         }
         let mut boot = vec!["--initramfs".into(), image, "--share".into(), self.share().into()];
-        boot.extend(["--deadline-s".into(), deadline_s.to_string().into(), "--".into()]);
+        boot.extend(["--deadline-s".into(), deadline_s.to_string().into()]);
+        boot.extend(self.has_instruction_clock.then(|| "--instruction-clock".into()));
+        boot.push("--".into());
         boot.extend(self.qemu.iter().cloned());
         match run("run.sh", &boot) {
             Ok(done) => Ok(done.map(drop)),

@@ -3,3 +3,4 @@
 pub mod bmc;
 pub mod cluster;
 pub mod guest;
+pub mod man;

@@ -1,0 +1,35 @@
+//! The command line.
+
+use clap::Parser;
+use std::path::PathBuf;
+
+/// Publishes what happens to the InfiniBand and RoCE adapters of this node.
+///
+/// SIGHUP closes all adapters for a while, so that their drivers can be unloaded.
+///
+/// Exit codes: 0 stopped by a signal, 1 failed, 2 bad arguments or configuration (nothing was
+/// started).
+#[derive(Debug, Parser)]
+#[command(name = "ftb-ib", version)]
+pub struct Cli {
+    /// Configuration file [default: /etc/ftb/ib.toml if it is there, else built-in defaults]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Check the configuration and exit
+    #[arg(long)]
+    pub check_config: bool,
+    /// Print events as JSON lines instead of publishing them; needs no agent
+    #[arg(long)]
+    pub print: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cli;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_man_page_says_the_same() {
+        ftb_tests::man::assert_page_is_current(Cli::command(), "8");
+    }
+}
