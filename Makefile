@@ -68,7 +68,6 @@ install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the dem
 	install -m 0644 deploy/udev/*.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	install -d $(DESTDIR)$(PREFIX)/share/man/man8
-	install -m 0644 deploy/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 0644 deploy/man/*.8 $(DESTDIR)$(PREFIX)/share/man/man8
 	target/release/ftbctl generate man > $(DESTDIR)$(PREFIX)/share/man/man1/ftbctl.1
 	target/release/ftbctl generate completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ftbctl

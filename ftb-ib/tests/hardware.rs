@@ -9,7 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const DEADLINE_S: u32 = 240;
+/// A limit for a guest that hangs.
+const DEADLINE_S: u32 = 600;
 const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
 
 /// A guest with agent, daemon and soft-RoCE, for this script. `None` where there can be no guest.
@@ -46,7 +47,8 @@ fn guest(script: &str) -> anyhow::Result<Option<Guest>> {
 
 /// The events that the subscriber got in the scenario.
 fn run_scenario() -> anyhow::Result<Option<Vec<Value>>> {
-    let Some(guest) = guest("scenario.sh")? else { return Ok(None) };
+    // Its deadlines and pauses are in its own time, whatever else this machine has to do.
+    let Some(guest) = guest("scenario.sh")?.map(Guest::instruction_clock) else { return Ok(None) };
     if guest.run(DEADLINE_S)?.is_none() {
         return Ok(None);
     }
@@ -177,7 +179,7 @@ fn a_subscriber_gets_all_that_happens_to_soft_roce_adapters() {
 fn an_event_is_at_a_subscriber_within_five_milliseconds() {
     const LIMIT_US: u64 = 5_000;
     let Some(guest) = guest("latency.sh").unwrap().map(Guest::instruction_clock) else { return };
-    if guest.run(10 * DEADLINE_S).unwrap().is_none() {
+    if guest.run(2 * DEADLINE_S).unwrap().is_none() {
         return;
     }
     let latency = fs::read_to_string(guest.share().join("latency.json")).unwrap();

@@ -73,14 +73,3 @@ fn serve(node_from: Option<&str>) -> Result<(), Failure> {
     runtime.shutdown_background();
     result
 }
-
-#[cfg(test)]
-mod tests {
-    use super::Arguments;
-    use clap::CommandFactory as _;
-
-    #[test]
-    fn the_man_page_says_the_same() {
-        ftb_tests::man::assert_page_is_current(Arguments::command(), "8");
-    }
-}
