@@ -6,9 +6,10 @@ use anyhow::{Result, ensure};
 use ftb_tests::cluster::Cluster;
 use std::process::Command;
 
-const MEMCHECK: [&str; 6] = [
+const MEMCHECK: [&str; 7] = [
     "valgrind",
     "--quiet",
+    "--fair-sched=yes",
     "--error-exitcode=99",
     "--leak-check=full",
     "--errors-for-leak-kinds=definite",
