@@ -392,7 +392,7 @@ impl Config {
     /// What the core is told.
     pub fn node(&self, host: &str, origin: OriginId) -> NodeConfig {
         let members = self.members.0.iter();
-        let members = members
+        let members: Vec<Member> = members
             .map(|host| Member { host: host.to_owned(), address: self.address_of(host) })
             .collect();
         let mut node = NodeConfig::new(&self.cluster.0, host, origin, members);

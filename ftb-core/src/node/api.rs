@@ -10,7 +10,7 @@ use crate::filter::Filter;
 use crate::frame::{Frame, Item, Marks};
 use crate::ident::{PublisherId, Rank};
 use crate::lineage::Lineage;
-use crate::node::config::Member;
+use crate::node::config::MemberList;
 use crate::node::storm::StormRule;
 use crate::position::{Epoch, Position};
 use crate::sealed::Sealed;
@@ -177,7 +177,7 @@ pub enum Input {
     /// the end change no rank; an agent whose own rank changes leaves the tree and comes back.
     Reconfigure {
         /// The new list.
-        members: Vec<Member>,
+        members: MemberList,
         /// The new fan-out.
         fanout: u32,
         /// The new storm rules.

@@ -1,7 +1,10 @@
 //! What a node is told about itself and its cluster, and the bounds that it keeps.
 
 use super::storm::{Folder, StormRule};
+use crate::frame::members_digest;
 use crate::ident::{OriginId, Rank};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// One line of the member list; its index is the rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,6 +13,62 @@ pub struct Member {
     pub host: String,
     /// Where it listens, for the shell to dial.
     pub address: String,
+}
+
+/// The member list, made once and shared: a simulation of many agents has it once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberList(Arc<Listed>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Listed {
+    members: Vec<Member>,
+    /// By host in lower case.
+    ranks: HashMap<String, Rank>,
+    digest: u64,
+}
+
+impl From<Vec<Member>> for MemberList {
+    fn from(members: Vec<Member>) -> Self {
+        let mut ranks = HashMap::with_capacity(members.len());
+        for (rank, member) in (0..).map(Rank).zip(&members) {
+            // A host that is listed twice has the first of its ranks.
+            ranks.entry(member.host.to_ascii_lowercase()).or_insert(rank);
+        }
+        let digest = members_digest(members.iter().map(|member| member.host.as_str()));
+        Self(Arc::new(Listed { members, ranks, digest }))
+    }
+}
+
+impl MemberList {
+    /// All of them, in rank order.
+    pub fn all(&self) -> &[Member] {
+        &self.0.members
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.0.members.len()
+    }
+
+    /// Whether nobody is listed.
+    pub fn is_empty(&self) -> bool {
+        self.0.members.is_empty()
+    }
+
+    /// Who has a rank.
+    pub fn get(&self, rank: Rank) -> Option<&Member> {
+        self.0.members.get(rank.0 as usize)
+    }
+
+    /// The rank of a host, whose name is compared without case.
+    pub fn rank_of(&self, host: &str) -> Option<Rank> {
+        self.0.ranks.get(&host.to_ascii_lowercase()).copied()
+    }
+
+    /// The number by which two agents see whether they have the same list.
+    pub fn digest(&self) -> u64 {
+        self.0.digest
+    }
 }
 
 /// Everything a node must know before it starts. [`NodeConfig::new`] fills in the defaults.
@@ -24,7 +83,7 @@ pub struct NodeConfig {
     /// This incarnation; drawn by the shell, never 0, never used before.
     pub origin: OriginId,
     /// The member list; the same on every agent.
-    pub members: Vec<Member>,
+    pub members: MemberList,
     /// This agent's place in the list; `None`: not listed.
     pub rank: Option<Rank>,
     /// Children that the wanted tree gives one agent. Default 16.
@@ -89,9 +148,16 @@ pub struct NodeConfig {
 
 impl NodeConfig {
     /// An agent of that cluster and host, with the defaults for everything else.
-    pub fn new(cluster: &str, host: &str, origin: OriginId, members: Vec<Member>) -> Self {
-        let at = members.iter().position(|member| member.host.eq_ignore_ascii_case(host));
-        let address = at.map(|at| members[at].address.clone()).unwrap_or_default();
+    pub fn new(
+        cluster: &str,
+        host: &str,
+        origin: OriginId,
+        members: impl Into<MemberList>,
+    ) -> Self {
+        let members = members.into();
+        let rank = members.rank_of(host);
+        let listed = rank.and_then(|rank| members.get(rank));
+        let address = listed.map(|member| member.address.clone()).unwrap_or_default();
         let fanout = 16;
         Self {
             cluster: cluster.to_owned(),
@@ -99,7 +165,7 @@ impl NodeConfig {
             address,
             origin,
             members,
-            rank: at.and_then(|at| u32::try_from(at).ok()).map(Rank),
+            rank,
             fanout,
             children_max: 4 * fanout as usize,
             heartbeat_ms: 500,

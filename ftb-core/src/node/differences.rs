@@ -6,7 +6,7 @@
 
 use super::Node;
 use super::config::ns;
-use crate::frame::{Hello, Reject, members_digest};
+use crate::frame::{Hello, Reject};
 use crate::ident::{OriginId, Rank};
 use crate::severity::Severity;
 use std::collections::BTreeMap;
@@ -42,9 +42,8 @@ impl Node {
 
     /// What does not keep two agents apart.
     pub(super) fn warn_of_differences(&mut self, hello: &Hello) {
-        let ours = members_digest(self.config.members.iter().map(|m| m.host.as_str()));
         let own = self.config.host.clone();
-        if hello.members_digest != ours {
+        if hello.members_digest != self.config.members.digest() {
             self.counters.members_differ += 1;
             let why =
                 format!("the member lists of {} and {own} differ: give both the same", hello.host);

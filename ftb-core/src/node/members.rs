@@ -59,7 +59,7 @@ impl Members {
 impl Node {
     /// Host and address of a rank, listed or joined later.
     pub(super) fn member(&self, rank: Rank) -> Option<(String, String)> {
-        let member = self.config.members.get(rank.0 as usize)?;
+        let member = self.config.members.get(rank)?;
         Some((member.host.clone(), member.address.clone()))
     }
 
@@ -189,7 +189,7 @@ impl Node {
     /// The whole list as far as this agent knows it.
     fn local_view(&self) -> Vec<TreeNode> {
         let mut view: BTreeMap<Rank, TreeNode> = BTreeMap::new();
-        for (at, member) in self.config.members.iter().enumerate() {
+        for (at, member) in self.config.members.all().iter().enumerate() {
             let rank = Rank(u32::try_from(at).unwrap_or(u32::MAX));
             view.insert(
                 rank,

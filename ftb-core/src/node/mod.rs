@@ -35,7 +35,7 @@ mod uplink;
 mod upward;
 mod verdict;
 
-pub use config::{Member, NodeConfig};
+pub use config::{Member, MemberList, NodeConfig};
 pub use status::{ChildStatus, ClientStatus, NodeStatus};
 pub use storm::{Fold, Folder, StormRule};
 pub use uplink::LINK_PROTOCOL;

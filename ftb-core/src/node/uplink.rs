@@ -6,11 +6,11 @@
 
 use super::Node;
 use super::api::{DialId, LinkId, Output};
-use super::config::{Member, ns};
+use super::config::{MemberList, ns};
 use super::differences::TWIN;
 use super::link::{Link, Role};
 use super::standby::Feed;
-use crate::frame::{Frame, Goodbye, Hello, Holding, Reject, Standing, Welcome, members_digest};
+use crate::frame::{Frame, Goodbye, Hello, Holding, Reject, Standing, Welcome};
 use crate::ident::Rank;
 use crate::position::Epoch;
 use crate::severity::Severity;
@@ -203,12 +203,10 @@ impl Node {
     }
 
     /// The configuration has changed.
-    pub(super) fn reconfigure(&mut self, members: Vec<Member>, fanout: u32) {
+    pub(super) fn reconfigure(&mut self, members: MemberList, fanout: u32) {
         self.config.members = members;
         self.config.fanout = fanout;
-        let own = &self.config.host;
-        let at = self.config.members.iter().position(|m| m.host.eq_ignore_ascii_case(own));
-        let rank = at.and_then(|at| u32::try_from(at).ok()).map(Rank);
+        let rank = self.config.members.rank_of(&self.config.host);
         let moved = rank != self.rank;
         self.rank = rank;
         let strange: Vec<LinkId> = self
@@ -313,7 +311,7 @@ impl Node {
             rank: self.rank,
             address: self.config.address.clone(),
             origin: self.config.origin,
-            members_digest: members_digest(self.config.members.iter().map(|m| m.host.as_str())),
+            members_digest: self.config.members.digest(),
             lineage: self.lineage.clone(),
             consumed: self.consumed,
             holds: self.holding(),

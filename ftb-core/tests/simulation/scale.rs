@@ -2,6 +2,10 @@
 
 use crate::ops::Op;
 use crate::world::{Setup, World, boot};
+use std::time::Instant;
+
+/// Three times the 2 s after which a silent link is lost.
+const DETECTION_PERIODS_MS: u64 = 6_000;
 
 fn big(agents: u32) -> Setup {
     Setup {
@@ -9,7 +13,7 @@ fn big(agents: u32) -> Setup {
         gaps_allowed: true,
         losses_allowed: true,
         announcements: false,
-        start_apart_ns: 500_000,
+        start_apart_ns: 500_000 * 4_096 / u64::from(agents.max(4_096)),
         ..Setup::new(agents, 16)
     }
 }
@@ -23,12 +27,63 @@ fn lose_a_rack(agents: u32, first: u32) -> World {
         world.operate(Op::HostDown(rank)).unwrap();
     }
     world.operate(Op::Publish(1)).unwrap();
-    world.run_ms(6_000).unwrap();
+    world.run_ms(DETECTION_PERIODS_MS).unwrap();
     assert_eq!(world.outside_the_tree(), 0, "OneTree: three detection periods after {first}");
     world.operate(Op::Publish(1)).unwrap();
     world.run_ms(20_000).unwrap();
     world.check_events().unwrap();
     world
+}
+
+/// The size that nobody has, on demand: `cargo test -p ftb-core --test simulation -- --ignored
+/// --nocapture a_hundred_thousand`.
+#[test]
+#[ignore = "takes minutes and gigabytes: on demand"]
+fn a_hundred_thousand_agents_are_one_tree_again_after_a_rack_is_lost() {
+    const AGENTS: u32 = 100_000;
+    let started = Instant::now();
+    let mut world = boot(big(AGENTS), 1).unwrap();
+    let booted = started.elapsed();
+    let before = world.delivered();
+    let publishing = Instant::now();
+    let publishers = world.publishers.len();
+    for _ in 0..100 {
+        world.operate(Op::Publish(10)).unwrap();
+        world.run_ms(10).unwrap();
+    }
+    let events = 1_000 * publishers;
+    let published = publishing.elapsed();
+    for rank in 1_024..1_088 {
+        world.operate(Op::HostDown(rank)).unwrap();
+    }
+    world.run_ms(DETECTION_PERIODS_MS).unwrap();
+    assert_eq!(world.outside_the_tree(), 0, "OneTree: three detection periods after a rack");
+    world.run_ms(20_000).unwrap();
+    world.check_events().unwrap();
+    let held: usize = (0..AGENTS as usize).map(|agent| world.held_bytes(agent)).sum();
+    println!(
+        "{AGENTS} agents, {publishers} publishers: boot {:.0} us an agent, {:.1} us an event with {} \
+         deliveries, {} bytes held an agent, {} happenings in {:.0} s",
+        booted.as_secs_f64() * 1e6 / f64::from(AGENTS),
+        published.as_secs_f64() * 1e6 / events as f64,
+        world.delivered() - before,
+        held / AGENTS as usize,
+        world.happenings,
+        started.elapsed().as_secs_f64(),
+    );
+}
+
+/// Any rack of 16, wherever it is in the tree: three detection periods later all others are one tree.
+#[test]
+fn any_single_rack_may_be_lost() {
+    for rack in 0..16 {
+        let mut world = boot(big(256), u64::from(rack)).unwrap();
+        for rank in rack * 16..(rack + 1) * 16 {
+            world.operate(Op::HostDown(rank)).unwrap();
+        }
+        world.run_ms(DETECTION_PERIODS_MS).unwrap();
+        assert_eq!(world.outside_the_tree(), 0, "OneTree: rack {rack}");
+    }
 }
 
 #[test]

@@ -41,7 +41,9 @@ fn an_agent_of_another_cluster_stays_alone_and_is_told_of() {
 fn member_lists_that_differ_at_their_end_are_told_and_harm_nobody() {
     let world = started(|config| {
         if config.host == "node4" {
-            config.members.push(Member { host: "node6".into(), address: "node6:1".into() });
+            let mut members = config.members.all().to_vec();
+            members.push(Member { host: "node6".into(), address: "node6:1".into() });
+            config.members = members.into();
         }
     });
     assert_eq!(world.outside_the_tree(), 0);
@@ -52,7 +54,9 @@ fn member_lists_that_differ_at_their_end_are_told_and_harm_nobody() {
 fn an_agent_with_another_list_is_refused_where_it_claims_anothers_rank() {
     let world = started(|config| {
         if config.host == "node4" {
-            config.members.swap(4, 5);
+            let mut members = config.members.all().to_vec();
+            members.swap(4, 5);
+            config.members = members.into();
             config.rank = Some(Rank(5));
         }
     });
@@ -98,7 +102,7 @@ fn a_clock_that_is_hours_off_is_told_and_harms_nobody() {
 fn another_protocol_version_is_refused_in_words_that_name_both() {
     let members = ["a", "b"].map(|host| Member { host: host.into(), address: host.into() });
     let mut now = Now { mono_ns: 1, wall_ns: 1_700_000_000_000_000_000 };
-    let mut node = Node::new(now, NodeConfig::new("c", "a", OriginId(1), members.into()), 1);
+    let mut node = Node::new(now, NodeConfig::new("c", "a", OriginId(1), members.to_vec()), 1);
     let (link, mut out) = (LinkId(9), Vec::new());
     node.handle(now, Input::Accepted { link, certified_hosts: None }, &mut out);
     let hello = Hello {

@@ -17,7 +17,7 @@ use ftb_core::node::api::{
     ClientId, ClientInfo, DialId, Input, JournalWrite, LinkId, MemberState, Output, QueryId,
     RefusedWhat, Start, SubscriptionId, ToClient, TreeNode,
 };
-use ftb_core::node::{Member, Node, NodeConfig};
+use ftb_core::node::{Member, MemberList, Node, NodeConfig};
 use ftb_core::position::Epoch;
 use ftb_core::severity::Severity;
 use ftb_core::time::Now;
@@ -146,7 +146,7 @@ pub struct World {
     order: u64,
     queue: BinaryHeap<Scheduled>,
     agents: Vec<Agent>,
-    members: Vec<Member>,
+    members: MemberList,
     /// The other end of each end of a link.
     peers: BTreeMap<End, End>,
     /// When the last thing on a link arrives: links keep order.
@@ -171,9 +171,10 @@ pub struct World {
 
 impl World {
     pub fn new(setup: Setup, seed: u64) -> Self {
-        let members = (0..setup.agents)
+        let members: Vec<Member> = (0..setup.agents)
             .map(|rank| Member { host: format!("node{rank}"), address: format!("node{rank}:1") })
             .collect();
+        let members = MemberList::from(members);
         let mut world = Self {
             seed,
             random: seed ^ 0x5eed,

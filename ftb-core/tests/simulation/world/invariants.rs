@@ -80,6 +80,11 @@ impl World {
             .count()
     }
 
+    /// Bytes of events that an agent holds.
+    pub fn held_bytes(&self, agent: usize) -> usize {
+        self.agents[agent].node.as_ref().map_or(0, Node::held_bytes)
+    }
+
     /// Below whom an agent is.
     pub fn parent_of(&self, agent: usize) -> Option<Rank> {
         self.agents[agent].node.as_ref().and_then(Node::parent_rank)
