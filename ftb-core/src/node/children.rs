@@ -39,6 +39,8 @@ pub(super) struct Child {
     pub(super) up: VecDeque<UpBatch>,
     pub(super) up_bytes: u64,
     pub(super) credit_due: u64,
+    /// It sent events before it knew our lineage: it is asked for them when it does.
+    pub(super) missed: bool,
     pub(super) feed: Option<Feed>,
 }
 
@@ -151,6 +153,7 @@ impl Node {
             up: VecDeque::new(),
             up_bytes: 0,
             credit_due: 0,
+            missed: false,
             feed: None,
         };
         self.children.insert(link, child);
@@ -256,7 +259,11 @@ impl Node {
         child.attached = true;
         child.reader.seek(after);
         child.reader.catching_up = false;
+        let missed = std::mem::take(&mut child.missed);
         let (host, sighting) = (child.host.clone(), child.sighting());
+        if missed {
+            self.say(link, Frame::Resend);
+        }
         if news {
             self.member_up(sighting, &host);
             self.transition("child", &host, "welcomed", "attached", "it resumes");

@@ -30,6 +30,12 @@ impl Node {
         self.counters.events_up += batch.items.len() as u64;
         let window = self.config.window_bytes;
         let Some(child) = self.children.get_mut(&link) else { return };
+        if !child.attached {
+            // Sent before it knew our lineage: it may still have to put older events back first.
+            child.credit_due += bytes;
+            child.missed = true;
+            return;
+        }
         match &self.uplink.state {
             State::Root => {
                 child.credit_due += bytes;

@@ -99,3 +99,15 @@ fn a_root_without_a_copy_does_not_give_its_log_up() {
     ];
     must_hold("given up", &nine(), 6150, &script);
 }
+
+/// Events were on their way up when the reign changed; their origin then put older ones back, behind
+/// them.
+#[test]
+fn what_was_sent_in_another_reign_waits_for_what_is_put_back() {
+    let mut script: Script = vec![(6_493_448, Op::HostDown(1))];
+    let loads = [64, 67, 70, 71, 72, 76, 78, 82, 102, 104];
+    script.extend(loads.map(|at| (at * 100_000, Op::Publish(2))));
+    script.extend([(7_226_370, Op::Split(8)), (8_333_541, Op::Split(3))]);
+    script.sort_by_key(|(at, _)| *at);
+    must_hold("put back", &nine(), 8212, &script);
+}
