@@ -360,13 +360,11 @@ impl Config {
             return Err("limits.hello is 0s: nobody could say hello in time".to_owned());
         }
         if let (Some(silence), Some(heartbeat)) = (self.detection.silence, self.detection.heartbeat)
-            && heartbeat * 3 > silence
+            && heartbeat * 2 > silence
         {
-            return Err(
-                "detection.silence must be at least three times detection.heartbeat, or a \
+            return Err("detection.silence must be at least twice detection.heartbeat, or a \
                         late heartbeat is a dead link"
-                    .to_owned(),
-            );
+                .to_owned());
         }
         storm::check(&self.storm)
     }
@@ -408,6 +406,7 @@ impl Config {
             }
         };
         ms(&mut node.detection_ms, self.detection.silence);
+        node.heartbeat_ms = node.heartbeat_ms.min(node.detection_ms.div_ceil(2));
         ms(&mut node.heartbeat_ms, self.detection.heartbeat);
         ms(&mut node.dial_ms, self.detection.dial);
         ms(&mut node.search_ms, self.detection.search);
@@ -475,7 +474,7 @@ mod tests {
             ("[limits]\nclients = 3\n", "agent.toml:5:1: unknown key `clients`"),
             ("[detection]\nsilence = 2\n", "agent.toml:5:11: "),
             ("[detection]\nsilence = \"2 parsecs\"\n", "agent.toml:5:11: "),
-            ("[detection]\nsilence = \"2s\"\nheartbeat = \"1500ms\"\n", "at least three times"),
+            ("[detection]\nsilence = \"2s\"\nheartbeat = \"1500ms\"\n", "at least twice"),
             ("fanout = 0\n", "agent.toml:4:10: "),
             ("listen = \"everywhere\"\n", "agent.toml:4:10: "),
             ("address = \"10.0.0.1:1\"\n", "no pattern of addresses"),

@@ -16,7 +16,7 @@ pub use parse::FilterError;
 pub use set::FilterSet;
 
 use crate::hostlist::Hostlist;
-use crate::sealed::Sealed;
+use crate::sealed::SealedRef;
 use crate::severity::Severity;
 use core::fmt;
 use pattern::{Pattern, SpacePattern};
@@ -116,7 +116,8 @@ impl Filter {
     }
 
     /// Whether it wants that event.
-    pub fn matches(&self, event: &Sealed) -> bool {
+    pub fn matches<'a>(&self, event: impl Into<SealedRef<'a>>) -> bool {
+        let event = event.into();
         self.severities.contains(event.severity())
             && self.spaces.as_ref().is_none_or(|all| {
                 let space = event.space();

@@ -10,7 +10,7 @@ use crate::ident::{OriginId, PublisherId, Rank};
 use crate::lineage::Lineage;
 use crate::node::api::{Gap, MemberState};
 use crate::position::{Epoch, Position};
-use crate::sealed::Sealed;
+use crate::run::Run;
 
 /// Most ranks in a list of hints or redirects.
 pub const RANKS_MAX: usize = 64;
@@ -249,11 +249,11 @@ pub struct UpBatch {
     pub items: Vec<UpItem>,
 }
 
-/// One item of an [`UpBatch`].
+/// What an [`UpBatch`] is made of: one sequence each, or many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpItem {
-    /// An event.
-    Event(Sealed),
+    /// Events, one sequence each.
+    Events(Run),
     /// A hole that is told, where an origin had to shed, or a log was lost or outrun.
     Gap(Gap),
     /// A reign that is no part of the log of the component has given out indices.
@@ -271,8 +271,34 @@ impl UpItem {
     /// Its size in bytes, as queues count it.
     pub fn len(&self) -> usize {
         match self {
-            Self::Event(sealed) => sealed.len(),
+            Self::Events(run) => run.len(),
             Self::Gap(_) | Self::Fork { .. } => 64,
+        }
+    }
+
+    /// How many sequences it takes.
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Events(run) => run.count(),
+            Self::Gap(_) | Self::Fork { .. } => 1,
+        }
+    }
+
+    /// What is left behind the first `count` sequences; `None` where that is nothing.
+    pub fn behind(&self, count: usize) -> Option<Self> {
+        match self {
+            _ if count == 0 => Some(self.clone()),
+            Self::Events(run) => run.slice(count..run.count()).map(Self::Events),
+            Self::Gap(_) | Self::Fork { .. } => None,
+        }
+    }
+
+    /// The first `count` sequences of it; `None` where that is nothing.
+    pub fn front(&self, count: usize) -> Option<Self> {
+        match self {
+            _ if count == 0 => None,
+            Self::Events(run) => run.slice(0..count).map(Self::Events),
+            Self::Gap(_) | Self::Fork { .. } => Some(self.clone()),
         }
     }
 
@@ -282,10 +308,24 @@ impl UpItem {
     }
 }
 
+impl From<Content> for UpItem {
+    fn from(content: Content) -> Self {
+        match content {
+            Content::Events(run) => Self::Events(run),
+            Content::Gap(gap) => Self::Gap(gap),
+        }
+    }
+}
+
 impl UpBatch {
     /// Its size in bytes, as credit counts it.
     pub fn bytes(&self) -> u64 {
         self.items.iter().map(|item| item.len() as u64).sum()
+    }
+
+    /// How many sequences it takes.
+    pub fn count(&self) -> u64 {
+        self.items.iter().map(|item| item.count() as u64).sum()
     }
 }
 
@@ -300,11 +340,11 @@ pub struct Confirm {
     pub position: Position,
 }
 
-/// What one index of the log holds.
+/// What some indices of the log hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// An event.
-    Event(Sealed),
+    /// Events, one index each.
+    Events(Run),
     /// A hole that is told.
     Gap(Gap),
 }
@@ -313,7 +353,7 @@ impl Content {
     /// Its size in bytes, as logs and queues count it.
     pub fn len(&self) -> usize {
         match self {
-            Self::Event(sealed) => sealed.len(),
+            Self::Events(run) => run.len(),
             Self::Gap(_) => 64,
         }
     }
@@ -324,13 +364,59 @@ impl Content {
     }
 }
 
-/// One index of the log and what it holds.
+/// Some indices of the log that follow each other, and what they hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// The index.
+    /// The first index.
     pub index: u64,
-    /// What it holds.
+    /// What they hold.
     pub content: Content,
+}
+
+impl Item {
+    /// How many indices.
+    pub fn count(&self) -> usize {
+        match &self.content {
+            Content::Events(run) => run.count(),
+            Content::Gap(_) => 1,
+        }
+    }
+
+    /// The last index.
+    pub fn last(&self) -> u64 {
+        self.index + (self.count() as u64 - 1)
+    }
+
+    /// Its size in bytes, as queues count it.
+    pub fn len(&self) -> usize {
+        self.content.len()
+    }
+
+    /// Never: an item has a size.
+    pub fn is_empty(&self) -> bool {
+        self.content.is_empty()
+    }
+
+    /// What of it lies behind an index; `None` where that is nothing.
+    pub fn behind(&self, index: u64) -> Option<Self> {
+        if index < self.index {
+            return Some(self.clone());
+        }
+        let Content::Events(run) = &self.content else { return None };
+        let skip = usize::try_from(index - self.index + 1).unwrap_or(usize::MAX);
+        let content = Content::Events(run.slice(skip..run.count())?);
+        Some(Self { index: index + 1, content })
+    }
+
+    /// What of it lies not behind an index; `None` where that is nothing.
+    pub fn up_to(&self, index: u64) -> Option<Self> {
+        if self.last() <= index {
+            return Some(self.clone());
+        }
+        let keep = usize::try_from((index + 1).checked_sub(self.index)?).unwrap_or(usize::MAX);
+        let Content::Events(run) = &self.content else { return None };
+        Some(Self { index: self.index, content: Content::Events(run.slice(0..keep)?) })
+    }
 }
 
 /// Committed events on their way down.

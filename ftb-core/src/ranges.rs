@@ -5,7 +5,7 @@
 //! is what was touched longest ago.
 
 use crate::ident::{EventId, PublisherId};
-use crate::sealed::Sealed;
+use crate::run::{Run, Stretch};
 use std::collections::BTreeMap;
 
 /// Most ranges kept for one publisher: with more holes than that the oldest range is forgotten.
@@ -49,6 +49,12 @@ impl RangeSet {
         self.ranges.get(at).is_some_and(|r| r.0 <= number)
     }
 
+    /// Whether any number of a range is in it.
+    pub fn intersects(&self, first: u64, last: u64) -> bool {
+        let at = self.ranges.partition_point(|r| r.1 < first);
+        self.ranges.get(at).is_some_and(|r| r.0 <= last)
+    }
+
     /// The ranges, first and last number of each, rising.
     pub fn ranges(&self) -> &[(u64, u64)] {
         &self.ranges
@@ -82,9 +88,8 @@ impl PublisherRanges {
     }
 
     /// Notes an event and the sequences that it stands for as well; false where it was noted before.
-    pub fn mark(&mut self, sealed: &Sealed) -> bool {
-        let id = sealed.id();
-        match u64::from(sealed.head().covers) {
+    pub fn mark(&mut self, id: EventId, covers: u32) -> bool {
+        match u64::from(covers) {
             0 => self.insert(id),
             _ if self.contains(id) => false,
             covers => self.insert_range(id.publisher, id.seq.saturating_sub(covers), id.seq),
@@ -120,6 +125,31 @@ impl PublisherRanges {
             self.by_publisher.remove(&oldest);
         }
         new
+    }
+
+    /// Notes events; gives the places, rising, of those that were noted before.
+    pub fn insert_run(&mut self, run: &Run) -> Vec<usize> {
+        let mut known = Vec::new();
+        for stretch in run.stretches() {
+            let Stretch { at, publisher, first, last, covers } = stretch;
+            if covers > 0 {
+                if !self.mark(EventId { publisher, seq: last }, covers) {
+                    known.push(at);
+                }
+                continue;
+            }
+            let entry = self.by_publisher.get(&publisher);
+            if entry.is_none_or(|entry| !entry.seqs.intersects(first, last)) {
+                self.insert_range(publisher, first, last);
+                continue;
+            }
+            for seq in first..=last {
+                if !self.insert(EventId { publisher, seq }) {
+                    known.push(at + usize::try_from(seq - first).unwrap_or(usize::MAX));
+                }
+            }
+        }
+        known
     }
 
     /// Whether an event was noted.
@@ -161,6 +191,10 @@ mod tests {
         }
         for number in 0..=101 {
             assert_eq!(set.contains(number), plain.contains(&number), "contains {number}");
+            for last in number..=101 {
+                let any = plain.range(number..=last).next().is_some();
+                assert_eq!(set.intersects(number, last), any, "{number} to {last}");
+            }
         }
         assert!(set.insert_range(0, 200));
         assert_eq!(set.ranges(), [(0, 200)]);

@@ -55,6 +55,13 @@ pub struct Sealed {
     bytes: Bytes,
 }
 
+/// An event where it lies: alone ([`Sealed`]) or among others ([`crate::run::Run`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SealedRef<'a> {
+    head: &'a Head,
+    bytes: &'a [u8],
+}
+
 /// A span of a head that does not lie in the bytes, or is no text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the {0} of an event lies outside its bytes or is no UTF-8 text")]
@@ -139,6 +146,11 @@ impl Sealed {
         self.text(self.head.client_name)
     }
 
+    /// The same event, looked at.
+    pub fn as_ref(&self) -> SealedRef<'_> {
+        SealedRef { head: &self.head, bytes: &self.bytes }
+    }
+
     /// The same event in bytes of its own: what is kept for long must not pin the frame that it
     /// came in.
     #[must_use]
@@ -152,8 +164,90 @@ impl Sealed {
     }
 }
 
-fn text(bytes: &Bytes, span: Span) -> Option<&str> {
+impl<'a> SealedRef<'a> {
+    /// Of a head whose spans lie in these bytes.
+    pub(crate) fn new(head: &'a Head, bytes: &'a [u8]) -> Self {
+        Self { head, bytes }
+    }
+
+    /// The routing fields.
+    pub fn head(self) -> &'a Head {
+        self.head
+    }
+
+    /// The event's id.
+    pub fn id(self) -> EventId {
+        self.head.id
+    }
+
+    /// How bad it is.
+    pub fn severity(self) -> Severity {
+        self.head.severity
+    }
+
+    /// The encoded event, stamps included.
+    pub fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The event space.
+    pub fn space(self) -> &'a str {
+        self.text(self.head.space)
+    }
+
+    /// The event name.
+    pub fn name(self) -> &'a str {
+        self.text(self.head.name)
+    }
+
+    /// The publisher's host.
+    pub fn host(self) -> &'a str {
+        self.text(self.head.host)
+    }
+
+    /// The job id; may be empty.
+    pub fn job_id(self) -> &'a str {
+        self.text(self.head.job_id)
+    }
+
+    /// The client's name; may be empty.
+    pub fn client_name(self) -> &'a str {
+        self.text(self.head.client_name)
+    }
+
+    /// The same event in bytes of its own.
+    pub fn to_sealed(self) -> Sealed {
+        Sealed { head: *self.head, bytes: Bytes::copy_from_slice(self.bytes) }
+    }
+
+    /// Whether no filter can tell it from another.
+    pub(crate) fn routes_like(self, other: Self) -> bool {
+        let fields =
+            |head: &Head| [head.space, head.name, head.host, head.job_id, head.client_name];
+        self.head.severity == other.head.severity
+            && fields(self.head)
+                .into_iter()
+                .zip(fields(other.head))
+                .all(|(ours, theirs)| slice(self.bytes, ours) == slice(other.bytes, theirs))
+    }
+
+    fn text(self, span: Span) -> &'a str {
+        // Checked when it came in; an empty text is the harmless answer to the impossible.
+        text(self.bytes, span).unwrap_or_default()
+    }
+}
+
+impl<'a> From<&'a Sealed> for SealedRef<'a> {
+    fn from(sealed: &'a Sealed) -> Self {
+        sealed.as_ref()
+    }
+}
+
+fn slice(bytes: &[u8], span: Span) -> Option<&[u8]> {
     let start = span.start as usize;
-    let end = start.checked_add(span.len as usize)?;
-    core::str::from_utf8(bytes.get(start..end)?).ok()
+    bytes.get(start..start.checked_add(span.len as usize)?)
+}
+
+fn text(bytes: &[u8], span: Span) -> Option<&str> {
+    core::str::from_utf8(slice(bytes, span)?).ok()
 }

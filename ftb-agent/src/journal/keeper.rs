@@ -95,8 +95,8 @@ impl Segment {
 
     fn note(&mut self, items: &[Item]) {
         for item in items {
-            if let Content::Event(sealed) = &item.content {
-                self.published.mark(sealed);
+            if let Content::Events(run) = &item.content {
+                self.published.insert_run(run);
             }
         }
     }

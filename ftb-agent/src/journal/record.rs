@@ -35,34 +35,34 @@ pub struct ChunkHead {
 
 /// Makes a chunk of entries.
 pub fn encode_chunk(written_ns: u64, items: &[Item]) -> Vec<u8> {
-    let bytes: usize = items.iter().map(|item| ENTRY_HEAD_BYTES + item.content.len()).sum();
+    let entries: usize = items.iter().map(Item::count).sum();
+    let bytes: usize = items.iter().map(Item::len).sum::<usize>() + entries * ENTRY_HEAD_BYTES;
     let mut out = Vec::with_capacity(CHUNK_HEAD_BYTES + bytes);
     let mut head = [0; CHUNK_HEAD_BYTES - 4];
     (&mut head[..8]).put_u64_le(written_ns);
-    (&mut head[8..]).put_u32_le(u32::try_from(items.len()).unwrap_or(u32::MAX));
+    (&mut head[8..]).put_u32_le(u32::try_from(entries).unwrap_or(u32::MAX));
     out.put_u32_le(crc32c::crc32c(&head));
     out.put_slice(&head);
     for item in items {
-        encode_entry(&mut out, item);
+        match &item.content {
+            Content::Events(run) => {
+                for (index, event) in (item.index..).zip(run.iter()) {
+                    encode_entry(&mut out, index, KIND_EVENT, event.bytes());
+                }
+            }
+            Content::Gap(gap) => encode_entry(&mut out, item.index, KIND_GAP, &encode_gap(gap)),
+        }
     }
     out
 }
 
-fn encode_entry(out: &mut Vec<u8>, item: &Item) {
+fn encode_entry(out: &mut Vec<u8>, index: u64, kind: u8, content: &[u8]) {
     let start = out.len();
     out.put_u32_le(0);
-    let gap;
-    let (kind, content): (u8, &[u8]) = match &item.content {
-        Content::Event(sealed) => (KIND_EVENT, sealed.bytes()),
-        Content::Gap(told) => {
-            gap = encode_gap(told);
-            (KIND_GAP, &gap)
-        }
-    };
     // An event has at most a few MiB.
     out.put_u32_le(u32::try_from(content.len()).unwrap_or(u32::MAX));
     out.put_u8(kind);
-    out.put_u64_le(item.index);
+    out.put_u64_le(index);
     out.put_slice(content);
     let crc = crc32c::crc32c(&out[start + 4..]);
     (&mut out[start..start + 4]).put_u32_le(crc);
@@ -121,7 +121,7 @@ fn decode_entry(rest: &mut Bytes) -> Result<Item, Damaged> {
     let content = rest.split_to(len);
     let content = match kind {
         KIND_EVENT => decode_sealed(content)
-            .map(Content::Event)
+            .map(|sealed| Content::Events(sealed.into()))
             .map_err(|_| Damaged("an entry is no event that this version can read"))?,
         KIND_GAP => Content::Gap(decode_gap(content)?),
         _ => return Err(Damaged("an entry is of a kind that this version does not know")),
@@ -323,7 +323,7 @@ mod tests {
                 let (name, severity) = ("FTB_TEST", Severity::Warning);
                 let announcement = Announcement { name, severity, tags: Vec::new(), payload };
                 let sealed = announcer.seal(now, announcement).unwrap();
-                Item { index, content: Content::Event(sealed) }
+                Item { index, content: Content::Events(sealed.into()) }
             })
             .collect();
         let position = |index| Position { epoch: Epoch { number: 3, root: OriginId(7) }, index };

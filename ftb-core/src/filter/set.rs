@@ -1,7 +1,7 @@
 //! What a whole subtree wants: many filters merged into few.
 
 use super::Filter;
-use crate::sealed::Sealed;
+use crate::sealed::SealedRef;
 
 /// Most filters that an agent tells its parent; with more it asks for more than it needs.
 pub const FILTERS_MAX: usize = 64;
@@ -66,7 +66,8 @@ impl FilterSet {
     }
 
     /// Whether one of the filters wants that event.
-    pub fn matches(&self, event: &Sealed) -> bool {
+    pub fn matches<'a>(&self, event: impl Into<SealedRef<'a>>) -> bool {
+        let event = event.into();
         self.filters.iter().any(|filter| filter.matches(event))
     }
 

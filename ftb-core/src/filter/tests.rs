@@ -2,7 +2,7 @@
 use super::set::FILTERS_MAX;
 use super::*;
 use crate::ident::{EventId, PublisherId};
-use crate::sealed::{Head, Span};
+use crate::sealed::{Head, Sealed, Span};
 use bytes::Bytes;
 
 fn event(space: &str, name: &str, severity: Severity, host: &str, job: &str) -> Sealed {

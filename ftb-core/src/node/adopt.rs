@@ -12,7 +12,7 @@ use super::config::ns;
 use super::log::Log;
 use super::standby::{Feed, Replica};
 use super::uplink::State;
-use crate::frame::{Content, Frame, Hello, Marks, ReplicaStart, Replicate, UpItem};
+use crate::frame::{Frame, Hello, Marks, ReplicaStart, Replicate, UpItem};
 use crate::position::{Epoch, Position};
 use crate::ranges::PublisherRanges;
 use std::collections::BTreeMap;
@@ -97,7 +97,7 @@ impl Node {
             return Some(false);
         }
         let fork = self.lineage.common(self.log.last(), &hello.lineage).unwrap_or(0);
-        let own = self.log.after(fork).take(GIVEN_UP_MAX + 1).count();
+        let own: usize = self.log.after(fork).take(GIVEN_UP_MAX + 1).map(|item| item.count()).sum();
         // What is given up is appended again: it must be whole, or an origin would put back what is
         // missing of it behind the rest.
         let whole = self.full_after() <= fork;
@@ -255,14 +255,8 @@ impl Node {
     fn install(&mut self, replica: Replica) {
         let common = self.lineage.common(self.log.last(), &replica.lineage);
         let fork = common.unwrap_or(0);
-        let own: Vec<UpItem> = self
-            .log
-            .after(fork)
-            .map(|entry| match &entry.item.content {
-                Content::Event(sealed) => UpItem::Event(sealed.clone()),
-                Content::Gap(gap) => UpItem::Gap(*gap),
-            })
-            .collect();
+        let own: Vec<UpItem> =
+            self.log.after(fork).map(|item| UpItem::from(item.content)).collect();
         let Some(root) = &mut self.root else { return };
         root.adopting = None;
         root.published = replica.published;

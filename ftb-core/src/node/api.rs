@@ -13,7 +13,7 @@ use crate::lineage::Lineage;
 use crate::node::config::MemberList;
 use crate::node::storm::StormRule;
 use crate::position::{Epoch, Position};
-use crate::sealed::Sealed;
+use crate::run::Run;
 use crate::severity::Severity;
 
 /// One attempt to reach another agent. Never used twice in the life of a node.
@@ -125,7 +125,7 @@ pub enum Input {
         /// Who.
         client: ClientId,
         /// What.
-        events: Vec<Sealed>,
+        events: Run,
     },
     /// A client subscribes.
     Subscribe {
@@ -353,8 +353,8 @@ pub enum ToClient {
         subscription: SubscriptionId,
         /// The epoch of all of them.
         epoch: Epoch,
-        /// Index and event.
-        items: Vec<(u64, Sealed)>,
+        /// Events whose indices follow each other, each with the index of the first.
+        items: Vec<(u64, Run)>,
     },
     /// Events that this subscription will not get.
     Gap {

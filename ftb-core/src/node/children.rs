@@ -10,8 +10,8 @@ use super::standby::Feed;
 use super::uplink::LINK_PROTOCOL;
 use crate::filter::FilterSet;
 use crate::frame::{
-    Confirm, Content, Down, Frame, Goodbye, Heartbeat, Hello, Interest, Reject, Standing, UpBatch,
-    Welcome,
+    Confirm, Content, Down, Frame, Goodbye, Heartbeat, Hello, Interest, Item, Reject, Standing,
+    UpBatch, Welcome,
 };
 use crate::ident::{OriginId, Rank};
 use crate::limits::BATCH_EVENTS_MAX;
@@ -360,20 +360,17 @@ impl Node {
         }
         let cut = Cut { bytes: bytes_max, items: BATCH_EVENTS_MAX, until, skip_repeated: false };
         let filters = &child.filters;
-        let items = child.reader.read(&self.log, cut, |sealed| filters.matches(sealed));
+        let items = child.reader.read(&self.log, cut, |event| filters.matches(event));
         let reader = &child.reader;
-        let covered = if reader.is_drained() {
-            reader.cursor
-        } else {
-            items.last().map_or(0, |item| item.index)
-        };
+        let covered =
+            if reader.is_drained() { reader.cursor } else { items.last().map_or(0, Item::last) };
         if reader.catching_up && reader.is_drained() {
             self.catch_up(Asker::Child(link));
         }
         if items.is_empty() {
             return None;
         }
-        self.counters.events_down += items.len() as u64;
+        self.counters.events_down += items.iter().map(|item| item.count() as u64).sum::<u64>();
         Some(Frame::Down(Down { epoch, items, covered }))
     }
 
@@ -403,11 +400,11 @@ impl Node {
                 continue;
             }
             let wants = |content: &Content| match content {
-                Content::Event(sealed) => child.filters.matches(sealed),
+                Content::Events(run) => run.groups().any(|(_, event)| child.filters.matches(event)),
                 Content::Gap(_) => true,
             };
             if !child.reader.is_at(from)
-                || self.log.after(from.max(child.reader.cursor)).any(|e| wants(&e.item.content))
+                || self.log.after(from.max(child.reader.cursor)).any(|item| wants(&item.content))
             {
                 wake.push(*link);
             } else {

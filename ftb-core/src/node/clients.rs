@@ -12,7 +12,8 @@ use crate::filter::{Filter, FilterSet};
 use crate::frame::{Content, Item, UpItem};
 use crate::limits::BATCH_EVENTS_MAX;
 use crate::position::Position;
-use crate::sealed::Sealed;
+use crate::run::Run;
+use crate::sealed::{Sealed, SealedRef};
 use crate::severity::Severity;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -106,9 +107,9 @@ impl Client {
     }
 
     /// Whether one of its subscriptions is active and wants an event.
-    fn wants(&self, id: SubscriptionId, sealed: &Sealed) -> bool {
+    fn wants(&self, id: SubscriptionId, event: SealedRef<'_>) -> bool {
         let found = self.subscriptions.get(&id);
-        found.is_some_and(|found| found.is_active() && found.filter.matches(sealed))
+        found.is_some_and(|found| found.is_active() && found.filter.matches(event))
     }
 }
 
@@ -140,32 +141,28 @@ impl Node {
     }
 
     /// Takes a client's events in.
-    pub(super) fn publish(&mut self, client: ClientId, events: Vec<Sealed>) {
+    pub(super) fn publish(&mut self, client: ClientId, events: Run) {
         if client == ClientId::AGENT {
-            for sealed in events {
-                self.outbox.push(UpItem::Event(sealed));
-            }
+            self.outbox.push(UpItem::Events(events));
             return self.flush_outbox();
         }
         let Some(publisher) = self.clients.get_mut(&client) else {
             self.counters.stale += 1;
             return;
         };
-        let mut again = false;
-        let mut controlled = Vec::new();
-        for sealed in events {
-            let seq = sealed.id().seq;
-            if seq <= publisher.taken {
-                again = true;
-                continue;
-            }
-            publisher.taken = seq;
-            publisher.published += 1;
-            self.counters.published += 1;
+        let mut controlled = None;
+        let taken = publisher.taken;
+        let known = events.iter().take_while(|event| event.id().seq <= taken).count();
+        let again = known > 0;
+        if let Some(new) = events.slice(known..events.count()) {
+            let count = new.count() as u64;
+            publisher.taken = new.iter().next_back().map_or(taken, |last| last.id().seq);
+            publisher.published += count;
+            self.counters.published += count;
             if self.storms.is_off() {
-                self.outbox.push(UpItem::Event(sealed));
+                self.outbox.push(UpItem::Events(new));
             } else {
-                controlled.push(sealed);
+                controlled = Some(new);
             }
         }
         if again && publisher.confirmed > 0 {
@@ -173,7 +170,9 @@ impl Node {
             publisher.told_confirmed = 0;
             self.wake_client(client);
         }
-        self.control(client, controlled);
+        if let Some(events) = controlled {
+            self.control(client, &events);
+        }
         if self.outbox.waiting_bytes() > self.config.outbox_bytes && self.paused.insert(client) {
             self.counters.pauses += 1;
             self.out.push(Output::PauseClient(client));
@@ -182,12 +181,12 @@ impl Node {
     }
 
     /// Events of a client under the storm rules.
-    fn control(&mut self, client: ClientId, events: Vec<Sealed>) {
+    fn control(&mut self, client: ClientId, events: &Run) {
         let now_ns = self.now.mono_ns;
         let mut left = Vec::new();
-        for sealed in events {
-            let (seq, severity) = (sealed.id().seq, sealed.severity());
-            match self.storms.take(now_ns, client, sealed, &mut left) {
+        for event in events.iter() {
+            let (seq, severity) = (event.id().seq, event.severity());
+            match self.storms.take(now_ns, client, event.to_sealed(), &mut left) {
                 Fate::Passed => {}
                 Fate::Folded => self.counters.folded += 1,
                 Fate::Shed { begins } => self.shed_publication(client, seq, severity, begins),
@@ -238,8 +237,8 @@ impl Node {
 
     /// Own clients' events on their way to the log.
     fn send_up(&mut self, events: Vec<Sealed>) {
-        for sealed in events {
-            self.outbox.push(UpItem::Event(sealed));
+        if let Some(run) = Run::collect(events.iter().map(Sealed::as_ref)) {
+            self.outbox.push(UpItem::Events(run));
         }
         self.flush_outbox();
     }
@@ -442,11 +441,10 @@ impl Node {
     /// Committed entries behind `from` can be delivered here.
     pub(super) fn wake_subscribers(&mut self, from: u64) {
         let mut wake = Vec::new();
-        for entry in self.log.after_mut(from) {
-            if entry.item.index > self.consumed {
-                break;
-            }
-            let Content::Event(sealed) = &entry.item.content else {
+        let mut repeated = Vec::new();
+        for item in self.log.after(from) {
+            let Some(item) = item.up_to(self.consumed) else { break };
+            let Content::Events(run) = &item.content else {
                 for (id, client) in &mut self.clients {
                     if !std::mem::replace(&mut client.ready, true) {
                         wake.push(*id);
@@ -454,24 +452,31 @@ impl Node {
                 }
                 continue;
             };
-            let mut wanted = false;
-            for (id, subscription) in self.index.candidates(sealed) {
-                let Some(client) = self.clients.get_mut(&id) else { continue };
-                if wanted && client.ready {
-                    continue;
-                }
-                if client.wants(subscription, sealed) {
-                    wanted = true;
-                    if !client.ready {
-                        client.ready = true;
-                        wake.push(id);
+            for (places, event) in run.groups() {
+                let mut wanted = false;
+                for (id, subscription) in self.index.candidates(event) {
+                    let Some(client) = self.clients.get_mut(&id) else { continue };
+                    if wanted && client.ready {
+                        continue;
+                    }
+                    if client.wants(subscription, event) {
+                        wanted = true;
+                        if !client.ready {
+                            client.ready = true;
+                            wake.push(id);
+                        }
                     }
                 }
+                let first = item.index + places.start as u64;
+                if wanted && let Some(group) = run.slice(places) {
+                    let known = self.seen.insert_run(&group);
+                    repeated.extend(known.into_iter().map(|place| first + place as u64));
+                }
             }
-            if wanted && !self.seen.mark(sealed) {
-                entry.repeated = true;
-                self.counters.repeated += 1;
-            }
+        }
+        self.counters.repeated += repeated.len() as u64;
+        for index in repeated {
+            self.log.mark_repeated(index);
         }
         self.out.extend(wake.into_iter().map(Output::ClientReady));
         if self.cover_ns == u64::MAX && self.clients.values().any(|c| !c.subscriptions.is_empty()) {
@@ -596,7 +601,7 @@ impl Node {
         }
         let filter = &found.filter;
         let cut = Cut { bytes: bytes_max, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
-        let items = found.reader.read(&self.log, cut, |sealed| filter.matches(sealed));
+        let items = found.reader.read(&self.log, cut, |event| filter.matches(event));
         let catch_up = found.reader.catching_up && found.reader.is_drained();
         let mut first = None;
         if let Some(last) = items.last() {
@@ -616,33 +621,36 @@ impl Node {
     }
 
     /// The log gives an entry up: subscriptions that have not read it keep it within their bound.
-    pub(super) fn keep_for_subscribers(&mut self, item: &Item, repeated: bool) {
+    pub(super) fn keep_for_subscribers(&mut self, item: &Item) {
+        let lag_bytes = self.config.lag_bytes;
         let all = match &item.content {
-            Content::Event(_) => Vec::new(),
+            Content::Events(_) => Vec::new(),
             Content::Gap(_) => self.active_subscriptions(),
         };
-        let lag_bytes = self.config.lag_bytes;
         let (clients, lineage) = (&mut self.clients, &self.lineage);
-        let keep = |(client, id): (ClientId, SubscriptionId)| {
+        let mut keep = |(client, id): (ClientId, SubscriptionId), item: &Item| {
             let found = clients.get_mut(&client);
             let Some(found) = found.and_then(|found| found.subscriptions.get_mut(&id)) else {
                 return 0;
             };
-            let wanted = match &item.content {
-                Content::Event(sealed) => found.filter.matches(sealed),
-                Content::Gap(_) => true,
-            };
-            let before = found.reader.shed;
-            if found.is_active() && found.reader.cursor < item.index && wanted {
-                found.reader.keep(item, lag_bytes, lineage);
+            if !found.is_active() {
+                return 0;
             }
+            let before = found.reader.shed;
+            let filter = &found.filter;
+            found.reader.keep(item, lag_bytes, lineage, |event| filter.matches(event));
             found.reader.shed - before
         };
-        self.counters.shed += match &item.content {
-            Content::Event(_) if repeated => 0,
-            Content::Event(sealed) => self.index.candidates(sealed).map(keep).sum::<u64>(),
-            Content::Gap(_) => all.into_iter().map(keep).sum(),
-        };
+        let mut shed: u64 = all.into_iter().map(|subscription| keep(subscription, item)).sum();
+        if let Content::Events(run) = &item.content {
+            for (places, event) in run.groups() {
+                let index = item.index + places.start as u64;
+                let Some(group) = run.slice(places) else { continue };
+                let group = Item { index, content: Content::Events(group) };
+                shed += self.index.candidates(event).map(|wants| keep(wants, &group)).sum::<u64>();
+            }
+        }
+        self.counters.shed += shed;
     }
 
     fn active_subscriptions(&self) -> Vec<(ClientId, SubscriptionId)> {
@@ -690,7 +698,7 @@ impl Node {
 
 fn delivered(message: &ToClient) -> u64 {
     match message {
-        ToClient::Deliver { items, .. } => items.len() as u64,
+        ToClient::Deliver { items, .. } => items.iter().map(|(_, run)| run.count() as u64).sum(),
         _ => 0,
     }
 }
@@ -702,22 +710,37 @@ fn to_messages(
     position: impl Fn(u64) -> Position,
 ) -> VecDeque<ToClient> {
     let mut messages = VecDeque::new();
-    for Item { index, content } in items {
-        match content {
-            Content::Gap(gap) => messages.push_back(ToClient::Gap { subscription, gap }),
-            Content::Event(sealed) => {
-                let epoch = position(index).epoch;
-                match messages.back_mut() {
-                    Some(ToClient::Deliver { epoch: last, items, .. }) if *last == epoch => {
-                        items.push((index, sealed));
-                    }
-                    _ => messages.push_back(ToClient::Deliver {
-                        subscription,
-                        epoch,
-                        items: vec![(index, sealed)],
-                    }),
-                }
+    for item in items {
+        let (mut index, last) = (item.index, item.last());
+        let run = match item.content {
+            Content::Gap(gap) => {
+                messages.push_back(ToClient::Gap { subscription, gap });
+                continue;
             }
+            Content::Events(run) => run,
+        };
+        let mut rest = Some(run);
+        while let Some(run) = rest.take() {
+            let epoch = position(index).epoch;
+            // Events of two reigns in one run are rare: only where old ones were asked for.
+            let count = if position(last).epoch == epoch {
+                run.count()
+            } else {
+                (index..=last).take_while(|index| position(*index).epoch == epoch).count()
+            };
+            let Some(part) = run.slice(0..count) else { break };
+            match messages.back_mut() {
+                Some(ToClient::Deliver { epoch: last, items, .. }) if *last == epoch => {
+                    items.push((index, part));
+                }
+                _ => messages.push_back(ToClient::Deliver {
+                    subscription,
+                    epoch,
+                    items: vec![(index, part)],
+                }),
+            }
+            rest = run.slice(count..run.count());
+            index += count as u64;
         }
     }
     messages

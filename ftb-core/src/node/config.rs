@@ -91,10 +91,10 @@ pub struct NodeConfig {
     /// Children that an agent takes before it redirects. Default four times the fan-out: room for
     /// the children of dead neighbours.
     pub children_max: usize,
-    /// A link on which nothing was said for so long gets a heartbeat. Default 500 ms, which is
-    /// about 100 bytes/s on an idle link.
+    /// A link on which nothing was said for so long gets a heartbeat. Default 1,000 ms, which is
+    /// about 50 bytes/s on an idle link.
     pub heartbeat_ms: u64,
-    /// A link on which nothing was heard for so long is lost. Default 2,000 ms; at least three
+    /// A link on which nothing was heard for so long is lost. Default 2,000 ms; at least two
     /// heartbeats.
     pub detection_ms: u64,
     /// A dial, a hello and the answer to it may each take so long. Default 1,000 ms.
@@ -115,9 +115,9 @@ pub struct NodeConfig {
     /// An origin keeps confirmed events of its own clients for so long, and the acting root waits
     /// so long for a lost log to be handed over. Default 30,000 ms.
     pub grace_ms: u64,
-    /// Bytes of the log that acting root and standby keep. Default 64 MiB.
+    /// Bytes of the log that acting root and standby keep in memory. Default 16 MiB.
     pub log_bytes: usize,
-    /// Bytes of passing events that any other agent keeps. Default 16 MiB.
+    /// Bytes of passing events that any other agent keeps. Default 8 MiB.
     pub ring_bytes: usize,
     /// Bytes that a reader (child or subscription) that has fallen behind log or ring may pin;
     /// beyond, the mildest events are shed. FATAL may use a quarter more. Default 4 MiB.
@@ -168,7 +168,7 @@ impl NodeConfig {
             rank,
             fanout,
             children_max: 4 * fanout as usize,
-            heartbeat_ms: 500,
+            heartbeat_ms: 1_000,
             detection_ms: 2_000,
             dial_ms: 1_000,
             dials_max: 8,
@@ -177,8 +177,8 @@ impl NodeConfig {
             probe_ms_max: 10_000,
             settle_ms: 1_000,
             grace_ms: 30_000,
-            log_bytes: 64 << 20,
-            ring_bytes: 16 << 20,
+            log_bytes: 16 << 20,
+            ring_bytes: 8 << 20,
             lag_bytes: 4 << 20,
             outbox_bytes: 8 << 20,
             window_bytes: 1 << 20,

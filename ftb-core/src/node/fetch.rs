@@ -184,7 +184,7 @@ impl Node {
             until,
             skip_repeated: false,
         };
-        items.extend(reader.read(&self.log, cut, |sealed| filters.matches(sealed)));
+        items.extend(reader.read(&self.log, cut, |event| filters.matches(event)));
         let covered = reader.cursor;
         Fetched { id: fetch.id, items, covered, last: covered >= until }
     }

@@ -5,6 +5,7 @@ use super::api::{Gap, GapReason};
 use crate::frame::{Item, Standing};
 use crate::lineage::Lineage;
 use crate::position::{Epoch, Position};
+use crate::sealed::SealedRef;
 
 /// Most lost reigns whose forks are remembered.
 const FORKS_MAX: usize = 256;
@@ -79,7 +80,7 @@ impl Node {
         }
         let from = self.consumed;
         for item in items {
-            if item.index > from {
+            if let Some(item) = item.behind(from) {
                 self.log.push(item);
             }
         }
@@ -118,18 +119,16 @@ impl Node {
             None => self.config.ring_bytes,
         };
         while self.log.bytes() > bytes_max {
-            let Some(entry) = self.log.evict(self.consumed) else { return };
-            self.keep_for_subscribers(&entry.item, entry.repeated);
-            for child in self.children.values_mut() {
-                let wanted = match &entry.item.content {
-                    crate::frame::Content::Event(sealed) => child.filters.matches(sealed),
-                    crate::frame::Content::Gap(_) => true,
-                };
-                if child.attached && child.reader.cursor < entry.item.index && wanted {
-                    let before = child.reader.shed;
-                    child.reader.keep(&entry.item, self.config.lag_bytes, &self.lineage);
-                    self.counters.shed += child.reader.shed - before;
-                }
+            let Some(evicted) = self.log.evict(self.consumed) else { return };
+            for item in evicted.fresh() {
+                self.keep_for_subscribers(&item);
+            }
+            for child in self.children.values_mut().filter(|child| child.attached) {
+                let before = child.reader.shed;
+                let (lag_bytes, filters) = (self.config.lag_bytes, &child.filters);
+                let wants = |event: SealedRef<'_>| filters.matches(event);
+                child.reader.keep(&evicted.item, lag_bytes, &self.lineage, wants);
+                self.counters.shed += child.reader.shed - before;
             }
         }
     }

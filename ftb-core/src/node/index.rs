@@ -4,7 +4,7 @@
 use super::api::{ClientId, SubscriptionId};
 use crate::filter::Filter;
 use crate::limits::SPACE_BYTES_MAX;
-use crate::sealed::Sealed;
+use crate::sealed::SealedRef;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One subscription of one client.
@@ -44,8 +44,8 @@ impl SubscriptionIndex {
     }
 
     /// The subscriptions that may want an event; each once, in no order that means anything.
-    pub(super) fn candidates(&self, sealed: &Sealed) -> impl Iterator<Item = Key> {
-        let space = sealed.space().as_bytes();
+    pub(super) fn candidates(&self, event: SealedRef<'_>) -> impl Iterator<Item = Key> {
+        let space = event.space().as_bytes();
         let mut lower = [0; SPACE_BYTES_MAX];
         // A longer one is none, and nothing wants it.
         let named = lower.get_mut(..space.len()).and_then(|lower| {
@@ -80,7 +80,8 @@ mod tests {
             all.push((id, filter));
         }
         let candidates = |index: &SubscriptionIndex| {
-            let mut found: Vec<u32> = index.candidates(&sealed(1, 1)).map(|key| key.1.0).collect();
+            let mut found: Vec<u32> =
+                index.candidates(sealed(1, 1).as_ref()).map(|key| key.1.0).collect();
             found.sort_unstable();
             found
         };

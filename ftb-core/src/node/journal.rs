@@ -114,17 +114,7 @@ impl Disk {
 
     /// The next entries, and up to which index they reach.
     fn next_items(&mut self, log: &Log, bytes_max: usize) -> Vec<Item> {
-        let mut items: Vec<Item> = Vec::new();
-        let mut bytes = 0;
-        let mut until = log.last();
-        for entry in log.after(self.cursor) {
-            if items.len() >= BATCH_EVENTS_MAX || bytes >= bytes_max {
-                until = items.last().map_or(self.cursor, |item| item.index);
-                break;
-            }
-            bytes += entry.item.content.len();
-            items.push(entry.item.clone());
-        }
+        let (items, until) = log.next(self.cursor, bytes_max, BATCH_EVENTS_MAX);
         self.cursor = until;
         items
     }
@@ -179,7 +169,7 @@ impl Node {
             let tags = vec![("host", self.config.host.clone())];
             self.announce("FTB_JOURNAL_DAMAGED", Severity::Error, tags, damage);
         }
-        self.counters.restored += items.len() as u64;
+        self.counters.restored += items.iter().map(|item| item.count() as u64).sum::<u64>();
         let mut replica = Replica {
             lineage: stored.lineage.clone(),
             log: Log::new(stored.after),
@@ -188,8 +178,8 @@ impl Node {
         };
         replica.mark(&marks);
         for item in items {
-            if let Content::Event(sealed) = &item.content {
-                replica.published.mark(sealed);
+            if let Content::Events(run) = &item.content {
+                replica.published.insert_run(run);
             }
             replica.log.push(item);
         }
@@ -291,7 +281,7 @@ impl Node {
 
     /// A reign begins: what is appended by now and not committed.
     pub(super) fn count_waiting(&mut self) {
-        let waiting = self.log.after(self.consumed).map(|entry| entry.item.content.len());
+        let waiting = self.log.after(self.consumed).map(|item| item.len());
         self.journal.waiting_bytes = waiting.sum();
     }
 
@@ -300,8 +290,8 @@ impl Node {
         if self.journal.disk.is_none() {
             return;
         }
-        let entries = self.log.after(from).take_while(|entry| entry.item.index <= self.consumed);
-        let bytes: usize = entries.map(|entry| entry.item.content.len()).sum();
+        let items = self.log.after(from).map_while(|item| item.up_to(self.consumed));
+        let bytes: usize = items.map(|item| item.len()).sum();
         self.journal.waiting_bytes = self.journal.waiting_bytes.saturating_sub(bytes);
     }
 
@@ -357,7 +347,8 @@ impl Node {
         self.journal.generation = disk.as_ref().map_or(self.journal.generation, |d| d.generation);
         self.journal.disk = disk;
         self.journal.ready = write.is_some();
-        self.counters.journaled += write.as_ref().map_or(0, |write| write.items.len() as u64);
+        let items = write.iter().flat_map(|write| &write.items);
+        self.counters.journaled += items.map(|item| item.count() as u64).sum::<u64>();
         write
     }
 
@@ -379,7 +370,7 @@ impl Node {
         if items.is_empty() {
             return;
         }
-        self.counters.handed_over += items.len() as u64;
+        self.counters.handed_over += items.iter().map(|item| item.count() as u64).sum::<u64>();
         self.outbox.hand_over(items.into_iter(), false);
         self.outbox.rewind();
         self.flush_outbox();
@@ -421,10 +412,7 @@ pub(super) fn items_behind(
             severity_max: None,
         })
     });
-    let events = log.after(fork).map(|entry| match &entry.item.content {
-        Content::Event(sealed) => UpItem::Event(sealed.clone()),
-        Content::Gap(gap) => UpItem::Gap(*gap),
-    });
+    let events = log.after(fork).map(|item| UpItem::from(item.content));
     let segments = lineage.segments();
     let told = segments.iter().enumerate().filter_map(|(at, segment)| {
         let end = segments.get(at + 1).map_or(last, |next| next.first - 1).min(last);

@@ -1,33 +1,34 @@
 //! The events that an agent keeps: the whole log at acting root and standby, what passed by at any
-//! other agent. Entries rise in index; bounded by whoever pushes.
+//! other agent. Entries rise in index; bounded by whoever pushes. Events that came together lie
+//! together: an entry is a run of them.
 
 use crate::frame::{Content, Item};
-use std::collections::VecDeque;
-
-/// One entry.
-#[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) item: Item,
-    /// Delivered here before, in a reign that has lost: local subscriptions skip it.
-    pub(super) repeated: bool,
-}
+use std::collections::{BTreeSet, VecDeque};
 
 /// Entries behind `evicted` up to `last`. Indices may be missing where nobody here wanted them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Log {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<Item>,
     bytes: usize,
     evicted: u64,
     last: u64,
+    /// Indices of events that were delivered here before, in a reign that has lost: local
+    /// subscriptions skip them. Empty but after a merge.
+    repeated: BTreeSet<u64>,
 }
 
-/// What an entry costs beside its event's bytes.
-const ENTRY_BYTES: usize = 128;
+/// What an event costs beside its bytes.
+const EVENT_BYTES: usize = 112;
+
+/// What an entry counts for.
+fn cost(item: &Item) -> usize {
+    item.len() + EVENT_BYTES * item.count()
+}
 
 impl Log {
     /// Nothing yet; the next index is behind `after`.
     pub(super) fn new(after: u64) -> Self {
-        Self { entries: VecDeque::new(), bytes: 0, evicted: after, last: after }
+        Self { evicted: after, last: after, ..Self::default() }
     }
 
     /// The last index that it covers.
@@ -44,15 +45,15 @@ impl Log {
         self.bytes
     }
 
-    /// Adds an entry behind all others; an index that is not is ignored.
-    pub(super) fn push(&mut self, item: Item) -> bool {
-        if item.index <= self.last {
-            return false;
-        }
-        self.last = item.index;
-        self.bytes += item.content.len() + ENTRY_BYTES;
-        self.entries.push_back(Entry { item, repeated: false });
-        true
+    /// Adds entries behind all others; indices that are not are ignored.
+    pub(super) fn push(&mut self, item: Item) {
+        let Some(item) = (if item.index > self.last { Some(item) } else { item.behind(self.last) })
+        else {
+            return;
+        };
+        self.last = item.last();
+        self.bytes += cost(&item);
+        self.entries.push_back(item);
     }
 
     /// Nothing (more) is to come up to this index.
@@ -60,55 +61,127 @@ impl Log {
         self.last = self.last.max(index);
     }
 
-    fn start(&self, after: u64) -> usize {
-        self.entries.partition_point(|entry| entry.item.index <= after)
+    /// What lies behind an index.
+    pub(super) fn after(&self, after: u64) -> impl Iterator<Item = Item> {
+        let start = self.entries.partition_point(|entry| entry.last() <= after);
+        self.entries.range(start..).filter_map(move |entry| entry.behind(after))
     }
 
-    /// The entries behind an index.
-    pub(super) fn after(&self, after: u64) -> impl Iterator<Item = &Entry> {
-        self.entries.range(self.start(after)..)
+    /// The next entries behind an index, as many as fit, and up to which index they reach.
+    pub(super) fn next(&self, after: u64, bytes_max: usize, events_max: usize) -> (Vec<Item>, u64) {
+        let mut items: Vec<Item> = Vec::new();
+        let (mut bytes, mut count) = (0, 0);
+        for item in self.after(after) {
+            let (room, most) = (bytes_max.saturating_sub(bytes), events_max - count);
+            let fits = match &item.content {
+                Content::Events(run) => run.fitting(room, most),
+                Content::Gap(_) => most.min(room).min(1),
+            };
+            let all = fits == item.count();
+            if let Some(part) = item.up_to((item.index + fits as u64).saturating_sub(1))
+                && fits > 0
+            {
+                bytes += part.len();
+                count += part.count();
+                items.push(part);
+            }
+            if !all {
+                let until = items.last().map_or(after, Item::last);
+                return (items, until);
+            }
+        }
+        (items, self.last)
     }
 
-    /// The entries behind an index, to be marked.
-    pub(super) fn after_mut(&mut self, after: u64) -> impl Iterator<Item = &mut Entry> {
-        let start = self.start(after);
-        self.entries.range_mut(start..)
+    /// Whether an event was delivered here before.
+    pub(super) fn is_repeated(&self, index: u64) -> bool {
+        !self.repeated.is_empty() && self.repeated.contains(&index)
+    }
+
+    /// Whether any of these events was delivered here before.
+    pub(super) fn any_repeated(&self, item: &Item) -> bool {
+        !self.repeated.is_empty() && self.repeated.range(item.index..=item.last()).next().is_some()
+    }
+
+    /// Notes that an event was delivered here before.
+    pub(super) fn mark_repeated(&mut self, index: u64) {
+        self.repeated.insert(index);
+    }
+
+    /// The marks of another log, of the same events, are kept.
+    pub(super) fn take_marks(&mut self, old: Self) {
+        let (after, last) = (self.evicted, self.last);
+        self.repeated.extend(old.repeated.into_iter().filter(|i| *i > after && *i <= last));
     }
 
     /// Bytes of the entries behind an index.
     pub(super) fn bytes_after(&self, after: u64) -> usize {
-        self.after(after).map(|entry| entry.item.content.len() + ENTRY_BYTES).sum()
+        self.after(after).map(|item| cost(&item)).sum()
     }
 
     /// Takes everything behind an index back, because it lies in a reign that has lost.
     pub(super) fn truncate(&mut self, after: u64) {
-        while self.entries.back().is_some_and(|entry| entry.item.index > after) {
-            if let Some(entry) = self.entries.pop_back() {
-                self.bytes -= entry.item.content.len() + ENTRY_BYTES;
+        while self.entries.back().is_some_and(|entry| entry.last() > after) {
+            let Some(item) = self.entries.pop_back() else { break };
+            self.bytes -= cost(&item);
+            if let Some(rest) = item.up_to(after) {
+                self.bytes += cost(&rest);
+                self.entries.push_back(rest);
             }
         }
         self.last = self.last.min(after);
         self.evicted = self.evicted.min(after);
+        drop(self.repeated.split_off(&after.saturating_add(1)));
     }
 
-    /// Gives the oldest entry up, if it is not behind `until`.
-    pub(super) fn evict(&mut self, until: u64) -> Option<Entry> {
-        if self.entries.front()?.item.index > until {
-            return None;
+    /// Gives the oldest entry up, as far as it is not behind `until`.
+    pub(super) fn evict(&mut self, until: u64) -> Option<Evicted> {
+        let item = self.entries.front()?.up_to(until)?;
+        let rest = self.entries.pop_front()?.behind(item.last());
+        self.bytes -= cost(&item);
+        self.evicted = self.evicted.max(item.last());
+        if let Some(rest) = rest {
+            self.entries.push_front(rest);
         }
-        let entry = self.entries.pop_front()?;
-        self.bytes -= entry.item.content.len() + ENTRY_BYTES;
-        self.evicted = self.evicted.max(entry.item.index);
-        Some(entry)
+        let mut repeated = BTreeSet::new();
+        if !self.repeated.is_empty() {
+            let kept = self.repeated.split_off(&item.last().saturating_add(1));
+            repeated = std::mem::replace(&mut self.repeated, kept);
+        }
+        Some(Evicted { item, repeated })
     }
 
     /// The index of the first event that is not older than a Unix time, less one.
     pub(super) fn before(&self, since_ns: u64) -> u64 {
-        let first = self.entries.iter().find(|entry| match &entry.item.content {
-            Content::Event(sealed) => sealed.head().time_ns >= since_ns,
-            Content::Gap(_) => false,
-        });
-        first.map_or(self.last, |entry| entry.item.index - 1)
+        for entry in &self.entries {
+            let Content::Events(run) = &entry.content else { continue };
+            if let Some(place) = run.iter().position(|event| event.head().time_ns >= since_ns) {
+                return entry.index + place as u64 - 1;
+            }
+        }
+        self.last
+    }
+}
+
+/// What a log has given up.
+pub(super) struct Evicted {
+    pub(super) item: Item,
+    /// Indices of those that were delivered here before.
+    repeated: BTreeSet<u64>,
+}
+
+impl Evicted {
+    /// What of it was not delivered here before.
+    pub(super) fn fresh(&self) -> Vec<Item> {
+        let mut fresh = Vec::new();
+        let mut rest = Some(self.item.clone());
+        for index in &self.repeated {
+            let Some(item) = rest else { return fresh };
+            fresh.extend(item.up_to(index - 1));
+            rest = item.behind(*index);
+        }
+        fresh.extend(rest);
+        fresh
     }
 }
 
@@ -116,29 +189,55 @@ impl Log {
 mod tests {
     use super::super::testing::sealed;
     use super::*;
+    use crate::run::Run;
+    use crate::sealed::Sealed;
 
-    fn item(index: u64) -> Item {
-        Item { index, content: Content::Event(sealed(1, index)) }
+    fn items(first: u64, count: u64) -> Item {
+        let events: Vec<Sealed> = (first..first + count).map(|seq| sealed(1, seq)).collect();
+        let run = Run::collect(events.iter().map(Sealed::as_ref)).expect("some events");
+        Item { index: first, content: Content::Events(run) }
+    }
+
+    fn indices(log: &Log, after: u64) -> Vec<u64> {
+        log.after(after).flat_map(|item| item.index..=item.last()).collect()
     }
 
     #[test]
     fn a_log_counts_its_bytes_through_push_evict_and_truncate() {
         let mut log = Log::new(10);
         for index in [11, 13, 17] {
-            assert!(log.push(item(index)));
+            log.push(items(index, 1));
         }
-        assert!(!log.push(item(17)), "an index comes once");
-        let indices = |log: &Log, after| -> Vec<u64> {
-            log.after(after).map(|entry| entry.item.index).collect()
-        };
-        assert_eq!(indices(&log, 12), [13, 17]);
+        log.push(items(17, 1));
+        assert_eq!(indices(&log, 12), [13, 17], "an index comes once");
         assert!(log.evict(10).is_none());
-        assert_eq!(log.evict(11).map(|entry| entry.item.index), Some(11));
+        assert_eq!(log.evict(11).map(|evicted| evicted.item.index), Some(11));
         assert_eq!((log.evicted(), log.last()), (11, 17));
         log.truncate(13);
         assert_eq!((indices(&log, 0), log.last()), (vec![13], 13));
         assert_eq!(log.bytes(), log.bytes_after(0));
         log.truncate(0);
         assert_eq!(log.bytes(), 0);
+    }
+
+    #[test]
+    fn a_run_is_cut_where_what_is_asked_for_begins_or_ends() {
+        let mut log = Log::new(0);
+        log.push(items(1, 8));
+        log.push(items(5, 8));
+        assert_eq!(indices(&log, 0), (1..=12).collect::<Vec<_>>(), "what was there is not added");
+        assert_eq!(indices(&log, 10), [11, 12]);
+        log.mark_repeated(2);
+        log.mark_repeated(7);
+        let evicted = log.evict(3).expect("three events");
+        assert_eq!((evicted.item.index, evicted.item.last()), (1, 3));
+        let fresh: Vec<u64> = evicted.fresh().iter().map(|item| item.index).collect();
+        assert_eq!(fresh, [1, 3]);
+        assert!(log.is_repeated(7) && !log.is_repeated(2));
+        assert_eq!(log.before(6), 5);
+        log.truncate(6);
+        assert_eq!((indices(&log, 0), log.last()), (vec![4, 5, 6], 6));
+        assert!(!log.is_repeated(7));
+        assert_eq!(log.bytes(), log.bytes_after(0));
     }
 }

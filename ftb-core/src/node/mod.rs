@@ -283,6 +283,7 @@ impl Node {
             .min(self.fetch_deadline_ns())
             .min(self.members.deadline_ns())
             .min(self.verdicts.deadline_ns())
+            .min(self.outbox_deadline_ns())
             .min(self.cover_deadline_ns())
             .min(self.storm_deadline_ns())
             .min(self.resend_ns);
@@ -336,7 +337,9 @@ impl Node {
             return;
         };
         found.heard_ns = self.now.mono_ns;
-        match found.role {
+        let role = found.role;
+        self.answer_heartbeat(link, &frame);
+        match role {
             Role::Stranger => match frame {
                 Frame::Hello(hello) => self.greeted(link, *hello),
                 _ => self.misbehaved(link, "something else than a hello"),
@@ -356,6 +359,22 @@ impl Node {
             Role::Parent => self.frame_from_parent(link, frame),
             Role::Closing => {}
         }
+    }
+
+    /// A heartbeat is answered at once if ours is due within half a period: then one of the two
+    /// ends has a timer for both, and both wake up once.
+    fn answer_heartbeat(&mut self, link: LinkId, frame: &Frame) {
+        if let (Frame::Heartbeat(_), Some(found)) = (frame, self.links.get(&link))
+            && self.beats_soon(found)
+        {
+            self.heartbeat(link);
+        }
+    }
+
+    /// Whether the next heartbeat on a link is due within half a period.
+    fn beats_soon(&self, link: &Link) -> bool {
+        let speaks = matches!(link.role, Role::Child | Role::Parent);
+        speaks && link.said_ns.saturating_add(ns(self.config.heartbeat_ms) / 2) <= self.now.mono_ns
     }
 
     fn frame_from_child(&mut self, link: LinkId, frame: Frame) {
@@ -510,21 +529,22 @@ impl Node {
         let now_ns = self.now.mono_ns;
         let detection = ns(self.config.detection_ms);
         let mut silent = Vec::new();
-        let mut beats = Vec::new();
+        let (mut beats, mut any_due) = (Vec::new(), false);
         for (id, link) in &self.links {
             let limit = match link.role {
                 Role::Stranger => link.opened_ns.saturating_add(ns(self.config.dial_ms)),
                 Role::Caller => u64::MAX,
                 _ => link.heard_ns.saturating_add(detection),
             };
-            let speaks = matches!(link.role, Role::Child | Role::Parent);
             if limit <= now_ns {
                 silent.push((*id, link.role));
-            } else if speaks && link.said_ns + ns(self.config.heartbeat_ms) <= now_ns {
+            } else if self.beats_soon(link) {
+                any_due |= link.said_ns + ns(self.config.heartbeat_ms) <= now_ns;
                 beats.push(*id);
             }
         }
-        for link in beats {
+        // One wake-up for all links.
+        for link in beats.into_iter().filter(|_| any_due) {
             self.heartbeat(link);
         }
         for (link, role) in silent {
@@ -541,6 +561,7 @@ impl Node {
         self.verdicts_tick();
         self.forks_tick();
         self.fetch_tick();
+        self.expire_outbox();
         self.cover_tick();
         self.storm_tick();
         self.resend_tick();

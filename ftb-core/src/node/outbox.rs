@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 
 #[derive(Clone, Debug)]
 struct Kept {
+    /// Its first sequence.
+    first: u64,
     item: UpItem,
     /// Where it is in the log at the latest, and since when that is known.
     confirmed: Option<(Position, u64)>,
@@ -19,8 +21,8 @@ struct Kept {
 #[derive(Clone, Debug)]
 pub(super) struct Outbox {
     items: VecDeque<Kept>,
-    /// The sequence of the first item.
-    front: u64,
+    /// The sequence that comes after all of them.
+    next: u64,
     /// Everything up to here is confirmed.
     confirmed: u64,
     /// Everything up to here was sent in this run.
@@ -40,11 +42,22 @@ pub(super) struct Batch {
     pub(super) items: Vec<UpItem>,
 }
 
+impl Kept {
+    fn last(&self) -> u64 {
+        self.first + (self.item.count() as u64 - 1)
+    }
+}
+
+/// How many sequences lie before `seq` from `first` on.
+fn place(seq: u64, first: u64) -> usize {
+    usize::try_from(seq.saturating_sub(first)).unwrap_or(usize::MAX)
+}
+
 impl Outbox {
     pub(super) fn new() -> Self {
         Self {
             items: VecDeque::new(),
-            front: 1,
+            next: 1,
             confirmed: 0,
             sent: 0,
             run: 1,
@@ -70,16 +83,31 @@ impl Outbox {
     }
 
     fn last(&self) -> u64 {
-        self.front + self.items.len() as u64 - 1
+        self.next - 1
     }
 
+    /// The place of the item that has a sequence.
     fn at(&self, seq: u64) -> usize {
-        usize::try_from(seq - self.front).unwrap_or(usize::MAX)
+        self.items.partition_point(|kept| kept.last() < seq)
+    }
+
+    /// Cuts the item that has a sequence behind it, so that an item ends there.
+    fn cut_behind(&mut self, seq: u64) {
+        let at = self.at(seq);
+        let Some(kept) = self.items.get_mut(at) else { return };
+        let count = place(seq + 1, kept.first);
+        if let (Some(front), Some(rest)) = (kept.item.front(count), kept.item.behind(count)) {
+            let rest = Kept { first: seq + 1, item: rest, confirmed: kept.confirmed };
+            kept.item = front;
+            self.items.insert(at + 1, rest);
+        }
     }
 
     pub(super) fn push(&mut self, item: UpItem) {
         self.waiting_bytes += item.len();
-        self.items.push_back(Kept { item, confirmed: None });
+        let first = self.next;
+        self.next += item.count() as u64;
+        self.items.push_back(Kept { first, item, confirmed: None });
     }
 
     /// Begins a new run: everything that is not confirmed is sent again.
@@ -100,33 +128,51 @@ impl Outbox {
             return None;
         }
         let first = self.sent + 1;
+        let (bytes_max, items_max) = (bytes_max.max(1), items_max.max(1));
         let mut items = Vec::new();
-        let mut bytes = 0;
+        let (mut bytes, mut count) = (0, 0);
         for kept in self.items.range(self.at(first)..) {
-            if items.len() >= items_max || (bytes > 0 && bytes + kept.item.len() > bytes_max) {
+            let Some(item) = kept.item.behind(place(first, kept.first)) else { continue };
+            let fits = match &item {
+                UpItem::Events(run) => run.fitting(bytes_max - bytes, items_max - count),
+                UpItem::Gap(_) | UpItem::Fork { .. } => 1,
+            };
+            let part = item.front(fits).filter(|part| count + part.count() <= items_max);
+            let Some(part) = part else { break };
+            bytes += part.len();
+            count += part.count();
+            let all = part.count() == item.count();
+            items.push(part);
+            if !all || count >= items_max || bytes >= bytes_max {
                 break;
             }
-            bytes += kept.item.len();
-            items.push(kept.item.clone());
         }
-        self.sent += items.len() as u64;
+        self.sent += count as u64;
         Some(Batch { run: self.run, base: self.base, first, items })
     }
 
-    /// Everything up to `seq` is held by acting root and standby. Gives the ids that this is news
-    /// for, in order.
+    /// Everything up to `seq` is held by acting root and standby. Gives the last sequence of each
+    /// publisher's events in a row that this is news for, in order.
     pub(super) fn confirm(&mut self, seq: u64, position: Position, now_ns: u64) -> Vec<EventId> {
         let seq = seq.min(self.sent);
         let mut ids = Vec::new();
-        while self.confirmed < seq {
-            self.confirmed += 1;
-            let at = self.at(self.confirmed);
-            let Some(kept) = self.items.get_mut(at) else { continue };
+        if seq <= self.confirmed {
+            return ids;
+        }
+        self.cut_behind(seq);
+        let from = self.at(self.confirmed + 1);
+        self.confirmed = seq;
+        for kept in self.items.range_mut(from..) {
+            if kept.first > seq {
+                break;
+            }
             kept.confirmed = Some((position, now_ns));
             self.waiting_bytes -= kept.item.len();
             self.grace_bytes += kept.item.len();
-            if let UpItem::Event(sealed) = &kept.item {
-                ids.push(sealed.id());
+            if let UpItem::Events(run) = &kept.item {
+                ids.extend(
+                    run.stretches().map(|s| EventId { publisher: s.publisher, seq: s.last }),
+                );
             }
         }
         ids
@@ -139,26 +185,31 @@ impl Outbox {
             kept.confirmed.is_some_and(|(position, _)| !lineage.contains(position))
         });
         let Some(lost) = lost else { return false };
+        let first = self.items.get(lost).map_or(self.next, |kept| kept.first);
         for kept in self.items.range_mut(lost..) {
             if kept.confirmed.take().is_some() {
                 self.grace_bytes -= kept.item.len();
                 self.waiting_bytes += kept.item.len();
             }
         }
-        self.confirmed = self.front + lost as u64 - 1;
+        self.confirmed = first - 1;
         true
     }
 
     /// Forgets confirmed items whose grace time is over, or that are more than the bound.
     pub(super) fn expire(&mut self, before_ns: u64, bytes_max: usize) {
-        while let Some(Kept { item, confirmed: Some((_, since)) }) = self.items.front() {
+        while let Some(Kept { item, confirmed: Some((_, since)), .. }) = self.items.front() {
             if *since > before_ns && self.grace_bytes <= bytes_max {
                 break;
             }
             self.grace_bytes -= item.len();
             self.items.pop_front();
-            self.front += 1;
         }
+    }
+
+    /// When the oldest item that is kept for its grace time was confirmed.
+    pub(super) fn oldest_confirmed_ns(&self) -> Option<u64> {
+        self.items.front()?.confirmed.map(|(_, since)| since)
     }
 
     /// Puts the items of a losing log before everything that waits: under new sequences, which are
@@ -167,7 +218,7 @@ impl Outbox {
         let next = self.last().max(self.confirmed) + 1;
         let old = std::mem::take(&mut self.items);
         let waiting = old.into_iter().filter(|kept| kept.confirmed.is_none() && !accepted);
-        self.front = next;
+        self.next = next;
         self.confirmed = next - 1;
         self.sent = next - 1;
         self.waiting_bytes = 0;
@@ -184,6 +235,8 @@ mod tests {
     use super::*;
     use crate::ident::OriginId;
     use crate::position::Epoch;
+    use crate::run::Run;
+    use crate::sealed::Sealed;
 
     fn epoch(number: u64) -> Epoch {
         Epoch { number, root: OriginId(number) }
@@ -196,22 +249,50 @@ mod tests {
     fn filled(count: u64) -> Outbox {
         let mut outbox = Outbox::new();
         for seq in 1..=count {
-            outbox.push(UpItem::Event(sealed(1, seq)));
+            outbox.push(UpItem::Events(sealed(1, seq).into()));
         }
         outbox
+    }
+
+    fn run(first: u64, count: u64) -> UpItem {
+        let events: Vec<Sealed> = (first..first + count).map(|seq| sealed(1, seq)).collect();
+        UpItem::Events(Run::collect(events.iter().map(Sealed::as_ref)).expect("some events"))
+    }
+
+    /// First sequence and number of sequences.
+    fn taken(batch: Option<Batch>) -> Option<(u64, usize)> {
+        batch.map(|b| (b.first, b.items.iter().map(UpItem::count).sum()))
     }
 
     #[test]
     fn what_is_not_confirmed_is_sent_again_in_order_in_a_new_run() {
         let mut outbox = filled(10);
         assert_eq!(outbox.take(usize::MAX, 6).map(|b| (b.first, b.items.len())), Some((1, 6)));
-        assert_eq!(outbox.confirm(4, at(1, 4), 0).len(), 4);
+        assert_eq!(outbox.confirm(4, at(1, 4), 0).last().map(|id| id.seq), Some(4));
         outbox.rewind();
         let batch = outbox.take(usize::MAX, 100);
         assert_eq!(batch.map(|b| (b.run, b.base, b.first, b.items.len())), Some((2, 5, 5, 6)));
         assert!(outbox.take(usize::MAX, 100).is_none());
-        assert_eq!(outbox.confirm(99, at(1, 10), 0).len(), 6);
+        assert_eq!(outbox.confirm(99, at(1, 10), 0).last().map(|id| id.seq), Some(10));
         assert_eq!(outbox.waiting_bytes(), 0);
+    }
+
+    #[test]
+    fn a_run_is_sent_and_confirmed_in_parts() {
+        let mut outbox = Outbox::new();
+        outbox.push(run(1, 10));
+        outbox.push(run(11, 10));
+        let one = outbox.waiting_bytes() / 20;
+        assert_eq!(taken(outbox.take(usize::MAX, 4)), Some((1, 4)));
+        assert_eq!(taken(outbox.take(8 * one, 100)), Some((5, 8)));
+        assert_eq!(outbox.confirm(7, at(1, 7), 0).last().map(|id| id.seq), Some(7));
+        assert_eq!((outbox.waiting_bytes(), outbox.grace_bytes), (13 * one, 7 * one));
+        assert_eq!(outbox.confirm(15, at(1, 9), 0).last().map(|id| id.seq), Some(12), "only sent");
+        outbox.expire(100, usize::MAX);
+        assert_eq!((outbox.waiting_bytes(), outbox.bytes()), (8 * one, 8 * one));
+        outbox.rewind();
+        assert_eq!(taken(outbox.take(usize::MAX, 100)), Some((13, 8)));
+        assert!(!outbox.put_back(&Lineage::new()), "what was confirmed has expired");
     }
 
     #[test]
@@ -232,7 +313,7 @@ mod tests {
         assert_eq!(outbox.items.front().and_then(|kept| kept.confirmed), Some((at(3, 30), 300)));
         outbox.expire(100, 0);
         assert_eq!((outbox.grace_bytes, outbox.items.len()), (0, 0));
-        outbox.push(UpItem::Event(sealed(1, 7)));
+        outbox.push(UpItem::Events(sealed(1, 7).into()));
         assert_eq!(outbox.take(1, 1).map(|b| (b.first, b.items.len())), Some((7, 1)));
     }
 
@@ -241,12 +322,12 @@ mod tests {
         let mut outbox = filled(4);
         outbox.take(usize::MAX, 100);
         outbox.confirm(2, at(1, 2), 0);
-        outbox.hand_over((10..=12).map(|seq| UpItem::Event(sealed(2, seq))), true);
+        outbox.hand_over((10..=12).map(|seq| UpItem::Events(sealed(2, seq).into())), true);
         outbox.rewind();
         let batch = outbox.take(usize::MAX, 100);
         assert_eq!(batch.map(|b| (b.base, b.first, b.items.len())), Some((5, 5, 3)));
-        outbox.push(UpItem::Event(sealed(1, 5)));
-        outbox.hand_over((13..=13).map(|seq| UpItem::Event(sealed(2, seq))), false);
+        outbox.push(UpItem::Events(sealed(1, 5).into()));
+        outbox.hand_over((13..=13).map(|seq| UpItem::Events(sealed(2, seq).into())), false);
         outbox.rewind();
         let batch = outbox.take(usize::MAX, 100);
         assert_eq!(batch.map(|b| (b.first, b.items.len())), Some((9, 5)));

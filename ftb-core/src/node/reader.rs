@@ -6,8 +6,10 @@ use super::api::{Gap, GapReason};
 use super::log::Log;
 use crate::frame::{Content, Item};
 use crate::lineage::Lineage;
-use crate::sealed::Sealed;
+use crate::run::Run;
+use crate::sealed::SealedRef;
 use crate::severity::Severity;
+use core::ops::Range;
 use std::collections::VecDeque;
 
 /// A place in the log.
@@ -56,8 +58,8 @@ impl Reader {
     /// Older events have come from above: they are read before the log.
     pub(super) fn fetched(&mut self, items: Vec<Item>, covered: u64) {
         for item in items {
-            if item.index > self.cursor {
-                self.kept_bytes += item.content.len();
+            if let Some(item) = item.behind(self.cursor) {
+                self.kept_bytes += item.len();
                 self.kept.push_back(item);
             }
         }
@@ -72,9 +74,12 @@ impl Reader {
     /// Goes back (or on) to an index; what it kept behind it is void.
     pub(super) fn seek(&mut self, index: u64) {
         self.cursor = index;
-        while self.kept.back().is_some_and(|item| item.index > index) {
-            if let Some(item) = self.kept.pop_back() {
-                self.kept_bytes -= item.content.len();
+        while self.kept.back().is_some_and(|item| item.last() > index) {
+            let Some(item) = self.kept.pop_back() else { break };
+            self.kept_bytes -= item.len();
+            if let Some(rest) = item.up_to(index) {
+                self.kept_bytes += rest.len();
+                self.kept.push_back(rest);
             }
         }
     }
@@ -84,53 +89,78 @@ impl Reader {
         &mut self,
         log: &Log,
         cut: Cut,
-        mut wants: impl FnMut(&Sealed) -> bool,
+        mut wants: impl FnMut(SealedRef<'_>) -> bool,
     ) -> Vec<Item> {
-        let mut items = Vec::new();
-        let mut bytes = 0;
-        while items.len() < cut.items && bytes < cut.bytes {
-            let Some(item) = self.kept.pop_front() else { break };
-            self.kept_bytes -= item.content.len();
-            bytes += item.content.len();
-            items.push(item);
+        let mut taken = Taken { items: Vec::new(), bytes: 0, events: 0, cut };
+        while let Some(item) = self.kept.pop_front() {
+            self.kept_bytes -= item.len();
+            let last = item.last();
+            let read = taken.add(item.clone());
+            if read < last {
+                let rest = item.behind(read).unwrap_or(item);
+                self.kept_bytes += rest.len();
+                self.kept.push_front(rest);
+                break;
+            }
         }
         if !self.kept.is_empty() || self.catching_up {
-            return items;
+            return taken.items;
         }
-        for entry in log.after(self.cursor) {
-            if entry.item.index > cut.until || items.len() >= cut.items || bytes >= cut.bytes {
-                self.cursor = self.cursor.max((entry.item.index - 1).min(cut.until));
-                return items;
-            }
-            self.cursor = entry.item.index;
-            let wanted = match &entry.item.content {
-                Content::Event(sealed) => !(cut.skip_repeated && entry.repeated) && wants(sealed),
-                Content::Gap(_) => true,
+        for item in log.after(self.cursor) {
+            let Some(item) = item.up_to(cut.until) else { break };
+            let last = item.last();
+            let skip = cut.skip_repeated && log.any_repeated(&item);
+            let read = match &item.content {
+                Content::Gap(_) => taken.add(item),
+                Content::Events(run) if skip => {
+                    taken.add_wanted(item.index, run, |index, event| {
+                        !log.is_repeated(index) && wants(event)
+                    })
+                }
+                Content::Events(run) => taken.add_groups(item.index, run, &mut wants),
             };
-            if wanted {
-                bytes += entry.item.content.len();
-                items.push(entry.item.clone());
+            self.cursor = self.cursor.max(read);
+            if read < last {
+                return taken.items;
             }
         }
         self.cursor = self.cursor.max(cut.until);
-        items
+        taken.items
     }
 
-    /// The log gives up an entry that this reader wants and has not read: it keeps it, within the
-    /// bound, and sheds the mildest beyond. One that catches up fetches it.
-    pub(super) fn keep(&mut self, item: &Item, bytes_max: usize, lineage: &Lineage) {
+    /// The log gives entries up: of what this reader has not read it keeps what it wants, within
+    /// the bound, and sheds the mildest beyond. One that catches up fetches it.
+    pub(super) fn keep(
+        &mut self,
+        item: &Item,
+        bytes_max: usize,
+        lineage: &Lineage,
+        mut wants: impl FnMut(SealedRef<'_>) -> bool,
+    ) {
         if self.catching_up {
             return;
         }
-        self.cursor = self.cursor.max(item.index);
-        self.kept_bytes += item.content.len();
-        self.kept.push_back(item.clone());
+        let Some(item) = item.behind(self.cursor) else { return };
+        self.cursor = item.last();
+        let Content::Events(run) = &item.content else {
+            return self.keep_all(item, bytes_max, lineage);
+        };
+        for (places, first) in run.groups() {
+            let index = item.index + places.start as u64;
+            if wants(first)
+                && let Some(part) = run.slice(places)
+            {
+                let content = Content::Events(part.detached());
+                self.keep_all(Item { index, content }, bytes_max, lineage);
+            }
+        }
+    }
+
+    fn keep_all(&mut self, item: Item, bytes_max: usize, lineage: &Lineage) {
+        self.kept_bytes += item.len();
+        self.kept.push_back(item);
         while self.kept_bytes > bytes_max {
-            let events = self.kept.iter().filter_map(|item| match &item.content {
-                Content::Event(sealed) => Some(sealed.severity()),
-                Content::Gap(_) => None,
-            });
-            let Some(mildest) = events.min() else { break };
+            let Some(mildest) = self.kept.iter().filter_map(mildest).min() else { break };
             // The lane that is reserved for FATAL.
             if mildest == Severity::Fatal && self.kept_bytes <= bytes_max + bytes_max / 4 {
                 break;
@@ -143,33 +173,151 @@ impl Reader {
     fn shed_all(&mut self, severity: Severity, lineage: &Lineage) {
         let kept = std::mem::take(&mut self.kept);
         self.kept_bytes = 0;
-        for mut item in kept {
-            if let Content::Event(sealed) = &item.content
-                && sealed.severity() == severity
-            {
-                self.shed += 1;
-                item.content = Content::Gap(Gap {
-                    after: lineage.position(item.index.saturating_sub(1)),
-                    until: lineage.position(item.index),
-                    reason: GapReason::Shed,
-                    count: 1,
-                    severity_max: Some(severity),
-                });
-            }
-            if let Content::Gap(gap) = &item.content
-                && let Some(Item { index, content: Content::Gap(last) }) = self.kept.back_mut()
-                && last.reason == gap.reason
-                && last.reason == GapReason::Shed
-            {
-                *index = item.index;
-                last.until = gap.until;
-                last.count += gap.count;
-                last.severity_max = last.severity_max.max(gap.severity_max);
+        for item in kept {
+            let Content::Events(run) = &item.content else {
+                self.put(item);
                 continue;
+            };
+            for (places, first) in run.groups() {
+                let index = item.index + places.start as u64;
+                let count = places.len() as u64;
+                if first.severity() == severity {
+                    self.shed += count;
+                    let last = index + count - 1;
+                    let gap = Gap {
+                        after: lineage.position(index.saturating_sub(1)),
+                        until: lineage.position(last),
+                        reason: GapReason::Shed,
+                        count,
+                        severity_max: Some(severity),
+                    };
+                    self.put(Item { index: last, content: Content::Gap(gap) });
+                } else if let Some(part) = run.slice(places) {
+                    self.put(Item { index, content: Content::Events(part) });
+                }
             }
-            self.kept_bytes += item.content.len();
-            self.kept.push_back(item);
         }
+    }
+
+    /// Keeps something behind all else; a hole joins the hole before it.
+    fn put(&mut self, item: Item) {
+        if let Content::Gap(gap) = &item.content
+            && let Some(Item { index, content: Content::Gap(last) }) = self.kept.back_mut()
+            && last.reason == gap.reason
+            && last.reason == GapReason::Shed
+        {
+            *index = item.index;
+            last.until = gap.until;
+            last.count += gap.count;
+            last.severity_max = last.severity_max.max(gap.severity_max);
+            return;
+        }
+        self.kept_bytes += item.len();
+        self.kept.push_back(item);
+    }
+}
+
+/// The mildest event of an item, if it has any.
+fn mildest(item: &Item) -> Option<Severity> {
+    match &item.content {
+        Content::Events(run) => run.groups().map(|(_, first)| first.severity()).min(),
+        Content::Gap(_) => None,
+    }
+}
+
+/// What a reader has read for one batch.
+struct Taken {
+    items: Vec<Item>,
+    bytes: usize,
+    events: usize,
+    cut: Cut,
+}
+
+impl Taken {
+    fn is_full(&self) -> bool {
+        self.events >= self.cut.items || self.bytes >= self.cut.bytes
+    }
+
+    fn push(&mut self, item: Item) {
+        self.bytes += item.len();
+        self.events += item.count();
+        if let Some(Item { index, content: Content::Events(last) }) = self.items.last_mut()
+            && let Content::Events(next) = &item.content
+            && *index + last.count() as u64 == item.index
+            && let Some(joined) = last.joined(next)
+        {
+            *last = joined;
+        } else {
+            self.items.push(item);
+        }
+    }
+
+    /// Takes an item as far as there is room; up to which index it was read.
+    fn add(&mut self, item: Item) -> u64 {
+        match &item.content {
+            Content::Gap(_) if self.is_full() => item.index - 1,
+            Content::Gap(_) => {
+                let last = item.index;
+                self.push(item);
+                last
+            }
+            Content::Events(run) => self.add_part(item.index, run, 0..run.count()),
+        }
+    }
+
+    /// Takes some of a run as far as there is room; up to which index it was read.
+    fn add_part(&mut self, index: u64, run: &Run, places: Range<usize>) -> u64 {
+        let start = places.start;
+        let (bytes, events) =
+            (self.cut.bytes.saturating_sub(self.bytes), self.cut.items.saturating_sub(self.events));
+        let fits = run.slice(places).map_or(0, |part| part.fitting(bytes, events));
+        if let Some(part) = run.slice(start..start + fits) {
+            self.push(Item { index: index + start as u64, content: Content::Events(part) });
+        }
+        // The first index of anything is 1.
+        index + (start + fits) as u64 - 1
+    }
+
+    /// Takes what is wanted of a run, asked once for neighbours that no filter can tell apart; up to
+    /// which index it was read.
+    fn add_groups(
+        &mut self,
+        index: u64,
+        run: &Run,
+        wants: &mut impl FnMut(SealedRef<'_>) -> bool,
+    ) -> u64 {
+        let mut read = index - 1;
+        for (places, first) in run.groups() {
+            let last = index + places.end as u64 - 1;
+            if self.is_full() {
+                return read;
+            }
+            read = if wants(first) { self.add_part(index, run, places) } else { last };
+            if read < last {
+                return read;
+            }
+        }
+        read
+    }
+
+    /// The same, asked for each event.
+    fn add_wanted(
+        &mut self,
+        index: u64,
+        run: &Run,
+        mut wants: impl FnMut(u64, SealedRef<'_>) -> bool,
+    ) -> u64 {
+        let mut read = index - 1;
+        for (place, event) in run.iter().enumerate() {
+            if self.is_full() {
+                return read;
+            }
+            read = index + place as u64;
+            if wants(read, event) {
+                self.add_part(index, run, place..place + 1);
+            }
+        }
+        read
     }
 }
 
@@ -182,7 +330,8 @@ mod tests {
         let mut log = Log::new(0);
         for (at, severity) in severities.iter().enumerate() {
             let index = at as u64 + 1;
-            log.push(Item { index, content: Content::Event(sealed_with(1, index, *severity)) });
+            let event = sealed_with(1, index, *severity);
+            log.push(Item { index, content: Content::Events(event.into()) });
         }
         log
     }
@@ -197,7 +346,8 @@ mod tests {
         let mut reader = Reader::new(2);
         let mut read = Vec::new();
         for _ in 0..5 {
-            read.extend(reader.read(&log, cut(3, 8), |_| true).into_iter().map(|i| i.index));
+            let items = reader.read(&log, cut(3, 8), |_| true);
+            read.extend(items.iter().flat_map(|item| item.index..=item.last()));
         }
         assert_eq!(read, [3, 4, 5, 6, 7, 8]);
         assert!(reader.is_at(8) && !reader.is_at(9));
@@ -210,16 +360,16 @@ mod tests {
         use Severity::{Error, Fatal, Info, Warning};
         let severities = [Info, Fatal, Info, Warning, Error, Info, Info, Fatal];
         let mut log = log_of(&severities);
-        let one = log.after(0).map(|entry| entry.item.content.len()).max().unwrap_or(0);
+        let one = log.after(0).map(|item| item.len()).max().unwrap_or(0);
         let mut reader = Reader::new(0);
-        while let Some(entry) = log.evict(8) {
-            reader.keep(&entry.item, 4 * one, &Lineage::new());
+        while let Some(evicted) = log.evict(8) {
+            reader.keep(&evicted.item, 4 * one, &Lineage::new(), |_| true);
         }
         let mut got = Vec::new();
         let mut told = 0;
         for item in reader.read(&log, cut(100, 8), |_| true) {
             match item.content {
-                Content::Event(sealed) => got.push(sealed.severity()),
+                Content::Events(run) => got.extend(run.iter().map(SealedRef::severity)),
                 Content::Gap(gap) => {
                     assert!(gap.severity_max <= Some(Warning));
                     told += gap.count;

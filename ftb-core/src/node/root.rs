@@ -141,23 +141,15 @@ impl Node {
     /// delivered before stays marked.
     pub(super) fn take_log(&mut self, log: Log) {
         let old = std::mem::replace(&mut self.log, log);
-        let marked: Vec<u64> =
-            old.after(0).filter(|entry| entry.repeated).map(|entry| entry.item.index).collect();
-        for index in marked {
-            if let Some(entry) = self.log.after_mut(index - 1).next()
-                && entry.item.index == index
-            {
-                entry.repeated = true;
-            }
-        }
+        self.log.take_marks(old);
     }
 
     /// The root is gone and no copy of its log is here: goes on with what passed by.
     fn published_here(&self) -> PublisherRanges {
         let mut published = PublisherRanges::new(self.config.publishers_max);
-        for entry in self.log.after(0) {
-            if let Content::Event(sealed) = &entry.item.content {
-                published.mark(sealed);
+        for item in self.log.after(0) {
+            if let Content::Events(run) = &item.content {
+                published.insert_run(run);
             }
         }
         published
@@ -211,11 +203,15 @@ impl Node {
             }
             return;
         }
-        let seq = batch.first + batch.items.len() as u64 - 1;
-        let known = usize::try_from(run.next - batch.first).unwrap_or(usize::MAX);
+        let seq = batch.first + batch.count() - 1;
+        let mut known = usize::try_from(run.next - batch.first).unwrap_or(usize::MAX);
         run.next = run.next.max(seq + 1);
-        for item in batch.items.into_iter().skip(known) {
-            self.append(item);
+        for item in batch.items {
+            let new = item.behind(known);
+            known = known.saturating_sub(item.count());
+            if let Some(new) = new {
+                self.append(new);
+            }
         }
         let index = self.log.last();
         if let Some(root) = &mut self.root {
@@ -225,15 +221,16 @@ impl Node {
 
     pub(super) fn append(&mut self, item: UpItem) {
         let Some(root) = &mut self.root else { return };
-        let content = match item {
-            UpItem::Event(sealed) => {
-                if !root.published.mark(&sealed) {
-                    self.counters.copies += 1;
-                    return;
-                }
-                Content::Event(sealed)
+        let contents = match item {
+            UpItem::Events(run) => {
+                let known = root.published.insert_run(&run);
+                self.counters.copies += known.len() as u64;
+                run.without(&known)
             }
-            UpItem::Gap(gap) => Content::Gap(placed(gap, &self.lineage, self.log.last() + 1)),
+            UpItem::Gap(gap) => {
+                let gap = placed(gap, &self.lineage, self.log.last() + 1);
+                return self.log_entry(Content::Gap(gap));
+            }
             UpItem::Fork { epoch, until, handed_over } => {
                 let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.grace_ms));
                 if handed_over {
@@ -244,13 +241,21 @@ impl Node {
                 return;
             }
         };
-        self.counters.appended += 1;
+        for run in contents {
+            self.log_entry(Content::Events(run));
+        }
+    }
+
+    fn log_entry(&mut self, content: Content) {
+        let Some(root) = &mut self.root else { return };
+        let item = Item { index: self.log.last() + 1, content };
+        self.counters.appended += item.count() as u64;
         if self.log.last() <= root.acked {
             // The standby had acknowledged everything: its time to answer begins now.
             root.acked_ns = self.now.mono_ns;
         }
-        self.journal.appended(content.len());
-        self.log.push(Item { index: self.log.last() + 1, content });
+        self.journal.appended(item.len());
+        self.log.push(item);
     }
 
     fn nak(&mut self, origin: OriginId, run: u64) {
@@ -300,7 +305,7 @@ impl Node {
         let items = items_behind(&self.log, &self.lineage, self.full_after(), winning);
         let waiting = root.forks.waiting();
         let items: Vec<UpItem> = items.into_iter().chain(waiting).collect();
-        self.counters.handed_over += items.len() as u64;
+        self.counters.handed_over += items.iter().map(|item| item.count() as u64).sum::<u64>();
         self.outbox.hand_over(items.into_iter(), true);
         for child in self.children.values_mut() {
             child.feed = None;

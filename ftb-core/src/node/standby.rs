@@ -5,7 +5,7 @@ use super::Node;
 use super::api::LinkId;
 use super::config::ns;
 use super::log::Log;
-use crate::frame::{Content, Frame, Item, MARKS_MAX, Marks, ReplicaStart, Replicate};
+use crate::frame::{Content, Frame, MARKS_MAX, Marks, ReplicaStart, Replicate};
 use crate::limits::BATCH_EVENTS_MAX;
 use crate::lineage::Lineage;
 use crate::position::Epoch;
@@ -67,17 +67,7 @@ impl Feed {
         if nothing_new && self.complete_at.is_some() {
             return None;
         }
-        let mut items: Vec<Item> = Vec::new();
-        let mut bytes = 0;
-        let mut until = last;
-        for entry in log.after(self.cursor) {
-            if items.len() >= BATCH_EVENTS_MAX || bytes >= bytes_max {
-                until = items.last().map_or(self.cursor, |item| item.index);
-                break;
-            }
-            bytes += entry.item.content.len();
-            items.push(entry.item.clone());
-        }
+        let (items, until) = log.next(self.cursor, bytes_max, BATCH_EVENTS_MAX);
         self.cursor = until;
         self.committed = committed;
         let complete = until == last;
@@ -99,8 +89,8 @@ impl Replica {
 
     pub(super) fn add(&mut self, batch: Replicate) {
         for item in batch.items {
-            if let Content::Event(sealed) = &item.content {
-                self.published.mark(sealed);
+            if let Content::Events(run) = &item.content {
+                self.published.insert_run(run);
             }
             self.log.push(item);
         }

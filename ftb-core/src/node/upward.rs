@@ -3,6 +3,7 @@
 
 use super::Node;
 use super::api::{ClientId, LinkId, Output};
+use super::config::ns;
 use super::uplink::State;
 use crate::frame::{Confirm, Frame, Heartbeat, UpBatch};
 use crate::ident::OriginId;
@@ -27,7 +28,7 @@ impl Node {
     pub(super) fn up(&mut self, link: LinkId, batch: UpBatch) {
         self.learn_route(batch.origin, Route { link, run: batch.run });
         let bytes = batch.bytes();
-        self.counters.events_up += batch.items.len() as u64;
+        self.counters.events_up += batch.count();
         let window = self.config.window_bytes;
         let Some(child) = self.children.get_mut(&link) else { return };
         if !child.attached {
@@ -255,10 +256,22 @@ impl Node {
                 self.out.push(Output::ResumeClient(client));
             }
         }
-        self.outbox.expire(
-            now_ns.saturating_sub(super::config::ns(self.config.grace_ms)),
-            self.config.outbox_bytes,
-        );
+        self.expire_outbox();
+    }
+
+    /// Forgets own events whose grace time is over.
+    pub(super) fn expire_outbox(&mut self) {
+        let before_ns = self.now.mono_ns.saturating_sub(ns(self.config.grace_ms));
+        self.outbox.expire(before_ns, self.config.outbox_bytes);
+    }
+
+    /// When [`Node::expire_outbox`] is worth it: looked after so rarely that an agent at rest does
+    /// not wake up for each batch.
+    pub(super) fn outbox_deadline_ns(&self) -> u64 {
+        let since = self.outbox.oldest_confirmed_ns();
+        since.map_or(u64::MAX, |since| {
+            since.saturating_add(ns(self.config.grace_ms.saturating_add(EXPIRE_GRAIN_MS)))
+        })
     }
 
     /// The parent has room for more.
@@ -285,6 +298,9 @@ impl Node {
         Heartbeat { covered: 0, epoch: None, epoch_seen: self.epoch_seen }
     }
 }
+
+/// Confirmed events are kept at most so much longer than their grace time.
+const EXPIRE_GRAIN_MS: u64 = 5_000;
 
 /// One batch may go beyond the credit: it is sent while any is left.
 const FRAME_SLACK: u64 = crate::limits::FRAME_BYTES_MAX as u64;

@@ -6,7 +6,7 @@ use ftb_core::filter::Filter;
 use ftb_core::ident::{EventId, PublisherId};
 use ftb_core::node::api::{ClientId, Gap, GapReason, Start, SubscriptionId};
 use ftb_core::position::{Epoch, Position};
-use ftb_core::sealed::Sealed;
+use ftb_core::sealed::{Sealed, SealedRef};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A publisher keeps what is not confirmed, and publishes it again to a restarted agent.
@@ -88,7 +88,7 @@ impl Subscriber {
         &mut self,
         books: &mut Books,
         position: Position,
-        sealed: &Sealed,
+        sealed: SealedRef<'_>,
     ) -> Result<(), Violation> {
         let id = sealed.id();
         let here = format!("subscriber at agent {} of {:?}", self.agent, self.filter.to_string());

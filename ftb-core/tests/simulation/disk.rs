@@ -1,6 +1,6 @@
 //! The disk of a simulated agent: what its journal has written, and what becomes of that.
 
-use ftb_core::frame::Content;
+use ftb_core::frame::{Content, Item};
 use ftb_core::ident::EventId;
 use ftb_core::node::api::{JournalWrite, Restored};
 
@@ -15,11 +15,16 @@ pub struct Disk {
     damaged: bool,
 }
 
+/// Keeps what lies not behind an index.
+fn cut(items: &mut Vec<Item>, index: u64) {
+    *items = items.iter().filter_map(|item| item.up_to(index)).collect();
+}
+
 impl Disk {
     pub fn write(&mut self, write: JournalWrite) {
         let Restored { stored, items, marks, lost_until, .. } = &mut self.content;
         if let Some(begin) = write.begin {
-            items.retain(|item| item.index <= begin.after && begin.anew.is_none());
+            cut(items, if begin.anew.is_none() { begin.after } else { 0 });
             if let Some(anew) = begin.anew {
                 *marks = anew;
                 stored.after = begin.after;
@@ -40,7 +45,7 @@ impl Disk {
     /// Whether an event can be read from it.
     pub fn holds(&self, id: EventId) -> bool {
         self.content.items.iter().rev().any(|item| match &item.content {
-            Content::Event(sealed) => sealed.id() == id,
+            Content::Events(run) => run.iter().any(|event| event.id() == id),
             Content::Gap(_) => false,
         })
     }
@@ -56,7 +61,7 @@ impl Disk {
         let Restored { stored, items, lost_until, .. } = &mut self.content;
         let last = stored.last;
         stored.last = last.saturating_sub(count).max(stored.after);
-        items.retain(|item| item.index <= stored.last);
+        cut(items, stored.last);
         self.damaged = true;
         *lost_until = (told && last > stored.last).then_some(last);
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use ftb_core::ident::{EventId, PublisherId};
 use ftb_core::node::Fold;
-use ftb_core::sealed::{Head, Sealed, Span};
+use ftb_core::sealed::{Head, Sealed, SealedRef, Span};
 use ftb_core::severity::Severity;
 
 /// The space of the publishers in the simulation, and of the agents' own events.
@@ -54,7 +54,7 @@ pub fn fold(last: &Sealed, fold: &Fold) -> Sealed {
 }
 
 /// How many events one stands for.
-pub fn count_of(sealed: &Sealed) -> u64 {
+pub fn count_of(sealed: SealedRef<'_>) -> u64 {
     let text = std::str::from_utf8(sealed.bytes()).unwrap();
     text.rsplit_once('#').map_or(1, |(_, count)| count.parse().unwrap())
 }

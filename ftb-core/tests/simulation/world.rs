@@ -19,6 +19,8 @@ use ftb_core::node::api::{
 };
 use ftb_core::node::{Member, MemberList, Node, NodeConfig};
 use ftb_core::position::Epoch;
+use ftb_core::run::Run;
+use ftb_core::sealed::Sealed;
 use ftb_core::severity::Severity;
 use ftb_core::time::Now;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -354,9 +356,9 @@ impl World {
                 let first = self.publishers[at].unconfirmed.keys().next().copied();
                 self.books.lives.entry(publisher).or_default().push(first.unwrap_or(next));
             }
-            let again: Vec<_> = self.publishers[at].unconfirmed.values().cloned().collect();
-            if !again.is_empty() {
-                self.feed(agent, Input::Publish { client, events: again })?;
+            let again = Run::collect(self.publishers[at].unconfirmed.values().map(Sealed::as_ref));
+            if let Some(events) = again {
+                self.feed(agent, Input::Publish { client, events })?;
             }
         }
         for at in 0..self.subscribers.len() {
@@ -447,7 +449,9 @@ impl World {
             events.push(sealed);
         }
         let (agent, client) = (self.publishers[at].agent, self.publishers[at].client);
-        if self.agents[agent].node.is_some() {
+        if self.agents[agent].node.is_some()
+            && let Some(events) = Run::collect(events.iter().map(Sealed::as_ref))
+        {
             self.feed(agent, Input::Publish { client, events })?;
         }
         Ok(())
@@ -617,7 +621,7 @@ impl World {
                     let (at_ns, sealed) = (self.now_ns, own.clone());
                     let published = Published { at_ns, sealed, confirmed: false };
                     self.books.published.insert(own.id(), published);
-                    let events = vec![own];
+                    let events = Run::from(own);
                     self.feed(agent, Input::Publish { client: ClientId::AGENT, events })?;
                 }
                 Output::Stopped => {}
@@ -743,9 +747,10 @@ impl World {
                 }
             }
             ToClient::Deliver { epoch, items, .. } => {
-                for (index, sealed) in items {
+                let events = items.iter().flat_map(|(first, run)| (*first..).zip(run.iter()));
+                for (index, sealed) in events {
                     let position = ftb_core::position::Position { epoch, index };
-                    subscriber.deliver(&mut self.books, position, &sealed)?;
+                    subscriber.deliver(&mut self.books, position, sealed)?;
                 }
             }
             ToClient::Gap { gap, .. } => {

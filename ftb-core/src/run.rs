@@ -1,0 +1,379 @@
+//! Events that came in together and stay together: one buffer, one index of what lies where.
+//!
+//! An agent takes events in by the message and sends them on by the message. In between it need not
+//! touch each of them: a [`Run`] is a stretch of such a [`Batch`], cut and shared without copying
+//! bytes; neighbours that no filter can tell apart are asked about once ([`Run::groups`]), and
+//! neighbours whose ids follow each other are noted at once ([`Run::stretches`]).
+//!
+//! Responsible for: that view of many events as one value. Not responsible for: what a position or
+//! a queue is; what the bytes mean.
+
+use crate::ident::PublisherId;
+use crate::sealed::{Head, Sealed, SealedRef, Span, SpanError};
+use bytes::{Bytes, BytesMut};
+use core::ops::Range;
+use std::sync::Arc;
+
+/// A run whose own bytes are less than this part of its batch's does not keep the batch alive where
+/// it is kept for long ([`Run::detached`]).
+const PINNED_PART_MIN: usize = 4;
+
+/// Many events in one buffer. Made once, never changed.
+#[derive(Debug)]
+struct Batch {
+    bytes: Bytes,
+    entries: Vec<Entry>,
+    /// Where neighbours that no filter can tell apart end: places, rising, the last is the number of
+    /// events.
+    groups: Vec<u32>,
+    /// Where neighbours of one publisher whose sequences follow each other end.
+    stretches: Vec<u32>,
+}
+
+/// One event of a batch.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// Its spans count from the event's own first byte.
+    head: Head,
+    start: u32,
+    len: u32,
+    /// Bytes of all events of the batch up to this one, itself included.
+    sum: u32,
+}
+
+/// Some neighbours of a batch, at least one. Cloning counts one reference, whatever their number.
+#[derive(Clone, Debug)]
+pub struct Run {
+    batch: Arc<Batch>,
+    from: u32,
+    to: u32,
+}
+
+/// Neighbours of one publisher whose sequences follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Place of the first in its run.
+    pub at: usize,
+    /// Whose.
+    pub publisher: PublisherId,
+    /// The sequence of the first.
+    pub first: u64,
+    /// The sequence of the last.
+    pub last: u64,
+    /// It is one fold, which stands for so many sequences right before its own as well; else 0.
+    pub covers: u32,
+}
+
+/// Collects what lies where in a buffer, for a [`Run`].
+#[derive(Debug, Default)]
+pub struct RunBuilder {
+    entries: Vec<Entry>,
+    sum: u32,
+}
+
+impl RunBuilder {
+    /// Nothing yet, with room for that many events.
+    pub fn with_capacity(events: usize) -> Self {
+        Self { entries: Vec::with_capacity(events), sum: 0 }
+    }
+
+    /// The next event: its head, whose spans count from its first byte, and where its bytes will lie
+    /// in the buffer.
+    pub fn push(&mut self, head: Head, at: Span) {
+        self.sum = self.sum.saturating_add(at.len);
+        self.entries.push(Entry { head, start: at.start, len: at.len, sum: self.sum });
+    }
+
+    /// How many events it has.
+    pub fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Binds them to their buffer; `None` without any event. Texts were checked by whoever found
+    /// them: here it is made sure that they lie within their event, and the event in the buffer.
+    ///
+    /// # Errors
+    /// [`SpanError`] names what does not; all must be refused.
+    pub fn finish(self, bytes: Bytes) -> Result<Option<Run>, SpanError> {
+        for entry in &self.entries {
+            let end = u64::from(entry.start) + u64::from(entry.len);
+            if end > bytes.len() as u64 {
+                return Err(SpanError("content"));
+            }
+            let head = &entry.head;
+            let fields = [
+                ("event space", head.space),
+                ("event name", head.name),
+                ("host", head.host),
+                ("job id", head.job_id),
+                ("client name", head.client_name),
+            ];
+            for (field, span) in fields {
+                if u64::from(span.start) + u64::from(span.len) > u64::from(entry.len) {
+                    return Err(SpanError(field));
+                }
+            }
+        }
+        Ok(Run::of(bytes, self.entries))
+    }
+}
+
+impl Run {
+    fn of(bytes: Bytes, entries: Vec<Entry>) -> Option<Self> {
+        let to = u32::try_from(entries.len()).ok().filter(|count| *count > 0)?;
+        let mut batch = Batch { bytes, entries, groups: Vec::new(), stretches: Vec::new() };
+        for place in 1..to {
+            let (before, this) = (batch.view(place - 1), batch.view(place));
+            let (group_ends, stretch_ends) =
+                (!this.routes_like(before), !follows(before.head(), this.head()));
+            if group_ends {
+                batch.groups.push(place);
+            }
+            if stretch_ends {
+                batch.stretches.push(place);
+            }
+        }
+        batch.groups.push(to);
+        batch.stretches.push(to);
+        Some(Self { batch: Arc::new(batch), from: 0, to })
+    }
+
+    /// Events in one buffer of their own; `None` without any.
+    pub fn collect<'a>(events: impl IntoIterator<Item = SealedRef<'a>>) -> Option<Self> {
+        let mut bytes = BytesMut::new();
+        let mut builder = RunBuilder::default();
+        for event in events {
+            let start = u32::try_from(bytes.len()).ok()?;
+            let len = u32::try_from(event.bytes().len()).ok()?;
+            bytes.extend_from_slice(event.bytes());
+            builder.push(*event.head(), Span { start, len });
+        }
+        Self::of(bytes.freeze(), builder.entries)
+    }
+
+    /// How many events.
+    pub fn count(&self) -> usize {
+        (self.to - self.from) as usize
+    }
+
+    /// Their size in bytes, the measure of every queue that holds them.
+    pub fn len(&self) -> usize {
+        self.sum_before(self.to) - self.sum_before(self.from)
+    }
+
+    /// Never: a run has at least one event.
+    pub fn is_empty(&self) -> bool {
+        self.from == self.to
+    }
+
+    /// The event at a place below [`Run::count`]; `None` behind.
+    pub fn get(&self, place: usize) -> Option<SealedRef<'_>> {
+        (place < self.count()).then(|| self.batch.view(self.from + place as u32))
+    }
+
+    /// The first event.
+    pub fn first(&self) -> SealedRef<'_> {
+        self.batch.view(self.from)
+    }
+
+    /// The events, in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = SealedRef<'_>> + ExactSizeIterator {
+        (self.from..self.to).map(|place| self.batch.view(place))
+    }
+
+    /// Neighbours that no filter can tell apart: their places, and the first of them.
+    pub fn groups(&self) -> impl Iterator<Item = (Range<usize>, SealedRef<'_>)> {
+        self.parts(&self.batch.groups).map(|part| {
+            let first = self.batch.view(self.from + part.start as u32);
+            (part, first)
+        })
+    }
+
+    /// Neighbours of one publisher whose sequences follow each other.
+    pub fn stretches(&self) -> impl Iterator<Item = Stretch> {
+        self.parts(&self.batch.stretches).map(|part| {
+            let head = self.batch.view(self.from + part.start as u32).head();
+            let (first, covers) = (head.id.seq, head.covers);
+            let last = first + (part.end - part.start - 1) as u64;
+            Stretch { at: part.start, publisher: head.id.publisher, first, last, covers }
+        })
+    }
+
+    /// Cuts this run where the batch is cut; places count from the run's first event.
+    fn parts<'a>(&'a self, ends: &'a [u32]) -> impl Iterator<Item = Range<usize>> + 'a {
+        let begin = ends.partition_point(|end| *end <= self.from);
+        let mut start = self.from;
+        ends[begin..].iter().map_while(move |end| {
+            let (from, end) = (start, (*end).min(self.to));
+            start = end;
+            (from < end).then(|| (from - self.from) as usize..(end - self.from) as usize)
+        })
+    }
+
+    /// Some of them; `None` where that is none.
+    pub fn slice(&self, places: Range<usize>) -> Option<Self> {
+        let to = places.end.min(self.count());
+        (places.start < to).then(|| Self {
+            batch: Arc::clone(&self.batch),
+            from: self.from + places.start as u32,
+            to: self.from + to as u32,
+        })
+    }
+
+    /// How many of the first fit: one is added while there are less than `bytes_max` bytes and less
+    /// than `events_max` events.
+    pub fn fitting(&self, bytes_max: usize, events_max: usize) -> usize {
+        if bytes_max == 0 {
+            return 0;
+        }
+        let most = self.count().min(events_max);
+        let before = self.sum_before(self.from);
+        let entries = &self.batch.entries[self.from as usize..self.from as usize + most];
+        let within = entries.partition_point(|entry| entry.sum as usize - before < bytes_max);
+        (within + 1).min(most)
+    }
+
+    /// What is left without the events at these places, which rise.
+    pub fn without(&self, places: &[usize]) -> Vec<Self> {
+        let mut parts = Vec::with_capacity(places.len() + 1);
+        let mut start = 0;
+        for place in places {
+            parts.extend(self.slice(start..*place));
+            start = place + 1;
+        }
+        parts.extend(self.slice(start..self.count()));
+        parts
+    }
+
+    /// Both as one, where the other begins in the same batch where this ends.
+    pub fn joined(&self, next: &Self) -> Option<Self> {
+        let neighbours = Arc::ptr_eq(&self.batch, &next.batch) && self.to == next.from;
+        neighbours.then(|| Self { batch: Arc::clone(&self.batch), from: self.from, to: next.to })
+    }
+
+    /// The same events for who keeps them for long: in bytes of their own where they would pin much
+    /// more than themselves.
+    #[must_use]
+    pub fn detached(self) -> Self {
+        if self.len() * PINNED_PART_MIN >= self.batch.bytes.len() {
+            return self;
+        }
+        Self::collect(self.iter()).unwrap_or(self)
+    }
+
+    fn sum_before(&self, place: u32) -> usize {
+        let before = place.checked_sub(1).and_then(|last| self.batch.entries.get(last as usize));
+        before.map_or(0, |entry| entry.sum as usize)
+    }
+}
+
+impl Batch {
+    fn view(&self, place: u32) -> SealedRef<'_> {
+        let entry = &self.entries[place as usize];
+        let start = entry.start as usize;
+        SealedRef::new(&entry.head, &self.bytes[start..start + entry.len as usize])
+    }
+}
+
+fn follows(before: &Head, this: &Head) -> bool {
+    before.id.publisher == this.id.publisher
+        && before.id.seq.checked_add(1) == Some(this.id.seq)
+        && (before.covers, this.covers) == (0, 0)
+}
+
+impl PartialEq for Run {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Run {}
+
+impl From<Sealed> for Run {
+    fn from(sealed: Sealed) -> Self {
+        let head = *sealed.head();
+        let len = u32::try_from(sealed.len()).unwrap_or(u32::MAX);
+        let entries = vec![Entry { head, start: 0, len, sum: len }];
+        let batch =
+            Batch { bytes: sealed.into_bytes(), entries, groups: vec![1], stretches: vec![1] };
+        Self { batch: Arc::new(batch), from: 0, to: 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::testing::sealed_with;
+    use crate::severity::Severity;
+
+    fn run() -> Run {
+        use Severity::{Error, Info};
+        let events =
+            [(1, 1, Info), (1, 2, Info), (1, 3, Error), (2, 4, Error), (2, 6, Error), (2, 7, Info)];
+        let events = events.map(|(token, seq, severity)| sealed_with(token, seq, severity));
+        Run::collect(events.iter().map(Sealed::as_ref)).expect("six events")
+    }
+
+    #[test]
+    fn a_run_is_cut_into_what_filters_can_tell_apart_and_ids_that_follow() {
+        let run = run();
+        let groups = |run: &Run| run.groups().map(|(places, _)| places).collect::<Vec<_>>();
+        assert_eq!(groups(&run), [0..2, 2..5, 5..6]);
+        let stretches = |run: &Run| {
+            run.stretches().map(|s| (s.at, s.publisher.token, s.first, s.last)).collect::<Vec<_>>()
+        };
+        assert_eq!(stretches(&run), [(0, 1, 1, 3), (3, 2, 4, 4), (4, 2, 6, 7)]);
+        let part = run.slice(1..5).expect("four events");
+        assert_eq!(groups(&part), [0..1, 1..4]);
+        assert_eq!(stretches(&part), [(0, 1, 2, 3), (2, 2, 4, 4), (3, 2, 6, 6)]);
+        assert_eq!(part.first().id().seq, 2);
+        assert!(run.slice(3..3).is_none());
+        let seqs = |run: &Run| run.iter().map(|event| event.id().seq).collect::<Vec<_>>();
+        let left: Vec<Vec<u64>> = run.without(&[0, 3, 4]).iter().map(seqs).collect();
+        assert_eq!(left, [vec![2, 3], vec![7]]);
+    }
+
+    #[test]
+    fn sizes_add_up_however_it_is_cut() {
+        let run = run();
+        let one = run.first().bytes().len();
+        assert_eq!((run.len(), run.count()), (6 * one, 6));
+        let (front, back) = (run.slice(0..2), run.slice(2..9));
+        let (front, back) = (front.expect("two"), back.expect("four"));
+        assert_eq!(front.len() + back.len(), run.len());
+        assert_eq!(front.joined(&back), Some(run.clone()));
+        assert_eq!(back.joined(&front), None);
+        assert_eq!(run.fitting(1, 9), 1);
+        assert_eq!(run.fitting(2 * one, 9), 2);
+        assert_eq!(run.fitting(2 * one + 1, 9), 3);
+        assert_eq!(back.fitting(usize::MAX, 3), 3);
+        assert_eq!(back.fitting(usize::MAX, 9), 4);
+        assert_eq!(run.fitting(0, 9), 0);
+    }
+
+    #[test]
+    fn what_is_kept_long_does_not_pin_what_it_came_with() {
+        let run = run();
+        let one = run.slice(5..6).expect("one event");
+        let own = one.clone().detached();
+        assert_eq!(own, one);
+        assert_eq!(own.batch.bytes.len(), own.len());
+        assert!(Arc::ptr_eq(&run.clone().detached().batch, &run.batch));
+    }
+
+    #[test]
+    fn what_lies_outside_the_buffer_is_refused() {
+        let event = sealed_with(1, 1, Severity::Info);
+        let len = u32::try_from(event.len()).expect("small");
+        let finish = |head: Head, at: Span| {
+            let mut builder = RunBuilder::with_capacity(1);
+            builder.push(head, at);
+            builder.finish(event.bytes().clone()).map(|run| run.map(|run| run.count()))
+        };
+        let head = *event.head();
+        assert_eq!(finish(head, Span { start: 0, len }), Ok(Some(1)));
+        assert_eq!(finish(head, Span { start: 1, len }), Err(SpanError("content")));
+        assert_eq!(finish(head, Span { start: 0, len: 14 }), Err(SpanError("host")));
+        assert_eq!(RunBuilder::default().finish(Bytes::new()), Ok(None));
+    }
+}
