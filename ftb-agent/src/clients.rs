@@ -11,14 +11,19 @@ use crate::handle::{Command, Handle};
 use crate::hostile::Hostile;
 use crate::outbox;
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use ftb_core::filter::Filter;
 use ftb_core::limits;
 use ftb_core::node::api::{
     ClientId, ClientInfo, Input, RefusedWhat, Start, SubscriptionId, ToClient,
 };
-use ftb_core::{EventId, OriginId, PublisherId, Sealed};
-use ftb_proto::client::{core_position, encode_goodbye, encode_refused_attach, encode_to_client};
-use ftb_proto::event::{Stamps, seal_batch};
+use ftb_core::{EventId, OriginId, PublisherId, Run};
+use ftb_proto::client::{
+    Outgoing, Publish, Said, core_position, encode_goodbye, encode_refused_attach,
+};
+use ftb_proto::event::{SealError, Stamps, seal_batch};
+use ftb_proto::raw::clients_server;
+use ftb_proto::v1::to_agent::Message;
 use ftb_proto::{PROTOCOL_VERSION, v1};
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
@@ -69,27 +74,13 @@ pub struct Terms {
     pub hello: Duration,
 }
 
-/// What waits for one client's transport.
-pub enum Outgoing {
-    /// From the core.
-    Core(ToClient),
-    /// From the shell.
-    Shell(v1::ToClient),
-}
-
-impl From<ToClient> for Outgoing {
-    fn from(message: ToClient) -> Self {
-        Self::Core(message)
-    }
-}
-
 #[tonic::async_trait]
-impl v1::clients_server::Clients for Clients {
-    type AttachStream = BoxStream<'static, Result<v1::ToClient, Status>>;
+impl clients_server::Clients for Clients {
+    type AttachStream = BoxStream<'static, Result<Outgoing, Status>>;
 
     async fn attach(
         &self,
-        request: Request<Streaming<v1::ToAgent>>,
+        request: Request<Streaming<Bytes>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
         let Some(peer) = request.extensions().get::<Peer>().cloned() else {
             return Err(Status::internal("the connection has no peer"));
@@ -106,10 +97,10 @@ impl v1::clients_server::Clients for Clients {
             allowed: self.access.load().of(credentials),
         };
         let encode = move |message: Outgoing| match message {
-            Outgoing::Shell(message) => Some(message),
-            Outgoing::Core(message) => reader.readable(message).map(encode_to_client),
+            Outgoing::Shell(message) => Some(Outgoing::Shell(message)),
+            Outgoing::Core(message) => reader.readable(message).map(Outgoing::Core),
         };
-        let farewell = || Some(encode_goodbye("closed by the agent"));
+        let farewell = || Some(Outgoing::Shell(encode_goodbye("closed by the agent")));
         let egress = Egress::new(receiver, encode, farewell, cancel.clone());
         let session = Session {
             clients: self.clone(),
@@ -141,9 +132,17 @@ impl Reader {
         };
         self.allowed.refresh(&self.access.load());
         if !self.allowed.reads_all() {
-            items.retain(|(_, event)| self.allowed.may_subscribe(event.space().as_bytes()));
+            items = items.iter().flat_map(|(first, run)| self.readable_of(*first, run)).collect();
         }
         (!items.is_empty()).then_some(ToClient::Deliver { subscription, epoch, items })
+    }
+
+    fn readable_of(&self, first: u64, run: &Run) -> Vec<(u64, Run)> {
+        let readable = run
+            .groups()
+            .filter(|(_, event)| self.allowed.may_subscribe(event.space().as_bytes()))
+            .filter_map(|(places, _)| Some((first + places.start as u64, run.slice(places)?)));
+        readable.collect()
     }
 }
 
@@ -152,7 +151,7 @@ struct Session {
     clients: Clients,
     peer: Peer,
     allowed: Allowed,
-    inbound: Streaming<v1::ToAgent>,
+    inbound: Streaming<Bytes>,
     outbox: mpsc::Sender<Outgoing>,
     cancel: CancellationToken,
     subscriptions: BTreeSet<u32>,
@@ -186,18 +185,24 @@ impl Session {
     }
 
     /// The next message; `None` when the stream has ended.
-    async fn next(&mut self) -> Option<v1::to_agent::Message> {
+    async fn next(&mut self) -> Option<Said> {
         let message = tokio::select! {
             biased;
             () = self.cancel.cancelled() => return None,
             message = self.inbound.message() => message,
         };
         match message {
-            Ok(Some(v1::ToAgent { message: Some(message) })) => Some(message),
-            Ok(Some(v1::ToAgent { message: None })) => {
-                self.malformed("a message that this agent does not know").await;
-                None
-            }
+            Ok(Some(bytes)) => match Said::decode(bytes) {
+                Ok(Said::Other(None)) => {
+                    self.malformed("a message that this agent does not know").await;
+                    None
+                }
+                Ok(said) => Some(said),
+                Err(error) => {
+                    self.malformed(&error.to_string()).await;
+                    None
+                }
+            },
             Ok(None) => None,
             Err(status) if status.code() == tonic::Code::Internal => {
                 let text = status.message().to_owned();
@@ -228,7 +233,7 @@ impl Session {
     async fn hello(&mut self) -> Option<ClientInfo> {
         let deadline = self.clients.terms.hello;
         let first = tokio::time::timeout(deadline, self.next()).await.ok()??;
-        let v1::to_agent::Message::Hello(hello) = first else {
+        let Said::Other(Some(Message::Hello(hello))) = first else {
             self.malformed("the first message is no hello").await;
             return None;
         };
@@ -305,11 +310,12 @@ impl Session {
             message = self.next() => message.ok_or(End)?,
             _ = forgotten.wait_for(|_| false) => return Err(End),
         };
+        let message = match message {
+            Said::Publish(publish) => return self.publish(client, publisher, publish).await,
+            Said::Other(message) => message.ok_or(End)?,
+        };
         let input = match message {
-            v1::to_agent::Message::Publish(publish) => {
-                return self.publish(client, publisher, publish).await;
-            }
-            v1::to_agent::Message::Subscribe(wanted) => match self.subscribe(client, &wanted) {
+            Message::Subscribe(wanted) => match self.subscribe(client, &wanted) {
                 Ok(input) => input,
                 Err(Refusal(code, message)) => {
                     let what = RefusedWhat::Subscription(SubscriptionId(wanted.subscription));
@@ -317,13 +323,18 @@ impl Session {
                     return Ok(());
                 }
             },
-            v1::to_agent::Message::Unsubscribe(v1::Unsubscribe { subscription }) => {
+            Message::Unsubscribe(v1::Unsubscribe { subscription }) => {
                 self.subscriptions.remove(&subscription);
                 Input::Unsubscribe { client, subscription: SubscriptionId(subscription) }
             }
-            v1::to_agent::Message::Goodbye(_) => return Err(End),
-            v1::to_agent::Message::Hello(_) => {
+            Message::Goodbye(_) => return Err(End),
+            Message::Hello(_) => {
                 self.malformed("a second hello").await;
+                return Err(End);
+            }
+            // Events do not go through prost.
+            Message::Publish(_) => {
+                self.malformed("events within something else").await;
                 return Err(End);
             }
         };
@@ -375,14 +386,8 @@ impl Session {
         &mut self,
         client: ClientId,
         publisher: PublisherId,
-        publish: v1::Publish,
+        publish: Publish,
     ) -> Result<(), End> {
-        if publish.events.len() > limits::BATCH_EVENTS_MAX {
-            let max = limits::BATCH_EVENTS_MAX;
-            self.malformed(&format!("a batch of {} events: at most {max}", publish.events.len()))
-                .await;
-            return Err(End);
-        }
         self.allowed.refresh(&self.clients.access.load());
         let terms = Arc::clone(&self.clients.terms);
         // Checked when the stream was accepted.
@@ -394,24 +399,24 @@ impl Session {
             pid: who.pid,
             republished: publish.again,
         };
-        let sealed = seal_batch(&stamps, &publish.events, terms.payload_bytes_max);
-        let mut events: Vec<Sealed> = Vec::with_capacity(sealed.len());
-        for (seq, result) in (publish.first_seq..).zip(sealed) {
-            match result {
-                Ok(event) if self.allowed.may_publish(event.space().as_bytes()) => {
-                    events.push(event);
-                }
-                Ok(event) => {
-                    let text =
-                        format!("your user may not publish in event space {}", event.space());
-                    self.refuse(RefusedWhat::Publish(seq), "denied", text).await;
-                }
-                Err(error) => {
-                    self.refuse(RefusedWhat::Publish(seq), "malformed", error.to_string()).await;
-                }
+        let may_publish = |space: &[u8]| self.allowed.may_publish(space);
+        let sealed = seal_batch(&stamps, publish.events(), terms.payload_bytes_max, may_publish);
+        let batch = match sealed {
+            Ok(batch) => batch,
+            Err(error) => {
+                self.malformed(&error.to_string()).await;
+                return Err(End);
             }
+        };
+        for (seq, error) in batch.refused {
+            let code = match error {
+                SealError::Event(_) => "malformed",
+                SealError::Denied(_) => "denied",
+            };
+            self.refuse(RefusedWhat::Publish(seq), code, error.to_string()).await;
         }
-        let bytes = events.iter().map(Sealed::len).sum();
+        let Some(events) = batch.run else { return Ok(()) };
+        let bytes = events.len();
         let input = Input::Publish { client, events };
         self.clients.handle.client_input(input, bytes).await.map_err(|_| End)
     }

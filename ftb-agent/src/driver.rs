@@ -5,7 +5,6 @@
 //! responsible for: deciding anything, nor for bytes on sockets.
 
 use crate::announce::Announcer;
-use crate::clients::Outgoing;
 use crate::handle::{Command, Inbox, LinkOrigin, Status, Tree};
 use crate::journal::WRITE_BYTES;
 use crate::links::{Dial, Links};
@@ -16,6 +15,7 @@ use ftb_core::frame::Frame;
 use ftb_core::limits::BATCH_BYTES_TARGET;
 use ftb_core::node::Node;
 use ftb_core::node::api::{ClientId, Input, JournalWrite, LinkId, Output, QueryId, Transition};
+use ftb_proto::client::Outgoing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -242,7 +242,7 @@ impl Driver {
                 let name = announcement.name;
                 match self.announcer.seal(now, announcement) {
                     Ok(event) => {
-                        let events = vec![event];
+                        let events = event.into();
                         return Some(Input::Publish { client: ClientId::AGENT, events });
                     }
                     Err(error) => tracing::error!(name, %error, "cannot announce"),

@@ -4,9 +4,9 @@
 //! [`INBOX_BYTES_MAX`] wait in it; links and clients have their own, so that a storm of clients
 //! does not hold up the links. Not responsible for: what the driver does with it.
 
-use crate::clients::Outgoing;
 use ftb_core::frame::Frame;
 use ftb_core::node::api::{ClientId, ClientInfo, DialId, Input, LinkId, TreeNode};
+use ftb_proto::client::Outgoing;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

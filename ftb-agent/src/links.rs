@@ -11,16 +11,16 @@ use crate::hostile::Hostile;
 use crate::outbox;
 use crate::tls::Tls;
 use crate::world::{BoxIo, Net};
+use bytes::Bytes;
 use ftb_core::frame::Frame;
 use ftb_core::limits;
 use ftb_core::node::api::{DialId, Input, LinkId};
-use ftb_proto::link::{decode, encode};
-use ftb_proto::v1;
-use ftb_proto::v1::link_client::LinkClient;
+use ftb_proto::link::decode;
+use ftb_proto::raw::link_client::LinkClient;
+use ftb_proto::raw::link_server;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use hyper_util::rt::TokioIo;
-use prost::Message as _;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -132,7 +132,7 @@ impl Links {
         &self,
         link: LinkId,
         peer: &str,
-        mut inbound: Streaming<v1::LinkFrame>,
+        mut inbound: Streaming<Bytes>,
         cancel: CancellationToken,
         heard: impl Fn() -> bool,
     ) {
@@ -147,7 +147,7 @@ impl Links {
                 Ok(None) => break "the peer ended the stream".to_owned(),
                 Err(status) => break words(&status),
             };
-            let bytes = message.encoded_len();
+            let bytes = message.len();
             let frame = match decode(message) {
                 Ok(frame) => frame,
                 Err(error) => {
@@ -175,7 +175,7 @@ impl Links {
 }
 
 struct Transport {
-    inbound: Streaming<v1::LinkFrame>,
+    inbound: Streaming<Bytes>,
     outbox: mpsc::Sender<Frame>,
     cancel: CancellationToken,
     /// Holds the connection below the stream.
@@ -185,8 +185,8 @@ struct Transport {
 fn frames(
     receiver: mpsc::Receiver<Frame>,
     cancel: CancellationToken,
-) -> impl futures_util::Stream<Item = v1::LinkFrame> + Unpin + Send + 'static {
-    Egress::new(receiver, |frame: Frame| Some(encode(&frame)), || None, cancel)
+) -> impl futures_util::Stream<Item = Frame> + Unpin + Send + 'static {
+    Egress::new(receiver, Some, || None, cancel)
 }
 
 /// A gRPC channel over a stream that is there already; it never connects a second time.
@@ -218,12 +218,12 @@ fn words(status: &Status) -> String {
 pub struct LinkService(pub Links);
 
 #[tonic::async_trait]
-impl v1::link_server::Link for LinkService {
-    type ExchangeStream = BoxStream<'static, Result<v1::LinkFrame, Status>>;
+impl link_server::Link for LinkService {
+    type ExchangeStream = BoxStream<'static, Result<Frame, Status>>;
 
     async fn exchange(
         &self,
-        request: Request<Streaming<v1::LinkFrame>>,
+        request: Request<Streaming<Bytes>>,
     ) -> Result<Response<Self::ExchangeStream>, Status> {
         let Some(peer) = request.extensions().get::<Peer>().cloned() else {
             return Err(Status::internal("the connection has no peer"));

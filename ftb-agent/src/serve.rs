@@ -9,7 +9,7 @@ use crate::gate::{Gate, Served};
 use crate::links::{self, LinkService};
 use crate::tls::Tls;
 use crate::world::Listener;
-use ftb_proto::v1;
+use ftb_proto::{raw, v1};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Sockets {
         tls: Option<Arc<Tls>>,
         service: LinkService,
     ) {
-        let service = v1::link_server::LinkServer::new(service)
+        let service = raw::link_server::LinkServer::new(service)
             .max_decoding_message_size(links::MESSAGE_BYTES_MAX)
             .max_encoding_message_size(links::MESSAGE_BYTES_MAX);
         let router =
@@ -69,7 +69,7 @@ impl Sockets {
         clients: Clients,
         admin: AdminService,
     ) {
-        let clients = v1::clients_server::ClientsServer::new(clients)
+        let clients = raw::clients_server::ClientsServer::new(clients)
             .max_decoding_message_size(clients::MESSAGE_BYTES_MAX)
             .max_encoding_message_size(clients::MESSAGE_BYTES_MAX);
         let router = server(CLIENT_WINDOW_BYTES, CLIENT_WINDOW_BYTES)

@@ -34,7 +34,7 @@ fn confirmed(seq: u64) -> ftb_proto::v1::ToClient {
 }
 
 fn deliver(subscription: SubscriptionId, indices: &[u64]) -> ftb_proto::v1::ToClient {
-    let items = indices.iter().map(|index| (*index, sealed(*index))).collect();
+    let items = indices.iter().map(|index| (*index, sealed(*index).into())).collect();
     encode_to_client(ToClient::Deliver { subscription, epoch: at(0).epoch, items })
 }
 

@@ -461,7 +461,8 @@ fn refused(what: What, publish_last: u64, code: &str, message: String) -> v1::To
     }))
 }
 
-/// What a node has for a client, as a message. The bytes of events are shared, not copied.
+/// What a node has for a client, as a message. Agents write [`Outgoing`] instead, which is the same
+/// on the wire.
 pub fn encode_to_client(message: ToClient) -> v1::ToClient {
     match message {
         ToClient::Confirmed { seq } => to_client(ClientMessage::Confirmed(v1::Confirmed { seq })),
@@ -480,9 +481,11 @@ pub fn encode_to_client(message: ToClient) -> v1::ToClient {
             refused(what, last, code, message)
         }
         ToClient::Deliver { subscription, epoch, items } => {
-            let items = items
-                .into_iter()
-                .map(|(index, sealed)| v1::Item { index, sealed: sealed.into_bytes() });
+            let events = items.iter().flat_map(|(first, run)| (*first..).zip(run.iter()));
+            let items = events.map(|(index, event)| v1::Item {
+                index,
+                sealed: Bytes::copy_from_slice(event.bytes()),
+            });
             to_client(ClientMessage::Deliver(v1::Deliver {
                 subscription: subscription.0,
                 epoch: epoch.number,
@@ -510,6 +513,8 @@ pub fn encode_to_client(message: ToClient) -> v1::ToClient {
 
 mod publish;
 pub use publish::{published_len, put_publish, put_published};
+mod stream;
+pub use stream::{Outgoing, Publish, Said};
 
 #[cfg(test)]
 mod tests;

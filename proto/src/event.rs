@@ -19,15 +19,17 @@ use ftb_core::{
     Event, EventId, EventKind, EventName, EventSpace, Head, Position, PublisherId, Sealed,
     Severity, Tag, limits,
 };
-use prost::Message as _;
 
 mod batch;
 mod encode;
+mod seal;
 mod walk;
 pub use batch::{EventBatch, EventView, Tags};
 pub use encode::{encode_event, event_len, put_event};
 pub(crate) use encode::{field_len, put_head, put_varint};
-use walk::{Once, Value, Walker};
+pub use seal::{SealError, SealedBatch, seal, seal_batch};
+use walk::Once;
+pub(crate) use walk::{Value, Walker};
 
 /// Most bytes that the stamps add to an event: id, host, uid, pid and the keys of the fields.
 const STAMPS_BYTES_MAX: usize = 512;
@@ -154,26 +156,82 @@ pub struct Received {
 /// # Errors
 /// [`EventWireError`]: they are refused.
 pub fn check_event(bytes: &[u8], payload_bytes_max: usize) -> Result<EventHead, EventWireError> {
-    let head = walk_event(bytes, payload_bytes_max)?;
-    check_texts(&head, |span| Walker::new("event", bytes).slice(span))?;
+    check_beside(bytes, payload_bytes_max, &mut Neighbour::default())
+}
+
+/// The event that was checked before in the same message: most often its beginning (event space,
+/// name, severity) is to the byte that of the next, which then need not be looked at again.
+#[derive(Clone, Copy, Default)]
+struct Neighbour<'a> {
+    /// Its bytes up to the end of its severity; empty where they do not begin it in that order.
+    beginning: &'a [u8],
+    space: Span,
+    name: Span,
+    severity: Option<Severity>,
+}
+
+/// [`check_event`] beside a neighbour, whose place the event takes.
+fn check_beside<'a>(
+    bytes: &'a [u8],
+    payload_bytes_max: usize,
+    neighbour: &mut Neighbour<'a>,
+) -> Result<EventHead, EventWireError> {
+    let slice = |span| Walker::new("event", bytes).slice(span);
+    if neighbour.severity.is_some() && bytes.starts_with(neighbour.beginning) {
+        let (head, _) = walk_beside(bytes, payload_bytes_max, neighbour)?;
+        check_short_texts(&head, slice)?;
+        return Ok(head);
+    }
+    let (head, severity_end) = walk_beside(bytes, payload_bytes_max, &Neighbour::default())?;
+    check_texts(&head, slice)?;
+    let EventHead { space, name, severity, .. } = head;
+    let ends = [space, name].map(|span| (span.start + span.len) as usize);
+    *neighbour = match ends.into_iter().all(|end| 0 < end && end <= severity_end) {
+        true => {
+            let beginning = &bytes[..severity_end];
+            Neighbour { beginning, space, name, severity: Some(severity) }
+        }
+        false => Neighbour::default(),
+    };
     Ok(head)
 }
 
 /// Checks everything but the texts that [`check_texts`] checks.
 fn walk_event(bytes: &[u8], payload_bytes_max: usize) -> Result<EventHead, EventWireError> {
+    walk_beside(bytes, payload_bytes_max, &Neighbour::default()).map(|(head, _)| head)
+}
+
+/// The same for an event that begins as this neighbour, if there is one; also gives where the
+/// severity ends if nothing but space and name lies before it, else 0.
+fn walk_beside(
+    bytes: &[u8],
+    payload_bytes_max: usize,
+    neighbour: &Neighbour<'_>,
+) -> Result<(EventHead, usize), EventWireError> {
     const WHAT: &str = "event";
     let mut walker = Walker::new(WHAT, bytes);
     let mut once = Once::default();
     let mut severity = 0;
     let mut time_ns = 0;
     let [mut space, mut name, mut client_name, mut job_id, mut payload] = [Span::default(); 5];
+    if neighbour.severity.is_some() {
+        (space, name) = (neighbour.space, neighbour.name);
+        walker.skip(neighbour.beginning.len());
+        once.note(1..=3);
+    }
     let (mut response, mut answers) = (false, false);
     let mut tags = 0;
+    let (mut fields, mut severity_end) = (0, 0);
     while let Some(field) = walker.next()? {
+        fields += 1;
         match (field.number, field.value) {
             (1, Value::Bytes(span)) => space = span,
             (2, Value::Bytes(span)) => name = span,
-            (3, Value::Varint(number)) => severity = number,
+            (3, Value::Varint(number)) => {
+                severity = number;
+                // Nothing but space and name may lie before it, or it would be skipped unseen.
+                severity_end = if fields == 3 { walker.at() } else { 0 };
+            }
             (4, Value::Fixed64(number)) => time_ns = number,
             (5, Value::Bytes(span)) => client_name = span,
             (6, Value::Bytes(span)) => job_id = span,
@@ -203,15 +261,11 @@ fn walk_event(bytes: &[u8], payload_bytes_max: usize) -> Result<EventHead, Event
     if answers && !response {
         return Err(EventWireError::NoResponse);
     }
-    Ok(EventHead {
-        severity: severity_of(severity)?,
-        time_ns,
-        space,
-        name,
-        job_id,
-        client_name,
-        payload,
-    })
+    let severity = match neighbour.severity {
+        Some(severity) => severity,
+        None => severity_of(severity)?,
+    };
+    Ok((EventHead { severity, time_ns, space, name, job_id, client_name, payload }, severity_end))
 }
 
 /// Checks the texts of an event whose spans lie in what `slice` cuts from.
@@ -221,93 +275,18 @@ fn check_texts<'a>(
 ) -> Result<(), EventWireError> {
     EventSpace::check(text("event space", slice(head.space))?)?;
     EventName::check(text("event name", slice(head.name))?)?;
+    check_short_texts(head, slice)
+}
+
+/// Of these, client name and job id.
+fn check_short_texts<'a>(
+    head: &EventHead,
+    slice: impl Fn(Span) -> &'a [u8],
+) -> Result<(), EventWireError> {
     let short = limits::CLIENT_NAME_BYTES_MAX;
     bounded_text("client name", slice(head.client_name), short)?;
     bounded_text("job id", slice(head.job_id), short)?;
     Ok(())
-}
-
-/// Checks one event of a publisher and puts it, with the stamps, into bytes of its own.
-///
-/// # Errors
-/// [`EventWireError`]: the event is refused.
-pub fn seal(
-    stamps: &Stamps<'_>,
-    event: &Bytes,
-    payload_bytes_max: usize,
-) -> Result<Sealed, EventWireError> {
-    let head = check_event(event, payload_bytes_max)?;
-    let mut message = stamped(stamps)?;
-    message.event = event.clone();
-    let bytes = Bytes::from(message.encode_to_vec());
-    finish(stamps, head, event.len(), bytes)
-}
-
-/// As [`seal`] for a run of events whose sequences follow each other, all copied into one buffer.
-/// Gives one result for each event, in order.
-pub fn seal_batch(
-    stamps: &Stamps<'_>,
-    events: &[Bytes],
-    payload_bytes_max: usize,
-) -> Vec<Result<Sealed, EventWireError>> {
-    let mut message = match stamped(stamps) {
-        Ok(message) => message,
-        Err(error) => return events.iter().map(|_| Err(error.clone())).collect(),
-    };
-    let capacity =
-        events.iter().map(|event| event.len() + STAMPS_BYTES_MAX.min(64 + stamps.host.len())).sum();
-    let mut buffer = BytesMut::with_capacity(capacity);
-    let mut seq = stamps.id.seq;
-    let mut results = Vec::with_capacity(events.len());
-    for event in events {
-        let id = EventId { seq, ..stamps.id };
-        let stamps = Stamps { id, ..*stamps };
-        seq = seq.saturating_add(1);
-        results.push(check_event(event, payload_bytes_max).and_then(|head| {
-            message.id = Some(wire_id(id));
-            message.event = event.clone();
-            message.encode(&mut buffer).expect("a BytesMut grows until memory ends");
-            finish(&stamps, head, event.len(), buffer.split().freeze())
-        }));
-    }
-    results
-}
-
-/// The stamps as a message that has no event yet.
-fn stamped(stamps: &Stamps<'_>) -> Result<v1::Sealed, EventWireError> {
-    bound("host", stamps.host.len(), limits::HOST_BYTES_MAX)?;
-    if stamps.id.seq == 0 {
-        return Err(EventWireError::Sequence);
-    }
-    Ok(v1::Sealed {
-        id: Some(wire_id(stamps.id)),
-        host: stamps.host.to_owned(),
-        uid: stamps.uid,
-        pid: stamps.pid,
-        republished: stamps.republished,
-        folded: None,
-        event: Bytes::new(),
-    })
-}
-
-/// The head of freshly encoded stamps. The event is the last field, so it ends where they end.
-fn finish(
-    stamps: &Stamps<'_>,
-    head: EventHead,
-    event_len: usize,
-    bytes: Bytes,
-) -> Result<Sealed, EventWireError> {
-    let event = Span { start: span_number(bytes.len() - event_len), len: span_number(event_len) };
-    let mut walker = Walker::new(SEALED, &bytes);
-    let mut host = Span::default();
-    while let Some(field) = walker.next()? {
-        if let (2, Value::Bytes(span)) = (field.number, field.value) {
-            host = span;
-            break;
-        }
-    }
-    let head = sealed_head(stamps, host, event, &head);
-    Ok(Sealed::new(head, bytes)?)
 }
 
 const SEALED: &str = "sealed event";
@@ -336,15 +315,35 @@ fn sealed_head(stamps: &Stamps<'_>, host: Span, event: Span, inner: &EventHead) 
 /// # Errors
 /// [`EventWireError`]: they are refused.
 pub fn decode_sealed(bytes: Bytes) -> Result<Sealed, EventWireError> {
-    let parts = walk_sealed(&bytes)?;
-    let walker = Walker::new(SEALED, &bytes);
+    let head = check_sealed(&bytes, &mut Neighbour::default())?;
+    Ok(Sealed::new(head, bytes)?)
+}
+
+/// Checks sealed events of one message, one after the other.
+#[derive(Default)]
+pub(crate) struct SealedChecker<'a>(Neighbour<'a>);
+
+impl<'a> SealedChecker<'a> {
+    /// The next one, as [`decode_sealed`] does; the spans of the head count from its first byte.
+    pub(crate) fn check(&mut self, bytes: &'a [u8]) -> Result<Head, EventWireError> {
+        check_sealed(bytes, &mut self.0)
+    }
+}
+
+fn check_sealed<'a>(
+    bytes: &'a [u8],
+    neighbour: &mut Neighbour<'a>,
+) -> Result<Head, EventWireError> {
+    let parts = walk_sealed(bytes)?;
+    let walker = Walker::new(SEALED, bytes);
     let host = bounded_text("host", walker.slice(parts.host), limits::HOST_BYTES_MAX)?;
     let SealedParts { id, uid, pid, republished, folded, .. } = parts;
     let stamps = Stamps { id, host, uid, pid, republished };
-    let inner = check_event(walker.slice(parts.event), limits::PAYLOAD_BYTES_MAX)?;
+    let event = walker.slice(parts.event);
+    let inner = check_beside(event, limits::PAYLOAD_BYTES_MAX, neighbour)?;
     let mut head = sealed_head(&stamps, parts.host, parts.event, &inner);
     head.covers = folded.map_or(0, |fold| fold.covers);
-    Ok(Sealed::new(head, bytes)?)
+    Ok(head)
 }
 
 /// What [`walk_sealed`] found: the stamps, and where host and event lie.

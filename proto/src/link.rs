@@ -4,23 +4,27 @@
 //! all bounds; whether it makes sense at this moment is the core's to judge. Events travel as the
 //! bytes of their Sealed, which are checked and never made again.
 
-use crate::event::{EventWireError, decode_sealed};
+use crate::event::EventWireError;
 use crate::v1::{self, link_frame::Frame as Wire};
+use crate::wire::{Out, Outbound, write_message};
 use bytes::Bytes;
 use ftb_core::filter::set::FILTERS_MAX;
 use ftb_core::filter::{Filter, FilterError};
 use ftb_core::frame::{
-    Confirm, Content, Down, Fetch, Fetched, Frame, Goodbye, Heartbeat, Hello, Holding, Interest,
-    Item, MARKS_MAX, MEMBERS_MAX, Marks, MemberReport, Probe, ProbeAnswer, RANKS_MAX, Reject,
-    ReplicaStart, Replicate, Standing, UpBatch, UpItem, Welcome,
+    Confirm, Fetch, Frame, Goodbye, Heartbeat, Hello, Holding, Interest, MARKS_MAX, MEMBERS_MAX,
+    Marks, MemberReport, Probe, ProbeAnswer, RANKS_MAX, Reject, ReplicaStart, Standing, Welcome,
 };
 use ftb_core::ident::{OriginId, PublisherId, Rank};
-use ftb_core::limits::{BATCH_EVENTS_MAX, FILTER_BYTES_MAX, HOST_BYTES_MAX};
+use ftb_core::limits::{FILTER_BYTES_MAX, HOST_BYTES_MAX};
 use ftb_core::lineage::{Lineage, LineageError, Segment};
 use ftb_core::node::api::{Gap, GapReason, MemberState};
 use ftb_core::position::{Epoch, Position};
 use ftb_core::ranges::RANGES_PER_PUBLISHER_MAX;
+use ftb_core::sealed::SpanError;
 use ftb_core::severity::Severity;
+use prost::{DecodeError, EncodeError, Message as _};
+
+mod events;
 
 /// Longest cluster name, address, code or reason in bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
@@ -55,6 +59,12 @@ pub enum LinkWireError {
     /// An event that is none.
     #[error(transparent)]
     Event(#[from] EventWireError),
+    /// An event whose routing fields lie elsewhere.
+    #[error(transparent)]
+    Span(#[from] SpanError),
+    /// No protobuf message.
+    #[error("the bytes of a frame make no sense: {0}")]
+    Encoding(#[from] DecodeError),
     /// A filter that is none.
     #[error(transparent)]
     Filter(#[from] FilterError),
@@ -78,13 +88,19 @@ fn need<T>(frame: &'static str, field: &'static str, value: Option<T>) -> Result
     value.ok_or(LinkWireError::Missing { frame, field })
 }
 
-/// A frame for the wire.
-pub fn encode(frame: &Frame) -> v1::LinkFrame {
-    v1::LinkFrame { frame: Some(wire(frame)) }
+impl Outbound for Frame {
+    fn write(self, out: &mut impl Out) -> core::result::Result<(), EncodeError> {
+        if events::write(&self, out) {
+            return Ok(());
+        }
+        let frame = wire(&self);
+        write_message(&v1::LinkFrame { frame }, out)
+    }
 }
 
-fn wire(frame: &Frame) -> Wire {
-    match frame {
+/// A frame as its message; `None` for those whose events do not go through prost.
+fn wire(frame: &Frame) -> Option<Wire> {
+    Some(match frame {
         Frame::Hello(hello) => Wire::Hello(wire_hello(hello)),
         Frame::Welcome(welcome) => Wire::Welcome(wire_welcome(welcome)),
         Frame::Reject(reject) => Wire::Reject(v1::LinkReject {
@@ -117,33 +133,7 @@ fn wire(frame: &Frame) -> Wire {
         }),
         Frame::Nak { origin, run } => Wire::Nak(v1::Nak { origin: origin.0, run: *run }),
         Frame::Resend => Wire::Resend(v1::Resend {}),
-        Frame::Up(_) | Frame::Down(_) | Frame::Fetch(_) | Frame::Fetched(_) => wire_events(frame),
-        Frame::ReplicaStart(_)
-        | Frame::Marks(_)
-        | Frame::Replicate(_)
-        | Frame::ReplicaAck { .. } => wire_replica(frame),
-        Frame::Members(_)
-        | Frame::TreeQuery { .. }
-        | Frame::TreeAnswer { .. }
-        | Frame::Probe(_)
-        | Frame::ProbeAnswer(_) => wire_members(frame),
-    }
-}
-
-fn wire_events(frame: &Frame) -> Wire {
-    match frame {
-        Frame::Up(batch) => Wire::Up(v1::UpBatch {
-            origin: batch.origin.0,
-            run: batch.run,
-            base: batch.base,
-            first: batch.first,
-            items: batch.items.iter().map(wire_up_item).collect(),
-        }),
-        Frame::Down(down) => Wire::Down(v1::Down {
-            epoch: Some(wire_epoch(down.epoch)),
-            items: down.items.iter().map(wire_item).collect(),
-            covered: down.covered,
-        }),
+        Frame::Up(_) | Frame::Down(_) | Frame::Fetched(_) | Frame::Replicate(_) => return None,
         Frame::Fetch(fetch) => Wire::Fetch(v1::Fetch {
             id: fetch.id,
             epoch: Some(wire_epoch(fetch.epoch)),
@@ -151,15 +141,13 @@ fn wire_events(frame: &Frame) -> Wire {
             since_ns: fetch.since_ns,
             filters: fetch.filters.iter().map(ToString::to_string).collect(),
         }),
-        Frame::Fetched(fetched) => Wire::Fetched(v1::Fetched {
-            id: fetched.id,
-            items: fetched.items.iter().map(wire_item).collect(),
-            covered: fetched.covered,
-            last: fetched.last,
-        }),
-        // Only called with the frames above; a resend is harmless.
-        _ => Wire::Resend(v1::Resend {}),
-    }
+        Frame::ReplicaStart(_) | Frame::Marks(_) | Frame::ReplicaAck { .. } => wire_replica(frame),
+        Frame::Members(_)
+        | Frame::TreeQuery { .. }
+        | Frame::TreeAnswer { .. }
+        | Frame::Probe(_)
+        | Frame::ProbeAnswer(_) => wire_members(frame),
+    })
 }
 
 fn wire_replica(frame: &Frame) -> Wire {
@@ -175,13 +163,6 @@ fn wire_replica(frame: &Frame) -> Wire {
             });
             Wire::Marks(v1::Marks { publishers: publishers.collect() })
         }
-        Frame::Replicate(batch) => Wire::Replicate(v1::Replicate {
-            epoch: Some(wire_epoch(batch.epoch)),
-            items: batch.items.iter().map(wire_item).collect(),
-            until: batch.until,
-            committed: batch.committed,
-            complete: batch.complete,
-        }),
         Frame::ReplicaAck { epoch, index } => {
             Wire::ReplicaAck(v1::ReplicaAck { epoch: Some(wire_epoch(*epoch)), index: *index })
         }
@@ -288,29 +269,6 @@ fn wire_interest(interest: &Interest) -> v1::Interest {
     }
 }
 
-fn wire_up_item(item: &UpItem) -> v1::UpItem {
-    use v1::up_item::Item as Up;
-    let item = match item {
-        UpItem::Event(sealed) => Up::Event(sealed.bytes().clone()),
-        UpItem::Gap(gap) => Up::Hole(wire_hole(gap)),
-        UpItem::Fork { epoch, until, handed_over } => Up::Fork(v1::Fork {
-            epoch: Some(wire_epoch(*epoch)),
-            until: *until,
-            handed_over: *handed_over,
-        }),
-    };
-    v1::UpItem { item: Some(item) }
-}
-
-fn wire_item(item: &Item) -> v1::LogItem {
-    use v1::log_item::Content as Log;
-    let content = match &item.content {
-        Content::Event(sealed) => Log::Event(sealed.bytes().clone()),
-        Content::Gap(gap) => Log::Hole(wire_hole(gap)),
-    };
-    v1::LogItem { index: item.index, content: Some(content) }
-}
-
 fn wire_hole(gap: &Gap) -> v1::Hole {
     v1::Hole {
         after: Some(wire_position(gap.after)),
@@ -338,8 +296,15 @@ fn wire_member(member: &MemberReport) -> v1::MemberReport {
 ///
 /// # Errors
 /// [`LinkWireError`]: the link must end.
-pub fn decode(frame: v1::LinkFrame) -> Result<Frame> {
+pub fn decode(bytes: Bytes) -> Result<Frame> {
+    if let Some(frame) = events::decode(&bytes)? {
+        return Ok(frame);
+    }
+    let frame = v1::LinkFrame::decode(bytes)?;
     Ok(match need("link frame", "content", frame.frame)? {
+        Wire::Up(_) | Wire::Down(_) | Wire::Fetched(_) | Wire::Replicate(_) => {
+            return Err(LinkWireError::Range { what: "more than one content" });
+        }
         Wire::Hello(hello) => Frame::Hello(Box::new(core_hello(hello)?)),
         Wire::Welcome(welcome) => Frame::Welcome(Box::new(core_welcome(welcome)?)),
         Wire::Reject(reject) => Frame::Reject(Reject {
@@ -365,7 +330,6 @@ pub fn decode(frame: v1::LinkFrame) -> Result<Frame> {
         Wire::FilterActive(active) => {
             Frame::FilterActive { version: active.version, index: active.index }
         }
-        Wire::Up(batch) => Frame::Up(core_up(batch)?),
         Wire::Credit(credit) => Frame::Credit { bytes: credit.bytes },
         Wire::Confirm(confirm) => Frame::Confirm(Confirm {
             origin: OriginId(confirm.origin),
@@ -374,11 +338,6 @@ pub fn decode(frame: v1::LinkFrame) -> Result<Frame> {
         }),
         Wire::Nak(nak) => Frame::Nak { origin: OriginId(nak.origin), run: nak.run },
         Wire::Resend(v1::Resend {}) => Frame::Resend,
-        Wire::Down(down) => Frame::Down(Down {
-            epoch: core_epoch(need("down", "epoch", down.epoch)?),
-            items: core_items(down.items)?,
-            covered: down.covered,
-        }),
         Wire::Fetch(fetch) => Frame::Fetch(Fetch {
             id: fetch.id,
             epoch: core_epoch(need("fetch", "epoch", fetch.epoch)?),
@@ -386,24 +345,11 @@ pub fn decode(frame: v1::LinkFrame) -> Result<Frame> {
             since_ns: fetch.since_ns,
             filters: core_filters(fetch.filters)?,
         }),
-        Wire::Fetched(fetched) => Frame::Fetched(Fetched {
-            id: fetched.id,
-            items: core_items(fetched.items)?,
-            covered: fetched.covered,
-            last: fetched.last,
-        }),
         Wire::ReplicaStart(start) => Frame::ReplicaStart(ReplicaStart {
             lineage: core_lineage(start.lineage)?,
             after: start.after,
         }),
         Wire::Marks(marks) => Frame::Marks(core_marks(marks)?),
-        Wire::Replicate(batch) => Frame::Replicate(Replicate {
-            epoch: core_epoch(need("replicate", "epoch", batch.epoch)?),
-            items: core_items(batch.items)?,
-            until: batch.until,
-            committed: batch.committed,
-            complete: batch.complete,
-        }),
         Wire::ReplicaAck(ack) => Frame::ReplicaAck {
             epoch: core_epoch(need("acknowledgement", "epoch", ack.epoch)?),
             index: ack.index,
@@ -511,51 +457,6 @@ fn core_filters(texts: Vec<String>) -> Result<Vec<Filter>> {
 
 fn core_interest(interest: v1::Interest) -> Result<Interest> {
     Ok(Interest { version: interest.version, filters: core_filters(interest.filters)? })
-}
-
-fn core_up(batch: v1::UpBatch) -> Result<UpBatch> {
-    use v1::up_item::Item as Up;
-    bound("events", batch.items.len(), BATCH_EVENTS_MAX)?;
-    let count = batch.items.len() as u64;
-    let dense = count > 0
-        && batch.base > 0
-        && batch.base <= batch.first
-        && batch.first.checked_add(count).is_some();
-    if !dense {
-        return Err(LinkWireError::Range { what: "the sequences of a batch" });
-    }
-    let items = batch.items.into_iter().map(|item| {
-        Ok(match need("batch", "item", item.item)? {
-            Up::Event(bytes) => UpItem::Event(decode_sealed(bytes)?),
-            Up::Hole(hole) => UpItem::Gap(core_hole(hole)?),
-            Up::Fork(fork) => UpItem::Fork {
-                epoch: core_epoch(need("fork", "epoch", fork.epoch)?),
-                until: fork.until,
-                handed_over: fork.handed_over,
-            },
-        })
-    });
-    Ok(UpBatch {
-        origin: OriginId(batch.origin),
-        run: batch.run,
-        base: batch.base,
-        first: batch.first,
-        items: items.collect::<Result<_>>()?,
-    })
-}
-
-fn core_items(items: Vec<v1::LogItem>) -> Result<Vec<Item>> {
-    use v1::log_item::Content as Log;
-    bound("events", items.len(), BATCH_EVENTS_MAX)?;
-    let decode_bytes = |bytes: Bytes| Ok::<_, LinkWireError>(Content::Event(decode_sealed(bytes)?));
-    let items = items.into_iter().map(|item| {
-        let content = match need("log item", "content", item.content)? {
-            Log::Event(bytes) => decode_bytes(bytes)?,
-            Log::Hole(hole) => Content::Gap(core_hole(hole)?),
-        };
-        Ok(Item { index: item.index, content })
-    });
-    items.collect()
 }
 
 fn core_hole(hole: v1::Hole) -> Result<Gap> {

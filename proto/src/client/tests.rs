@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::event::{Stamps, decode_sealed, encode_event, event_len, seal, unseal};
+use crate::wire::Outbound as _;
 use ftb_core::{Event, EventId, EventRef, PublisherId, Sealed};
 use proptest::prelude::*;
 
@@ -63,7 +64,7 @@ proptest! {
     fn what_a_damaged_delivery_leaves_can_be_read(
         at in any::<prop::sample::Index>(), byte in any::<u8>(),
     ) {
-        let items = (1..9).map(|seq| (seq, sealed(seq))).collect();
+        let items = (1..9).map(|seq| (seq, sealed(seq).into())).collect();
         let epoch = Epoch { number: 1, root: OriginId(2) };
         let deliver = ToClient::Deliver { subscription: SubscriptionId(3), epoch, items };
         let mut bytes = encode_to_client(deliver).encode_to_vec();
@@ -147,10 +148,13 @@ proptest! {
     ) {
         let subscription = SubscriptionId(id);
         let epoch = after.epoch;
-        let items = vec![(after.index, sealed(seq))];
+        let items = vec![(after.index, sealed(seq).into())];
         let deliver = ToClient::Deliver { subscription, epoch, items };
+        let message = encode_to_client(deliver.clone());
+        let bytes = Outgoing::Core(deliver).to_bytes().unwrap();
+        prop_assert_eq!(message.encode_to_vec(), bytes, "as prost would write it");
         let Ok(FromAgent::Deliver { subscription: told, mut events }) =
-            decode(encode_to_client(deliver))
+            decode(message)
         else {
             return Err(TestCaseError::fail("no delivery"));
         };
@@ -182,6 +186,36 @@ proptest! {
         };
         let told = welcome.clone().encode();
         prop_assert_eq!(decode(told), Ok(FromAgent::Welcome(welcome)));
+    }
+}
+
+#[test]
+fn what_is_published_is_read_from_the_bytes_of_the_message() {
+    let events = vec![Bytes::from_static(b"one"), Bytes::new(), Bytes::from_static(b"three")];
+    let said = FromClient::Publish { first_seq: 7, events: events.clone(), again: true };
+    let message = said.encode().encode_to_vec();
+    let Ok(Said::Publish(publish)) = Said::decode(message.clone().into()) else {
+        panic!("no publication");
+    };
+    assert_eq!((publish.first_seq, publish.again), (7, true));
+    assert!(publish.events().eq(events.iter().map(|event| &event[..])));
+    let goodbye = FromClient::Goodbye { reason: "done".to_owned() }.encode();
+    let Ok(Said::Other(Some(read))) = Said::decode(goodbye.encode_to_vec().into()) else {
+        panic!("no goodbye");
+    };
+    assert_eq!(Some(read), goodbye.message);
+    let two = [message.clone(), goodbye.encode_to_vec()].concat();
+    assert_eq!(Said::decode(two.into()).unwrap_err().code(), code::MALFORMED);
+    for end in 1..message.len() {
+        assert!(Said::decode(message[..end].to_vec().into()).is_err(), "{end} bytes");
+    }
+    let many = vec![Bytes::new(); limits::BATCH_EVENTS_MAX + 1];
+    let many = FromClient::Publish { first_seq: 1, events: many, again: false }.encode();
+    assert_eq!(Said::decode(many.encode_to_vec().into()).unwrap_err().code(), code::LIMIT);
+    for first_seq in [0, u64::MAX] {
+        let bad = FromClient::Publish { first_seq, events: events.clone(), again: false }.encode();
+        let refused = Said::decode(bad.encode_to_vec().into());
+        assert_eq!(refused.unwrap_err().code(), code::MALFORMED);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use ftb_core::OriginId;
+use prost::Message as _;
 use proptest::prelude::*;
 
 const PAYLOAD_MAX: usize = 300;
@@ -86,17 +87,50 @@ proptest! {
     }
 
     #[test]
-    fn a_batch_seals_as_one_by_one(events in proptest::collection::vec(any_event(), 0..5)) {
-        let bytes: Vec<_> = events.iter().map(encode_event).collect();
-        let first = first_id();
-        let batch = seal_batch(&stamps(first), &bytes, PAYLOAD_MAX);
-        prop_assert_eq!(batch.len(), events.len());
-        for (offset, (sealed, bytes)) in (0_u64..).zip(batch.iter().zip(&bytes)) {
-            let id = EventId { seq: first.seq + offset, ..first };
-            let republished = stamps(first).republished;
-            let alone = seal(&Stamps { republished, ..stamps(id) }, bytes, PAYLOAD_MAX);
-            prop_assert_eq!(sealed, &alone);
+    fn a_batch_seals_as_one_by_one_and_as_prost_would(
+        events in proptest::collection::vec(any_event(), 0..5),
+        again in proptest::collection::vec(any::<prop::sample::Index>(), 0..4),
+    ) {
+        let mut bytes: Vec<_> = events.iter().map(encode_event).collect();
+        if !bytes.is_empty() {
+            // Neighbours with the same beginning are checked in another way.
+            for at in again {
+                let at = at.index(bytes.len());
+                bytes.insert(at, bytes[at].clone());
+            }
         }
+        let first = first_id();
+        let slices = bytes.iter().map(|event| &event[..]);
+        let batch = seal_batch(&stamps(first), slices, PAYLOAD_MAX, |_| true).unwrap();
+        prop_assert_eq!(batch.refused, []);
+        let run: Vec<_> = batch.run.iter().flat_map(ftb_core::Run::iter).collect();
+        prop_assert_eq!(run.len(), bytes.len());
+        for (offset, (sealed, bytes)) in (0_u64..).zip(run.into_iter().zip(&bytes)) {
+            let id = EventId { seq: first.seq + offset, ..first };
+            let stamps = Stamps { id, ..stamps(first) };
+            let alone = seal(&stamps, bytes, PAYLOAD_MAX).unwrap();
+            prop_assert_eq!(sealed, alone.as_ref());
+            let message = v1::Sealed::decode(sealed.bytes()).unwrap();
+            prop_assert_eq!(&message.encode_to_vec(), sealed.bytes());
+        }
+    }
+
+    /// What is skipped because a neighbour had it is exactly what would have been read.
+    #[test]
+    fn a_neighbour_changes_nothing(
+        events in proptest::collection::vec(any_event(), 1..3),
+        which in any::<[prop::sample::Index; 3]>(), byte in any::<u8>(),
+    ) {
+        let first = encode_event(&events[0]);
+        let mut second = encode_event(&events[which[0].index(events.len())]).to_vec();
+        let at = which[1].index(second.len());
+        second[at] = byte;
+        second.truncate(which[2].index(4 * second.len()).max(1));
+        let mut neighbour = Neighbour::default();
+        check_beside(&first, PAYLOAD_MAX, &mut neighbour).unwrap();
+        let beside = check_beside(&second, PAYLOAD_MAX, &mut neighbour);
+        let alone = check_event(&second, PAYLOAD_MAX);
+        prop_assert_eq!(beside.as_ref().ok(), alone.as_ref().ok());
     }
 
     #[test]
@@ -200,6 +234,27 @@ fn what_is_not_an_event_is_told_apart() {
     assert!(!malformed(&[0x50, 1, 0x5d, 0, 0, 0, 0]), "unknown fields");
     let text = [plain.as_slice(), &[0x2a, 1, 0xff]].concat();
     assert_eq!(check_event(&text, 64), Err(EventWireError::Text("client name")));
+}
+
+#[test]
+fn a_bad_event_of_a_batch_is_refused_alone() {
+    let good = encode_event(&example());
+    let mut other = example();
+    other.space = "ftb.other".parse().unwrap();
+    let other = encode_event(&other);
+    let events = [&good[..], b"none", &other, &good];
+    let id = EventId { seq: 10, ..first_id() };
+    let may = |space: &[u8]| space == b"ftb.ipmi";
+    let batch = seal_batch(&stamps(id), events, PAYLOAD_MAX, may).unwrap();
+    let seqs: Vec<u64> =
+        batch.run.iter().flat_map(ftb_core::Run::iter).map(|e| e.id().seq).collect();
+    assert_eq!(seqs, [10, 13]);
+    let refused: Vec<_> = batch.refused.iter().map(|(seq, _)| *seq).collect();
+    assert_eq!(refused, [11, 12]);
+    assert!(matches!(batch.refused[0].1, SealError::Event(_)));
+    assert_eq!(batch.refused[1].1, SealError::Denied("ftb.other".to_owned()));
+    let none = seal_batch(&stamps(id), [&good[..]], PAYLOAD_MAX, |_| false).unwrap();
+    assert!(none.run.is_none());
 }
 
 #[test]

@@ -1,8 +1,11 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::event::{Stamps, encode_event, seal};
+use ftb_core::frame::{Content, Down, Fetched, Item, Replicate, UpBatch, UpItem};
 use ftb_core::ident::EventId;
+use ftb_core::limits::BATCH_EVENTS_MAX;
 use ftb_core::limits::PAYLOAD_BYTES_DEFAULT;
+use ftb_core::run::Run;
 use ftb_core::sealed::Sealed;
 use ftb_core::{Event, EventName, EventSpace};
 use prost::Message;
@@ -14,6 +17,11 @@ fn sealed(seq: u64) -> Sealed {
     let id = EventId { publisher: PublisherId { account: 3, token: 4 }, seq };
     let stamps = Stamps { id, host: "node001", uid: 1000, pid: 17, republished: false };
     seal(&stamps, &encode_event(&event), PAYLOAD_BYTES_DEFAULT).unwrap()
+}
+
+fn run(first: u64, count: u64) -> Run {
+    let events: Vec<Sealed> = (first..first + count).map(sealed).collect();
+    Run::collect(events.iter().map(Sealed::as_ref)).unwrap()
 }
 
 fn epoch(number: u64) -> Epoch {
@@ -40,7 +48,9 @@ fn gap() -> Gap {
 
 fn items() -> Vec<Item> {
     vec![
-        Item { index: 71, content: Content::Event(sealed(1)) },
+        Item { index: 60, content: Content::Events(run(1, 4)) },
+        Item { index: 66, content: Content::Events(run(5, 2)) },
+        Item { index: 71, content: Content::Events(run(1, 1)) },
         Item { index: 75, content: Content::Gap(gap()) },
     ]
 }
@@ -97,7 +107,7 @@ fn every_frame() -> Vec<Frame> {
         wall_ns: 99,
     };
     let up = vec![
-        UpItem::Event(sealed(2)),
+        UpItem::Events(run(2, 3)),
         UpItem::Gap(gap()),
         UpItem::Fork { epoch: epoch(2), until: 60, handed_over: true },
     ];
@@ -154,49 +164,44 @@ fn every_frame() -> Vec<Frame> {
 #[test]
 fn every_frame_survives_the_wire() {
     for frame in every_frame() {
-        let bytes = Bytes::from(encode(&frame).encode_to_vec());
-        let read = decode(v1::LinkFrame::decode(bytes).unwrap());
-        assert_eq!(read.as_ref(), Ok(&frame));
+        let bytes = frame.clone().to_bytes().unwrap();
+        let known = v1::LinkFrame::decode(bytes.clone()).unwrap();
+        assert_eq!(known.encoded_len(), bytes.len(), "no longer than prost would write it");
+        assert_eq!(decode(bytes).as_ref(), Ok(&frame));
     }
 }
 
 #[test]
 fn events_keep_their_bytes_and_share_the_frame() {
-    let event = sealed(3);
-    let items = vec![Item { index: 1, content: Content::Event(event.clone()) }];
-    let frame = Frame::Down(Down { epoch: epoch(1), items, covered: 1 });
-    let bytes = Bytes::from(encode(&frame).encode_to_vec());
+    let events = run(3, 2);
+    let items = vec![Item { index: 1, content: Content::Events(events.clone()) }];
+    let frame = Frame::Down(Down { epoch: epoch(1), items, covered: 2 });
+    let bytes = frame.to_bytes().unwrap();
     let whole = bytes.as_ptr_range();
-    let Ok(Frame::Down(down)) = decode(v1::LinkFrame::decode(bytes.clone()).unwrap()) else {
-        panic!("no down frame");
-    };
-    let Content::Event(read) = &down.items[0].content else { panic!("no event") };
-    assert_eq!(read.bytes(), event.bytes());
-    assert!(whole.contains(&read.bytes().as_ptr()), "the bytes were copied");
+    let Ok(Frame::Down(down)) = decode(bytes.clone()) else { panic!("no down frame") };
+    let Content::Events(read) = &down.items[0].content else { panic!("no events") };
+    assert_eq!(*read, events);
+    assert!(whole.contains(&read.first().bytes().as_ptr()), "the bytes were copied");
 }
 
 #[test]
 fn torn_and_twisted_frames_are_refused_or_read_but_never_panic() {
     for frame in every_frame() {
-        let whole = encode(&frame).encode_to_vec();
+        let whole = frame.to_bytes().unwrap();
         for end in 0..whole.len() {
-            if let Ok(torn) = v1::LinkFrame::decode(&whole[..end]) {
-                let _ = decode(torn);
-            }
+            let _ = decode(whole.slice(..end));
         }
         for at in 0..whole.len() {
-            let mut twisted = whole.clone();
+            let mut twisted = whole.to_vec();
             twisted[at] ^= 0x55;
-            if let Ok(twisted) = v1::LinkFrame::decode(Bytes::from(twisted)) {
-                let _ = decode(twisted);
-            }
+            let _ = decode(Bytes::from(twisted));
         }
     }
 }
 
 #[test]
 fn what_is_over_a_bound_is_refused() {
-    let refused = |frame: Frame| decode(encode(&frame)).unwrap_err().to_string();
+    let refused = |frame: Frame| decode(frame.to_bytes().unwrap()).unwrap_err().to_string();
     let many = (0..=BATCH_EVENTS_MAX as u64)
         .map(|index| Item { index: index + 1, content: Content::Gap(gap()) })
         .collect();
@@ -209,8 +214,19 @@ fn what_is_over_a_bound_is_refused() {
         run: 1,
         base: 5,
         first: 4,
-        items: vec![UpItem::Event(sealed(1))],
+        items: vec![UpItem::Events(run(1, 1))],
     };
     assert!(refused(Frame::Up(before_base)).contains("out of range"));
-    assert!(decode(v1::LinkFrame { frame: None }).is_err());
+    assert!(decode(Bytes::new()).is_err());
+    let two = [Frame::Resend, Frame::Down(Down { epoch: epoch(1), items: items(), covered: 75 })];
+    for order in [[0, 1], [1, 0]] {
+        let both = order.map(|at| two[at].clone().to_bytes().unwrap().to_vec()).concat();
+        assert!(decode(both.into()).is_err(), "a frame with two contents");
+    }
+    for index in [0, u64::MAX] {
+        let items = vec![Item { index, content: Content::Gap(gap()) }];
+        assert!(
+            refused(Frame::Down(Down { epoch: epoch(1), items, covered: 1 })).contains("index")
+        );
+    }
 }

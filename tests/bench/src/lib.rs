@@ -1,13 +1,13 @@
 //! What the micro-benches and the instruction counts work on: events as the wire carries them, and
 //! one agent's state machine with clients, driven without a socket or a clock.
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
 use ftb_core::filter::Filter;
 use ftb_core::node::api::{ClientId, ClientInfo, Input, Start, SubscriptionId, ToClient};
 use ftb_core::node::{Member, Node, NodeConfig};
 use ftb_core::time::Now;
-use ftb_core::{Event, EventId, EventName, EventSpace, OriginId, PublisherId, Sealed};
+use ftb_core::{Event, EventId, EventName, EventSpace, OriginId, PublisherId, Run};
 use ftb_proto::event::{Stamps, encode_event, seal_batch};
 
 /// What the publisher of the fixture is known by.
@@ -39,15 +39,14 @@ pub fn event(payload_bytes: usize) -> Result<Event> {
 ///
 /// # Errors
 /// An event is not as it should be.
-pub fn sealed(first_seq: u64, count: usize) -> Result<Vec<Sealed>> {
+pub fn sealed(first_seq: u64, count: usize) -> Result<Run> {
     let encoded = encode_event(&event(150)?);
     let id = EventId { publisher: PUBLISHER, seq: first_seq };
     let stamps = Stamps { id, host: "node001", uid: 1000, pid: 4242, republished: false };
-    let events = vec![encoded; count];
-    seal_batch(&stamps, &events, PAYLOAD_BYTES_MAX)
-        .into_iter()
-        .map(|sealed| sealed.context("the fixture's event was refused"))
-        .collect()
+    let events = vec![&encoded[..]; count];
+    let batch = seal_batch(&stamps, events, PAYLOAD_BYTES_MAX, |_| true)?;
+    ensure!(batch.refused.is_empty(), "the fixture's event was refused");
+    batch.run.context("no events")
 }
 
 /// One agent that is acting root, with a publisher and a subscriber.
@@ -97,12 +96,14 @@ impl OneAgent {
     ///
     /// # Errors
     /// The subscriber was told of a gap.
-    pub fn route(&mut self, events: Vec<Sealed>) -> Result<usize> {
+    pub fn route(&mut self, events: Run) -> Result<usize> {
         self.handle(Input::Publish { client: SOURCE, events });
         let mut delivered = 0;
         while let Some(message) = self.node.poll_client(self.now, READER, POLL_BYTES) {
             match message {
-                ToClient::Deliver { items, .. } => delivered += items.len(),
+                ToClient::Deliver { items, .. } => {
+                    delivered += items.iter().map(|(_, run)| run.count()).sum::<usize>();
+                }
                 ToClient::Gap { gap, .. } => bail!("a gap: {gap:?}"),
                 _ => {}
             }
@@ -115,7 +116,7 @@ impl OneAgent {
     ///
     /// # Errors
     /// See [`sealed`].
-    pub fn next(&mut self, count: usize) -> Result<Vec<Sealed>> {
+    pub fn next(&mut self, count: usize) -> Result<Run> {
         let first = self.next_seq;
         self.next_seq += count as u64;
         sealed(first, count)
