@@ -201,8 +201,8 @@ impl Node {
         if let Asker::Subscription(..) = question.asker {
             // They are delivered here: after a merge they may come again at other places.
             for item in &fetched.items {
-                if let Content::Event(sealed) = &item.content {
-                    self.seen.mark(sealed);
+                if let Content::Events(run) = &item.content {
+                    self.seen.insert_run(run);
                 }
             }
         }
