@@ -228,7 +228,7 @@ fn items(from: u64, until: u64) -> Vec<Item> {
         let stamps = Stamps { id, host: "node01", uid: 0, pid: 1, republished: false };
         let text = format!("event {index} {}", "x".repeat((index % 90) as usize));
         let sealed = seal(&stamps, &common::event("site.load", &text), 1 << 20).unwrap();
-        Item { index, content: Content::Event(sealed) }
+        Item { index, content: Content::Events(sealed.into()) }
     };
     (from..=until).map(item).collect()
 }

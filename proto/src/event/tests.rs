@@ -2,8 +2,8 @@
 
 use super::*;
 use ftb_core::OriginId;
-use prost::Message as _;
 use proptest::prelude::*;
+use prost::Message as _;
 
 const PAYLOAD_MAX: usize = 300;
 
