@@ -347,6 +347,7 @@ mod tests {
     /// As they come from an agent.
     fn batch(items: Vec<(u64, Sealed)>) -> EventBatch {
         let (subscription, epoch) = (SubscriptionId(1), at(0).epoch);
+        let items = items.into_iter().map(|(index, sealed)| (index, sealed.into())).collect();
         let message = encode_to_client(ToClient::Deliver { subscription, epoch, items });
         match FromAgent::decode(message.encode_to_vec().into()).unwrap() {
             FromAgent::Deliver { events, .. } => events,
