@@ -133,7 +133,7 @@ fn items(count: u64) -> Result<Vec<Item>> {
             republished: false,
         };
         let sealed = seal(&stamps, &event, 1 << 20)?;
-        Ok(Item { index: seq, content: Content::Event(sealed) })
+        Ok(Item { index: seq, content: Content::Events(sealed.into()) })
     };
     (1..=count).map(item).collect()
 }
