@@ -7,7 +7,7 @@ BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla
 SYSCONF  = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR  = $(PREFIX)/lib/systemd/system
 
-.PHONY: all build help deps demo test check fmt clippy doc audit bench install install-capi uninstall
+.PHONY: all build help deps demo test check fmt clippy doc audit bench python install install-capi uninstall
 
 all: build
 
@@ -51,6 +51,10 @@ bench: ## throughput and latency beside NATS in the same run (docs/performance.m
 	@./deploy/dev/install-deps.sh build bench
 	$(CARGO) build --release -p ftb-agent -p ftb-bench
 	./target/release/ftb-bench
+
+python: ## the wheel of the Python package, in target/wheels (docs/python.md)
+	@./deploy/dev/install-deps.sh build python
+	ftb-client/python/wheel.sh $(or $(CARGO_TARGET_DIR),target)/wheels --release
 
 install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the demonstration
 	@for b in $(BINARIES); do test -x target/release/$$b || { echo "target/release/$$b is missing: run make first" >&2; exit 1; }; done

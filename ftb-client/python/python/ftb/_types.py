@@ -1,0 +1,274 @@
+"""Events, gaps and errors as Python has them, and their way to and from the Rust half."""
+
+from __future__ import annotations
+
+import enum
+import time as _time
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, NoReturn, Optional, TypeVar, Union
+
+from ._native import NativeError
+
+T = TypeVar("T")
+
+
+class FtbError(Exception):
+    """Everything that this package raises by itself."""
+
+
+class ConfigError(FtbError, ValueError):
+    """The client cannot be made: a name is too long, or the system gives no thread."""
+
+
+class EventError(FtbError, ValueError):
+    """The event breaks a rule or a bound; nothing was sent."""
+
+
+class FilterError(FtbError, ValueError):
+    """The filter cannot be read; the message names the column."""
+
+
+class SubscribeError(FtbError):
+    """The subscription cannot be."""
+
+
+class Refused(FtbError):
+    """The agent said no: the message has its words."""
+
+
+class BufferFull(FtbError):
+    """No room for the event, and nothing milder to give up."""
+
+
+class Shed(FtbError):
+    """The event was given up for worse ones while no agent took it."""
+
+
+class NoAgent(FtbError):
+    """No agent in time; the message says where it was looked for, and what was found."""
+
+
+class Timeout(FtbError, TimeoutError):
+    """Nothing happened in time."""
+
+
+class Closed(FtbError):
+    """The client or subscription is closed."""
+
+
+class Forked(FtbError):
+    """It belongs to the process that forked this one: make a new client here."""
+
+
+_ERRORS: Mapping[str, type[FtbError]] = {
+    "config": ConfigError,
+    "event": EventError,
+    "filter": FilterError,
+    "subscribe": SubscribeError,
+    "refused": Refused,
+    "full": BufferFull,
+    "shed": Shed,
+    "no_agent": NoAgent,
+    "timeout": Timeout,
+    "closed": Closed,
+    "forked": Forked,
+}
+
+
+def error_of(kind: str, message: str) -> FtbError:
+    return _ERRORS.get(kind, FtbError)(message)
+
+
+def call(function: Callable[..., T], *arguments: Any) -> T:
+    """Calls into the Rust half; its errors become those of this package."""
+    try:
+        return function(*arguments)
+    except NativeError as error:
+        _reraise(error)
+
+
+def _reraise(error: NativeError) -> NoReturn:
+    raise error_of(*error.args) from None
+
+
+class Severity(enum.IntEnum):
+    """How bad an event is; comparable."""
+
+    INFO = 1
+    WARNING = 2
+    ERROR = 3
+    FATAL = 4
+
+    @classmethod
+    def of(cls, word: Union[str, int, "Severity"]) -> "Severity":
+        """From a word in any case, a number, or itself."""
+        try:
+            return cls[word.upper()] if isinstance(word, str) else cls(word)
+        except (KeyError, ValueError):
+            expected = ", ".join(severity.name.lower() for severity in cls)
+            raise EventError(f"unknown severity {word!r}: expected {expected}") from None
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event as it was delivered."""
+
+    space: str
+    name: str
+    severity: Severity
+    payload: bytes
+    #: Of a key that occurs twice the first value; all of them are in `all_tags`.
+    tags: dict[str, str]
+    all_tags: tuple[tuple[str, str], ...] = field(repr=False)
+    #: When it happened, as its publisher says, in Unix nanoseconds.
+    time_ns: int
+    #: Name of the client that published it, and the job that it belongs to.
+    client: str
+    job_id: str
+    is_response: bool
+    response_to: Optional[str]
+    #: Where it was published and by whom: its agent vouches for these.
+    host: str
+    uid: int
+    pid: int
+    #: Unique in the cluster and over restarts.
+    id: str
+    #: Its place in the cluster's log; `subscribe(after=...)` goes on from there.
+    position: str
+
+    @property
+    def text(self) -> str:
+        """The payload as text; what is none is replaced."""
+        return self.payload.decode("utf-8", errors="replace")
+
+    @property
+    def time(self) -> datetime:
+        """When it happened, in UTC, to the microsecond."""
+        seconds, nanoseconds = divmod(self.time_ns, 1_000_000_000)
+        moment = datetime.fromtimestamp(seconds, timezone.utc)
+        return moment.replace(microsecond=nanoseconds // 1000)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Events that a subscription does not get, where they are missing."""
+
+    after: str
+    until: str
+    #: "shed", "retention" or "log-lost".
+    reason: str
+    #: How many are known to be missing; 0: unknown.
+    count: int
+    #: The worst of them, where that is known.
+    severity_max: Optional[Severity]
+
+
+@dataclass(frozen=True)
+class Agent:
+    """The agent that a client is attached to."""
+
+    cluster: str
+    host: str
+    payload_bytes_max: int
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a client has done so far, and what it holds."""
+
+    published: int
+    confirmed: int
+    refused: int
+    shed: int
+    #: Bytes of events that are not confirmed yet.
+    unconfirmed_bytes: int
+    delivered: int
+    gaps: int
+    #: How often a subscription was paused because its reader was slow.
+    paused: int
+    attachments: int
+
+
+def event_of(parts: Any) -> Event:
+    (position, id, host, uid, pid), said = parts
+    space, name, severity, payload, tags, time_ns, client, job_id, is_response, response_to = said
+    first: dict[str, str] = {}
+    for key, value in tags:
+        first.setdefault(key, value)
+    return Event(
+        space=space,
+        name=name,
+        severity=Severity[severity],
+        payload=payload,
+        tags=first,
+        all_tags=tuple(tags),
+        time_ns=time_ns,
+        client=client,
+        job_id=job_id,
+        is_response=is_response,
+        response_to=response_to,
+        host=host,
+        uid=uid,
+        pid=pid,
+        id=id,
+        position=position,
+    )
+
+
+def gap_of(parts: Any) -> Gap:
+    after, until, reason, count, worst = parts
+    return Gap(after, until, reason, count, None if worst is None else Severity[worst])
+
+
+class Said(NamedTuple):
+    """What the Rust half reads of an event that is to be published."""
+
+    space: str
+    name: str
+    severity: str
+    payload: bytes
+    tags: list[tuple[str, str]]
+    time_ns: int
+    job_id: str
+    response_to: Optional[str]
+
+
+Tags = Union[Mapping[str, object], Iterable[tuple[str, object]]]
+Moment = Union[datetime, timedelta, float, int]
+
+
+def said(
+    space: str,
+    name: str,
+    *,
+    severity: Union[Severity, str, int] = Severity.INFO,
+    payload: Union[bytes, str] = b"",
+    tags: Optional[Tags] = None,
+    time: Optional[Moment] = None,
+    job_id: str = "",
+    response_to: Union[Event, str, None] = None,
+) -> Said:
+    pairs = tags.items() if isinstance(tags, Mapping) else (tags or ())
+    return Said(
+        space=space,
+        name=name,
+        severity=Severity.of(severity).name.lower(),
+        # Through a view: bytes(5) would be five zeros.
+        payload=payload.encode() if isinstance(payload, str) else bytes(memoryview(payload)),
+        tags=[(key, str(value)) for key, value in pairs],
+        time_ns=0 if time is None else moment_ns(time),
+        job_id=job_id,
+        response_to=response_to.id if isinstance(response_to, Event) else response_to,
+    )
+
+
+def moment_ns(moment: Moment) -> int:
+    """Unix nanoseconds of a moment: a datetime (without zone: local time), seconds since 1970, or,
+    as a timedelta, so long ago."""
+    if isinstance(moment, timedelta):
+        return max(0, _time.time_ns() - moment // timedelta(microseconds=1) * 1000)
+    if isinstance(moment, datetime):
+        since = moment.astimezone(timezone.utc) - datetime(1970, 1, 1, tzinfo=timezone.utc)
+        return max(0, since // timedelta(microseconds=1) * 1000)
+    return max(0, int(moment * 1_000_000_000))

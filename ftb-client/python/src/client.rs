@@ -1,0 +1,164 @@
+//! A client, and what became of its events.
+
+use crate::convert::{EventParts, start};
+use crate::error::Trouble;
+use crate::own::{Own, runtime};
+use crate::pending::{Outcome, Pending};
+use pyo3::prelude::*;
+use std::future::Future;
+use std::time::Duration;
+
+/// Longest wait that is kept exactly; longer ones are as good as for ever.
+const WAIT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// Seconds as Python gives them; `None` and what is no time is for ever.
+fn duration(seconds: Option<f64>) -> Duration {
+    let given = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok());
+    given.unwrap_or(WAIT_MAX).min(WAIT_MAX)
+}
+
+/// A client of this node's agent.
+#[pyclass(frozen, module = "ftb._native")]
+pub(crate) struct Client(Own<ftb_client::Client>);
+
+impl Client {
+    fn client(&self) -> Result<ftb_client::Client, Trouble> {
+        self.0
+            .with(|client| client.clone())?
+            .ok_or_else(|| Trouble::new("closed", "the client is closed"))
+    }
+
+    fn pending<F>(&self, work: impl FnOnce(ftb_client::Client) -> F) -> PyResult<Pending>
+    where
+        F: Future<Output = Result<Outcome, Trouble>> + Send + 'static,
+    {
+        Ok(Pending::new(work(self.client()?))?)
+    }
+}
+
+#[pymethods]
+impl Client {
+    #[new]
+    fn new(
+        name: String,
+        job_id: String,
+        agent: Option<String>,
+        buffer_bytes: Option<usize>,
+        queue_bytes: Option<usize>,
+        retry_max_s: Option<f64>,
+    ) -> PyResult<Self> {
+        let mut builder = ftb_client::Client::builder(name).job_id(job_id);
+        if let Some(socket) = agent {
+            builder = builder.agent(socket);
+        }
+        if let Some(bytes) = buffer_bytes {
+            builder = builder.buffer_bytes(bytes);
+        }
+        if let Some(bytes) = queue_bytes {
+            builder = builder.queue_bytes(bytes);
+        }
+        if retry_max_s.is_some() {
+            builder = builder.retry_max(duration(retry_max_s));
+        }
+        let _entered = runtime()?.enter();
+        let client = builder.build().map_err(Trouble::from)?;
+        Ok(Self(Own::new(client)))
+    }
+
+    /// Whether an agent is attached now.
+    fn connected(&self) -> PyResult<bool> {
+        Ok(self.client()?.connected())
+    }
+
+    /// Cluster, host and largest payload of the agent that is attached now.
+    fn agent(&self) -> PyResult<Option<(String, String, usize)>> {
+        let agent = self.client()?.agent();
+        Ok(agent.map(|agent| (agent.cluster, agent.host, agent.payload_bytes_max)))
+    }
+
+    /// Published, confirmed, refused, shed, bytes that are not confirmed, delivered, gaps, paused,
+    /// attachments.
+    fn stats(&self) -> PyResult<[u64; 9]> {
+        let stats = self.client()?.stats();
+        Ok([
+            stats.published,
+            stats.confirmed,
+            stats.refused,
+            stats.shed.iter().sum(),
+            (stats.waiting_bytes + stats.in_flight_bytes) as u64,
+            stats.delivered,
+            stats.gaps,
+            stats.paused,
+            stats.attachments,
+        ])
+    }
+
+    fn publish(&self, event: EventParts) -> PyResult<Receipt> {
+        let receipt = self.client()?.publish(event.into_event()?).map_err(Trouble::from)?;
+        Ok(Receipt::new(receipt))
+    }
+
+    fn publish_wait(&self, event: EventParts) -> PyResult<Pending> {
+        let event = event.into_event()?;
+        self.pending(
+            |client| async move { Ok(Outcome::Receipt(client.publish_wait(event).await?)) },
+        )
+    }
+
+    fn subscribe(
+        &self,
+        filter: String,
+        after: Option<&str>,
+        since_ns: Option<u64>,
+    ) -> PyResult<Pending> {
+        let start = start(after, since_ns)?;
+        self.pending(|client| async move {
+            Ok(Outcome::Subscription(client.subscribe(&filter, start).await?))
+        })
+    }
+
+    fn wait_connected(&self, seconds: Option<f64>) -> PyResult<Pending> {
+        let deadline = duration(seconds);
+        self.pending(|client| async move {
+            client.wait_connected(deadline).await?;
+            Ok(Outcome::Done)
+        })
+    }
+
+    fn flush(&self, seconds: Option<f64>) -> PyResult<Pending> {
+        let deadline = duration(seconds);
+        self.pending(|client| async move {
+            client.flush(deadline).await?;
+            Ok(Outcome::Done)
+        })
+    }
+
+    fn close(&self, seconds: Option<f64>) -> PyResult<Pending> {
+        let deadline = duration(seconds);
+        self.pending(|client| async move {
+            client.close(deadline).await?;
+            Ok(Outcome::Done)
+        })
+    }
+}
+
+/// What becomes of an event that was accepted.
+#[pyclass(frozen, module = "ftb._native")]
+pub(crate) struct Receipt(Own<ftb_client::Receipt>);
+
+impl Receipt {
+    pub(crate) fn new(receipt: ftb_client::Receipt) -> Self {
+        Self(Own::new(receipt))
+    }
+}
+
+#[pymethods]
+impl Receipt {
+    /// Its id, once it is confirmed; to be called once.
+    fn confirmed(&self) -> PyResult<Pending> {
+        let receipt = self.0.with(Option::take)?;
+        let receipt =
+            receipt.ok_or_else(|| Trouble::new("closed", "the receipt is waited for already"))?;
+        Ok(Pending::new(async move { Ok(Outcome::Id(receipt.confirmed().await?.to_string())) })?)
+    }
+}

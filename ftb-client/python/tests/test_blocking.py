@@ -1,0 +1,316 @@
+"""The blocking client against a real agent."""
+
+import os
+import signal
+import threading
+import time
+import unittest
+from datetime import datetime, timedelta, timezone
+
+import ftb
+from support import LONG, AgentTest
+
+
+class Publishing(AgentTest):
+    def test_an_event_arrives_as_it_was_said(self):
+        self.start_agent()
+        with ftb.Client("checker", agent=self.socket, job_id="4711") as client:
+            events = client.subscribe("event_space=my.space", timeout=LONG)
+            moment = datetime(2020, 2, 3, 4, 5, 6, 789, tzinfo=timezone.utc)
+            receipt = client.publish(
+                "my.space",
+                "DISK_FULL",
+                severity="error",
+                payload="voll \u00e4",
+                tags=[("disk", "/scratch"), ("disk", "/tmp"), ("percent", 99)],
+                time=moment,
+            )
+            event = events.next(timeout=LONG)
+            self.assertEqual(receipt.wait(timeout=LONG), event.id)
+            self.assertEqual(receipt.wait(), event.id)
+            self.assertEqual((event.space, event.name), ("my.space", "DISK_FULL"))
+            self.assertIs(event.severity, ftb.Severity.ERROR)
+            self.assertGreater(event.severity, ftb.Severity.WARNING)
+            self.assertEqual((event.text, event.payload), ("voll \u00e4", "voll \u00e4".encode()))
+            self.assertEqual(event.tags, {"disk": "/scratch", "percent": "99"})
+            self.assertEqual(event.all_tags[1], ("disk", "/tmp"))
+            self.assertEqual(event.time, moment)
+            self.assertEqual((event.client, event.job_id), ("checker", "4711"))
+            self.assertEqual((event.host, event.pid), ("one", os.getpid()))
+            self.assertEqual(client.agent.cluster, "python")
+
+            client.publish("my.space", "SEEN", response_to=event).wait(timeout=LONG)
+            answer = events.next(timeout=LONG)
+            self.assertEqual((answer.is_response, answer.response_to), (True, event.id))
+            self.assertEqual(client.stats.confirmed, 2)
+
+    def test_what_is_published_without_an_agent_waits_for_one(self):
+        client = ftb.Client("early", agent=self.socket)
+        receipt = client.publish("my.space", "EARLY")
+        with self.assertRaises(ftb.Timeout):
+            receipt.wait(timeout=0.01)
+        with self.assertRaises(ftb.NoAgent) as caught:
+            client.wait_connected(timeout=0.01)
+        self.assertIn(self.socket, str(caught.exception))
+        self.start_agent()
+        self.assertTrue(receipt.wait(timeout=LONG))
+        client.close()
+        with self.assertRaises(ftb.Closed):
+            client.publish("my.space", "LATE")
+
+    def test_mistakes_are_told_with_their_place(self):
+        client = ftb.Client("wrong", agent=self.socket)
+        for mistake in [
+            lambda: client.publish("no space", "X"),
+            lambda: client.publish("my.space", "X", severity="loud"),
+            lambda: client.publish("my.space", "X", severity=5),
+            lambda: client.publish("my.space", "X", payload=b"x" * 2_000_000),
+            lambda: client.publish("my.space", "X", tags={"k": "v" * 5000}),
+            lambda: client.publish("my.space", "X", response_to="nonsense"),
+        ]:
+            with self.assertRaises(ftb.EventError):
+                mistake()
+        with self.assertRaises(ftb.FilterError) as caught:
+            client.subscribe("severity>>error")
+        self.assertIn("column", str(caught.exception))
+        with self.assertRaises(ftb.SubscribeError):
+            client.subscribe("", after="nowhere")
+        with self.assertRaises(ftb.ConfigError):
+            ftb.Client("n" * 64)
+        with self.assertRaises(TypeError):
+            client.publish("my.space", "X", severty="info")
+        with self.assertRaises(TypeError):
+            client.publish("my.space", "X", payload=5)
+        self.assertEqual(client.stats.published, 0)
+
+    def test_a_full_buffer_is_an_error_or_sheds_the_mildest(self):
+        client = ftb.Client("full", agent=self.socket, buffer_bytes=4000)
+        mild = client.publish("my.space", "MILD", payload=b"x" * 1500)
+        client.publish("my.space", "BAD", severity="fatal", payload=b"x" * 3000)
+        with self.assertRaises(ftb.Shed):
+            mild.wait(timeout=LONG)
+        with self.assertRaises(ftb.Shed):
+            mild.wait()
+        with self.assertRaises(ftb.BufferFull):
+            client.publish("my.space", "MILD", payload=b"x" * 3000)
+        with self.assertRaises(ftb.Timeout):
+            client.publish_wait("my.space", "MILD", payload=b"x" * 3000, timeout=0.01)
+
+
+class Subscribing(AgentTest):
+    def test_filters_history_and_positions(self):
+        self.start_agent()
+        with ftb.Client("reader", agent=self.socket) as client:
+            for number in range(5):
+                severity = "error" if number % 2 else "info"
+                client.publish("my.space", f"E{number}", severity=severity)
+            client.flush(timeout=LONG)
+            names = [event.name for event in client.history("severity>=error", timeout=LONG)]
+            self.assertEqual(names, ["E1", "E3"])
+            names = [event.name for event in client.history(since=timedelta(hours=1))]
+            self.assertEqual(names, [f"E{number}" for number in range(5)])
+            far = datetime.now(timezone.utc) + timedelta(hours=1)
+            self.assertEqual(list(client.history(since=far)), [])
+
+            reader = client.subscribe(since=timedelta(hours=1), timeout=LONG)
+            self.assertEqual([reader.next(timeout=LONG).name for _ in range(2)], ["E0", "E1"])
+            place = None
+            for event in reader:
+                place = event.position
+                if event.name == "E3":
+                    break
+            reader.close()
+            with self.assertRaises(ftb.Closed):
+                reader.position
+            rest = client.subscribe(after=place, timeout=LONG)
+            self.assertEqual(rest.next(timeout=LONG).name, "E4")
+            with self.assertRaises(ftb.Timeout):
+                rest.next(timeout=0.01)
+            self.assertIsNone(rest.try_next())
+
+    def test_a_subscription_goes_on_with_a_restarted_agent_and_ends_with_its_client(self):
+        self.start_agent()
+        client = ftb.Client("steady", agent=self.socket)
+        events = client.subscribe("event_space=my.space", timeout=LONG)
+        self.stop_agent()
+        client.publish("my.space", "BETWEEN")
+        self.start_agent()
+        found = events.next(timeout=LONG)
+        while isinstance(found, ftb.Gap):  # the only log died with its agent
+            self.assertIn(found.reason, ("log-lost", "retention", "shed"))
+            found = events.next(timeout=LONG)
+        self.assertEqual(found.name, "BETWEEN")
+        client.close()
+        self.assertIsNone(events.next(timeout=LONG))
+        self.assertEqual(list(events), [])
+
+    def test_threads_share_a_client_and_a_subscription(self):
+        self.start_agent()
+        each, readers = 50, 4
+        with ftb.Client("many", agent=self.socket) as client:
+            events = client.subscribe("event_space=my.space", timeout=LONG)
+            got, lock = [], threading.Lock()
+
+            def read():
+                while True:
+                    event = events.next(timeout=LONG)
+                    if event is None or event.name == "END":
+                        return
+                    with lock:
+                        got.append(event.payload)
+
+            def write(writer):
+                for number in range(each):
+                    client.publish("my.space", "N", payload=f"{writer} {number}")
+
+            reading = [threading.Thread(target=read) for _ in range(readers)]
+            writing = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+            for thread in reading + writing:
+                thread.start()
+            for thread in writing:
+                thread.join()
+            for _ in reading:
+                client.publish("my.space", "END")
+            for thread in reading:
+                thread.join()
+            self.assertEqual(len(got), 4 * each)
+            self.assertEqual(len(set(got)), 4 * each)
+
+
+    def test_closing_wakes_who_waits(self):
+        self.start_agent()
+        with ftb.Client("closer", agent=self.socket) as client:
+            events = client.subscribe("event_space=my.space", timeout=LONG)
+            found = []
+            reading = threading.Thread(target=lambda: found.append(events.next(timeout=LONG)))
+            reading.start()
+            while not events._reading.locked():
+                time.sleep(0.001)
+            events.close()
+            reading.join()
+            self.assertEqual(found, [None])
+            self.assertIsNone(events.try_next())
+
+    def test_threads_share_a_receipt(self):
+        client = ftb.Client("sharer", agent=self.socket)
+        receipt = client.publish("my.space", "SHARED")
+        ids = []
+        asking = [
+            threading.Thread(target=lambda: ids.append(receipt.wait(timeout=LONG))) for _ in range(4)
+        ]
+        for thread in asking:
+            thread.start()
+        self.start_agent()
+        for thread in asking:
+            thread.join()
+        self.assertEqual(ids, [receipt.wait()] * 4)
+        client.close()
+
+
+WAITING = """
+import ftb, sys
+client = ftb.Client("waiting")
+events = client.subscribe()
+try:
+    print("waiting", flush=True)
+    events.next()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+LEAVING = """
+import ftb, threading
+client = ftb.Client("leaving")
+client.wait_connected(60)
+events = client.subscribe()
+threading.Thread(target=events.next, daemon=True).start()
+client.publish("my.space", "LAST_WORDS")
+"""
+
+LETTING_GO = """
+import ftb
+
+def main():
+    ftb.Client("hasty").publish("my.space", "LAST_WORDS")
+
+main()
+"""
+
+ALONE = """
+import ftb, threading
+client = ftb.Client("alone", agent="/nowhere/agent.sock")
+client.publish("my.space", "NOBODY_LISTENS")
+threading.Thread(target=client.subscribe, daemon=True).start()
+"""
+
+HUNG = """
+import ftb, os, signal, sys
+client = ftb.Client("patient")
+client.wait_connected(60)
+os.kill(int(sys.argv[1]), signal.SIGSTOP)
+client.publish("my.space", "NOBODY_CONFIRMS")
+"""
+
+FORKING = """
+import ftb, os, sys
+client = ftb.Client("parent")
+client.wait_connected(60)
+events = client.subscribe("event_name=FROM_CHILD")
+child = os.fork()
+if child == 0:
+    for touch in (lambda: client.publish("my.space", "X"), lambda: events.next(), lambda: client.connected):
+        try:
+            touch()
+            os._exit(1)
+        except ftb.Forked:
+            pass
+    del client, events
+    with ftb.Client("child") as own:
+        own.publish("my.space", "FROM_CHILD").wait(60)
+    sys.exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert events.next(60).client == "child"
+client.publish("my.space", "STILL_HERE").wait(60)
+print("both went on")
+"""
+
+
+class Ending(AgentTest):
+    def test_ctrl_c_ends_a_wait_at_once(self):
+        self.start_agent()
+        process = self.script(WAITING)
+        self.assertEqual(process.stdout.readline(), "waiting\n")
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=LONG)
+        self.assertEqual((out, process.returncode), ("interrupted\n", 0), errors)
+
+    def test_a_program_that_ends_hands_over_what_it_published(self):
+        self.start_agent()
+        with ftb.Client("watcher", agent=self.socket) as client:
+            events = client.subscribe("event_name=LAST_WORDS", timeout=LONG)
+            for script, name in ((LEAVING, "leaving"), (LETTING_GO, "hasty")):
+                process = self.script(script)
+                _, errors = process.communicate(timeout=LONG)
+                self.assertEqual((process.returncode, errors), (0, ""))
+                self.assertEqual(events.next(timeout=LONG).client, name)
+
+    def test_without_an_agent_a_program_ends_all_the_same(self):
+        process = self.script(ALONE)
+        _, errors = process.communicate(timeout=LONG)
+        self.assertEqual((process.returncode, errors), (0, ""))
+
+    def test_a_hung_agent_keeps_no_program_from_ending(self):
+        self.start_agent()
+        process = self.script(HUNG, str(self.agent.pid))
+        _, errors = process.communicate(timeout=LONG)
+        self.assertEqual((process.returncode, errors), (0, ""))
+
+    def test_a_forked_child_makes_a_client_of_its_own(self):
+        self.start_agent()
+        process = self.script(FORKING)
+        out, errors = process.communicate(timeout=LONG)
+        self.assertEqual((out, process.returncode), ("both went on\n", 0), errors)
+
+
+if __name__ == "__main__":
+    unittest.main()
