@@ -1,7 +1,7 @@
 //! Events that came in together and stay together: one buffer, one index of what lies where.
 //!
 //! An agent takes events in by the message and sends them on by the message. In between it need not
-//! touch each of them: a [`Run`] is a stretch of such a [`Batch`], cut and shared without copying
+//! touch each of them: a [`Run`] is a stretch of such a batch, cut and shared without copying
 //! bytes; neighbours that no filter can tell apart are asked about once ([`Run::groups`]), and
 //! neighbours whose ids follow each other are noted at once ([`Run::stretches`]).
 //!
