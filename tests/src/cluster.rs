@@ -364,7 +364,21 @@ pub fn binary(package: &str, name: &str) -> Result<PathBuf> {
     if profile.ends_with("release") {
         command.arg("--release");
     }
-    let built = command.current_dir(env!("CARGO_MANIFEST_DIR")).status()?;
+    let built = outside_cargo(&mut command).current_dir(env!("CARGO_MANIFEST_DIR")).status()?;
     ensure!(built.success(), "cannot build {name}");
     Ok(path)
+}
+
+/// Keeps from a command what cargo tells a test about its crate. Build scripts look at these
+/// variables: a build out of a test and the next one from outside would each compile again what
+/// depends on them.
+pub fn outside_cargo(command: &mut Command) -> &mut Command {
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        let about = ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|word| name.starts_with(word));
+        if about || name == "OUT_DIR" {
+            command.env_remove(&*name);
+        }
+    }
+    command
 }
