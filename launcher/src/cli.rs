@@ -202,6 +202,10 @@ pub struct How {
     /// The policy (default: the built-in one, see deploy/config/policy.toml).
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
+    /// How ranks are saved and moved: app (programs that link ftb-job; the default), criu (any program), or a TOML
+    /// file with a table [backend.criu] or [backend.command]. Of restart the default is what the job had.
+    #[arg(long, value_name = "NAME|FILE")]
+    pub backend: Option<String>,
     /// Deadlines of the protocol's phases, as a TOML file.
     #[arg(long, value_name = "FILE")]
     pub deadlines: Option<PathBuf>,

@@ -5,13 +5,15 @@ mod tools;
 
 pub use tools::{ask, policy_check, policy_test, ps, status};
 
+use crate::backend::Choice;
 use crate::cli::{How, OnFailure, Restart, Run};
 use crate::jl::{Deadlines, Jl, JlConfig};
 use crate::names::{JobId, SetId};
 use crate::policy::{self, Policy};
 use crate::shell::jobdir::{self, JobDir, JobFile, StateFile};
 use crate::shell::plan::Plan;
-use crate::shell::spec::{NlaSpec, NodePart, Starting};
+use crate::shell::pod::net::{self, PodNet};
+use crate::shell::spec::{Means, NlaSpec, NodePart, Starting};
 use crate::shell::{control, jl, secret, streams};
 use ftb_client::daemon::Failure;
 use place::Where;
@@ -27,6 +29,7 @@ struct Program {
     env: Vec<(String, String)>,
     cwd: PathBuf,
     size: u32,
+    backend: Choice,
 }
 
 /// Runs a program as a new job; returns the exit code.
@@ -44,9 +47,10 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
     let mut env: BTreeMap<String, String> = std::env::vars().collect();
     env.extend(run.env.iter().cloned());
     let env = env.into_iter().collect();
-    let program = Program { argv: run.argv.clone(), env, cwd, size: run.n };
+    let backend = backend(run.how.backend.as_deref(), &Choice::default(), &place)?;
+    let program = Program { argv: run.argv.clone(), env, cwd, size: run.n, backend };
     let policy = policy_text(run.how.policy.as_deref())?;
-    let config = config(&job, &place.plan, run.n, &run.how, None)?;
+    let config = config(&job, &place.plan, &program, &run.how, None)?;
     let dir = JobDir::new(&jobdir::jobs_dir().map_err(Failure::bad_input)?, &job);
     let token = secret::random_hex().map_err(Failure::failed)?;
     dir.create().map_err(Failure::bad_input)?;
@@ -78,10 +82,17 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
     let spec = old.specs.values().next();
     let spec = spec.ok_or_else(|| Failure::bad_input("job.json names no node"))?;
     let (argv, env, cwd) = (spec.argv.clone(), spec.env.clone(), spec.cwd.clone());
-    let program = Program { argv, env, cwd, size: manifest.size };
+    let backend = backend(how.backend.as_deref(), &spec.backend, &place)?;
+    let name = |backend: &Choice| backend.get().name();
+    if name(&backend) != name(&spec.backend) {
+        let (was, is) = (name(&spec.backend), name(&backend));
+        let problem = format!("the set was made by backend {was}: {is} cannot read its images");
+        return Err(Failure::bad_input(problem));
+    }
+    place.plan.keeps(&manifest.pods).map_err(Failure::bad_input)?;
+    let program = Program { argv, env, cwd, size: manifest.size, backend };
     let policy = policy_text(how.policy.as_deref())?;
-    let config =
-        config(&manifest.job, &place.plan, manifest.size, how, Some(manifest.set.clone()))?;
+    let config = config(&manifest.job, &place.plan, &program, how, Some(manifest.set.clone()))?;
     let token = secret::random_hex().map_err(Failure::failed)?;
     let file = job_file(&manifest.job, &place, &program, how, &dir, &token, policy.0);
     let mut jl = Jl::new(config);
@@ -133,6 +144,50 @@ fn clean_up(dir: &JobDir, ran: &Result<i32, String>, keep: bool, quiet: bool) {
     }
 }
 
+/// The backend that was asked for, installed here.
+fn backend(asked: Option<&str>, otherwise: &Choice, place: &Where) -> Result<Choice, Failure> {
+    let choice = asked.map_or_else(|| Ok(otherwise.clone()), Choice::read);
+    let choice = choice.map_err(Failure::bad_input)?;
+    choice.installed().map_err(Failure::bad_input)?;
+    if choice.pods().is_some() && !nix::unistd::Uid::effective().is_root() {
+        let problem = "backend criu needs root: it makes namespaces and freezes processes";
+        return Err(Failure::bad_input(problem));
+    }
+    if let Some(criu) = choice.pods() {
+        works(criu.program())?;
+        if criu.bridge().is_none() && place.starting.means != Means::Local {
+            let problem = "pods on several hosts: name a bridge that joins them: bridge = \"...\" in [backend.criu]";
+            return Err(Failure::bad_input(problem));
+        }
+        let hidden = |entry: &&crate::shell::plan::NodeEntry| {
+            entry.images.as_ref().is_some_and(|images| images.starts_with("/dev/shm"))
+        };
+        if let Some(entry) = place.plan.nodes.values().find(hidden) {
+            return Err(Failure::bad_input(format!(
+                "node {}: images below /dev/shm: a pod has a /dev/shm of its own: name another directory",
+                entry.name
+            )));
+        }
+        criu.address(place.plan.nodes.len().saturating_sub(1)).map_err(Failure::bad_input)?;
+    }
+    Ok(choice)
+}
+
+/// Whether that CRIU works on this kernel.
+fn works(criu: &Path) -> Result<(), Failure> {
+    let output = std::process::Command::new(criu).arg("check").output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let last = said.lines().last().unwrap_or_default();
+    Err(Failure::bad_input(format!(
+        "{} does not work on this kernel ({last}): run deploy/dev/install-criu.sh for a newer one, or name one with \
+         FTB_CRIU",
+        criu.display()
+    )))
+}
+
 fn policy_text(path: Option<&Path>) -> Result<(String, Policy), Failure> {
     let (name, text) = match path {
         None => ("the built-in policy".to_owned(), policy::DEFAULT.to_owned()),
@@ -151,7 +206,7 @@ fn policy_text(path: Option<&Path>) -> Result<(String, Policy), Failure> {
 fn config(
     job: &JobId,
     plan: &Plan,
-    size: u32,
+    program: &Program,
     how: &How,
     restore: Option<SetId>,
 ) -> Result<JlConfig, Failure> {
@@ -174,7 +229,8 @@ fn config(
     };
     Ok(JlConfig {
         job: job.clone(),
-        size,
+        size: program.size,
+        manner: program.backend.get().manner(),
         placement: plan.placement.clone(),
         spares: plan.spares.clone(),
         restore,
@@ -194,11 +250,17 @@ fn job_file(
     token: &str,
     policy: String,
 ) -> JobFile {
-    let parts: Vec<NodePart> =
-        place.plan.nodes.values().map(|entry| place.part(entry, job, dir)).collect();
+    let parts: Vec<NodePart> = (0..)
+        .zip(place.plan.nodes.values())
+        .map(|(index, entry)| {
+            let pod = pod_net(&program.backend, job, index);
+            NodePart { pod, ..place.part(entry, job, dir) }
+        })
+        .collect();
+    let master = master(&program.backend, &place.plan).unwrap_or_else(|| place.master(&parts));
     let stdin = !how.no_stdin && streams::input_wanted();
     let specs = parts.iter().map(|part| {
-        let NodePart { node, spare, agent, image_dir, listen, address } = part.clone();
+        let NodePart { node, spare, agent, image_dir, listen, address, pod } = part.clone();
         let spec = NlaSpec {
             job: job.clone(),
             node,
@@ -214,9 +276,11 @@ fn job_file(
             argv: program.argv.clone(),
             env: program.env.clone(),
             cwd: program.cwd.clone(),
-            master_addr: place.master(&parts),
+            master_addr: master.clone(),
             master_port: MASTER_PORT,
             size: program.size,
+            backend: program.backend.clone(),
+            pod,
             orphan_grace: how.orphan_grace,
             kill_grace: how.kill_grace,
         };
@@ -231,6 +295,23 @@ fn job_file(
         policy,
         prefix: how.prefix,
     }
+}
+
+/// The network of the pods of the `index`-th node. That there are addresses enough is checked with the backend.
+fn pod_net(backend: &Choice, job: &JobId, index: usize) -> Option<PodNet> {
+    let criu = backend.pods()?;
+    let (address, prefix) = criu.address(index).ok()?;
+    let own = criu.bridge().is_none();
+    let bridge = criu.bridge().map_or_else(|| net::own_bridge(job.as_str()), str::to_owned);
+    Some(PodNet { address, prefix, bridge, own })
+}
+
+/// The address of the pod of rank 0, where there are pods.
+fn master(backend: &Choice, plan: &Plan) -> Option<String> {
+    let criu = backend.pods()?;
+    let node = plan.placement.iter().find(|(_, ranks)| ranks.has(0)).map(|(name, _)| name);
+    let index = plan.nodes.keys().position(|name| Some(name) == node).unwrap_or(0);
+    criu.address(index).ok().map(|(address, _)| address.to_string())
 }
 
 async fn start(

@@ -326,6 +326,7 @@ impl Jl {
             Flow::Stay => {}
             Flow::Next { phase, deadline, requests } => self.enter(now, phase, deadline, requests),
             Flow::Close { done, words } => self.close(now, done, words),
+            Flow::Again { words } => self.again(now, words),
             Flow::Failed { rank, how } => self.rank_failed(now, rank, how),
             Flow::Restart { code, reason } => self.restart_or_end(now, code, &reason),
             Flow::Lost(nodes) => {
@@ -416,6 +417,17 @@ impl Jl {
         let episode = self.job.open();
         let (end, flow) = End::open(&self.job, episode, code, words);
         self.begin(now, episode, Remedy::End(end), None, flow);
+    }
+
+    /// The job starts again from its last set, because it is to be elsewhere.
+    fn again(&mut self, now: Now, words: String) {
+        self.close(now, true, words.clone());
+        let Some(set) = self.job.sets.last().cloned() else {
+            return;
+        };
+        let episode = self.job.open();
+        let (start, flow) = Start::again(&mut self.job, episode, set, &words);
+        self.begin(now, episode, Remedy::Start(start), None, flow);
     }
 
     fn rank_failed(&mut self, now: Now, rank: u32, how: How) {

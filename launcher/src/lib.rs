@@ -4,6 +4,7 @@
 //! policy. [`message`] is what they say to each other, [`wire`] how that travels as events.
 //! `docs/launcher-protocol.md` is the contract, `docs/launcher.md` the user's page.
 
+pub mod backend;
 pub mod cli;
 pub mod commands;
 pub mod jl;

@@ -62,7 +62,19 @@ pub struct Ipt {
 pub enum FromJl {
     /// Start the ranks of the job.
     Launch(Launch),
-    /// Every rank saves itself (3.4.1).
+    /// Every node agent that saves its ranks makes them ready for it: from now on nothing passes between nodes.
+    Prepare {
+        /// The checkpoint.
+        episode: Episode,
+        /// Where to.
+        set: SetId,
+    },
+    /// All are saved, or nobody will be: what was prepared is undone.
+    Release {
+        /// The checkpoint.
+        episode: Episode,
+    },
+    /// Every rank saves itself (3.4.1), or its node agent does.
     Checkpoint {
         /// The checkpoint.
         episode: Episode,
@@ -250,6 +262,11 @@ pub enum FromNla {
         ranks: Ranks,
         /// Why.
         reason: String,
+    },
+    /// Answer to PREPARE.
+    Prepared {
+        /// The checkpoint.
+        episode: Episode,
     },
     /// All ranks of the node are in the fence.
     Pmi {

@@ -9,17 +9,20 @@
 pub mod limits;
 pub mod pmi;
 mod requests;
+mod saving;
 pub mod state;
 
 pub use state::{Cause, MigrationState};
 
-use crate::message::{FromJl, FromNla, How, Part, Placement};
+use crate::backend::{Manner, Saver};
+use crate::message::{FromJl, FromNla, How, Part, Placement, RankSays};
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
 use crate::wire::PART_BYTES_MAX;
 use core::time::Duration;
 use ftb_core::Now;
 use pmi::PmiServer;
 use requests::Answers;
+use saving::{Restoring, Saving};
 use std::collections::BTreeMap;
 
 /// What an NLA is told at its start.
@@ -35,6 +38,8 @@ pub struct NlaConfig {
     pub orphan_grace: Duration,
     /// Between SIGTERM and SIGKILL when the job ends.
     pub kill_grace: Duration,
+    /// Who saves the ranks, and how they move.
+    pub manner: Manner,
 }
 
 /// What happens to an NLA.
@@ -79,6 +84,27 @@ pub enum Input {
         episode: Episode,
         /// Bytes copied and verified, or why not.
         result: Result<u64, String>,
+    },
+    /// The ranks are ready to be saved, and every word of theirs has been told before; or they are not.
+    Prepared {
+        /// For which episode.
+        episode: Episode,
+        /// Why not.
+        result: Result<(), String>,
+    },
+    /// The ranks are saved, or go on unsaved.
+    Saved {
+        /// In which episode.
+        episode: Episode,
+        /// Each rank with the bytes of its image, or why not.
+        result: Result<Vec<(u32, u64)>, String>,
+    },
+    /// The ranks of [`Output::Restore`] live, or none of them does.
+    Restored {
+        /// Of which start.
+        incarnation: u64,
+        /// The key-value space that was saved with them, or why not.
+        result: Result<String, String>,
     },
     /// A deadline may have passed.
     Tick,
@@ -129,6 +155,46 @@ pub enum Output {
         /// Whose.
         ranks: Ranks,
     },
+    /// Make the ranks ready to be saved: answered by [`Input::Prepared`].
+    Prepare {
+        /// The episode.
+        episode: Episode,
+        /// Name of the images.
+        set: SetId,
+        /// All ranks of the node.
+        ranks: Ranks,
+    },
+    /// Save them: answered by [`Input::Saved`].
+    Save {
+        /// The episode.
+        episode: Episode,
+        /// Name of the images.
+        set: SetId,
+        /// All ranks of the node.
+        ranks: Ranks,
+        /// They are gone afterwards, without a word of their end.
+        leave: bool,
+        /// The PMI key-value space, saved with them.
+        space: String,
+    },
+    /// Undo what was prepared: the ranks go on.
+    Release {
+        /// The episode.
+        episode: Episode,
+    },
+    /// Bring ranks to life from their images, all of them or none: answered by [`Input::Restored`].
+    Restore {
+        /// The episode that starts them.
+        episode: Episode,
+        /// Of which start.
+        incarnation: u64,
+        /// From which set.
+        set: SetId,
+        /// Which.
+        ranks: Ranks,
+    },
+    /// Publish on behalf of a rank that cannot.
+    PublishFor(RankSays),
     /// Delete the images of a set.
     DropSet(SetId),
     /// For the log: something was refused, or goes wrong.
@@ -198,6 +264,8 @@ pub struct Nla {
     /// Whether a JL was ever heard.
     heard: bool,
     ending: Option<Ending>,
+    saving: Option<Saving>,
+    restoring: Option<Restoring>,
     refused: Refused,
 }
 
@@ -230,6 +298,8 @@ impl Nla {
             heard_ns: now.mono_ns,
             heard: false,
             ending: None,
+            saving: None,
+            restoring: None,
             refused: Refused::default(),
         }
     }
@@ -250,7 +320,7 @@ impl Nla {
         let fence = self.fence_repeat_ns.unwrap_or(u64::MAX);
         let ending = self.ending.as_ref().filter(|ending| !ending.killed);
         let kill = ending.map_or(u64::MAX, |ending| ending.kill_ns);
-        orphan.min(fence).min(kill)
+        orphan.min(fence).min(kill).min(self.saving_deadline_ns())
     }
 
     /// One input.
@@ -272,6 +342,9 @@ impl Nla {
                 self.pmi_line(now, rank, incarnation, &line, out)
             }
             Input::CopyEnded { episode, result } => self.copy_ended(episode, result, out),
+            Input::Prepared { episode, result } => self.prepared(episode, result, out),
+            Input::Saved { episode, result } => self.saved(episode, result, out),
+            Input::Restored { incarnation, result } => self.restored(incarnation, result, out),
             Input::Tick => {}
         }
         self.tick(now, out);
@@ -306,6 +379,7 @@ impl Nla {
             ending.killed = true;
             self.signal_all(SIGKILL, out);
         }
+        self.saving_tick(now, out);
         self.check_ended(out);
     }
 
@@ -354,9 +428,17 @@ impl Nla {
     ) {
         let others = self.running();
         let local: Ranks = others.iter().chain(ranks.iter()).collect();
+        let restored = restore.filter(|_| self.restores() && !ranks.is_empty());
+        if let Some(set) = restored.cloned() {
+            let ranks = ranks.clone();
+            out.push(Output::Restore { episode, incarnation, set, ranks });
+        }
         for rank in ranks.iter() {
             let process = Process { incarnation, born: episode, life: Life::Running };
             self.processes.insert(rank, process);
+            if restored.is_some() {
+                continue;
+            }
             let place = local.iter().position(|other| other == rank);
             out.push(Output::Spawn {
                 rank,
@@ -404,7 +486,12 @@ impl Nla {
         // An image of a migration younger than the process was written by it: it has left. The rank may
         // hear of the migration before this agent does, so whether this node is armed says nothing.
         let how = match how {
-            How::Exit(0) if image.is_some_and(|of| of > process.born) => How::Left,
+            How::Exit(0)
+                if self.config.manner.saver == Saver::Ranks
+                    && image.is_some_and(|of| of > process.born) =>
+            {
+                How::Left
+            }
             other => other,
         };
         process.life = Life::Ended(how);

@@ -5,10 +5,12 @@
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 mod sim {
+    pub mod agent;
     pub mod proc;
     pub mod world;
 }
 
+use ftb_launcher::backend::{Manner, Moves, Saver};
 use ftb_launcher::jl::{Deadlines, JlConfig, OnFailure, Want};
 use ftb_launcher::message::Placement;
 use ftb_launcher::names::{JobId, Ranks};
@@ -34,6 +36,7 @@ fn config(nodes: u32, per_node: u32, spares: u32) -> JlConfig {
         on_failure: OnFailure::Restart,
         restarts_max: 5,
         sets_max: 2,
+        manner: Manner::default(),
     }
 }
 
@@ -191,6 +194,73 @@ fn nodes_images_copies_and_the_launcher_fail_at_any_step() {
         }
         let code = world.run(HOUR_MS);
         let named = |line: &String| NAMED.iter().any(|name| line.contains(name));
+        let reason = world.told.iter().any(named);
+        assert!(code == 0 || reason, "exit {code}: {:#?}", world.told);
+    });
+}
+
+const CRIU: Manner = Manner { saver: Saver::Agent, moves: Moves::Alone };
+const COMMAND: Manner = Manner { saver: Saver::Agent, moves: Moves::Anew };
+
+fn with(manner: Manner, config: JlConfig) -> JlConfig {
+    JlConfig { manner, ..config }
+}
+
+#[test]
+fn agents_move_ranks_that_know_nothing_of_it() {
+    let mut world = World::new(1, with(CRIU, config(2, 2, 1)), Faults::default());
+    world.at(500, migrate("node01"));
+    world.at(1000, checkpoint());
+    world.at(2000, usable("node01"));
+    world.at(2500, migrate("node00"));
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert_eq!(moved(&world), 2, "{:#?}", world.told);
+    assert!(world.closed.contains(&("checkpoint".to_owned(), true)), "{:#?}", world.closed);
+}
+
+#[test]
+fn where_ranks_cannot_move_alone_the_job_starts_again_elsewhere() {
+    let mut world = World::new(1, with(COMMAND, config(2, 2, 1)), Faults::default());
+    world.at(500, migrate("node01"));
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert!(world.told.iter().any(|line| line.contains("starts again without node node01")));
+    let restored = ("start".to_owned(), true);
+    assert_eq!(world.closed.iter().filter(|closed| **closed == restored).count(), 2);
+}
+
+#[test]
+fn what_agents_save_is_of_one_moment_whatever_fails() {
+    seeds("agents", 600, |seed| {
+        let faults = Faults {
+            lost: seed % 3 * 4,
+            doubled: seed % 2 * 10,
+            delay_ms_max: [0, 5, 60, 400][seed as usize % 4],
+            image: seed % 5 * 4,
+            copy: seed % 7 * 3,
+        };
+        let manner = if seed % 3 == 2 { COMMAND } else { CRIU };
+        let mut world = World::new(seed, with(manner, config(3, 2, 2)), faults);
+        world.at(300, checkpoint());
+        let first = 800 + world.rng.below(1500);
+        world.at(first, migrate("node01"));
+        let second = first + world.rng.below(700);
+        world.at(second, migrate("node02"));
+        world.at(second + 200, checkpoint());
+        let victims = ["node00", "node01", "node02", "spare00", "spare01"];
+        let when = first + world.rng.below(900);
+        match seed % 4 {
+            0 => world.at(when, Happens::KillNode(node(victims[world.rng.0 as usize % 5]))),
+            1 => world.at(when, Happens::KillRank(world.rng.0 as u32 % 6)),
+            2 => {
+                world.at(when, Happens::KillJl);
+                world.at(when + 2000, Happens::ReviveJl);
+            }
+            _ => {}
+        }
+        let code = world.run(HOUR_MS);
+        let early = "ended during the start";
+        let named =
+            |line: &String| line.contains(early) || NAMED.iter().any(|name| line.contains(name));
         let reason = world.told.iter().any(named);
         assert!(code == 0 || reason, "exit {code}: {:#?}", world.told);
     });

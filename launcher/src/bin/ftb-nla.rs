@@ -3,6 +3,7 @@
 
 use clap::{Parser, Subcommand};
 use ftb_client::daemon::{Failure, LogSettings, exit};
+use ftb_launcher::shell::pod::tend;
 use ftb_launcher::shell::{guard, nla, ranks};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,6 +30,23 @@ enum Step {
         /// The node's directory for the job.
         dir: PathBuf,
     },
+    /// Make the namespaces of a pod.
+    #[command(hide = true)]
+    MakePod {
+        /// For ranks that start in it, not for ranks that come back.
+        #[arg(long)]
+        fresh: bool,
+    },
+    /// Be the first process of a pod.
+    #[command(hide = true)]
+    HoldPod {
+        /// See make-pod.
+        #[arg(long)]
+        fresh: bool,
+    },
+    /// Start the ranks of a pod and pass on what they say.
+    #[command(hide = true)]
+    Tend,
 }
 
 /// `exec-rank PARENT -- PROGRAM ARGUMENTS...`: the step between the launch agent PARENT and a rank. It is taken for every
@@ -54,6 +72,9 @@ fn main() -> ExitCode {
             guard::run(std::io::stdin().lock(), &dir);
             ExitCode::SUCCESS
         }
+        Step::MakePod { fresh } => exit("ftb-nla", tend::make(fresh).map_err(Failure::from)),
+        Step::HoldPod { fresh } => exit("ftb-nla", tend::hold(fresh).map_err(Failure::from)),
+        Step::Tend => exit("ftb-nla", tend::tend().map_err(Failure::from)),
     }
 }
 

@@ -92,6 +92,7 @@ impl Where {
             image_dir: images,
             listen: entry.listen.clone().unwrap_or_else(|| listen(&address)),
             address,
+            pod: None,
         }
     }
 

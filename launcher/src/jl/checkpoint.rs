@@ -4,31 +4,70 @@
 use super::Output;
 use super::episode::Flow;
 use super::job::Job;
-use crate::message::{FromJl, FromRank, How};
+use crate::message::{FromJl, FromNla, FromRank, How};
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Checkpoint {
     set: SetId,
     saved: BTreeMap<u32, u64>,
+    /// Node agents that have still to make their ranks ready.
+    preparing: BTreeSet<NodeName>,
     storing: bool,
+    /// The ranks of this node are to be elsewhere afterwards.
+    leaving: Option<NodeName>,
 }
 
 impl Checkpoint {
-    pub(super) fn open(job: &Job, episode: Episode) -> (Self, Flow) {
+    pub(super) fn open(job: &Job, episode: Episode, leaving: Option<NodeName>) -> (Self, Flow) {
         let set = SetId::of_checkpoint(episode);
-        let request = FromJl::Checkpoint { episode, set: set.clone() };
-        let checkpoint = Self { set, saved: BTreeMap::new(), storing: false };
-        let flow = Flow::next("save", job.config.deadlines.save, vec![request]);
+        let mut checkpoint = Self {
+            set,
+            saved: BTreeMap::new(),
+            preparing: BTreeSet::new(),
+            storing: false,
+            leaving,
+        };
+        if !job.agents_save() {
+            let flow = checkpoint.save(job, episode);
+            return (checkpoint, flow);
+        }
+        checkpoint.preparing = job.placement().into_keys().collect();
+        let request = FromJl::Prepare { episode, set: checkpoint.set.clone() };
+        let flow = Flow::next("prepare", job.config.deadlines.prepare, vec![request]);
         (checkpoint, flow)
     }
 
     /// Ranks that are saved, of how many.
     pub(super) fn progress(&self, job: &Job) -> Option<(usize, usize)> {
         (!self.storing).then_some((self.saved.len(), job.ranks.len()))
+    }
+
+    fn save(&self, job: &Job, episode: Episode) -> Flow {
+        let request = FromJl::Checkpoint { episode, set: self.set.clone() };
+        Flow::next("save", job.config.deadlines.save, vec![request])
+    }
+
+    pub(super) fn on_nla(
+        &mut self,
+        job: &Job,
+        episode: Episode,
+        node: &NodeName,
+        message: &FromNla,
+    ) -> Flow {
+        let prepared = matches!(message, FromNla::Prepared { .. });
+        if prepared && self.preparing.remove(node) && self.preparing.is_empty() {
+            return self.save(job, episode);
+        }
+        Flow::Stay
+    }
+
+    /// What node agents have prepared is undone.
+    fn release(job: &Job, episode: Episode) -> Vec<FromJl> {
+        if job.agents_save() { vec![FromJl::Release { episode }] } else { Vec::new() }
     }
 
     pub(super) fn on_rank(
@@ -46,7 +85,8 @@ impl Checkpoint {
                 }
                 self.storing = true;
                 self.store(job, episode);
-                Flow::next("store", job.config.deadlines.store, Vec::new())
+                let requests = Self::release(job, episode);
+                Flow::next("store", job.config.deadlines.store, requests)
             }
             FromRank::CheckpointFailed { set, reason } if *set == self.set && !self.storing => {
                 self.failed(job, episode, format!("rank {rank} is not saved: {reason}"))
@@ -93,6 +133,13 @@ impl Checkpoint {
                     let old = job.sets.remove(0);
                     job.out.push(Output::DropStored(old));
                 }
+                if let Some(leaving) = &self.leaving
+                    && let Some(node) = job.nodes.get_mut(leaving)
+                {
+                    node.avoid = true;
+                    let words = format!("the job starts again without node {leaving}");
+                    return Flow::Again { words };
+                }
                 let ranks = job.ranks.len();
                 Flow::done(format!("set {} is committed: {ranks} ranks, {bytes} bytes", self.set))
             }
@@ -117,7 +164,10 @@ impl Checkpoint {
 
     pub(super) fn on_deadline(&mut self, job: &mut Job, episode: Episode) -> Flow {
         let missing = job.ranks.len() - self.saved.len();
-        let reason = if self.storing {
+        let reason = if !self.preparing.is_empty() {
+            let nodes: Vec<&str> = self.preparing.iter().map(NodeName::as_str).take(8).collect();
+            format!("not ready to be saved in time: {}", nodes.join(" "))
+        } else if self.storing {
             "the images were not in the store in time".to_owned()
         } else {
             format!("{missing} ranks were not saved in time")

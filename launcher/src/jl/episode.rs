@@ -23,6 +23,8 @@ pub(super) enum Flow {
     Close { done: bool, words: String },
     /// A rank has died: the job decides what that means.
     Failed { rank: u32, how: How },
+    /// The episode is closed, and the job starts again from the set that it has made.
+    Again { words: String },
     /// The episode has failed, and the job must restart from its last set, or end with this code.
     Restart { code: i32, reason: String },
     /// These nodes count as lost.

@@ -47,6 +47,7 @@ impl Jl {
         let of = match message {
             FromNla::Launched { episode, .. }
             | FromNla::LaunchFailed { episode, .. }
+            | FromNla::Prepared { episode }
             | FromNla::Pic { episode, .. }
             | FromNla::Copied { episode, .. }
             | FromNla::CopyFailed { episode, .. }
@@ -65,7 +66,7 @@ impl Jl {
         }
         self.with_open(now, |remedy, job, episode| match remedy {
             Remedy::Start(start) => start.on_nla(job, episode, node, message),
-            Remedy::Checkpoint(_) => Flow::Stay,
+            Remedy::Checkpoint(checkpoint) => checkpoint.on_nla(job, episode, node, message),
             Remedy::Migration(migration) => migration.on_nla(job, episode, node, message),
             Remedy::End(end) => end.on_nla(node, message),
         });

@@ -3,6 +3,7 @@
 
 use super::Output;
 use super::fence::Fence;
+use crate::backend::{Manner, Moves, Saver};
 use crate::message::{FromJl, How, Placement};
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
@@ -29,6 +30,9 @@ pub struct Deadlines {
     /// Until every rank computes again.
     #[serde(with = "humantime_serde")]
     pub resume: Duration,
+    /// Until every node agent that saves its ranks has made them ready.
+    #[serde(with = "humantime_serde")]
+    pub prepare: Duration,
     /// Until every rank has written its image.
     #[serde(with = "humantime_serde")]
     pub save: Duration,
@@ -58,6 +62,7 @@ impl Default for Deadlines {
             restart: s(30),
             join: s(60),
             resume: s(30),
+            prepare: s(60),
             save: s(300),
             store: s(600),
             leave: s(60),
@@ -99,6 +104,9 @@ pub struct JlConfig {
     pub restarts_max: u32,
     /// How many sets are kept.
     pub sets_max: usize,
+    /// Who saves the ranks, and how they move.
+    #[serde(default)]
+    pub manner: Manner,
 }
 
 /// Unanswered questions after which an NLA counts as lost.
@@ -115,6 +123,9 @@ pub struct Node {
     pub lost: bool,
     /// Someone said that it may be used again; told to it when it can take it.
     pub usable: bool,
+    /// Its ranks were moved away: it gets none until someone says that it may be used again.
+    #[serde(default)]
+    pub avoid: bool,
     /// Unanswered questions.
     pub silences: u32,
 }
@@ -161,8 +172,14 @@ pub struct Job {
 
 impl Job {
     pub(super) fn new(config: JlConfig) -> Self {
-        let node =
-            || Node { state: None, images: String::new(), lost: false, usable: false, silences: 0 };
+        let node = || Node {
+            state: None,
+            images: String::new(),
+            lost: false,
+            usable: false,
+            avoid: false,
+            silences: 0,
+        };
         let names = config.placement.keys().chain(&config.spares);
         let nodes = names.map(|name| (name.clone(), node())).collect();
         let sets = config.restore.iter().cloned().collect();
@@ -183,6 +200,16 @@ impl Job {
         let placement = job.config.placement.clone();
         job.place(&placement);
         job
+    }
+
+    /// Whether node agents save the ranks, which know nothing of it.
+    pub(super) fn agents_save(&self) -> bool {
+        self.config.manner.saver == Saver::Agent
+    }
+
+    /// How ranks get from one node to another.
+    pub(super) fn moves(&self) -> Moves {
+        self.config.manner.moves
     }
 
     /// The next episode.
@@ -234,7 +261,7 @@ impl Job {
     pub fn spare(&self, tried: &[NodeName]) -> Option<NodeName> {
         let free = |name: &&NodeName| {
             let node = self.nodes.get(*name);
-            node.is_some_and(|n| !n.lost && n.state == Some(MigrationState::Spare))
+            node.is_some_and(|n| !n.lost && !n.avoid && n.state == Some(MigrationState::Spare))
                 && !tried.contains(*name)
         };
         let all = self.config.spares.iter().chain(self.nodes.keys());
@@ -256,7 +283,10 @@ impl Job {
         for (name, ranks) in self.placement() {
             let node = self.nodes.get(&name);
             let good = node.is_some_and(|n| {
-                !n.lost && n.state.is_some() && n.state != Some(MigrationState::Inactive)
+                !n.lost
+                    && !n.avoid
+                    && n.state.is_some()
+                    && n.state != Some(MigrationState::Inactive)
             });
             let host = if good { name } else { self.spare(&taken).ok_or(name)? };
             taken.push(host.clone());

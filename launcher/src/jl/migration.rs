@@ -5,6 +5,7 @@
 
 use super::episode::Flow;
 use super::job::Job;
+use crate::backend::Moves;
 use crate::message::{FromJl, FromNla, FromRank, How, Ipt};
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use core::time::Duration;
@@ -106,7 +107,9 @@ impl Migration {
             (Stage::Leave | Stage::Abort, FromNla::Pic { .. }) if source => {
                 self.choose_target(job, episode)
             }
-            (Stage::Abort, FromNla::Pmi { .. } | FromNla::Exited { .. }) if source => {
+            (Stage::Abort, FromNla::Pmi { .. } | FromNla::Exited { .. })
+                if source && job.moves() == Moves::Meeting =>
+            {
                 self.check_aborted(job, episode)
             }
             (Stage::Copy, FromNla::Copied { .. }) if target => {
@@ -117,6 +120,12 @@ impl Migration {
             (Stage::Copy, FromNla::CopyFailed { reason, .. }) if target => {
                 job.tell(format!("node {node} cannot take the images: {reason}"));
                 self.choose_target(job, episode)
+            }
+            // The others have only seen a pause: there is no barrier to wait for.
+            (Stage::Restart, FromNla::Restarted { .. })
+                if target && job.moves() == Moves::Alone =>
+            {
+                self.close("")
             }
             (Stage::Restart, FromNla::Restarted { .. }) if target => {
                 self.stage = Stage::Join;
@@ -193,6 +202,12 @@ impl Migration {
         message: &FromRank,
     ) -> Flow {
         match (self.stage, message) {
+            // All of them stay: an agent saves all ranks of its node or none.
+            (Stage::Leave | Stage::Abort, FromRank::CheckpointFailed { reason, .. })
+                if job.moves() == Moves::Alone && self.ranks.has(rank) =>
+            {
+                self.close(&format!(": {reason}"))
+            }
             (Stage::Leave, FromRank::CheckpointFailed { reason, .. }) if self.ranks.has(rank) => {
                 self.abort(job, episode, &format!("rank {rank} is not saved: {reason}"))
             }
@@ -232,6 +247,7 @@ impl Migration {
 
     pub(super) fn on_fence(&mut self, job: &mut Job) -> Flow {
         match self.stage {
+            _ if job.moves() == Moves::Alone => Flow::Stay,
             Stage::Abort | Stage::Restart | Stage::Join => {
                 self.stage = Stage::Resume;
                 Flow::next("resume", job.config.deadlines.resume, Vec::new())

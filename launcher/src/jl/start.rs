@@ -107,8 +107,10 @@ impl Start {
         Flow::next("launch", job.config.deadlines.launch, vec![launch])
     }
 
-    fn launched(&mut self, job: &Job) -> Flow {
-        if job.met || self.set.is_none() {
+    fn launched(&mut self, job: &mut Job) -> Flow {
+        // Ranks that are brought back by their agents are where they were: they do not meet.
+        if job.met || self.set.is_none() || job.agents_save() {
+            job.met |= job.agents_save();
             return Flow::done("all ranks are started");
         }
         self.stage = Stage::Join;
@@ -149,6 +151,9 @@ impl Start {
                 self.bad_set(job, &format!("node {node}: {reason}"))
             }
             FromNla::Launched { .. } if self.answered(node, Stage::Launch) => self.launched(job),
+            FromNla::LaunchFailed { reason, .. } if self.set.is_some() => {
+                self.bad_set(job, &format!("node {node}: {reason}"))
+            }
             FromNla::LaunchFailed { ranks, reason, .. } => Flow::End {
                 code: 127,
                 words: format!("node {node} cannot start rank {ranks}: {reason}"),

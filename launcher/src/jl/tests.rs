@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::backend::Manner;
 use crate::message::Placement;
 use crate::names::JobId;
 
@@ -23,6 +24,7 @@ fn jl() -> Jl {
         on_failure: OnFailure::Restart,
         restarts_max: 3,
         sets_max: 2,
+        manner: Manner::default(),
     })
 }
 

@@ -4,6 +4,7 @@ use super::{
     Checkpoint, Jl, Migration, MigrationState, Outcome, Output, Remedy, Request, WANTED_MAX,
     Waiting, Want,
 };
+use crate::backend::Moves;
 use crate::message::{Asked, FromJl};
 use crate::names::NodeName;
 use ftb_core::Now;
@@ -136,6 +137,9 @@ impl Jl {
             return;
         }
         self.job.tell(format!("the ranks of {node} move: {reason}"));
+        if self.job.moves() == Moves::Anew {
+            return self.save_job(now, Some(node), asked);
+        }
         let episode = self.job.open();
         let (migration, flow) = Migration::open(&self.job, episode, node);
         self.begin(now, episode, Remedy::Migration(migration), asked, flow);
@@ -146,8 +150,12 @@ impl Jl {
             return;
         }
         self.job.tell(format!("the job is saved: {reason}"));
+        self.save_job(now, None, asked);
+    }
+
+    fn save_job(&mut self, now: Now, leaving: Option<NodeName>, asked: Option<u64>) {
         let episode = self.job.open();
-        let (checkpoint, flow) = Checkpoint::open(&self.job, episode);
+        let (checkpoint, flow) = Checkpoint::open(&self.job, episode, leaving);
         self.begin(now, episode, Remedy::Checkpoint(checkpoint), asked, flow);
     }
 
@@ -160,6 +168,7 @@ impl Jl {
             return;
         };
         row.usable = true;
+        row.avoid = false;
         let gone: VecDeque<Waiting>;
         (gone, self.wanted) = core::mem::take(&mut self.wanted)
             .into_iter()

@@ -16,6 +16,8 @@ pub const KVS_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const FENCE_REPEAT: Duration = Duration::from_secs(1);
 /// An agent that has never heard a JL waits no longer than this.
 pub const FIRST_GRACE: Duration = Duration::from_secs(30);
+/// How long ranks are kept prepared for a checkpoint: well below the time after which TCP gives up (about 15 min).
+pub const PREPARED_MAX: Duration = Duration::from_secs(600);
 /// Default of the orphan grace.
 pub const ORPHAN_GRACE: Duration = Duration::from_secs(600);
 /// Default time between SIGTERM and SIGKILL.

@@ -227,6 +227,27 @@ impl PmiServer {
         core::mem::take(&mut self.inside).into_iter().map(out).collect()
     }
 
+    /// The whole space, with what is put and not yet told, as `key=value` lines; then who speaks PMI-2.
+    pub fn export(&self) -> String {
+        let all = self.space.iter().chain(&self.pending);
+        let puts = all.map(|(key, value)| format!("{key}={value}\n"));
+        puts.chain(self.two.keys().map(|rank| format!("two {rank}\n"))).collect()
+    }
+
+    /// Takes over a space that was exported. Lines that are no put are skipped.
+    pub fn import(&mut self, lines: &str) {
+        for line in lines.lines() {
+            if let Some(rank) = line.strip_prefix("two ").and_then(|rank| rank.parse().ok()) {
+                self.two.insert(rank, None);
+                continue;
+            }
+            let Some((key, value)) = line.split_once('=') else { continue };
+            if self.space_bytes + key.len() + value.len() <= KVS_BYTES_MAX {
+                self.keep(key.to_owned(), value.to_owned());
+            }
+        }
+    }
+
     /// All ranks were killed: the open fence is void. What earlier fences said stays.
     pub fn reset(&mut self) {
         self.pending.clear();

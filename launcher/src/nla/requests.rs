@@ -1,7 +1,8 @@
 //! What an NLA does with each request of the JL, and how one that comes twice is answered from memory.
 
+use super::saving::Restoring;
 use super::{Armed, Cause, Ending, Life, MigrationState, Nla, Output, SIGKILL};
-use crate::message::{FromJl, FromNla, How, Ipt, Launch};
+use crate::message::{Closed, FromJl, FromNla, How, Ipt, Launch};
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use ftb_core::Now;
 
@@ -24,6 +25,14 @@ impl Answers {
         self.ipt = None;
     }
 
+    pub(super) fn keep_launch(&mut self, episode: Episode, answer: FromNla) {
+        self.launch = Some((episode, answer));
+    }
+
+    pub(super) fn keep_ipt(&mut self, episode: Episode, incarnation: u64, answer: FromNla) {
+        self.ipt = Some((episode, incarnation, answer));
+    }
+
     pub(super) fn keep_migrate(&mut self, episode: Episode, answer: FromNla) {
         self.migrate = Some((episode, answer));
     }
@@ -40,7 +49,7 @@ fn again(known: Option<&(Episode, FromNla)>, episode: Episode) -> Option<Output>
 
 impl Nla {
     /// Whether an action of `episode` is of now. A newer one becomes the newest.
-    fn admit(&mut self, episode: Episode) -> bool {
+    pub(super) fn admit(&mut self, episode: Episode) -> bool {
         if episode < self.episode {
             self.refused.stale += 1;
             return false;
@@ -53,7 +62,8 @@ impl Nla {
         match message {
             FromJl::Launch(launch) => self.on_launch(&launch, out),
             FromJl::Migrate { episode, source, set, ranks } => {
-                self.on_migrate(episode, &source, set, ranks, out)
+                self.on_migrate(episode, &source, set, ranks, out);
+                self.save_armed(now, out);
             }
             FromJl::MigrateAbort { episode, source, .. } => self.on_abort(episode, &source, out),
             FromJl::Copy { episode, from, target, set, ranks } if target == self.config.node => {
@@ -69,6 +79,11 @@ impl Nla {
                 self.end(now, episode, out);
                 self.signal_all(SIGKILL, out);
             }
+            FromJl::Prepare { episode, set } => self.on_prepare(now, episode, set, out),
+            FromJl::Release { episode } | FromJl::Closed(Closed { episode, .. }) => {
+                self.on_release(episode, out)
+            }
+            FromJl::Checkpoint { episode, .. } => self.on_checkpoint(episode, out),
             FromJl::Drop { set, .. } => out.push(Output::DropSet(set)),
             FromJl::Signal { episode, signal } => {
                 if episode > self.signal_episode {
@@ -86,8 +101,6 @@ impl Nla {
             | FromJl::MigrateIpt(_)
             | FromJl::Usable { .. }
             | FromJl::Evict { .. }
-            | FromJl::Checkpoint { .. }
-            | FromJl::Closed(_)
             | FromJl::Alive => {}
         }
     }
@@ -114,7 +127,7 @@ impl Nla {
             out.push(output);
             return;
         }
-        if !self.admit(launch.episode) || self.ending.is_some() {
+        if !self.admit(launch.episode) || self.ending.is_some() || self.restoring.is_some() {
             return;
         }
         let none = Ranks::default();
@@ -128,8 +141,8 @@ impl Nla {
         let (episode, incarnation) = (launch.episode, launch.incarnation);
         self.start(episode, incarnation, ranks, launch.set.as_ref(), out);
         let answer = FromNla::Launched { episode, incarnation, ranks: ranks.clone() };
-        self.answers.launch = Some((episode, answer.clone()));
-        out.push(Output::Publish(answer));
+        let restored = launch.set.is_some() && self.restores();
+        self.answer_start(incarnation, ranks, answer, restored, out);
     }
 
     fn on_migrate(
@@ -163,6 +176,7 @@ impl Nla {
             return;
         }
         match self.state {
+            MigrationState::Arm if self.agent_saves() => self.abort_save(episode, out),
             MigrationState::Arm => {
                 self.go(episode, Cause::Aborted, out);
             }
@@ -222,7 +236,7 @@ impl Nla {
             out.push(Output::Publish(answer.clone()));
             return;
         }
-        if !self.admit(ipt.episode) || self.ending.is_some() {
+        if !self.admit(ipt.episode) || self.ending.is_some() || self.restoring.is_some() {
             return;
         }
         let running = self.running();
@@ -244,8 +258,37 @@ impl Nla {
             incarnation: ipt.incarnation,
             ranks: ipt.ranks.clone(),
         };
-        self.answers.ipt = Some((ipt.episode, ipt.incarnation, answer.clone()));
+        let restored = self.restores();
+        self.answer_start(ipt.incarnation, &ipt.ranks, answer, restored, out);
+    }
+
+    /// Ranks that are brought back from their image live when the shell says so: the answer waits for that.
+    fn answer_start(
+        &mut self,
+        incarnation: u64,
+        ranks: &Ranks,
+        answer: FromNla,
+        restored: bool,
+        out: &mut Vec<Output>,
+    ) {
+        if restored && !ranks.is_empty() {
+            let ranks = ranks.clone();
+            self.restoring = Some(Restoring { incarnation, ranks, answer });
+            return;
+        }
+        self.keep_start(&answer);
         out.push(Output::Publish(answer));
+    }
+
+    /// Keeps an answer to a start for when it is asked again.
+    pub(super) fn keep_start(&mut self, answer: &FromNla) {
+        match answer {
+            FromNla::Launched { episode, .. } => self.answers.keep_launch(*episode, answer.clone()),
+            FromNla::Restarted { episode, incarnation, .. } => {
+                self.answers.keep_ipt(*episode, *incarnation, answer.clone());
+            }
+            _ => {}
+        }
     }
 
     fn on_reset(&mut self, now: Now, episode: Episode, fence: u64, out: &mut Vec<Output>) {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::backend::Manner;
 use crate::message::Launch;
 use state::table;
 
@@ -23,6 +24,7 @@ fn config() -> NlaConfig {
         images: "127.0.0.1:1".to_owned(),
         orphan_grace: limits::ORPHAN_GRACE,
         kill_grace: limits::KILL_GRACE,
+        manner: Manner::default(),
     }
 }
 

@@ -1,10 +1,12 @@
 //! Images on the move: a server that streams `<root>/<set>/rank-<r>.img` to whoever shows the job's key, and the
-//! fetching side, which writes to a temporary name, checks length and CRC-32C, syncs and renames. An image is
-//! there complete or not at all.
+//! fetching side, which writes to a temporary name, checks lengths and CRC-32C, syncs and renames. An image is a
+//! file, or a directory of files ([`super::tree`]); it is there complete or not at all.
 //!
 //! On the wire: `GET KEY SET RANK\n`, answered by `OK LENGTH\n`, the bytes, and `CRC\n` (eight hex digits); or by
-//! `ERR reason\n`. Both ends use blocking streams in threads of their own: copying is all they do.
+//! `TREE\n`, the files and `CRC\n`; or by `ERR reason\n`. Both ends use blocking streams in threads of their own:
+//! copying is all they do.
 
+use super::tree;
 use crate::names::{Ranks, SetId};
 use core::time::Duration;
 use std::fs::{self, File};
@@ -66,7 +68,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(STALL_MAX))
 }
 
-fn read_line(from: &mut impl BufRead) -> io::Result<String> {
+pub(super) fn read_line(from: &mut impl BufRead) -> io::Result<String> {
     let mut line = String::new();
     from.take(LINE_BYTES_MAX).read_line(&mut line)?;
     match line.strip_suffix('\n') {
@@ -80,17 +82,39 @@ fn answer(stream: TcpStream, root: &Path, key: &str) -> io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut stream = stream;
     let line = read_line(&mut reader)?;
-    let file = wanted(&line, root, key).and_then(|path| {
-        File::open(&path).map_err(|error| format!("cannot read image {}: {error}", path.display()))
+    let found = wanted(&line, root, key).and_then(|path| {
+        let kind = fs::metadata(&path).map(|data| data.is_dir());
+        kind.map(|is_dir| (path.clone(), is_dir))
+            .map_err(|error| format!("cannot read image {}: {error}", path.display()))
     });
-    let mut file = match file {
-        Ok(file) => file,
+    let (path, is_dir) = match found {
+        Ok(found) => found,
         Err(reason) => return stream.write_all(format!("ERR {reason}\n").as_bytes()),
     };
-    let length = file.metadata()?.len();
-    stream.write_all(format!("OK {length}\n").as_bytes())?;
-    let crc = copy(&mut file, &mut stream, length)?;
+    let crc = if is_dir {
+        stream.write_all(b"TREE\n")?;
+        tree::send(&path, &mut stream)?.crc
+    } else {
+        let mut file = File::open(&path)?;
+        let length = file.metadata()?.len();
+        stream.write_all(format!("OK {length}\n").as_bytes())?;
+        copy(&mut file, &mut stream, length, 0)?
+    };
     stream.write_all(format!("{crc:08x}\n").as_bytes())
+}
+
+/// Bytes and CRC-32C of the image at `path`, as a fetch tells them.
+///
+/// # Errors
+/// The system's.
+pub fn sum(path: &Path) -> io::Result<(u64, u32)> {
+    if fs::metadata(path)?.is_dir() {
+        let sum = tree::send(path, &mut io::sink())?;
+        return Ok((sum.bytes, sum.crc));
+    }
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    Ok((length, copy(&mut file, &mut io::sink(), length, 0)?))
 }
 
 fn wanted(line: &str, root: &Path, key: &str) -> Result<PathBuf, String> {
@@ -112,10 +136,15 @@ fn same(shown: &str, key: &str) -> bool {
     shown.len() == key.len() && differ == 0
 }
 
-/// Copies exactly `length` bytes and returns their CRC-32C.
-fn copy(from: &mut impl Read, to: &mut impl Write, length: u64) -> io::Result<u32> {
+/// Copies exactly `length` bytes and returns their CRC-32C, which begins with `crc`.
+pub(super) fn copy(
+    from: &mut impl Read,
+    to: &mut impl Write,
+    length: u64,
+    mut crc: u32,
+) -> io::Result<u32> {
     let mut chunk = vec![0; CHUNK_BYTES];
-    let (mut left, mut crc) = (length, 0);
+    let mut left = length;
     while left > 0 {
         let want = usize::try_from(left).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
         let got = from.read(&mut chunk[..want])?;
@@ -158,34 +187,49 @@ fn fetch_one(from: &str, key: &str, root: &Path, set: &SetId, rank: u32) -> io::
     stream.write_all(format!("GET {key} {set} {rank}\n").as_bytes())?;
     let mut reader = BufReader::with_capacity(CHUNK_BYTES, stream);
     let line = read_line(&mut reader)?;
-    let Some(length) = line.strip_prefix("OK ").and_then(|text| text.parse().ok()) else {
-        return Err(io::Error::other(line));
-    };
     let place = path(root, set, rank);
     let part = place.with_extension("part");
-    let result = receive(&mut reader, &part, length);
+    tree::remove(&part)?;
+    let result = if line == "TREE" {
+        receive_tree(&mut reader, &part)
+    } else {
+        match line.strip_prefix("OK ").and_then(|text| text.parse().ok()) {
+            Some(length) => receive(&mut reader, &part, length).map(|crc| (length, crc)),
+            None => return Err(io::Error::other(line)),
+        }
+    };
     match result {
-        Ok(crc) => {
+        Ok(sum) => {
+            tree::remove(&place)?;
             fs::rename(&part, &place)?;
             sync_dir(place.parent().unwrap_or(root))?;
-            Ok((length, crc))
+            Ok(sum)
         }
         Err(error) => {
-            let _ = fs::remove_file(&part);
+            let _ = tree::remove(&part);
             Err(error)
         }
     }
 }
 
+fn receive_tree(reader: &mut impl BufRead, part: &Path) -> io::Result<(u64, u32)> {
+    let sum = tree::receive(reader, part)?;
+    check(sum.crc, &read_line(reader)?)?;
+    Ok((sum.bytes, sum.crc))
+}
+
+/// Compares the CRC of here with that of the other side.
+fn check(crc: u32, told: &str) -> io::Result<()> {
+    if told == format!("{crc:08x}") {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("CRC {crc:08x} here, {told} there: damaged on the way")))
+}
+
 fn receive(reader: &mut impl BufRead, part: &Path, length: u64) -> io::Result<u32> {
     let mut file = File::create(part)?;
-    let crc = copy(reader, &mut file, length)?;
-    let told = read_line(reader)?;
-    if told != format!("{crc:08x}") {
-        return Err(io::Error::other(format!(
-            "CRC {crc:08x} here, {told} there: damaged on the way"
-        )));
-    }
+    let crc = copy(reader, &mut file, length, 0)?;
+    check(crc, &read_line(reader)?)?;
     file.sync_all()?;
     Ok(crc)
 }
@@ -255,6 +299,27 @@ mod tests {
         assert_eq!(newest_migration(served.to.path(), 2), None);
         let missing = get(&served, "key", 2).await.unwrap_err();
         assert!(missing.contains("rank 2"), "{missing}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_image_that_is_a_directory_arrives_whole() {
+        let served = served().await;
+        let set = SetId::of_migration(Episode(3));
+        let source = path(served.from.path(), &set, 0);
+        fs::create_dir_all(source.join("deep/er")).unwrap();
+        for (name, bytes) in [("core", &b"one"[..]), ("deep/er/pages", &[7; 300_000]), ("nil", b"")]
+        {
+            fs::write(source.join(name), bytes).unwrap();
+        }
+        let first = get(&served, "key", 0).await.unwrap();
+        assert_eq!(first, [sum(&source).unwrap()]);
+        let there = path(served.to.path(), &set, 0);
+        assert_eq!(sum(&there).unwrap(), first[0]);
+        assert_eq!(fs::read(there.join("deep/er/pages")).unwrap(), [7; 300_000]);
+        // Fetched again, it takes the place of the old one.
+        fs::remove_file(source.join("nil")).unwrap();
+        let second = get(&served, "key", 0).await.unwrap();
+        assert!(second != first && !there.join("nil").exists());
     }
 
     #[test]

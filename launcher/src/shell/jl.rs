@@ -4,11 +4,13 @@
 use super::jobdir::{JobDir, JobFile, Manifest, StateFile};
 use super::link::{self, Heard};
 use super::output;
+use super::pod::{self, net::PodNet};
 use super::progress::Progress;
 use super::secret::Secret;
 use super::spec::{Means, NlaSpec, NodePart, Starting};
 use super::streams;
 use super::{Clock, images, nla, starter};
+use crate::backend::Moves;
 use crate::jl::{Input, Output, Want};
 use crate::message::{Answer, Asked, FromJl, Outcome, Request};
 use crate::names::{Episode, NodeName, Ranks, SetId};
@@ -32,6 +34,8 @@ const INPUTS_MAX: usize = 4096;
 const END_WAIT: Duration = Duration::from_secs(5);
 /// How often the NLAs of an adopted job are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
+/// How often the network of an ended job is looked at before it is left.
+const NETWORK_LOOKS_MAX: u32 = 20;
 /// The exit code when a second signal ends the launcher by force.
 const FORCED: i32 = 130;
 /// The exit code of a job whose time limit is over, as timeout(1).
@@ -138,6 +142,7 @@ pub async fn run(run: Run) -> Result<i32, String> {
         tracing::warn!("some output of the ranks may be missing");
     }
     shell.kill_all_nlas();
+    shell.clear_networks().await;
     let _ = shell.client.close(link::CLOSE_WAIT).await;
     Ok(code)
 }
@@ -285,6 +290,25 @@ impl Shell {
         for node in self.state.nlas.keys().cloned().collect::<Vec<_>>() {
             self.kill_nla(&node);
         }
+    }
+
+    /// Bridges of the job's own, where a launch agent could not remove them itself.
+    async fn clear_networks(&self) {
+        let nets: Vec<PodNet> =
+            self.file.specs.values().filter_map(|spec| spec.pod.clone()).collect();
+        let Some(net) = nets.into_iter().find(|net| net.own) else {
+            return;
+        };
+        // Links go a moment after the processes that they belonged to.
+        for _ in 0..NETWORK_LOOKS_MAX {
+            let net = net.clone();
+            let gone = tokio::task::spawn_blocking(move || pod::net::remove_bridge(&net)).await;
+            if gone.unwrap_or(true) {
+                return;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        tracing::warn!(bridge = net.bridge, "the job's bridge stays: something hangs on it");
     }
 
     fn kill_nla(&mut self, node: &NodeName) {
@@ -452,6 +476,9 @@ impl Shell {
         let token = self.file.specs.values().next().map(|spec| spec.token.clone());
         let token = token.unwrap_or_default();
         let size = self.state.jl.job().config.size;
+        // Ranks that are brought back from their image, and not started, come back as they were saved.
+        let together = self.state.jl.job().config.manner.moves == Moves::Alone;
+        let pods = from.values().map(|(_, ranks)| ranks.clone()).filter(|_| together).collect();
         tokio::task::spawn_blocking(move || {
             let mut all = BTreeMap::new();
             let fetch = |(server, ranks): &(String, Ranks)| {
@@ -463,7 +490,7 @@ impl Shell {
             let result = result.and_then(|()| {
                 let images: Vec<(u64, u32)> = all.into_values().collect();
                 let bytes = images.iter().map(|(bytes, _)| bytes).sum();
-                let manifest = Manifest { job, set: set.clone(), size, images };
+                let manifest = Manifest { job, set: set.clone(), size, images, pods };
                 dir.commit(&manifest).map(|()| bytes)
             });
             if result.is_err() {

@@ -60,6 +60,9 @@ pub struct Manifest {
     pub size: u32,
     /// Bytes and CRC-32C of each rank's image.
     pub images: Vec<(u64, u32)>,
+    /// The ranks that share an image and can only be brought back together.
+    #[serde(default)]
+    pub pods: Vec<Ranks>,
 }
 
 /// The directory of one job.
@@ -202,8 +205,8 @@ pub fn verify(dir: &Path) -> Result<Manifest, String> {
     }
     for (rank, (bytes, crc)) in (0..).zip(&manifest.images) {
         let path = images::path(root, &manifest.set, rank);
-        let data = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        if data.len() as u64 != *bytes || crc32c::crc32c(&data) != *crc {
+        let sum = images::sum(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        if sum != (*bytes, *crc) {
             return Err(format!("{} is damaged: it is not restored", path.display()));
         }
     }
@@ -233,7 +236,7 @@ mod tests {
         assert!(verify(&of).is_err(), "no manifest");
         let images = vec![(5, crc32c::crc32c(b"state"))];
         let job = JobId::new("job").unwrap();
-        let manifest = Manifest { job, set: set.clone(), size: 1, images };
+        let manifest = Manifest { job, set: set.clone(), size: 1, images, pods: Vec::new() };
         dir.commit(&manifest).unwrap();
         assert_eq!(verify(&of), Ok(manifest));
         fs::write(&image, b"stale").unwrap();

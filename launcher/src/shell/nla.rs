@@ -3,13 +3,17 @@
 
 use super::guard::Guard;
 use super::link::{self, Heard};
+use super::live::Live;
 use super::output::{self, Frame};
-use super::ranks::{self, Running, Word};
+use super::pod::{self, Ends, Order, Pod};
+use super::ranks::{self, Word};
+use super::saver::{self, Member};
 use super::secret::Secret;
 use super::spec::{Handed, NlaSpec, SPEC_BYTES_MAX};
 use super::{Clock, images, starter, streams};
+use crate::backend::{Criu, Moment};
 use crate::message::NlaSays;
-use crate::names::NodeName;
+use crate::names::{NodeName, Ranks, SetId};
 use crate::nla::{Input, Nla, NlaConfig, Output};
 use crate::tree::Word as TreeWord;
 use crate::wire;
@@ -43,7 +47,10 @@ struct Shell {
     core: Nla,
     clock: Clock,
     client: Client,
-    running: BTreeMap<u32, (u64, Running)>,
+    running: BTreeMap<u32, (u64, Live)>,
+    /// The pod of the ranks, for a backend that has pods, with the start that it is of.
+    pod: Option<(u64, Pod)>,
+    pods: u32,
     inputs: mpsc::Sender<Input>,
     frames: mpsc::Sender<Frame>,
     guard: Guard,
@@ -51,6 +58,8 @@ struct Shell {
     streams: watch::Sender<String>,
     /// Carries standard input to rank 0.
     feeding: Option<AbortHandle>,
+    /// The set that ranks were made ready for.
+    prepared_set: Option<SetId>,
     leaving: bool,
 }
 
@@ -122,6 +131,7 @@ pub async fn run(handed: Handed) -> Result<(), String> {
         images,
         orphan_grace: spec.orphan_grace,
         kill_grace: spec.kill_grace,
+        manner: spec.backend.get().manner(),
     };
     let core = Nla::new(clock.now(), config, spec.spare);
     let mut shell = Shell {
@@ -129,11 +139,14 @@ pub async fn run(handed: Handed) -> Result<(), String> {
         clock,
         client,
         running: BTreeMap::new(),
+        pod: None,
+        pods: 0,
         inputs,
         frames,
         guard,
         streams,
         feeding: None,
+        prepared_set: None,
         leaving: false,
         spec,
     };
@@ -147,8 +160,11 @@ pub async fn run(handed: Handed) -> Result<(), String> {
             () = clock.sleep_until(deadline) => shell.handle(Input::Tick).await,
         }
     }
-    let Shell { client, frames, .. } = shell;
-    drop(frames);
+    let Shell { client, frames, pod, running, .. } = shell;
+    drop((frames, running));
+    if let Some((_, pod)) = pod {
+        pod.ended().await;
+    }
     let written = tokio::time::timeout(OUTPUT_WAIT, writer).await;
     let _ = client.close(link::CLOSE_WAIT).await;
     drop(own_dir);
@@ -334,28 +350,70 @@ impl Shell {
                 link::publish(&self.client, wire::to_nla(&says)).await;
             }
             Output::Spawn { rank, local_rank, local_size, incarnation, episode, restore } => {
-                let start =
-                    ranks::Start { rank, local_rank, local_size, incarnation, episode, restore };
-                return self.spawn(start);
+                let argv = restore.as_ref().and_then(|set| saver::restart(&self.spec, set, rank));
+                let start = ranks::Start {
+                    rank,
+                    local_rank,
+                    local_size,
+                    incarnation,
+                    episode,
+                    restore,
+                    argv,
+                };
+                return self.spawn(start).await;
             }
             Output::Signal { rank, signal } => {
                 if let Some((_, running)) = self.running.get(&rank) {
-                    running.signal(signal);
+                    running.signal(rank, signal).await;
                 }
             }
             Output::PmiReply { rank, line } => {
                 if let Some((_, running)) = self.running.get(&rank) {
-                    running.reply(line);
+                    running.reply(rank, line).await;
                 }
             }
             Output::Copy { episode, from, set, ranks } => {
                 let (inputs, spec) = (self.inputs.clone(), self.spec.clone());
-                tokio::task::spawn_blocking(move || {
-                    let fetched = images::fetch(&from, &spec.token, &spec.image_dir, &set, &ranks);
-                    let result = fetched.map(|images| images.iter().map(|(bytes, _)| bytes).sum());
-                    let _ = inputs.blocking_send(Input::CopyEnded { episode, result });
+                tokio::spawn(async move {
+                    let result = copy(spec, from, set, ranks).await;
+                    let _ = inputs.send(Input::CopyEnded { episode, result }).await;
                 });
             }
+            Output::Prepare { episode, set, .. } if self.pod.is_some() => {
+                self.order(Order::Prepare(episode, set)).await;
+            }
+            Output::Save { episode, set, leave, space, .. } if self.pod.is_some() => {
+                self.order(Order::Save { episode, set, leave, space }).await;
+            }
+            Output::Release { .. } if self.pod.is_some() => self.order(Order::Release).await,
+            Output::Prepare { episode, set, ranks } => {
+                let (inputs, spec, members) = self.to_save(&ranks);
+                self.prepared_set = Some(set.clone());
+                tokio::spawn(async move {
+                    let result = saver::run(&spec, &set, Moment::Prepare, &members).await;
+                    let _ = inputs.send(Input::Prepared { episode, result }).await;
+                });
+            }
+            Output::Save { episode, set, ranks, .. } => {
+                let (inputs, spec, members) = self.to_save(&ranks);
+                tokio::spawn(async move {
+                    let result = saver::save(&spec, &set, &members).await;
+                    let _ = inputs.send(Input::Saved { episode, result }).await;
+                });
+            }
+            Output::Release { .. } => self.release(),
+            Output::Restore { incarnation, set, ranks, .. } => {
+                self.pods += 1;
+                let ends = self.ends();
+                let before = self.pod.take().map(|(_, pod)| pod);
+                let pod =
+                    pod::restore(&self.spec, self.pods, ends, incarnation, set, &ranks, before);
+                for rank in ranks.iter() {
+                    self.running.insert(rank, (incarnation, Live::InPod(pod.clone())));
+                }
+                self.pod = Some((incarnation, pod));
+            }
+            Output::PublishFor(says) => link::publish(&self.client, wire::to_rank(&says)).await,
             Output::DropSet(set) => images::drop_set(&self.spec.image_dir, &set),
             Output::Note(words) => tracing::warn!(node = %self.spec.node, "{words}"),
             Output::Leave => self.leaving = true,
@@ -363,7 +421,60 @@ impl Shell {
         None
     }
 
-    fn spawn(&mut self, start: ranks::Start) -> Option<Input> {
+    fn to_save(&self, ranks: &Ranks) -> (mpsc::Sender<Input>, NlaSpec, Vec<Member>) {
+        let pid = |rank| self.running.get(&rank).map_or(0, |(_, running)| running.pid());
+        let members = ranks.iter().map(|rank| (rank, pid(rank))).collect();
+        (self.inputs.clone(), self.spec.clone(), members)
+    }
+
+    /// Undoes what was prepared. What fails then is told: the ranks may need a hand.
+    fn release(&mut self) {
+        let Some(set) = self.prepared_set.take() else {
+            return;
+        };
+        let ranks = self.running.keys().copied().collect();
+        let (_, spec, members) = self.to_save(&ranks);
+        tokio::spawn(async move {
+            if let Err(error) = saver::run(&spec, &set, Moment::Release, &members).await {
+                tracing::warn!(node = %spec.node, %error, "a rank may not go on");
+            }
+        });
+    }
+
+    fn ends(&self) -> Ends {
+        Ends { inputs: self.inputs.clone(), frames: self.frames.clone() }
+    }
+
+    async fn order(&self, order: Order) {
+        if let Some((_, pod)) = &self.pod {
+            pod.order(order).await;
+        }
+    }
+
+    /// Starts a rank in the pod of its start, which begins with its first rank.
+    async fn spawn_in_pod(&mut self, start: ranks::Start) {
+        let (rank, incarnation) = (start.rank, start.incarnation);
+        let known = self.pod.as_ref().filter(|(of, pod)| *of == incarnation && !pod.over());
+        let pod = match known {
+            Some((_, pod)) => pod.clone(),
+            None => {
+                self.pods += 1;
+                pod::begin(&self.spec, self.pods, self.ends())
+            }
+        };
+        self.pod = Some((incarnation, pod.clone()));
+        let defaults = self.spec.backend.pods().map(Criu::env).unwrap_or_default();
+        let env = defaults.into_iter().chain(ranks::environment(&self.spec, &start)).collect();
+        let argv = self.spec.argv.clone();
+        pod.order(Order::Spawn { rank, incarnation, argv, env }).await;
+        self.running.insert(rank, (incarnation, Live::InPod(pod)));
+    }
+
+    async fn spawn(&mut self, start: ranks::Start) -> Option<Input> {
+        if self.spec.backend.pods().is_some() {
+            self.spawn_in_pod(start).await;
+            return None;
+        }
         let (rank, incarnation) = (start.rank, start.incarnation);
         let (inputs, root) = (self.inputs.clone(), self.spec.image_dir.clone());
         let tell = move |word: Word| {
@@ -384,7 +495,7 @@ impl Shell {
                 if let Some(stdin) = running.stdin.take() {
                     self.feed(stdin);
                 }
-                self.running.insert(rank, (incarnation, running));
+                self.running.insert(rank, (incarnation, Live::Own(running)));
                 None
             }
             Err(error) => {
@@ -404,4 +515,15 @@ impl Shell {
         });
         self.feeding = Some(task.abort_handle());
     }
+}
+
+/// Fetches images and looks at them; their bytes.
+async fn copy(spec: NlaSpec, from: String, set: SetId, ranks: Ranks) -> Result<u64, String> {
+    let (whole, which, of) = (spec.clone(), set.clone(), ranks.clone());
+    let task = tokio::task::spawn_blocking(move || {
+        images::fetch(&from, &whole.token, &whole.image_dir, &which, &of)
+    });
+    let fetched = task.await.map_err(|error| error.to_string())??;
+    saver::verify(&spec, &set, &ranks).await?;
+    Ok(fetched.iter().map(|(bytes, _)| bytes).sum())
 }

@@ -61,6 +61,25 @@ pub struct Plan {
     pub spares: Vec<NodeName>,
 }
 
+impl Plan {
+    /// Whether ranks that can only be brought back together are placed together, and apart from others.
+    ///
+    /// # Errors
+    /// One line: which are not, and how they must be.
+    pub fn keeps(&self, pods: &[Ranks]) -> Result<(), String> {
+        let placed = |pod: &Ranks| self.placement.values().any(|ranks| ranks == pod);
+        if pods.iter().all(placed) {
+            return Ok(());
+        }
+        let pods: Vec<String> = pods.iter().map(|pod| pod.join(",")).collect();
+        Err(format!(
+            "the ranks of this set were saved in pods ({}): place each pod on a node of its own \
+             (--hosts, --ppn)",
+            pods.join(" | ")
+        ))
+    }
+}
+
 /// Reads a nodes file: `[[node]]` tables with `name`, `agent` and optionally `images`, `listen`.
 ///
 /// # Errors

@@ -5,6 +5,7 @@
 //! killed with it.
 
 use super::guard::Guard;
+use super::images;
 use super::output::{self, Frame, Stream};
 use super::spec::NlaSpec;
 use crate::message::How;
@@ -12,7 +13,7 @@ use crate::names::{Episode, SetId};
 use crate::nla::limits::PMI_LINE_BYTES_MAX;
 use crate::nla::pmi::wire::Decoder;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::unistd::Pid;
 use std::io;
@@ -42,6 +43,8 @@ pub struct Start {
     pub episode: Episode,
     /// The set to restore from.
     pub restore: Option<SetId>,
+    /// What it is started as, where that is not the program of the job.
+    pub argv: Option<Vec<String>>,
 }
 
 /// A running rank, as the shell holds it.
@@ -59,6 +62,11 @@ impl Running {
         if let Ok(signal) = Signal::try_from(signal) {
             let _ = killpg(self.pid, signal);
         }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw().unsigned_abs()
     }
 
     /// Sends a PMI answer. A rank that does not read its answers loses them: it breaks the protocol.
@@ -120,14 +128,22 @@ fn command(spec: &NlaSpec, start: &Start, pmi: &OwnedFd) -> io::Result<Command> 
     // thread, and the parent's copy is closed before the next, so no other rank inherits it.
     fcntl(pmi.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
     let mut command = Command::new("/proc/self/exe");
-    command.arg("exec-rank").arg(std::process::id().to_string()).arg("--").args(&spec.argv);
+    command.arg("exec-rank").arg(std::process::id().to_string()).arg("--");
+    command.args(start.argv.as_ref().unwrap_or(&spec.argv));
     command.env_clear();
-    command.envs(spec.env.iter().cloned());
-    let set = |command: &mut Command, key: &str, value: String| {
-        command.env(key, value);
-    };
+    command.envs(environment(spec, start)).env("PMI_FD", pmi.as_raw_fd().to_string());
+    command.current_dir(&spec.cwd).process_group(0);
+    let fed = spec.stdin && start.rank == 0;
+    command.stdin(if fed { Stdio::piped() } else { Stdio::null() });
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    Ok(command)
+}
+
+/// The whole environment of a rank, but for the number of its PMI descriptor.
+pub(super) fn environment(spec: &NlaSpec, start: &Start) -> Vec<(String, String)> {
     let (rank, size) = (start.rank.to_string(), spec.size.to_string());
-    for (key, value) in [
+    let mut env = spec.env.clone();
+    let own = [
         ("FTB_JOB_ID", spec.job.to_string()),
         ("FTB_RANK", rank.clone()),
         ("FTB_SIZE", size.clone()),
@@ -135,7 +151,6 @@ fn command(spec: &NlaSpec, start: &Start, pmi: &OwnedFd) -> io::Result<Command> 
         ("FTB_NODE", spec.node.to_string()),
         ("FTB_EPISODE", start.episode.to_string()),
         ("FTB_INCARNATION", start.incarnation.to_string()),
-        ("PMI_FD", pmi.as_raw_fd().to_string()),
         ("PMI_RANK", rank.clone()),
         ("PMI_SIZE", size.clone()),
         ("PMI_SPAWNED", "0".to_owned()),
@@ -146,18 +161,19 @@ fn command(spec: &NlaSpec, start: &Start, pmi: &OwnedFd) -> io::Result<Command> 
         ("LOCAL_WORLD_SIZE", start.local_size.to_string()),
         ("MASTER_ADDR", spec.master_addr.clone()),
         ("MASTER_PORT", spec.master_port.to_string()),
-    ] {
-        set(&mut command, key, value);
-    }
-    command.env("FTB_AGENT_SOCKET", &spec.agent).env("FTB_IMAGE_DIR", &spec.image_dir);
+        ("FTB_AGENT_SOCKET", spec.agent.display().to_string()),
+        ("FTB_IMAGE_DIR", spec.image_dir.display().to_string()),
+    ];
+    env.extend(own.map(|(key, value)| (key.to_owned(), value)));
     if let Some(set) = &start.restore {
-        command.env("FTB_RESTORE", spec.image_dir.join(set.as_str()));
+        let image = images::path(&spec.image_dir, set, start.rank);
+        env.push((
+            "FTB_RESTORE".to_owned(),
+            spec.image_dir.join(set.as_str()).display().to_string(),
+        ));
+        env.push(("FTB_IMAGE".to_owned(), image.display().to_string()));
     }
-    command.current_dir(&spec.cwd).process_group(0);
-    let fed = spec.stdin && start.rank == 0;
-    command.stdin(if fed { Stdio::piped() } else { Stdio::null() });
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    Ok(command)
+    env
 }
 
 async fn write_replies(
@@ -229,6 +245,10 @@ pub fn exec(parent: u32, argv: &[String]) -> String {
     let Some((program, arguments)) = argv.split_first() else {
         return "no program was given".to_owned();
     };
+    // A tender reads SIGCHLD from a descriptor: blocked, which is inherited.
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGCHLD);
+    let _ = set.thread_unblock();
     if let Err(error) = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL) {
         return format!("cannot ask to die with the launch agent: {error}");
     }

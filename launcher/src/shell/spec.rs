@@ -2,6 +2,8 @@
 //! secret for an event: the program, its environment, the key of the job; and the nodes that this NLA is to start
 //! itself.
 
+use super::pod::net::PodNet;
+use crate::backend::Choice;
 use crate::names::{JobId, NodeName};
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
@@ -50,6 +52,12 @@ pub struct NlaSpec {
     pub master_port: u16,
     /// How many ranks the job has.
     pub size: u32,
+    /// How ranks are saved, moved and brought back.
+    #[serde(default)]
+    pub backend: Choice,
+    /// Where pods are joined, for a backend that has them.
+    #[serde(default)]
+    pub pod: Option<PodNet>,
     /// See [`crate::nla::NlaConfig`].
     #[serde(with = "humantime_serde")]
     pub orphan_grace: Duration,
@@ -74,6 +82,9 @@ pub struct NodePart {
     pub listen: String,
     /// See [`NlaSpec::address`].
     pub address: String,
+    /// See [`NlaSpec::pod`].
+    #[serde(default)]
+    pub pod: Option<PodNet>,
 }
 
 impl NlaSpec {
@@ -86,14 +97,15 @@ impl NlaSpec {
             image_dir: self.image_dir.clone(),
             listen: self.listen.clone(),
             address: self.address.clone(),
+            pod: self.pod.clone(),
         }
     }
 
     /// The same for another node.
     #[must_use]
     pub fn for_node(&self, part: &NodePart) -> Self {
-        let NodePart { node, spare, agent, image_dir, listen, address } = part.clone();
-        Self { node, spare, agent, image_dir, listen, address, ..self.clone() }
+        let NodePart { node, spare, agent, image_dir, listen, address, pod } = part.clone();
+        Self { node, spare, agent, image_dir, listen, address, pod, ..self.clone() }
     }
 }
 
@@ -178,6 +190,8 @@ pub(super) mod tests {
             master_addr: "127.0.0.1".to_owned(),
             master_port: 29_500,
             size: 1,
+            backend: Choice::default(),
+            pod: None,
             orphan_grace: Duration::from_secs(1),
             kill_grace: Duration::from_secs(1),
         }

@@ -137,6 +137,8 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
             placement: read.placement()?,
         }),
         "FTB_CHECKPOINT" => FromJl::Checkpoint { episode, set: read.set()? },
+        "FTB_JL_PREPARE" => FromJl::Prepare { episode, set: read.set()? },
+        "FTB_JL_RELEASE" => FromJl::Release { episode },
         "FTB_MIGRATE" => FromJl::Migrate {
             episode,
             source: read.parsed("source")?,
@@ -231,6 +233,7 @@ pub fn from_nla(event: &Event) -> Result<NlaSays, WireError> {
             ranks: read.ranks()?,
             reason: read.payload()?.to_owned(),
         },
+        "FTB_NLA_PREPARED" => FromNla::Prepared { episode },
         "FTB_NLA_PMI" => FromNla::Pmi { episode, ranks: read.ranks()?, part: read.part()? },
         "FTB_NLA_EXITED" => FromNla::Exited {
             episode,

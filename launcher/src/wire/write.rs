@@ -69,6 +69,10 @@ pub fn to_jl(message: &FromJl) -> Event {
         FromJl::Checkpoint { episode, set } => {
             draft("FTB_CHECKPOINT", Info, set.as_str()).episode(*episode).tag("set", set)
         }
+        FromJl::Prepare { episode, set } => {
+            draft("FTB_JL_PREPARE", Info, set.as_str()).episode(*episode).tag("set", set)
+        }
+        FromJl::Release { episode } => draft("FTB_JL_RELEASE", Info, "").episode(*episode),
         FromJl::Migrate { episode, source, set, ranks } => {
             draft("FTB_MIGRATE", Warning, source.as_str())
                 .episode(*episode)
@@ -176,6 +180,9 @@ pub fn to_nla(says: &NlaSays) -> Event {
             reason.clone(),
         )
         .started(*episode, ranks, *incarnation),
+        FromNla::Prepared { episode } => {
+            draft("FTB_NLA_PREPARED", Info, String::new()).episode(*episode)
+        }
         FromNla::Pmi { episode, ranks, part } => draft("FTB_NLA_PMI", Info, String::new())
             .episode(*episode)
             .tag("ranks", ranks)

@@ -63,7 +63,8 @@ impl Proc {
 
 impl World {
     pub fn proc_hears(&mut self, id: u64, message: &FromJl) {
-        let Some(proc) = self.procs.get_mut(&id) else {
+        let deaf = !self.ranks_save();
+        let Some(proc) = self.procs.get_mut(&id).filter(|_| !deaf) else {
             return;
         };
         let rank = proc.rank;

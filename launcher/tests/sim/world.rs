@@ -3,6 +3,7 @@
 
 use super::proc::{Phase, Proc};
 use ftb_core::Now;
+use ftb_launcher::backend::Manner;
 use ftb_launcher::jl::{self, Jl, JlConfig, Want};
 use ftb_launcher::message::{FromJl, FromNla, FromRank, How, NlaSays, RankSays};
 use ftb_launcher::names::{Episode, JobId, NodeName, SetId};
@@ -52,6 +53,7 @@ pub enum Happens {
     Silence(NodeName),
     KillJl,
     ReviveJl,
+    KillRank(u32),
 }
 
 struct At(u64, u64, Happens);
@@ -95,6 +97,11 @@ pub struct World {
     counter: u64,
     pub closed: Vec<(String, bool)>,
     pub left: BTreeSet<NodeName>,
+    pub manner: Manner,
+    /// Nodes from and to which nothing passes.
+    pub cut: BTreeSet<NodeName>,
+    /// Sets of more than one moment.
+    pub torn: BTreeSet<SetId>,
 }
 
 pub fn node(name: &str) -> NodeName {
@@ -104,6 +111,7 @@ pub fn node(name: &str) -> NodeName {
 impl World {
     pub fn new(seed: u64, config: JlConfig, faults: Faults) -> Self {
         let now = Now::default();
+        let manner = config.manner;
         let nla = |name: &NodeName, spare| {
             let config = NlaConfig {
                 job: JobId::new("job").expect("good"),
@@ -111,6 +119,7 @@ impl World {
                 images: format!("{name}:1"),
                 orphan_grace: nla::limits::ORPHAN_GRACE,
                 kill_grace: nla::limits::KILL_GRACE,
+                manner,
             };
             (name.clone(), Nla::new(now, config, spare))
         };
@@ -133,6 +142,9 @@ impl World {
             counter: 0,
             closed: Vec::new(),
             left: BTreeSet::new(),
+            manner,
+            cut: BTreeSet::new(),
+            torn: BTreeSet::new(),
         };
         let store = "store:1".to_owned();
         world.at(0, Happens::ToJl(Box::new(jl::Input::Started { store })));
@@ -225,6 +237,10 @@ impl World {
                         }
                     }
                 }
+                assert!(
+                    result.is_err() || !self.torn.contains(&set),
+                    "{set} is of more than one moment"
+                );
                 let input = jl::Input::Stored { episode, result };
                 self.at(80, Happens::ToJl(Box::new(input)));
             }
@@ -287,6 +303,11 @@ impl World {
                 let input = nla::Input::CopyEnded { episode, result };
                 self.at(60, Happens::ToNla(name.clone(), Box::new(input)));
             }
+            output @ (nla::Output::Prepare { .. }
+            | nla::Output::Save { .. }
+            | nla::Output::Release { .. }
+            | nla::Output::Restore { .. }
+            | nla::Output::PublishFor(_)) => self.agent(name, output),
             nla::Output::DropSet(set) => {
                 self.images.retain(|(n, s, _), _| n != name || *s != set);
             }
@@ -306,6 +327,18 @@ impl World {
         episode: Episode,
         restore: Option<SetId>,
     ) {
+        let id = self.new_proc(name, rank, incarnation, episode, restore);
+        self.barrier_in(id, episode);
+    }
+
+    pub fn new_proc(
+        &mut self,
+        name: &NodeName,
+        rank: u32,
+        incarnation: u64,
+        episode: Episode,
+        restore: Option<SetId>,
+    ) -> u64 {
         let twin = self.procs.values().find(|p| p.rank == rank && !p.zombie);
         assert!(twin.is_none(), "rank {rank} runs twice: {twin:?}");
         let state = restore.as_ref().map(|set| {
@@ -316,7 +349,7 @@ impl World {
         let id = self.counter;
         let proc = Proc::new(name.clone(), rank, incarnation, episode, state, restore);
         self.procs.insert(id, proc);
-        self.barrier_in(id, episode);
+        id
     }
 
     /// The rank puts its address and enters the fence.
@@ -358,6 +391,7 @@ impl World {
     /// The node is gone with all that ran there; the JL hears of it when the backplane or the shell says so.
     fn kill_node(&mut self, name: &NodeName, told: bool) {
         self.nlas.remove(name);
+        self.cut.remove(name);
         self.procs.retain(|_, proc| proc.node != *name);
         self.images.retain(|(n, _, _), _| n != name);
         if told {
@@ -433,6 +467,7 @@ impl World {
             Happens::Silence(name) => self.kill_node(&name, false),
             Happens::KillJl => self.jl = None,
             Happens::ReviveJl => self.revive_jl(),
+            Happens::KillRank(rank) => self.kill_rank(rank),
         }
     }
 

@@ -93,6 +93,21 @@ impl Site {
         Ok(Pid::from_raw(i32::try_from(pid)?))
     }
 
+    /// Waits until a job does nothing but work, and its status is as `is` wants it.
+    pub async fn wait_status(
+        &self,
+        job: &str,
+        what: &str,
+        is: impl Fn(&serde_json::Value) -> bool,
+    ) -> Result<()> {
+        wait_for(what, async || {
+            let status = self.ask(&["status", job, "--json"]).await?;
+            let status: serde_json::Value = serde_json::from_str(&status)?;
+            Ok((status["doing"] == "" && is(&status)).then_some(()))
+        })
+        .await
+    }
+
     /// The result of an undisturbed run.
     pub async fn undisturbed(&self) -> Result<String> {
         let count = self.count.display().to_string();

@@ -1,0 +1,30 @@
+//! `app`: programs that link `ftb-job` save themselves at a safe point, and move by the protocol of
+//! `docs/launcher-protocol.md`. The node agent has nothing to run.
+
+use super::{Backend, Manner, Moment, Moves, Need, Saver, Step, Unit};
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct App;
+
+impl Backend for App {
+    fn name(&self) -> &'static str {
+        "app"
+    }
+
+    fn manner(&self) -> Manner {
+        Manner { saver: Saver::Ranks, moves: Moves::Meeting }
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        Vec::new()
+    }
+
+    fn steps(&self, _moment: Moment, _unit: &Unit<'_>) -> Vec<Step> {
+        Vec::new()
+    }
+
+    fn restart(&self, _unit: &Unit<'_>) -> Option<Vec<String>> {
+        None
+    }
+}

@@ -1,0 +1,243 @@
+//! `criu`: processes that know nothing of it. The ranks of a node live in a pod with namespaces and an address of
+//! their own ([`crate::shell::pod`]); CRIU writes all of them into one image, and the address moves with it.
+//!
+//! The network is cut by taking the pod's link down, not by CRIU: so nothing reaches the pod between the first
+//! byte of the dump and its last, and nobody answers for its address (with a reset) until its sockets are there
+//! again. TCP then repeats what was lost.
+
+use super::{Backend, Manner, Moment, Moves, Need, STEP_DEADLINE, Saver, Step, Unit, work_dir};
+use core::net::Ipv4Addr;
+use core::time::Duration;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Where the project's own script puts a CRIU that is newer than the system's.
+pub(super) const OWN_CRIU: &str = "/usr/local/lib/ftb/criu/criu";
+/// Environment variable with the CRIU to use.
+pub(super) const CRIU_ENV: &str = "FTB_CRIU";
+/// The files of the pod's /dev/shm, in the image.
+const SHM: &str = "shm.tar";
+/// Longest name of a network link (the kernel's bound).
+const LINK_BYTES_MAX: usize = 15;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Criu {
+    /// The CRIU to use. Default: [`CRIU_ENV`], else [`OWN_CRIU`] where it is, else `criu`.
+    program: PathBuf,
+    /// A bridge of each node, all of them joined. Default: one of the job's own, for nodes on one host.
+    bridge: Option<String>,
+    /// First address of the pods' network.
+    network: Ipv4Addr,
+    /// Its prefix length.
+    prefix: u8,
+    /// For one dump or restore.
+    #[serde(with = "humantime_serde")]
+    deadline: Duration,
+    /// Variables of the ranks where they do not have them already. By default UCX is told to keep to TCP: pods on one
+    /// host would find each other's shared memory, which cannot move.
+    env: BTreeMap<String, String>,
+}
+
+impl Default for Criu {
+    fn default() -> Self {
+        Self {
+            program: default_program(),
+            bridge: None,
+            network: Ipv4Addr::new(10, 198, 0, 0),
+            prefix: 16,
+            deadline: STEP_DEADLINE,
+            env: [("UCX_TLS".to_owned(), "tcp,self".to_owned())].into(),
+        }
+    }
+}
+
+fn default_program() -> PathBuf {
+    let named = std::env::var_os(CRIU_ENV).filter(|value| !value.is_empty());
+    let own = || Some(OWN_CRIU).filter(|path| Path::new(path).exists());
+    named.or_else(|| own().map(Into::into)).unwrap_or_else(|| "criu".into()).into()
+}
+
+impl Criu {
+    /// Looks for what can never work.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if !(8..=30).contains(&self.prefix) {
+            return Err(format!("prefix: {} is not between 8 and 30", self.prefix));
+        }
+        if self.deadline.is_zero() {
+            return Err("deadline: every dump would fail at once".to_owned());
+        }
+        let hosts = (1_u32 << (32 - self.prefix)) - 1;
+        if u32::from(self.network) & hosts != 0 {
+            return Err(format!(
+                "network: {} is no first address of a /{}",
+                self.network, self.prefix
+            ));
+        }
+        let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        match &self.bridge {
+            Some(name)
+                if name.is_empty() || name.len() > LINK_BYTES_MAX || !name.chars().all(good) =>
+            {
+                Err(format!("bridge: {name:?} is no name of a network link"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The CRIU to use.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// The bridge that pods hang on, where the user has named one.
+    pub fn bridge(&self) -> Option<&str> {
+        self.bridge.as_deref()
+    }
+
+    /// The address of the pod that starts on the `index`-th node, counted from 0, with its prefix length.
+    ///
+    /// # Errors
+    /// One line: the network is too small.
+    pub fn address(&self, index: usize) -> Result<(Ipv4Addr, u8), String> {
+        let hosts = (1_u32 << (32 - self.prefix)) - 1;
+        let host = u32::try_from(index).ok().and_then(|index| index.checked_add(1));
+        let host = host.filter(|host| *host < hosts).ok_or_else(|| {
+            format!("network {}/{} has no address for node {index}", self.network, self.prefix)
+        })?;
+        Ok((Ipv4Addr::from(u32::from(self.network) + host), self.prefix))
+    }
+
+    /// Variables of the ranks where they do not have them already.
+    pub fn env(&self) -> Vec<(String, String)> {
+        self.env.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
+    fn step(&self, name: &'static str, argv: Vec<String>) -> Step {
+        Step { name, argv, deadline: self.deadline, piped: false }
+    }
+
+    /// CRIU, inside the pod's mounts, network and processes. Not in its IPC namespace: that one is part of the image.
+    fn inside(&self, holder: u32, action: &str) -> Vec<String> {
+        let words = ["nsenter", "--target", &holder.to_string(), "--mount", "--net", "--pid", "--"];
+        let mut argv: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        argv.push(self.program.display().to_string());
+        argv.push(action.to_owned());
+        argv
+    }
+}
+
+/// What dump and restore have in common: the image, TCP connections that are kept (the link is down, so there is
+/// nothing for CRIU to lock, but it insists), unlinked files and locks.
+fn common(unit: &Unit<'_>, log: &str) -> Vec<String> {
+    let image = unit.image.display().to_string();
+    let work = work_dir(unit.image).display().to_string();
+    let words = [
+        "--images-dir",
+        &image,
+        "--work-dir",
+        &work,
+        "--log-file",
+        log,
+        "-v2",
+        "--tcp-established",
+        "--network-lock",
+        "nftables",
+        "--file-locks",
+        "--ghost-limit",
+        "1G",
+        "--manage-cgroups=ignore",
+    ];
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+fn link(unit: &Unit<'_>, state: &str) -> Vec<String> {
+    let link = unit.pod.as_ref().map_or("", |pod| pod.link);
+    ["ip", "link", "set", "dev", link, state].iter().map(|&word| word.to_owned()).collect()
+}
+
+impl Backend for Criu {
+    fn name(&self) -> &'static str {
+        "criu"
+    }
+
+    fn manner(&self) -> Manner {
+        Manner { saver: Saver::Agent, moves: Moves::Alone }
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        let need = |program: &str, way_out| Need { program: program.into(), way_out };
+        let criu = Need {
+            program: self.program.clone(),
+            way_out: "run deploy/dev/install-criu.sh, or name one with FTB_CRIU or `program`",
+        };
+        vec![
+            criu,
+            need("ip", "install iproute2"),
+            need("nft", "install nftables"),
+            need("nsenter", "install util-linux"),
+            need("tar", "install tar"),
+        ]
+    }
+
+    fn steps(&self, moment: Moment, unit: &Unit<'_>) -> Vec<Step> {
+        let Some(pod) = &unit.pod else {
+            return Vec::new();
+        };
+        match moment {
+            Moment::Prepare => vec![self.step("cut the pod's network", link(unit, "down"))],
+            Moment::Release => vec![self.step("join the pod's network", link(unit, "up"))],
+            Moment::Verify => Vec::new(),
+            Moment::Save { leave } => {
+                let mut argv = self.inside(pod.holder, "dump");
+                argv.extend(["--tree".to_owned(), unit.pid.to_string()]);
+                argv.extend(common(unit, "dump.log"));
+                let script = work_dir(unit.image).join("on-dump").display().to_string();
+                argv.extend(["--action-script".to_owned(), script.clone()]);
+                if !leave {
+                    argv.push("--leave-running".to_owned());
+                }
+                // CRIU writes no files of a /dev/shm that is not its own: they are saved while everything stands still.
+                let text = format!(
+                    "#!/bin/sh\n[ \"$CRTOOLS_SCRIPT_ACTION\" != post-dump ] || exec tar -C /dev/shm -cf '{}' .",
+                    unit.image.join(SHM).display()
+                );
+                let write = "printf '%s\\n' \"$2\" >\"$1\" && chmod 700 \"$1\"";
+                let words = ["sh", "-c", write, "sh", &script, &text];
+                let words = words.iter().map(|&word| word.to_owned()).collect();
+                vec![self.step("prepare the dump", words), self.step("dump the pod", argv)]
+            }
+            Moment::Restore => {
+                // The tender's pipes come in as standard input and output; CRIU wants them at other numbers.
+                let shell = ["sh", "-c", "exec \"$@\" 5<&0 6>&1 </dev/null >&2", "sh"];
+                let mut argv: Vec<String> = shell.iter().map(|&word| word.to_owned()).collect();
+                argv.extend(self.inside(pod.holder, "restore"));
+                argv.push("--restore-detached".to_owned());
+                argv.extend(common(unit, "restore.log"));
+                let (to, from) = pod.pipes;
+                for (number, inode) in [(5, to), (6, from)] {
+                    argv.extend([
+                        "--inherit-fd".to_owned(),
+                        format!("fd[{number}]:pipe:[{inode}]"),
+                    ]);
+                }
+                let mut step = self.step("restore the pod", argv);
+                step.piped = true;
+                let shm = unit.image.join(SHM).display().to_string();
+                let holder = pod.holder.to_string();
+                let words = [
+                    "nsenter", "--target", &holder, "--mount", "--", "tar", "-C", "/dev/shm",
+                    "-xf", &shm,
+                ];
+                let argv = words.iter().map(|&word| word.to_owned()).collect();
+                vec![self.step("bring /dev/shm back", argv), step]
+            }
+        }
+    }
+
+    fn restart(&self, _unit: &Unit<'_>) -> Option<Vec<String>> {
+        None
+    }
+}

@@ -1,0 +1,176 @@
+//! An image that is a directory, as one stream: for each file in the order of their names `LENGTH NAME\n` and its
+//! bytes, then an empty line. Its CRC-32C is over all of that, so that a missing or renamed file is damage too.
+//! What comes in names files below the directory and nowhere else.
+
+use super::images::{copy, read_line, sync_dir};
+use std::fs::{self, File};
+use std::io::{self, BufRead, Write};
+use std::path::{Component, Path, PathBuf};
+
+/// Most files of one image.
+pub const FILES_MAX: usize = 65_536;
+/// Most folders one in the other.
+pub const DEPTH_MAX: usize = 16;
+
+/// What a directory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sum {
+    /// Of all files together.
+    pub(super) bytes: u64,
+    /// Of the stream.
+    pub(super) crc: u32,
+}
+
+/// Whether this is a name that an image may have in it.
+fn good(name: &str) -> bool {
+    let path = Path::new(name);
+    let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
+    let depth = path.components().count();
+    !name.is_empty()
+        && !name.contains('\n')
+        && path.components().all(plain)
+        && depth <= DEPTH_MAX
+        && path.to_str().is_some_and(|text| !text.ends_with('/'))
+}
+
+/// All files below `dir`, by name. Anything that is neither file nor folder is an error: it cannot be copied.
+fn list(dir: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(dir.join(&folder))? {
+            let entry = entry?;
+            let name = folder.join(entry.file_name());
+            let kind = entry.file_type()?;
+            let text = name.to_str().filter(|text| good(text)).map(str::to_owned);
+            let bad = || io::Error::other(format!("{} cannot be part of an image", name.display()));
+            if kind.is_dir() {
+                folders.push(name.clone());
+            } else if kind.is_file() {
+                names.push(text.ok_or_else(bad)?);
+            } else {
+                return Err(bad());
+            }
+            if names.len() + folders.len() > FILES_MAX {
+                return Err(io::Error::other(format!("an image of more than {FILES_MAX} files")));
+            }
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// The bytes of all files below `dir`.
+///
+/// # Errors
+/// The system's, or a file that cannot be part of an image.
+pub(super) fn bytes(dir: &Path) -> io::Result<u64> {
+    let length = |name: &String| fs::metadata(dir.join(name)).map(|data| data.len());
+    list(dir)?.iter().map(length).sum()
+}
+
+/// Writes all files below `dir` to `to`.
+///
+/// # Errors
+/// The system's, or a file that cannot be part of an image.
+pub(super) fn send(dir: &Path, to: &mut impl Write) -> io::Result<Sum> {
+    let mut sum = Sum { bytes: 0, crc: 0 };
+    for name in list(dir)? {
+        let mut file = File::open(dir.join(&name))?;
+        let length = file.metadata()?.len();
+        let head = format!("{length} {name}\n");
+        to.write_all(head.as_bytes())?;
+        sum.crc = crc32c::crc32c_append(sum.crc, head.as_bytes());
+        sum.crc = copy(&mut file, to, length, sum.crc)?;
+        sum.bytes += length;
+    }
+    to.write_all(b"\n")?;
+    Ok(sum)
+}
+
+/// Reads what [`send`] has written into the new directory `dir`, synced.
+///
+/// # Errors
+/// The system's; a stream that ends early or names a file that it must not.
+pub(super) fn receive(from: &mut impl BufRead, dir: &Path) -> io::Result<Sum> {
+    fs::create_dir(dir)?;
+    let mut sum = Sum { bytes: 0, crc: 0 };
+    let mut files = 0;
+    loop {
+        let head = read_line(from)?;
+        if head.is_empty() {
+            break;
+        }
+        let (length, name) = head
+            .split_once(' ')
+            .and_then(|(length, name)| Some((length.parse::<u64>().ok()?, name)))
+            .filter(|(_, name)| good(name))
+            .ok_or_else(|| io::Error::other("this is no file of an image"))?;
+        files += 1;
+        if files > FILES_MAX {
+            return Err(io::Error::other(format!("an image of more than {FILES_MAX} files")));
+        }
+        let path = dir.join(name);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let mut file = File::options().write(true).create_new(true).open(&path)?;
+        sum.crc = crc32c::crc32c_append(sum.crc, format!("{head}\n").as_bytes());
+        sum.crc = copy(from, &mut file, length, sum.crc)?;
+        sum.bytes += length;
+        file.sync_all()?;
+    }
+    sync_dir(dir)?;
+    Ok(sum)
+}
+
+/// Deletes a file or a directory; one that is not there is fine.
+///
+/// # Errors
+/// The system's.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    let is_dir = match fs::symlink_metadata(path) {
+        Ok(data) => data.is_dir(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_stream_names_files_below_and_nowhere_else() {
+        for name in ["../x", "/etc/x", "a/../../x", "", "a/..", "."] {
+            let dir = tempfile::tempdir().unwrap();
+            let stream = format!("1 {name}\nx\n");
+            let error = receive(&mut stream.as_bytes(), &dir.path().join("image")).unwrap_err();
+            assert!(error.to_string().contains("no file of an image"), "{name}: {error}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        for (at, stream) in ["5 a\nxy", "1 a\nx1 a\nx\n", "x a\n", "1 a\nx"].iter().enumerate() {
+            let image = dir.path().join(at.to_string());
+            assert!(receive(&mut stream.as_bytes(), &image).is_err(), "{stream}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_left_out_silently() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", dir.path().join("link")).unwrap();
+        assert!(send(dir.path(), &mut io::sink()).is_err());
+    }
+
+    #[test]
+    fn another_name_is_another_sum() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a"), b"x").unwrap();
+        let before = send(dir.path(), &mut io::sink()).unwrap();
+        fs::rename(dir.path().join("a"), dir.path().join("b")).unwrap();
+        let after = send(dir.path(), &mut io::sink()).unwrap();
+        assert!(before.crc != after.crc && before.bytes == after.bytes);
+    }
+}

@@ -1,0 +1,372 @@
+//! What every checkpoint backend must do, with real processes: one suite, run for each of them.
+
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
+
+mod site;
+
+use anyhow::{Context as _, Result, ensure};
+use ftb_launcher::shell::jobdir;
+use ftb_tests::cluster::{binary, wait_for};
+use ftb_tests::guest::{Guest, hardware};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use site::{Site, nothing_left, run, start, text};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// For a guest under emulation, on a machine with other work to do.
+const GUEST_DEADLINE_S: u32 = 600;
+
+/// A backend with a program that it can save: ranks that print `result ...` lines, and stay in their middle until
+/// the site's gate is there.
+struct Fixture {
+    /// Name of the backend; also of the jobs.
+    name: &'static str,
+    /// What `--backend` gets.
+    backend: String,
+    program: Vec<String>,
+    /// How many, on two nodes.
+    ranks: u32,
+    /// How the processes of the ranks are known: by this in their command lines.
+    process: String,
+}
+
+impl Fixture {
+    fn command(&self, site: &Site, arguments: &[&str]) -> Command {
+        let ranks = self.ranks.to_string();
+        let mut all = vec!["-n", &ranks, "--backend", &self.backend];
+        all.extend(arguments);
+        let program: Vec<&str> = self.program.iter().map(String::as_str).collect();
+        site.launch(&all, &program)
+    }
+}
+
+/// All lines with results, in the order of their text.
+fn results(output: &Output) -> Result<Vec<String>> {
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    ensure!(output.status.success(), "{:?}\n{out}\n{err}", output.status);
+    let mut lines: Vec<String> =
+        out.lines().filter(|line| line.starts_with("result ")).map(str::to_owned).collect();
+    lines.sort();
+    ensure!(!lines.is_empty(), "no result\n{out}\n{err}");
+    Ok(lines)
+}
+
+/// The committed sets of a job, in order.
+fn sets(site: &Site, job: &str) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(site.jobs.path().join(job).join("sets"))?;
+    let dirs = entries.filter_map(Result::ok).map(|entry| entry.path());
+    let mut sets: Vec<_> = dirs.filter(|dir| dir.join("set.json").exists()).collect();
+    sets.sort();
+    Ok(sets)
+}
+
+/// A process of a rank of that job.
+fn rank_process(job: &str, command: &str) -> Result<Pid> {
+    for entry in std::fs::read_dir("/proc")?.filter_map(Result::ok) {
+        let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
+        let line = text(&read("cmdline"));
+        if line.contains(command)
+            && !line.contains("exec-rank")
+            && text(&read("environ")).contains(&format!("FTB_JOB_ID={job}\0"))
+        {
+            return Ok(Pid::from_raw(entry.file_name().to_string_lossy().parse()?));
+        }
+    }
+    anyhow::bail!("no process of job {job} to kill")
+}
+
+async fn conforms(site: &Site, of: &Fixture) -> Result<()> {
+    site.release()?;
+    let undisturbed = results(&run(of.command(site, &["-q"])).await?)?;
+    std::fs::remove_file(site.gate())?;
+    checkpoints_and_moves(site, of, &undisturbed).await?;
+    std::fs::remove_file(site.gate())?;
+    starts_again_elsewhere(site, of, &undisturbed).await
+}
+
+/// Sets are committed whole and kept to their number, a moved node and a killed rank change no result.
+async fn checkpoints_and_moves(site: &Site, of: &Fixture, undisturbed: &[String]) -> Result<()> {
+    let job = of.name;
+    let running = start(
+        of.command(site, &["--job", job, "--hosts", "node[01-02]", "--spares", "node[03-04]"]),
+    );
+    site.wait_met(job).await?;
+    for made in 1..=3 {
+        site.ask(&["checkpoint", job]).await?;
+        let sets = sets(site, job)?;
+        assert_eq!(sets.len(), made.min(2), "the number of sets that is kept");
+        for set in &sets {
+            let manifest = jobdir::verify(set).map_err(anyhow::Error::msg)?;
+            assert_eq!((manifest.size, manifest.images.len()), (of.ranks, of.ranks as usize));
+        }
+    }
+    site.ask(&["migrate", job, "node02"]).await?;
+    let moved: Vec<u32> = (of.ranks / 2..of.ranks).collect();
+    let ranks = |status: &serde_json::Value, node: &str| status["nodes"][node]["ranks"].clone();
+    site.wait_status(job, "the ranks to have moved", |status| {
+        ranks(status, "node02") == serde_json::json!([])
+            && ranks(status, "node03") == serde_json::json!(moved)
+    })
+    .await?;
+    site.ask(&["checkpoint", job]).await?;
+    kill(rank_process(job, &of.process)?, Signal::SIGKILL)?;
+    let state = site.jobs.path().join(job).join("state.json");
+    wait_for("the restart from the last set", async || {
+        let state: serde_json::Value = serde_json::from_slice(&std::fs::read(&state)?)?;
+        Ok((state["jl"]["job"]["restarts"] == 1).then_some(()))
+    })
+    .await?;
+    site.wait_status(job, "the job to work again", |_| true).await?;
+    site.release()?;
+    let output = running.await??;
+    assert_eq!(results(&output)?, undisturbed, "{}", text(&output.stderr));
+    nothing_left(&format!("FTB_JOB_ID={job}\0")).await
+}
+
+/// A set is enough to start the job on other nodes; a damaged one is refused before anything starts.
+async fn starts_again_elsewhere(site: &Site, of: &Fixture, undisturbed: &[String]) -> Result<()> {
+    let job = format!("{}-again", of.name);
+    let running = start(of.command(site, &["--job", &job, "--hosts", "node[01-02]", "--keep"]));
+    site.wait_met(&job).await?;
+    site.ask(&["checkpoint", &job]).await?;
+    site.ask(&["kill", &job]).await?;
+    assert_eq!(running.await??.status.code(), Some(143));
+    site.release()?;
+    let set = sets(site, &job)?.pop().context("there is no set")?;
+    let nodes = site.local_nodes();
+    let again = |hosts: &'static str| {
+        let set = set.display().to_string();
+        site.command(&["restart", &set, "--local-nodes", &nodes, "--hosts", hosts, "--keep"])
+    };
+    assert_eq!(results(&run(again("node[03-04]")).await?)?, undisturbed);
+
+    let victim = a_file(&set.join("rank-0.img"))?;
+    let mut bytes = std::fs::read(&victim)?;
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&victim, bytes)?;
+    let refused = run(again("node[03-04]")).await?;
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("damaged"), "{}", text(&refused.stderr));
+    nothing_left(&format!("FTB_JOB_ID={job}\0")).await
+}
+
+/// The image itself, or the largest file in it.
+fn a_file(image: &Path) -> Result<PathBuf> {
+    if image.is_file() {
+        return Ok(image.to_owned());
+    }
+    let files = std::fs::read_dir(image)?.filter_map(Result::ok);
+    let largest = files.max_by_key(|entry| entry.metadata().map_or(0, |data| data.len()));
+    Ok(largest.context("an empty image")?.path())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn app_conforms() -> Result<()> {
+    let site = Site::new(4).await?;
+    let count = site.count.display().to_string();
+    let gate = site.gate().display().to_string();
+    let program = vec![count.clone(), site::STEPS.to_owned(), site::PAUSE_US.to_owned(), gate];
+    conforms(
+        &site,
+        &Fixture { name: "app", backend: "app".to_owned(), program, ranks: 4, process: count },
+    )
+    .await
+}
+
+/// A program that knows nothing of any of this but keeps its state in a file; hooks stop it, copy the file, and let
+/// it go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn command_conforms() -> Result<()> {
+    let site = Site::new(4).await?;
+    let work = site.jobs.path().with_extension("work");
+    std::fs::create_dir(&work)?;
+    let script = work.join("tally.sh");
+    std::fs::write(&script, include_str!("tally.sh"))?;
+    let hooks = work.join("hooks.toml");
+    let state = format!("{}/state-{{job}}-{{rank}}", work.display());
+    std::fs::write(
+        &hooks,
+        format!(
+            r#"
+            [backend.command]
+            pre = ["sh", "-c", "kill -STOP $FTB_PID"]
+            checkpoint = ["cp", "{state}", "{{image}}/state"]
+            resume = ["sh", "-c", "kill -CONT $FTB_PID"]
+            verify = ["grep", "-qx", "[0-9]* [0-9]*", "{{image}}/state"]
+            restart = ["sh", "{script}", "{work}", "{gate}", "{{image}}/state"]
+            "#,
+            script = script.display(),
+            work = work.display(),
+            gate = site.gate().display(),
+        ),
+    )?;
+    let words = ["sh".into(), script.display().to_string(), work.display().to_string()];
+    let program = words.into_iter().chain([site.gate().display().to_string()]).collect();
+    let process = script.display().to_string();
+    let backend = hooks.display().to_string();
+    let done =
+        conforms(&site, &Fixture { name: "command", backend, program, ranks: 4, process }).await;
+    std::fs::remove_dir_all(&work)?;
+    done
+}
+
+/// An MPI program of this folder, compiled; `None` (and a line) where there is no compiler for it.
+fn compiled(site: &Site, name: &str, source: &str) -> Result<Option<String>> {
+    if Command::new("mpicc.mpich").arg("-v").output().is_err() {
+        eprintln!("skipped: mpicc.mpich is not installed (apt-get install libmpich-dev)");
+        return Ok(None);
+    }
+    let file = site.jobs.path().with_extension(format!("{name}.c"));
+    let program = file.with_extension("");
+    std::fs::write(&file, source)?;
+    let done =
+        Command::new("mpicc.mpich").arg("-O2").arg(&file).arg("-o").arg(&program).status()?;
+    std::fs::remove_file(&file)?;
+    ensure!(done.success(), "mpicc.mpich failed");
+    Ok(Some(program.display().to_string()))
+}
+
+/// A CRIU that works on this kernel: as the user has named it, the system's, or one that the project's script
+/// brings. `None` (and a line) where there is none.
+fn criu() -> Result<Option<String>> {
+    if let Ok(path) = std::env::var("FTB_CRIU") {
+        return Ok(Some(path));
+    }
+    let check = Command::new("criu").arg("check").output();
+    if check.is_ok_and(|output| output.status.success()) {
+        return Ok(Some("criu".to_owned()));
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let script = root.join("deploy/dev/install-criu.sh");
+    let output = Command::new(script).arg(root.join(".cache/criu")).output()?;
+    if output.status.code() == Some(77) {
+        eprint!("{}", text(&output.stderr));
+        return Ok(None);
+    }
+    ensure!(output.status.success(), "install-criu.sh: {}", text(&output.stderr));
+    Ok(Some(text(&output.stdout).trim().to_owned()))
+}
+
+/// An unmodified MPI program in pods, and CRIU. `None` where one of them cannot be had.
+fn stencil(site: &Site) -> Result<Option<Fixture>> {
+    let Some(program) = compiled(site, "stencil", include_str!("stencil.c"))? else {
+        return Ok(None);
+    };
+    let Some(criu) = criu()? else {
+        return Ok(None);
+    };
+    let backend = site.jobs.path().with_extension("criu.toml");
+    std::fs::write(&backend, format!("[backend.criu]\nprogram = {criu:?}\n"))?;
+    let words = [program.clone(), "60".into(), "32".into(), "64".into()];
+    let program_line = words.into_iter().chain([site.gate().display().to_string()]).collect();
+    let backend = backend.display().to_string();
+    Ok(Some(Fixture { name: "criu", backend, program: program_line, ranks: 2, process: program }))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn criu_conforms() -> Result<()> {
+    let site = Site::new(4).await?;
+    match stencil(&site)? {
+        Some(fixture) => conforms(&site, &fixture).await,
+        None => Ok(()),
+    }
+}
+
+/// A hook that fails, or that never ends, costs a checkpoint and nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failing_hook_costs_no_job() -> Result<()> {
+    let site = Site::new(2).await?;
+    let hooks = site.jobs.path().join("hooks.toml");
+    for (hook, word) in [
+        ("checkpoint = [\"sh\", \"-c\", \"echo disk full >&2; exit 1\"]", "disk full"),
+        ("checkpoint = [\"sleep\", \"1003\"]\ndeadline = \"100ms\"", "not done in 100ms"),
+        ("checkpoint = [\"true\"]", "is empty"),
+        ("pre = [\"false\"]\ncheckpoint = [\"cp\", \"/etc/hostname\", \"{image}\"]", "pre (false)"),
+        (
+            "checkpoint = [\"cp\", \"/etc/hostname\", \"{image}\"]\nverify = [\"false\"]",
+            "verify (false)",
+        ),
+    ] {
+        std::fs::write(&hooks, format!("[backend.command]\n{hook}\n"))?;
+        let backend = hooks.display().to_string();
+        let gate = site.gate().display().to_string();
+        let script = "while [ ! -e $0 ]; do sleep 0.01; done; echo result well";
+        let arguments = ["-n", "2", "--job", "fails", "--backend", &backend];
+        let running = start(site.launch(&arguments, &["sh", "-c", script, &gate]));
+        site.wait_met("fails").await?;
+        let refused = run(site.command(&["checkpoint", "fails"])).await?;
+        assert_eq!(refused.status.code(), Some(1), "{hook}");
+        assert!(text(&refused.stderr).contains(word), "{hook}: {}", text(&refused.stderr));
+        assert_eq!(sets(&site, "fails")?, Vec::<PathBuf>::new(), "{hook}");
+        site.release()?;
+        assert_eq!(results(&running.await??)?.len(), 2, "{hook}");
+        std::fs::remove_file(site.gate())?;
+    }
+    let refused = run(site.launch(&["-n", "2", "--backend", "/no/such/file"], &["true"])).await?;
+    assert_eq!(refused.status.code(), Some(2));
+    std::fs::write(&hooks, "[backend.command]\ncheckpoint = [\"/no/such/hook\"]\n")?;
+    let hooks = hooks.display().to_string();
+    let refused = run(site.launch(&["-n", "2", "--backend", &hooks], &["true"])).await?;
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("/no/such/hook"), "{}", text(&refused.stderr));
+    Ok(())
+}
+
+/// The same on a kernel that belongs to its CRIU, in a guest: so pods are tested on machines too whose own kernel is
+/// too new, or too old.
+#[test]
+fn pods_move_in_a_guest_whose_kernel_and_criu_belong_together() -> Result<()> {
+    let has = |program: &str, argument| Command::new(program).arg(argument).output().is_ok();
+    if !has("criu", "--version") || !has("mpicc.mpich", "-v") {
+        eprintln!("skipped: the guest needs Debian's criu and libmpich-dev (apt-get install both)");
+        return Ok(());
+    }
+    let work = tempfile::tempdir()?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stencil.c");
+    let program = work.path().join("stencil");
+    let done =
+        Command::new("mpicc.mpich").arg("-O2").arg(source).arg("-o").arg(&program).status()?;
+    ensure!(done.success(), "mpicc.mpich failed");
+    let ours = hardware().join("criu");
+    let mut guest = Guest::new(&ours.join("scenario.sh"))?
+        .modules(&[
+            "veth",
+            "bridge",
+            "tun",
+            "nf_tables",
+            "nft_ct",
+            "unix_diag",
+            "tcp_diag",
+            "udp_diag",
+        ])
+        .modules(&["inet_diag", "af_packet_diag", "netlink_diag"])
+        .switch_root()
+        .file(&ours.join("agent.toml"), "/etc/ftb/agent.toml")
+        .program(&program)
+        .program(site::LAUNCH)
+        .program(env!("CARGO_BIN_EXE_ftb-nla"))
+        .program(binary("ftb-agent", "ftb-agent")?);
+    for name in ["criu", "ip", "nft", "nsenter"] {
+        guest = guest.program(name);
+    }
+    if guest.run(GUEST_DEADLINE_S)?.is_none() {
+        return Ok(());
+    }
+    let read = |name: &str| std::fs::read_to_string(guest.share().join(name));
+    let results = |text: String| {
+        let mut lines: Vec<_> =
+            text.lines().filter(|line| line.starts_with("result ")).map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let undisturbed = results(read("undisturbed")?);
+    assert_eq!(undisturbed.len(), 2);
+    assert_eq!(results(read("moved")?), undisturbed, "{}", read("moved.log")?);
+    assert_eq!(results(read("again")?), undisturbed, "{}", read("again.log")?);
+    assert_eq!(read("moved.log")?.matches("moved from").count(), 2, "{}", read("moved.log")?);
+    assert_eq!(read("bridges")?, "", "the jobs' bridges are gone");
+    assert!(!read("processes")?.contains("ftb-nla"), "{}", read("processes")?);
+    Ok(())
+}
