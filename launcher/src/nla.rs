@@ -265,6 +265,8 @@ pub struct Nla {
     heard: bool,
     ending: Option<Ending>,
     saving: Option<Saving>,
+    /// The checkpoint for which a rank in a fence has no time, and how long that may be.
+    put_off: Option<(Episode, u64)>,
     restoring: Option<Restoring>,
     refused: Refused,
 }
@@ -299,6 +301,7 @@ impl Nla {
             heard: false,
             ending: None,
             saving: None,
+            put_off: None,
             restoring: None,
             refused: Refused::default(),
         }

@@ -76,6 +76,17 @@ fn rank_process(job: &str, command: &str) -> Result<Pid> {
     anyhow::bail!("no process of job {job} to kill")
 }
 
+/// A checkpoint, as soon as no rank waits for others in a PMI fence: until then it is refused.
+async fn checkpoint(site: &Site, job: &str) -> Result<()> {
+    wait_for("a checkpoint", async || {
+        let output = run(site.command(&["checkpoint", job])).await?;
+        let told = text(&output.stderr);
+        ensure!(output.status.success() || told.contains("PMI fence"), "checkpoint: {told}");
+        Ok(output.status.success().then_some(()))
+    })
+    .await
+}
+
 async fn conforms(site: &Site, of: &Fixture) -> Result<()> {
     site.release()?;
     let undisturbed = results(&run(of.command(site, &["-q"])).await?)?;
@@ -93,7 +104,7 @@ async fn checkpoints_and_moves(site: &Site, of: &Fixture, undisturbed: &[String]
     );
     site.wait_met(job).await?;
     for made in 1..=3 {
-        site.ask(&["checkpoint", job]).await?;
+        checkpoint(site, job).await?;
         let sets = sets(site, job)?;
         assert_eq!(sets.len(), made.min(2), "the number of sets that is kept");
         for set in &sets {
@@ -109,7 +120,7 @@ async fn checkpoints_and_moves(site: &Site, of: &Fixture, undisturbed: &[String]
             && ranks(status, "node03") == serde_json::json!(moved)
     })
     .await?;
-    site.ask(&["checkpoint", job]).await?;
+    checkpoint(site, job).await?;
     kill(rank_process(job, &of.process)?, Signal::SIGKILL)?;
     let state = site.jobs.path().join(job).join("state.json");
     wait_for("the restart from the last set", async || {
@@ -129,7 +140,7 @@ async fn starts_again_elsewhere(site: &Site, of: &Fixture, undisturbed: &[String
     let job = format!("{}-again", of.name);
     let running = start(of.command(site, &["--job", &job, "--hosts", "node[01-02]", "--keep"]));
     site.wait_met(&job).await?;
-    site.ask(&["checkpoint", &job]).await?;
+    checkpoint(site, &job).await?;
     site.ask(&["kill", &job]).await?;
     assert_eq!(running.await??.status.code(), Some(143));
     site.release()?;

@@ -170,15 +170,39 @@ async fn an_allocation_says_where_and_srun_starts_the_launch_agents() -> Result<
 
     let count = site.count.display().to_string();
     let gate = site.gate().display().to_string();
-    let arguments = ["-n", "4", "--job", "slurm", "--spares", "node[03-04]"];
+    // Images lie where all jobs of the host have them: another run may be under way.
+    let name = format!("slurm-{}", std::process::id());
+    // Names of nodes that nobody can look up: images are fetched from their addresses.
+    let entry = |index| {
+        format!(
+            "[[node]]\nname = {:?}\nagent = {:?}\naddress = \"127.0.0.1\"\n",
+            site.cluster.host(index),
+            site.cluster.socket(index)
+        )
+    };
+    let nodes = slurm.dir.join("nodes.toml");
+    std::fs::write(&nodes, (0..NODES).map(entry).collect::<String>())?;
+    let nodes = nodes.display().to_string();
+    let arguments = [
+        "-n",
+        "4",
+        "--job",
+        &name,
+        "--spares",
+        "node[03-04]",
+        "--start",
+        "slurm",
+        "--nodes",
+        &nodes,
+    ];
     let program = [count.as_str(), site::STEPS, site::PAUSE_US, &gate];
     let job = start(slurm.launch(&site, &arguments, &program));
-    site.wait_met("slurm").await?;
-    let moved = site.ask(&["migrate", "slurm", "node01"]).await?;
+    site.wait_met(&name).await?;
+    let moved = site.ask(&["migrate", &name, "node01"]).await?;
     assert_eq!(moved, "ranks 0,1 moved from node01 to node03");
     site.release()?;
     assert_eq!(result(&job.await??)?, expected);
-    nothing_left("FTB_JOB_ID=slurm").await?;
+    nothing_left(&format!("FTB_JOB_ID={name}\0")).await?;
 
     let elsewhere = ["-n", "1", "--hosts", "node09"];
     let output = run(slurm.launch(&site, &elsewhere, &["true"])).await?;

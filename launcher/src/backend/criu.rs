@@ -37,7 +37,7 @@ pub struct Criu {
     #[serde(with = "humantime_serde")]
     deadline: Duration,
     /// Variables of the ranks where they do not have them already. By default UCX is told to keep to TCP: pods on one
-    /// host would find each other's shared memory, which cannot move.
+    /// host would find each other's shared memory, which cannot move; and not to give up a peer after 16 s of silence.
     env: BTreeMap<String, String>,
 }
 
@@ -49,7 +49,9 @@ impl Default for Criu {
             network: Ipv4Addr::new(10, 198, 0, 0),
             prefix: 16,
             deadline: STEP_DEADLINE,
-            env: [("UCX_TLS".to_owned(), "tcp,self".to_owned())].into(),
+            env: [("UCX_TLS", "tcp,self"), ("UCX_TCP_KEEPIDLE", "inf")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
         }
     }
 }

@@ -83,9 +83,29 @@ impl Nla {
                 return;
             }
         }
-        if self.admit(episode) && !self.save_later() {
+        if !self.admit(episode) {
+            return;
+        }
+        if self.save_later() {
+            self.put_off(now, episode, set, out);
+        } else {
             self.prepare(now, episode, set, false, out);
         }
+    }
+
+    /// A rank waits in a fence. That may be for a rank that another node holds still for this very checkpoint: nobody
+    /// would ever go on. So after a short while the checkpoint is refused.
+    fn put_off(&mut self, now: Now, episode: Episode, set: SetId, out: &mut Vec<Output>) {
+        let known = self.put_off.filter(|(of, _)| *of == episode);
+        let (_, until_ns) = *self
+            .put_off
+            .insert(known.unwrap_or((episode, now.deadline_ns(limits::FENCE_PATIENCE))));
+        let Some(rank) = self.running().iter().next().filter(|_| now.mono_ns >= until_ns) else {
+            return;
+        };
+        let reason = "a rank of the node waits for others in a PMI fence: ask again".to_owned();
+        let message = FromRank::CheckpointFailed { set, reason };
+        out.push(Output::PublishFor(RankSays { episode, rank, message }));
     }
 
     fn prepare(

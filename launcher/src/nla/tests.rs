@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::backend::Manner;
-use crate::message::Launch;
+use crate::message::{FromRank, Launch};
 use state::table;
 
 const SECOND: u64 = 1_000_000_000;
@@ -137,4 +137,33 @@ fn the_docs_show_this_table() {
     }
     let shown = std::fs::read_to_string(path).unwrap_or_default();
     assert!(shown == wanted, "docs/states.md is not the table of the code: run with FTB_BLESS=1");
+}
+
+#[test]
+fn a_rank_in_a_fence_holds_a_checkpoint_up_only_for_a_while() {
+    let manner = Manner { saver: Saver::Agent, moves: crate::backend::Moves::Alone };
+    let mut nla = Nla::new(at(0), NlaConfig { manner, ..config() }, false);
+    feed(&mut nla, at(1), launch(1, &[0]));
+    for line in ["cmd=init pmi_version=1 pmi_subversion=1\n", "cmd=barrier_in\n"] {
+        let line = Input::PmiLine { rank: 0, incarnation: 0, line: line.to_owned() };
+        nla.handle(at(1), line, &mut Vec::new());
+    }
+    // What it says of the fence meanwhile is of no interest here; that it prepares would be.
+    let mut prepare = |now, number| {
+        let episode = Episode(number);
+        let set = SetId::of_checkpoint(episode);
+        let out = feed(&mut nla, now, FromJl::Prepare { episode, set });
+        assert!(!out.iter().any(|out| matches!(out, Output::Prepare { .. })), "{out:?}");
+        out.into_iter().find_map(|out| match out {
+            Output::PublishFor(says) => Some((says.episode, says.rank, says.message)),
+            _ => None,
+        })
+    };
+    assert_eq!(prepare(at(2), 2), None);
+    let late = after(at(2), limits::FENCE_PATIENCE);
+    let (episode, rank, message) = prepare(late, 2).unwrap();
+    assert_eq!((episode, rank), (Episode(2), 0));
+    let FromRank::CheckpointFailed { reason, .. } = message else { panic!("{message:?}") };
+    assert!(reason.contains("PMI fence"), "{reason}");
+    assert_eq!(prepare(late, 3), None, "another checkpoint has its own patience");
 }

@@ -70,6 +70,8 @@ pub fn hold(fresh: bool) -> io::Result<()> {
     let children = caught()?;
     let none: Option<&str> = None;
     mount(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), none)?;
+    // The system's /sys shows the network of the system; programs find their network devices there.
+    mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none)?;
     mount(Some("tmpfs"), "/dev/shm", Some("tmpfs"), MsFlags::empty(), Some("mode=1777"))?;
     if fresh {
         std::fs::write("/proc/sys/kernel/ns_last_pid", FIRST_PID.to_string())?;
