@@ -46,9 +46,10 @@ class Async(AgentTest):
             for _ in range(3):
                 with self.assertRaises(asyncio.TimeoutError):
                     await asyncio.wait_for(events.next(), 0.01)
-            receipt = client.publish("my.space", "ONE")
             waiting = asyncio.ensure_future(events.next())
             await asyncio.sleep(0)
+            # It waits by now, and nothing lets it run between these two.
+            receipt = client.publish("my.space", "ONE")
             waiting.cancel()
             second = asyncio.ensure_future(events.next())
             event = await second
