@@ -14,6 +14,7 @@ pub mod api;
 mod children;
 mod clients;
 mod config;
+mod delivery;
 mod differences;
 mod fetch;
 mod follow;
@@ -24,11 +25,14 @@ mod link;
 mod log;
 mod members;
 mod outbox;
+mod publishing;
 mod reader;
 mod root;
+mod search;
 mod standby;
 mod status;
 mod storm;
+mod subscriptions;
 #[cfg(test)]
 pub(crate) mod testing;
 mod uplink;
@@ -114,7 +118,7 @@ pub struct Node {
     paused: BTreeSet<ClientId>,
     /// What of own clients' events passes, and what is folded or shed.
     storms: storm::Storms,
-    storm_shed: Option<clients::StormShed>,
+    storm_shed: Option<publishing::StormShed>,
     /// Subscriptions that read the past.
     histories: BTreeSet<(ClientId, api::SubscriptionId)>,
     /// When quiet subscriptions are told how far they are; never while the log rests.

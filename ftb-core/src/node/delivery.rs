@@ -1,0 +1,274 @@
+//! What comes for the clients of this agent: who wants it, what each reads next, and how far it is.
+//!
+//! Responsible for: the last match, batches, and that a subscription that is slow keeps what it wants
+//! within its bound. Not responsible for: the log that is read ([`super::log`]).
+
+use super::Node;
+use super::api::{ClientId, Gap, Output, SubscriptionId, ToClient};
+use super::config::ns;
+use super::fetch::Asker;
+use super::reader::{Cut, Reader};
+use crate::frame::{Content, Item};
+use crate::limits::BATCH_EVENTS_MAX;
+use crate::position::Position;
+use std::collections::VecDeque;
+
+/// Quiet subscriptions are told so often how far they are, while the log moves.
+const COVERED_MS: u64 = 5_000;
+
+impl Node {
+    /// Committed entries behind `from` can be delivered here.
+    pub(super) fn wake_subscribers(&mut self, from: u64) {
+        let mut wake = Vec::new();
+        let mut repeated = Vec::new();
+        for item in self.log.after(from) {
+            let Some(item) = item.up_to(self.consumed) else { break };
+            let Content::Events(run) = &item.content else {
+                for (id, client) in &mut self.clients {
+                    if !std::mem::replace(&mut client.ready, true) {
+                        wake.push(*id);
+                    }
+                }
+                continue;
+            };
+            for (places, event) in run.groups() {
+                let mut wanted = false;
+                for (id, subscription) in self.index.candidates(event) {
+                    let Some(client) = self.clients.get_mut(&id) else { continue };
+                    if wanted && client.ready {
+                        continue;
+                    }
+                    if client.wants(subscription, event) {
+                        wanted = true;
+                        if !client.ready {
+                            client.ready = true;
+                            wake.push(id);
+                        }
+                    }
+                }
+                let first = item.index + places.start as u64;
+                if wanted && let Some(group) = run.slice(places) {
+                    let known = self.seen.insert_run(&group);
+                    repeated.extend(known.into_iter().map(|place| first + place as u64));
+                }
+            }
+        }
+        self.counters.repeated += repeated.len() as u64;
+        for index in repeated {
+            self.log.mark_repeated(index);
+        }
+        self.out.extend(wake.into_iter().map(Output::ClientReady));
+        if self.cover_ns == u64::MAX && self.clients.values().any(|c| !c.subscriptions.is_empty()) {
+            self.cover_ns = self.now.mono_ns.saturating_add(ns(COVERED_MS));
+        }
+        for (id, _) in self.histories.clone() {
+            self.wake_client(id);
+        }
+    }
+
+    /// How far a subscription is that has nothing (more) to read: when its past ends here, and now
+    /// and then.
+    pub(super) fn cover(&mut self, id: ClientId, subscription: SubscriptionId) -> Option<ToClient> {
+        let client = self.clients.get_mut(&id)?;
+        let due = client.cover_due;
+        let found = client.subscriptions.get_mut(&subscription)?;
+        let index = found.reader.cursor;
+        let idle = found.is_active() && !found.reader.catching_up && found.reader.is_drained();
+        let history_ended = idle && found.history_until.is_some_and(|until| until <= index);
+        let told_now = idle && due && index > found.told;
+        if !(history_ended || told_now) {
+            return None;
+        }
+        found.told = index;
+        if history_ended {
+            found.history_until = None;
+            self.histories.remove(&(id, subscription));
+        }
+        let position = self.lineage.position(index);
+        Some(ToClient::Covered { subscription, position, history_ended })
+    }
+
+    /// When quiet subscriptions are told next how far they are.
+    pub(super) fn cover_deadline_ns(&self) -> u64 {
+        self.cover_ns
+    }
+
+    /// Time has passed: quiet subscriptions are told how far they are.
+    pub(super) fn cover_tick(&mut self) {
+        if self.cover_ns > self.now.mono_ns {
+            return;
+        }
+        self.cover_ns = u64::MAX;
+        let until = self.consumed;
+        let mut wake = Vec::new();
+        for (id, client) in &mut self.clients {
+            let active = client.subscriptions.values().filter(|found| found.is_active());
+            client.cover_due = active.into_iter().any(|found| found.told < until);
+            if client.cover_due {
+                wake.push(*id);
+            }
+        }
+        for id in wake {
+            self.wake_client(id);
+        }
+    }
+
+    /// The next events of one subscription.
+    pub(super) fn read_subscription(
+        &mut self,
+        client: ClientId,
+        id: SubscriptionId,
+        bytes_max: usize,
+    ) -> Option<ToClient> {
+        let until = self.consumed;
+        let reader_client = self.clients.get_mut(&client)?;
+        let found = reader_client.subscriptions.get_mut(&id)?;
+        if !found.is_active() || found.reader.is_at(until) {
+            return None;
+        }
+        let filter = &found.filter;
+        let cut = Cut { bytes: bytes_max, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
+        let items = found.reader.read(&self.log, cut, |event| filter.matches(event));
+        let catch_up = found.reader.catching_up && found.reader.is_drained();
+        let mut first = None;
+        if let Some(last) = items.last() {
+            found.told = last.index;
+            reader_client.turn = Some(id);
+            let mut messages = to_messages(id, items, |index| self.lineage.position(index));
+            let count: u64 = messages.iter().map(delivered).sum();
+            reader_client.delivered += count;
+            self.counters.delivered += count;
+            first = messages.pop_front();
+            reader_client.control.append(&mut messages);
+        }
+        if catch_up {
+            self.catch_up(Asker::Subscription(client, id));
+        }
+        first
+    }
+
+    /// The log gives an entry up: subscriptions that have not read it keep it within their bound.
+    pub(super) fn keep_for_subscribers(&mut self, item: &Item) {
+        let lag_bytes = self.config.lag_bytes;
+        let all = match &item.content {
+            Content::Events(_) => Vec::new(),
+            Content::Gap(_) => self.active_subscriptions(),
+        };
+        let (clients, lineage) = (&mut self.clients, &self.lineage);
+        let mut keep = |(client, id): (ClientId, SubscriptionId), item: &Item| {
+            let found = clients.get_mut(&client);
+            let Some(found) = found.and_then(|found| found.subscriptions.get_mut(&id)) else {
+                return 0;
+            };
+            if !found.is_active() {
+                return 0;
+            }
+            let before = found.reader.shed;
+            let filter = &found.filter;
+            found.reader.keep(item, lag_bytes, lineage, |event| filter.matches(event));
+            found.reader.shed - before
+        };
+        let mut shed: u64 = all.into_iter().map(|subscription| keep(subscription, item)).sum();
+        if let Content::Events(run) = &item.content {
+            for (places, event) in run.groups() {
+                let index = item.index + places.start as u64;
+                let Some(group) = run.slice(places) else { continue };
+                let group = Item { index, content: Content::Events(group) };
+                shed += self.index.candidates(event).map(|wants| keep(wants, &group)).sum::<u64>();
+            }
+        }
+        self.counters.shed += shed;
+    }
+
+    fn active_subscriptions(&self) -> Vec<(ClientId, SubscriptionId)> {
+        let active = self.clients.iter().flat_map(|(client, found)| {
+            let active = found.subscriptions.iter().filter(|(_, s)| s.is_active());
+            active.map(|(id, _)| (*client, *id))
+        });
+        active.collect()
+    }
+
+    /// Tells every subscription that has begun of a hole.
+    pub(super) fn tell_subscribers(&mut self, gap: Gap) {
+        for (client, subscription) in self.active_subscriptions() {
+            self.tell_client(client, ToClient::Gap { subscription, gap });
+        }
+    }
+
+    /// All subscriptions go on behind an index of a log that has nothing to do with the last.
+    pub(super) fn move_subscribers(&mut self, index: u64) {
+        for client in self.clients.values_mut() {
+            for subscription in client.subscriptions.values_mut() {
+                subscription.reader = Reader::new(index);
+                subscription.told = index;
+                // Where the past ends is a place in the log that was left.
+                let history_until = &mut subscription.history_until;
+                *history_until = history_until.map(|_| index);
+            }
+        }
+    }
+
+    /// The log has gone back to an index: so do the subscriptions.
+    pub(super) fn rewind_subscribers(&mut self, index: u64) {
+        for client in self.clients.values_mut() {
+            for subscription in client.subscriptions.values_mut() {
+                if subscription.reader.cursor > index {
+                    subscription.reader.seek(index);
+                }
+                subscription.told = subscription.told.min(index);
+                let history_until = &mut subscription.history_until;
+                *history_until = history_until.map(|until| until.min(index));
+            }
+        }
+    }
+}
+
+fn delivered(message: &ToClient) -> u64 {
+    match message {
+        ToClient::Deliver { items, .. } => items.iter().map(|(_, run)| run.count() as u64).sum(),
+        _ => 0,
+    }
+}
+
+/// Cuts what was read into messages: events of one epoch together, holes in their places.
+fn to_messages(
+    subscription: SubscriptionId,
+    items: Vec<Item>,
+    position: impl Fn(u64) -> Position,
+) -> VecDeque<ToClient> {
+    let mut messages = VecDeque::new();
+    for item in items {
+        let (mut index, last) = (item.index, item.last());
+        let run = match item.content {
+            Content::Gap(gap) => {
+                messages.push_back(ToClient::Gap { subscription, gap });
+                continue;
+            }
+            Content::Events(run) => run,
+        };
+        let mut rest = Some(run);
+        while let Some(run) = rest.take() {
+            let epoch = position(index).epoch;
+            // Events of two reigns in one run are rare: only where old ones were asked for.
+            let count = if position(last).epoch == epoch {
+                run.count()
+            } else {
+                (index..=last).take_while(|index| position(*index).epoch == epoch).count()
+            };
+            let Some(part) = run.slice(0..count) else { break };
+            match messages.back_mut() {
+                Some(ToClient::Deliver { epoch: last, items, .. }) if *last == epoch => {
+                    items.push((index, part));
+                }
+                _ => messages.push_back(ToClient::Deliver {
+                    subscription,
+                    epoch,
+                    items: vec![(index, part)],
+                }),
+            }
+            rest = run.slice(count..run.count());
+            index += count as u64;
+        }
+    }
+    messages
+}

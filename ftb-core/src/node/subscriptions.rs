@@ -1,0 +1,202 @@
+//! What the clients of this agent want: subscriptions, and from where in the log each begins.
+//!
+//! Responsible for: a subscription until it is active up to the root, and where it then stands. Not
+//! responsible for: what comes ([`super::delivery`]).
+
+use super::Node;
+use super::api::{ClientId, Gap, GapReason, RefusedWhat, Start, SubscriptionId, ToClient};
+use super::fetch::Asker;
+use super::reader::Reader;
+use crate::filter::{Filter, FilterSet};
+use crate::position::Position;
+
+/// One subscription.
+pub(super) struct Subscription {
+    pub(super) filter: Filter,
+    pub(super) reader: Reader,
+    state: SubscriptionState,
+    start: Start,
+    /// The last index that its client knows to be covered.
+    pub(super) told: u64,
+    /// It began in the past, which ends at this index.
+    pub(super) history_until: Option<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SubscriptionState {
+    /// Until our interest of that version is active up to the root.
+    Waiting(u64),
+    Active,
+}
+
+/// How far back a subscription reads again that resumes in another log than it stood in. Half of
+/// the event ids that the client library remembers, by which it drops what it had.
+const READ_AGAIN_MAX: u64 = 8_192;
+
+impl Subscription {
+    pub(super) fn is_active(&self) -> bool {
+        self.state == SubscriptionState::Active
+    }
+}
+
+impl Node {
+    /// A client wants events.
+    pub(super) fn subscribe(
+        &mut self,
+        client: ClientId,
+        id: SubscriptionId,
+        filter: Filter,
+        start: Start,
+    ) {
+        let max = self.config.subscriptions_max;
+        let Some(subscriber) = self.clients.get_mut(&client) else {
+            self.counters.stale += 1;
+            return;
+        };
+        let refuse = |code, message| ToClient::Refused {
+            what: RefusedWhat::Subscription(id),
+            code,
+            message,
+        };
+        if subscriber.subscriptions.contains_key(&id) {
+            let message = format!("subscription {} exists: end it first", id.0);
+            return self.tell_client(client, refuse("limit", message));
+        }
+        if subscriber.subscriptions.len() >= max {
+            let message = format!("a client may have {max} subscriptions: end one first");
+            return self.tell_client(client, refuse("limit", message));
+        }
+        self.index.insert(client, id, &filter);
+        let is_told = self.interests.told().filters.iter().any(|told| told.covers(&filter));
+        let subscription = Subscription {
+            filter,
+            reader: Reader::new(self.consumed),
+            state: SubscriptionState::Waiting(u64::MAX),
+            start,
+            told: self.consumed,
+            history_until: None,
+        };
+        subscriber.subscriptions.insert(id, subscription);
+        // To merge all filters anew for each of many would take quadratic time.
+        if !is_told {
+            self.interest_changed();
+        }
+        let version = self.interests.version();
+        if let Some(subscriber) = self.clients.get_mut(&client)
+            && let Some(subscription) = subscriber.subscriptions.get_mut(&id)
+        {
+            subscription.state = SubscriptionState::Waiting(version);
+        }
+        self.subscriptions_active();
+    }
+
+    pub(super) fn unsubscribe(&mut self, client: ClientId, id: SubscriptionId) {
+        let removed = self.clients.get_mut(&client).and_then(|c| c.subscriptions.remove(&id));
+        self.histories.remove(&(client, id));
+        if let Some(removed) = removed {
+            self.index.remove(client, id, &removed.filter);
+            self.interest_changed();
+        } else {
+            self.counters.stale += 1;
+        }
+    }
+
+    /// What the subtree wants may have changed: merges it anew and tells the parent.
+    pub(super) fn interest_changed(&mut self) {
+        let own = self.clients.values().flat_map(|client| client.subscriptions.values());
+        let own = own.map(|subscription| &subscription.filter);
+        let below = self.children.values().flat_map(|child| child.filters.filters());
+        let wanted = FilterSet::merge(own.chain(below));
+        if self.interests.want(wanted)
+            && let Some(parent) = self.uplink.parent_mut()
+        {
+            parent.subscribe_due = true;
+            let link = parent.link;
+            self.wake(link);
+        }
+    }
+
+    /// Begins the subscriptions whose interest is active up to the root by now.
+    pub(super) fn subscriptions_active(&mut self) {
+        let is_root = self.root.is_some();
+        let young = self.is_young_root();
+        let mut begun = Vec::new();
+        for (client, subscriber) in &mut self.clients {
+            for (id, subscription) in &mut subscriber.subscriptions {
+                let SubscriptionState::Waiting(_) = subscription.state else { continue };
+                if young || !is_root && !self.interests.covers(&subscription.filter) {
+                    continue;
+                }
+                let index =
+                    if is_root { self.log.last() } else { self.active_index.max(self.consumed) };
+                subscription.state = SubscriptionState::Active;
+                subscription.reader = Reader::new(index);
+                subscription.told = index;
+                begun.push((*client, *id, index, subscription.start));
+            }
+        }
+        for (client, id, index, start) in begun {
+            let position = self.lineage.position(index);
+            let active = ToClient::Subscribed { subscription: id, active_after: position };
+            self.tell_client(client, active);
+            self.begin_in_the_past(client, id, start, index);
+        }
+    }
+
+    /// A subscription that begins in the past reads on from there: out of the log here, or from
+    /// above.
+    fn begin_in_the_past(
+        &mut self,
+        client: ClientId,
+        id: SubscriptionId,
+        start: Start,
+        active: u64,
+    ) {
+        let (begin, since_ns) = match start {
+            Start::Now => return,
+            Start::After(position) => {
+                let known = self.resume_index(position);
+                (known.unwrap_or_else(|| self.resume_elsewhere(client, id, position, active)), 0)
+            }
+            Start::SinceNs(since_ns) => (0, since_ns),
+        };
+        let found = self.clients.get_mut(&client);
+        if let Some(found) = found.and_then(|found| found.subscriptions.get_mut(&id)) {
+            found.reader = Reader::new(begin);
+            found.reader.since_ns = since_ns;
+            found.history_until = Some(active);
+            self.histories.insert((client, id));
+        }
+        self.catch_up(Asker::Subscription(client, id));
+    }
+
+    /// Behind which index of the log a reader at a position (of any log) resumes.
+    fn resume_index(&self, position: Position) -> Option<u64> {
+        self.lineage
+            .resume_after(position)
+            .or_else(|| self.forks.get(&position.epoch).map(|fork| position.index.min(*fork)))
+    }
+
+    /// Where a subscription resumes that stood in a log that nobody here knows. The rest of that log
+    /// may never come: that is told. What it has in common with ours is not known either, so the
+    /// subscription reads some of ours again: the logs may be about to meet, and what it passed over
+    /// here would then come behind what is newer.
+    fn resume_elsewhere(
+        &mut self,
+        client: ClientId,
+        id: SubscriptionId,
+        after: Position,
+        active: u64,
+    ) -> u64 {
+        let begin = active.saturating_sub(READ_AGAIN_MAX);
+        let gap = Gap {
+            after,
+            until: self.lineage.position(begin),
+            reason: GapReason::LogLost,
+            count: 0,
+            severity_max: None,
+        };
+        self.tell_client(client, ToClient::Gap { subscription: id, gap });
+        begin
+    }
+}

@@ -1,0 +1,202 @@
+//! Agents that start and die, and the clients that they get.
+
+use super::{End, Happening, Host, World};
+use crate::clients::{Published, Publisher, Subscriber, Violation};
+use crate::events::{SPACE, Said, seal};
+use ftb_core::filter::Filter;
+use ftb_core::ident::{OriginId, PublisherId};
+use ftb_core::node::api::{ClientId, ClientInfo, Input, Start, SubscriptionId};
+use ftb_core::node::{Node, NodeConfig};
+use ftb_core::position::Epoch;
+use ftb_core::run::Run;
+use ftb_core::sealed::Sealed;
+use ftb_core::severity::Severity;
+use std::collections::{BTreeMap, BTreeSet};
+
+impl World {
+    fn config(&self, agent: usize, life: u64) -> NodeConfig {
+        let origin = OriginId((agent as u64 + 1) << 32 | life);
+        let host = format!("node{agent}");
+        let mut config = NodeConfig::new("sim", &host, origin, self.members.clone());
+        config.fanout = self.setup.fanout;
+        config.children_max = 4 * self.setup.fanout as usize;
+        (self.setup.tune)(&mut config);
+        config
+    }
+
+    pub fn start(&mut self, agent: usize) -> Result<(), Violation> {
+        if self.agents[agent].node.is_some() {
+            return Ok(());
+        }
+        self.agents[agent].life += 1;
+        let life = self.agents[agent].life;
+        let config = self.config(agent, life);
+        let seed = self.seed ^ (agent as u64) << 20 ^ life;
+        let origin = config.origin;
+        let disk = &mut self.agents[agent].disk;
+        let restored = (self.setup.disks && !disk.full).then(|| disk.read());
+        disk.unread = self.setup.disks && disk.full;
+        let node = Node::with_journal(self.now(agent), config, seed, restored);
+        let state = &mut self.agents[agent];
+        state.node = Some(node);
+        state.host = Host::Up;
+        state.paused = false;
+        state.waiting.clear();
+        state.tick_ns = u64::MAX;
+        state.epoch = Epoch::ZERO;
+        state.origin = origin;
+        state.announced = 0;
+        self.feed(agent, Input::Tick)?;
+        self.attach_clients(agent)
+    }
+
+    pub(super) fn kill(&mut self, agent: usize, host: Host) {
+        if self.agents[agent].node.take().is_none() {
+            if host == Host::Down {
+                self.agents[agent].host = host;
+            }
+            return;
+        }
+        self.agents[agent].host = host;
+        self.disown(agent);
+        let ends: Vec<(End, End)> = self
+            .peers
+            .iter()
+            .filter(|(end, _)| end.agent == agent)
+            .map(|(end, peer)| (*end, *peer))
+            .collect();
+        for (end, peer) in ends {
+            if host == Host::Refuses {
+                self.send(agent, peer, Happening::Close { end: peer, from: agent });
+            }
+            self.peers.remove(&end);
+        }
+    }
+
+    fn attach_clients(&mut self, agent: usize) -> Result<(), Violation> {
+        for at in 0..self.publishers.len() {
+            if self.publishers[at].agent != agent {
+                continue;
+            }
+            let client = self.new_client();
+            self.publishers[at].client = client;
+            self.publishers[at].paused = false;
+            let publisher = self.publishers[at].id;
+            self.feed(agent, Input::ClientAttached { client, info: info(publisher) })?;
+            if self.setup.losses_allowed {
+                let next = self.publishers[at].published + 1;
+                let first = self.publishers[at].unconfirmed.keys().next().copied();
+                self.books.lives.entry(publisher).or_default().push(first.unwrap_or(next));
+            }
+            let again = Run::collect(self.publishers[at].unconfirmed.values().map(Sealed::as_ref));
+            if let Some(events) = again {
+                self.feed(agent, Input::Publish { client, events })?;
+            }
+        }
+        for at in 0..self.subscribers.len() {
+            if self.subscribers[at].agent == agent {
+                self.attach_subscriber(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn new_client(&mut self) -> ClientId {
+        self.next_client += 1;
+        ClientId(self.next_client)
+    }
+
+    fn attach_subscriber(&mut self, at: usize) -> Result<(), Violation> {
+        let client = self.new_client();
+        let subscriber = &mut self.subscribers[at];
+        subscriber.resumed |= subscriber.active_at.is_some();
+        subscriber.client = client;
+        let agent = subscriber.agent;
+        let publisher = PublisherId { account: 7_000, token: client.0 };
+        let (filter, start) = (subscriber.filter.clone(), subscriber.start());
+        let subscription = subscriber.subscription;
+        subscriber.in_past = start != Start::Now;
+        self.feed(agent, Input::ClientAttached { client, info: info(publisher) })?;
+        self.feed(agent, Input::Subscribe { client, subscription, filter, start })
+    }
+
+    pub fn add_publisher(&mut self, agent: usize) -> Result<(), Violation> {
+        let client = self.new_client();
+        let id = PublisherId { account: 1_000 + agent as u64, token: client.0 };
+        self.publishers.push(Publisher {
+            agent,
+            client,
+            id,
+            unconfirmed: BTreeMap::new(),
+            published: 0,
+            refused: 0,
+            paused: false,
+        });
+        if self.agents[agent].node.is_some() {
+            self.feed(agent, Input::ClientAttached { client, info: info(id) })?;
+        }
+        Ok(())
+    }
+
+    pub fn add_subscriber(&mut self, agent: usize, filter: &str) -> Result<(), Violation> {
+        self.subscribers.push(Subscriber {
+            agent,
+            client: ClientId(0),
+            subscription: SubscriptionId(1),
+            filter: Filter::parse(filter).unwrap(),
+            active_at: None,
+            last: None,
+            by_epoch: BTreeMap::new(),
+            got: BTreeSet::new(),
+            by_publisher: BTreeMap::new(),
+            gaps: Vec::new(),
+            folded: 0,
+            resumed: false,
+            in_past: false,
+        });
+        if self.agents[agent].node.is_some() {
+            self.attach_subscriber(self.subscribers.len() - 1)?;
+        }
+        Ok(())
+    }
+
+    pub fn publish(&mut self, at: usize, count: u32, severity: Severity) -> Result<(), Violation> {
+        let mut events = Vec::new();
+        for _ in 0..count {
+            let publisher = &mut self.publishers[at];
+            publisher.published += 1;
+            let seq = publisher.published;
+            let host = format!("node{}", publisher.agent);
+            let name = if seq.is_multiple_of(2) { "EVEN" } else { "ODD" };
+            let payload = self.setup.payload;
+            let sealed = seal(
+                publisher.id,
+                seq,
+                &Said { severity, space: SPACE, name, host: &host, payload },
+            );
+            publisher.unconfirmed.insert(seq, sealed.clone());
+            let published =
+                Published { at_ns: self.now_ns, sealed: sealed.clone(), confirmed: false };
+            self.books.published.insert(sealed.id(), published);
+            events.push(sealed);
+        }
+        let (agent, client) = (self.publishers[at].agent, self.publishers[at].client);
+        if self.agents[agent].node.is_some()
+            && let Some(events) = Run::collect(events.iter().map(Sealed::as_ref))
+        {
+            self.feed(agent, Input::Publish { client, events })?;
+        }
+        Ok(())
+    }
+}
+
+fn info(publisher: PublisherId) -> ClientInfo {
+    ClientInfo {
+        uid: 1000,
+        gid: 1000,
+        pid: 1,
+        name: "sim".to_owned(),
+        job_id: String::new(),
+        publisher,
+    }
+}

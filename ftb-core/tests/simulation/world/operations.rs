@@ -1,0 +1,126 @@
+//! What is done to a cluster: faults, load, repair.
+
+use super::{FILTERS, Host, World};
+use crate::clients::Violation;
+use crate::disk::Disk;
+use crate::ops::Op;
+use ftb_core::node::api::Input;
+use ftb_core::severity::Severity;
+
+impl World {
+    /// A disk dies with what only it held: its agent's process is killed.
+    fn damage(&mut self, agent: usize, how: impl FnOnce(&mut Disk)) {
+        self.kill(agent, Host::Refuses);
+        how(&mut self.agents[agent].disk);
+        self.disown(agent);
+    }
+
+    fn pick(&self, rank: u32) -> usize {
+        rank as usize % self.agents.len()
+    }
+
+    pub fn operate(&mut self, op: Op) -> Result<(), Violation> {
+        if self.trace {
+            println!("{:>9.4} ==== {op}", self.seconds());
+        }
+        match op {
+            Op::Kill(rank) => self.kill(self.pick(rank), Host::Refuses),
+            Op::LoseDisk(rank) => self.damage(self.pick(rank), Disk::wipe),
+            Op::TearDisk(rank, count) => {
+                self.damage(self.pick(rank), |disk| disk.tear(count.into(), false));
+            }
+            Op::RotDisk(rank, count) => {
+                self.damage(self.pick(rank), |disk| disk.tear(count.into(), true));
+            }
+            Op::FillDisk(rank) => {
+                let agent = self.pick(rank);
+                self.agents[agent].disk.full = true;
+            }
+            Op::FreeDisk(rank) => self.free_disk(self.pick(rank))?,
+            Op::HostDown(rank) => self.kill(self.pick(rank), Host::Down),
+            Op::Start(rank) => self.start(self.pick(rank))?,
+            Op::Pause(rank) => {
+                let agent = self.pick(rank);
+                self.agents[agent].paused = self.agents[agent].node.is_some();
+            }
+            Op::Continue(rank) => self.resume(self.pick(rank))?,
+            Op::CutOneWay(from, to) => {
+                self.cuts.insert((self.pick(from), self.pick(to)));
+            }
+            Op::Split(below) => {
+                let below = below as usize;
+                for low in 0..self.agents.len().min(below) {
+                    for high in below..self.agents.len() {
+                        self.cuts.insert((low, high));
+                        self.cuts.insert((high, low));
+                    }
+                }
+            }
+            Op::Heal => self.heal(),
+            Op::ClockJump(rank, seconds) => {
+                let agent = self.pick(rank);
+                self.agents[agent].skew_ns = i64::from(seconds) * 1_000_000_000;
+            }
+            Op::Publish(count) => {
+                for at in 0..self.publishers.len() {
+                    if !self.publishers[at].paused {
+                        let severity = Severity::ALL[at % 4];
+                        self.publish(at, count, severity)?;
+                    }
+                }
+            }
+            Op::Storm(rank, count) => {
+                let agent = self.pick(rank);
+                let at = self.publishers.iter().position(|p| p.agent == agent && !p.paused);
+                if let Some(at) = at {
+                    self.publish(at, count, Severity::Info)?;
+                }
+            }
+            Op::Subscribe(rank, kind) => {
+                let filter = FILTERS[kind as usize % FILTERS.len()];
+                self.add_subscriber(self.pick(rank), filter)?;
+            }
+            Op::Deaf(rank) => {
+                let agent = self.pick(rank);
+                self.agents[agent].deaf = true;
+            }
+            Op::Hear(rank) => self.hear(self.pick(rank))?,
+            Op::Stop(rank) => {
+                let agent = self.pick(rank);
+                self.feed(agent, Input::Stop)?;
+                self.kill(agent, Host::Refuses);
+            }
+        }
+        Ok(())
+    }
+
+    fn free_disk(&mut self, agent: usize) -> Result<(), Violation> {
+        let state = &mut self.agents[agent];
+        if !std::mem::take(&mut state.disk.full) {
+            return Ok(());
+        }
+        let read = state.disk.read();
+        let stored = read.stored.clone();
+        let restored = std::mem::take(&mut state.disk.unread).then(|| Box::new(read));
+        self.feed(agent, Input::JournalOpened { stored, restored })
+    }
+
+    pub(super) fn hear(&mut self, agent: usize) -> Result<(), Violation> {
+        self.agents[agent].deaf = false;
+        for client in std::mem::take(&mut self.agents[agent].deaf_ready) {
+            self.pump_client(agent, client)?;
+        }
+        Ok(())
+    }
+
+    fn resume(&mut self, agent: usize) -> Result<(), Violation> {
+        if !std::mem::replace(&mut self.agents[agent].paused, false) {
+            return Ok(());
+        }
+        let waiting = std::mem::take(&mut self.agents[agent].waiting);
+        for input in waiting {
+            self.feed(agent, input)?;
+        }
+        self.feed(agent, Input::Tick)
+    }
+}
