@@ -72,8 +72,8 @@ install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the dem
 	install -m 0644 deploy/udev/*.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	install -d $(DESTDIR)$(PREFIX)/share/man/man8
+	install -m 0644 deploy/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 0644 deploy/man/*.8 $(DESTDIR)$(PREFIX)/share/man/man8
-	target/release/ftbctl generate man > $(DESTDIR)$(PREFIX)/share/man/man1/ftbctl.1
 	target/release/ftbctl generate completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ftbctl
 	@for config in deploy/config/*.toml; do \
 	  install -m 0644 $$config $(DESTDIR)$(SYSCONF)/ftb/$$(basename $$config).sample; done
@@ -99,7 +99,7 @@ install-capi: ## the C library alone: headers, libftb.so, libftb.a, libftb.pc
 
 uninstall: ## what install put there, but not your configuration
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(BINARIES)) $(DESTDIR)$(UNITDIR)/ftb-*.service
-	rm -f $(DESTDIR)$(PREFIX)/lib/udev/rules.d/70-ftb-*.rules $(DESTDIR)$(PREFIX)/share/man/man1/ftbctl.1
+	rm -f $(DESTDIR)$(PREFIX)/lib/udev/rules.d/70-ftb-*.rules
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/man/,$(patsubst %.1,man1/%.1,$(patsubst %.8,man8/%.8,$(notdir $(wildcard deploy/man/*)))))
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ftbctl
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/include/,$(notdir $(wildcard $(CAPI)/include/*.h)))

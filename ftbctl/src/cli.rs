@@ -245,6 +245,11 @@ mod tests {
     }
 
     #[test]
+    fn the_man_pages_say_the_same() {
+        ftb_tests::man::assert_page_is_current(Cli::command(), "1");
+    }
+
+    #[test]
     fn a_moment_is_how_long_ago_or_when() {
         assert_eq!(since("1970-01-01T00:00:02Z"), Ok(2_000_000_000));
         let hour_ago = since("1h").unwrap();

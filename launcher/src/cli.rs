@@ -8,6 +8,7 @@ use std::path::PathBuf;
 /// Starts a parallel program on its nodes and keeps it running when nodes fail.
 #[derive(Parser, Debug)]
 #[command(
+    name = "ftb-launch",
     version,
     after_help = "Exit codes: of run, restart and attach the program's (128 + signal where it was \
                   killed), 1 failed, 2 bad input (nothing was started), 127 the program cannot be \
@@ -287,4 +288,15 @@ fn duration(text: &str) -> Result<Duration, String> {
 fn key_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cli;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_man_pages_say_the_same() {
+        ftb_tests::man::assert_page_is_current(Cli::command(), "1");
+    }
 }

@@ -4,24 +4,44 @@
 use std::fs;
 use std::path::Path;
 
-/// Compares the page of a command in `deploy/man` with its definition; with `FTB_BLESS=1` in the
-/// environment it is written instead.
+/// Compares the pages of a command and of its subcommands (`name-subcommand`) in `deploy/man` with
+/// their definition; with `FTB_BLESS=1` in the environment they are written instead.
 ///
 /// # Panics
-/// They differ, or the page cannot be read or written.
+/// They differ, or a page cannot be read or written, or there is one of a subcommand that is gone.
 #[track_caller]
 pub fn assert_page_is_current(command: clap::Command, section: &str) {
     let name = command.get_name().to_owned();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/man");
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    let mut pages = Vec::new();
+    render(command, section, &mut pages);
+    for (file, page) in &pages {
+        let path = folder.join(file);
+        if std::env::var_os("FTB_BLESS").is_some() {
+            fs::write(&path, page).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        }
+        let kept = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert!(&kept == page, "deploy/man/{file} is not that of this {name}: FTB_BLESS=1");
+    }
+    for file in fs::read_dir(&folder).unwrap_or_else(|error| panic!("{error}")).flatten() {
+        let file = file.file_name().to_string_lossy().into_owned();
+        let ours = file.starts_with(&format!("{name}.")) || file.starts_with(&format!("{name}-"));
+        let known = pages.iter().any(|(page, _)| *page == file);
+        assert!(!ours || known, "deploy/man/{file}: {name} has no such subcommand any more");
+    }
+}
+
+fn render(command: clap::Command, section: &str, pages: &mut Vec<(String, Vec<u8>)>) {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        render(below.clone(), section, pages);
+    }
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
     let mut page = Vec::new();
     clap_mangen::Man::new(command)
         .section(section)
         .render(&mut page)
         .unwrap_or_else(|error| panic!("{name}: {error}"));
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../deploy/man/{name}.{section}"));
-    if std::env::var_os("FTB_BLESS").is_some() {
-        fs::write(&path, &page).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    }
-    let kept = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    assert!(kept == page, "deploy/man/{name}.{section} is not that of this {name}: FTB_BLESS=1");
+    pages.push((format!("{name}.{section}"), page));
 }

@@ -10,7 +10,11 @@ use std::process::ExitCode;
 
 /// The node launch agent of ftb: started by ftb-launch, once for each node of a job.
 #[derive(Parser)]
-#[command(version, after_help = "Exit codes: 0 the job ended here, 1 failed, 2 bad input.")]
+#[command(
+    name = "ftb-nla",
+    version,
+    after_help = "Exit codes: 0 the job ended here, 1 failed, 2 bad input."
+)]
 struct Arguments {
     #[command(subcommand)]
     step: Step,
@@ -93,4 +97,15 @@ fn serve(node_from: Option<&str>) -> Result<(), Failure> {
     // A copy that is still under way holds nobody up.
     runtime.shutdown_background();
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Arguments;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_man_pages_say_the_same() {
+        ftb_tests::man::assert_page_is_current(Arguments::command(), "8");
+    }
 }
