@@ -1,6 +1,7 @@
 //! Round trip C publisher to C callback beside that of the Rust client, and the rate of `FTB_Publish`
 //! from one and from eight threads: `cargo bench -p ftb-capi`. Both take turns with the same agent, and
-//! in both the event is handed from the library's thread to another.
+//! in both the event is handed once from the library's thread to one of the program's: where the round
+//! trip ends.
 
 #[path = "../tests/programs/support.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]
