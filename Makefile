@@ -7,7 +7,7 @@ BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla
 SYSCONF  = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR  = $(PREFIX)/lib/systemd/system
 
-.PHONY: all build help deps demo test check fmt clippy doc audit bench python install install-capi uninstall
+.PHONY: all build help deps demo test check fmt clippy doc audit bench microbench python install install-capi uninstall
 
 all: build
 
@@ -51,6 +51,9 @@ bench: ## throughput and latency beside NATS in the same run (docs/performance.m
 	@./deploy/dev/install-deps.sh build bench
 	$(CARGO) build --release -p ftb-agent -p ftb-bench
 	./target/release/ftb-bench
+
+microbench: ## filter match, routing, encode and decode, ring, journal: what each costs
+	$(CARGO) bench -p ftb-bench --bench micro
 
 python: ## the wheel of the Python package, in target/wheels (docs/python.md)
 	@./deploy/dev/install-deps.sh build python

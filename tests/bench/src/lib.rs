@@ -1,6 +1,9 @@
 //! What the micro-benches and the instruction counts work on: events as the wire carries them, and
 //! one agent's state machine with clients, driven without a socket or a clock.
 
+mod counting;
+pub use counting::Counting;
+
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
 use ftb_core::filter::Filter;
@@ -110,6 +113,32 @@ impl OneAgent {
         }
         while self.node.poll_client(self.now, SOURCE, POLL_BYTES).is_some() {}
         Ok(delivered)
+    }
+
+    /// Reads everything that the log holds as a subscriber that begins in the past does; how many
+    /// events it was given.
+    ///
+    /// # Errors
+    /// The past does not end.
+    pub fn replay(&mut self) -> Result<usize> {
+        let (client, subscription) = (BYSTANDER, SubscriptionId(u32::MAX));
+        let filter = Filter::parse("event_space=ftb.bench.*")?;
+        let start = Start::SinceNs(1);
+        self.handle(Input::Subscribe { client, subscription, filter, start });
+        let mut replayed = 0;
+        while let Some(message) = self.node.poll_client(self.now, client, POLL_BYTES) {
+            match message {
+                ToClient::Deliver { items, .. } => {
+                    replayed += items.iter().map(|(_, run)| run.count()).sum::<usize>();
+                }
+                ToClient::Covered { history_ended: true, .. } => {
+                    self.handle(Input::Unsubscribe { client, subscription });
+                    return Ok(replayed);
+                }
+                _ => {}
+            }
+        }
+        bail!("the past of the fixture does not end")
     }
 
     /// The next events that the publisher has not published yet.
