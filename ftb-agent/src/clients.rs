@@ -11,7 +11,6 @@ use crate::handle::{Command, Handle};
 use crate::hostile::Hostile;
 use crate::outbox;
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 use ftb_core::filter::Filter;
 use ftb_core::limits;
 use ftb_core::node::api::{
@@ -22,18 +21,17 @@ use ftb_proto::client::{
     Outgoing, Publish, Said, core_position, encode_goodbye, encode_refused_attach,
 };
 use ftb_proto::event::{SealError, Stamps, seal_batch};
-use ftb_proto::raw::clients_server;
+use ftb_proto::stream::{ATTACH, Answer, Received, StreamError};
 use ftb_proto::v1::to_agent::Message;
 use ftb_proto::{PROTOCOL_VERSION, v1};
-use futures_util::StreamExt as _;
-use futures_util::stream::BoxStream;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::Status;
+use tonic::codegen::http::Extensions;
 
 /// Largest message of a client, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = limits::FRAME_BYTES_MAX + 64 * 1024;
@@ -74,15 +72,22 @@ pub struct Terms {
     pub hello: Duration,
 }
 
-#[tonic::async_trait]
-impl clients_server::Clients for Clients {
-    type AttachStream = BoxStream<'static, Result<Outgoing, Status>>;
+/// What is said to a client.
+pub type Messages = Egress<
+    Outgoing,
+    Outgoing,
+    Box<dyn FnMut(Outgoing) -> Option<Outgoing> + Send>,
+    fn() -> Option<Outgoing>,
+>;
 
-    async fn attach(
-        &self,
-        request: Request<Streaming<Bytes>>,
-    ) -> Result<Response<Self::AttachStream>, Status> {
-        let Some(peer) = request.extensions().get::<Peer>().cloned() else {
+impl Answer for Clients {
+    const SERVICE: &'static str = "ftb.v1.Clients";
+    const METHOD: &'static str = ATTACH;
+    const MESSAGE_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
+    type Messages = Messages;
+
+    fn answer(&self, connection: &Extensions, inbound: Received) -> Result<Messages, Status> {
+        let Some(peer) = connection.get::<Peer>().cloned() else {
             return Err(Status::internal("the connection has no peer"));
         };
         let Some(credentials) = peer.credentials else {
@@ -100,13 +105,13 @@ impl clients_server::Clients for Clients {
             Outgoing::Shell(message) => Some(Outgoing::Shell(message)),
             Outgoing::Core(message) => reader.readable(message).map(Outgoing::Core),
         };
-        let farewell = || Some(Outgoing::Shell(encode_goodbye("closed by the agent")));
-        let egress = Egress::new(receiver, encode, farewell, cancel.clone());
+        let farewell: fn() -> _ = || Some(Outgoing::Shell(encode_goodbye("closed by the agent")));
+        let egress: Messages = Egress::new(receiver, Box::new(encode), farewell, cancel.clone());
         let session = Session {
             clients: self.clone(),
             peer,
             allowed,
-            inbound: request.into_inner(),
+            inbound,
             outbox,
             cancel,
             subscriptions: BTreeSet::new(),
@@ -115,7 +120,7 @@ impl clients_server::Clients for Clients {
         self.tasks.spawn(async move {
             ended.run_until_cancelled(session.run()).await;
         });
-        Ok(Response::new(egress.map(Ok).boxed()))
+        Ok(egress)
     }
 }
 
@@ -151,7 +156,7 @@ struct Session {
     clients: Clients,
     peer: Peer,
     allowed: Allowed,
-    inbound: Streaming<Bytes>,
+    inbound: Received,
     outbox: mpsc::Sender<Outgoing>,
     cancel: CancellationToken,
     subscriptions: BTreeSet<u32>,
@@ -204,12 +209,11 @@ impl Session {
                 }
             },
             Ok(None) => None,
-            Err(status) if status.code() == tonic::Code::Internal => {
-                let text = status.message().to_owned();
-                self.malformed(&text).await;
+            Err(StreamError::Malformed(what)) => {
+                self.malformed(&what).await;
                 None
             }
-            Err(_) => None,
+            Err(StreamError::Status(_)) => None,
         }
     }
 

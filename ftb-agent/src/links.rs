@@ -11,15 +11,11 @@ use crate::hostile::Hostile;
 use crate::outbox;
 use crate::tls::Tls;
 use crate::world::{BoxIo, Net};
-use bytes::Bytes;
 use ftb_core::frame::Frame;
 use ftb_core::limits;
 use ftb_core::node::api::{DialId, Input, LinkId};
 use ftb_proto::link::decode;
-use ftb_proto::raw::link_client::LinkClient;
-use ftb_proto::raw::link_server;
-use futures_util::StreamExt as _;
-use futures_util::stream::BoxStream;
+use ftb_proto::stream::{Answer, EXCHANGE, Received, StreamError, call};
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::sync::Arc;
@@ -28,11 +24,12 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tonic::Status;
+use tonic::codegen::http::Extensions;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Response, Status, Streaming};
 
-/// Largest HTTP/2 frame on a link, in bytes: fewer, larger frames cost a third less.
-pub const HTTP2_FRAME_BYTES: u32 = 64 * 1024;
+/// Largest HTTP/2 frame that is taken, in bytes: a batch of full size and its head in one.
+pub const HTTP2_FRAME_BYTES: u32 = 128 * 1024;
 /// What a link may have under way without being read, in bytes: enough for a batch per round trip.
 pub const HTTP2_STREAM_BYTES: u32 = 4 * 1024 * 1024;
 /// The same for the connection below it.
@@ -101,14 +98,11 @@ impl Links {
             io = tls.connect(io, &dial.host).await?;
         }
         let channel = channel_over(io).await?;
-        let mut client = LinkClient::new(channel.clone())
-            .max_decoding_message_size(MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(MESSAGE_BYTES_MAX);
         let (outbox, receiver) = mpsc::channel(outbox::DEPTH);
         let cancel = self.ended.child_token();
         let frames = frames(receiver, cancel.clone());
-        let response = client.exchange(Request::new(frames)).await;
-        let inbound = response.map_err(|status| io::Error::other(words(&status)))?.into_inner();
+        let answer = call(channel.clone(), EXCHANGE, frames, MESSAGE_BYTES_MAX).await;
+        let inbound = answer.map_err(|status| io::Error::other(StreamError::from(status)))?;
         Ok(Transport { inbound, outbox, cancel, channel: Some(channel) })
     }
 
@@ -132,7 +126,7 @@ impl Links {
         &self,
         link: LinkId,
         peer: &str,
-        mut inbound: Streaming<Bytes>,
+        mut inbound: Received,
         cancel: CancellationToken,
         heard: impl Fn() -> bool,
     ) {
@@ -145,7 +139,11 @@ impl Links {
             let message = match message {
                 Ok(Some(message)) => message,
                 Ok(None) => break "the peer ended the stream".to_owned(),
-                Err(status) => break words(&status),
+                Err(StreamError::Malformed(what)) => {
+                    self.hostile.count("link_malformed", peer, &what);
+                    break what;
+                }
+                Err(torn) => break torn.to_string(),
             };
             let bytes = message.len();
             let frame = match decode(message) {
@@ -175,19 +173,19 @@ impl Links {
 }
 
 struct Transport {
-    inbound: Streaming<Bytes>,
+    inbound: Received,
     outbox: mpsc::Sender<Frame>,
     cancel: CancellationToken,
     /// Holds the connection below the stream.
     channel: Option<Channel>,
 }
 
-fn frames(
-    receiver: mpsc::Receiver<Frame>,
-    cancel: CancellationToken,
-) -> impl futures_util::Stream<Item = Frame> + Unpin + Send + 'static {
+fn frames(receiver: mpsc::Receiver<Frame>, cancel: CancellationToken) -> Frames {
     Egress::new(receiver, Some, || None, cancel)
 }
+
+/// What is said on a link.
+pub type Frames = Egress<Frame, Frame, fn(Frame) -> Option<Frame>, fn() -> Option<Frame>>;
 
 /// A gRPC channel over a stream that is there already; it never connects a second time.
 pub async fn channel_over(io: BoxIo) -> io::Result<Channel> {
@@ -205,34 +203,25 @@ pub async fn channel_over(io: BoxIo) -> io::Result<Channel> {
         .map_err(io::Error::other)
 }
 
-/// A status in one line: what it says, or what lies below it.
-fn words(status: &Status) -> String {
-    match status.message() {
-        "" => status.code().description().to_owned(),
-        message => message.replace('\n', " "),
-    }
-}
-
 /// The server's half: other agents connect to it.
 #[derive(Clone)]
 pub struct LinkService(pub Links);
 
-#[tonic::async_trait]
-impl link_server::Link for LinkService {
-    type ExchangeStream = BoxStream<'static, Result<Frame, Status>>;
+impl Answer for LinkService {
+    const SERVICE: &'static str = "ftb.v1.Link";
+    const METHOD: &'static str = EXCHANGE;
+    const MESSAGE_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
+    type Messages = Frames;
 
-    async fn exchange(
-        &self,
-        request: Request<Streaming<Bytes>>,
-    ) -> Result<Response<Self::ExchangeStream>, Status> {
-        let Some(peer) = request.extensions().get::<Peer>().cloned() else {
+    fn answer(&self, connection: &Extensions, inbound: Received) -> Result<Frames, Status> {
+        let Some(peer) = connection.get::<Peer>().cloned() else {
             return Err(Status::internal("the connection has no peer"));
         };
         peer.attach_once().map_err(|error| Status::already_exists(error.to_string()))?;
         let (outbox, receiver) = mpsc::channel(outbox::DEPTH);
         let cancel = self.0.ended.child_token();
         let egress = frames(receiver, cancel.clone());
-        let (links, inbound) = (self.0.clone(), request.into_inner());
+        let links = self.0.clone();
         self.0.spawn(async move {
             let link = LinkId(links.handle.next_id());
             let certified_hosts = peer.certified_hosts.as_ref().map(|hosts| hosts.to_vec());
@@ -255,6 +244,6 @@ impl link_server::Link for LinkService {
             links.receive(link, &peer.address, inbound, cancel, heard).await;
             peer.close();
         });
-        Ok(Response::new(egress.map(Ok).boxed()))
+        Ok(egress)
     }
 }

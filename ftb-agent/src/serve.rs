@@ -4,12 +4,13 @@
 //! number bounded by the gate. Not responsible for: what the services do.
 
 use crate::admin::AdminService;
-use crate::clients::{self, Clients};
+use crate::clients::Clients;
 use crate::gate::{Gate, Served};
 use crate::links::{self, LinkService};
 use crate::tls::Tls;
 use crate::world::Listener;
-use ftb_proto::{raw, v1};
+use ftb_proto::stream::Answering;
+use ftb_proto::v1;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,11 +50,8 @@ impl Sockets {
         tls: Option<Arc<Tls>>,
         service: LinkService,
     ) {
-        let service = raw::link_server::LinkServer::new(service)
-            .max_decoding_message_size(links::MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(links::MESSAGE_BYTES_MAX);
-        let router =
-            server(links::HTTP2_STREAM_BYTES, links::HTTP2_CONNECTION_BYTES).add_service(service);
+        let router = server(links::HTTP2_STREAM_BYTES, links::HTTP2_CONNECTION_BYTES)
+            .add_service(Answering(service));
         let incoming = self.accept(listener, gate, tls);
         let closing = self.closing.clone().cancelled_owned();
         self.spawn(async move {
@@ -69,11 +67,8 @@ impl Sockets {
         clients: Clients,
         admin: AdminService,
     ) {
-        let clients = raw::clients_server::ClientsServer::new(clients)
-            .max_decoding_message_size(clients::MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(clients::MESSAGE_BYTES_MAX);
         let router = server(CLIENT_WINDOW_BYTES, CLIENT_WINDOW_BYTES)
-            .add_service(clients)
+            .add_service(Answering(clients))
             .add_service(v1::admin_server::AdminServer::new(admin));
         let incoming = self.accept(listener, gate, None);
         let closing = self.closing.clone().cancelled_owned();

@@ -185,7 +185,9 @@ async fn a_subscriber_that_does_not_read_loses_its_own_is_told_so_and_holds_up_n
     let (mut delivered, mut told) = (0, 0);
     while delivered + told < BATCHES * batch.len() {
         match stuck.hear().await {
-            Some(to_client::Message::Deliver(deliver)) => delivered += deliver.items.len(),
+            Some(to_client::Message::Deliver(deliver)) => {
+                delivered += deliver.items.iter().map(|item| item.sealed.len()).sum::<usize>();
+            }
             Some(to_client::Message::Gap(gap)) => told += usize::try_from(gap.count).unwrap(),
             Some(_) => {}
             None => panic!("the stream ended"),

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{MemoryCluster, TestClient, payload, until};
+use common::{MemoryCluster, TestClient, payloads_of, until};
 use ftb_agent::journal::fjall::DiskStorage;
 use ftb_agent::journal::keeper::{Bounds, KeepError, Keeper};
 use ftb_agent::world::Storage as _;
@@ -124,7 +124,7 @@ async fn read_log(process: &Process, until: u64) -> Vec<u64> {
     while seqs.last() != Some(&until) {
         match client.hear().await {
             Some(to_client::Message::Deliver(deliver)) => {
-                let numbers = deliver.items.into_iter().map(payload);
+                let numbers = deliver.items.into_iter().flat_map(payloads_of);
                 seqs.extend(numbers.map(|text| text["event ".len()..].parse::<u64>().unwrap()));
             }
             Some(to_client::Message::Gap(gap)) => panic!("{gap:?}"),
@@ -182,7 +182,8 @@ async fn a_subscriber_resumes_by_position_after_kill_9() {
     let mut position = None;
     while position.is_none() {
         if let Some(to_client::Message::Deliver(deliver)) = client.hear().await {
-            let index = deliver.items[1].index;
+            // Of the second of the three.
+            let index = deliver.items[0].index + 1;
             let (epoch, epoch_root) = (deliver.epoch, deliver.epoch_root);
             position = Some(v1::Position { epoch, epoch_root, index });
         }
@@ -401,7 +402,7 @@ async fn an_agent_starts_with_a_damaged_journal_and_says_so() {
     let told = loop {
         match client.hear().await {
             Some(to_client::Message::Deliver(deliver)) => {
-                break deliver.items.into_iter().map(payload).next().unwrap();
+                break deliver.items.into_iter().flat_map(payloads_of).next().unwrap();
             }
             Some(_) => {}
             None => panic!("the stream ended"),
@@ -435,11 +436,12 @@ async fn announced(client: &mut TestClient, name: &str) {
     loop {
         match client.hear().await {
             Some(to_client::Message::Deliver(deliver)) => {
-                let name_of = |item: v1::Item| {
-                    let sealed = ftb_proto::event::decode_sealed(item.sealed).unwrap();
+                let name_of = |bytes| {
+                    let sealed = ftb_proto::event::decode_sealed(bytes).unwrap();
                     sealed.name().to_owned()
                 };
-                if deliver.items.into_iter().map(name_of).any(|said| said == name) {
+                let mut events = deliver.items.into_iter().flat_map(|item| item.sealed);
+                if events.any(|bytes| name_of(bytes) == name) {
                     return;
                 }
             }

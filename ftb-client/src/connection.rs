@@ -5,11 +5,12 @@
 
 use crate::client::{Shared, random};
 use crate::session::{Session, SessionError};
-use crate::stream::{Inbound, Say};
+use crate::stream::{Say, open};
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 use ftb_proto::client::{ClientWireError, FromAgent};
+use ftb_proto::stream::{Received, StreamError};
 use futures_core::Stream;
 use hyper_util::rt::TokioIo;
 use std::io;
@@ -17,7 +18,6 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
-use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 /// How long connecting may take: a healthy agent on the same host answers within milliseconds.
@@ -43,20 +43,14 @@ pub(crate) enum Ended {
     Silent,
     #[error("the agent ended the stream without a goodbye")]
     Lost,
-    #[error("{}", .0.message())]
-    Status(Box<Status>),
+    #[error(transparent)]
+    Stream(#[from] StreamError),
     #[error(transparent)]
     Wire(#[from] ClientWireError),
     #[error(transparent)]
     Session(#[from] SessionError),
     #[error("closed")]
     Closed,
-}
-
-impl From<Status> for Ended {
-    fn from(status: Status) -> Self {
-        Self::Status(Box::new(status))
-    }
 }
 
 /// Tells whoever still waits, also when the runtime is shut down under the task.
@@ -109,8 +103,8 @@ async fn attach(shared: &Arc<Shared>) -> Ended {
         let channel = connect(&shared.config.socket).await?;
         let generation = shared.lock().connected();
         let speaker = Speaker { shared: Arc::clone(shared), generation };
-        let answer = timeout(WELCOME_MAX, Inbound::open(channel, speaker)).await;
-        let mut stream = answer.map_err(|_| Ended::Silent)??;
+        let answer = timeout(WELCOME_MAX, open(channel, speaker)).await;
+        let mut stream = answer.map_err(|_| Ended::Silent)?.map_err(StreamError::from)?;
         timeout(WELCOME_MAX, listen_once(shared, &mut stream))
             .await
             .map_err(|_| Ended::Silent)??;
@@ -177,7 +171,7 @@ pub(crate) async fn connect(socket: &Path) -> Result<Channel, Ended> {
 }
 
 /// Takes one message of the agent.
-async fn listen_once(shared: &Shared, stream: &mut Inbound) -> Result<(), Ended> {
+async fn listen_once(shared: &Shared, stream: &mut Received) -> Result<(), Ended> {
     let message = stream.message().await?.ok_or(Ended::Lost)?;
     let message = FromAgent::decode(message)?;
     shared.try_update(|session| session.handle(message))?;

@@ -221,7 +221,7 @@ async fn an_agent_that_talks_nonsense_or_leaves_is_left_and_found_again() {
     attachment.published(1).await;
     let mut nonsense = deliver(SubscriptionId(1), &[1]);
     if let Some(ftb_proto::v1::to_client::Message::Deliver(deliver)) = &mut nonsense.message {
-        deliver.items[0].sealed = vec![0xff; 9].into();
+        deliver.items[0].sealed = vec![vec![0xff; 9].into()];
     }
     attachment.say(nonsense).await;
     let mut attachment = agent.welcomed().await;

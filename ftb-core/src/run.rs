@@ -3,7 +3,8 @@
 //! An agent takes events in by the message and sends them on by the message. In between it need not
 //! touch each of them: a [`Run`] is a stretch of such a batch, cut and shared without copying
 //! bytes; neighbours that no filter can tell apart are asked about once ([`Run::groups`]), and
-//! neighbours whose ids follow each other are noted at once ([`Run::stretches`]).
+//! neighbours whose ids follow each other are noted at once ([`Run::stretches`]); and where the
+//! buffer is a list as the wire has it, a stretch of it goes out as it lies ([`Run::list`]).
 //!
 //! Responsible for: that view of many events as one value. Not responsible for: what a position or
 //! a queue is; what the bytes mean.
@@ -18,6 +19,40 @@ use std::sync::Arc;
 /// it is kept for long ([`Run::detached`]).
 const PINNED_PART_MIN: usize = 4;
 
+/// What an event of a list begins with: field 2 of a message, bytes. The items of all lists of
+/// `ftb-proto` have their events there.
+pub const LISTED_KEY: u8 = 2 << 3 | 2;
+
+/// What stands before an event in a list: [`LISTED_KEY`], and the event's length as a varint.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed {
+    bytes: [u8; 6],
+    len: u8,
+}
+
+impl Listed {
+    /// For an event of that length; longer ones than 4 GiB there are none.
+    pub fn of(event_len: usize) -> Self {
+        let mut rest = u32::try_from(event_len).unwrap_or(u32::MAX);
+        let mut listed = Self { bytes: [LISTED_KEY, 0, 0, 0, 0, 0], len: 2 };
+        for byte in &mut listed.bytes[1..] {
+            *byte = rest as u8 & 0x7f;
+            rest >>= 7;
+            if rest == 0 {
+                break;
+            }
+            *byte |= 0x80;
+            listed.len += 1;
+        }
+        listed
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
 /// Many events in one buffer. Made once, never changed.
 #[derive(Debug)]
 struct Batch {
@@ -28,6 +63,9 @@ struct Batch {
     groups: Vec<u32>,
     /// Where neighbours of one publisher whose sequences follow each other end.
     stretches: Vec<u32>,
+    /// Where neighbours end that lie in the buffer as a list has them: each right behind the one
+    /// before it, with what a list has in between. Empty where an event has something else before it.
+    lists: Vec<u32>,
 }
 
 /// One event of a batch.
@@ -121,7 +159,9 @@ impl RunBuilder {
 impl Run {
     fn of(bytes: Bytes, entries: Vec<Entry>) -> Option<Self> {
         let to = u32::try_from(entries.len()).ok().filter(|count| *count > 0)?;
-        let mut batch = Batch { bytes, entries, groups: Vec::new(), stretches: Vec::new() };
+        let mut batch =
+            Batch { bytes, entries, groups: Vec::new(), stretches: Vec::new(), lists: Vec::new() };
+        batch.find_lists();
         for place in 1..to {
             let (before, this) = (batch.view(place - 1), batch.view(place));
             let (group_ends, stretch_ends) =
@@ -143,8 +183,9 @@ impl Run {
         let mut bytes = BytesMut::new();
         let mut builder = RunBuilder::default();
         for event in events {
-            let start = u32::try_from(bytes.len()).ok()?;
             let len = u32::try_from(event.bytes().len()).ok()?;
+            bytes.extend_from_slice(Listed::of(event.bytes().len()).bytes());
+            let start = u32::try_from(bytes.len()).ok()?;
             bytes.extend_from_slice(event.bytes());
             builder.push(*event.head(), Span { start, len });
         }
@@ -197,6 +238,27 @@ impl Run {
             let last = first + (part.end - part.start - 1) as u64;
             Stretch { at: part.start, publisher: head.id.publisher, first, last, covers }
         })
+    }
+
+    /// The events as a list: [`Listed`] and the event's bytes for each, in pieces that follow each
+    /// other. Slices of the batch where it lies there as a list, which it nearly always does; else a
+    /// copy.
+    pub fn list(&self) -> Vec<Bytes> {
+        if self.batch.lists.is_empty() {
+            let mut bytes = BytesMut::with_capacity(self.len() + 6 * self.count());
+            for event in self.iter() {
+                bytes.extend_from_slice(Listed::of(event.bytes().len()).bytes());
+                bytes.extend_from_slice(event.bytes());
+            }
+            return vec![bytes.freeze()];
+        }
+        let entry = |place: usize| &self.batch.entries[self.from as usize + place];
+        let parts = self.parts(&self.batch.lists).map(|part| {
+            let (first, last) = (entry(part.start), entry(part.end - 1));
+            let begin = first.start as usize - Listed::of(first.len as usize).bytes().len();
+            self.batch.bytes.slice(begin..(last.start + last.len) as usize)
+        });
+        parts.collect()
     }
 
     /// Cuts this run where the batch is cut; places count from the run's first event.
@@ -268,6 +330,24 @@ impl Run {
 }
 
 impl Batch {
+    /// Looks whether the buffer is a list, or several with something else in between.
+    fn find_lists(&mut self) {
+        let mut end = 0;
+        for (place, entry) in (0_u32..).zip(&self.entries) {
+            let (start, listed) = (entry.start as usize, Listed::of(entry.len as usize));
+            let before = self.bytes.get(..start).unwrap_or_default();
+            if !before.ends_with(listed.bytes()) {
+                self.lists.clear();
+                return;
+            }
+            if place > 0 && start - listed.bytes().len() != end {
+                self.lists.push(place);
+            }
+            end = start + entry.len as usize;
+        }
+        self.lists.extend(u32::try_from(self.entries.len()));
+    }
+
     fn view(&self, place: u32) -> SealedRef<'_> {
         let entry = &self.entries[place as usize];
         let start = entry.start as usize;
@@ -294,8 +374,13 @@ impl From<Sealed> for Run {
         let head = *sealed.head();
         let len = u32::try_from(sealed.len()).unwrap_or(u32::MAX);
         let entries = vec![Entry { head, start: 0, len, sum: len }];
-        let batch =
-            Batch { bytes: sealed.into_bytes(), entries, groups: vec![1], stretches: vec![1] };
+        let batch = Batch {
+            bytes: sealed.into_bytes(),
+            entries,
+            groups: vec![1],
+            stretches: vec![1],
+            lists: Vec::new(),
+        };
         Self { batch: Arc::new(batch), from: 0, to: 1 }
     }
 }
@@ -357,8 +442,63 @@ mod tests {
         let one = run.slice(5..6).expect("one event");
         let own = one.clone().detached();
         assert_eq!(own, one);
-        assert_eq!(own.batch.bytes.len(), own.len());
+        assert_eq!(own.batch.bytes.len(), own.len() + Listed::of(own.len()).bytes().len());
         assert!(Arc::ptr_eq(&run.clone().detached().batch, &run.batch));
+    }
+
+    fn listed(run: &Run) -> Vec<u8> {
+        let event = |event: SealedRef<'_>| {
+            [Listed::of(event.bytes().len()).bytes(), event.bytes()].concat()
+        };
+        run.iter().flat_map(event).collect()
+    }
+
+    #[test]
+    fn a_run_is_sent_as_it_lies_where_it_lies_as_a_list() {
+        let run = run();
+        let whole = run.batch.bytes.as_ptr_range();
+        for places in [0..6, 2..5, 5..6] {
+            let part = run.slice(places).expect("some");
+            let list = part.list();
+            assert_eq!(list.len(), 1);
+            assert!(whole.contains(&list[0].as_ptr()), "it was copied");
+            assert_eq!(list.concat(), listed(&part));
+        }
+        // Alone in bytes of its own, as a single event comes.
+        let one: Run = sealed_with(1, 1, Severity::Info).into();
+        assert_eq!(one.list().concat(), listed(&one));
+        // Two lists with something else in between, as two items of a frame lie.
+        let (front, back) = (run.slice(0..2).expect("two"), run.slice(2..4).expect("two"));
+        let (mut bytes, mut builder) = (Vec::new(), RunBuilder::default());
+        for part in [&front, &back] {
+            bytes.extend_from_slice(b"head");
+            for event in part.iter() {
+                let len = event.bytes().len();
+                bytes.extend_from_slice(Listed::of(len).bytes());
+                let at = Span { start: bytes.len() as u32, len: len as u32 };
+                bytes.extend_from_slice(event.bytes());
+                builder.push(*event.head(), at);
+            }
+        }
+        let both = builder.finish(bytes.into()).expect("good spans").expect("four events");
+        assert_eq!(both.list().len(), 2);
+        assert_eq!(both.list().concat(), listed(&run.slice(0..4).expect("four")));
+        assert_eq!(both.slice(1..3).map(|part| part.list().len()), Some(2));
+        assert_eq!(both.slice(2..4).map(|part| part.list().len()), Some(1));
+    }
+
+    #[test]
+    fn what_stands_before_an_event_of_a_list_is_as_protobuf_writes_it() {
+        for (len, expected) in [
+            (0, vec![0x12, 0]),
+            (127, vec![0x12, 127]),
+            (128, vec![0x12, 0x80, 1]),
+            (300, vec![0x12, 0xac, 2]),
+            (1 << 21, vec![0x12, 0x80, 0x80, 0x80, 1]),
+            (u32::MAX as usize, vec![0x12, 0xff, 0xff, 0xff, 0xff, 0x0f]),
+        ] {
+            assert_eq!(Listed::of(len).bytes(), expected, "{len}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::event::{EventBatch, EventWireError};
 use crate::{PROTOCOL_VERSION, v1};
 use bytes::Bytes;
 use ftb_core::node::api::{Gap, GapReason, RefusedWhat, Start, SubscriptionId, ToClient};
-use ftb_core::{Epoch, OriginId, Position, Severity, limits};
+use ftb_core::{Epoch, OriginId, Position, SealedRef, Severity, limits};
 use prost::Message as _;
 use v1::refused::What;
 use v1::subscribe::Start as WireStart;
@@ -481,10 +481,10 @@ pub fn encode_to_client(message: ToClient) -> v1::ToClient {
             refused(what, last, code, message)
         }
         ToClient::Deliver { subscription, epoch, items } => {
-            let events = items.iter().flat_map(|(first, run)| (*first..).zip(run.iter()));
-            let items = events.map(|(index, event)| v1::Item {
-                index,
-                sealed: Bytes::copy_from_slice(event.bytes()),
+            let copied = |event: SealedRef<'_>| Bytes::copy_from_slice(event.bytes());
+            let items = items.iter().map(|(index, run)| v1::Item {
+                index: *index,
+                sealed: run.iter().map(copied).collect(),
             });
             to_client(ClientMessage::Deliver(v1::Deliver {
                 subscription: subscription.0,

@@ -7,6 +7,7 @@
 pub mod client;
 pub mod event;
 pub mod link;
+pub mod stream;
 pub mod wire;
 
 /// The generated messages and services, version 1.
@@ -15,15 +16,6 @@ pub mod v1 {
     tonic::include_proto!("ftb.v1");
 }
 
-/// Services whose messages go through [`wire::WireCodec`]: the agent's side of a client's stream,
-/// and both sides of a link. On the wire they are those of [`v1`].
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::use_self)]
-pub mod raw {
-    include!(concat!(env!("OUT_DIR"), "/accept/ftb.v1.Clients.rs"));
-    include!(concat!(env!("OUT_DIR"), "/accept/ftb.v1.Link.rs"));
-    include!(concat!(env!("OUT_DIR"), "/dial/ftb.v1.Link.rs"));
-}
-
 /// The version of the protocols that this crate speaks. A peer with another one is refused with a
 /// message that names both.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;

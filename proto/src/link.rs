@@ -6,7 +6,7 @@
 
 use crate::event::EventWireError;
 use crate::v1::{self, link_frame::Frame as Wire};
-use crate::wire::{Out, Outbound, write_message};
+use crate::wire::{Outbound, Pieces};
 use bytes::Bytes;
 use ftb_core::filter::set::FILTERS_MAX;
 use ftb_core::filter::{Filter, FilterError};
@@ -22,7 +22,7 @@ use ftb_core::position::{Epoch, Position};
 use ftb_core::ranges::RANGES_PER_PUBLISHER_MAX;
 use ftb_core::sealed::SpanError;
 use ftb_core::severity::Severity;
-use prost::{DecodeError, EncodeError, Message as _};
+use prost::{DecodeError, Message as _};
 
 mod events;
 
@@ -89,12 +89,10 @@ fn need<T>(frame: &'static str, field: &'static str, value: Option<T>) -> Result
 }
 
 impl Outbound for Frame {
-    fn write(self, out: &mut impl Out) -> core::result::Result<(), EncodeError> {
-        if events::write(&self, out) {
-            return Ok(());
+    fn write(self, out: &mut Pieces) {
+        if !events::write(&self, out) {
+            out.message(&v1::LinkFrame { frame: wire(&self) });
         }
-        let frame = wire(&self);
-        write_message(&v1::LinkFrame { frame }, out)
     }
 }
 

@@ -1,104 +1,88 @@
-//! Messages as bytes: what a gRPC stream carries without prost in between.
+//! Messages as bytes, in pieces: what lies in a shared buffer goes from there.
 //!
-//! Frames of events are written straight from the core's values, and read by walking over the
-//! bytes, so that a batch stays one buffer. The bytes are those of the messages of `ftb/v1/*.proto`:
-//! any gRPC client can speak to it.
+//! The bytes are those of the messages of `ftb/v1/*.proto`: any gRPC client can speak to it. Most
+//! messages are small and written by prost; events are slices of the buffers that they lie in.
 //!
-//! Responsible for: the codec, and what can be written by it. Not responsible for: what the
-//! messages mean.
+//! Responsible for: what a message is made of. Not responsible for: what it means; the stream that
+//! carries it ([`crate::stream`]).
 
-use bytes::{Buf as _, BufMut, Bytes, BytesMut};
-use core::marker::PhantomData;
+use bytes::{BufMut as _, Bytes, BytesMut};
+use ftb_core::run::Run;
+use prost::Message;
 use prost::encoding::{encode_varint, encoded_len_varint};
-use prost::{EncodeError, Message};
-use tonic::Status;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// Where a message is written to.
-pub trait Out: BufMut {
-    /// Makes room for so many bytes at once.
-    fn reserve(&mut self, bytes: usize);
-}
-
-impl Out for BytesMut {
-    fn reserve(&mut self, bytes: usize) {
-        Self::reserve(self, bytes);
-    }
-}
-
-impl Out for EncodeBuf<'_> {
-    fn reserve(&mut self, bytes: usize) {
-        EncodeBuf::reserve(self, bytes);
-    }
-}
+/// Before each message of a stream: whether it is compressed (it never is), and its length in four
+/// bytes.
+pub(crate) const HEAD_BYTES: usize = 5;
+/// Shared bytes up to this size are copied into the piece before them: a piece of their own would
+/// cost more, in bytes.
+const COPIED_BYTES_MAX: usize = 4096;
 
 /// What can be written as a message.
-pub trait Outbound: Sized {
+pub trait Outbound {
     /// Appends the bytes of the message.
-    ///
-    /// # Errors
-    /// The buffer has no room and does not grow; memory does.
-    fn write(self, out: &mut impl Out) -> Result<(), EncodeError>;
+    fn write(self, out: &mut Pieces);
 
     /// The bytes of the message alone.
-    ///
-    /// # Errors
-    /// See [`Outbound::write`].
-    fn to_bytes(self) -> Result<Bytes, EncodeError> {
-        let mut out = BytesMut::new();
-        self.write(&mut out)?;
-        Ok(out.freeze())
+    fn to_bytes(self) -> Bytes
+    where
+        Self: Sized,
+    {
+        let mut out = Pieces::default();
+        self.write(&mut out);
+        let bytes: Vec<u8> = out.finish().into_iter().flatten().collect();
+        Bytes::from(bytes).slice(HEAD_BYTES..)
     }
 }
 
-/// Writes a message that prost encodes.
-pub(crate) fn write_message(message: &impl Message, out: &mut impl Out) -> Result<(), EncodeError> {
-    out.reserve(message.encoded_len());
-    message.encode(out)
+/// A message that is being written.
+#[derive(Debug)]
+pub struct Pieces {
+    /// Begins with room for the head of the message.
+    first: BytesMut,
+    more: Vec<Bytes>,
+    /// Follows `more`.
+    open: BytesMut,
 }
 
-/// The codec of a stream that is sent as `E` and received as the bytes of its messages.
-pub struct WireCodec<E>(PhantomData<fn(E)>);
-
-impl<E> Default for WireCodec<E> {
+impl Default for Pieces {
     fn default() -> Self {
-        Self(PhantomData)
+        Self { first: BytesMut::zeroed(HEAD_BYTES), more: Vec::new(), open: BytesMut::new() }
     }
 }
 
-impl<E: Outbound + Send + 'static> Codec for WireCodec<E> {
-    type Encode = E;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Received;
-
-    fn encoder(&mut self) -> Self {
-        Self::default()
+impl Pieces {
+    /// Where what is not shared is appended.
+    pub fn open(&mut self) -> &mut BytesMut {
+        if self.more.is_empty() { &mut self.first } else { &mut self.open }
     }
 
-    fn decoder(&mut self) -> Received {
-        Received
+    /// Appends bytes that somebody else holds too; nothing is copied where there are many.
+    pub fn share(&mut self, bytes: Bytes) {
+        if bytes.len() <= COPIED_BYTES_MAX {
+            return self.open().extend_from_slice(&bytes);
+        }
+        if !self.open.is_empty() {
+            self.more.push(self.open.split().freeze());
+        }
+        self.more.push(bytes);
     }
-}
 
-impl<E: Outbound + Send + 'static> Encoder for WireCodec<E> {
-    type Item = E;
-    type Error = Status;
-
-    fn encode(&mut self, item: E, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        item.write(out).map_err(|error| Status::internal(error.to_string()))
+    /// Appends a message that prost encodes.
+    pub(crate) fn message(&mut self, message: &impl Message) {
+        self.open().extend_from_slice(&message.encode_to_vec());
     }
-}
 
-/// Takes a message as its bytes.
-pub struct Received;
-
-impl Decoder for Received {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(bytes.copy_to_bytes(bytes.remaining())))
+    /// The message with its head, in pieces that follow each other.
+    pub(crate) fn finish(mut self) -> Vec<Bytes> {
+        if !self.open.is_empty() {
+            self.more.push(self.open.freeze());
+        }
+        let len = self.first.len() - HEAD_BYTES + self.more.iter().map(Bytes::len).sum::<usize>();
+        let len = u32::try_from(len).expect("a message is a batch or one event, far below 4 GiB");
+        self.first[1..HEAD_BYTES].copy_from_slice(&len.to_be_bytes());
+        self.more.insert(0, self.first.freeze());
+        self.more
     }
 }
 
@@ -112,42 +96,62 @@ pub(crate) const fn varint_key(number: u8) -> u8 {
     number << 3
 }
 
-/// The keys of an event within a list: of the item, of its index where it has one, of the event.
-#[derive(Clone, Copy)]
-pub(crate) struct ItemKeys {
-    pub(crate) item: u8,
-    pub(crate) index: Option<u8>,
-    pub(crate) event: u8,
+/// An item of a list that has events: what is before them, and the events as they lie.
+pub(crate) struct EventsItem {
+    head: BytesMut,
+    events: Vec<Bytes>,
 }
 
-impl ItemKeys {
-    /// Bytes of what is within the item.
-    fn content_len(self, index: u64, event: usize) -> usize {
-        let index = self.index.map_or(0, |_| 1 + encoded_len_varint(index));
-        index + 1 + encoded_len_varint(event as u64) + event
-    }
-
-    /// Bytes of the item.
-    pub(crate) fn len(self, index: u64, event: usize) -> usize {
-        let content = self.content_len(index, event);
-        1 + encoded_len_varint(content as u64) + content
-    }
-
-    /// Appends the item.
-    pub(crate) fn put(self, index: u64, event: &[u8], out: &mut impl BufMut) {
-        // Two keys more and three numbers: in one piece, since each piece is a check for room.
-        let mut head = [0; 3 + 3 * 10];
-        let mut rest = head.as_mut_slice();
-        rest.put_u8(self.item);
-        encode_varint(self.content_len(index, event.len()) as u64, &mut rest);
-        if let Some(key) = self.index {
-            rest.put_u8(key);
-            encode_varint(index, &mut rest);
+impl EventsItem {
+    /// An item in field `number` (below 16) of its message, its first index in field 1 if it has
+    /// one, the events in field 2.
+    pub(crate) fn new(number: u8, index: Option<u64>, run: &Run) -> Self {
+        let events = run.list();
+        let index_len = index.map_or(0, |index| 1 + encoded_len_varint(index));
+        let content = index_len + events.iter().map(Bytes::len).sum::<usize>();
+        let mut head = BytesMut::with_capacity(2 + 2 * 10);
+        head.put_u8(bytes_key(number));
+        encode_varint(content as u64, &mut head);
+        if let Some(index) = index {
+            head.put_u8(varint_key(1));
+            encode_varint(index, &mut head);
         }
-        rest.put_u8(self.event);
-        encode_varint(event.len() as u64, &mut rest);
-        let left = rest.len();
-        out.put_slice(&head[..head.len() - left]);
-        out.put_slice(event);
+        Self { head, events }
+    }
+
+    /// Its bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.head.len() + self.events.iter().map(Bytes::len).sum::<usize>()
+    }
+
+    /// Appends it.
+    pub(crate) fn put(self, out: &mut Pieces) {
+        out.open().extend_from_slice(&self.head);
+        self.events.into_iter().for_each(|bytes| out.share(bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_large_and_shared_is_not_copied_and_all_comes_in_order() {
+        let large = Bytes::from(vec![7; COPIED_BYTES_MAX + 1]);
+        let small = Bytes::from(vec![8; COPIED_BYTES_MAX]);
+        let mut out = Pieces::default();
+        out.open().extend_from_slice(b"a");
+        out.share(large.clone());
+        out.share(small.clone());
+        out.open().extend_from_slice(b"b");
+        out.share(large.clone());
+        let pieces = out.finish();
+        assert_eq!(pieces.len(), 4);
+        assert_eq!(pieces[1].as_ptr(), large.as_ptr());
+        assert_eq!(pieces[3].as_ptr(), large.as_ptr());
+        let expected = [b"a", &large[..], &small, b"b", &large].concat();
+        let mut head = vec![0];
+        head.extend_from_slice(&(expected.len() as u32).to_be_bytes());
+        assert_eq!(pieces.concat(), [head, expected].concat());
     }
 }

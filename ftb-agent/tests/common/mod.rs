@@ -169,7 +169,7 @@ impl TestClient {
         while payloads.len() < count {
             match self.hear().await {
                 Some(to_client::Message::Deliver(deliver)) => {
-                    payloads.extend(deliver.items.into_iter().map(payload));
+                    payloads.extend(deliver.items.into_iter().flat_map(payloads_of));
                 }
                 Some(to_client::Message::Gap(gap)) => panic!("{gap:?}"),
                 Some(_) => {}
@@ -205,11 +205,14 @@ pub fn event(space: &str, payload: &str) -> bytes::Bytes {
     encode_event(&event)
 }
 
-/// The payload of a delivered item.
-pub fn payload(item: v1::Item) -> String {
-    let sealed = ftb_proto::event::decode_sealed(item.sealed).unwrap();
-    let received = ftb_proto::event::unseal(ftb_core::Position::ZERO, &sealed).unwrap();
-    String::from_utf8(received.event.payload.to_vec()).unwrap()
+/// The payloads of a delivered item.
+pub fn payloads_of(item: v1::Item) -> Vec<String> {
+    let payload = |bytes| {
+        let sealed = ftb_proto::event::decode_sealed(bytes).unwrap();
+        let received = ftb_proto::event::unseal(ftb_core::Position::ZERO, &sealed).unwrap();
+        String::from_utf8(received.event.payload.to_vec()).unwrap()
+    };
+    item.sealed.into_iter().map(payload).collect()
 }
 
 /// Agents of one cluster in this process, over memory.

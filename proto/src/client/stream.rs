@@ -1,18 +1,18 @@
-//! A client's stream as its agent reads and writes it: events in and out of one buffer, without a
-//! message of prost for each.
+//! A client's stream: events in and out of the buffers that they lie in, without a message of prost
+//! for each.
 
-use super::{ClientWireError, bound, encode_to_client};
+use super::{ClientWireError, FromClient, bound, encode_to_client};
 use crate::event::{Value, Walker};
 use crate::v1;
-use crate::wire::{ItemKeys, Out, Outbound, bytes_key, varint_key, write_message};
-use bytes::Bytes;
+use crate::wire::{EventsItem, Outbound, Pieces, bytes_key};
+use bytes::{BufMut as _, Bytes, BytesMut};
 use ftb_core::limits;
 use ftb_core::node::api::{SubscriptionId, ToClient};
 use ftb_core::position::Epoch;
 use ftb_core::run::Run;
 use ftb_core::sealed::Span;
-use prost::encoding::{encode_varint, encoded_len_varint};
-use prost::{EncodeError, Message as _};
+use prost::Message as _;
+use prost::encoding::encode_varint;
 
 /// Field numbers of `ftb/v1/client.proto`.
 mod field {
@@ -25,8 +25,6 @@ mod field {
     pub(super) const DELIVER_EPOCH: u8 = 2;
     pub(super) const DELIVER_EPOCH_ROOT: u8 = 3;
     pub(super) const DELIVER_ITEMS: u8 = 4;
-    pub(super) const ITEM_INDEX: u8 = 1;
-    pub(super) const ITEM_SEALED: u8 = 2;
 }
 
 /// What a client has said, read from the bytes of its message.
@@ -126,32 +124,31 @@ pub enum Outgoing {
 }
 
 impl Outbound for Outgoing {
-    fn write(self, out: &mut impl Out) -> Result<(), EncodeError> {
+    fn write(self, out: &mut Pieces) {
         match self {
-            Self::Shell(message) => write_message(&message, out),
+            Self::Shell(message) => out.message(&message),
             Self::Core(ToClient::Deliver { subscription, epoch, items }) => {
                 write_deliver(subscription, epoch, &items, out);
-                Ok(())
             }
-            Self::Core(message) => write_message(&encode_to_client(message), out),
+            Self::Core(message) => out.message(&encode_to_client(message)),
         }
     }
 }
 
-const ITEM: ItemKeys = ItemKeys {
-    item: bytes_key(field::DELIVER_ITEMS),
-    index: Some(varint_key(field::ITEM_INDEX)),
-    event: bytes_key(field::ITEM_SEALED),
-};
+impl Outbound for FromClient {
+    fn write(self, out: &mut Pieces) {
+        out.message(&self.encode());
+    }
+}
 
 fn write_deliver(
     subscription: SubscriptionId,
     epoch: Epoch,
     items: &[(u64, Run)],
-    out: &mut impl Out,
+    out: &mut Pieces,
 ) {
     use prost::encoding::{fixed64, uint32, uint64};
-    let mut head = Vec::with_capacity(32);
+    let mut head = BytesMut::with_capacity(32);
     if subscription.0 != 0 {
         uint32::encode(field::DELIVER_SUBSCRIPTION.into(), &subscription.0, &mut head);
     }
@@ -161,14 +158,11 @@ fn write_deliver(
     if epoch.root.0 != 0 {
         fixed64::encode(field::DELIVER_EPOCH_ROOT.into(), &epoch.root.0, &mut head);
     }
-    let events = || items.iter().flat_map(|(first, run)| (*first..).zip(run.iter()));
-    let len: usize = events().map(|(index, event)| ITEM.len(index, event.bytes().len())).sum();
-    let len = head.len() + len;
-    out.reserve(1 + encoded_len_varint(len as u64) + len);
-    out.put_u8(bytes_key(field::TO_CLIENT_DELIVER));
-    encode_varint(len as u64, out);
-    out.put_slice(&head);
-    for (index, event) in events() {
-        ITEM.put(index, event.bytes(), out);
-    }
+    let item = |(index, run): &(u64, Run)| EventsItem::new(field::DELIVER_ITEMS, Some(*index), run);
+    let items: Vec<EventsItem> = items.iter().map(item).collect();
+    let len = head.len() + items.iter().map(EventsItem::len).sum::<usize>();
+    out.open().put_u8(bytes_key(field::TO_CLIENT_DELIVER));
+    encode_varint(len as u64, out.open());
+    out.open().extend_from_slice(&head);
+    items.into_iter().for_each(|item| item.put(out));
 }

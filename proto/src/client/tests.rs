@@ -107,8 +107,9 @@ proptest! {
             let at = at.index(sealed[which].len());
             sealed[which][at] = byte;
         }
-        let items = sealed.iter().map(|bytes| v1::Item { index: 1, sealed: bytes.clone().into() });
-        let deliver = v1::Deliver { items: items.collect(), ..v1::Deliver::default() };
+        let bytes = sealed.iter().map(|bytes| bytes.clone().into()).collect();
+        let items = vec![v1::Item { index: 1, sealed: bytes }];
+        let deliver = v1::Deliver { items, ..v1::Deliver::default() };
         let decoded = decode(to_client(ClientMessage::Deliver(deliver)));
         let alone: Vec<_> = sealed.into_iter().map(|bytes| decode_sealed(bytes.into())).collect();
         prop_assert_eq!(decoded.is_ok(), alone.iter().all(Result::is_ok));
@@ -151,7 +152,7 @@ proptest! {
         let items = vec![(after.index, sealed(seq).into())];
         let deliver = ToClient::Deliver { subscription, epoch, items };
         let message = encode_to_client(deliver.clone());
-        let bytes = Outgoing::Core(deliver).to_bytes().unwrap();
+        let bytes = Outgoing::Core(deliver).to_bytes();
         prop_assert_eq!(message.encode_to_vec(), bytes, "as prost would write it");
         let Ok(FromAgent::Deliver { subscription: told, mut events }) =
             decode(message)

@@ -83,17 +83,7 @@ impl EventBatch {
                 (2, Value::Varint(number)) => epoch = number,
                 (3, Value::Fixed64(number)) => root = number,
                 (4, Value::Bytes(span)) => {
-                    if items.len() == limits::BATCH_EVENTS_MAX {
-                        return Err(field.malformed(DELIVER, "it has too many events"));
-                    }
-                    let item = decode_item(&bytes, span, items.last(), &mut shape)?;
-                    if items.is_empty() {
-                        // Events of one delivery are mostly of one size.
-                        let left = (at.start + at.len).saturating_sub(span.start) as usize;
-                        let about = left / (span.len as usize + 3) + 1;
-                        items.reserve_exact(about.min(limits::BATCH_EVENTS_MAX));
-                    }
-                    items.push(item);
+                    decode_item(&bytes, span, &mut items, &mut shape)?;
                     continue;
                 }
                 (1..=4, _) => return Err(field.wrong_type(DELIVER)),
@@ -150,27 +140,56 @@ impl EventBatch {
     }
 }
 
-/// Checks one event in every respect, the short way where it has the shape. Its texts need no second look where they are those of the
-/// event before.
+/// Checks the events of one item, which follow each other in the log.
 fn decode_item(
     bytes: &Bytes,
     at: Span,
+    items: &mut Vec<Item>,
+    shape: &mut Option<Shape>,
+) -> Result<(), EventWireError> {
+    let mut walker = Walker::within(ITEM, bytes, at);
+    let mut index = None;
+    let before = items.len();
+    while let Some(field) = walker.next()? {
+        match (field.number, field.value) {
+            (1, Value::Varint(first)) if index.is_none() && items.len() == before => {
+                index = Some(first);
+            }
+            (2, Value::Bytes(sealed)) => {
+                if items.len() == limits::BATCH_EVENTS_MAX {
+                    return Err(field.malformed(DELIVER, "it has too many events"));
+                }
+                let place = (items.len() - before) as u64;
+                let index = index.unwrap_or(0).checked_add(place);
+                let index = index.ok_or(field.malformed(ITEM, "no index is so high"))?;
+                let item = decode_event(bytes, index, sealed, items.last(), shape)?;
+                if items.is_empty() {
+                    // Events of one delivery are mostly of one size.
+                    let left = bytes.len().saturating_sub(sealed.start as usize);
+                    let about = left / (sealed.len as usize + 3) + 1;
+                    items.reserve_exact(about.min(limits::BATCH_EVENTS_MAX));
+                }
+                items.push(item);
+            }
+            (1, Value::Varint(_)) => {
+                return Err(field.malformed(ITEM, "its index does not come first and once"));
+            }
+            (1 | 2, _) => return Err(field.wrong_type(ITEM)),
+            _ => {}
+        }
+    }
+    if items.len() == before { Err(EventWireError::Missing("content")) } else { Ok(()) }
+}
+
+/// Checks one event in every respect, the short way where it has the shape. Its texts need no second
+/// look where they are those of the event before.
+fn decode_event(
+    bytes: &Bytes,
+    index: u64,
+    sealed: Span,
     before: Option<&Item>,
     shape: &mut Option<Shape>,
 ) -> Result<Item, EventWireError> {
-    let mut walker = Walker::within(ITEM, bytes, at);
-    let mut once = Once::default();
-    let (mut index, mut sealed) = (0, None);
-    while let Some(field) = walker.next()? {
-        match (field.number, field.value) {
-            (1, Value::Varint(number)) => index = number,
-            (2, Value::Bytes(span)) => sealed = Some(span),
-            (1 | 2, _) => return Err(field.wrong_type(ITEM)),
-            _ => continue,
-        }
-        once.check(ITEM, &field)?;
-    }
-    let sealed = sealed.ok_or(EventWireError::Missing("content"))?;
     if let Some(item) = shape.as_ref().and_then(|shape| shape.fits(bytes, index, sealed)) {
         return Ok(item);
     }

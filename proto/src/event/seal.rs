@@ -2,10 +2,11 @@
 //! message.
 //!
 //! All but the sequence number is the same for all events of a message: it is encoded once, and
-//! copied.
+//! copied. The buffer is a list as the wire has it, so that agents and clients further on are sent
+//! stretches of it.
 
 use super::{EventHead, EventWireError, Neighbour, Stamps, bound, check_beside, sealed_head};
-use ftb_core::run::{Run, RunBuilder};
+use ftb_core::run::{Listed, Run, RunBuilder};
 use ftb_core::sealed::{Head, Span};
 use ftb_core::{EventId, Sealed, limits};
 use prost::encoding::{encode_varint, encoded_len_varint};
@@ -84,9 +85,12 @@ where
         });
         match allowed {
             Ok(head) => {
+                let len = template.len(&stamps, event);
+                buffer.extend_from_slice(Listed::of(len).bytes());
                 let start = buffer.len();
                 let head = template.write(&mut buffer, &stamps, event, &head);
-                builder.push(head, span(start, buffer.len() - start));
+                debug_assert_eq!(buffer.len() - start, len);
+                builder.push(head, span(start, len));
             }
             Err(error) => refused.push((stamps.id.seq, error)),
         }
@@ -141,9 +145,15 @@ impl Template {
         Ok(Self { id, rest, host })
     }
 
-    /// Most bytes that it adds to an event.
+    /// Most bytes that it adds to an event, what stands before it in a list included.
     fn longest(&self) -> usize {
-        2 + self.id.len() + self.rest.len() + 2 * VARINT_BYTES_MAX
+        2 + self.id.len() + self.rest.len() + 3 * VARINT_BYTES_MAX
+    }
+
+    /// How many bytes [`Template::write`] appends.
+    fn len(&self, stamps: &Stamps<'_>, event: &[u8]) -> usize {
+        let numbers = encoded_len_varint(stamps.id.seq) + encoded_len_varint(event.len() as u64);
+        2 + self.id.len() + self.rest.len() + numbers + event.len()
     }
 
     /// Appends one sealed event; its head, whose spans count from its first byte.

@@ -2,17 +2,17 @@
 
 use super::{LinkWireError, Result, bound, core_epoch, core_hole, need, v1, wire_epoch, wire_hole};
 use crate::event::{SealedChecker, Value, Walker};
-use crate::wire::{ItemKeys, Out, bytes_key, varint_key};
-use bytes::Bytes;
+use crate::wire::{EventsItem, Pieces, bytes_key};
+use bytes::{BufMut as _, Bytes, BytesMut};
 use ftb_core::frame::{Content, Down, Fetched, Frame, Item, Replicate, UpBatch, UpItem};
 use ftb_core::ident::OriginId;
 use ftb_core::limits::BATCH_EVENTS_MAX;
 use ftb_core::node::api::Gap;
 use ftb_core::position::Epoch;
-use ftb_core::run::{Run, RunBuilder};
+use ftb_core::run::RunBuilder;
 use ftb_core::sealed::Span;
 use prost::Message;
-use prost::encoding::{encode_varint, encoded_len_varint};
+use prost::encoding::encode_varint;
 
 /// Fields of a LinkFrame that carry events, in `ftb/v1/link.proto`.
 const UP: u32 = 9;
@@ -20,29 +20,18 @@ const DOWN: u32 = 14;
 const FETCHED: u32 = 17;
 const REPLICATE: u32 = 20;
 
-/// Fields of a LogItem and of an UpItem.
-const LOG_INDEX: u32 = 1;
-const LOG_EVENT: u32 = 2;
-const LOG_HOLE: u32 = 3;
-const UP_EVENT: u32 = 1;
-const UP_HOLE: u32 = 2;
-const UP_FORK: u32 = 3;
+/// Where an UpBatch has its items, and where Down, Fetched and Replicate have theirs.
+const UP_ITEMS: u8 = 5;
+const LOG_ITEMS: u8 = 2;
 
-const fn log_keys(items: u8) -> ItemKeys {
-    ItemKeys {
-        item: bytes_key(items),
-        index: Some(varint_key(LOG_INDEX as u8)),
-        event: bytes_key(LOG_EVENT as u8),
-    }
-}
-
-/// The items of Down, Fetched and Replicate have the same number.
-const LOG: ItemKeys = log_keys(2);
-const UP_ITEM: ItemKeys =
-    ItemKeys { item: bytes_key(5), index: None, event: bytes_key(UP_EVENT as u8) };
+/// Fields of a LogItem and of an UpItem, which has no index; a LogItem has no fork.
+const INDEX: u32 = 1;
+const EVENTS: u32 = 2;
+const HOLE: u32 = 3;
+const FORK: u32 = 4;
 
 /// Appends a frame, if it is one that carries events.
-pub(super) fn write(frame: &Frame, out: &mut impl Out) -> bool {
+pub(super) fn write(frame: &Frame, out: &mut Pieces) -> bool {
     match frame {
         Frame::Up(batch) => {
             let head = v1::UpBatch {
@@ -52,13 +41,12 @@ pub(super) fn write(frame: &Frame, out: &mut impl Out) -> bool {
                 first: batch.first,
                 items: Vec::new(),
             };
-            let parts: Vec<Part<'_>> = batch.items.iter().map(up_part).collect();
-            write_frame(UP, &head, UP_ITEM, &parts, out);
+            write_frame(UP, &head, batch.items.iter().map(up_part).collect(), out);
         }
         Frame::Down(down) => {
             let epoch = Some(wire_epoch(down.epoch));
             let head = v1::Down { epoch, items: Vec::new(), covered: down.covered };
-            write_frame(DOWN, &head, LOG, &log_parts(&down.items), out);
+            write_frame(DOWN, &head, log_parts(&down.items), out);
         }
         Frame::Fetched(fetched) => {
             let head = v1::Fetched {
@@ -67,7 +55,7 @@ pub(super) fn write(frame: &Frame, out: &mut impl Out) -> bool {
                 covered: fetched.covered,
                 last: fetched.last,
             };
-            write_frame(FETCHED, &head, LOG, &log_parts(&fetched.items), out);
+            write_frame(FETCHED, &head, log_parts(&fetched.items), out);
         }
         Frame::Replicate(batch) => {
             let head = v1::Replicate {
@@ -77,7 +65,7 @@ pub(super) fn write(frame: &Frame, out: &mut impl Out) -> bool {
                 committed: batch.committed,
                 complete: batch.complete,
             };
-            write_frame(REPLICATE, &head, LOG, &log_parts(&batch.items), out);
+            write_frame(REPLICATE, &head, log_parts(&batch.items), out);
         }
         _ => return false,
     }
@@ -85,78 +73,70 @@ pub(super) fn write(frame: &Frame, out: &mut impl Out) -> bool {
 }
 
 /// One item of a list: events, or something rare that prost has encoded.
-enum Part<'a> {
-    Events(u64, &'a Run),
-    Encoded(Vec<u8>),
+enum Part {
+    Events(EventsItem),
+    Encoded(BytesMut),
 }
 
-fn up_part(item: &UpItem) -> Part<'_> {
-    use v1::up_item::Item as Up;
+impl Part {
+    /// Something rare in field `number` (below 16).
+    fn encoded(number: u8, item: &impl Message) -> Self {
+        let mut bytes = BytesMut::new();
+        bytes.put_u8(bytes_key(number));
+        encode_varint(item.encoded_len() as u64, &mut bytes);
+        bytes.extend_from_slice(&item.encode_to_vec());
+        Self::Encoded(bytes)
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Events(item) => item.len(),
+            Self::Encoded(bytes) => bytes.len(),
+        }
+    }
+}
+
+fn up_part(item: &UpItem) -> Part {
     let item = match item {
-        UpItem::Events(run) => return Part::Events(0, run),
-        UpItem::Gap(gap) => Up::Hole(wire_hole(gap)),
-        UpItem::Fork { epoch, until, handed_over } => Up::Fork(v1::Fork {
-            epoch: Some(wire_epoch(*epoch)),
-            until: *until,
-            handed_over: *handed_over,
-        }),
+        UpItem::Events(run) => return Part::Events(EventsItem::new(UP_ITEMS, None, run)),
+        UpItem::Gap(gap) => v1::UpItem { hole: Some(wire_hole(gap)), ..v1::UpItem::default() },
+        UpItem::Fork { epoch, until, handed_over } => {
+            let (epoch, until, handed_over) = (Some(wire_epoch(*epoch)), *until, *handed_over);
+            let fork = Some(v1::Fork { epoch, until, handed_over });
+            v1::UpItem { fork, ..v1::UpItem::default() }
+        }
     };
-    Part::Encoded(v1::UpItem { item: Some(item) }.encode_to_vec())
+    Part::encoded(UP_ITEMS, &item)
 }
 
-fn log_parts(items: &[Item]) -> Vec<Part<'_>> {
+fn log_parts(items: &[Item]) -> Vec<Part> {
     items.iter().map(log_part).collect()
 }
 
-fn log_part(item: &Item) -> Part<'_> {
+fn log_part(item: &Item) -> Part {
     match &item.content {
-        Content::Events(run) => Part::Events(item.index, run),
+        Content::Events(run) => Part::Events(EventsItem::new(LOG_ITEMS, Some(item.index), run)),
         Content::Gap(gap) => {
-            let content = Some(v1::log_item::Content::Hole(wire_hole(gap)));
-            Part::Encoded(v1::LogItem { index: item.index, content }.encode_to_vec())
+            let (index, hole) = (item.index, Some(wire_hole(gap)));
+            Part::encoded(LOG_ITEMS, &v1::LogItem { index, hole, ..v1::LogItem::default() })
         }
     }
 }
 
 /// The frame as one field of a LinkFrame: its head, then its items.
-fn write_frame(
-    field: u32,
-    head: &impl Message,
-    keys: ItemKeys,
-    parts: &[Part<'_>],
-    out: &mut impl Out,
-) {
+fn write_frame(field: u32, head: &impl Message, parts: Vec<Part>, out: &mut Pieces) {
     let head = head.encode_to_vec();
-    let part_len = |part: &Part<'_>| match part {
-        Part::Events(first, run) => {
-            let events = (*first..).zip(run.iter());
-            events.map(|(index, event)| keys.len(index, event.bytes().len())).sum::<usize>()
-        }
-        Part::Encoded(bytes) => 1 + encoded_len_varint(bytes.len() as u64) + bytes.len(),
-    };
-    let len = head.len() + parts.iter().map(part_len).sum::<usize>();
-    out.reserve(2 * MAX_HEAD + len);
-    encode_varint(u64::from(field << 3 | 2), out);
-    encode_varint(len as u64, out);
-    out.put_slice(&head);
+    let len = head.len() + parts.iter().map(Part::len).sum::<usize>();
+    encode_varint(u64::from(field << 3 | 2), out.open());
+    encode_varint(len as u64, out.open());
+    out.open().extend_from_slice(&head);
     for part in parts {
         match part {
-            Part::Events(first, run) => {
-                for (index, event) in (*first..).zip(run.iter()) {
-                    keys.put(index, event.bytes(), out);
-                }
-            }
-            Part::Encoded(bytes) => {
-                out.put_u8(keys.item);
-                encode_varint(bytes.len() as u64, out);
-                out.put_slice(bytes);
-            }
+            Part::Events(item) => item.put(out),
+            Part::Encoded(bytes) => out.open().extend_from_slice(&bytes),
         }
     }
 }
-
-/// Most bytes of a key or a length.
-const MAX_HEAD: usize = 10;
 
 /// Reads a frame that carries events; `None` for any other.
 pub(super) fn decode(bytes: &Bytes) -> Result<Option<Frame>> {
@@ -323,76 +303,93 @@ impl<'a> Collector<'a> {
         bound("events", self.count, BATCH_EVENTS_MAX)
     }
 
-    /// An event; `follows` says whether it continues the events before it, so many from that index.
-    fn event(&mut self, at: Span, index: u64, follows: impl Fn(u64, usize) -> bool) -> Result<()> {
+    /// An event of the item that is being read.
+    fn event(&mut self, at: Span) -> Result<()> {
+        self.counted()?;
         let head = self.checker.check(slice(self.bytes, at))?;
         self.events.push(head, at);
+        Ok(())
+    }
+
+    /// So many events from an index on: with those before them, where they follow.
+    fn events(&mut self, index: u64, count: usize, follows: impl Fn(u64, usize) -> bool) {
         match self.items.last_mut() {
-            Some(Found::Events(first, count)) if follows(*first, *count) => *count += 1,
-            _ => self.items.push(Found::Events(index, 1)),
+            Some(Found::Events(first, before)) if follows(*first, *before) => *before += count,
+            _ => self.items.push(Found::Events(index, count)),
+        }
+    }
+
+    fn up_item(&mut self, at: Span) -> Result<()> {
+        const WHAT: &str = "item of a batch";
+        let mut walker = Walker::new(WHAT, slice(self.bytes, at));
+        let before = self.count;
+        let mut other = None;
+        while let Some(field) = walker.next()? {
+            let Value::Bytes(span) = field.value else { return Err(wrong_type(WHAT)) };
+            let span = shifted(span, at);
+            match field.number {
+                EVENTS => self.event(span)?,
+                HOLE if other.is_none() => {
+                    let hole = v1::Hole::decode(slice(self.bytes, span))?;
+                    other = Some(Found::Gap(0, core_hole(hole)?));
+                }
+                FORK if other.is_none() => {
+                    let fork = v1::Fork::decode(slice(self.bytes, span))?;
+                    other = Some(Found::Fork(UpItem::Fork {
+                        epoch: core_epoch(need("fork", "epoch", fork.epoch)?),
+                        until: fork.until,
+                        handed_over: fork.handed_over,
+                    }));
+                }
+                HOLE | FORK => return Err(LinkWireError::Range { what: "more than one content" }),
+                _ => {}
+            }
+        }
+        let events = self.count - before;
+        match other {
+            None if events > 0 => self.events(0, events, |_, _| true),
+            Some(other) if events == 0 => {
+                self.counted()?;
+                self.items.push(other);
+            }
+            Some(_) => return Err(LinkWireError::Range { what: "more than one content" }),
+            None => return need("batch", "item", None),
         }
         Ok(())
     }
 
-    fn up_item(&mut self, at: Span) -> Result<()> {
-        self.counted()?;
-        let mut walker = Walker::new("item of a batch", slice(self.bytes, at));
-        let field = need("batch", "item", walker.next()?)?;
-        let Value::Bytes(span) = field.value else { return Err(wrong_type("item of a batch")) };
-        let span = shifted(span, at);
-        if walker.next()?.is_some() {
-            return Err(LinkWireError::Range { what: "more than one content" });
-        }
-        match field.number {
-            UP_EVENT => self.event(span, 0, |_, _| true),
-            UP_HOLE => {
-                let hole = v1::Hole::decode(slice(self.bytes, span))?;
-                self.items.push(Found::Gap(0, core_hole(hole)?));
-                Ok(())
-            }
-            UP_FORK => {
-                let fork = v1::Fork::decode(slice(self.bytes, span))?;
-                self.items.push(Found::Fork(UpItem::Fork {
-                    epoch: core_epoch(need("fork", "epoch", fork.epoch)?),
-                    until: fork.until,
-                    handed_over: fork.handed_over,
-                }));
-                Ok(())
-            }
-            _ => need("batch", "item", None),
-        }
-    }
-
     fn log_item(&mut self, at: Span) -> Result<()> {
         const WHAT: &str = "log item";
-        self.counted()?;
         let mut walker = Walker::new(WHAT, slice(self.bytes, at));
-        let (mut index, mut event, mut hole) = (0, None, None);
+        let before = self.count;
+        let (mut index, mut hole) = (0, None);
         while let Some(field) = walker.next()? {
             match (field.number, field.value) {
-                (LOG_INDEX, Value::Varint(number)) => index = number,
-                (LOG_EVENT, Value::Bytes(span)) => event = Some(shifted(span, at)),
-                (LOG_HOLE, Value::Bytes(span)) => hole = Some(shifted(span, at)),
+                (INDEX, Value::Varint(number)) => index = number,
+                (EVENTS, Value::Bytes(span)) => self.event(shifted(span, at))?,
+                (HOLE, Value::Bytes(span)) => hole = Some(shifted(span, at)),
                 (1..=3, _) => return Err(wrong_type(WHAT)),
                 _ => {}
             }
         }
+        let events = self.count - before;
         // Indices begin at 1; the last one has one behind it.
-        if index == 0 || index == u64::MAX {
+        if index == 0 || index.checked_add(events.max(1) as u64).is_none() {
             return Err(LinkWireError::Range { what: "an index of the log" });
         }
-        match (event, hole) {
-            (Some(event), None) => {
-                let follows = |first: u64, count: usize| first + count as u64 == index;
-                self.event(event, index, follows)
+        match hole {
+            None if events > 0 => {
+                self.events(index, events, |first, count| first + count as u64 == index);
             }
-            (None, Some(hole)) => {
+            Some(hole) if events == 0 => {
+                self.counted()?;
                 let hole = v1::Hole::decode(slice(self.bytes, hole))?;
                 self.items.push(Found::Gap(index, core_hole(hole)?));
-                Ok(())
             }
-            _ => need(WHAT, "content", None),
+            Some(_) => return Err(LinkWireError::Range { what: "more than one content" }),
+            None => return need(WHAT, "content", None),
         }
+        Ok(())
     }
 
     fn finish(self) -> Result<Vec<(u64, UpItem)>> {

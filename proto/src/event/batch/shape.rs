@@ -167,15 +167,13 @@ fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::decode_item;
+    use super::super::decode_event;
     use super::*;
     use crate::event::{Stamps, encode_event, seal};
-    use crate::v1;
     use bytes::Bytes;
     use ftb_core::{Event, PublisherId};
-    use prost::Message as _;
 
-    fn item(seq: u64, payload: usize) -> Vec<u8> {
+    fn sealed(seq: u64, payload: usize) -> Bytes {
         let mut event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
         event.time_ns = seq * 1000;
         event.client_name = "some".to_owned();
@@ -183,28 +181,24 @@ mod tests {
         let publisher = PublisherId { account: 1, token: 2 };
         let id = EventId { publisher, seq };
         let stamps = Stamps { id, host: "node1", uid: 5, pid: 1, republished: false };
-        let sealed = seal(&stamps, &encode_event(&event), 300).unwrap().bytes().clone();
-        v1::Item { index: seq, sealed }.encode_to_vec()
+        seal(&stamps, &encode_event(&event), 300).unwrap().bytes().clone()
     }
 
     /// The usual events take the short way, whatever their payloads.
     #[test]
     fn usual_events_have_the_shape_of_those_before() {
-        let items = [item(1, 5), item(2, 5), item(3, 5), item(4, 200)];
-        let bytes = Bytes::from(items.concat());
+        let events = [sealed(1, 5), sealed(2, 5), sealed(3, 5), sealed(4, 200)];
+        let bytes = Bytes::from(events.concat());
         let (mut shape, mut before, mut start) = (None, None, 0);
-        for (place, item) in items.iter().enumerate() {
-            let at = Span { start, len: item.len() as u32 };
+        for (index, event) in (1..).zip(&events) {
+            let at = Span { start, len: event.len() as u32 };
             start += at.len;
-            // Behind the index, the key of the sealed event and its length.
-            let head = 2 + 1 + if item.len() > 130 { 2 } else { 1 };
-            let sealed = Span { start: at.start + head, len: at.len - head };
             let known: Option<&Shape> = shape.as_ref();
-            let short = known.and_then(|shape| shape.fits(&bytes, place as u64 + 1, sealed));
-            assert_eq!(short.is_some(), place >= 2, "event {place}");
-            let long = decode_item(&bytes, at, None, &mut None).unwrap();
+            let short = known.and_then(|shape| shape.fits(&bytes, index, at));
+            assert_eq!(short.is_some(), index > 2, "event {index}");
+            let long = decode_event(&bytes, index, at, None, &mut None).unwrap();
             assert!(short.is_none_or(|short| short == long));
-            before = Some(decode_item(&bytes, at, before.as_ref(), &mut shape).unwrap());
+            before = Some(decode_event(&bytes, index, at, before.as_ref(), &mut shape).unwrap());
         }
     }
 }
