@@ -7,8 +7,7 @@
 use crate::error::Unconfirmed;
 use crate::fate::Fate;
 use bytes::Bytes;
-use ftb_core::{EventRef, PublisherId, Severity, limits};
-use ftb_proto::client::put_published;
+use ftb_core::{PublisherId, Severity, limits};
 use std::sync::Arc;
 
 /// What an event costs beside its bytes: its share of a chunk, at most a chunk of its own.
@@ -89,11 +88,15 @@ impl Chunk {
         (self.next_place as usize) < limits::BATCH_EVENTS_MAX && (!full || self.buffer.is_empty())
     }
 
-    /// Encodes an event, `len` bytes long, at the end. Gives its fate and its place in it.
-    pub(crate) fn push(&mut self, event: &EventRef<'_>, len: usize) -> (Arc<Fate>, u32) {
+    /// Takes an event, which `put` appends to the buffer. Gives its fate and its place in it.
+    pub(crate) fn push(
+        &mut self,
+        severity: Severity,
+        put: impl FnOnce(&mut Vec<u8>),
+    ) -> (Arc<Fate>, u32) {
         let start = self.buffer.len();
-        put_published(event, len, &mut self.buffer);
-        let (class, place) = (class(event.severity), self.next_place);
+        put(&mut self.buffer);
+        let (class, place) = (class(severity), self.next_place);
         let end = u32::try_from(self.buffer.len())
             .expect("a chunk holds 64 KiB or one event, far less than 4 GiB");
         self.entries.push(Entry { place, end, class: class as u8, gone: false });

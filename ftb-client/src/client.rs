@@ -14,10 +14,11 @@ use ftb_core::event::EventError;
 use ftb_core::filter::Filter;
 use ftb_core::node::api::Start;
 use ftb_core::{Event, EventId, EventRef, limits};
-use ftb_proto::client::Hello;
+use ftb_proto::client::{Hello, published_len, put_published};
 use ftb_proto::event::event_len;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -76,6 +77,8 @@ pub(crate) struct Shared {
     session: Mutex<Session>,
     /// Notified when something has changed that somebody may wait for.
     changed: Notify,
+    /// Whether an agent is attached, for who looks without the session.
+    attached: AtomicBool,
 }
 
 impl Shared {
@@ -86,12 +89,26 @@ impl Shared {
             token: random(),
         };
         let session = Session::new(hello, config.buffer_bytes, config.queue_bytes);
-        Self { config, session: Mutex::new(session), changed: Notify::new() }
+        Self {
+            config,
+            session: Mutex::new(session),
+            changed: Notify::new(),
+            attached: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Session> {
         // A panic inside is a defect; what the state holds is still the best there is.
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Shared::lock`], unless somebody else has it.
+    fn lock_if_free(&self) -> Option<MutexGuard<'_, Session>> {
+        match self.session.try_lock() {
+            Ok(session) => Some(session),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Changes the session, then does what follows from it.
@@ -107,6 +124,7 @@ impl Shared {
     ) -> Result<(), E> {
         let mut session = self.lock();
         let effects = change(&mut session)?;
+        self.attached.store(session.welcome().is_some(), Ordering::Release);
         let speaker = if effects.speak { session.speaker.take() } else { None };
         drop(session);
         speaker.into_iter().for_each(Waker::wake);
@@ -233,7 +251,7 @@ impl Client {
 
     /// Whether an agent is attached now.
     pub fn connected(&self) -> bool {
-        self.shared().lock().welcome().is_some()
+        self.shared().attached.load(Ordering::Acquire)
     }
 
     /// The agent that is attached now.
@@ -290,13 +308,27 @@ impl Client {
     /// # Errors
     /// As there.
     pub fn publish_ref(&self, event: EventRef<'_>) -> Result<Receipt, PublishError> {
-        let (event, len) = self.complete(event)?;
-        let mut session = self.shared().lock();
-        let receipt = push(&mut session, &event, len)?;
+        let mut publication = self.complete(event)?;
+        let mut session = publication.lock(self.shared());
+        let receipt = publication.push(&mut session)?;
         let speaker = session.speaker.take();
         drop(session);
         speaker.into_iter().for_each(Waker::wake);
         Ok(receipt)
+    }
+
+    /// As [`Client::publish_ref`], but sheds nothing: gives `None` where there is no room now.
+    ///
+    /// # Errors
+    /// [`PublishError`]; [`PublishError::Full`] only for an event that could never fit.
+    pub fn publish_if_room(&self, event: EventRef<'_>) -> Result<Option<Receipt>, PublishError> {
+        let mut publication = self.complete(event)?;
+        let mut session = publication.lock(self.shared());
+        let pushed = publication.push_if_room(&mut session);
+        drop(session);
+        let Some((receipt, speaker)) = pushed else { return Ok(None) };
+        speaker.into_iter().for_each(Waker::wake);
+        receipt.map(Some)
     }
 
     /// As [`Client::publish`], but waits for room instead of shedding. Cancel-safe: a dropped
@@ -316,29 +348,23 @@ impl Client {
     pub async fn publish_ref_wait(&self, event: EventRef<'_>) -> Result<Receipt, PublishError> {
         // A publisher that never has to wait must not keep the connection's task from its work.
         consume_budget().await;
-        let (event, len) = self.complete(event)?;
+        let mut publication = self.complete(event)?;
         let shared = self.shared();
-        let push_if_room = |session: &mut Session| {
-            let fits = session.outbox.has_room(len);
-            let never = session.outbox.is_empty() || session.is_closed();
-            (fits || never).then(|| (push(session, &event, len), session.speaker.take()))
-        };
         // Nearly always there is room: then nobody has to be enrolled among those who wait.
-        let at_once = push_if_room(&mut shared.lock());
+        let at_once = {
+            let mut session = publication.lock(shared);
+            publication.push_if_room(&mut session)
+        };
         let (receipt, speaker) = match at_once {
             Some(pushed) => pushed,
-            None => shared.wait_for(push_if_room).await,
+            None => shared.wait_for(|session| publication.push_if_room(session)).await,
         };
         speaker.into_iter().for_each(Waker::wake);
         receipt
     }
 
-    /// Fills in what is empty, and checks all bounds but the one that the agent tells. Gives the
-    /// event's length too.
-    fn complete<'a>(
-        &'a self,
-        mut event: EventRef<'a>,
-    ) -> Result<(EventRef<'a>, usize), PublishError> {
+    /// Fills in what is empty, and checks all bounds but the one that the agent tells.
+    fn complete<'a>(&'a self, mut event: EventRef<'a>) -> Result<Publication<'a>, PublishError> {
         let config = &self.shared().config;
         if event.time_ns == 0 {
             event.time_ns = now_ns();
@@ -350,7 +376,7 @@ impl Client {
             event.job_id = &config.job_id;
         }
         event.check(limits::PAYLOAD_BYTES_MAX)?;
-        Ok((event, event_len(&event)))
+        Ok(Publication { event, len: event_len(&event), bytes: None })
     }
 
     /// Resolves when everything that was accepted is confirmed (or refused, or shed). Cancel-safe.
@@ -434,17 +460,54 @@ impl Client {
     }
 }
 
-fn push(session: &mut Session, event: &EventRef<'_>, len: usize) -> Result<Receipt, PublishError> {
-    if session.is_closed() {
-        return Err(PublishError::Closed);
-    }
-    let (bytes, max) = (event.payload.len(), session.payload_bytes_max());
-    if bytes > max {
-        return Err(EventError::TooLong { field: "payload", bytes, max }.into());
-    }
-    let (fate, place) = session.outbox.push(event, len)?;
-    Ok(Receipt { fate, place })
+/// An event that is to be published.
+struct Publication<'a> {
+    event: EventRef<'a>,
+    /// When it is encoded.
+    len: usize,
+    /// It is encoded.
+    bytes: Option<Vec<u8>>,
 }
+
+impl Publication<'_> {
+    /// The session. While somebody else has it, the event is encoded, so that publishers of many
+    /// threads hold each other up as little as can be; else it is encoded where it will lie.
+    fn lock<'s>(&mut self, shared: &'s Shared) -> MutexGuard<'s, Session> {
+        if let Some(session) = shared.lock_if_free() {
+            return session;
+        }
+        let mut bytes = Vec::with_capacity(published_len(self.len));
+        put_published(&self.event, self.len, &mut bytes);
+        self.bytes = Some(bytes);
+        shared.lock()
+    }
+
+    fn push(&self, session: &mut Session) -> Result<Receipt, PublishError> {
+        if session.is_closed() {
+            return Err(PublishError::Closed);
+        }
+        let (bytes, max) = (self.event.payload.len(), session.payload_bytes_max());
+        if bytes > max {
+            return Err(EventError::TooLong { field: "payload", bytes, max }.into());
+        }
+        let put = |buffer: &mut Vec<u8>| match &self.bytes {
+            Some(bytes) => buffer.extend_from_slice(bytes),
+            None => put_published(&self.event, self.len, buffer),
+        };
+        let (fate, place) = session.outbox.push(self.event.severity, self.len, put)?;
+        Ok(Receipt { fate, place })
+    }
+
+    /// `None` where there is no room, and there may be some later. Gives the speaker too, to be
+    /// woken without the session.
+    fn push_if_room(&self, session: &mut Session) -> Option<Pushed> {
+        let fits = session.outbox.has_room(self.len);
+        let never = session.outbox.is_empty() || session.is_closed();
+        (fits || never).then(|| (self.push(session), session.speaker.take()))
+    }
+}
+
+type Pushed = (Result<Receipt, PublishError>, Option<Waker>);
 
 /// A number that no other client draws: the standard library seeds its hashers from the system's
 /// randomness.

@@ -13,7 +13,7 @@ use crate::chunk::{Chunk, Flight, Size, class};
 use crate::error::{PublishError, Unconfirmed};
 use crate::fate::Fate;
 use bytes::Bytes;
-use ftb_core::{EventRef, PublisherId, Severity};
+use ftb_core::{PublisherId, Severity};
 use ftb_proto::client::published_len;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -97,27 +97,29 @@ impl Outbox {
         self.held_bytes() + cost(len) <= self.bytes_max
     }
 
-    /// Takes an event, `len` bytes long when encoded; sheds milder ones (or older ones as mild)
-    /// when there is no room. Gives its fate and its place in it.
+    /// Takes an event, `len` bytes long when encoded, which `put` writes as
+    /// [`ftb_proto::client::put_published`] does; sheds milder ones (or older ones as mild) when
+    /// there is no room. Gives its fate and its place in it.
     pub(crate) fn push(
         &mut self,
-        event: &EventRef<'_>,
+        severity: Severity,
         len: usize,
+        put: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(Arc<Fate>, u32), PublishError> {
         if !self.has_room(len) {
-            self.make_room(len, event.severity)?;
+            self.make_room(len, severity)?;
         }
         let bytes = published_len(len);
         let open = self.waiting.back_mut().filter(|chunk| chunk.takes(bytes));
         let receipt = if let Some(chunk) = open {
-            chunk.push(event, len)
+            chunk.push(severity, put)
         } else {
             let mut chunk = Chunk::new(bytes.max(self.gone_bytes));
-            let receipt = chunk.push(event, len);
+            let receipt = chunk.push(severity, put);
             self.waiting.push_back(chunk);
             receipt
         };
-        self.waiting_sizes[class(event.severity)].add(Size { events: 1, bytes });
+        self.waiting_sizes[class(severity)].add(Size { events: 1, bytes });
         self.counts.accepted += 1;
         Ok(receipt)
     }
@@ -248,7 +250,7 @@ mod tests {
     use super::*;
     use crate::fate::Outcome;
     use ftb_core::{Event, EventRef};
-    use ftb_proto::client::{FromClient, put_publish};
+    use ftb_proto::client::{FromClient, put_publish, put_published};
     use ftb_proto::event::{decode_event, event_len};
     use ftb_proto::v1;
     use proptest::prelude::*;
@@ -283,7 +285,9 @@ mod tests {
     ) -> Result<Receipt, PublishError> {
         let event = event(payload, severity);
         let event = EventRef::from(&event);
-        let (fate, place) = outbox.push(&event, event_len(&event))?;
+        let len = event_len(&event);
+        let put = |bytes: &mut Vec<u8>| put_published(&event, len, bytes);
+        let (fate, place) = outbox.push(event.severity, len, put)?;
         Ok(Receipt(fate, place))
     }
 

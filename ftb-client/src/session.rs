@@ -254,6 +254,7 @@ mod tests {
     use crate::fate::Fate;
     use ftb_core::node::api::Start;
     use ftb_core::{Event, EventRef, OriginId};
+    use ftb_proto::client::put_published;
     use ftb_proto::event::event_len;
     use std::sync::Arc;
 
@@ -275,7 +276,9 @@ mod tests {
     fn publish(session: &mut Session) -> (Arc<Fate>, u32) {
         let event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
         let event = EventRef::from(&event);
-        session.outbox.push(&event, event_len(&event)).unwrap()
+        let len = event_len(&event);
+        let put = |bytes: &mut Vec<u8>| put_published(&event, len, bytes);
+        session.outbox.push(event.severity, len, put).unwrap()
     }
 
     #[test]

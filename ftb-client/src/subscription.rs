@@ -100,19 +100,19 @@ impl Subscription {
 
     /// The next delivery; `None` when the subscription has ended. Cancel-safe.
     pub async fn next(&mut self) -> Option<Delivery> {
-        core::future::poll_fn(|context| self.poll(context, false)).await
+        core::future::poll_fn(|context| self.poll(Some(context.waker()), false)).await
     }
 
     /// As [`Subscription::next`], but gives `None` also where the past ends that the subscription
     /// began in ([`Start::After`], [`Start::SinceNs`]): all that was in the log when it became
     /// active has been given then. What is new follows. Gives that `None` once. Cancel-safe.
     pub async fn next_of_past(&mut self) -> Option<Delivery> {
-        core::future::poll_fn(|context| self.poll(context, true)).await
+        core::future::poll_fn(|context| self.poll(Some(context.waker()), true)).await
     }
 
     /// What has arrived already, without waiting: poll style.
     pub fn try_next(&mut self) -> Option<Delivery> {
-        match self.poll(&mut Context::from_waker(Waker::noop()), false) {
+        match self.poll(None, false) {
             Poll::Ready(next) => next,
             Poll::Pending => None,
         }
@@ -122,24 +122,26 @@ impl Subscription {
     /// they lie: several times cheaper. Both can be called in turn, nothing is lost or comes twice.
     /// Cancel-safe.
     pub async fn next_batch(&mut self) -> Option<Deliveries> {
-        core::future::poll_fn(|context| self.poll_batch(context)).await
+        core::future::poll_fn(|context| self.poll_batch(Some(context.waker()))).await
     }
 
     /// As [`Subscription::next_batch`], without waiting.
     pub fn try_next_batch(&mut self) -> Option<Deliveries> {
-        match self.poll_batch(&mut Context::from_waker(Waker::noop())) {
+        match self.poll_batch(None) {
             Poll::Ready(next) => next,
             Poll::Pending => None,
         }
     }
 
-    fn poll(&mut self, context: &mut Context<'_>, past_only: bool) -> Poll<Option<Delivery>> {
+    /// The next delivery. Without one, `waker` is woken when there is one; whoever only looks has
+    /// none, and leaves the one that waits enrolled.
+    fn poll(&mut self, waker: Option<&Waker>, past_only: bool) -> Poll<Option<Delivery>> {
         loop {
             if let Some(received) = self.batch.as_mut().and_then(EventBatch::take_first) {
                 return Poll::Ready(Some(Delivery::Event(Box::new(received))));
             }
             self.batch = None;
-            match ready!(self.poll_queue(context)) {
+            match ready!(self.poll_queue(waker)) {
                 Some(Queued::Events(events)) => self.batch = Some(events),
                 Some(Queued::Gap(gap)) => return Poll::Ready(Some(Delivery::Gap(gap))),
                 Some(Queued::HistoryEnd) if past_only => return Poll::Ready(None),
@@ -149,12 +151,12 @@ impl Subscription {
         }
     }
 
-    fn poll_batch(&mut self, context: &mut Context<'_>) -> Poll<Option<Deliveries>> {
+    fn poll_batch(&mut self, waker: Option<&Waker>) -> Poll<Option<Deliveries>> {
         if let Some(rest) = self.batch.take().filter(|batch| !batch.is_empty()) {
             return Poll::Ready(Some(Deliveries::Events(rest)));
         }
         loop {
-            return Poll::Ready(match ready!(self.poll_queue(context)) {
+            return Poll::Ready(match ready!(self.poll_queue(waker)) {
                 Some(Queued::Events(events)) => Some(Deliveries::Events(events)),
                 Some(Queued::Gap(gap)) => Some(Deliveries::Gap(gap)),
                 Some(Queued::HistoryEnd) => continue,
@@ -164,14 +166,16 @@ impl Subscription {
     }
 
     /// The next of what is queued for this reader.
-    fn poll_queue(&mut self, context: &mut Context<'_>) -> Poll<Option<Queued>> {
+    fn poll_queue(&mut self, waker: Option<&Waker>) -> Poll<Option<Queued>> {
         let mut session = self.client.shared.lock();
         let (next, speak) = session.inbox.pop(self.key);
         if next.is_none()
             && let Some(entry) = session.inbox.entry(self.key)
             && entry.ended().is_none()
         {
-            entry.wake_with(context.waker());
+            if let Some(waker) = waker {
+                entry.wake_with(waker);
+            }
             return Poll::Pending;
         }
         let speaker = if speak { session.speaker.take() } else { None };
@@ -185,7 +189,7 @@ impl Stream for Subscription {
     type Item = Delivery;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Delivery>> {
-        self.poll(context, false)
+        self.poll(Some(context.waker()), false)
     }
 }
 
@@ -193,5 +197,38 @@ impl Drop for Subscription {
     fn drop(&mut self) {
         self.client.shared.lock().inbox.remove(self.key);
         self.client.shared.wake_speaker();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::ClientConfig;
+    use crate::client::Shared;
+    use crate::session::Session;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Wake;
+
+    struct Flag(AtomicBool);
+
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_look_in_between_does_not_deafen_the_one_that_waits() {
+        let shared = Arc::new(Shared::new(ClientConfig::new("test")));
+        let client = Arc::new(Inner { shared: Arc::clone(&shared) });
+        let mut subscription = Subscription::new(client, "", Start::Now).unwrap();
+        let woken = Arc::new(Flag(AtomicBool::new(false)));
+        let waker = Arc::clone(&woken).into();
+        let mut waiting = Context::from_waker(&waker);
+        assert!(Pin::new(&mut subscription).poll_next(&mut waiting).is_pending());
+        assert!(subscription.try_next().is_none() && subscription.try_next_batch().is_none());
+        shared.update(Session::leave);
+        assert!(woken.0.load(Ordering::Relaxed));
     }
 }

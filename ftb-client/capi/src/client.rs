@@ -7,13 +7,13 @@ use crate::abi::{
 use crate::convert;
 use crate::declared::{Added, Declared};
 use crate::delivery::Delivery;
-use crate::engine::{Engine, at_once};
+use crate::engine::Engine;
 use crate::process::Shared;
 use crate::report::Reporter;
 use crate::text::{bounded, field, lossy, text};
 use crate::{schema, space};
 use ftb_client::{
-    Client, ClientConfig, Event, EventName, EventSpace, PublishError, Receipt, Severity,
+    Client, ClientConfig, Event, EventName, EventRef, EventSpace, PublishError, Receipt, Severity,
     Unconfirmed,
 };
 use std::path::Path;
@@ -224,11 +224,11 @@ impl Connected {
     /// The host as the agent calls it, so that handles compare equal at both ends; the system's name
     /// as long as no agent was there.
     fn location(&self) -> LocationId {
-        let host = self.host.get().cloned().or_else(|| {
+        let host = self.host.get().or_else(|| {
             let host = self.link.agent()?.host;
-            Some(self.host.get_or_init(|| host).clone())
+            Some(self.host.get_or_init(|| host))
         });
-        let host = host.as_deref().unwrap_or(&self.shared.host);
+        let host = host.unwrap_or(&self.shared.host);
         LocationId {
             hostname: field(host.as_bytes()),
             pid_starttime: field(self.shared.starttime.as_bytes()),
@@ -240,11 +240,15 @@ impl Connected {
     pub(crate) fn send(&self, event: Event) -> Result<(), Code> {
         let fatal = event.severity == Severity::Fatal;
         let published = if self.link.connected() {
-            let link = self.link.clone();
-            let mut published = Box::pin(async move { link.publish_wait(event).await });
             // Nearly always there is room: nobody has to be asked to wait for it.
-            let at_once = at_once(published.as_mut());
-            at_once.or_else(|| self.engine.wait(ROOM_MAX, published)).ok_or(Code::NetworkGeneral)?
+            match self.link.publish_if_room(EventRef::from(&event)).transpose() {
+                Some(published) => published,
+                None => {
+                    let link = self.link.clone();
+                    let published = async move { link.publish_wait(event).await };
+                    self.engine.wait(ROOM_MAX, published).ok_or(Code::NetworkGeneral)?
+                }
+            }
         } else {
             // Nobody makes room now: the mildest goes.
             self.link.publish(event)

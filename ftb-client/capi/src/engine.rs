@@ -4,8 +4,6 @@
 //! socket must not raise SIGPIPE in a program that did not ask for one), and that every wait ends.
 
 use core::future::Future;
-use core::pin::Pin;
-use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use std::io;
@@ -48,14 +46,6 @@ impl Engine {
         let output = waiting.recv_timeout(deadline).ok();
         task.abort();
         output
-    }
-}
-
-/// What a future gives at once, if it does.
-pub(crate) fn at_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
-    match future.poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => Some(output),
-        Poll::Pending => None,
     }
 }
 

@@ -31,20 +31,28 @@ pub(crate) enum Ready<'a> {
     Socket(&'a Path),
 }
 
+/// The same command, to be killed by the kernel when the bench is: nothing outlives a bench that was
+/// killed itself. Only for the bench's own thread: the end of the thread that starts it counts.
+pub(crate) fn tied(command: &Command) -> Command {
+    let mut tied = Command::new("setpriv");
+    tied.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program()).args(command.get_args());
+    tied
+}
+
 impl Server {
-    /// Starts a server whose output goes to a file in `dir`, and waits until it accepts.
+    /// Starts a server, [`tied`] to the bench, whose output goes to a file in `dir`, and waits until it accepts.
     ///
     /// # Errors
     /// It cannot be started, ends at once, or does not accept in time: its last words are told.
     pub(crate) fn start(
         name: &str,
-        command: &mut Command,
+        command: &Command,
         dir: &Path,
         ready: &Ready<'_>,
     ) -> Result<Self> {
         let log = dir.join(format!("{name}.log"));
         let out = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-        let child = command
+        let child = tied(command)
             .stdin(Stdio::null())
             .stdout(out.try_clone()?)
             .stderr(out)
@@ -219,8 +227,24 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "echo first; echo no such key >&2; exit 3"]);
         let port = free_port().unwrap();
-        let error = Server::start("sh", &mut command, dir.path(), &Ready::Port(port)).unwrap_err();
+        let error = Server::start("sh", &command, dir.path(), &Ready::Port(port)).unwrap_err();
         assert!(error.to_string().contains("no such key"), "{error}");
+    }
+
+    #[test]
+    fn a_server_ends_with_the_thread_that_started_it() {
+        let start = || {
+            let mut command = Command::new("sleep");
+            let child = tied(command.arg("600")).stdin(Stdio::null()).spawn().unwrap();
+            // It is tied once it is what it was to be.
+            let name = format!("/proc/{}/comm", child.id());
+            while fs::read_to_string(&name).unwrap() != "sleep\n" {
+                std::thread::yield_now();
+            }
+            child
+        };
+        let mut child = std::thread::spawn(start).join().unwrap();
+        assert!(child.wait().unwrap().code().is_none(), "it ended by itself");
     }
 
     #[test]

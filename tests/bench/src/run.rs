@@ -3,6 +3,7 @@
 
 use crate::case::{Case, Row};
 use crate::load::{Mode, Order, Outcome};
+use crate::process::tied;
 use crate::server::Running;
 use anyhow::{Context as _, Result, bail};
 use std::io::Write as _;
@@ -115,8 +116,7 @@ fn run_row(row: &Row, effort: Effort) -> Result<Outcome> {
 
 /// Carries an order out in a process of its own.
 fn run_worker(order: &Order) -> Result<Outcome> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .arg("worker")
+    let mut child = tied(Command::new(std::env::current_exe()?).arg("worker"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -101,7 +101,7 @@ fn start_nats(stream: Option<Storage>, dir: &Path) -> Started {
     if stream.is_some() {
         command.arg("--jetstream").arg("--store_dir").arg(dir.join("store"));
     }
-    let server = Server::start("nats-server", &mut command, dir, &Ready::Port(port))?;
+    let server = Server::start("nats-server", &command, dir, &Ready::Port(port))?;
     Ok((vec![server], Endpoint::Nats { port, stream }))
 }
 
@@ -116,7 +116,7 @@ fn start_mosquitto(qos: u8, dir: &Path) -> Started {
     fs::write(&file, text)?;
     let mut command = Command::new(installed("mosquitto")?);
     command.arg("-c").arg(&file);
-    let server = Server::start("mosquitto", &mut command, dir, &Ready::Port(port))?;
+    let server = Server::start("mosquitto", &command, dir, &Ready::Port(port))?;
     Ok((vec![server], Endpoint::Mqtt { port, qos }))
 }
 
@@ -124,7 +124,7 @@ fn start_plain(dir: &Path) -> Started {
     let port = free_port()?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["relay", &port.to_string()]);
-    let server = Server::start("relay", &mut command, dir, &Ready::Port(port))?;
+    let server = Server::start("relay", &command, dir, &Ready::Port(port))?;
     Ok((vec![server], Endpoint::Plain { port }))
 }
 

@@ -116,7 +116,7 @@ pub(super) fn start(layout: Layout, load: &Load, dir: &Path) -> Started {
         let mut command = Command::new(&agent);
         command.arg("--config").arg(&file);
         let ready = socket(rank);
-        servers.push(Server::start(&host(rank), &mut command, dir, &Ready::Socket(&ready))?);
+        servers.push(Server::start(&host(rank), &command, dir, &Ready::Socket(&ready))?);
     }
     let endpoint = Endpoint::Ftb {
         publish: socket(layout.publish_at),
