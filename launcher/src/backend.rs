@@ -104,6 +104,8 @@ pub struct PodPlace<'a> {
     pub holder: u32,
     /// The end of its network link that is outside.
     pub link: &'a str,
+    /// The bridge that it is a port of while the pod may talk.
+    pub bridge: &'a str,
     /// Inode numbers of the pipes to and from the tender of the image.
     pub pipes: (u64, u64),
 }
@@ -222,24 +224,5 @@ impl Choice {
             Self::Criu(criu) => criu.check()?,
         }
         Ok(file.backend)
-    }
-
-    /// Looks for what the backend needs on this host.
-    ///
-    /// # Errors
-    /// One line: what is missing and what to do.
-    pub fn installed(&self) -> Result<(), String> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let found = |program: &Path| {
-            if program.components().count() > 1 {
-                return program.is_file();
-            }
-            std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
-        };
-        let missing = self.get().needs().into_iter().find(|need| !found(&need.program));
-        missing.map_or(Ok(()), |need| {
-            let name = self.get().name();
-            Err(format!("backend {name} needs {}: {}", need.program.display(), need.way_out))
-        })
     }
 }

@@ -11,10 +11,10 @@ use crate::jl::{Deadlines, Jl, JlConfig};
 use crate::names::{JobId, SetId};
 use crate::policy::{self, Policy};
 use crate::shell::jobdir::{self, JobDir, JobFile, StateFile};
-use crate::shell::plan::Plan;
+use crate::shell::plan::{NodeEntry, Plan};
 use crate::shell::pod::net::{self, PodNet};
 use crate::shell::spec::{Means, NlaSpec, NodePart, Starting};
-use crate::shell::{control, jl, secret, streams};
+use crate::shell::{control, installed, jl, secret, streams};
 use ftb_client::daemon::Failure;
 use place::Where;
 use std::collections::BTreeMap;
@@ -148,44 +148,40 @@ fn clean_up(dir: &JobDir, ran: &Result<i32, String>, keep: bool, quiet: bool) {
 fn backend(asked: Option<&str>, otherwise: &Choice, place: &Where) -> Result<Choice, Failure> {
     let choice = asked.map_or_else(|| Ok(otherwise.clone()), Choice::read);
     let choice = choice.map_err(Failure::bad_input)?;
-    choice.installed().map_err(Failure::bad_input)?;
-    if choice.pods().is_some() && !nix::unistd::Uid::effective().is_root() {
-        let problem = "backend criu needs root: it makes namespaces and freezes processes";
+    installed::check(&choice).map_err(|error| {
+        let program = installed::missing(&choice).map(|need| need.program);
+        let program = program.or_else(|| choice.pods().map(|criu| criu.program().to_owned()));
+        Failure::bad_input(format!("{}{error}", line_of(asked, program.as_deref())))
+    })?;
+    let Some(criu) = choice.pods() else {
+        return Ok(choice);
+    };
+    if criu.bridge().is_none() && place.starting.means != Means::Local {
+        let problem = "pods on several hosts: name a bridge that joins them: bridge = \"...\" in [backend.criu]";
         return Err(Failure::bad_input(problem));
     }
-    if let Some(criu) = choice.pods() {
-        works(criu.program())?;
-        if criu.bridge().is_none() && place.starting.means != Means::Local {
-            let problem = "pods on several hosts: name a bridge that joins them: bridge = \"...\" in [backend.criu]";
-            return Err(Failure::bad_input(problem));
-        }
-        let hidden = |entry: &&crate::shell::plan::NodeEntry| {
-            entry.images.as_ref().is_some_and(|images| images.starts_with("/dev/shm"))
-        };
-        if let Some(entry) = place.plan.nodes.values().find(hidden) {
-            return Err(Failure::bad_input(format!(
-                "node {}: images below /dev/shm: a pod has a /dev/shm of its own: name another directory",
-                entry.name
-            )));
-        }
-        criu.address(place.plan.nodes.len().saturating_sub(1)).map_err(Failure::bad_input)?;
+    let hidden = |entry: &&NodeEntry| {
+        entry.images.as_ref().is_some_and(|images| images.starts_with("/dev/shm"))
+    };
+    if let Some(entry) = place.plan.nodes.values().find(hidden) {
+        return Err(Failure::bad_input(format!(
+            "node {}: images below /dev/shm: a pod has a /dev/shm of its own: name another directory",
+            entry.name
+        )));
     }
+    criu.address(place.plan.nodes.len().saturating_sub(1)).map_err(Failure::bad_input)?;
     Ok(choice)
 }
 
-/// Whether that CRIU works on this kernel.
-fn works(criu: &Path) -> Result<(), Failure> {
-    let output = std::process::Command::new(criu).arg("check").output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let last = said.lines().last().unwrap_or_default();
-    Err(Failure::bad_input(format!(
-        "{} does not work on this kernel ({last}): run deploy/dev/install-criu.sh for a newer one, or name one with \
-         FTB_CRIU",
-        criu.display()
-    )))
+/// `backend file FILE line N: ` where it is a file that names this program.
+fn line_of(asked: Option<&str>, program: Option<&Path>) -> String {
+    let named = || {
+        let (file, program) = (asked?, program?.to_str()?);
+        let text = std::fs::read_to_string(file).ok()?;
+        let line = text.lines().position(|line| line.contains(program))?;
+        Some(format!("backend file {file} line {}: ", line + 1))
+    };
+    named().unwrap_or_default()
 }
 
 fn policy_text(path: Option<&Path>) -> Result<(String, Policy), Failure> {
@@ -294,6 +290,7 @@ fn job_file(
         address: place.address.clone(),
         policy,
         prefix: how.prefix,
+        starting: Some(place.starting.clone()),
     }
 }
 

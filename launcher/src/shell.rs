@@ -1,8 +1,10 @@
 //! The thin shell around the cores: processes, sockets, files and the clock. It decides nothing.
 
 pub mod control;
+pub mod far;
 pub mod guard;
 pub mod images;
+pub mod installed;
 pub mod jl;
 pub mod jobdir;
 pub mod link;

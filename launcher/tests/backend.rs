@@ -10,47 +10,13 @@ use ftb_tests::cluster::{binary, wait_for};
 use ftb_tests::guest::{Guest, hardware};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use site::fixture::{Fixture, results};
 use site::{Site, nothing_left, run, start, text};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 /// For a guest under emulation, on a machine with other work to do.
 const GUEST_DEADLINE_S: u32 = 600;
-
-/// A backend with a program that it can save: ranks that print `result ...` lines, and stay in their middle until
-/// the site's gate is there.
-struct Fixture {
-    /// Name of the backend; also of the jobs.
-    name: &'static str,
-    /// What `--backend` gets.
-    backend: String,
-    program: Vec<String>,
-    /// How many, on two nodes.
-    ranks: u32,
-    /// How the processes of the ranks are known: by this in their command lines.
-    process: String,
-}
-
-impl Fixture {
-    fn command(&self, site: &Site, arguments: &[&str]) -> Command {
-        let ranks = self.ranks.to_string();
-        let mut all = vec!["-n", &ranks, "--backend", &self.backend];
-        all.extend(arguments);
-        let program: Vec<&str> = self.program.iter().map(String::as_str).collect();
-        site.launch(&all, &program)
-    }
-}
-
-/// All lines with results, in the order of their text.
-fn results(output: &Output) -> Result<Vec<String>> {
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    ensure!(output.status.success(), "{:?}\n{out}\n{err}", output.status);
-    let mut lines: Vec<String> =
-        out.lines().filter(|line| line.starts_with("result ")).map(str::to_owned).collect();
-    lines.sort();
-    ensure!(!lines.is_empty(), "no result\n{out}\n{err}");
-    Ok(lines)
-}
 
 /// The committed sets of a job, in order.
 fn sets(site: &Site, job: &str) -> Result<Vec<PathBuf>> {
@@ -76,17 +42,6 @@ fn rank_process(job: &str, command: &str) -> Result<Pid> {
     anyhow::bail!("no process of job {job} to kill")
 }
 
-/// A checkpoint, as soon as no rank waits for others in a PMI fence: until then it is refused.
-async fn checkpoint(site: &Site, job: &str) -> Result<()> {
-    wait_for("a checkpoint", async || {
-        let output = run(site.command(&["checkpoint", job])).await?;
-        let told = text(&output.stderr);
-        ensure!(output.status.success() || told.contains("PMI fence"), "checkpoint: {told}");
-        Ok(output.status.success().then_some(()))
-    })
-    .await
-}
-
 async fn conforms(site: &Site, of: &Fixture) -> Result<()> {
     site.release()?;
     let undisturbed = results(&run(of.command(site, &["-q"])).await?)?;
@@ -104,7 +59,7 @@ async fn checkpoints_and_moves(site: &Site, of: &Fixture, undisturbed: &[String]
     );
     site.wait_met(job).await?;
     for made in 1..=3 {
-        checkpoint(site, job).await?;
+        site.checkpoint(job).await?;
         let sets = sets(site, job)?;
         assert_eq!(sets.len(), made.min(2), "the number of sets that is kept");
         for set in &sets {
@@ -120,7 +75,7 @@ async fn checkpoints_and_moves(site: &Site, of: &Fixture, undisturbed: &[String]
             && ranks(status, "node03") == serde_json::json!(moved)
     })
     .await?;
-    checkpoint(site, job).await?;
+    site.checkpoint(job).await?;
     kill(rank_process(job, &of.process)?, Signal::SIGKILL)?;
     let state = site.jobs.path().join(job).join("state.json");
     wait_for("the restart from the last set", async || {
@@ -140,7 +95,7 @@ async fn starts_again_elsewhere(site: &Site, of: &Fixture, undisturbed: &[String
     let job = format!("{}-again", of.name);
     let running = start(of.command(site, &["--job", &job, "--hosts", "node[01-02]", "--keep"]));
     site.wait_met(&job).await?;
-    checkpoint(site, &job).await?;
+    site.checkpoint(&job).await?;
     site.ask(&["kill", &job]).await?;
     assert_eq!(running.await??.status.code(), Some(143));
     site.release()?;
@@ -176,14 +131,7 @@ fn a_file(image: &Path) -> Result<PathBuf> {
 #[tokio::test(flavor = "multi_thread")]
 async fn app_conforms() -> Result<()> {
     let site = Site::new(4).await?;
-    let count = site.count.display().to_string();
-    let gate = site.gate().display().to_string();
-    let program = vec![count.clone(), site::STEPS.to_owned(), site::PAUSE_US.to_owned(), gate];
-    conforms(
-        &site,
-        &Fixture { name: "app", backend: "app".to_owned(), program, ranks: 4, process: count },
-    )
-    .await
+    conforms(&site, &Fixture::app(&site)).await
 }
 
 /// A program that knows nothing of any of this but keeps its state in a file; hooks stop it, copy the file, and let
@@ -223,63 +171,10 @@ async fn command_conforms() -> Result<()> {
     done
 }
 
-/// An MPI program of this folder, compiled; `None` (and a line) where there is no compiler for it.
-fn compiled(site: &Site, name: &str, source: &str) -> Result<Option<String>> {
-    if Command::new("mpicc.mpich").arg("-v").output().is_err() {
-        eprintln!("skipped: mpicc.mpich is not installed (apt-get install libmpich-dev)");
-        return Ok(None);
-    }
-    let file = site.jobs.path().with_extension(format!("{name}.c"));
-    let program = file.with_extension("");
-    std::fs::write(&file, source)?;
-    let done =
-        Command::new("mpicc.mpich").arg("-O2").arg(&file).arg("-o").arg(&program).status()?;
-    std::fs::remove_file(&file)?;
-    ensure!(done.success(), "mpicc.mpich failed");
-    Ok(Some(program.display().to_string()))
-}
-
-/// A CRIU that works on this kernel: as the user has named it, the system's, or one that the project's script
-/// brings. `None` (and a line) where there is none.
-fn criu() -> Result<Option<String>> {
-    if let Ok(path) = std::env::var("FTB_CRIU") {
-        return Ok(Some(path));
-    }
-    let check = Command::new("criu").arg("check").output();
-    if check.is_ok_and(|output| output.status.success()) {
-        return Ok(Some("criu".to_owned()));
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let script = root.join("deploy/dev/install-criu.sh");
-    let output = Command::new(script).arg(root.join(".cache/criu")).output()?;
-    if output.status.code() == Some(77) {
-        eprint!("{}", text(&output.stderr));
-        return Ok(None);
-    }
-    ensure!(output.status.success(), "install-criu.sh: {}", text(&output.stderr));
-    Ok(Some(text(&output.stdout).trim().to_owned()))
-}
-
-/// An unmodified MPI program in pods, and CRIU. `None` where one of them cannot be had.
-fn stencil(site: &Site) -> Result<Option<Fixture>> {
-    let Some(program) = compiled(site, "stencil", include_str!("stencil.c"))? else {
-        return Ok(None);
-    };
-    let Some(criu) = criu()? else {
-        return Ok(None);
-    };
-    let backend = site.jobs.path().with_extension("criu.toml");
-    std::fs::write(&backend, format!("[backend.criu]\nprogram = {criu:?}\n"))?;
-    let words = [program.clone(), "60".into(), "32".into(), "64".into()];
-    let program_line = words.into_iter().chain([site.gate().display().to_string()]).collect();
-    let backend = backend.display().to_string();
-    Ok(Some(Fixture { name: "criu", backend, program: program_line, ranks: 2, process: program }))
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn criu_conforms() -> Result<()> {
     let site = Site::new(4).await?;
-    match stencil(&site)? {
+    match Fixture::stencil(&site)? {
         Some(fixture) => conforms(&site, &fixture).await,
         None => Ok(()),
     }

@@ -88,18 +88,7 @@ async fn migrations_in_a_row_and_a_checkpoint_change_no_bit() -> Result<()> {
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("no hot spare"), "{}", text(&refused.stderr));
     site.ask(&["usable", "row", "node01"]).await?;
-    wait_for("node01 to be a spare", async || {
-        let status = site.ask(&["status", "row", "--json"]).await?;
-        let status: serde_json::Value = serde_json::from_str(&status)?;
-        let state = status["nodes"]["node01"]["state"].as_str();
-        if state == Some("MIGRATION_SPARE") {
-            return Ok(Some(()));
-        }
-        // The state on disk is as old as the last step: a step brings it up to date.
-        site.ask(&["checkpoint", "row"]).await?;
-        Ok(None)
-    })
-    .await?;
+    site.wait_spare("row", "node01").await?;
     let moved = site.ask(&["migrate", "row", "node02"]).await?;
     assert_eq!(moved, "ranks 2,3 moved from node02 to node01");
     site.release()?;
@@ -255,14 +244,30 @@ async fn a_job_starts_again_from_a_set_elsewhere_and_a_damaged_set_is_refused() 
         ["restart", &set_text, "--local-nodes", &nodes, "--hosts", "node[03-04]", "--keep"];
     assert_eq!(result(&run(site.command(&elsewhere)).await?)?, expected);
 
-    let image = set.join("rank-1.img");
-    let mut bytes = std::fs::read(&image)?;
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::write(&image, bytes)?;
-    let refused = run(site.command(&elsewhere)).await?;
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(text(&refused.stderr).contains("damaged"), "{}", text(&refused.stderr));
+    // Damaged, of another rank, not there.
+    let refused = async |word: &str, more: &[&str]| -> Result<()> {
+        let output = run(site.command(&[&elsewhere[..], more].concat())).await?;
+        let told = text(&output.stderr);
+        ensure!(output.status.code() == Some(2), "{word}: {:?} {told}", output.status);
+        ensure!(told.contains(word) && told.lines().count() == 1, "{word}: {told}");
+        Ok(())
+    };
+    let hooks = site.jobs.path().join("hooks.toml");
+    std::fs::write(&hooks, "[backend.command]\ncheckpoint = [\"true\"]\n")?;
+    let other = ["--backend", &hooks.display().to_string()];
+    refused("the set was made by backend app: command cannot", &other).await?;
+    let image = |rank: u32| set.join(format!("rank-{rank}.img"));
+    let bytes = std::fs::read(image(1))?;
+    let mut bad = bytes.clone();
+    bad[bytes.len() / 2] ^= 1;
+    std::fs::write(image(1), &bad)?;
+    refused("rank-1.img is damaged", &[]).await?;
+    std::fs::write(image(1), std::fs::read(image(0))?)?;
+    refused("rank-1.img is damaged, or of another rank or set", &[]).await?;
+    std::fs::remove_file(image(1))?;
+    refused("rank-1.img", &[]).await?;
+    std::fs::write(image(1), &bytes)?;
+    refused("2 places", &["--ppn", "1"]).await?;
     Ok(())
 }
 

@@ -198,6 +198,49 @@ async fn what_cannot_be_placed_or_started_is_refused() -> Result<()> {
     Ok(())
 }
 
+/// A backend that is not there, or does not work on this kernel: one line with the way out, and nothing has run.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backend_that_cannot_work_here_is_refused() -> Result<()> {
+    let site = Site::new(2).await?;
+    let dir = site.cluster.dir();
+    let old = dir.join("old-criu");
+    std::fs::write(&old, "#!/bin/sh\necho 'Error: the vDSO is new to me' >&2\nexit 1\n")?;
+    std::fs::set_permissions(&old, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let (ran, file) = (dir.join("ran"), dir.join("backend.toml"));
+    let refused = async |criu: &std::path::Path, backend: &str, words: &[&str]| -> Result<()> {
+        let program = ran.display().to_string();
+        let mut command = site.launch(&["-n", "2", "--backend", backend], &["touch", &program]);
+        let output = run({
+            command.env("FTB_CRIU", criu);
+            command
+        })
+        .await?;
+        let told = text(&output.stderr);
+        ensure!(output.status.code() == Some(2), "{backend}: {:?} {told}", output.status);
+        ensure!(told.lines().count() == 1, "{backend}: {told}");
+        for word in words {
+            ensure!(told.contains(word), "{backend}: no {word:?} in {told}");
+        }
+        ensure!(!ran.exists() && std::fs::read_dir(site.jobs.path())?.next().is_none(), "it ran");
+        Ok(())
+    };
+    let nowhere = std::path::Path::new("/no/such/criu");
+    let way_out = "deploy/dev/install-criu.sh";
+    refused(nowhere, "criu", &["backend criu needs /no/such/criu", way_out]).await?;
+    let path = file.display().to_string();
+    let line = format!("backend file {path} line 3: ");
+    std::fs::write(&file, "[backend.criu]\nprefix = 24\nprogram = \"/no/such/criu\"\n")?;
+    refused(nowhere, &path, &[&line, "needs /no/such/criu", way_out]).await?;
+    std::fs::write(&file, "[backend.command]\n\ncheckpoint = [\"/no/such/hook\"]\n")?;
+    refused(nowhere, &path, &[&line, "needs /no/such/hook"]).await?;
+    if nix::unistd::Uid::effective().is_root() {
+        refused(&old, "criu", &["does not work on this kernel", "vDSO is new", way_out]).await?;
+    } else {
+        refused(&old, "criu", &["backend criu needs root"]).await?;
+    }
+    Ok(())
+}
+
 /// At a terminal a phase that takes its time shows itself, and is wiped off before the next line.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_phase_is_seen_at_a_terminal_and_not_in_a_file() -> Result<()> {

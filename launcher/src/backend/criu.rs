@@ -1,7 +1,7 @@
 //! `criu`: processes that know nothing of it. The ranks of a node live in a pod with namespaces and an address of
 //! their own ([`crate::shell::pod`]); CRIU writes all of them into one image, and the address moves with it.
 //!
-//! The network is cut by taking the pod's link down, not by CRIU: so nothing reaches the pod between the first
+//! The network is cut by taking the pod's link off its bridge, not by CRIU: so nothing reaches the pod between the first
 //! byte of the dump and its last, and nobody answers for its address (with a reset) until its sockets are there
 //! again. TCP then repeats what was lost.
 
@@ -131,8 +131,8 @@ impl Criu {
     }
 }
 
-/// What dump and restore have in common: the image, TCP connections that are kept (the link is down, so there is
-/// nothing for CRIU to lock, but it insists), unlinked files and locks.
+/// What dump and restore have in common: the image, TCP connections that are kept (the pod is cut off, so there
+/// is nothing for CRIU to lock, but it insists), unlinked files and locks.
 fn common(unit: &Unit<'_>, log: &str) -> Vec<String> {
     let image = unit.image.display().to_string();
     let work = work_dir(unit.image).display().to_string();
@@ -155,9 +155,13 @@ fn common(unit: &Unit<'_>, log: &str) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-fn link(unit: &Unit<'_>, state: &str) -> Vec<String> {
-    let link = unit.pod.as_ref().map_or("", |pod| pod.link);
-    ["ip", "link", "set", "dev", link, state].iter().map(|&word| word.to_owned()).collect()
+/// Takes the pod's link off its bridge, or puts it there. Its carrier stays: a program that looks for its network
+/// meanwhile finds it.
+fn link(unit: &Unit<'_>, talks: bool) -> Vec<String> {
+    let (link, bridge) = unit.pod.as_ref().map_or(("", ""), |pod| (pod.link, pod.bridge));
+    let end: &[&str] = if talks { &["master", bridge] } else { &["nomaster"] };
+    let words = ["ip", "link", "set", "dev", link];
+    words.iter().chain(end).map(|&word| word.to_owned()).collect()
 }
 
 impl Backend for Criu {
@@ -189,8 +193,8 @@ impl Backend for Criu {
             return Vec::new();
         };
         match moment {
-            Moment::Prepare => vec![self.step("cut the pod's network", link(unit, "down"))],
-            Moment::Release => vec![self.step("join the pod's network", link(unit, "up"))],
+            Moment::Prepare => vec![self.step("cut the pod's network", link(unit, false))],
+            Moment::Release => vec![self.step("join the pod's network", link(unit, true))],
             Moment::Verify => Vec::new(),
             Moment::Save { leave } => {
                 let mut argv = self.inside(pod.holder, "dump");

@@ -1,11 +1,12 @@
-//! Images on the move: a server that streams `<root>/<set>/rank-<r>.img` to whoever shows the job's key, and the
-//! fetching side, which writes to a temporary name, checks lengths and CRC-32C, syncs and renames. An image is a
+//! Images on the move: a server that streams `<root>/<set>/rank-<r>.img` to whoever shows the job's secret, and the
+//! fetching side, which writes to a temporary name, checks lengths and CRC-32C, and renames. An image is a
 //! file, or a directory of files ([`super::tree`]); it is there complete or not at all.
 //!
-//! On the wire: `GET KEY SET RANK\n`, answered by `OK LENGTH\n`, the bytes, and `CRC\n` (eight hex digits); or by
-//! `TREE\n`, the files and `CRC\n`; or by `ERR reason\n`. Both ends use blocking streams in threads of their own:
-//! copying is all they do.
+//! On the wire, after the greeting ([`super::secret`]): `GET SET RANK`, answered by `OK LENGTH\n`, the bytes, and
+//! `CRC\n` (eight hex digits); or by `TREE\n`, the files and `CRC\n`; or by `ERR reason\n`. Both ends copy with
+//! blocking streams in threads of their own: copying is all they do.
 
+use super::secret::Secret;
 use super::tree;
 use crate::names::{Ranks, SetId};
 use core::time::Duration;
@@ -14,16 +15,36 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// Transfers that a server does at a time; others wait in the listen queue.
+/// Transfers that a server does at a time; others wait for one to end.
 pub const TRANSFERS_MAX: usize = 16;
+/// Connections at a time, with those that wait and those that have not yet said what they want; others wait in the
+/// listen queue.
+pub const CONNECTIONS_MAX: usize = 256;
 /// A peer that moves no byte for so long is given up.
 pub const STALL_MAX: Duration = Duration::from_secs(30);
 /// Longest request or answer line in bytes.
 const LINE_BYTES_MAX: u64 = 512;
 const CHUNK_BYTES: usize = 256 * 1024;
+
+/// What a fetched image is to outlive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outlives {
+    /// The host: it is on its disk before anybody is told.
+    Host,
+    /// Only the way to the ranks that start from it at once: should the host die they die with it, and whoever it
+    /// was fetched from has it still.
+    Nothing,
+}
+
+impl Outlives {
+    pub(super) fn sync(self, file: &File) -> io::Result<()> {
+        if self == Self::Host { file.sync_all() } else { Ok(()) }
+    }
+}
 
 /// `<root>/<set>/rank-<r>.img`.
 pub fn path(root: &Path, set: &SetId, rank: u32) -> PathBuf {
@@ -40,21 +61,20 @@ pub fn newest_migration(root: &Path, rank: u32) -> Option<crate::names::Episode>
 }
 
 /// Serves images below `root` until it is dropped. Never fails: a peer that misbehaves is dropped and logged.
-pub async fn serve(listener: TcpListener, root: PathBuf, key: String) {
-    let places = Arc::new(Semaphore::new(TRANSFERS_MAX));
-    let shared = Arc::new((root, key));
+pub async fn serve(listener: TcpListener, root: PathBuf, secret: Secret) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let transfers = Arc::new(Semaphore::new(TRANSFERS_MAX));
+    let root: Arc<Path> = root.into();
     loop {
-        let place =
-            Arc::clone(&places).acquire_owned().await.expect("the semaphore is never closed");
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let Ok((stream, peer)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let shared = Arc::clone(&shared);
-        tokio::task::spawn_blocking(move || {
+        let (root, secret, transfers) = (Arc::clone(&root), secret.clone(), Arc::clone(&transfers));
+        tokio::spawn(async move {
             let _place = place;
-            let served = stream.into_std().and_then(|stream| answer(stream, &shared.0, &shared.1));
-            if let Err(error) = served {
+            if let Err(error) = answer(stream, root, &secret, &transfers).await {
                 tracing::warn!(%peer, %error, "an image transfer failed");
             }
         });
@@ -77,25 +97,36 @@ pub(super) fn read_line(from: &mut impl BufRead) -> io::Result<String> {
     }
 }
 
-fn answer(stream: TcpStream, root: &Path, key: &str) -> io::Result<()> {
+async fn answer(
+    mut stream: tokio::net::TcpStream,
+    root: Arc<Path>,
+    secret: &Secret,
+    transfers: &Semaphore,
+) -> io::Result<()> {
+    let words = secret.hear(&mut stream).await?;
+    let path = match words.and_then(|words| wanted(&words, &root)) {
+        Ok(path) => path,
+        Err(reason) => return stream.write_all(format!("ERR {reason}\n").as_bytes()).await,
+    };
+    let _transfer = transfers.acquire().await.map_err(io::Error::other)?;
+    let stream = stream.into_std()?;
+    tokio::task::spawn_blocking(move || send(stream, &path)).await?
+}
+
+fn send(mut stream: TcpStream, path: &Path) -> io::Result<()> {
     prepare(&stream)?;
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let mut stream = stream;
-    let line = read_line(&mut reader)?;
-    let found = wanted(&line, root, key).and_then(|path| {
-        let kind = fs::metadata(&path).map(|data| data.is_dir());
-        kind.map(|is_dir| (path.clone(), is_dir))
-            .map_err(|error| format!("cannot read image {}: {error}", path.display()))
-    });
-    let (path, is_dir) = match found {
-        Ok(found) => found,
-        Err(reason) => return stream.write_all(format!("ERR {reason}\n").as_bytes()),
+    let is_dir = match fs::metadata(path) {
+        Ok(data) => data.is_dir(),
+        Err(error) => {
+            let line = format!("ERR cannot read image {}: {error}\n", path.display());
+            return stream.write_all(line.as_bytes());
+        }
     };
     let crc = if is_dir {
         stream.write_all(b"TREE\n")?;
-        tree::send(&path, &mut stream)?.crc
+        tree::send(path, &mut stream)?.crc
     } else {
-        let mut file = File::open(&path)?;
+        let mut file = File::open(path)?;
         let length = file.metadata()?.len();
         stream.write_all(format!("OK {length}\n").as_bytes())?;
         copy(&mut file, &mut stream, length, 0)?
@@ -117,23 +148,14 @@ pub fn sum(path: &Path) -> io::Result<(u64, u32)> {
     Ok((length, copy(&mut file, &mut io::sink(), length, 0)?))
 }
 
-fn wanted(line: &str, root: &Path, key: &str) -> Result<PathBuf, String> {
-    let words: Vec<&str> = line.split(' ').collect();
-    let ["GET", shown, set, rank] = words[..] else {
-        return Err("expected GET KEY SET RANK".to_owned());
+fn wanted(words: &str, root: &Path) -> Result<PathBuf, String> {
+    let words: Vec<&str> = words.split(' ').collect();
+    let ["GET", set, rank] = words[..] else {
+        return Err("expected GET SET RANK".to_owned());
     };
-    if !same(shown, key) {
-        return Err("wrong key".to_owned());
-    }
     let set = SetId::new(set).map_err(|error| error.to_string())?;
     let rank = rank.parse().map_err(|_| "this is no rank".to_owned())?;
     Ok(path(root, &set, rank))
-}
-
-/// Compares without telling by its time where the first difference is.
-fn same(shown: &str, key: &str) -> bool {
-    let differ = shown.bytes().zip(key.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b));
-    shown.len() == key.len() && differ == 0
 }
 
 /// Copies exactly `length` bytes and returns their CRC-32C, which begins with `crc`.
@@ -165,44 +187,54 @@ pub(super) fn copy(
 /// One line: which image, from where, why. What is complete stays.
 pub fn fetch(
     from: &str,
-    key: &str,
+    secret: &Secret,
     root: &Path,
     set: &SetId,
     ranks: &Ranks,
+    outlives: Outlives,
 ) -> Result<Vec<(u64, u32)>, String> {
     let dir = root.join(set.as_str());
     fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
     let one = |rank| {
-        fetch_one(from, key, root, set, rank)
+        let words = format!("GET {set} {rank}");
+        fetch_one(from, secret, &words, &path(root, set, rank), outlives)
             .map_err(|error| format!("image of rank {rank} of set {set} from {from}: {error}"))
     };
     ranks.iter().map(one).collect()
 }
 
-fn fetch_one(from: &str, key: &str, root: &Path, set: &SetId, rank: u32) -> io::Result<(u64, u32)> {
+fn fetch_one(
+    from: &str,
+    secret: &Secret,
+    words: &str,
+    place: &Path,
+    outlives: Outlives,
+) -> io::Result<(u64, u32)> {
     let address = from.to_socket_addrs()?.next();
     let address = address.ok_or_else(|| io::Error::other("the server has no address"))?;
     let mut stream = TcpStream::connect_timeout(&address, STALL_MAX)?;
     prepare(&stream)?;
-    stream.write_all(format!("GET {key} {set} {rank}\n").as_bytes())?;
-    let mut reader = BufReader::with_capacity(CHUNK_BYTES, stream);
+    let mut reader = BufReader::with_capacity(CHUNK_BYTES, stream.try_clone()?);
+    let line = secret.sign(&read_line(&mut reader)?, words).map_err(io::Error::other)?;
+    stream.write_all(format!("{line}\n").as_bytes())?;
     let line = read_line(&mut reader)?;
-    let place = path(root, set, rank);
     let part = place.with_extension("part");
     tree::remove(&part)?;
     let result = if line == "TREE" {
-        receive_tree(&mut reader, &part)
+        receive_tree(&mut reader, &part, outlives)
     } else {
         match line.strip_prefix("OK ").and_then(|text| text.parse().ok()) {
-            Some(length) => receive(&mut reader, &part, length).map(|crc| (length, crc)),
+            Some(length) => receive(&mut reader, &part, length, outlives).map(|crc| (length, crc)),
             None => return Err(io::Error::other(line)),
         }
     };
     match result {
         Ok(sum) => {
-            tree::remove(&place)?;
-            fs::rename(&part, &place)?;
-            sync_dir(place.parent().unwrap_or(root))?;
+            tree::remove(place)?;
+            fs::rename(&part, place)?;
+            if outlives == Outlives::Host {
+                sync_dir(place.parent().unwrap_or(place))?;
+            }
             Ok(sum)
         }
         Err(error) => {
@@ -212,8 +244,12 @@ fn fetch_one(from: &str, key: &str, root: &Path, set: &SetId, rank: u32) -> io::
     }
 }
 
-fn receive_tree(reader: &mut impl BufRead, part: &Path) -> io::Result<(u64, u32)> {
-    let sum = tree::receive(reader, part)?;
+fn receive_tree(
+    reader: &mut impl BufRead,
+    part: &Path,
+    outlives: Outlives,
+) -> io::Result<(u64, u32)> {
+    let sum = tree::receive(reader, part, outlives)?;
     check(sum.crc, &read_line(reader)?)?;
     Ok((sum.bytes, sum.crc))
 }
@@ -226,11 +262,16 @@ fn check(crc: u32, told: &str) -> io::Result<()> {
     Err(io::Error::other(format!("CRC {crc:08x} here, {told} there: damaged on the way")))
 }
 
-fn receive(reader: &mut impl BufRead, part: &Path, length: u64) -> io::Result<u32> {
+fn receive(
+    reader: &mut impl BufRead,
+    part: &Path,
+    length: u64,
+    outlives: Outlives,
+) -> io::Result<u32> {
     let mut file = File::create(part)?;
     let crc = copy(reader, &mut file, length, 0)?;
     check(crc, &read_line(reader)?)?;
-    file.sync_all()?;
+    outlives.sync(&file)?;
     Ok(crc)
 }
 
@@ -256,6 +297,7 @@ pub fn drop_set(root: &Path, set: &SetId) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::secret;
     use super::*;
     use crate::names::Episode;
 
@@ -269,16 +311,16 @@ mod tests {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        tokio::spawn(serve(listener, from.path().to_owned(), "key".to_owned()));
+        tokio::spawn(serve(listener, from.path().to_owned(), Secret::new("key")));
         Served { address, from, to }
     }
 
     async fn get(served: &Served, key: &str, rank: u32) -> Result<Vec<(u64, u32)>, String> {
         let (address, root) = (served.address.clone(), served.to.path().to_owned());
-        let key = key.to_owned();
+        let secret = Secret::new(key);
         let set = SetId::of_migration(Episode(3));
         let ranks = Ranks::from_iter([rank]);
-        let task = move || fetch(&address, &key, &root, &set, &ranks);
+        let task = move || fetch(&address, &secret, &root, &set, &ranks, Outlives::Host);
         tokio::task::spawn_blocking(task).await.unwrap()
     }
 
@@ -327,20 +369,44 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let part = dir.path().join("x.part");
         let mut wire: &[u8] = b"abcd00000000\n";
-        let error = receive(&mut wire, &part, 4).unwrap_err().to_string();
+        let error = receive(&mut wire, &part, 4, Outlives::Host).unwrap_err().to_string();
         assert!(error.contains("damaged"), "{error}");
         let mut short: &[u8] = b"ab";
-        assert!(receive(&mut short, &part, 4).is_err());
+        assert!(receive(&mut short, &part, 4, Outlives::Host).is_err());
     }
 
     #[test]
     fn only_a_proper_request_names_a_file() {
         let root = Path::new("/images");
-        for bad in
-            ["", "GET", "GET key ../x 1", "GET key set-1 x", "GET key set-1 1 2", "PUT key set-1 1"]
-        {
-            assert!(wanted(bad, root, "key").is_err(), "{bad}");
+        for bad in ["", "GET", "GET ../x 1", "GET set-1 x", "GET set-1 1 2", "PUT set-1 1"] {
+            assert!(wanted(bad, root).is_err(), "{bad}");
         }
-        assert_eq!(wanted("GET key set-1 7", root, "key").unwrap(), root.join("set-1/rank-7.img"));
+        assert_eq!(wanted("GET set-1 7", root).unwrap(), root.join("set-1/rank-7.img"));
+    }
+
+    /// The secret is never on the wire: whoever listens learns nothing to ask with.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_secret_does_not_travel() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let to = tempfile::tempdir().unwrap();
+        let root = to.path().to_owned();
+        let asking = tokio::task::spawn_blocking(move || {
+            let (secret, set) = (Secret::new("key"), SetId::of_migration(Episode(3)));
+            fetch(&address, &secret, &root, &set, &Ranks::from_iter([1]), Outlives::Nothing)
+        });
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let (_, greeting) = secret::greeting().unwrap();
+        stream.write_all(greeting.as_bytes()).await.unwrap();
+        let said = secret::read_line(&mut stream).await.unwrap();
+        assert!(said.starts_with("GET mig-") && !said.contains("key"), "{said}");
+        // Said again to a real server it is worth nothing: each connection has a nonce of its own.
+        let served = served().await;
+        let mut again = tokio::net::TcpStream::connect(&served.address).await.unwrap();
+        secret::read_line(&mut again).await.unwrap();
+        again.write_all(format!("{said}\n").as_bytes()).await.unwrap();
+        assert_eq!(secret::read_line(&mut again).await.unwrap(), "ERR wrong key");
+        drop(stream);
+        assert!(asking.await.unwrap().is_err());
     }
 }

@@ -1,6 +1,8 @@
 //! The shell of the job launcher: starts the NLAs, carries events to the core and back, keeps the state on disk,
 //! fetches sets into the store, prints the ranks' output, and asks the policy what a fault means.
 
+use super::far::Far;
+use super::images::{self, Outlives};
 use super::jobdir::{JobDir, JobFile, Manifest, StateFile};
 use super::link::{self, Heard};
 use super::output;
@@ -9,7 +11,7 @@ use super::progress::Progress;
 use super::secret::Secret;
 use super::spec::{Means, NlaSpec, NodePart, Starting};
 use super::streams;
-use super::{Clock, images, nla, starter};
+use super::{Clock, nla, starter};
 use crate::backend::Moves;
 use crate::jl::{Input, Output, Want};
 use crate::message::{Answer, Asked, FromJl, Outcome, Request};
@@ -79,6 +81,8 @@ struct Shell {
     streams: String,
     /// The NLAs are processes of this host.
     local: bool,
+    /// Ends those of other hosts by force.
+    far: Far,
 }
 
 /// Runs a job to its end; returns the exit code.
@@ -89,7 +93,7 @@ pub async fn run(run: Run) -> Result<i32, String> {
     allow_many_files();
     let key = run.file.specs.values().next().map(|spec| spec.token.clone()).unwrap_or_default();
     let (listener, store) = listen(&run.file).await?;
-    tokio::spawn(images::serve(listener, run.dir.sets(), key.clone()));
+    tokio::spawn(images::serve(listener, run.dir.sets(), Secret::new(&key)));
     let (listener, streams) = listen(&run.file).await?;
     let (frames, to_print) = mpsc::channel(output::FRAMES_MAX);
     let input = Arc::new(streams::Input::new());
@@ -142,6 +146,7 @@ pub async fn run(run: Run) -> Result<i32, String> {
         tracing::warn!("some output of the ranks may be missing");
     }
     shell.kill_all_nlas();
+    shell.far.done().await;
     shell.clear_networks().await;
     let _ = shell.client.close(link::CLOSE_WAIT).await;
     Ok(code)
@@ -211,6 +216,7 @@ impl Shell {
         let now = clock.now();
         let after = |wait: Option<Duration>| wait.map_or(u64::MAX, |wait| now.deadline_ns(wait));
         Self {
+            far: Far::new(run.file.starting.clone()),
             checkpoint_ns: after(run.checkpoint_every),
             limit_ns: after(run.time_limit),
             file: run.file,
@@ -241,6 +247,9 @@ impl Shell {
         }
         if stops > 0 {
             self.kill_all_nlas();
+            for (node, spec) in &self.file.specs {
+                self.far.kill(node, &spec.image_dir);
+            }
             self.state.exit = Some(FORCED);
             return 1;
         }
@@ -288,7 +297,7 @@ impl Shell {
 
     fn kill_all_nlas(&mut self) {
         for node in self.state.nlas.keys().cloned().collect::<Vec<_>>() {
-            self.kill_nla(&node);
+            self.kill_own_nla(&node);
         }
     }
 
@@ -312,6 +321,13 @@ impl Shell {
     }
 
     fn kill_nla(&mut self, node: &NodeName) {
+        if let Some(spec) = self.file.specs.get(node) {
+            self.far.kill(node, &spec.image_dir);
+        }
+        self.kill_own_nla(node);
+    }
+
+    fn kill_own_nla(&mut self, node: &NodeName) {
         let pid = self.state.nlas.remove(node).and_then(|pid| i32::try_from(pid).ok());
         let Some(pid) = pid.filter(|pid| *pid > 0) else {
             return;
@@ -474,7 +490,7 @@ impl Shell {
     fn store(&self, episode: Episode, set: SetId, from: BTreeMap<NodeName, (String, Ranks)>) {
         let (inputs, dir, job) = (self.inputs.clone(), self.dir.clone(), self.file.job.clone());
         let token = self.file.specs.values().next().map(|spec| spec.token.clone());
-        let token = token.unwrap_or_default();
+        let secret = Secret::new(&token.unwrap_or_default());
         let size = self.state.jl.job().config.size;
         // Ranks that are brought back from their image, and not started, come back as they were saved.
         let together = self.state.jl.job().config.manner.moves == Moves::Alone;
@@ -482,7 +498,8 @@ impl Shell {
         tokio::task::spawn_blocking(move || {
             let mut all = BTreeMap::new();
             let fetch = |(server, ranks): &(String, Ranks)| {
-                let images = images::fetch(server, &token, &dir.sets(), &set, ranks)?;
+                let images =
+                    images::fetch(server, &secret, &dir.sets(), &set, ranks, Outlives::Host)?;
                 Ok::<_, String>(ranks.iter().zip(images).collect::<Vec<_>>())
             };
             let result =

@@ -3,7 +3,7 @@
 //! and `nodes/<node>/` (the images of local nodes).
 
 use super::images;
-use super::spec::NlaSpec;
+use super::spec::{NlaSpec, Starting};
 use crate::jl::Jl;
 use crate::names::{JobId, NodeName, Ranks, SetId};
 use nix::fcntl::{Flock, FlockArg};
@@ -35,6 +35,9 @@ pub struct JobFile {
     pub policy: String,
     /// Whether lines are printed with their rank.
     pub prefix: bool,
+    /// How the agents were started: the same way leads to them when they must be ended by force.
+    #[serde(default)]
+    pub starting: Option<Starting>,
 }
 
 /// The JL on disk.
@@ -207,7 +210,10 @@ pub fn verify(dir: &Path) -> Result<Manifest, String> {
         let path = images::path(root, &manifest.set, rank);
         let sum = images::sum(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         if sum != (*bytes, *crc) {
-            return Err(format!("{} is damaged: it is not restored", path.display()));
+            return Err(format!(
+                "{} is damaged, or of another rank or set: its set is not restored",
+                path.display()
+            ));
         }
     }
     Ok(manifest)

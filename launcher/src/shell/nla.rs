@@ -2,6 +2,7 @@
 //! and outputs from it. One thread does all of it, so that the kernel's "die with your parent" means this process.
 
 use super::guard::Guard;
+use super::images::{self, Outlives};
 use super::link::{self, Heard};
 use super::live::Live;
 use super::output::{self, Frame};
@@ -9,8 +10,8 @@ use super::pod::{self, Ends, Order, Pod};
 use super::ranks::{self, Word};
 use super::saver::{self, Member};
 use super::secret::Secret;
-use super::spec::{Handed, NlaSpec, SPEC_BYTES_MAX};
-use super::{Clock, images, starter, streams};
+use super::spec::{Handed, Means, NlaSpec, SPEC_BYTES_MAX};
+use super::{Clock, installed, starter, streams};
 use crate::backend::{Criu, Moment};
 use crate::message::NlaSays;
 use crate::names::{NodeName, Ranks, SetId};
@@ -40,7 +41,7 @@ const OUTPUT_WAIT: Duration = Duration::from_secs(2);
 /// How often an agent that stands in for another looks whether that one is there.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// Name of the lock file in the node's directory.
-const LOCK: &str = "lock";
+pub(super) const LOCK: &str = "lock";
 
 struct Shell {
     spec: NlaSpec,
@@ -89,6 +90,10 @@ pub async fn read_handed(of_all: Option<&str>) -> Result<Handed, String> {
 /// One line: no agent, no directory, no socket.
 pub async fn run(handed: Handed) -> Result<(), String> {
     let Handed { spec, behind, starting } = handed;
+    if starting.means != Means::Local {
+        // On the launcher's own host it was found by itself.
+        installed::check(&spec.backend)?;
+    }
     let clock = Clock::start();
     let (say, words) = mpsc::channel(WORDS_MAX);
     if !behind.is_empty() {
@@ -103,7 +108,8 @@ pub async fn run(handed: Handed) -> Result<(), String> {
     let listener =
         listener.map_err(|error| format!("cannot listen on {}: {error}", spec.listen))?;
     let images = reached_at(&listener, &spec.address).map_err(|error| error.to_string())?;
-    tokio::spawn(images::serve(listener, spec.image_dir.clone(), spec.token.clone()));
+    let secret = Secret::new(&spec.token);
+    tokio::spawn(images::serve(listener, spec.image_dir.clone(), secret));
 
     let client =
         link::attach(&format!("nla-{}", spec.node), &spec.agent, spec.job.as_str()).await?;
@@ -412,6 +418,7 @@ impl Shell {
                     self.running.insert(rank, (incarnation, Live::InPod(pod.clone())));
                 }
                 self.pod = Some((incarnation, pod));
+                self.feed_pod(&ranks).await;
             }
             Output::PublishFor(says) => link::publish(&self.client, wire::to_rank(&says)).await,
             Output::DropSet(set) => images::drop_set(&self.spec.image_dir, &set),
@@ -468,6 +475,15 @@ impl Shell {
         let argv = self.spec.argv.clone();
         pod.order(Order::Spawn { rank, incarnation, argv, env }).await;
         self.running.insert(rank, (incarnation, Live::InPod(pod)));
+        self.feed_pod(&Ranks::from_iter([rank])).await;
+    }
+
+    /// Standard input of the JL for rank 0, where it is one of these.
+    async fn feed_pod(&self, ranks: &Ranks) {
+        if self.spec.stdin && ranks.has(0) {
+            let address = self.streams.borrow().clone();
+            self.order(Order::Feed(address)).await;
+        }
     }
 
     async fn spawn(&mut self, start: ranks::Start) -> Option<Input> {
@@ -504,6 +520,7 @@ impl Shell {
             }
         }
     }
+
     /// Standard input of the JL for rank 0. A rank that has none (any more) reads its end.
     fn feed(&mut self, stdin: tokio::process::ChildStdin) {
         let (spec, address) = (&self.spec, self.streams.borrow().clone());
@@ -521,7 +538,8 @@ impl Shell {
 async fn copy(spec: NlaSpec, from: String, set: SetId, ranks: Ranks) -> Result<u64, String> {
     let (whole, which, of) = (spec.clone(), set.clone(), ranks.clone());
     let task = tokio::task::spawn_blocking(move || {
-        images::fetch(&from, &whole.token, &whole.image_dir, &which, &of)
+        let secret = Secret::new(&whole.token);
+        images::fetch(&from, &secret, &whole.image_dir, &which, &of, Outlives::Nothing)
     });
     let fetched = task.await.map_err(|error| error.to_string())??;
     saver::verify(&spec, &set, &ranks).await?;

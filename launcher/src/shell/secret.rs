@@ -4,12 +4,17 @@
 //! HMAC-SHA256 of nonce and words under the secret, in hex. A line is good on its own connection only. What follows
 //! is neither encrypted nor signed: the network between the nodes of a job is as trusted as MPI trusts it.
 
+use core::time::Duration;
 use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 use std::fmt::Write as _;
+use std::io;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 /// Longest line of a greeting or its answer in bytes.
-pub const LINE_BYTES_MAX: u64 = 512;
+pub const LINE_BYTES_MAX: usize = 512;
+/// How long a client may take to say what it wants.
+pub const HELLO_WAIT: Duration = Duration::from_secs(10);
 /// First word of a server.
 const GREETING: &str = "FTB1";
 
@@ -62,6 +67,52 @@ impl Secret {
         self.mac(nonce, words).verify_slice(&shown).map_err(|_| wrong())?;
         Ok(words)
     }
+
+    /// The server's side of the greeting: the words of the client where it shows the secret, else what to tell it.
+    ///
+    /// # Errors
+    /// The connection breaks, or no line comes in [`HELLO_WAIT`].
+    pub async fn hear(
+        &self,
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    ) -> io::Result<Result<String, String>> {
+        let hello = async {
+            let (nonce, greeting) = greeting().map_err(io::Error::other)?;
+            stream.write_all(greeting.as_bytes()).await?;
+            let line = read_line(stream).await?;
+            Ok(self.verify(&nonce, &line).map(ToOwned::to_owned))
+        };
+        tokio::time::timeout(HELLO_WAIT, hello).await?
+    }
+
+    /// The client's side: says `words`.
+    ///
+    /// # Errors
+    /// The connection breaks, or it is no server of ours.
+    pub async fn say(
+        &self,
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+        words: &str,
+    ) -> io::Result<()> {
+        let greeting = read_line(stream).await?;
+        let line = self.sign(&greeting, words).map_err(io::Error::other)?;
+        stream.write_all(format!("{line}\n").as_bytes()).await
+    }
+}
+
+/// Reads one short line and not a byte more: what follows belongs to others.
+///
+/// # Errors
+/// The stream ends or breaks before the line does, or it is too long.
+pub async fn read_line(from: &mut (impl AsyncRead + Unpin)) -> io::Result<String> {
+    let mut line = Vec::new();
+    while line.len() < LINE_BYTES_MAX {
+        match from.read_u8().await? {
+            b'\n' => return String::from_utf8(line).map_err(io::Error::other),
+            byte => line.push(byte),
+        }
+    }
+    Err(io::Error::other("the peer sent no whole line"))
 }
 
 /// A fresh nonce, and the greeting with it (with the newline).

@@ -151,8 +151,28 @@ fn argv(starting: &Starting, head: &NodeName) -> Vec<String> {
     words
 }
 
+/// The command that runs a script on another host, by the means by which agents are started there.
+pub(super) fn on_host(starting: &Starting, host: &NodeName, script: &str) -> Vec<String> {
+    let text = |word: &str| word.to_owned();
+    match starting.means {
+        Means::Ssh => {
+            let mut words = starting.command.clone();
+            words.extend([host.to_string(), format!("exec sh -c {}", quoted(script))]);
+            words
+        }
+        // Beside what runs there already.
+        Means::Slurm => {
+            let mut words = vec![text("srun"), text("--overlap"), text("--nodes=1")];
+            words.extend([text("--ntasks=1"), format!("--nodelist={host}")]);
+            words.extend([text("sh"), text("-c"), text(script)]);
+            words
+        }
+        Means::Local => vec![text("sh"), text("-c"), text(script)],
+    }
+}
+
 /// A word for a POSIX shell.
-fn quoted(word: &str) -> String {
+pub(super) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 

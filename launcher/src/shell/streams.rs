@@ -6,20 +6,18 @@
 //! the launcher's own standard input ends. Whoever reads slowly holds who writes: nothing is dropped.
 
 use super::output::{self, Frame};
-use super::secret::{self, Secret};
+use super::secret::{self, HELLO_WAIT, Secret};
 use crate::names::NODES_MAX;
 use bytes::Bytes;
 use core::time::Duration;
 use std::io;
 use std::sync::Arc;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore, mpsc};
 
 /// Most connections at a time: one of output and one of input for each node.
 pub const CONNECTIONS_MAX: usize = 2 * NODES_MAX;
-/// How long a connection may take to say what it wants.
-const HELLO_WAIT: Duration = Duration::from_secs(10);
 /// Chunks of standard input that wait for rank 0.
 const INPUT_CHUNKS_MAX: usize = 4;
 const INPUT_CHUNK_BYTES: usize = 64 * 1024;
@@ -108,21 +106,15 @@ pub async fn serve(
 }
 
 async fn answer(
-    stream: TcpStream,
+    mut stream: TcpStream,
     secret: &Secret,
     frames: mpsc::Sender<Frame>,
     input: &Input,
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
+    let words = secret.hear(&mut stream).await?;
     let (reader, mut writer) = stream.into_split();
-    let mut reader = BufReader::with_capacity(output::FRAME_BYTES_MAX, reader);
-    let hello = async {
-        let (nonce, greeting) = secret::greeting().map_err(io::Error::other)?;
-        writer.write_all(greeting.as_bytes()).await?;
-        let line = read_line(&mut reader).await?;
-        Ok::<_, io::Error>(secret.verify(&nonce, &line).map(ToOwned::to_owned))
-    };
-    let words = tokio::time::timeout(HELLO_WAIT, hello).await??;
+    let reader = BufReader::with_capacity(output::FRAME_BYTES_MAX, reader);
     let wanted = words.map(|words| words.split(' ').next().unwrap_or_default().to_owned());
     match wanted.as_deref() {
         Ok("OUTPUT") => {
@@ -159,15 +151,6 @@ async fn give_input(
     }
 }
 
-async fn read_line(from: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<String> {
-    let mut line = String::new();
-    from.take(secret::LINE_BYTES_MAX).read_line(&mut line).await?;
-    match line.strip_suffix('\n') {
-        Some(text) => Ok(text.to_owned()),
-        None => Err(io::Error::other("the peer sent no whole line")),
-    }
-}
-
 /// Connects to the launcher's service for `words`, such as `OUTPUT node01`.
 ///
 /// # Errors
@@ -176,27 +159,13 @@ pub async fn connect(address: &str, secret: &Secret, words: &str) -> io::Result<
     let connected = async {
         let mut stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        // Unbuffered where bytes follow that are not ours to keep: the lines are short.
-        let greeting = read_short_line(&mut stream).await?;
-        let line = secret.sign(&greeting, words).map_err(io::Error::other)?;
-        stream.write_all(format!("{line}\n").as_bytes()).await?;
-        match read_short_line(&mut stream).await?.as_str() {
+        secret.say(&mut stream, words).await?;
+        match secret::read_line(&mut stream).await?.as_str() {
             "OK" => Ok(stream),
             refused => Err(io::Error::other(refused.to_owned())),
         }
     };
     tokio::time::timeout(HELLO_WAIT, connected).await?
-}
-
-async fn read_short_line(from: &mut TcpStream) -> io::Result<String> {
-    let mut line = Vec::new();
-    while line.len() < 512 {
-        match from.read_u8().await? {
-            b'\n' => return String::from_utf8(line).map_err(io::Error::other),
-            byte => line.push(byte),
-        }
-    }
-    Err(io::Error::other("the peer sent no whole line"))
 }
 
 /// Copies standard input from the launcher to a rank until it ends.
@@ -207,7 +176,7 @@ pub async fn feed(
     address: &str,
     secret: &Secret,
     node: &str,
-    mut to: tokio::process::ChildStdin,
+    mut to: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
     let mut stream = connect(address, secret, &format!("INPUT {node}")).await?;
     tokio::io::copy(&mut stream, &mut to).await?;

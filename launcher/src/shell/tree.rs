@@ -2,7 +2,7 @@
 //! bytes, then an empty line. Its CRC-32C is over all of that, so that a missing or renamed file is damage too.
 //! What comes in names files below the directory and nowhere else.
 
-use super::images::{copy, read_line, sync_dir};
+use super::images::{Outlives, copy, read_line, sync_dir};
 use std::fs::{self, File};
 use std::io::{self, BufRead, Write};
 use std::path::{Component, Path, PathBuf};
@@ -88,11 +88,11 @@ pub(super) fn send(dir: &Path, to: &mut impl Write) -> io::Result<Sum> {
     Ok(sum)
 }
 
-/// Reads what [`send`] has written into the new directory `dir`, synced.
+/// Reads what [`send`] has written into the new directory `dir`.
 ///
 /// # Errors
 /// The system's; a stream that ends early or names a file that it must not.
-pub(super) fn receive(from: &mut impl BufRead, dir: &Path) -> io::Result<Sum> {
+pub(super) fn receive(from: &mut impl BufRead, dir: &Path, outlives: Outlives) -> io::Result<Sum> {
     fs::create_dir(dir)?;
     let mut sum = Sum { bytes: 0, crc: 0 };
     let mut files = 0;
@@ -118,9 +118,11 @@ pub(super) fn receive(from: &mut impl BufRead, dir: &Path) -> io::Result<Sum> {
         sum.crc = crc32c::crc32c_append(sum.crc, format!("{head}\n").as_bytes());
         sum.crc = copy(from, &mut file, length, sum.crc)?;
         sum.bytes += length;
-        file.sync_all()?;
+        outlives.sync(&file)?;
     }
-    sync_dir(dir)?;
+    if outlives == Outlives::Host {
+        sync_dir(dir)?;
+    }
     Ok(sum)
 }
 
@@ -147,13 +149,14 @@ mod tests {
         for name in ["../x", "/etc/x", "a/../../x", "", "a/..", "."] {
             let dir = tempfile::tempdir().unwrap();
             let stream = format!("1 {name}\nx\n");
-            let error = receive(&mut stream.as_bytes(), &dir.path().join("image")).unwrap_err();
+            let error = receive(&mut stream.as_bytes(), &dir.path().join("image"), Outlives::Host)
+                .unwrap_err();
             assert!(error.to_string().contains("no file of an image"), "{name}: {error}");
         }
         let dir = tempfile::tempdir().unwrap();
         for (at, stream) in ["5 a\nxy", "1 a\nx1 a\nx\n", "x a\n", "1 a\nx"].iter().enumerate() {
             let image = dir.path().join(at.to_string());
-            assert!(receive(&mut stream.as_bytes(), &image).is_err(), "{stream}");
+            assert!(receive(&mut stream.as_bytes(), &image, Outlives::Host).is_err(), "{stream}");
         }
     }
 

@@ -2,8 +2,11 @@
 
 #![allow(missing_docs, unreachable_pub, dead_code)]
 
+pub mod fixture;
+
 use anyhow::{Context as _, Result, ensure};
 use ftb_tests::cluster::{Cluster, Plan, binary, wait_for};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -18,6 +21,28 @@ pub struct Site {
     pub cluster: Cluster,
     pub jobs: TempDir,
     pub count: PathBuf,
+}
+
+/// A test that fails leaves launchers and launch agents that would wait for each other for minutes: they are known by
+/// the files below the site's directories that they have open. Their ranks go with them.
+impl Drop for Site {
+    fn drop(&mut self) {
+        let dirs = [self.cluster.dir(), self.jobs.path()];
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+        for entry in entries {
+            let read = |name: &str| std::fs::read_to_string(entry.path().join(name));
+            let name = read("comm").unwrap_or_default();
+            let files = std::fs::read_dir(entry.path().join("fd")).into_iter().flatten();
+            let mut files = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+            let pid = entry.file_name().to_str().and_then(|pid| pid.parse().ok());
+            if ["ftb-launch", "ftb-nla"].contains(&name.trim_end())
+                && files.any(|file| dirs.iter().any(|dir| file.starts_with(dir)))
+                && let Some(pid) = pid
+            {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+    }
 }
 
 impl Site {
@@ -82,6 +107,52 @@ impl Site {
             let Ok(bytes) = std::fs::read(&path) else { return Ok(None) };
             let state: serde_json::Value = serde_json::from_slice(&bytes)?;
             Ok((state["jl"]["job"]["met"] == true).then_some(()))
+        })
+        .await
+    }
+
+    /// Waits until the open remedy of a job is in that phase.
+    pub async fn wait_phase(&self, job: &str, phase: &str) -> Result<()> {
+        let path = self.jobs.path().join(job).join("state.json");
+        wait_for(&format!("the phase {phase}"), async || {
+            let state: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+            Ok((state["jl"]["open"]["phase"] == phase).then_some(()))
+        })
+        .await
+    }
+
+    /// Waits until so many remedies of a job wait for the one that is open.
+    pub async fn wait_wanted(&self, job: &str, count: usize) -> Result<()> {
+        let path = self.jobs.path().join(job).join("state.json");
+        wait_for("the remedy to be queued", async || {
+            let state: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+            let wanted = state["jl"]["wanted"].as_array().map(Vec::len);
+            Ok((wanted == Some(count)).then_some(()))
+        })
+        .await
+    }
+
+    /// Waits until a node is a spare. The state on disk is as old as the last step: a step brings it up to date.
+    pub async fn wait_spare(&self, job: &str, node: &str) -> Result<()> {
+        wait_for(&format!("{node} to be a spare"), async || {
+            let status = self.ask(&["status", job, "--json"]).await?;
+            let status: serde_json::Value = serde_json::from_str(&status)?;
+            if status["nodes"][node]["state"] == "MIGRATION_SPARE" {
+                return Ok(Some(()));
+            }
+            self.checkpoint(job).await?;
+            Ok(None)
+        })
+        .await
+    }
+
+    /// A checkpoint, as soon as no rank waits for others in a PMI fence: until then it is refused.
+    pub async fn checkpoint(&self, job: &str) -> Result<()> {
+        wait_for("a checkpoint", async || {
+            let output = run(self.command(&["checkpoint", job])).await?;
+            let told = text(&output.stderr);
+            ensure!(output.status.success() || told.contains("PMI fence"), "checkpoint: {told}");
+            Ok(output.status.success().then_some(()))
         })
         .await
     }

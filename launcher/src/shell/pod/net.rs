@@ -69,46 +69,46 @@ async fn ip(inside: Option<u32>, batch: &str) -> Result<(), String> {
     Err(format!("the pod's network cannot be made: ip: {first}"))
 }
 
-/// Gives the pod of `holder` its link and address. The link is down: nothing passes yet.
+/// Gives the pod of `holder` its link and address. The link leads nowhere yet. It has a carrier all the same, now and
+/// whenever it is cut: programs count a device without one as not there.
 ///
 /// # Errors
 /// One line.
 pub async fn join(net: &PodNet, holder: u32, link: &str, address: Ipv4Addr) -> Result<(), String> {
+    let mac = mac(address);
+    let outside = format!(
+        "link add name {link} type veth peer name eth0 address {mac} netns {holder}\n\
+         link set dev {link} up\n"
+    );
+    ip(None, &outside).await?;
+    let inside = format!(
+        "link set dev lo up\n\
+         addr add {address}/{} dev eth0\n\
+         link set dev eth0 up\n",
+        net.prefix
+    );
+    ip(Some(holder), &inside).await
+}
+
+/// Lets the pod talk: its link becomes a port of the bridge. (It is cut by the backend's commands.)
+///
+/// # Errors
+/// One line.
+pub async fn open(net: &PodNet, link: &str) -> Result<(), String> {
     let bridge = &net.bridge;
-    let mut joined = Ok(());
+    let mut opened = Ok(());
     // Another agent of the job may just be removing a bridge that was empty.
     for _ in 0..3 {
         if net.own && !Path::new("/sys/class/net").join(bridge).exists() {
             let _ = ip(None, &format!("link add name {bridge} type bridge\n")).await;
         }
         let _ = ip(None, &format!("link set dev {bridge} up\n")).await;
-        let mac = mac(address);
-        let batch = format!(
-            "link add name {link} type veth peer name eth0 address {mac} netns {holder}\n\
-             link set dev {link} master {bridge}\n"
-        );
-        joined = ip(None, &batch).await;
-        if joined.is_ok() {
+        opened = ip(None, &format!("link set dev {link} master {bridge}\n")).await;
+        if opened.is_ok() {
             break;
         }
-        let _ = ip(None, &format!("link del dev {link}\n")).await;
     }
-    joined?;
-    let batch = format!(
-        "link set dev lo up\n\
-         addr add {address}/{} dev eth0\n\
-         link set dev eth0 up\n",
-        net.prefix
-    );
-    ip(Some(holder), &batch).await
-}
-
-/// Lets the pod talk.
-///
-/// # Errors
-/// One line.
-pub async fn open(link: &str) -> Result<(), String> {
-    ip(None, &format!("link set dev {link} up\n")).await
+    opened
 }
 
 /// Removes the pod's link: from now on nothing leaves it.

@@ -125,6 +125,11 @@ struct Tended {
     pmi: Option<OwnedFd>,
     /// What it says there.
     pmi_texts: Decoder,
+    input: Option<OwnedFd>,
+    /// What it has not taken yet. The agent never sends more than its window.
+    waiting: Vec<u8>,
+    /// Nothing follows what waits.
+    input_ends: bool,
 }
 
 struct Tender {
@@ -143,6 +148,7 @@ enum Which {
     Out(u32),
     Err(u32),
     Pmi(u32),
+    In(u32),
 }
 
 /// The tender. Returns when its standard input ends; nothing that it has started lives then.
@@ -207,9 +213,15 @@ impl Tender {
             if !self.held {
                 all.extend(tended.pmi.as_ref().map(|fd| (Which::Pmi(*rank), fd.as_fd())));
             }
+            let input = tended.input.as_ref().filter(|_| !tended.waiting.is_empty());
+            all.extend(input.map(|fd| (Which::In(*rank), fd.as_fd())));
         }
+        let flags = |which: &Which| match which {
+            Which::In(_) => PollFlags::POLLOUT,
+            _ => PollFlags::POLLIN,
+        };
         let mut polled: Vec<PollFd<'_>> =
-            all.iter().map(|(_, fd)| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+            all.iter().map(|(which, fd)| PollFd::new(*fd, flags(which))).collect();
         wait(&mut polled)?;
         let hot = all.iter().zip(&polled).filter(|(_, fd)| fd.any().unwrap_or(true));
         Ok(hot.map(|((which, _), _)| *which).collect())
@@ -227,6 +239,7 @@ impl Tender {
             // A command of this round may have put everybody on hold.
             Which::Pmi(rank) if !self.held => self.pass_pmi(rank),
             Which::Pmi(_) => Ok(()),
+            Which::In(rank) => self.give(rank),
         }
     }
 
@@ -248,12 +261,19 @@ impl Tender {
 
     fn command(&mut self, word: ToTender) -> io::Result<()> {
         match word {
-            ToTender::Spawn { rank, argv, env, cwd } => match spawn(&argv, &env, &cwd) {
+            ToTender::Spawn { rank, argv, env, cwd, fed } => match spawn(&argv, &env, &cwd, fed) {
                 Ok(tended) => {
                     self.ranks.insert(rank, tended);
                 }
                 Err(error) => say(&Said::Failed(rank, error.to_string()))?,
             },
+            ToTender::Input { rank, bytes } => {
+                if let Some(tended) = self.ranks.get_mut(&rank) {
+                    tended.input_ends = bytes.is_empty();
+                    tended.waiting.extend(bytes);
+                    self.give(rank)?;
+                }
+            }
             ToTender::Pmi { rank, line } => {
                 let tended = self.ranks.get(&rank).and_then(|tended| tended.pmi.as_ref());
                 // A rank that does not read its answers breaks the protocol: it loses them.
@@ -274,6 +294,29 @@ impl Tender {
             ToTender::Go => self.held = false,
         }
         Ok(())
+    }
+
+    /// Hands a rank what waits for it, as much as it takes. What nobody reads any more is done with.
+    fn give(&mut self, rank: u32) -> io::Result<()> {
+        let Some(tended) = self.ranks.get_mut(&rank) else {
+            return Ok(());
+        };
+        let given = match tended.input.as_ref().map(|fd| write(fd, &tended.waiting)) {
+            Some(Ok(given)) => given,
+            Some(Err(Errno::EAGAIN | Errno::EINTR)) => 0,
+            Some(Err(_)) | None => {
+                tended.input = None;
+                tended.waiting.len()
+            }
+        };
+        tended.waiting.drain(..given);
+        if tended.waiting.is_empty() && tended.input_ends {
+            tended.input = None;
+        }
+        match u32::try_from(given) {
+            Ok(0) | Err(_) => Ok(()),
+            Ok(given) => say(&Said::Took(given)),
+        }
     }
 
     /// Passes on what a rank has written, as much as one frame takes. `false`: there was nothing.
@@ -357,7 +400,12 @@ impl Tender {
     }
 }
 
-fn spawn(argv: &[String], env: &[(String, String)], cwd: &std::path::Path) -> io::Result<Tended> {
+fn spawn(
+    argv: &[String],
+    env: &[(String, String)],
+    cwd: &std::path::Path,
+    fed: bool,
+) -> io::Result<Tended> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
     fcntl(theirs.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
@@ -366,14 +414,25 @@ fn spawn(argv: &[String], env: &[(String, String)], cwd: &std::path::Path) -> io
     command.env_clear().envs(env.iter().cloned());
     command.env("PMI_FD", theirs.as_raw_fd().to_string());
     command.current_dir(cwd).process_group(0);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(if fed { Stdio::piped() } else { Stdio::null() });
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
     drop(theirs);
     let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
     let out = child.stdout.take().map(OwnedFd::from);
     let err = child.stderr.take().map(OwnedFd::from);
-    for fd in [out.as_ref(), err.as_ref(), Some(&ours)].into_iter().flatten() {
+    let input = child.stdin.take().map(OwnedFd::from);
+    for fd in [out.as_ref(), err.as_ref(), Some(&ours), input.as_ref()].into_iter().flatten() {
         fcntl(fd.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     }
-    Ok(Tended { pid: Pid::from_raw(pid), out, err, pmi: Some(ours), pmi_texts: Decoder::default() })
+    Ok(Tended {
+        pid: Pid::from_raw(pid),
+        out,
+        err,
+        pmi: Some(ours),
+        pmi_texts: Decoder::default(),
+        input,
+        waiting: Vec::new(),
+        input_ends: false,
+    })
 }

@@ -18,6 +18,9 @@ pub const BODY_BYTES_MAX: usize = FRAME_BYTES_MAX - HEAD_BYTES;
 /// Longest line to a tender: a rank's environment may be large.
 pub const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// Most bytes of standard input in one word.
+pub const INPUT_BYTES_MAX: usize = 16 * 1024;
+
 /// What the agent says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToTender {
@@ -31,6 +34,16 @@ pub enum ToTender {
         env: Vec<(String, String)>,
         /// Where.
         cwd: PathBuf,
+        /// It has a standard input; else it reads its end at once.
+        #[serde(default)]
+        fed: bool,
+    },
+    /// Standard input for a rank; none is its end. Answered by [`Said::Took`] as the rank takes it.
+    Input {
+        /// Which.
+        rank: u32,
+        /// The bytes.
+        bytes: Vec<u8>,
     },
     /// A PMI answer, as it is to be written.
     Pmi {
@@ -69,6 +82,8 @@ pub enum Said {
     Failed(u32, String),
     /// No PMI line comes any more.
     Held(u64),
+    /// So many bytes of [`ToTender::Input`] are with their rank, or nobody wants them any more.
+    Took(u32),
     /// See [`ToTender::Sync`].
     Synced,
 }
@@ -85,6 +100,7 @@ impl Said {
             Self::Ended(rank, how) => (b'x', *rank, text(&how.to_string())),
             Self::Failed(rank, why) => (b'f', *rank, text(why)),
             Self::Held(number) => (b'h', 0, text(&number.to_string())),
+            Self::Took(bytes) => (b't', *bytes, Vec::new()),
             Self::Synced => (b's', 0, Vec::new()),
         };
         let length = body.len().min(BODY_BYTES_MAX);
@@ -112,6 +128,7 @@ impl Said {
             b'x' => Self::Ended(number, how(&text(body))?),
             b'f' => Self::Failed(number, text(body)),
             b'h' => Self::Held(text(body).parse().ok()?),
+            b't' => Self::Took(number),
             b's' => Self::Synced,
             _ => return None,
         })
@@ -142,6 +159,7 @@ mod tests {
             Said::Ended(1, How::Signal(9)),
             Said::Failed(2, "no such file".to_owned()),
             Said::Held(1 << 40),
+            Said::Took(u32::MAX),
             Said::Synced,
         ] {
             let frame = said.frame();

@@ -1,0 +1,69 @@
+//! Whether what a backend needs is on this host, and works. Asked by the job launcher before anything starts, and by
+//! each launch agent on another host before it says that it is up.
+
+use crate::backend::{Choice, Criu, Need};
+use std::path::Path;
+use std::process::Command;
+
+/// Looks for everything.
+///
+/// # Errors
+/// One line: what is missing or does not work, and what to do.
+pub fn check(choice: &Choice) -> Result<(), String> {
+    if let Some(need) = missing(choice) {
+        let (name, program) = (choice.get().name(), need.program.display());
+        return Err(format!("backend {name} needs {program}: {}", need.way_out));
+    }
+    choice.pods().map_or(Ok(()), works)
+}
+
+/// The first program that is not there.
+pub fn missing(choice: &Choice) -> Option<Need> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = |program: &Path| {
+        if program.components().count() > 1 {
+            return program.is_file();
+        }
+        std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+    };
+    choice.get().needs().into_iter().find(|need| !found(&need.program))
+}
+
+/// Whether CRIU works on this kernel, for this user.
+fn works(criu: &Criu) -> Result<(), String> {
+    if !nix::unistd::Uid::effective().is_root() {
+        return Err("backend criu needs root: it makes namespaces and freezes processes".to_owned());
+    }
+    let program = criu.program().display();
+    let output = Command::new(criu.program()).arg("check").output();
+    let said = match output {
+        Ok(output) if output.status.success() => return Ok(()),
+        Ok(output) => {
+            let said = [output.stdout, output.stderr].concat();
+            let said = String::from_utf8_lossy(&said);
+            said.lines().next_back().unwrap_or("it says nothing").trim().to_owned()
+        }
+        Err(error) => error.to_string(),
+    };
+    Err(format!(
+        "{program} does not work on this kernel ({said}): run deploy/dev/install-criu.sh for a newer one, or name \
+         one with FTB_CRIU"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named_with_the_way_out() {
+        let text = "[backend.criu]\nprogram = \"/no/such/criu\"\n";
+        let error = check(&Choice::parse(text).unwrap()).unwrap_err();
+        assert!(error.contains("/no/such/criu") && error.contains("install-criu.sh"), "{error}");
+        let text = "[backend.command]\ncheckpoint = [\"no-such-hook-anywhere\"]\n";
+        let error = check(&Choice::parse(text).unwrap()).unwrap_err();
+        assert!(error.contains("backend command needs no-such-hook-anywhere"), "{error}");
+        assert_eq!(check(&Choice::App), Ok(()));
+    }
+}

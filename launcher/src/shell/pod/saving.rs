@@ -1,0 +1,145 @@
+//! How a pod is saved into an image and brought back from it: the backend's steps, around them the order in which
+//! tender, link and pipes must be touched.
+
+use super::image::{self, Facts};
+use super::task::Task;
+use super::words::{Said, ToTender};
+use super::{ANSWER_WAIT, Ends};
+use crate::backend::{Moment, PodPlace, Unit};
+use crate::names::{Ranks, SetId};
+use crate::shell::spec::NlaSpec;
+use crate::shell::{images, saver, steps};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+impl Task {
+    /// Runs what the backend has for a moment, for the pod as a whole.
+    pub(super) async fn steps(
+        &self,
+        moment: Moment,
+        set: &SetId,
+        image: &Path,
+    ) -> Result<(), String> {
+        self.steps_with(moment, set, image, None).await
+    }
+
+    async fn steps_with(
+        &self,
+        moment: Moment,
+        set: &SetId,
+        image: &Path,
+        pipes: Option<((OwnedFd, OwnedFd), (u64, u64))>,
+    ) -> Result<(), String> {
+        let (mut fds, inodes) =
+            pipes.map_or((None, self.pipes), |(fds, inodes)| (Some(fds), inodes));
+        let bridge = self.spec.pod.as_ref().map_or("", |net| net.bridge.as_str());
+        let unit = Unit {
+            job: &self.spec.job,
+            node: &self.spec.node,
+            set,
+            size: self.spec.size,
+            rank: self.ranks.keys().next().copied().unwrap_or(0),
+            pid: self.tender,
+            image,
+            pod: Some(PodPlace {
+                holder: self.holder_pid,
+                link: &self.link,
+                bridge,
+                pipes: inodes,
+            }),
+        };
+        let env = saver::env(&unit, &self.spec);
+        for step in self.spec.backend.get().steps(moment, &unit) {
+            let fds = if step.piped { fds.take() } else { None };
+            let done = steps::run(&step, &env, Path::new("/"), fds).await;
+            done.map_err(|error| format!("{error}{}", image::log_error(image)))?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a word of the tender; what else it says is heard meanwhile. An error when there is none in time.
+    async fn synced(&mut self) -> Result<(), String> {
+        self.say(ToTender::Sync).await;
+        let wait = async {
+            while let Some(said) = self.said.recv().await {
+                let synced = said == Said::Synced;
+                self.hear(said).await;
+                if synced {
+                    return true;
+                }
+            }
+            false
+        };
+        match tokio::time::timeout(ANSWER_WAIT, wait).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("the pod has ended".to_owned()),
+            Err(_) => Err("the pod's tender does not answer".to_owned()),
+        }
+    }
+
+    /// Writes the image of the pod: into the directory of its first rank; those of the others say where it is.
+    pub(super) async fn save(
+        &mut self,
+        set: &SetId,
+        leave: bool,
+        space: &str,
+    ) -> Result<Vec<(u32, u64)>, String> {
+        self.synced().await?;
+        self.quiet = true;
+        let root = self.spec.image_dir.clone();
+        let ranks: Vec<u32> = self.ranks.keys().copied().collect();
+        let first = *ranks.first().ok_or("the ranks have ended")?;
+        let image = images::path(&root, set, first);
+        let facts = Facts { address: self.address, pipes: self.pipes, tender: self.tender, ranks };
+        let made = image::make(&image, &facts, space)
+            .map_err(|error| format!("cannot make {}: {error}", image.display()));
+        let written = match made {
+            Ok(()) => self.dump(set, &image, leave).await,
+            Err(error) => Err(error),
+        };
+        let sizes = written.and_then(|()| image::sizes(&root, set, &image, &facts.ranks));
+        if sizes.is_err() {
+            images::drop_set(&root, set);
+        }
+        sizes
+    }
+
+    async fn dump(&mut self, set: &SetId, image: &Path, leave: bool) -> Result<(), String> {
+        self.steps(Moment::Save { leave }, set, image).await?;
+        if leave {
+            // Everything that the ranks have said is in the pipe, and the pipe ends.
+            let rest = async {
+                while let Some(said) = self.said.recv().await {
+                    self.hear(said).await;
+                }
+            };
+            let ended = tokio::time::timeout(ANSWER_WAIT, rest).await;
+            ended.map_err(|_| "the pod lives on after its dump".to_owned())?;
+        }
+        Ok(())
+    }
+
+    /// Brings a pod back; also the PMI key-value space that was saved with it.
+    pub(super) async fn restore(
+        spec: &NlaSpec,
+        number: u32,
+        incarnation: u64,
+        set: &SetId,
+        ranks: &Ranks,
+        ends: Ends,
+    ) -> Result<(Self, String), String> {
+        let first = ranks.iter().next().ok_or("no ranks to bring back")?;
+        let image = images::path(&spec.image_dir, set, first);
+        let (facts, space) = Facts::read(&image, ranks)?;
+        let mut task = Self::hold(spec, number, facts.address, false, ends).await?;
+        task.tender = facts.tender;
+        for rank in ranks.iter() {
+            task.add(rank, incarnation);
+        }
+        let theirs = task.connect()?;
+        task.steps_with(Moment::Restore, set, &image, Some((theirs, facts.pipes))).await?;
+        task.open().await?;
+        task.say(ToTender::Go).await;
+        Ok((task, space))
+    }
+}

@@ -1,0 +1,310 @@
+//! The task that has everything of one pod: its namespaces, its link, the words from and to its tender, the ranks'
+//! output and input. How it is saved and brought back is in [`super::saving`].
+
+use super::feed::{FED_RANK, Feed};
+use super::pipes::{pipes, read_words, write_words};
+use super::words::{Said, ToTender};
+use super::{Ends, HOLDER_WAIT, ORDERS_MAX, OUTPUT_BYTES, Order, net};
+use crate::backend::Moment;
+use crate::message::How;
+use crate::names::{Episode, SetId};
+use crate::nla::Input;
+use crate::shell::output::{self, Stream};
+use crate::shell::ranks::Word;
+use crate::shell::spec::NlaSpec;
+use core::net::Ipv4Addr;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::Stdio;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+
+/// A rank in the pod.
+pub(super) struct InPod {
+    incarnation: u64,
+    out: DuplexStream,
+    err: DuplexStream,
+}
+
+/// Everything of one pod.
+pub(super) struct Task {
+    pub(super) spec: NlaSpec,
+    pub(super) ends: Ends,
+    pub(super) holder: Child,
+    pub(super) holder_pid: u32,
+    pub(super) link: String,
+    pub(super) address: Ipv4Addr,
+    pub(super) ranks: BTreeMap<u32, InPod>,
+    pub(super) tender: u32,
+    pub(super) pipes: (u64, u64),
+    pub(super) to_tender: Option<mpsc::Sender<ToTender>>,
+    pub(super) said: mpsc::Receiver<Said>,
+    /// What comes for the tender while it must not be written to.
+    pub(super) kept: Vec<ToTender>,
+    pub(super) quiet: bool,
+    /// The answer that a preparation waits for.
+    pub(super) preparing: Option<Episode>,
+    pub(super) prepared: Option<SetId>,
+    /// Standard input on its way to rank 0.
+    input: Feed,
+    /// The end of the last rank, told when nothing is left of the pod.
+    pub(super) last: Option<(u32, u64, How)>,
+}
+
+impl Task {
+    /// Makes the namespaces and the link, which leads nowhere yet.
+    pub(super) async fn hold(
+        spec: &NlaSpec,
+        number: u32,
+        address: Ipv4Addr,
+        fresh: bool,
+        ends: Ends,
+    ) -> Result<Self, String> {
+        let fail = |error: io::Error| format!("cannot make a pod: {error}");
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg("make-pod")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit());
+        if fresh {
+            command.arg("--fresh");
+        }
+        let mut holder = command.kill_on_drop(true).spawn().map_err(fail)?;
+        let mut line = String::new();
+        if let Some(stdout) = holder.stdout.take() {
+            let mut stdout = BufReader::new(stdout);
+            let read = tokio::time::timeout(HOLDER_WAIT, stdout.read_line(&mut line)).await;
+            read.map_err(|_| "the pod's namespaces were not made in time".to_owned())?
+                .map_err(fail)?;
+        }
+        let pid = line.trim().parse().map_err(|_| "cannot make a pod: is this root?".to_owned())?;
+        let net = spec.pod.as_ref().ok_or("the node has no network for pods")?;
+        let link = net::link_name(spec.job.as_str(), spec.node.as_str(), number);
+        net::join(net, pid, &link, address).await?;
+        let (_, said) = mpsc::channel(1);
+        Ok(Self {
+            spec: spec.clone(),
+            ends,
+            holder,
+            holder_pid: pid,
+            link,
+            address,
+            ranks: BTreeMap::new(),
+            tender: 0,
+            pipes: (0, 0),
+            to_tender: None,
+            said,
+            kept: Vec::new(),
+            quiet: false,
+            preparing: None,
+            prepared: None,
+            input: Feed::default(),
+            last: None,
+        })
+    }
+
+    /// Lets the pod talk.
+    pub(super) async fn open(&self) -> Result<(), String> {
+        let net = self.spec.pod.as_ref().ok_or("the node has no network for pods")?;
+        net::open(net, &self.link).await
+    }
+
+    /// Starts the carriers of words; the tender's ends of the pipes are returned.
+    pub(super) fn connect(&mut self) -> Result<(OwnedFd, OwnedFd), String> {
+        let pipes = pipes().map_err(|error| format!("no pipes for a pod: {error}"))?;
+        let (to_tender, words) = mpsc::channel(ORDERS_MAX);
+        let (to_task, said) = mpsc::channel(ORDERS_MAX);
+        tokio::spawn(write_words(pipes.writer, words));
+        tokio::spawn(read_words(pipes.reader, to_task));
+        self.to_tender = Some(to_tender);
+        self.said = said;
+        self.pipes = pipes.inodes;
+        Ok(pipes.theirs)
+    }
+
+    pub(super) fn start_tender(&mut self, program: &Path) -> Result<(), String> {
+        let (input, output) = self.connect()?;
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.holder_pid.to_string(), "--mount", "--net", "--pid", "--"]);
+        command.arg(program).arg("tend").current_dir("/");
+        command.stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::null());
+        command.spawn().map(drop).map_err(|error| format!("cannot enter the pod: {error}"))
+    }
+
+    pub(super) fn add(&mut self, rank: u32, incarnation: u64) {
+        let stream = |stream| {
+            let (ours, theirs) = tokio::io::duplex(OUTPUT_BYTES);
+            tokio::spawn(output::read(rank, stream, theirs, self.ends.frames.clone()));
+            ours
+        };
+        let (out, err) = (stream(Stream::Out), stream(Stream::Err));
+        self.ranks.insert(rank, InPod { incarnation, out, err });
+    }
+
+    /// Until the pod ends: by itself, because its ranks have, or because nobody wants it any more.
+    pub(super) async fn run(mut self, mut orders: mpsc::Receiver<Order>) {
+        loop {
+            tokio::select! {
+                biased;
+                said = self.said.recv() => match said {
+                    Some(said) => self.hear(said).await,
+                    None => break,
+                },
+                order = orders.recv() => match order {
+                    Some(order) => {
+                        if self.obey(order).await {
+                            break;
+                        }
+                    }
+                    None => break,
+                },
+                bytes = self.input.next(), if !self.quiet => {
+                    self.say(ToTender::Input { rank: FED_RANK, bytes }).await;
+                }
+            }
+        }
+        self.end().await;
+    }
+
+    /// Everything in the pod dies; ranks of which nothing else was told are told as killed. The last word comes when the
+    /// address is free: somebody may be about to bring an image of this pod back.
+    async fn end(mut self) {
+        drop(self.to_tender.take());
+        let net = self.spec.pod.clone();
+        if let Err(error) = net::close(&self.link).await {
+            tracing::debug!(%error, "the link of a pod has gone before it");
+        }
+        drop(self.holder.stdin.take());
+        let _ = self.holder.wait().await;
+        if let Some((rank, incarnation, how)) = self.last.take() {
+            self.tell(rank, incarnation, Word::Ended(how)).await;
+        }
+        for (rank, InPod { incarnation, .. }) in core::mem::take(&mut self.ranks) {
+            let how = How::Signal(nix::libc::SIGKILL);
+            self.tell(rank, incarnation, Word::Ended(how)).await;
+        }
+        if let Some(net) = net {
+            let _ = tokio::task::spawn_blocking(move || net::remove_bridge(&net)).await;
+        }
+    }
+
+    async fn tell(&self, rank: u32, incarnation: u64, word: Word) {
+        let input = match word {
+            Word::Pmi(line) => Input::PmiLine { rank, incarnation, line },
+            Word::Ended(how) => Input::Ended { rank, incarnation, how, image: None },
+        };
+        let _ = self.ends.inputs.send(input).await;
+    }
+
+    pub(super) async fn hear(&mut self, said: Said) {
+        match said {
+            Said::Begun(pid) => self.tender = pid,
+            Said::Output(rank, stream, bytes) => {
+                if let Some(of) = self.ranks.get_mut(&rank) {
+                    let pipe = if stream == Stream::Out { &mut of.out } else { &mut of.err };
+                    let _ = pipe.write_all(&bytes).await;
+                }
+            }
+            Said::Pmi(rank, line) => {
+                if let Some(incarnation) = self.ranks.get(&rank).map(|of| of.incarnation) {
+                    self.tell(rank, incarnation, Word::Pmi(line)).await;
+                }
+            }
+            Said::Ended(rank, how) => {
+                let Some(InPod { incarnation, .. }) = self.ranks.remove(&rank) else {
+                    return;
+                };
+                if rank == FED_RANK {
+                    self.input = Feed::default();
+                }
+                if self.ranks.is_empty() {
+                    // The tender ends with its input, and the pod with the tender.
+                    self.last = Some((rank, incarnation, how));
+                    self.to_tender = None;
+                } else {
+                    self.tell(rank, incarnation, Word::Ended(how)).await;
+                }
+            }
+            Said::Failed(rank, reason) => {
+                if let Some(InPod { incarnation, .. }) = self.ranks.remove(&rank) {
+                    let input = Input::SpawnFailed { rank, incarnation, reason };
+                    let _ = self.ends.inputs.send(input).await;
+                }
+            }
+            Said::Held(number) => {
+                if let Some(episode) = self.preparing.take_if(|episode| episode.0 == number) {
+                    let input = Input::Prepared { episode, result: Ok(()) };
+                    let _ = self.ends.inputs.send(input).await;
+                }
+            }
+            Said::Took(bytes) => self.input.took(bytes),
+            Said::Synced => {}
+        }
+    }
+
+    pub(super) async fn say(&mut self, word: ToTender) {
+        if self.quiet {
+            return self.kept.push(word);
+        }
+        if let Some(to_tender) = &self.to_tender {
+            let _ = to_tender.send(word).await;
+        }
+    }
+
+    /// Does what the agent wants; `true` when the pod is over with that.
+    async fn obey(&mut self, order: Order) -> bool {
+        match order {
+            Order::Spawn { rank, incarnation, argv, env } => {
+                self.add(rank, incarnation);
+                let cwd = self.spec.cwd.clone();
+                let fed = self.spec.stdin && rank == FED_RANK;
+                self.say(ToTender::Spawn { rank, argv, env, cwd, fed }).await;
+            }
+            Order::Feed(address) => self.input = Feed::begin(&self.spec, address),
+            Order::Tell(word) => self.say(word).await,
+            Order::Prepare(episode, set) => {
+                self.prepared = Some(set.clone());
+                match self.steps(Moment::Prepare, &set, Path::new("/")).await {
+                    Ok(()) => {
+                        self.preparing = Some(episode);
+                        self.say(ToTender::Hold(episode.0)).await;
+                    }
+                    Err(reason) => {
+                        let input = Input::Prepared { episode, result: Err(reason) };
+                        let _ = self.ends.inputs.send(input).await;
+                    }
+                }
+            }
+            Order::Save { episode, set, leave, space } => {
+                let result = self.save(&set, leave, &space).await;
+                let gone = leave && result.is_ok();
+                if gone {
+                    self.ranks.clear();
+                    self.input = Feed::default();
+                }
+                let _ = self.ends.inputs.send(Input::Saved { episode, result }).await;
+                return gone;
+            }
+            Order::Release => self.release().await,
+        }
+        false
+    }
+
+    async fn release(&mut self) {
+        self.preparing = None;
+        if let Some(set) = self.prepared.take()
+            && let Err(error) = self.steps(Moment::Release, &set, Path::new("/")).await
+        {
+            tracing::warn!(node = %self.spec.node, %error, "the ranks may not go on");
+        }
+        self.quiet = false;
+        self.say(ToTender::Go).await;
+        for word in core::mem::take(&mut self.kept) {
+            self.say(word).await;
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Programs that the backends can save, each with its backend; MPI programs and CRIU, where this machine has them.
+
+use super::{PAUSE_US, STEPS, Site, text};
+use anyhow::{Result, ensure};
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// A backend with a program that it can save: ranks that print `result ...` lines, and stay in their middle until
+/// the site's gate is there.
+pub struct Fixture {
+    /// Name of the backend; also of the jobs.
+    pub name: &'static str,
+    /// What `--backend` gets.
+    pub backend: String,
+    pub program: Vec<String>,
+    /// How many, on two nodes.
+    pub ranks: u32,
+    /// How the processes of the ranks are known: by this in their command lines.
+    pub process: String,
+}
+
+impl Fixture {
+    /// A program that links ftb-job.
+    pub fn app(site: &Site) -> Self {
+        let process = site.count.display().to_string();
+        let gate = site.gate().display().to_string();
+        let program = vec![process.clone(), STEPS.to_owned(), PAUSE_US.to_owned(), gate];
+        Self { name: "app", backend: "app".to_owned(), program, ranks: 4, process }
+    }
+
+    /// An unmodified MPI program in pods, and CRIU. `None` (and a line) where one of them cannot be had.
+    pub fn stencil(site: &Site) -> Result<Option<Self>> {
+        let Some(program) = compiled(site, "stencil", include_str!("../stencil.c"))? else {
+            return Ok(None);
+        };
+        let Some(backend) = criu_file(site, "")? else {
+            return Ok(None);
+        };
+        let words = [program.clone(), "60".into(), "32".into(), "64".into()];
+        let words = words.into_iter().chain([site.gate().display().to_string()]).collect();
+        Ok(Some(Self { name: "criu", backend, program: words, ranks: 2, process: program }))
+    }
+
+    /// A launch of it.
+    pub fn command(&self, site: &Site, arguments: &[&str]) -> Command {
+        let ranks = self.ranks.to_string();
+        let mut all = vec!["-n", &ranks, "--backend", &self.backend];
+        all.extend(arguments);
+        site.launch(&all, &self.words())
+    }
+
+    /// The program with its arguments.
+    pub fn words(&self) -> Vec<&str> {
+        self.program.iter().map(String::as_str).collect()
+    }
+}
+
+/// A backend file for CRIU, with more lines; `None` (and a line) where there is no CRIU.
+pub fn criu_file(site: &Site, more: &str) -> Result<Option<String>> {
+    let Some(criu) = criu()? else {
+        return Ok(None);
+    };
+    let file = site.cluster.dir().join("criu.toml");
+    std::fs::write(&file, format!("[backend.criu]\nprogram = {criu:?}\n{more}"))?;
+    Ok(Some(file.display().to_string()))
+}
+
+/// All lines with results, in the order of their text.
+pub fn results(output: &Output) -> Result<Vec<String>> {
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    ensure!(output.status.success(), "{:?}\n{out}\n{err}", output.status);
+    let mut lines: Vec<String> =
+        out.lines().filter(|line| line.starts_with("result ")).map(str::to_owned).collect();
+    lines.sort();
+    ensure!(!lines.is_empty(), "no result\n{out}\n{err}");
+    Ok(lines)
+}
+
+/// An MPI program of this folder, compiled; `None` (and a line) where there is no compiler for it.
+pub fn compiled(site: &Site, name: &str, source: &str) -> Result<Option<String>> {
+    if Command::new("mpicc.mpich").arg("-v").output().is_err() {
+        eprintln!("skipped: mpicc.mpich is not installed (apt-get install libmpich-dev)");
+        return Ok(None);
+    }
+    let file = site.cluster.dir().join(format!("{name}.c"));
+    let program = file.with_extension("");
+    std::fs::write(&file, source)?;
+    let done =
+        Command::new("mpicc.mpich").arg("-O2").arg(&file).arg("-o").arg(&program).status()?;
+    std::fs::remove_file(&file)?;
+    ensure!(done.success(), "mpicc.mpich failed");
+    Ok(Some(program.display().to_string()))
+}
+
+/// A CRIU that works on this kernel: as the user has named it, the system's, or one that the project's script
+/// brings. `None` (and a line) where there is none.
+pub fn criu() -> Result<Option<String>> {
+    if let Ok(path) = std::env::var("FTB_CRIU") {
+        return Ok(Some(path));
+    }
+    let check = Command::new("criu").arg("check").output();
+    if check.is_ok_and(|output| output.status.success()) {
+        return Ok(Some("criu".to_owned()));
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let script = root.join("deploy/dev/install-criu.sh");
+    let output = Command::new(script).arg(root.join(".cache/criu")).output()?;
+    if output.status.code() == Some(77) {
+        eprint!("{}", text(&output.stderr));
+        return Ok(None);
+    }
+    ensure!(output.status.success(), "install-criu.sh: {}", text(&output.stderr));
+    Ok(Some(text(&output.stdout).trim().to_owned()))
+}
