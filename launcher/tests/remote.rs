@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use ftb_tests::cluster::wait_for;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use site::fixture::{Fixture, criu_file, results};
 use site::{Site, nothing_left, result, run, start, text};
 use std::fmt::Write as _;
 use std::net::TcpListener;
@@ -336,4 +337,110 @@ async fn a_killed_launcher_leaves_nothing_behind() -> Result<()> {
     launcher.kill()?;
     launcher.wait()?;
     hosts.nothing_left("orphan").await
+}
+
+/// An agent that does not go when the job ends is killed on its host, with all that it has started.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launch_agent_that_does_not_go_is_killed_on_its_host() -> Result<()> {
+    if let Some(why) = cannot() {
+        eprintln!("{why}");
+        return Ok(());
+    }
+    let hosts = Hosts::new(2, &[]).await?;
+    let deadlines = hosts.dir.join("deadlines.toml");
+    std::fs::write(&deadlines, "end = \"1s\"\n")?;
+    let deadlines = deadlines.display().to_string();
+    let arguments = ["-n", "2", "--job", "stays", "--deadlines", &deadlines];
+    let there = hosts.dir.join("there");
+    let script = format!("sleep 1008 & touch {}.$FTB_RANK; wait", there.display());
+    let job = start(hosts.launch(&arguments, &["sh", "-c", &script]));
+    for rank in 0..2 {
+        let path = format!("{}.{rank}", there.display());
+        wait_for("the ranks", async || Ok(std::fs::exists(&path)?.then_some(()))).await?;
+    }
+    kill(hosts.nla("stays", 1).await?, Signal::SIGSTOP)?;
+    hosts.site.ask(&["kill", "stays"]).await?;
+    let output = job.await??;
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(143), "{told}");
+    assert!(told.contains("no answer from node02: killed"), "{told}");
+    hosts.nothing_left("stays").await
+}
+
+/// A bridge that joins the pods of all hosts, as an administrator would have made it.
+struct Bridge(String);
+
+impl Bridge {
+    fn new() -> Result<Self> {
+        let name = format!("ftbt{}", std::process::id());
+        for words in [
+            ["link", "add", "name", &name, "type", "bridge"].as_slice(),
+            &["link", "set", "dev", &name, "up"],
+        ] {
+            ensure!(Command::new("ip").args(words).status()?.success(), "ip {words:?}");
+        }
+        Ok(Self(name))
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        // What hung on it goes with the pods.
+        let _ = Command::new("ip").args(["link", "del", "dev", &self.0]).status();
+    }
+}
+
+/// Pods of agents that were started over ssh, joined by a bridge that is not the job's own: a rank moves between
+/// hosts, the bridge stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_on_several_hosts_meet_on_one_bridge() -> Result<()> {
+    if let Some(why) = cannot() {
+        eprintln!("{why}");
+        return Ok(());
+    }
+    let hosts = Hosts::new(3, &[]).await?;
+    let Some(stencil) = Fixture::stencil(&hosts.site)? else { return Ok(()) };
+    hosts.site.release()?;
+    let plain = run(hosts.site.launch(&["-n", "2", "-q"], &stencil.words())).await?;
+    std::fs::remove_file(hosts.site.gate())?;
+    let bridge = Bridge::new()?;
+    let more = format!("bridge = {:?}\nnetwork = \"10.197.0.0\"\n", bridge.0);
+    let Some(backend) = criu_file(&hosts.site, &more)? else { return Ok(()) };
+    let arguments = ["-n", "2", "--job", "far", "--backend", &backend];
+    let arguments = [&arguments[..], &["--hosts", "node[01-02]", "--spares", "node03"]].concat();
+    let job = start(hosts.launch(&arguments, &stencil.words()));
+    hosts.site.wait_met("far").await?;
+    let moved = hosts.site.ask(&["migrate", "far", "node02"]).await?;
+    assert_eq!(moved, "ranks 1 moved from node02 to node03");
+    hosts.site.release()?;
+    assert_eq!(results(&job.await??)?, results(&plain)?);
+    hosts.nothing_left("far").await?;
+    let ports = std::fs::read_dir(Path::new("/sys/class/net").join(&bridge.0).join("brif"))?;
+    assert_eq!(ports.count(), 0, "the pods' links are gone, the bridge is not the job's");
+    Ok(())
+}
+
+/// CRIU works on the launcher's host and not on the others: nothing runs, and the reason is the host's own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backend_that_does_not_work_on_a_host_keeps_everything_from_starting() -> Result<()> {
+    if let Some(why) = cannot() {
+        eprintln!("{why}");
+        return Ok(());
+    }
+    let hosts = Hosts::new(2, &[]).await?;
+    let picky = hosts.dir.join("picky-criu");
+    let script = "#!/bin/sh\n[ -z \"$SSH_CONNECTION\" ] || { echo too old here >&2; exit 1; }\n";
+    std::fs::write(&picky, script)?;
+    std::fs::set_permissions(&picky, PermissionsExt::from_mode(0o755))?;
+    let file = hosts.dir.join("picky.toml");
+    std::fs::write(&file, format!("[backend.criu]\nprogram = {picky:?}\nbridge = \"none0\"\n"))?;
+    let (backend, ran) = (file.display().to_string(), hosts.dir.join("ran"));
+    let arguments = ["-n", "2", "--job", "picky", "--backend", &backend];
+    let output = run(hosts.launch(&arguments, &["touch", &ran.display().to_string()])).await?;
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("does not work on this kernel (too old here)"), "{told}");
+    assert!(told.contains("is lost: ssh ended: exit status: 1"), "{told}");
+    assert!(!ran.exists(), "{told}");
+    hosts.nothing_left("picky").await
 }

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 const NODES: usize = 4;
+/// How often is looked for what is left at the end.
+const LOOKS_MAX: usize = 100;
 
 /// The daemons; they end with it.
 struct Slurm {
@@ -26,6 +28,18 @@ impl Drop for Slurm {
             // It may have ended by itself; there is nothing to do then.
             let _ = child.kill();
             let _ = child.wait();
+        }
+        // Step daemons, launch agents and ranks are no children of ours: all have our configuration in their
+        // environment. Who is being killed may just have started another one.
+        for _ in 0..LOOKS_MAX {
+            let left = self.everybody();
+            if left.is_empty() {
+                return;
+            }
+            for pid in left {
+                let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+            }
+            std::thread::sleep(core::time::Duration::from_millis(20));
         }
     }
 }
@@ -127,6 +141,18 @@ impl Slurm {
         let mut command = Command::new(program);
         command.args(arguments).env("SLURM_CONF", self.dir.join("slurm.conf")).stdin(Stdio::null());
         command
+    }
+
+    /// Every living process that this Slurm or a command for it has started.
+    fn everybody(&self) -> Vec<nix::unistd::Pid> {
+        let word = format!("SLURM_CONF={}\0", self.dir.join("slurm.conf").display());
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+        let ours = entries.filter_map(|entry| {
+            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+            let environment = std::fs::read(entry.path().join("environ")).ok()?;
+            text(&environment).contains(&word).then_some(nix::unistd::Pid::from_raw(pid))
+        });
+        ours.filter(|pid| *pid != nix::unistd::Pid::this()).collect()
     }
 
     fn logs(&self) -> String {

@@ -1,0 +1,62 @@
+//! How long a launch takes: two agents on this host, `ftb-launch run` with so many processes on two nodes, from its
+//! start until every process has said a word, and until nothing of the job is left. Prints one line per size; see
+//! docs/launcher.md. `cargo bench -p ftb-launcher`
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use ftb_tests::cluster::{Plan, binary};
+use nix::sys::resource::{UsageWho, getrusage};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Of each size; the median is what is told, with the best and the worst.
+const RUNS: usize = 7;
+
+fn main() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let cluster = runtime.block_on(Plan::new(2, 2).start()).unwrap();
+    let nodes: Vec<String> = (0..cluster.len())
+        .map(|rank| format!("{}={}", cluster.host(rank), cluster.socket(rank).display()))
+        .collect();
+    let jobs = tempfile::tempdir().unwrap();
+    let nla = binary("ftb-launcher", "ftb-nla").unwrap();
+    for size in [2, 64, 256] {
+        let mut runs: Vec<[Duration; 3]> = (0..RUNS)
+            .map(|_| {
+                let mut command = Command::new(env!("CARGO_BIN_EXE_ftb-launch"));
+                command.env("FTB_JOBS_DIR", jobs.path()).args(["run", "-q", "--no-stdin"]);
+                command.args(["-n", &size.to_string(), "--local-nodes", &nodes.join(",")]);
+                command.arg("--nla").arg(&nla).args(["--", "/bin/echo", "up"]);
+                launch(command, size)
+            })
+            .collect();
+        let mut of = |which: usize| {
+            runs.sort_by_key(|run| run[which]);
+            let ms = |at: usize| runs[at][which].as_millis();
+            format!("{} ms ({} to {})", ms(RUNS / 2), ms(0), ms(RUNS - 1))
+        };
+        println!("{size} processes: all up {}, over {}, processor {}", of(0), of(1), of(2));
+    }
+}
+
+/// One launch: until all are up, until its end, and the processor time of it all.
+fn launch(mut command: Command, size: usize) -> [Duration; 3] {
+    let before = processor_time();
+    let begin = Instant::now();
+    let mut launcher = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(launcher.stdout.take().unwrap()).lines();
+    let up = lines.take(size).filter(|line| line.as_ref().is_ok_and(|line| line == "up")).count();
+    let all_up = begin.elapsed();
+    assert!(launcher.wait().unwrap().success() && up == size, "{up} of {size} came up");
+    [all_up, begin.elapsed(), processor_time() - before]
+}
+
+/// Of all children that have ended, with theirs.
+fn processor_time() -> Duration {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).unwrap();
+    let time = |value: nix::sys::time::TimeVal| {
+        Duration::new(value.tv_sec().unsigned_abs(), 0)
+            + Duration::from_micros(value.tv_usec().unsigned_abs())
+    };
+    time(usage.user_time()) + time(usage.system_time())
+}

@@ -1,0 +1,149 @@
+//! What goes wrong in the middle of a migration, with real processes. The target is stopped, so that the copy of the
+//! images lasts as long as the test wants it to.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod site;
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use site::fixture::{Fixture, results};
+use site::{Site, nothing_left, run, start, text};
+use std::process::Output;
+use tokio::task::JoinHandle;
+
+/// A job whose node02 is being left for node03, which does not get on with it.
+struct Middle {
+    site: Site,
+    job: String,
+    undisturbed: Vec<String>,
+    running: JoinHandle<Result<Output>>,
+    asked: JoinHandle<Result<Output>>,
+}
+
+impl Middle {
+    async fn of(site: Site, fixture: &Fixture, edge: &str) -> Result<Self> {
+        site.release()?;
+        let undisturbed = results(&run(fixture.command(&site, &["-q"])).await?)?;
+        std::fs::remove_file(site.gate())?;
+        let job = format!("{}-{edge}", fixture.name);
+        let nodes = ["--job", &job, "--hosts", "node[01-02]", "--spares", "node[03-04]"];
+        let running = start(fixture.command(&site, &nodes));
+        site.wait_met(&job).await?;
+        site.checkpoint(&job).await?;
+        kill(site.nla_of(&job, "node03")?, Signal::SIGSTOP)?;
+        let asked = start(site.command(&["migrate", &job, "node02"]));
+        site.wait_phase(&job, "copy").await?;
+        Ok(Self { site, job, undisturbed, running, asked })
+    }
+
+    fn signal(&self, node: &str, signal: Signal) -> Result<()> {
+        kill(self.site.nla_of(&self.job, node)?, signal)?;
+        Ok(())
+    }
+
+    /// What whoever asked for the migration was told at last, and whether it was done.
+    async fn told(&mut self) -> Result<(bool, String)> {
+        let output = (&mut self.asked).await??;
+        let all = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        Ok((output.status.success(), all.lines().last().unwrap_or_default().to_owned()))
+    }
+
+    /// The job ends as if nothing had been; what the launcher has said.
+    async fn ends_well(self) -> Result<String> {
+        self.site.release()?;
+        let output = self.running.await??;
+        let told = text(&output.stderr);
+        ensure!(results(&output)? == self.undisturbed, "another result: {told}");
+        nothing_left(&format!("FTB_JOB_ID={}\0", self.job)).await?;
+        Ok(told)
+    }
+}
+
+async fn the_next_spare_takes_over(site: Site, fixture: &Fixture) -> Result<()> {
+    let mut middle = Middle::of(site, fixture, "spare").await?;
+    middle.signal("node03", Signal::SIGKILL)?;
+    let (done, told) = middle.told().await?;
+    assert!(done && told.ends_with("moved from node02 to node04"), "{told}");
+    let told = middle.ends_well().await?;
+    assert!(told.contains("node03 is lost"), "{told}");
+    assert!(!told.contains("restarts from set"), "{told}");
+    Ok(())
+}
+
+async fn the_last_set_is_what_is_left(site: Site, fixture: &Fixture) -> Result<()> {
+    let mut middle = Middle::of(site, fixture, "source").await?;
+    middle.signal("node02", Signal::SIGKILL)?;
+    middle.signal("node03", Signal::SIGCONT)?;
+    let (done, told) = middle.told().await?;
+    assert!(!done && told.contains("source node02 was lost"), "{told}");
+    let told = middle.ends_well().await?;
+    assert_eq!(told.matches("restarts from set").count(), 1, "{told}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spare_that_dies_in_the_middle_is_replaced_by_the_next() -> Result<()> {
+    let site = Site::new(4).await?;
+    let app = Fixture::app(&site);
+    the_next_spare_takes_over(site, &app).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_goes_to_the_next_spare_when_the_first_dies_in_the_middle() -> Result<()> {
+    let site = Site::new(4).await?;
+    match Fixture::stencil(&site)? {
+        Some(pods) => the_next_spare_takes_over(site, &pods).await,
+        None => Ok(()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_dies_in_the_middle_costs_what_came_after_the_last_set() -> Result<()> {
+    let site = Site::new(4).await?;
+    let app = Fixture::app(&site);
+    the_last_set_is_what_is_left(site, &app).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_start_again_from_the_last_set_when_their_source_dies_in_the_middle() -> Result<()> {
+    let site = Site::new(4).await?;
+    match Fixture::stencil(&site)? {
+        Some(pods) => the_last_set_is_what_is_left(site, &pods).await,
+        None => Ok(()),
+    }
+}
+
+/// A migration whose reason is gone goes to its end; then the node that was left is a spare again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_well_again_in_the_middle_becomes_a_spare_afterwards() -> Result<()> {
+    let site = Site::new(4).await?;
+    let app = Fixture::app(&site);
+    let mut middle = Middle::of(site, &app, "normal").await?;
+    middle.site.ask(&["usable", &middle.job, "node02"]).await?;
+    middle.signal("node03", Signal::SIGCONT)?;
+    let (done, told) = middle.told().await?;
+    assert!(done && told.ends_with("moved from node02 to node03"), "{told}");
+    middle.site.wait_spare(&middle.job, "node02").await?;
+    middle.ends_well().await?;
+    Ok(())
+}
+
+/// One after the other, each to a spare of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_nodes_that_fail_at_once_move_both() -> Result<()> {
+    let site = Site::new(4).await?;
+    let app = Fixture::app(&site);
+    let mut middle = Middle::of(site, &app, "two").await?;
+    let (site, job) = (&middle.site, middle.job.clone());
+    let second = start(site.command(&["migrate", &job, "node01"]));
+    site.wait_wanted(&job, 1).await?;
+    middle.signal("node03", Signal::SIGCONT)?;
+    let (done, told) = middle.told().await?;
+    assert!(done && told.ends_with("moved from node02 to node03"), "{told}");
+    let second = second.await??;
+    let told = text(&second.stdout);
+    assert!(second.status.success() && told.contains("moved from node01 to node04"), "{told}");
+    middle.ends_well().await?;
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! Ranks in pods, beyond what every backend must do (`backend.rs`): their standard input, and the whole way from a
+//! failed fan to a moved address.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod site;
+
+use anyhow::{Context as _, Result};
+use ftb_tests::bmc::{self, SimulatedBmc};
+use ftb_tests::cluster::binary;
+use site::fixture::{Fixture, criu_file, results};
+use site::{Site, nothing_left, run, start, text};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, Command, Stdio};
+
+/// More than all pipes, sockets and windows on the way to a rank hold.
+const BULK_BYTES: usize = 16_000_000;
+
+/// A process that ends with the value, however the test ends.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself; there is nothing to do then.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Standard input goes into the pod and moves with rank 0, as does its end. A rank that does not read holds the writer,
+/// not the pod.
+#[tokio::test(flavor = "multi_thread")]
+async fn standard_input_goes_into_a_pod_and_moves_with_rank_0() -> Result<()> {
+    let site = Site::new(3).await?;
+    let Some(backend) = criu_file(&site, "")? else { return Ok(()) };
+    let gate = site.gate();
+    let script = "read -r line; echo $line on $FTB_NODE; \
+                  while [ ! -e $0 ]; do sleep 0.01; done; wc -c; echo over";
+    let arguments = ["-n", "2", "--job", "fed", "--backend", &backend];
+    let nodes = ["--hosts", "node[01-02]", "--spares", "node03"];
+    let mut command = site.launch(
+        &[&arguments[..], &nodes].concat(),
+        &["sh", "-c", script, &gate.display().to_string()],
+    );
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let mut launcher = Process(command.spawn()?);
+    let mut stdin = launcher.0.stdin.take().context("no input")?;
+    let mut lines = BufReader::new(launcher.0.stdout.take().context("no output")?).lines();
+    site.wait_met("fed").await?;
+    stdin.write_all(b"one\n")?;
+    let mut first = [lines.next().context("no line")??, lines.next().context("no line")??];
+    first.sort();
+    assert_eq!(first, ["on node02", "one on node01"]);
+    let moved = site.ask(&["migrate", "fed", "node01"]).await?;
+    assert_eq!(moved, "ranks 0 moved from node01 to node03");
+    // It waits for the rank, which waits for the gate. The pod does not: it can be saved.
+    let bytes = vec![b'x'; BULK_BYTES];
+    let writer = std::thread::spawn(move || stdin.write_all(&bytes));
+    site.checkpoint("fed").await?;
+    assert!(!writer.is_finished(), "nobody has read it");
+    site.release()?;
+    assert!(writer.join().is_ok_and(|written| written.is_ok()));
+    let mut last: Vec<String> = lines.collect::<std::io::Result<_>>()?;
+    last.sort();
+    assert_eq!(last, ["0", &BULK_BYTES.to_string(), "over", "over"]);
+    assert!(launcher.0.wait()?.success());
+    nothing_left("FTB_JOB_ID=fed\0").await
+}
+
+/// A program that looks for its network while its pod is cut off, or has just come back, finds it with a carrier: UCX
+/// would else not count it, and fail in `MPI_Init`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_is_cut_off_keeps_its_carrier() -> Result<()> {
+    let site = Site::new(2).await?;
+    let Some(backend) = criu_file(&site, "")? else { return Ok(()) };
+    let script = "n=0; while [ ! -e $0 ]; do read -r c </sys/class/net/eth0/carrier; \
+                  [ \"$c\" = 1 ] || n=$((n + 1)); sleep 0.002; done; echo result $n without";
+    let arguments = ["-n", "1", "--job", "carrier", "--backend", &backend, "--spares", "node02"];
+    let gate = site.gate().display().to_string();
+    let job = start(site.launch(&arguments, &["sh", "-c", script, &gate]));
+    site.wait_met("carrier").await?;
+    for _ in 0..3 {
+        site.checkpoint("carrier").await?;
+    }
+    site.ask(&["migrate", "carrier", "node01"]).await?;
+    site.release()?;
+    assert_eq!(results(&job.await??)?, ["result 0 without"]);
+    nothing_left("FTB_JOB_ID=carrier\0").await
+}
+
+/// `ftb-ipmi` for one node.
+fn watch(site: &Site, rank: usize, bmc: &SimulatedBmc) -> Result<Process> {
+    let config = site.cluster.dir().join("ipmi.toml");
+    let text = format!(
+        "interval = \"250ms\"\n[agent]\nsocket = {:?}\n[[target]]\nbmc = \"{}\"\nnode = \"{}\"\n\
+         user = \"{}\"\npassword = \"{}\"\n",
+        site.cluster.socket(rank),
+        bmc.address(),
+        site.cluster.host(rank),
+        bmc::USER,
+        bmc::PASSWORD,
+    );
+    std::fs::write(&config, text)?;
+    let mut command = Command::new(binary("ftb-ipmi", "ftb-ipmi")?);
+    command.arg("--config").arg(config).stdin(Stdio::null()).stdout(Stdio::null());
+    Ok(Process(command.spawn()?))
+}
+
+/// A BMC says that a fan stands still; the pod of that node moves to the spare with its address and its connections.
+/// When the fan turns again, the node becomes a spare. The unmodified program has the result of an undisturbed run.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_fan_moves_a_pod_and_a_mended_one_makes_a_spare() -> Result<()> {
+    if Command::new("ipmi_sim").arg("-?").output().is_err() {
+        eprintln!("skipped: ipmi_sim is not installed (apt-get install openipmi)");
+        return Ok(());
+    }
+    let site = Site::new(3).await?;
+    let Some(stencil) = Fixture::stencil(&site)? else { return Ok(()) };
+    site.release()?;
+    let undisturbed = results(&run(stencil.command(&site, &["-q"])).await?)?;
+    std::fs::remove_file(site.gate())?;
+    let bmc = SimulatedBmc::start()?;
+    let _watcher = watch(&site, 1, &bmc)?;
+    let nodes = ["--job", "fan", "--hosts", "node[01-02]", "--spares", "node03"];
+    let job = start(stencil.command(&site, &nodes));
+    site.wait_met("fan").await?;
+    bmc.set("cpu1_fan", 0)?;
+    let state = |status: &serde_json::Value, node: &str| status["nodes"][node]["state"].clone();
+    site.wait_status("fan", "the pod to have moved", |status| {
+        state(status, "node02") == "MIGRATION_INACTIVE"
+            && status["nodes"]["node03"]["ranks"] == serde_json::json!([1])
+    })
+    .await?;
+    bmc.set("cpu1_fan", 2244)?;
+    site.wait_spare("fan", "node02").await?;
+    site.release()?;
+    let output = job.await??;
+    let told = text(&output.stderr);
+    assert_eq!(results(&output)?, undisturbed, "{told}");
+    assert_eq!(told.matches("ranks 1 moved from node02 to node03").count(), 1, "{told}");
+    assert!(told.contains("fan failed"), "the policy's reason: {told}");
+    nothing_left("FTB_JOB_ID=fan\0").await
+}
