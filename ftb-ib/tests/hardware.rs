@@ -2,7 +2,7 @@
 //! can happen to them (`tests/hardware/ib/scenario.sh`), and what a subscriber got of it.
 #![allow(clippy::unwrap_used)]
 
-use ftb_tests::cluster::binary;
+use ftb_tests::cluster::{binary, outside_cargo};
 use ftb_tests::guest::{Guest, hardware};
 use serde_json::Value;
 use std::fs;
@@ -71,7 +71,8 @@ fn example(name: &str) -> anyhow::Result<PathBuf> {
     if profile.ends_with("release") {
         build.arg("--release");
     }
-    anyhow::ensure!(build.status()?.success(), "cannot build the example {name}");
+    let built = outside_cargo(&mut build).status()?;
+    anyhow::ensure!(built.success(), "cannot build the example {name}");
     Ok(profile.join("examples").join(name))
 }
 

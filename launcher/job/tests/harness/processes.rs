@@ -2,6 +2,7 @@
 //! descriptor, everything else in the environment.
 
 use super::pmi_server::PmiServer;
+use ftb_tests::cluster::outside_cargo;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -12,10 +13,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// would keep it open.
 static SPAWNING: Mutex<()> = Mutex::new(());
 
-/// The path of an example, built now if it is not up to date, in the profile of the running test.
+/// The path of an example, built now if it is not up to date, in the profile of the running test; `FTB_BIN_DIR`
+/// names a folder with finished ones in `examples` instead.
 pub fn example(name: &str) -> PathBuf {
     static EXAMPLES: OnceLock<PathBuf> = OnceLock::new();
     let examples = EXAMPLES.get_or_init(|| {
+        if let Some(dir) = std::env::var_os("FTB_BIN_DIR") {
+            return PathBuf::from(dir).join("examples");
+        }
         // .../target/PROFILE/deps/TEST
         let test = std::env::current_exe().unwrap();
         let profile = test.ancestors().nth(2).unwrap().to_owned();
@@ -25,7 +30,8 @@ pub fn example(name: &str) -> PathBuf {
         if profile.ends_with("release") {
             build.arg("--release");
         }
-        let built = build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
+        let built = outside_cargo(&mut build).current_dir(env!("CARGO_MANIFEST_DIR")).status();
+        let built = built.unwrap();
         assert!(built.success(), "the examples do not build");
         profile.join("examples")
     });
