@@ -5,6 +5,7 @@
 //! without progress, until a file of that name is there: a test has all the time it needs.
 
 use ftb_job::{Error, ImageError, Job, Op, Reader, State, Writer};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -23,6 +24,7 @@ impl State for Count {
     fn restore(&mut self, reader: &mut Reader) -> Result<(), ImageError> {
         self.iteration = reader.u64("iteration")?;
         self.sum = reader.u64("sum")?;
+        println!("goes on at {}", self.iteration);
         Ok(())
     }
 }
@@ -49,22 +51,23 @@ fn main() -> ExitCode {
 fn count(iterations: u64, pause_us: u64, gate: Option<&Path>) -> Result<(), Error> {
     let mut job = Job::init()?;
     let mut state = Count { iteration: 0, sum: u64::from(job.rank()) };
-    if job.restore(&mut state)? {
-        println!("rank {} goes on at {} on {}", job.rank(), state.iteration, job.node());
-    }
-    while state.iteration < iterations {
-        if state.iteration == iterations / 2 {
-            wait(&mut job, &state, gate)?;
+    job.run(&mut state, |job, state| {
+        if state.iteration == iterations {
+            return Ok(ControlFlow::Break(()));
+        }
+        if state.iteration == iterations / 2 && !is_open(job, gate)? {
+            // In step with all ranks, without progress.
+            std::thread::sleep(Duration::from_millis(2));
+            return Ok(ControlFlow::Continue(()));
         }
         // Each step depends on all ranks' steps before it.
         let mut step = [state.sum.rotate_left(7) ^ state.iteration];
         job.allreduce(Op::Sum, &mut step)?;
         state.sum = state.sum.wrapping_mul(31).wrapping_add(step[0]);
         state.iteration += 1;
-        // Last in the loop: a restored rank goes on behind the safe point at which it was saved, as all others.
-        job.progress(&state)?;
         std::thread::sleep(Duration::from_micros(pause_us));
-    }
+        Ok(ControlFlow::Continue(()))
+    })?;
     let mut result = [state.sum];
     job.allreduce(Op::Sum, &mut result)?;
     if job.rank() == 0 {
@@ -73,15 +76,9 @@ fn count(iterations: u64, pause_us: u64, gate: Option<&Path>) -> Result<(), Erro
     job.finalize()
 }
 
-/// Waits in step with all ranks until rank 0 sees the gate.
-fn wait(job: &mut Job, state: &Count, gate: Option<&Path>) -> Result<(), Error> {
-    loop {
-        let mut open = [u64::from(gate.is_none_or(Path::exists))];
-        job.allreduce(Op::Min, &mut open)?;
-        if open[0] == 1 {
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_millis(2));
-        job.progress(state)?;
-    }
+/// Whether any rank sees the gate: all ranks get the same answer.
+fn is_open(job: &mut Job, gate: Option<&Path>) -> Result<bool, Error> {
+    let mut open = [u64::from(gate.is_none_or(Path::exists))];
+    job.allreduce(Op::Max, &mut open)?;
+    Ok(open[0] == 1)
 }

@@ -190,8 +190,10 @@ pub enum Start {
 
 /// What to do when a rank or a node dies.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnFailure {
-    /// Restart from the last set; without one, stop.
+pub enum OnDeath {
+    /// Those that live go back to the last set in place, the dead are started again; else as restart.
+    Rollback,
+    /// End all ranks and start anew from the last set; without one, stop.
     Restart,
     /// Stop.
     Stop,
@@ -210,9 +212,9 @@ pub struct How {
     /// Deadlines of the protocol's phases, as a TOML file.
     #[arg(long, value_name = "FILE")]
     pub deadlines: Option<PathBuf>,
-    /// When a rank or a node dies.
-    #[arg(long, value_enum, default_value = "restart")]
-    pub on_failure: OnFailure,
+    /// When a rank or a node dies (default: as the policy says; the built-in one says rollback).
+    #[arg(long, value_enum)]
+    pub on_death: Option<OnDeath>,
     /// Save the job that often.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub checkpoint_every: Option<Duration>,

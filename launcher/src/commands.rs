@@ -6,15 +6,15 @@ mod tools;
 pub use tools::{ask, policy_check, policy_test, ps, status};
 
 use crate::backend::Choice;
-use crate::cli::{How, OnFailure, Restart, Run};
-use crate::jl::{Deadlines, Jl, JlConfig};
+use crate::cli::{How, OnDeath, Restart, Run};
+use crate::jl::{self, Deadlines, Jl, JlConfig};
 use crate::names::{JobId, SetId};
 use crate::policy::{self, Policy};
 use crate::shell::jobdir::{self, JobDir, JobFile, StateFile};
 use crate::shell::plan::{NodeEntry, Plan};
 use crate::shell::pod::net::{self, PodNet};
 use crate::shell::spec::{Means, NlaSpec, NodePart, Starting};
-use crate::shell::{control, installed, jl, secret, streams};
+use crate::shell::{self, control, installed, secret, streams};
 use ftb_client::daemon::Failure;
 use place::Where;
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
     let backend = backend(run.how.backend.as_deref(), &Choice::default(), &place)?;
     let program = Program { argv: run.argv.clone(), env, cwd, size: run.n, backend };
     let policy = policy_text(run.how.policy.as_deref())?;
-    let config = config(&job, &place.plan, &program, &run.how, None)?;
+    let config = config(&job, &place.plan, &program, &run.how, None, &policy.1)?;
     let dir = JobDir::new(&jobdir::jobs_dir().map_err(Failure::bad_input)?, &job);
     let token = secret::random_hex().map_err(Failure::failed)?;
     dir.create().map_err(Failure::bad_input)?;
@@ -92,7 +92,10 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
     place.plan.keeps(&manifest.pods).map_err(Failure::bad_input)?;
     let program = Program { argv, env, cwd, size: manifest.size, backend };
     let policy = policy_text(how.policy.as_deref())?;
-    let config = config(&manifest.job, &place.plan, &program, how, Some(manifest.set.clone()))?;
+    let config = {
+        let set = Some(manifest.set.clone());
+        config(&manifest.job, &place.plan, &program, how, set, &policy.1)?
+    };
     let token = secret::random_hex().map_err(Failure::failed)?;
     let file = job_file(&manifest.job, &place, &program, how, &dir, &token, policy.0);
     let mut jl = Jl::new(config);
@@ -113,7 +116,7 @@ pub async fn attach(job: &JobId) -> Result<i32, Failure> {
     }
     let lock = dir.lock().map_err(Failure::bad_input)?;
     let policy = Policy::parse(&file.policy).map_err(Failure::failed)?;
-    let run = jl::Run {
+    let run = shell::jl::Run {
         file,
         dir: dir.clone(),
         state,
@@ -123,7 +126,7 @@ pub async fn attach(job: &JobId) -> Result<i32, Failure> {
         checkpoint_every: None,
         time_limit: None,
     };
-    let ran = jl::run(run).await;
+    let ran = shell::jl::run(run).await;
     drop(lock);
     clean_up(&dir, &ran, false, false);
     ran.map_err(Failure::failed)
@@ -205,6 +208,7 @@ fn config(
     program: &Program,
     how: &How,
     restore: Option<SetId>,
+    policy: &Policy,
 ) -> Result<JlConfig, Failure> {
     let deadlines = match &how.deadlines {
         None => Deadlines::default(),
@@ -219,9 +223,11 @@ fn config(
     if how.keep_sets == 0 {
         return Err(Failure::bad_input("--keep-sets 0: no set could ever be restored"));
     }
-    let on_failure = match how.on_failure {
-        OnFailure::Restart => crate::jl::OnFailure::Restart,
-        OnFailure::Stop => crate::jl::OnFailure::Stop,
+    let on_death = match how.on_death {
+        None => policy.on_death(),
+        Some(OnDeath::Rollback) => jl::OnDeath::Rollback,
+        Some(OnDeath::Restart) => jl::OnDeath::Restart,
+        Some(OnDeath::Stop) => jl::OnDeath::Stop,
     };
     Ok(JlConfig {
         job: job.clone(),
@@ -231,7 +237,7 @@ fn config(
         spares: plan.spares.clone(),
         restore,
         deadlines,
-        on_failure,
+        on_death,
         restarts_max: 3,
         sets_max: how.keep_sets,
     })
@@ -327,7 +333,7 @@ async fn start(
     if !how.quiet {
         eprintln!("ftb-launch: job {job}");
     }
-    let run = jl::Run {
+    let run = shell::jl::Run {
         file,
         dir: dir.clone(),
         state,
@@ -337,7 +343,7 @@ async fn start(
         checkpoint_every: how.checkpoint_every,
         time_limit: how.time_limit,
     };
-    let ran = jl::run(run).await;
+    let ran = shell::jl::run(run).await;
     drop(lock);
     clean_up(&dir, &ran, how.keep, how.quiet);
     ran.map_err(Failure::failed)

@@ -14,15 +14,16 @@ mod fence;
 mod hear;
 mod job;
 mod migration;
+mod rollback;
 mod start;
 #[cfg(test)]
 mod tests;
 mod wants;
 
 pub use episode::{Open, Progress, Remedy};
-pub use job::{Deadlines, JlConfig, Job, Node, OnFailure, Rank};
+pub use job::{Deadlines, JlConfig, Job, Node, OnDeath, Rank};
 
-use crate::message::{Answer, Closed, FromJl, How, NlaSays, Outcome, RankSays, Request};
+use crate::message::{Answer, Closed, FromJl, NlaSays, Outcome, RankSays, Request};
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
 use checkpoint::Checkpoint;
@@ -32,6 +33,7 @@ use episode::Flow;
 use ftb_core::Now;
 use job::SILENCES_MAX;
 use migration::Migration;
+use rollback::Rollback;
 use serde::{Deserialize, Serialize};
 use start::Start;
 use std::collections::{BTreeMap, VecDeque};
@@ -282,8 +284,9 @@ impl Jl {
             open.deadline_ns = now.deadline_ns(Duration::from_millis(open.phase_deadline_ms));
             self.with_open(now, |remedy, job, episode| match remedy {
                 Remedy::Start(start) => start.on_deadline(),
-                Remedy::Checkpoint(checkpoint) => checkpoint.on_deadline(job, episode),
+                Remedy::Checkpoint(checkpoint) => checkpoint.on_deadline(job),
                 Remedy::Migration(migration) => migration.on_deadline(job, episode),
+                Remedy::Rollback(rollback) => rollback.on_deadline(job),
                 Remedy::End(end) => end.on_deadline(job),
             });
         } else if now.mono_ns >= open.repeat_ns {
@@ -327,7 +330,9 @@ impl Jl {
             Flow::Next { phase, deadline, requests } => self.enter(now, phase, deadline, requests),
             Flow::Close { done, words } => self.close(now, done, words),
             Flow::Again { words } => self.again(now, words),
-            Flow::Failed { rank, how } => self.rank_failed(now, rank, how),
+            Flow::Failed { rank, how } => {
+                self.died(now, how.code(), &format!("rank {rank} died: {how}"))
+            }
             Flow::Restart { code, reason } => self.restart_or_end(now, code, &reason),
             Flow::Lost(nodes) => {
                 for node in nodes {
@@ -374,8 +379,12 @@ impl Jl {
         };
         open.leave_phase(now.mono_ns);
         let episode = open.episode;
-        if let Remedy::Migration(migration) = &open.remedy {
-            let set = migration.set().clone();
+        let served = match &open.remedy {
+            Remedy::Migration(migration) => Some(migration.set()),
+            Remedy::Checkpoint(checkpoint) if !done => Some(checkpoint.set()),
+            _ => None,
+        };
+        if let Some(set) = served.cloned() {
             self.job.publish(FromJl::Drop { episode, set });
         }
         if let Some(request) = open.asked {
@@ -430,30 +439,48 @@ impl Jl {
         self.begin(now, episode, Remedy::Start(start), None, flow);
     }
 
-    fn rank_failed(&mut self, now: Now, rank: u32, how: How) {
-        let reason = format!("rank {rank} died: {how}");
-        match self.job.config.on_failure {
-            OnFailure::Restart => self.restart_or_end(now, how.code(), &reason),
-            OnFailure::Stop => self.end(now, how.code(), &reason),
+    /// A rank has died, or a node with its ranks: what was open is over, and the policy says what follows.
+    fn died(&mut self, now: Now, code: i32, reason: &str) {
+        match self.job.config.on_death {
+            OnDeath::Rollback | OnDeath::Restart => self.restart_or_end(now, code, reason),
+            OnDeath::Stop => self.end(now, code, reason),
         }
     }
 
-    /// Restarts the job from its last set. Without a set, or without progress since too many restarts, it
-    /// ends; its sets stay in the store.
+    /// Recovers the job from its last set, in place where that can be. Without a set, or without progress since too
+    /// many recoveries, it ends; its sets stay in the store.
     fn restart_or_end(&mut self, now: Now, code: i32, reason: &str) {
         let Some(set) = self.job.sets.last().cloned() else {
             self.end(now, code, &format!("{reason}; there is no set to restart from"));
             return;
         };
-        if self.job.restarts >= self.job.config.restarts_max {
+        // A restart because going back in place has failed belongs to the same attempt.
+        let again =
+            matches!(self.open.as_ref().map(|open| &open.remedy), Some(Remedy::Rollback(_)));
+        if !again && self.job.restarts >= self.job.config.restarts_max {
             let restarts = self.job.restarts;
-            let words = format!("{reason}; {restarts} restarts without a new set in between");
+            let words = format!("{reason}; {restarts} recoveries without a new set in between");
             self.end(now, code, &words);
             return;
         }
+        self.job.restarts += u32::from(!again);
+        // While ranks are coming or going nobody knows where each of them is.
+        let settled = matches!(
+            self.open.as_ref().map(|open| &open.remedy),
+            None | Some(Remedy::Checkpoint(_))
+        );
         self.close(now, false, reason.to_owned());
-        self.job.tell(format!("{reason}: the job restarts from set {set}"));
         let episode = self.job.open();
+        if settled && self.job.keeps_images() {
+            match Rollback::open(&mut self.job, episode, set.clone()) {
+                Ok((rollback, flow)) => {
+                    self.job.tell(format!("{reason}: the job goes back to set {set} in place"));
+                    return self.begin(now, episode, Remedy::Rollback(rollback), None, flow);
+                }
+                Err(why) => self.job.tell(format!("the job cannot go back in place: {why}")),
+            }
+        }
+        self.job.tell(format!("{reason}: the job restarts from set {set}"));
         let (start, flow) = Start::again(&mut self.job, episode, set, reason);
         self.begin(now, episode, Remedy::Start(start), None, flow);
     }

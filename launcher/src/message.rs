@@ -132,6 +132,18 @@ pub enum FromJl {
         /// Why.
         reason: String,
     },
+    /// Ranks have died: those that live take back their own state of `set`, in place, and meet in the fence with
+    /// the ones that are started again.
+    Rollback {
+        /// The recovery.
+        episode: Episode,
+        /// The set that all go back to.
+        set: SetId,
+        /// Who is started again: a process of these ranks that still lives somewhere does not count.
+        ranks: Ranks,
+        /// The fence that counts from now on.
+        fence: u64,
+    },
     /// An inactive node becomes a spare.
     Usable {
         /// The newest episode.
@@ -180,7 +192,7 @@ pub enum FromJl {
 pub struct Closed {
     /// Which.
     pub episode: Episode,
-    /// `start`, `checkpoint`, `migration`, `restart`, `end`.
+    /// `start`, `checkpoint`, `migration`, `rollback`, `end`.
     pub kind: String,
     /// Whether it did what it was to do.
     pub done: bool,
@@ -360,7 +372,7 @@ pub struct RankSays {
     pub message: FromRank,
 }
 
-/// The four things that a rank says.
+/// What a rank says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromRank {
     /// Its channels are suspended.
@@ -381,6 +393,13 @@ pub enum FromRank {
     },
     /// It computes again.
     Resumed,
+    /// It cannot go back in place: it must be started again.
+    RollbackFailed {
+        /// To this set.
+        set: SetId,
+        /// Why.
+        reason: String,
+    },
 }
 
 /// What a person or a program asks of a running job (`ftb.job`).

@@ -543,6 +543,10 @@ impl Nla {
         if !process.is_some_and(|p| p.incarnation == incarnation && p.life == Life::Running) {
             return;
         }
+        // One that is being ended must not get into the fence of its successors.
+        if self.ending.is_some() {
+            return;
+        }
         match self.pmi.line(rank, line) {
             pmi::Asked::Reply(line) => out.push(Output::PmiReply { rank, line }),
             pmi::Asked::Waits => {}

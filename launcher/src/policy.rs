@@ -12,7 +12,7 @@ mod tests;
 
 pub use rules::{ActionKind, Config, PolicyError, Rule};
 
-use crate::jl::Want;
+use crate::jl::{OnDeath, Want};
 use crate::names::NodeName;
 use ftb_core::{Event, Now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -99,6 +99,11 @@ impl Policy {
     /// The event spaces that its rules listen to.
     pub fn spaces(&self) -> BTreeSet<String> {
         self.config.rule.iter().map(|rule| rule.space.clone()).collect()
+    }
+
+    /// What is done when a rank or a node dies, where the command line says nothing else.
+    pub fn on_death(&self) -> OnDeath {
+        self.config.on_death
     }
 
     /// Whether the circuit breaker is open.

@@ -11,11 +11,11 @@ mod sim {
 }
 
 use ftb_launcher::backend::{Manner, Moves, Saver};
-use ftb_launcher::jl::{Deadlines, JlConfig, OnFailure, Want};
+use ftb_launcher::jl::{Deadlines, JlConfig, OnDeath, Want};
 use ftb_launcher::message::Placement;
 use ftb_launcher::names::{JobId, Ranks};
 use ftb_launcher::nla::MigrationState;
-use sim::world::{Faults, Happens, World, node};
+use sim::world::{Fate, Faults, Happens, World, node};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -33,7 +33,7 @@ fn config(nodes: u32, per_node: u32, spares: u32) -> JlConfig {
         spares: (0..spares).map(|n| node(&format!("spare{n:02}"))).collect(),
         restore: None,
         deadlines: Deadlines::default(),
-        on_failure: OnFailure::Restart,
+        on_death: OnDeath::Rollback,
         restarts_max: 5,
         sets_max: 2,
         manner: Manner::default(),
@@ -119,7 +119,8 @@ fn a_dead_node_is_replaced_by_a_spare_from_the_last_set() {
     world.at(2000, Happens::KillNode(node("node02")));
     assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
     assert_eq!(world.state_of("spare00"), None, "everybody has left");
-    assert!(world.told.iter().any(|line| line.contains("restarts from set")));
+    assert!(world.has_told("4 ranks went back to set set-000002 in place"), "{:#?}", world.told);
+    assert_eq!(world.spawned, 6 + 2, "nobody was started but the dead");
 }
 
 #[test]
@@ -164,7 +165,7 @@ fn messages_lost_doubled_and_delayed_at_every_step_change_nothing() {
 
 /// The reasons for which a job may end without its answer.
 const NAMED: [&str; 3] =
-    ["no set to restart from", "no hot spare is left", "restarts without a new set"];
+    ["no set to restart from", "no hot spare is left", "recoveries without a new set"];
 
 #[test]
 fn nodes_images_copies_and_the_launcher_fail_at_any_step() {
@@ -196,6 +197,133 @@ fn nodes_images_copies_and_the_launcher_fail_at_any_step() {
         let named = |line: &String| NAMED.iter().any(|name| line.contains(name));
         let reason = world.told.iter().any(named);
         assert!(code == 0 || reason, "exit {code}: {:#?}", world.told);
+    });
+}
+
+/// A job of six ranks on three nodes that is saved once; a rank dies later.
+fn one_dies(seed: u64, faults: Faults) -> World {
+    let mut world = World::new(seed, config(3, 2, 1), faults);
+    world.at(500, checkpoint());
+    world.at(2000, Happens::KillRank(3));
+    world
+}
+
+#[test]
+fn a_rank_that_dies_takes_nobody_with_it() {
+    let mut world = one_dies(1, Faults::default());
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert!(world.has_told("5 ranks went back to set set-000002 in place"), "{:#?}", world.told);
+    assert_eq!(world.spawned, 6 + 1);
+}
+
+#[test]
+fn a_program_that_cannot_go_back_in_place_is_started_anew() {
+    let mut world = one_dies(1, Faults::default());
+    world.recovers = false;
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert!(world.has_told("the job restarts from set"), "{:#?}", world.told);
+    assert_eq!(world.spawned, 6 + 1 + 6, "the dead rank, and then everybody");
+}
+
+#[test]
+fn ranks_that_moved_after_the_set_was_made_get_their_images_of_it() {
+    let mut world = one_dies(1, Faults::default());
+    world.at(1000, migrate("node00"));
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert!(world.has_told("5 ranks went back"), "{:#?}", world.told);
+    assert!(world.has_told("copy="), "{:#?}", world.told);
+}
+
+#[test]
+fn recoveries_without_progress_come_to_an_end() {
+    let mut world = one_dies(1, Faults::default());
+    for n in 1..9 {
+        world.at(2000 + 300 * n, Happens::KillRank(3));
+    }
+    assert_ne!(world.run(HOUR_MS), 0);
+    assert!(world.has_told("5 recoveries without a new set"), "{:#?}", world.told);
+}
+
+#[test]
+fn who_wants_the_job_to_stop_when_somebody_dies_gets_that() {
+    let mut world =
+        World::new(1, JlConfig { on_death: OnDeath::Stop, ..config(2, 1, 1) }, Faults::default());
+    world.at(300, checkpoint());
+    world.at(310, Happens::KillNode(node("node01")));
+    assert_eq!(world.run(HOUR_MS), 1, "{:#?}", world.told);
+    assert!(!world.has_told("set-000002 in place") && !world.has_told("restarts from"));
+}
+
+/// One fault before, at and after every single message of a recovery in place.
+#[test]
+fn a_recovery_survives_a_fault_at_each_of_its_messages() {
+    let mut calm = one_dies(7, Faults::default());
+    assert_eq!(calm.run(HOUR_MS), 0);
+    let place = |kind: &str| calm.closed.iter().position(|(of, _)| of == kind).unwrap();
+    let (from, to) = (calm.closed_at[place("checkpoint")], calm.closed_at[place("rollback")]);
+    assert!(to - from > 50, "{from} to {to}");
+    let happens = || {
+        [
+            Happens::KillJl,
+            Happens::KillRank(0),
+            Happens::KillRank(3),
+            Happens::KillNode(node("node00")),
+            Happens::KillNode(node("node01")),
+            Happens::KillNode(node("spare00")),
+        ]
+    };
+    let mut fates = vec![Fate::Lost, Fate::Doubled, Fate::Late];
+    fates.extend(happens().map(Fate::Before));
+    fates.extend(happens().map(Fate::After));
+    for number in from..=to + 10 {
+        for fate in &fates {
+            let mut world = one_dies(7, Faults::default());
+            world.fate = Some((number, fate.clone()));
+            // Nobody but a person brings a launcher back.
+            world.at(6000, Happens::ReviveJl);
+            let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run(HOUR_MS)));
+            let why = || format!("message {number}, {fate:?}: {:#?}", world.told);
+            let code = ran.unwrap_or_else(|_| panic!("{}", why()));
+            assert!(
+                code == 0 || NAMED.iter().any(|name| world.has_told(name)),
+                "{code}: {}",
+                why()
+            );
+        }
+    }
+}
+
+#[test]
+fn recoveries_end_well_or_in_a_named_state_whatever_fails() {
+    seeds("recoveries", 1000, |seed| {
+        let faults = Faults {
+            lost: seed % 3 * 4,
+            doubled: seed % 2 * 10,
+            delay_ms_max: [0, 5, 60, 400][seed as usize % 4],
+            image: seed % 5 * 2,
+            copy: seed % 7 * 2,
+        };
+        let mut world = World::new(seed, config(3, 2, 2), faults);
+        world.recovers = seed % 11 != 10;
+        world.at(300, checkpoint());
+        let first = 800 + world.rng.below(1500);
+        world.at(first, Happens::KillRank(seed as u32 % 6));
+        let victims = ["node00", "node01", "node02", "spare00", "spare01"];
+        let when = first + world.rng.below(600);
+        match seed / 5 % 5 {
+            0 => world.at(when, Happens::KillRank(world.rng.0 as u32 % 6)),
+            1 => world.at(when, Happens::KillNode(node(victims[world.rng.0 as usize % 5]))),
+            2 => {
+                world.at(when, Happens::KillJl);
+                world.at(when + 2000, Happens::ReviveJl);
+            }
+            3 => world.at(when, migrate("node01")),
+            _ => world.at(when, checkpoint()),
+        }
+        let code = world.run(HOUR_MS);
+        let early = "ended during the start";
+        let named = world.has_told(early) || NAMED.iter().any(|name| world.has_told(name));
+        assert!(code == 0 || named, "exit {code}: {:#?}", world.told);
     });
 }
 

@@ -8,6 +8,7 @@
 
 use clap::Parser;
 use ftb_job::{ImageError, Job, Reader, Result, State, Writer};
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -48,15 +49,14 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> Result<()> {
     let mut job = Job::init()?;
     let mut ring = Ring::default();
-    if job.restore(&mut ring)? {
-        println!("ring: rank {} goes on in lap {} on {}", job.rank(), ring.lap, job.node());
-    }
-    while ring.lap < options.laps {
-        // Before the token of this lap is anywhere: what a rank sends behind its safe point is taken
-        // behind the other's.
-        job.progress(&ring)?;
-        ring.run_lap(&mut job, options)?;
-    }
+    job.run(&mut ring, |job, ring| {
+        if ring.lap == options.laps {
+            return Ok(ControlFlow::Break(()));
+        }
+        // A lap is between two safe points of every rank: its token is nowhere when the next one begins.
+        ring.run_lap(job, options)?;
+        Ok(ControlFlow::Continue(()))
+    })?;
     if job.rank() == 0 {
         println!("result: ranks {} laps {} token {:016x}", job.size(), ring.lap, ring.token);
     }
@@ -104,6 +104,7 @@ impl State for Ring {
             return Err(reader.refuse("lap and token were expected"));
         };
         (self.lap, self.token) = (lap, token);
+        println!("ring: goes on behind lap {lap}");
         Ok(())
     }
 }

@@ -68,6 +68,15 @@ pub enum Notice {
         /// How long it did not, in microseconds; for a rank that was restored: since it was started.
         took_us: u64,
     },
+    /// `FTB_ROLLBACK_FAILED`: it cannot go back in place and must be started again.
+    RollbackFailed {
+        /// The episode.
+        episode: u64,
+        /// The set.
+        set: String,
+        /// Why.
+        reason: String,
+    },
     /// `FTB_MPI_PROCS_UNREACHABLE`: a peer is gone without a word.
     Unreachable {
         /// The peer.
@@ -85,6 +94,7 @@ impl Notice {
             Self::CheckpointDone { .. } => "FTB_CHECKPOINT_DONE",
             Self::CheckpointFailed { .. } => "FTB_CHECKPOINT_FAILED",
             Self::Resumed { .. } => "FTB_MPI_RESUMED",
+            Self::RollbackFailed { .. } => "FTB_ROLLBACK_FAILED",
             Self::Unreachable { .. } => "FTB_MPI_PROCS_UNREACHABLE",
         }
     }
@@ -95,6 +105,7 @@ impl Notice {
             Self::Suspended { episode, .. }
             | Self::CheckpointDone { episode, .. }
             | Self::CheckpointFailed { episode, .. }
+            | Self::RollbackFailed { episode, .. }
             | Self::Resumed { episode, .. } => Some(*episode),
             Self::Unreachable { .. } => None,
         }
@@ -102,7 +113,10 @@ impl Notice {
 
     /// Whether it is of severity ERROR; the others are INFO.
     pub fn is_error(&self) -> bool {
-        matches!(self, Self::CheckpointFailed { .. } | Self::Unreachable { .. })
+        matches!(
+            self,
+            Self::CheckpointFailed { .. } | Self::RollbackFailed { .. } | Self::Unreachable { .. }
+        )
     }
 
     /// The tags beside `rank`.
@@ -114,7 +128,8 @@ impl Notice {
             Self::CheckpointDone { set, bytes, took_us, .. } => {
                 vec![("set", set.clone()), ("bytes", bytes.to_string()), took(took_us)]
             }
-            Self::CheckpointFailed { set, reason, .. } => {
+            Self::CheckpointFailed { set, reason, .. }
+            | Self::RollbackFailed { set, reason, .. } => {
                 vec![("set", set.clone()), ("reason", reason.clone())]
             }
             Self::Unreachable { peer, reason } => {

@@ -52,6 +52,10 @@ pub trait Channel: Send + Sync {
     /// (or given up); until then the layer has suspended by frames alone. No thread of the channel
     /// uses the inbox when it returns.
     fn suspend(&self);
+
+    /// Ends all links at once and waits for nobody: whoever is blocked in [`Channel::send`] returns. What the
+    /// channel holds is released by [`Channel::suspend`], which follows.
+    fn interrupt(&self);
 }
 
 /// What a channel is opened with.
@@ -131,6 +135,7 @@ fn decode_token(hex: &str) -> Option<[u8; TOKEN_BYTES]> {
 }
 
 /// The channels of a rank, best first.
+#[derive(Clone)]
 pub struct Registry {
     channels: Vec<Arc<dyn Channel>>,
 }
@@ -191,6 +196,13 @@ impl Registry {
             ),
         })?;
         Ok(routes)
+    }
+
+    /// Interrupts all channels.
+    pub(crate) fn interrupt(&self) {
+        for channel in &self.channels {
+            channel.interrupt();
+        }
     }
 
     /// Suspends all channels.

@@ -5,9 +5,10 @@
 
 use crate::agreement::{Agreement, Frame, Output, Step};
 use crate::backplane::{Backplane, Notice, RequestSink};
+use crate::channel::Registry;
 use crate::error::{Error, Result};
-use crate::inbox::ControlSink;
-use crate::request::Request;
+use crate::inbox::{ControlSink, Inbox, Recall};
+use crate::request::{Request, RequestKind};
 use crate::router::Router;
 use crate::{limits, lock, spawn_helper};
 use std::collections::VecDeque;
@@ -67,6 +68,17 @@ struct Shared {
     backplane: Arc<dyn Backplane>,
     /// What was answered to the last episode.
     answer: Mutex<Option<Notice>>,
+    inbox: Arc<Inbox>,
+    registry: Registry,
+    recovery: Mutex<Recovery>,
+}
+
+/// Going back to an image in place.
+struct Recovery {
+    /// Whether the program can.
+    able: bool,
+    /// The last episode in which it was told to, or the one that started it.
+    seen: u64,
 }
 
 impl Control {
@@ -76,7 +88,9 @@ impl Control {
         agreement: Agreement,
         router: Arc<Router>,
         backplane: Arc<dyn Backplane>,
+        recalled: (Arc<Inbox>, Registry, u64),
     ) -> Self {
+        let (inbox, registry, seen) = recalled;
         let shared = Arc::new(Shared {
             rank,
             agreement: Mutex::new(agreement),
@@ -84,6 +98,9 @@ impl Control {
             router,
             backplane,
             answer: Mutex::new(None),
+            inbox,
+            registry,
+            recovery: Mutex::new(Recovery { able: false, seen }),
         });
         Self { shared, sender: inputs.sender, receiver: Some(inputs.receiver), thread: None }
     }
@@ -140,6 +157,17 @@ impl Control {
         self.shared.perform(outputs);
     }
 
+    /// Whether the program can go back to an image in place.
+    pub(crate) fn can_roll_back(&self, able: bool) {
+        lock(&self.shared.recovery).able = able;
+    }
+
+    /// The rank has gone back: what was agreed on before is void.
+    pub(crate) fn go_back(&self, agreement: Agreement) {
+        *lock(&self.shared.agreement) = agreement;
+        *lock(&self.shared.answer) = None;
+    }
+
     /// Stops the thread; the requests that were open come to nothing.
     pub(crate) fn stop(&mut self) -> Vec<Request> {
         let Some(thread) = self.thread.take() else {
@@ -163,6 +191,9 @@ impl Shared {
             let mut outputs = Vec::new();
             match input {
                 Input::Stop => return,
+                Input::Request(Request { episode, kind: RequestKind::Rollback { set, ranks } }) => {
+                    self.call_back(episode, set, &ranks)
+                }
                 Input::Request(request) => {
                     tracing::debug!(rank = self.rank, ?request, "request");
                     lock(&self.agreement).handle_request(request, &mut outputs);
@@ -176,6 +207,25 @@ impl Shared {
             }
             self.perform(outputs);
         }
+    }
+
+    /// Ranks have died. Whatever the program is waiting for is over; at its next call it goes back.
+    fn call_back(&self, episode: u64, set: String, dead: &[u32]) {
+        let mut recovery = lock(&self.recovery);
+        if episode <= recovery.seen || dead.contains(&self.rank) {
+            return;
+        }
+        if !recovery.able {
+            let reason = "the program does not go back in place".to_owned();
+            return self.backplane.publish(&Notice::RollbackFailed { episode, set, reason });
+        }
+        recovery.seen = episode;
+        tracing::info!(rank = self.rank, episode, set, "called back");
+        self.inbox.call_back(Recall { episode, set });
+        self.registry.interrupt();
+        // Whoever is between its look and its wait has the lock.
+        drop(lock(&self.agreement));
+        self.woken.notify_all();
     }
 
     fn perform(&self, outputs: Vec<Output>) {

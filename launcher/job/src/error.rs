@@ -44,6 +44,11 @@ pub enum Error {
         /// How that showed.
         reason: String,
     },
+    /// Ranks have died, and this one has gone back to the last set in place: take the state back with
+    /// [`crate::Job::restore`] and go on from there. Only a program that says that it can
+    /// ([`crate::Job::run`], [`crate::Job::can_roll_back`]) gets this.
+    #[error("the job has gone back to its last set: Job::restore gives the state of it")]
+    RolledBack,
     /// The other rank has finalized: nothing comes from it and nothing goes to it any more.
     #[error("rank {rank} has finalized")]
     PeerFinished {

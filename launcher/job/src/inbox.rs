@@ -35,8 +35,19 @@ pub struct Inbox {
     bytes_max: usize,
 }
 
+/// The launcher has called this rank back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Recall {
+    /// In this episode.
+    pub episode: u64,
+    /// To its own image of this set.
+    pub set: String,
+}
+
 struct State {
     peers: Vec<Peer>,
+    /// From then on nothing of now counts, and every call says so.
+    recall: Option<Recall>,
     /// The bound does not hold back what is in flight while channels are drained or closed.
     unbounded: bool,
 }
@@ -72,12 +83,47 @@ impl Inbox {
         Self {
             state: Mutex::new(State {
                 peers: (0..size).map(|_| Peer::default()).collect(),
+                recall: None,
                 unbounded: false,
             }),
             changed: Condvar::new(),
             control,
             bytes_max,
         }
+    }
+
+    /// The rank is called back: whoever waits here is told.
+    pub(crate) fn call_back(&self, recall: Recall) {
+        lock(&self.state).recall = Some(recall);
+        self.changed.notify_all();
+    }
+
+    /// Where to, when it is called back.
+    pub(crate) fn recall(&self) -> Option<Recall> {
+        lock(&self.state).recall.clone()
+    }
+
+    /// Fails where the rank is called back.
+    pub(crate) fn check_recall(&self) -> Result<()> {
+        lock(&self.state).check_recall()
+    }
+
+    /// Waits until the rank is called back; false when the time is over.
+    pub(crate) fn wait_recall(&self, timeout: Duration) -> bool {
+        let state = lock(&self.state);
+        let waited = self.changed.wait_timeout_while(state, timeout, |s| s.recall.is_none());
+        waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0.recall.is_some()
+    }
+
+    /// Everything is as in an image, what [`Inbox::snapshot`] gave, and the recall is over. No channel uses the
+    /// inbox at that time.
+    pub(crate) fn go_back(&self, peers: Vec<(u64, Vec<Message>)>) {
+        let mut state = lock(&self.state);
+        state.peers.iter_mut().for_each(|peer| *peer = Peer::default());
+        state.recall = None;
+        state.unbounded = false;
+        drop(state);
+        self.restore(peers);
     }
 
     /// A link to that rank is there.
@@ -129,6 +175,7 @@ impl Inbox {
     pub(crate) fn take(&self, from: u32, class: Class, tag: u32) -> Result<Vec<u8>> {
         let mut state = lock(&self.state);
         loop {
+            state.check_recall()?;
             let peer = &mut state.peers[from as usize];
             if let Some(payload) = peer.pop(class, tag) {
                 if peer.stalled {
@@ -171,6 +218,7 @@ impl Inbox {
     pub(crate) fn wait_drained(&self, own: u32) -> Result<()> {
         let mut state = lock(&self.state);
         loop {
+            state.check_recall()?;
             let peers = || (0_u32..).zip(&state.peers).filter(|(rank, _)| *rank != own);
             if peers().all(|(_, peer)| peer.cut.is_some()) {
                 return Ok(());
@@ -292,6 +340,9 @@ impl Inbox {
     fn accept_message(&self, from: u32, message: Message) -> Result<(), String> {
         let mut state = lock(&self.state);
         loop {
+            if state.recall.is_some() {
+                return Err("this rank goes back to its last set".to_owned());
+            }
             let unbounded = state.unbounded;
             let peer = &mut state.peers[from as usize];
             if peer.suspended || message.seq != peer.received + 1 {
@@ -335,6 +386,12 @@ impl Inbox {
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let waited = self.changed.wait(state);
         waited.unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl State {
+    fn check_recall(&self) -> Result<()> {
+        if self.recall.is_some() { Err(Error::RolledBack) } else { Ok(()) }
     }
 }
 

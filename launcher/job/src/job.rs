@@ -13,13 +13,14 @@ use crate::control::{Control, Inputs};
 use crate::error::{Error, Result};
 use crate::frame::Class;
 use crate::image::{self, Header, ImageError, ImageReader, Reader};
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, Recall};
 use crate::pmi::Pmi;
 use crate::request::{Request, RequestKind};
 use crate::router::Router;
 use crate::state::{Communication, State};
 use crate::{events, limits};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process;
@@ -35,9 +36,18 @@ pub struct Job {
     pmi: Option<Pmi>,
     backplane: Arc<dyn Backplane>,
     control: Control,
-    restore: Option<Reader>,
+    restore: Option<Restoring>,
     pub(crate) collectives: u32,
     told_unreachable: BTreeSet<u32>,
+}
+
+/// An image that the program has not taken its state from yet.
+struct Restoring {
+    reader: Reader,
+    /// In which episode.
+    episode: u64,
+    /// Since when the rank does not compute.
+    since: Instant,
 }
 
 /// What a safe point came to.
@@ -128,12 +138,20 @@ impl Job {
             None => Arc::new(NoBackplane),
         };
         let agreement = Agreement::new(rank, size, config.episode, passed);
-        let control =
-            Control::new(inputs, rank, agreement, Arc::clone(&router), Arc::clone(&backplane));
+        let registry = Registry::new(channels);
+        let control = Control::new(
+            inputs,
+            rank,
+            agreement,
+            Arc::clone(&router),
+            Arc::clone(&backplane),
+            (Arc::clone(&inbox), registry.clone(), config.episode),
+        );
+        let episode = config.episode;
         let mut job = Self {
             pmi: pmi.map(Pmi::init).transpose()?,
-            registry: Registry::new(channels),
-            restore: restore.map(|(_, reader)| reader),
+            registry,
+            restore: restore.map(|(_, reader)| Restoring { reader, episode, since: started }),
             told_unreachable: BTreeSet::new(),
             config,
             inbox,
@@ -142,14 +160,10 @@ impl Job {
             control,
             collectives,
         };
-        let episode = job.config.episode;
         let fenced = job.fence(episode);
         job.settle(fenced)?;
         job.router.resume(false)?;
         job.control.listen()?;
-        if job.restore.is_some() {
-            job.backplane.publish(&Notice::Resumed { episode, took_us: elapsed_us(started) });
-        }
         Ok(job)
     }
 
@@ -188,10 +202,11 @@ impl Job {
     /// # Errors
     /// [`Error::Image`] where the image is not of this program; the state may then be half taken.
     pub fn restore(&mut self, state: &mut dyn State) -> Result<bool> {
-        let Some(mut reader) = self.restore.take() else {
+        let Some(Restoring { mut reader, episode, since }) = self.restore.take() else {
             return Ok(false);
         };
         state.restore(&mut reader)?;
+        self.backplane.publish(&Notice::Resumed { episode, took_us: elapsed_us(since) });
         Ok(true)
     }
 
@@ -215,7 +230,75 @@ impl Job {
 
     /// For other threads of the program, to send while this one computes.
     pub fn sender(&self) -> Sender {
-        Sender(Arc::clone(&self.router))
+        Sender { era: self.router.era(), router: Arc::clone(&self.router) }
+    }
+
+    /// Runs a program that is a loop of steps, with a safe point behind each: where the launcher saves the job,
+    /// moves ranks, or after a death has all of them go back to the last set in place, `state` is what the next
+    /// step finds. `step` does one step, or finds that all are done, at the same step on all ranks.
+    ///
+    /// It takes the state from the image where this process was started from one. Ends the process with exit
+    /// code 0 where it is to go on elsewhere.
+    ///
+    /// ```
+    /// use ftb_job::{Job, Op, State};
+    /// # use ftb_job::{Error, ImageError, Reader, Writer};
+    /// # struct Count(u64);
+    /// # impl State for Count {
+    /// #     fn save(&self, writer: &mut Writer) -> Result<(), ImageError> { writer.u64("count", self.0) }
+    /// #     fn restore(&mut self, reader: &mut Reader) -> Result<(), ImageError> {
+    /// #         self.0 = reader.u64("count")?;
+    /// #         Ok(())
+    /// #     }
+    /// # }
+    /// use std::ops::ControlFlow::{Break, Continue};
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// let mut job = Job::init()?;
+    /// let mut count = Count(0);
+    /// job.run(&mut count, |job, count| {
+    ///     if count.0 == 10 {
+    ///         return Ok(Break(()));
+    ///     }
+    ///     job.allreduce(Op::Max, &mut [count.0])?;
+    ///     count.0 += 1;
+    ///     Ok(Continue(()))
+    /// })?;
+    /// job.finalize()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Of the steps and the safe points; never [`Error::RolledBack`].
+    pub fn run<S: State>(
+        &mut self,
+        state: &mut S,
+        mut step: impl FnMut(&mut Self, &mut S) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        loop {
+            self.can_roll_back(true);
+            self.restore(state)?;
+            let mut run = || {
+                while step(self, state)?.is_continue() {
+                    self.progress(state)?;
+                }
+                // Who is called back in this moment goes back, as all others do.
+                self.can_roll_back(false);
+                let recalled = self.inbox.check_recall();
+                self.settle(recalled)
+            };
+            match run() {
+                Err(Error::RolledBack) => {}
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Whether this program takes [`Error::RolledBack`] from any call: restores its state and goes on from there.
+    /// While it says so, the death of other ranks costs this process nothing but its work since the last set;
+    /// else it is ended and started again. [`Job::run`] does it by itself.
+    pub fn can_roll_back(&mut self, able: bool) {
+        self.control.can_roll_back(able);
     }
 
     /// A safe point: everything that the program needs to go on is in `state` and in the messages under
@@ -239,14 +322,17 @@ impl Job {
     /// # Errors
     /// As [`Job::progress`].
     pub fn safe_point(&mut self, state: &dyn State) -> Result<SafePoint> {
-        if let Some(reader) = &self.restore {
-            let path = reader.path().display().to_string();
+        let recalled = self.inbox.check_recall();
+        self.settle(recalled)?;
+        if let Some(restoring) = &self.restore {
+            let path = restoring.reader.path().display().to_string();
             return Err(Error::NotRestored { path });
         }
         let inbox = Arc::clone(&self.inbox);
         let hopeless = || {
             // A report may be behind messages that wait for room.
             inbox.lift_bound();
+            inbox.check_recall()?;
             inbox.check_all()
         };
         let arrived = self.control.arrive(&hopeless);
@@ -262,6 +348,8 @@ impl Job {
     /// # Errors
     /// A rank that did not come to its end.
     pub fn finalize(mut self) -> Result<()> {
+        // There is no way back into the program from here.
+        self.control.can_roll_back(false);
         self.barrier()?;
         for request in self.control.stop() {
             self.refuse(&request, "the program has come to its end");
@@ -299,8 +387,8 @@ impl Job {
         self.settle(sent)
     }
 
-    /// A lost peer is the launcher's to remedy: it gets the time to end this process, before the
-    /// program fails by itself and takes the job with it.
+    /// A lost peer is the launcher's to remedy: it gets the time to call this rank back or to end this process,
+    /// before the program fails by itself and takes the job with it.
     fn settle<T>(&mut self, result: Result<T>) -> Result<T> {
         let is_remedied = self.config.agent_socket.is_some();
         if let Err(Error::PeerLost { rank, reason }) = &result
@@ -309,12 +397,58 @@ impl Job {
             let (peer, reason) = (*rank, reason.clone());
             self.backplane.publish(&Notice::Unreachable { peer, reason });
         }
-        if let Err(Error::PeerLost { .. } | Error::Channel { .. }) = &result
-            && is_remedied
-        {
-            std::thread::sleep(self.config.peer_grace);
+        let recalled = match &result {
+            Err(Error::PeerLost { .. } | Error::Channel { .. }) if is_remedied => {
+                self.inbox.wait_recall(self.config.peer_grace)
+            }
+            Err(Error::RolledBack) => true,
+            _ => false,
+        };
+        if let Some(recall) = self.inbox.recall().filter(|_| recalled) {
+            self.go_back(&recall)?;
+            return Err(Error::RolledBack);
         }
         result
+    }
+
+    /// Takes the communication back from this rank's image of the set, and meets all others again. The program's
+    /// own state follows in [`Job::restore`].
+    fn go_back(&mut self, recall: &Recall) -> Result<()> {
+        let since = Instant::now();
+        let gone = self.try_go_back(recall, since);
+        if let Err(error) = &gone {
+            let (episode, set, reason) = (recall.episode, recall.set.clone(), error.to_string());
+            tracing::warn!(rank = self.config.rank, episode, %reason, "cannot go back in place");
+            self.backplane.publish(&Notice::RollbackFailed { episode, set, reason });
+            // The launcher ends this process.
+            std::thread::sleep(self.config.peer_grace);
+        }
+        gone
+    }
+
+    fn try_go_back(&mut self, recall: &Recall, since: Instant) -> Result<()> {
+        self.registry.suspend();
+        let restore = self.config.image_dir.as_ref().map(|dir| dir.join(&recall.set));
+        let Some((header, mut reader)) = open_image(&Config { restore, ..self.config.clone() })?
+        else {
+            return Err(Error::Environment {
+                variable: "FTB_IMAGE_DIR",
+                value: String::new(),
+                problem: "not set: there is no image to go back to".to_owned(),
+            });
+        };
+        let (rank, size, episode) = (self.config.rank, self.config.size, recall.episode);
+        let communication = Communication::restore(size, &mut reader)?;
+        self.collectives = communication.collectives;
+        self.router.go_back(communication.sending);
+        self.inbox.go_back(communication.receiving);
+        self.control.go_back(Agreement::new(rank, size, episode, header.safe_point));
+        self.told_unreachable.clear();
+        self.fence(episode)?;
+        self.router.resume(false)?;
+        self.restore = Some(Restoring { reader, episode, since });
+        tracing::info!(rank, episode, set = recall.set, "went back in place");
+        Ok(())
     }
 
     fn act(&mut self, request: &Request, state: &dyn State) -> Result<SafePoint> {
@@ -345,8 +479,8 @@ impl Job {
                 self.control.answer(notice);
                 SafePoint::Checkpointed
             }
-            // Is never begun.
-            RequestKind::Abort => SafePoint::Passed,
+            // Are never begun.
+            RequestKind::Abort | RequestKind::Rollback { .. } => SafePoint::Passed,
         };
         self.control.finished();
         self.backplane.publish(&Notice::Resumed { episode, took_us: elapsed_us(started) });
@@ -455,7 +589,7 @@ impl Job {
         let awaited = match &request.kind {
             RequestKind::Checkpoint { .. } => true,
             RequestKind::Migrate { ranks, .. } => ranks.contains(&self.config.rank),
-            RequestKind::Abort => false,
+            RequestKind::Abort | RequestKind::Rollback { .. } => false,
         };
         if let Some(set) = request.set().filter(|_| awaited) {
             self.backplane.publish(&Notice::CheckpointFailed {
@@ -481,15 +615,19 @@ impl Drop for Job {
 /// Sends messages from any thread of the program. What is sent while the channels are suspended follows
 /// when they are resumed, here or in the process that goes on elsewhere.
 #[derive(Clone)]
-pub struct Sender(Arc<Router>);
+pub struct Sender {
+    router: Arc<Router>,
+    era: u64,
+}
 
 impl Sender {
-    /// As [`Job::send`]; a lost peer fails at once.
+    /// As [`Job::send`]; a lost peer fails at once. When the rank goes back to an image in place, this sender has
+    /// served: [`Job::sender`] gives another.
     ///
     /// # Errors
     /// See [`Error`].
     pub fn send(&self, to: u32, tag: u32, message: &[u8]) -> Result<()> {
-        self.0.send(to, Class::User, tag, message)
+        self.router.send_in(self.era, to, Class::User, tag, message)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the launcher asks of a rank: the three events of `ftb.jl` that are for ranks.
+//! What the launcher asks of a rank: the four events of `ftb.jl` that are for ranks.
 //!
 //! Pure: from an event's name, payload and tags to a request. Not responsible for where events come
 //! from, nor for whose events count.
@@ -30,6 +30,13 @@ pub enum RequestKind {
         /// The set that the images belong to.
         set: String,
         /// Who leaves.
+        ranks: Vec<u32>,
+    },
+    /// `FTB_JL_ROLLBACK`: ranks have died; the others take back their state of that set, in place.
+    Rollback {
+        /// The set that all go back to.
+        set: String,
+        /// Who is started again: a process of these ranks that still lives does not count.
         ranks: Vec<u32>,
     },
     /// `FTB_MIGRATE_ABORT`: who has not left yet stays.
@@ -64,16 +71,14 @@ impl Request {
                 false => Err(problem(format!("{set:?} is no set id"))),
             }
         };
+        let ranks = || {
+            let ranks = tag("ranks").unwrap_or_default();
+            parse_ranks(ranks).ok_or_else(|| problem(format!("{ranks:?} is no list of ranks")))
+        };
         let kind = match name.to_ascii_uppercase().as_str() {
             "FTB_CHECKPOINT" => RequestKind::Checkpoint { set: set()? },
-            "FTB_MIGRATE" => {
-                let ranks = tag("ranks").unwrap_or_default();
-                RequestKind::Migrate {
-                    set: set()?,
-                    ranks: parse_ranks(ranks)
-                        .ok_or_else(|| problem(format!("{ranks:?} is no list of ranks")))?,
-                }
-            }
+            "FTB_MIGRATE" => RequestKind::Migrate { set: set()?, ranks: ranks()? },
+            "FTB_JL_ROLLBACK" => RequestKind::Rollback { set: set()?, ranks: ranks()? },
             "FTB_MIGRATE_ABORT" => RequestKind::Abort,
             _ => return Ok(None),
         };
@@ -85,7 +90,9 @@ impl Request {
     /// The set that images of this request belong to.
     pub fn set(&self) -> Option<&str> {
         match &self.kind {
-            RequestKind::Checkpoint { set } | RequestKind::Migrate { set, .. } => Some(set),
+            RequestKind::Checkpoint { set }
+            | RequestKind::Migrate { set, .. }
+            | RequestKind::Rollback { set, .. } => Some(set),
             RequestKind::Abort => None,
         }
     }
@@ -111,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_three_events_for_ranks_are_read_and_all_others_ignored() {
+    fn the_four_events_for_ranks_are_read_and_all_others_ignored() {
         let checkpoint = RequestKind::Checkpoint { set: "s1".into() };
         let expected = |kind| Ok(Some(Request { episode: 4, kind }));
         assert_eq!(parse("FTB_CHECKPOINT", "s1", &[("episode", "4")]), expected(checkpoint));
@@ -119,6 +126,9 @@ mod tests {
             parse("ftb_migrate", "node02", &[("episode", "4"), ("set", "m4"), ("ranks", "2 3")]),
             expected(RequestKind::Migrate { set: "m4".into(), ranks: vec![2, 3] })
         );
+        let again = RequestKind::Rollback { set: "s1".into(), ranks: vec![0] };
+        let tags = [("episode", "4"), ("set", "s1"), ("ranks", "0")];
+        assert_eq!(parse("FTB_JL_ROLLBACK", "s1", &tags), expected(again));
         assert_eq!(
             parse("FTB_MIGRATE_ABORT", "why", &[("episode", "4")]),
             expected(RequestKind::Abort)

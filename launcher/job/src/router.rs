@@ -11,6 +11,7 @@ use crate::frame::{Class, Frame};
 use crate::inbox::{Inbox, Message};
 use crate::{limits, lock};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Everything that sends.
@@ -19,6 +20,8 @@ pub(crate) struct Router {
     inbox: Arc<Inbox>,
     outgoing: Vec<Outgoing>,
     routes: RwLock<Vec<Option<Arc<dyn Channel>>>>,
+    /// Counts how often the rank has gone back to an image.
+    era: AtomicU64,
 }
 
 #[derive(Default)]
@@ -56,6 +59,7 @@ impl Router {
             inbox,
             outgoing: (0..size).map(|_| Outgoing::default()).collect(),
             routes: RwLock::new((0..size).map(|_| None).collect()),
+            era: AtomicU64::new(0),
         }
     }
 
@@ -65,8 +69,25 @@ impl Router {
         self.outgoing.len() as u32
     }
 
+    /// What was before the rank went back last is of another era.
+    pub(crate) fn era(&self) -> u64 {
+        self.era.load(Ordering::Acquire)
+    }
+
     /// Sends a message, or leaves it outstanding.
     pub(crate) fn send(&self, to: u32, class: Class, tag: u32, payload: &[u8]) -> Result<()> {
+        self.send_in(self.era(), to, class, tag, payload)
+    }
+
+    /// The same, only while that era lasts.
+    pub(crate) fn send_in(
+        &self,
+        era: u64,
+        to: u32,
+        class: Class,
+        tag: u32,
+        payload: &[u8],
+    ) -> Result<()> {
         let size = self.size();
         let no_such_rank = || Error::NoSuchRank { rank: to, size };
         let outgoing = self.outgoing.get(to as usize).ok_or_else(no_such_rank)?;
@@ -77,6 +98,8 @@ impl Router {
             });
         }
         let mut sending = lock(&outgoing.state);
+        let is_over = || if self.era() == era { Ok(()) } else { Err(Error::RolledBack) };
+        is_over()?;
         while sending.suspended {
             let bytes = sending.outstanding_bytes + payload.len();
             if bytes <= limits::OUTSTANDING_BYTES_MAX || sending.outstanding.is_empty() {
@@ -90,6 +113,7 @@ impl Router {
             }
             let waited = outgoing.room.wait(sending);
             sending = waited.unwrap_or_else(PoisonError::into_inner);
+            is_over()?;
         }
         self.transmit(&mut sending, to, class, tag, payload)
     }
@@ -176,6 +200,17 @@ impl Router {
             sending.outstanding_bytes = outstanding.iter().map(|m| m.payload.len()).sum();
             sending.outstanding = outstanding.into();
         }
+    }
+
+    /// Everything is as in an image, what [`Router::snapshot`] gave: a new era, suspended and without channels.
+    pub(crate) fn go_back(&self, peers: Vec<(u64, Vec<Outstanding>)>) {
+        self.era.fetch_add(1, Ordering::AcqRel);
+        self.set_routes((0..self.size()).map(|_| None).collect());
+        for (to, mut sending) in self.each() {
+            sending.suspended = true;
+            self.outgoing[to as usize].room.notify_all();
+        }
+        self.restore(peers);
     }
 
     fn each(&self) -> impl Iterator<Item = (u32, MutexGuard<'_, Sending>)> {

@@ -89,7 +89,7 @@ impl Checkpoint {
                 Flow::next("store", job.config.deadlines.store, requests)
             }
             FromRank::CheckpointFailed { set, reason } if *set == self.set && !self.storing => {
-                self.failed(job, episode, format!("rank {rank} is not saved: {reason}"))
+                Self::failed(format!("rank {rank} is not saved: {reason}"))
             }
             _ => Flow::Stay,
         }
@@ -122,13 +122,17 @@ impl Checkpoint {
         result: Result<u64, String>,
     ) -> Flow {
         match result {
-            Err(reason) => self.failed(job, episode, reason),
+            Err(reason) => Self::failed(reason),
             Ok(bytes) => {
                 job.sets.push(self.set.clone());
                 job.restarts = 0;
-                // The nodes' own copies have served: the store has them.
-                let set = self.set.clone();
-                job.publish(FromJl::Drop { episode, set });
+                // The store has them. The nodes keep their own copies where ranks may go back in place.
+                if job.keeps_images() {
+                    job.hold(&self.set, &job.placement());
+                } else {
+                    let set = self.set.clone();
+                    job.publish(FromJl::Drop { episode, set });
+                }
                 while job.sets.len() > job.config.sets_max {
                     let old = job.sets.remove(0);
                     job.out.push(Output::DropStored(old));
@@ -146,23 +150,26 @@ impl Checkpoint {
         }
     }
 
-    fn failed(&self, job: &mut Job, episode: Episode, reason: String) -> Flow {
-        let set = self.set.clone();
-        job.publish(FromJl::Drop { episode, set });
+    /// What it makes.
+    pub(super) fn set(&self) -> &SetId {
+        &self.set
+    }
+
+    fn failed(reason: String) -> Flow {
         Flow::Close { done: false, words: format!("no checkpoint, the job goes on: {reason}") }
     }
 
-    pub(super) fn on_exit(&mut self, job: &mut Job, episode: Episode, rank: u32, how: How) -> Flow {
+    pub(super) fn on_exit(&self, rank: u32, how: How) -> Flow {
         match how {
             How::Exit(0) | How::Left if self.storing => Flow::Stay,
             How::Exit(0) | How::Left => {
-                self.failed(job, episode, format!("rank {rank} ended before it was saved"))
+                Self::failed(format!("rank {rank} ended before it was saved"))
             }
             _ => Flow::Failed { rank, how },
         }
     }
 
-    pub(super) fn on_deadline(&mut self, job: &mut Job, episode: Episode) -> Flow {
+    pub(super) fn on_deadline(&self, job: &Job) -> Flow {
         let missing = job.ranks.len() - self.saved.len();
         let reason = if !self.preparing.is_empty() {
             let nodes: Vec<&str> = self.preparing.iter().map(NodeName::as_str).take(8).collect();
@@ -172,6 +179,6 @@ impl Checkpoint {
         } else {
             format!("{missing} ranks were not saved in time")
         };
-        self.failed(job, episode, reason)
+        Self::failed(reason)
     }
 }

@@ -5,6 +5,7 @@ use super::checkpoint::Checkpoint;
 use super::end::End;
 use super::job::Job;
 use super::migration::Migration;
+use super::rollback::Rollback;
 use super::start::Start;
 use crate::message::{FromJl, How};
 use crate::names::{Episode, NodeName};
@@ -47,7 +48,7 @@ impl Flow {
     }
 }
 
-/// One of the four things that a JL can be at.
+/// What a JL can be at.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Remedy {
     /// Starting or restarting all ranks.
@@ -56,6 +57,8 @@ pub enum Remedy {
     Checkpoint(Checkpoint),
     /// Moving the ranks of a node.
     Migration(Migration),
+    /// Going back to the last set in place.
+    Rollback(Rollback),
     /// Ending the job.
     End(End),
 }
@@ -66,6 +69,7 @@ impl Remedy {
             Self::Start(_) => "start",
             Self::Checkpoint(_) => "checkpoint",
             Self::Migration(_) => "migration",
+            Self::Rollback(_) => "rollback",
             Self::End(_) => "end",
         }
     }
@@ -136,6 +140,7 @@ impl Open {
             Remedy::Start(start) => start.progress(job),
             Remedy::Checkpoint(checkpoint) => checkpoint.progress(job),
             Remedy::Migration(_) => None,
+            Remedy::Rollback(rollback) => rollback.progress(job),
             Remedy::End(end) => Some(end.progress(job)),
         };
         let age = Duration::from_nanos(now.mono_ns.saturating_sub(self.phase_ns));

@@ -2,7 +2,7 @@
 
 use super::episode::Flow;
 use super::fence::Said;
-use super::{Jl, OnFailure, Output, Remedy};
+use super::{Jl, OnDeath, Output, Remedy};
 use crate::message::{FromJl, FromNla, FromRank, How, NlaSays, Part, RankSays};
 use crate::names::{Episode, NodeName, Ranks};
 use ftb_core::Now;
@@ -68,6 +68,7 @@ impl Jl {
             Remedy::Start(start) => start.on_nla(job, episode, node, message),
             Remedy::Checkpoint(checkpoint) => checkpoint.on_nla(job, episode, node, message),
             Remedy::Migration(migration) => migration.on_nla(job, episode, node, message),
+            Remedy::Rollback(rollback) => rollback.on_nla(job, episode, node, message),
             Remedy::End(end) => end.on_nla(node, message),
         });
     }
@@ -101,6 +102,7 @@ impl Jl {
             self.with_open(now, |remedy, job, _| match remedy {
                 Remedy::Start(start) => start.on_fence(),
                 Remedy::Migration(migration) => migration.on_fence(job),
+                Remedy::Rollback(rollback) => rollback.on_fence(job),
                 Remedy::Checkpoint(_) | Remedy::End(_) => Flow::Stay,
             });
         } else {
@@ -130,18 +132,19 @@ impl Jl {
         }
         if self.open.is_none() {
             if !matches!(how, How::Exit(0) | How::Left) {
-                self.rank_failed(now, rank, how);
+                self.died(now, how.code(), &format!("rank {rank} died: {how}"));
             }
             return;
         }
         let message = FromNla::Exited { episode: self.job.episode, rank, incarnation, how };
         self.with_open(now, |remedy, job, episode| match remedy {
             Remedy::Start(start) => start.on_exit(job, rank, how),
-            Remedy::Checkpoint(checkpoint) => checkpoint.on_exit(job, episode, rank, how),
+            Remedy::Checkpoint(checkpoint) => checkpoint.on_exit(rank, how),
             Remedy::Migration(migration) => match migration.on_exit(rank, how) {
                 Flow::Stay => migration.on_nla(job, episode, node, &message),
                 flow => flow,
             },
+            Remedy::Rollback(rollback) => rollback.on_exit(rank, how),
             Remedy::End(_) => Flow::Stay,
         });
     }
@@ -161,6 +164,7 @@ impl Jl {
         self.with_open(now, |remedy, job, episode| match remedy {
             Remedy::Checkpoint(c) => c.on_rank(job, episode, says.rank, &says.message),
             Remedy::Migration(m) => m.on_rank(job, episode, says.rank, &says.message),
+            Remedy::Rollback(r) => r.on_rank(job, says.rank, &says.message),
             Remedy::Start(_) | Remedy::End(_) => Flow::Stay,
         });
     }
@@ -176,29 +180,25 @@ impl Jl {
             self.job.tell(format!("node {node} is lost: {reason}"));
             self.job.out.push(Output::KillNla(node.clone()));
         }
-        if self.open.is_none() {
-            if !self.job.ranks_on(node).is_empty() {
-                self.restart_or_stop(now, node);
+        let bears = !self.job.ranks_on(node).is_empty();
+        let early = matches!(&self.open, Some(open) if matches!(open.remedy, Remedy::Start(_)));
+        let stops = self.job.config.on_death == OnDeath::Stop && !early && !ending;
+        if self.open.is_none() || (bears && stops) {
+            if bears {
+                self.died(now, 1, &format!("node {node} was lost with its ranks"));
             }
             return;
         }
         self.with_open(now, |remedy, job, episode| match remedy {
             Remedy::Start(start) => start.on_lost(job, episode, node),
-            Remedy::Checkpoint(_) if job.ranks_on(node).is_empty() => Flow::Stay,
+            Remedy::Checkpoint(_) if !bears => Flow::Stay,
             Remedy::Checkpoint(_) => {
                 Flow::restart(format!("node {node} was lost during a checkpoint"))
             }
             Remedy::Migration(migration) => migration.on_lost(job, episode, node),
+            Remedy::Rollback(rollback) => rollback.on_lost(job, node),
             Remedy::End(end) => end.gone(node),
         });
-    }
-
-    fn restart_or_stop(&mut self, now: Now, node: &NodeName) {
-        let reason = format!("node {node} was lost with its ranks");
-        match self.job.config.on_failure {
-            OnFailure::Restart => self.restart_or_end(now, 1, &reason),
-            OnFailure::Stop => self.end(now, 1, &reason),
-        }
     }
 
     pub(super) fn stored(&mut self, now: Now, episode: Episode, result: Result<u64, String>) {

@@ -74,10 +74,14 @@ impl Default for Deadlines {
 }
 
 /// What to do when a rank or a node dies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum OnFailure {
-    /// Restart the job from its last set; without one, stop.
+pub enum OnDeath {
+    /// Those that live go back to the last set in place, the dead are started again from it; where that cannot be,
+    /// as [`OnDeath::Restart`].
+    #[default]
+    Rollback,
+    /// End all ranks and start the job anew from its last set; without one, stop.
     Restart,
     /// End the job with the code of the failed rank.
     Stop,
@@ -99,8 +103,8 @@ pub struct JlConfig {
     /// See there.
     pub deadlines: Deadlines,
     /// See there.
-    pub on_failure: OnFailure,
-    /// Restarts without a new set in between before the job is given up.
+    pub on_death: OnDeath,
+    /// Recoveries without a new set in between before the job is given up.
     pub restarts_max: u32,
     /// How many sets are kept.
     pub sets_max: usize,
@@ -141,6 +145,13 @@ pub struct Rank {
     pub ended: Option<How>,
 }
 
+/// Copies of a set's images that the nodes have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Held {
+    set: SetId,
+    placement: Placement,
+}
+
 /// Everything the JL knows of its job. Also its state on disk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
@@ -160,7 +171,10 @@ pub struct Job {
     pub met: bool,
     /// Committed sets in the store, oldest first.
     pub sets: Vec<SetId>,
-    /// Restarts since the last new set.
+    /// The last set, as the nodes have it.
+    #[serde(default)]
+    pub(super) held: Option<Held>,
+    /// Recoveries since the last new set: without progress between them they come to an end.
     pub restarts: u32,
     /// `host:port` of the image server of the store.
     pub store: String,
@@ -191,6 +205,7 @@ impl Job {
             fence: Fence::new(1),
             met: false,
             sets,
+            held: None,
             restarts: 0,
             store: String::new(),
             refused: 0,
@@ -212,6 +227,46 @@ impl Job {
         self.config.manner.moves
     }
 
+    /// Whether nodes keep the images of the last set: ranks may go back to them in place.
+    pub(super) fn keeps_images(&self) -> bool {
+        let able = self.config.manner == Manner { saver: Saver::Ranks, moves: Moves::Meeting };
+        able && self.config.on_death == OnDeath::Rollback
+    }
+
+    /// The nodes have these images of `set`; those of the set before it have served.
+    pub(super) fn hold(&mut self, set: &SetId, placement: &Placement) {
+        if let Some(old) = self.held.take().filter(|held| held.set != *set) {
+            self.drop_held(old.set);
+        }
+        self.held = Some(Held { set: set.clone(), placement: placement.clone() });
+    }
+
+    /// Nobody will go back to that set.
+    pub(super) fn release(&mut self, set: &SetId) {
+        if let Some(old) = self.held.take_if(|held| held.set == *set) {
+            self.drop_held(old.set);
+        }
+    }
+
+    fn drop_held(&mut self, set: SetId) {
+        let episode = self.episode;
+        self.publish(FromJl::Drop { episode, set });
+    }
+
+    /// Who lacks the images of `set` that `placement` needs.
+    pub(super) fn without_images(&self, set: &SetId, placement: &Placement) -> Placement {
+        let held = self.held.as_ref().filter(|held| held.set == *set);
+        let has = |node: &NodeName, rank| {
+            let here = held.and_then(|held| held.placement.get(node));
+            here.is_some_and(|ranks| ranks.has(rank))
+        };
+        let lacking = |(node, ranks): (&NodeName, &Ranks)| {
+            let all: Ranks = ranks.iter().filter(|rank| !has(node, *rank)).collect();
+            (!all.is_empty()).then(|| (node.clone(), all))
+        };
+        placement.iter().filter_map(lacking).collect()
+    }
+
     /// The next episode.
     pub(super) fn open(&mut self) -> Episode {
         self.episode = Episode(self.episode.0 + 1);
@@ -231,6 +286,17 @@ impl Job {
                 if let Some(row) = self.ranks.get_mut(rank as usize) {
                     row.node = node.clone();
                 }
+            }
+        }
+    }
+
+    /// These ranks are started on that node, as the newest start.
+    pub(super) fn start_on(&mut self, node: &NodeName, ranks: &Ranks) {
+        for rank in ranks.iter() {
+            if let Some(row) = self.ranks.get_mut(rank as usize) {
+                row.node = node.clone();
+                row.incarnation = self.incarnation;
+                row.ended = None;
             }
         }
     }

@@ -176,13 +176,7 @@ impl Migration {
         self.stage = Stage::Restart;
         self.target = Some(target.clone());
         job.incarnation += 1;
-        for rank in ranks.iter() {
-            if let Some(row) = job.ranks.get_mut(rank as usize) {
-                row.node = target.clone();
-                row.incarnation = job.incarnation;
-                row.ended = None;
-            }
-        }
+        job.start_on(&target, &ranks);
         let ipt = FromJl::MigrateIpt(Ipt {
             episode,
             target,

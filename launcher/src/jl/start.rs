@@ -2,9 +2,9 @@
 //! that restarts from its last set after a failure.
 
 use super::episode::Flow;
-use super::job::{Job, OnFailure};
+use super::job::{Job, OnDeath};
 use crate::message::{FromJl, FromNla, How, Launch, Placement};
-use crate::names::{Episode, NodeName, SetId};
+use crate::names::{Episode, NodeName, Ranks, SetId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -29,6 +29,18 @@ enum Stage {
     Join,
 }
 
+/// The requests by which nodes fetch the images of their ranks from the store.
+pub(super) fn copies(job: &Job, episode: Episode, set: &SetId, who: &Placement) -> Vec<FromJl> {
+    let copy = |(target, ranks): (&NodeName, &Ranks)| FromJl::Copy {
+        episode,
+        from: job.store.clone(),
+        target: target.clone(),
+        set: set.clone(),
+        ranks: ranks.clone(),
+    };
+    who.iter().map(copy).collect()
+}
+
 impl Start {
     /// The first start of a job.
     pub(super) fn first(job: &mut Job) -> (Self, Flow) {
@@ -44,7 +56,6 @@ impl Start {
 
     /// The restart of a running job from `set`.
     pub(super) fn again(job: &mut Job, episode: Episode, set: SetId, reason: &str) -> (Self, Flow) {
-        job.restarts += 1;
         job.met = false;
         // Processes of before count no more: their ends and their fence are of another time.
         job.incarnation += 1;
@@ -78,18 +89,15 @@ impl Start {
         };
         self.stage = Stage::Copy;
         self.waiting = self.placement.keys().cloned().collect();
-        let copies = self.placement.iter().map(|(target, ranks)| FromJl::Copy {
-            episode,
-            from: job.store.clone(),
-            target: target.clone(),
-            set: set.clone(),
-            ranks: ranks.clone(),
-        });
-        Flow::next("copy", job.config.deadlines.copy, copies.collect())
+        let requests = copies(job, episode, &set, &self.placement);
+        Flow::next("copy", job.config.deadlines.copy, requests)
     }
 
     fn launch(&mut self, job: &mut Job, episode: Episode) -> Flow {
         self.stage = Stage::Launch;
+        if let Some(set) = self.set.as_ref().filter(|_| job.keeps_images()) {
+            job.hold(set, &self.placement);
+        }
         self.waiting = job.alive().into_iter().collect();
         job.place(&self.placement);
         job.incarnation += u64::from(episode > Episode(1));
@@ -169,6 +177,7 @@ impl Start {
         };
         job.tell(format!("set {set} cannot be restored and is put aside: {reason}"));
         job.sets.retain(|other| *other != set);
+        job.release(&set);
         Flow::Restart { code: 1, reason: reason.to_owned() }
     }
 
@@ -189,8 +198,10 @@ impl Start {
         }
         let reason = format!("rank {rank} ended during the start: {how}");
         let code = how.code();
-        match job.config.on_failure {
-            OnFailure::Restart if self.set.is_some() => Flow::Restart { code, reason },
+        match job.config.on_death {
+            OnDeath::Rollback | OnDeath::Restart if self.set.is_some() => {
+                Flow::Restart { code, reason }
+            }
             _ => Flow::End { code, words: reason },
         }
     }

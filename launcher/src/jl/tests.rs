@@ -21,7 +21,7 @@ fn jl() -> Jl {
         spares: vec![node("s")],
         restore: None,
         deadlines: Deadlines::default(),
-        on_failure: OnFailure::Restart,
+        on_death: OnDeath::Rollback,
         restarts_max: 3,
         sets_max: 2,
         manner: Manner::default(),

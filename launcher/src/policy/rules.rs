@@ -1,5 +1,6 @@
 //! The policy file: what a rule says, and what is refused before anything starts.
 
+use crate::jl::OnDeath;
 use core::time::Duration;
 use ftb_core::{Event, EventName, EventSpace, Severity};
 use serde::Deserialize;
@@ -96,6 +97,9 @@ pub struct Config {
     /// Only tell what would be done.
     #[serde(default)]
     pub shadow: bool,
+    /// What is done when a rank or a node dies.
+    #[serde(default)]
+    pub on_death: OnDeath,
     /// After an action on a node it is left alone for so long.
     #[serde(with = "humantime_serde")]
     pub hold_down: Duration,

@@ -171,6 +171,12 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
             fence: read.parsed("fence")?,
             reason: read.payload()?.to_owned(),
         },
+        "FTB_JL_ROLLBACK" => FromJl::Rollback {
+            episode,
+            set: read.set()?,
+            ranks: read.ranks()?,
+            fence: read.parsed("fence")?,
+        },
         "FTB_JL_USABLE" => FromJl::Usable { episode, target: read.parsed("target")? },
         "FTB_JL_EVICT" => FromJl::Evict { episode, target: read.parsed("target")? },
         "FTB_JL_DROP" => FromJl::Drop { episode, set: read.set()? },
@@ -281,6 +287,9 @@ pub fn from_rank(event: &Event) -> Result<RankSays, WireError> {
             FromRank::CheckpointFailed { set: read.set()?, reason: read.text("reason")?.to_owned() }
         }
         "FTB_MPI_RESUMED" => FromRank::Resumed,
+        "FTB_ROLLBACK_FAILED" => {
+            FromRank::RollbackFailed { set: read.set()?, reason: read.text("reason")?.to_owned() }
+        }
         _ => return read.unknown(),
     };
     Ok(RankSays { episode: read.episode()?, rank: read.parsed("rank")?, message })

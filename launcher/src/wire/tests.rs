@@ -64,6 +64,7 @@ fn jl_messages() -> Vec<FromJl> {
         }),
         FromJl::Pmi { episode, part: part() },
         FromJl::Reset { episode, fence: 9, reason: reason.clone() },
+        FromJl::Rollback { episode, set: set(), ranks: ranks(), fence: 9 },
         FromJl::Usable { episode, target: target.clone() },
         FromJl::Drop { episode, set: set() },
         FromJl::Signal { episode, signal: 10 },
@@ -126,6 +127,7 @@ fn every_message_of_a_rank_and_of_a_person_reads_back() {
     for message in [
         FromRank::Suspended,
         FromRank::Resumed,
+        FromRank::RollbackFailed { set: set(), reason: "torn".to_owned() },
         FromRank::CheckpointDone { set: set(), bytes: 5 },
         FromRank::CheckpointFailed { set: set(), reason },
     ] {

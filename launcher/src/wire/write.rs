@@ -92,6 +92,11 @@ pub fn to_jl(message: &FromJl) -> Event {
         FromJl::Reset { episode, fence, reason } => {
             draft("FTB_JL_RESET", Warning, reason).episode(*episode).tag("fence", fence)
         }
+        FromJl::Rollback { episode, set, ranks, fence } => {
+            draft("FTB_JL_ROLLBACK", Warning, set.as_str())
+                .images(*episode, set, ranks)
+                .tag("fence", fence)
+        }
         FromJl::Usable { episode, target } => {
             draft("FTB_JL_USABLE", Info, target.as_str()).episode(*episode).tag("target", target)
         }
@@ -228,13 +233,16 @@ pub fn to_rank(says: &RankSays) -> Event {
         FromRank::CheckpointDone { .. } => ("FTB_CHECKPOINT_DONE", Severity::Info),
         FromRank::CheckpointFailed { .. } => ("FTB_CHECKPOINT_FAILED", Severity::Error),
         FromRank::Resumed => ("FTB_MPI_RESUMED", Severity::Info),
+        FromRank::RollbackFailed { .. } => ("FTB_ROLLBACK_FAILED", Severity::Error),
     };
     let draft = Draft::new(SPACE_MPI, name, severity, says.rank.to_string())
         .episode(says.episode)
         .tag("rank", says.rank);
     match &says.message {
         FromRank::CheckpointDone { set, bytes } => draft.tag("set", set).tag("bytes", bytes),
-        FromRank::CheckpointFailed { set, reason } => draft.tag("set", set).tag("reason", reason),
+        FromRank::CheckpointFailed { set, reason } | FromRank::RollbackFailed { set, reason } => {
+            draft.tag("set", set).tag("reason", reason)
+        }
         FromRank::Suspended | FromRank::Resumed => draft,
     }
     .0

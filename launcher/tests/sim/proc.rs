@@ -10,6 +10,8 @@ pub enum Phase {
     /// In the fence of this episode.
     Fence(Episode),
     Running,
+    /// Its fence was void, and it has not heard why.
+    Void,
     /// Writing an image; `leaves` when it is to exit after that.
     Writing {
         episode: Episode,
@@ -27,6 +29,12 @@ pub struct Proc {
     pub zombie: bool,
     /// The episode that started it.
     pub born: Episode,
+    /// The episode in which it went back last.
+    pub back: Episode,
+    /// What it was told to go back to while it could not hear.
+    recall: Option<(Episode, SetId)>,
+    /// Whether the program can go back in place.
+    pub recovers: bool,
     /// What it came from.
     pub restored: Option<SetId>,
     /// The last answer to each episode, to be said again.
@@ -53,6 +61,9 @@ impl Proc {
             done: state.unwrap_or(0),
             zombie: false,
             born: episode,
+            back: Episode(0),
+            recall: None,
+            recovers: true,
             restored,
             answers: BTreeMap::new(),
             pending: Vec::new(),
@@ -71,7 +82,7 @@ impl World {
         match message {
             FromJl::MigrateAbort { episode, .. } => proc.aborted = Some(*episode),
             FromJl::Checkpoint { episode, .. } | FromJl::Migrate { episode, .. } => {
-                if *episode <= proc.born {
+                if *episode <= proc.born.max(proc.back) {
                     return;
                 }
                 if let Some(answer) = proc.answers.get(episode).cloned() {
@@ -84,7 +95,54 @@ impl World {
                     proc.pending.push(message.clone());
                 }
             }
+            FromJl::Rollback { episode, set, ranks, .. } => {
+                if *episode <= proc.born.max(proc.back) || ranks.has(rank) {
+                    return;
+                }
+                // One that waits in a fence hears nothing before its agent lets it go.
+                if matches!(proc.phase, Phase::Fence(_)) {
+                    proc.recall = Some((*episode, set.clone()));
+                } else {
+                    self.go_back(id, *episode, set);
+                }
+            }
             _ => {}
+        }
+    }
+
+    /// Takes back its own state of a set, wherever it is, and enters the fence.
+    fn go_back(&mut self, id: u64, episode: Episode, set: &SetId) {
+        let Some(proc) = self.procs.get_mut(&id) else {
+            return;
+        };
+        let rank = proc.rank;
+        if !proc.recovers {
+            let reason = "the program does not take it".to_owned();
+            return self.rank_says(
+                rank,
+                episode,
+                FromRank::RollbackFailed { set: set.clone(), reason },
+            );
+        }
+        let key = (proc.node.clone(), set.clone(), rank);
+        proc.done = *self.images.get(&key).expect("who goes back has its image beside it");
+        proc.back = episode;
+        proc.restored = Some(set.clone());
+        proc.answers.clear();
+        proc.pending.clear();
+        proc.recall = None;
+        self.barrier_in(id, episode);
+    }
+
+    /// Its fence will never be complete: it goes back if it was told to, and ends where it was just started.
+    fn fence_void(&mut self, id: u64) {
+        let Some(proc) = self.procs.get_mut(&id) else {
+            return;
+        };
+        match proc.recall.take() {
+            Some((episode, set)) => self.go_back(id, episode, &set),
+            None if proc.phase == Phase::Fence(proc.born) => self.end_proc(id, How::Exit(1)),
+            None => proc.phase = Phase::Void,
         }
     }
 
@@ -125,9 +183,12 @@ impl World {
         let Some(proc) = self.procs.get_mut(&id) else {
             return;
         };
-        let Phase::Writing { leaves, .. } = proc.phase else {
+        let Phase::Writing { leaves, episode: of } = proc.phase else {
             return;
         };
+        if of != episode {
+            return;
+        }
         let set = set.clone();
         let answer = if failed {
             let reason = "disk full".to_owned();
@@ -170,6 +231,9 @@ impl World {
         if line.starts_with("cmd=get_result") {
             assert!(line.contains("rc=0"), "rank {rank} misses an address: {line}");
             return;
+        }
+        if line.starts_with("cmd=barrier_out rc=-1") {
+            return self.fence_void(id);
         }
         if !line.starts_with("cmd=barrier_out") {
             return;

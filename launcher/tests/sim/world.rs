@@ -41,6 +41,18 @@ pub struct Faults {
     pub copy: u64,
 }
 
+/// What befalls one message.
+#[derive(Clone, Debug)]
+pub enum Fate {
+    Lost,
+    Doubled,
+    Late,
+    /// This happens just before it arrives.
+    Before(Happens),
+    /// This happens just after it has arrived.
+    After(Happens),
+}
+
 #[derive(Clone, Debug)]
 pub enum Happens {
     ToJl(Box<jl::Input>),
@@ -102,6 +114,16 @@ pub struct World {
     pub cut: BTreeSet<NodeName>,
     /// Sets of more than one moment.
     pub torn: BTreeSet<SetId>,
+    /// Processes started so far.
+    pub spawned: u32,
+    /// Whether the program can go back in place.
+    pub recovers: bool,
+    /// Messages sent so far.
+    pub messages: u64,
+    /// The message of that number has that fate.
+    pub fate: Option<(u64, Fate)>,
+    /// Messages sent when each episode was closed.
+    pub closed_at: Vec<u64>,
 }
 
 pub fn node(name: &str) -> NodeName {
@@ -145,6 +167,11 @@ impl World {
             manner,
             cut: BTreeSet::new(),
             torn: BTreeSet::new(),
+            spawned: 0,
+            recovers: true,
+            messages: 0,
+            fate: None,
+            closed_at: Vec::new(),
         };
         let store = "store:1".to_owned();
         world.at(0, Happens::ToJl(Box::new(jl::Input::Started { store })));
@@ -174,6 +201,26 @@ impl World {
         let when = (self.now_ms + delay).max(last);
         self.last_to.insert(to.to_owned(), when);
         let after = when - self.now_ms;
+        self.messages += 1;
+        let number = self.messages;
+        let fate = self.fate.take_if(|(of, _)| *of == number).map(|(_, fate)| fate);
+        let (lost, copies, after) = match &fate {
+            Some(Fate::Lost) => (true, copies, after),
+            Some(Fate::Doubled) => (lost, 2, after),
+            // Later than everything after it: the order of the log is kept, so all of it waits.
+            Some(Fate::Late) => {
+                self.last_to.insert(to.to_owned(), when + 1500);
+                (lost, copies, after + 1500)
+            }
+            Some(Fate::Before(what)) => {
+                self.at(after.saturating_sub(1), what.clone());
+                (lost, copies, after)
+            }
+            Some(Fate::After(_)) | None => (lost, copies, after),
+        };
+        if let Some(Fate::After(what)) = fate {
+            self.at(after + 1, what);
+        }
         if lost {
             // A loss is told: the subscriber gets a gap marker.
             if to == "jl" {
@@ -198,6 +245,7 @@ impl World {
         }
         if let FromJl::Closed(closed) = message {
             self.closed.push((closed.kind.clone(), closed.done));
+            self.closed_at.push(self.messages);
         }
     }
 
@@ -267,7 +315,11 @@ impl World {
     fn nla_output(&mut self, name: &NodeName, output: nla::Output) {
         match output {
             nla::Output::Publish(message) => {
-                if let FromNla::Pic { ranks, set, .. } = &message {
+                // Of a migration that was given up the images are gone.
+                let newest = self.jl.as_ref().map(|jl| jl.job().episode);
+                if let FromNla::Pic { episode, ranks, set } = &message
+                    && newest == Some(*episode)
+                {
                     for rank in ranks.iter() {
                         let image = (name.clone(), set.clone(), rank);
                         assert!(self.images.contains_key(&image), "PIC without image");
@@ -347,7 +399,9 @@ impl World {
         });
         self.counter += 1;
         let id = self.counter;
-        let proc = Proc::new(name.clone(), rank, incarnation, episode, state, restore);
+        let mut proc = Proc::new(name.clone(), rank, incarnation, episode, state, restore);
+        proc.recovers = self.recovers;
+        self.spawned += 1;
         self.procs.insert(id, proc);
         id
     }
@@ -403,6 +457,9 @@ impl World {
     }
 
     fn revive_jl(&mut self) {
+        if self.jl.is_some() {
+            return;
+        }
         let jl: Jl = serde_json::from_str(&self.saved).expect("a state reads back");
         self.jl = Some(jl);
         let store = "store:1".to_owned();
@@ -469,6 +526,10 @@ impl World {
             Happens::ReviveJl => self.revive_jl(),
             Happens::KillRank(rank) => self.kill_rank(rank),
         }
+    }
+
+    pub fn has_told(&self, words: &str) -> bool {
+        self.told.iter().any(|line| line.contains(words))
     }
 
     pub fn state_of(&self, name: &str) -> Option<MigrationState> {

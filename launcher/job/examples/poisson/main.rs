@@ -17,6 +17,7 @@ use clap::Parser;
 use domain::{Axis, Domain};
 use ftb_job::{Job, Result};
 use solver::Solver;
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -61,17 +62,16 @@ fn run(options: &Options) -> Result<()> {
     }
     let domain = Domain::new(job.rank(), job.size(), options.grid);
     let mut solver = Solver::new(domain, options.state_mb);
-    if job.restore(&mut solver)? {
-        let (rank, node, iteration) = (job.rank(), job.node(), solver.iteration());
-        println!("poisson: rank {rank} goes on at iteration {iteration} on {node}");
-    }
     let started = Instant::now();
-    while solver.iteration() < options.iterations {
-        solver.step(&mut job)?;
-        report(&job, options, &solver, started);
+    job.run(&mut solver, |job, solver| {
+        if solver.iteration() == options.iterations {
+            return Ok(ControlFlow::Break(()));
+        }
+        solver.step(job)?;
+        report(job, options, solver, started);
         thread::sleep(Duration::from_micros(options.sleep_us));
-        job.progress(&solver)?;
-    }
+        Ok(ControlFlow::Continue(()))
+    })?;
     let field = solver.field_hash(&mut job)?;
     if job.rank() == 0 {
         let [x, y, z] = domain::divide(job.size());

@@ -188,6 +188,7 @@ impl State for Solver {
         }
         self.residual = residual[0];
         self.field = field;
+        println!("poisson: goes on behind iteration {}", self.iteration);
         Ok(())
     }
 }

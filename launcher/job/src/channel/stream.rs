@@ -148,6 +148,13 @@ impl Channel for StreamChannel {
             reader.join().ok();
         }
     }
+
+    fn interrupt(&self) {
+        let active = self.active.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(active) = active.as_ref() {
+            active.ends.interrupt();
+        }
+    }
 }
 
 impl Drop for StreamChannel {
@@ -287,6 +294,14 @@ impl Ends {
         };
         link.stream.close();
         inbox.link_ended(from, problem);
+    }
+
+    /// Ends all links.
+    fn interrupt(&self) {
+        let links = lock(&self.links);
+        for link in links.up.values().chain(links.pending.values()) {
+            link.stream.close();
+        }
     }
 
     /// Ends all links; the threads to wait for.
