@@ -100,7 +100,7 @@ async fn migrations_in_a_row_and_a_checkpoint_change_no_bit() -> Result<()> {
 async fn a_killed_launch_agent_and_a_killed_rank_cost_no_bit() -> Result<()> {
     let site = Site::new(4).await?;
     let expected = site.undisturbed().await?;
-    let job = start(site.counting("dies", &["--spares", "node[03-04]"]));
+    let job = start(site.counting("dies", &["--spares", "node[03-04]", "--on-death", "restart"]));
     site.wait_met("dies").await?;
     site.ask(&["checkpoint", "dies"]).await?;
     kill(site.nla_of("dies", "node02")?, Signal::SIGKILL)?;

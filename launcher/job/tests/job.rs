@@ -9,7 +9,7 @@ use ftb_job::{
 use harness::*;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -22,6 +22,8 @@ struct Chain {
     hash: u64,
     value: f64,
     until: Until,
+    /// This rank ends without a word when the test wants it.
+    dies: Arc<AtomicU32>,
 }
 
 /// When a program ends.
@@ -52,24 +54,39 @@ impl Chain {
     }
 
     fn run(mut self, mut job: Job) -> Result<Ended<Outcome>> {
-        if !job.restore(&mut self)? {
+        job.can_roll_back(true);
+        loop {
+            match self.compute(&mut job) {
+                Ok(Some(())) => break,
+                Ok(None) => return Ok(Ended::MovedAway),
+                Err(Error::RolledBack) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        job.finalize()?;
+        Ok(Ended::Finished((self.iteration, self.hash, self.value.to_bits())))
+    }
+
+    /// `None`: the rank is gone.
+    fn compute(&mut self, job: &mut Job) -> Result<Option<()>> {
+        if !job.restore(self)? {
             for number in 0..UNDER_WAY {
-                self.send(&mut job, number)?;
+                self.send(job, number)?;
             }
             self.value = f64::from(job.rank()) + 0.1;
         }
-        while !self.is_over(&mut job)? {
-            self.iterate(&mut job)?;
-            if job.safe_point(&self)? == SafePoint::MovedAway {
-                return Ok(Ended::MovedAway);
+        while !self.is_over(job)? {
+            self.iterate(job)?;
+            let dies = self.dies.load(Ordering::Relaxed) == job.rank() + 1;
+            if dies || job.safe_point(self)? == SafePoint::MovedAway {
+                return Ok(None);
             }
         }
         let left = (job.rank() + job.size() - 1) % job.size();
         for _ in 0..UNDER_WAY {
             self.mix(&job.recv(left, TAG)?);
         }
-        job.finalize()?;
-        Ok(Ended::Finished((self.iteration, self.hash, self.value.to_bits())))
+        Ok(Some(()))
     }
 
     fn is_over(&self, job: &mut Job) -> Result<bool> {
@@ -233,6 +250,57 @@ fn ranks_that_move_go_on_with_the_same_bits_over_other_channels() {
         home = target;
     }
     endless.finish(running);
+}
+
+/// Ranks die one after the other, the coordinator of the ranks too. Those that live stay the same threads.
+#[test]
+fn survivors_go_back_in_place_and_the_bits_are_the_same() {
+    let harness = Harness { remedied: true, ..Harness::new(4) };
+    let endless = Endless::new();
+    let mut running = endless.start(&harness);
+    harness.bus.request(&checkpoint(1, "s1"), 4, is_done);
+    for (episode, dead) in [(5, 2), (6, 0), (7, 3)] {
+        let of_episode = |notice: &Notice| notice.episode() == Some(episode);
+        endless.program.dies.store(dead + 1, Ordering::Relaxed);
+        let dead_rank = running.remove(dead as usize);
+        assert!(matches!(dead_rank.join().unwrap().unwrap(), Ended::MovedAway));
+        endless.program.dies.store(0, Ordering::Relaxed);
+        let node = two_nodes(dead);
+        let config = harness.config(dead, &node, episode, Some(harness.set_dir(&node, "s1")));
+        let program = endless.program.clone();
+        running.insert(dead as usize, harness.spawn(config, move |job| program.run(job)));
+        let request = rollback(episode, "s1", &[dead]);
+        harness.bus.request(&request, 4, |notice| is_resumed(notice) && of_episode(notice));
+    }
+    // The job is as any other: it can be saved and moved.
+    harness.bus.request(&checkpoint(8, "s8"), 8, is_done);
+    endless.finish(running);
+}
+
+#[test]
+fn who_cannot_go_back_says_so_at_once() {
+    let harness = Harness { remedied: true, ..Harness::new(2) };
+    let enough = Arc::new(AtomicBool::new(false));
+    let program = {
+        let enough = Arc::clone(&enough);
+        move |mut job: Job| {
+            let mut done = [0];
+            while done == [0] {
+                let _ = job.safe_point(&())?;
+                done = [u64::from(enough.load(Ordering::Relaxed))];
+                job.allreduce(Op::Max, &mut done)?;
+            }
+            job.finalize()?;
+            Ok(Ended::Finished(()))
+        }
+    };
+    let running = harness.spawn_all(two_nodes, program);
+    let refused = |notice: &Notice| matches!(notice, Notice::RollbackFailed { episode: 3, .. });
+    // Rank 1 counts as dead: it says nothing.
+    let said = harness.bus.request(&rollback(3, "s1", &[1]), 1, refused);
+    assert_eq!(said[0].0, 0);
+    enough.store(true, Ordering::Relaxed);
+    finish_all(running);
 }
 
 #[test]

@@ -134,6 +134,8 @@ pub struct Harness {
     pub images: tempfile::TempDir,
     pub size: u32,
     pub receive_bytes_max: usize,
+    /// A launcher takes care of the dead: who has lost a peer waits for it.
+    pub remedied: bool,
     /// Other channels than the default ones.
     pub channels: Option<Channels>,
 }
@@ -148,6 +150,7 @@ impl Harness {
             images: tempfile::tempdir().unwrap(),
             size,
             receive_bytes_max: ftb_job::limits::RECEIVE_BYTES_DEFAULT,
+            remedied: false,
             channels: None,
         }
     }
@@ -168,7 +171,8 @@ impl Harness {
             found.map(|(_, value)| value.clone())
         };
         let config = Config::from_lookup(&lookup).unwrap();
-        Config { restore, receive_bytes_max: self.receive_bytes_max, ..config }
+        let agent_socket = self.remedied.then(|| PathBuf::from("/nowhere"));
+        Config { restore, agent_socket, receive_bytes_max: self.receive_bytes_max, ..config }
     }
 
     /// Each node has its own directory.
@@ -254,6 +258,10 @@ pub fn migrate(episode: u64, set: &str, ranks: &[u32]) -> Request {
 
 pub fn abort(episode: u64) -> Request {
     Request { episode, kind: RequestKind::Abort }
+}
+
+pub fn rollback(episode: u64, set: &str, ranks: &[u32]) -> Request {
+    Request { episode, kind: RequestKind::Rollback { set: set.to_owned(), ranks: ranks.to_vec() } }
 }
 
 pub fn is_done(notice: &Notice) -> bool {

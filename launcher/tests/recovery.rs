@@ -1,0 +1,134 @@
+//! Recovery with real processes: ranks and node launch agents are killed, those that live go back in place.
+//!
+//! Tests wait for lines of output and for states, never for time. `FTB_FAULT_RUNS=n` breaks so many jobs.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod site;
+
+use anyhow::{Context as _, Result, ensure};
+use ftb_tests::cluster::wait_for;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use site::{Site, nothing_left, result, start, text};
+use std::collections::BTreeMap;
+
+/// The processes of a job by rank, with their incarnations.
+fn ranks_of(job: &str) -> Result<BTreeMap<u32, (Pid, u64)>> {
+    let mut ranks = BTreeMap::new();
+    for entry in std::fs::read_dir("/proc")?.filter_map(Result::ok) {
+        let Ok(environ) = std::fs::read(entry.path().join("environ")) else { continue };
+        let environ = text(&environ);
+        let var = |key: &str| environ.split('\0').find_map(|pair| pair.strip_prefix(key));
+        let comm = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        if var("FTB_JOB_ID=") == Some(job) && comm.trim_end() == "count" {
+            let pid = Pid::from_raw(entry.file_name().to_string_lossy().parse()?);
+            let rank = var("FTB_RANK=").context("a rank without a number")?.parse()?;
+            let incarnation = var("FTB_INCARNATION=").context("no incarnation")?.parse()?;
+            ranks.insert(rank, (pid, incarnation));
+        }
+    }
+    Ok(ranks)
+}
+
+fn kill_rank(job: &str, rank: u32) -> Result<()> {
+    let (pid, _) = *ranks_of(job)?.get(&rank).context("no such rank")?;
+    kill(pid, Signal::SIGKILL)?;
+    Ok(())
+}
+
+/// Waits until the last recovery is over and all ranks are there again.
+async fn wait_whole(site: &Site, job: &str, recoveries: u64) -> Result<()> {
+    let path = site.jobs.path().join(job).join("state.json");
+    wait_for("the job to be whole again", async || {
+        let state: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+        let jl = &state["jl"];
+        let over = jl["open"].is_null() && jl["job"]["met"] == true;
+        let counted = jl["job"]["restarts"].as_u64() >= Some(recoveries);
+        Ok((over && counted && ranks_of(job)?.len() == 4).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_rank_and_a_dead_node_cost_the_others_nothing_but_work() -> Result<()> {
+    let site = Site::new(3).await?;
+    let expected = site.undisturbed().await?;
+    let job = start(site.counting("inplace", &["--spares", "node03"]));
+    site.wait_met("inplace").await?;
+    site.ask(&["checkpoint", "inplace"]).await?;
+    let before = ranks_of("inplace")?;
+    kill_rank("inplace", 1)?;
+    wait_whole(&site, "inplace", 1).await?;
+    let after = ranks_of("inplace")?;
+    let same = |rank: u32| before[&rank] == after[&rank];
+    ensure!(same(0) && !same(1) && same(2) && same(3), "{before:?} {after:?}");
+    // Of the node with ranks 2 and 3 nothing is left; they go on from the same set on the spare.
+    kill(site.nla_of("inplace", "node02")?, Signal::SIGKILL)?;
+    wait_whole(&site, "inplace", 2).await?;
+    let last = ranks_of("inplace")?;
+    ensure!(last[&0] == after[&0] && last[&1] == after[&1], "{after:?} {last:?}");
+    // A set that is made after that is as good as any.
+    site.ask(&["checkpoint", "inplace"]).await?;
+    kill_rank("inplace", 0)?;
+    wait_whole(&site, "inplace", 1).await?;
+    site.release()?;
+    let output = job.await??;
+    assert_eq!(result(&output)?, expected);
+    let told = text(&output.stderr);
+    assert_eq!(told.matches("went back to set").count(), 3, "{told}");
+    assert!(!told.contains("restarts from set"), "{told}");
+    nothing_left("FTB_JOB_ID=inplace").await
+}
+
+/// Ways to hurt a job.
+const HURTS: u32 = 7;
+
+/// Hurts a job that was saved and stands in its middle. What was asked of it meanwhile may come true or not.
+async fn hurt(site: &Site, job: &str, how: u32, victim: u32) -> Result<()> {
+    let kill_node =
+        |node: &str| Ok::<_, anyhow::Error>(kill(site.nla_of(job, node)?, Signal::SIGKILL)?);
+    let asked: &[&str] = match how {
+        2 => &["checkpoint", job],
+        3 | 6 => &["migrate", job, "node01"],
+        _ => &["status", job],
+    };
+    let hurts = async {
+        match how {
+            1 => kill_node(["node01", "node02"][victim as usize % 2]),
+            // Two at once, on two nodes.
+            4 => kill_rank(job, victim).and_then(|()| kill_rank(job, (victim + 2) % 4)),
+            // One while the job recovers from another.
+            5 => kill_rank(job, victim).and_then(|()| kill_node("node02")),
+            // The target of a migration.
+            6 => kill_node("node03"),
+            _ => kill_rank(job, victim),
+        }
+    };
+    let (_, hurt) = tokio::join!(site.ask(asked), hurts);
+    hurt
+}
+
+/// Jobs that are broken once each, in ways and at moments that differ: the result is always the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_is_killed_the_result_is_the_same() -> Result<()> {
+    let runs: u32 = std::env::var("FTB_FAULT_RUNS").map_or(Ok(HURTS), |text| text.parse())?;
+    let site = Site::new(4).await?;
+    let expected = site.undisturbed().await?;
+    for run in 0..runs {
+        let name = format!("broken-{run}");
+        if site.gate().exists() {
+            std::fs::remove_file(site.gate())?;
+        }
+        let job = start(site.counting(&name, &["--spares", "node[03-04]"]));
+        site.wait_met(&name).await?;
+        site.ask(&["checkpoint", &name]).await?;
+        hurt(&site, &name, run % HURTS, run / HURTS % 4).await?;
+        site.release()?;
+        let output = job.await??;
+        let ended = result(&output).with_context(|| format!("run {run}"))?;
+        ensure!(ended == expected, "run {run}: {ended}, not {expected}: {}", text(&output.stderr));
+        nothing_left(&format!("FTB_JOB_ID={name}\0")).await?;
+    }
+    Ok(())
+}
