@@ -1,5 +1,6 @@
 //! The command line of `ftb-launch`: what may be said. What is done with it is in [`crate::commands`].
 
+use crate::jl::Interval;
 use crate::names::{JobId, NodeName};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use core::time::Duration;
@@ -215,9 +216,14 @@ pub struct How {
     /// When a rank or a node dies (default: as the policy says; the built-in one says rollback).
     #[arg(long, value_enum)]
     pub on_death: Option<OnDeath>,
-    /// Save the job that often.
+    /// Save the job that often: a time, never, or auto: as often as its cost and the rate of failures make worth
+    /// while (default: as the policy says; the built-in one says never).
+    #[arg(long, value_name = "TIME|auto")]
+    pub checkpoint_every: Option<Interval>,
+    /// Mean time between failures of the job's nodes, for auto (default: as the policy says; what is seen counts more
+    /// and more).
     #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub checkpoint_every: Option<Duration>,
+    pub mtbf: Option<Duration>,
     /// How many sets are kept.
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub keep_sets: usize,

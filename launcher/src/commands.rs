@@ -123,7 +123,6 @@ pub async fn attach(job: &JobId) -> Result<i32, Failure> {
         starting: None,
         policy,
         quiet: false,
-        checkpoint_every: None,
         time_limit: None,
     };
     let ran = shell::jl::run(run).await;
@@ -223,6 +222,10 @@ fn config(
     if how.keep_sets == 0 {
         return Err(Failure::bad_input("--keep-sets 0: no set could ever be restored"));
     }
+    let (interval, mtbf) = policy.pace();
+    if how.mtbf.is_some_and(|mtbf| mtbf.is_zero()) {
+        return Err(Failure::bad_input("--mtbf 0: nothing could ever be computed"));
+    }
     let on_death = match how.on_death {
         None => policy.on_death(),
         Some(OnDeath::Rollback) => jl::OnDeath::Rollback,
@@ -238,6 +241,8 @@ fn config(
         restore,
         deadlines,
         on_death,
+        interval: how.checkpoint_every.unwrap_or(interval),
+        mtbf: how.mtbf.unwrap_or(mtbf),
         restarts_max: 3,
         sets_max: how.keep_sets,
     })
@@ -340,7 +345,6 @@ async fn start(
         starting: Some(starting),
         policy,
         quiet: how.quiet,
-        checkpoint_every: how.checkpoint_every,
         time_limit: how.time_limit,
     };
     let ran = shell::jl::run(run).await;

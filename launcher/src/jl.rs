@@ -14,6 +14,7 @@ mod fence;
 mod hear;
 mod job;
 mod migration;
+mod pace;
 mod rollback;
 mod start;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod wants;
 
 pub use episode::{Open, Progress, Remedy};
 pub use job::{Deadlines, JlConfig, Job, Node, OnDeath, Rank};
+pub use pace::{Interval, MTBF, Pace};
 
 use crate::message::{Answer, Closed, FromJl, NlaSays, Outcome, RankSays, Request};
 use crate::names::{Episode, NodeName, Ranks, SetId};
@@ -162,6 +164,7 @@ pub struct Jl {
     job: Job,
     open: Option<Open>,
     wanted: VecDeque<Waiting>,
+    pace: Pace,
     alive_ns: u64,
     ask_ns: u64,
     /// When to ask because events were missed: not at once, or gaps among the answers would breed questions.
@@ -173,6 +176,7 @@ impl Jl {
     /// A JL with a checked configuration; it acts from [`Input::Started`] on.
     pub fn new(config: JlConfig) -> Self {
         Self {
+            pace: Pace::new(config.interval, config.mtbf),
             job: Job::new(config),
             open: None,
             wanted: VecDeque::new(),
@@ -193,6 +197,11 @@ impl Jl {
         &self.job
     }
 
+    /// When it saves the job by itself.
+    pub fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
     /// What it is at.
     pub fn open(&self) -> Option<&Open> {
         self.open.as_ref()
@@ -207,7 +216,8 @@ impl Jl {
     pub fn next_deadline_ns(&self) -> u64 {
         let open = self.open.as_ref();
         let remedy = open.map_or(u64::MAX, |open| open.deadline_ns.min(open.repeat_ns));
-        remedy.min(self.alive_ns).min(self.ask_ns).min(self.gap_ns)
+        let clock = self.alive_ns.min(self.ask_ns).min(self.gap_ns);
+        remedy.min(clock).min(self.pace.due_ns())
     }
 
     /// One input.
@@ -237,6 +247,7 @@ impl Jl {
 
     fn started(&mut self, now: Now, store: String) {
         self.job.store = store;
+        self.pace.begin(now);
         self.ask_ns = now.deadline_ns(ASK);
         let episode = self.job.open();
         let (start, flow) = Start::first(&mut self.job);
@@ -247,6 +258,7 @@ impl Jl {
     /// requests are repeated; who has done them already says so.
     fn adopted(&mut self, now: Now, store: String) {
         self.job.store = store;
+        self.pace.begin(now);
         self.alive_ns = 0;
         self.ask_ns = now.deadline_ns(ASK);
         for node in self.job.nodes.values_mut() {
@@ -275,6 +287,10 @@ impl Jl {
         if now.mono_ns >= self.ask_ns {
             self.ask_ns = now.deadline_ns(ASK);
             self.ask(now);
+        }
+        if self.pace.take(now) {
+            let reason = "it is time".to_owned();
+            self.want(now, Want::Checkpoint { reason }, None);
         }
         let Some(open) = &mut self.open else {
             return;
@@ -391,6 +407,10 @@ impl Jl {
             let outcome = if done { Outcome::Done } else { Outcome::Failed };
             self.answer(request, outcome, words.clone());
         }
+        if let (Remedy::Checkpoint(_), true) = (&open.remedy, done) {
+            let (cost, took) = open.checkpoint_took();
+            self.pace.saved(now, cost, took);
+        }
         let phases = open.phases_text();
         self.job.tell(format!("{} {episode}: {words} [{phases}]", open.remedy.kind()));
         self.job.out.push(Output::Save);
@@ -441,6 +461,7 @@ impl Jl {
 
     /// A rank has died, or a node with its ranks: what was open is over, and the policy says what follows.
     fn died(&mut self, now: Now, code: i32, reason: &str) {
+        self.pace.failed(now);
         match self.job.config.on_death {
             OnDeath::Rollback | OnDeath::Restart => self.restart_or_end(now, code, reason),
             OnDeath::Stop => self.end(now, code, reason),

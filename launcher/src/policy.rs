@@ -12,8 +12,9 @@ mod tests;
 
 pub use rules::{ActionKind, Config, PolicyError, Rule};
 
-use crate::jl::{OnDeath, Want};
+use crate::jl::{Interval, OnDeath, Want};
 use crate::names::NodeName;
+use core::time::Duration;
 use ftb_core::{Event, Now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -104,6 +105,11 @@ impl Policy {
     /// What is done when a rank or a node dies, where the command line says nothing else.
     pub fn on_death(&self) -> OnDeath {
         self.config.on_death
+    }
+
+    /// How often the job is saved by itself, and the mean time between failures as far as it is known.
+    pub fn pace(&self) -> (Interval, Duration) {
+        (self.config.interval, self.config.mtbf)
     }
 
     /// Whether the circuit breaker is open.

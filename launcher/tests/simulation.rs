@@ -10,8 +10,9 @@ mod sim {
     pub mod world;
 }
 
+use core::time::Duration;
 use ftb_launcher::backend::{Manner, Moves, Saver};
-use ftb_launcher::jl::{Deadlines, JlConfig, OnDeath, Want};
+use ftb_launcher::jl::{Deadlines, Interval, JlConfig, MTBF, OnDeath, Want};
 use ftb_launcher::message::Placement;
 use ftb_launcher::names::{JobId, Ranks};
 use ftb_launcher::nla::MigrationState;
@@ -35,6 +36,8 @@ fn config(nodes: u32, per_node: u32, spares: u32) -> JlConfig {
         deadlines: Deadlines::default(),
         on_death: OnDeath::Rollback,
         restarts_max: 5,
+        interval: Interval::Never,
+        mtbf: MTBF,
         sets_max: 2,
         manner: Manner::default(),
     }
@@ -242,6 +245,18 @@ fn recoveries_without_progress_come_to_an_end() {
     }
     assert_ne!(world.run(HOUR_MS), 0);
     assert!(world.has_told("5 recoveries without a new set"), "{:#?}", world.told);
+}
+
+#[test]
+fn a_job_is_saved_by_itself_also_when_another_launcher_has_taken_it_over() {
+    let interval = Interval::Every(Duration::from_millis(700));
+    let mut world = World::new(1, JlConfig { interval, ..config(2, 2, 0) }, Faults::default());
+    world.at(1000, Happens::KillJl);
+    world.at(1100, Happens::ReviveJl);
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    let saved = ("checkpoint".to_owned(), true);
+    let count = world.closed.iter().filter(|closed| **closed == saved).count();
+    assert!((4..=6).contains(&count), "{count}: {:#?}", world.told);
 }
 
 #[test]

@@ -127,6 +127,15 @@ impl Open {
         }
     }
 
+    /// Of a checkpoint: how long the ranks stood still, and how long all of it took.
+    pub(super) fn checkpoint_took(&self) -> (Duration, Duration) {
+        let sum = |of: &dyn Fn(&str) -> bool| {
+            let phases = self.phases.iter().filter(|(phase, _)| of(phase));
+            Duration::from_millis(phases.map(|(_, ms)| ms).sum())
+        };
+        (sum(&|phase| phase != "store"), sum(&|_| true))
+    }
+
     /// `leave=12 copy=30`.
     pub(super) fn phases_text(&self) -> String {
         let words: Vec<String> =

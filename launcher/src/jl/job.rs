@@ -3,6 +3,7 @@
 
 use super::Output;
 use super::fence::Fence;
+use super::pace::{Interval, MTBF};
 use crate::backend::{Manner, Moves, Saver};
 use crate::message::{FromJl, How, Placement};
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
@@ -106,11 +107,21 @@ pub struct JlConfig {
     pub on_death: OnDeath,
     /// Recoveries without a new set in between before the job is given up.
     pub restarts_max: u32,
+    /// How often it is saved by itself.
+    #[serde(default)]
+    pub interval: Interval,
+    /// The mean time between failures, as far as anybody knows.
+    #[serde(default = "mtbf", with = "humantime_serde")]
+    pub mtbf: Duration,
     /// How many sets are kept.
     pub sets_max: usize,
     /// Who saves the ranks, and how they move.
     #[serde(default)]
     pub manner: Manner,
+}
+
+fn mtbf() -> Duration {
+    MTBF
 }
 
 /// Unanswered questions after which an NLA counts as lost.

@@ -23,6 +23,8 @@ fn jl() -> Jl {
         deadlines: Deadlines::default(),
         on_death: OnDeath::Rollback,
         restarts_max: 3,
+        interval: Interval::Never,
+        mtbf: MTBF,
         sets_max: 2,
         manner: Manner::default(),
     })

@@ -1,6 +1,6 @@
 //! The policy file: what a rule says, and what is refused before anything starts.
 
-use crate::jl::OnDeath;
+use crate::jl::{Interval, MTBF, OnDeath};
 use core::time::Duration;
 use ftb_core::{Event, EventName, EventSpace, Severity};
 use serde::Deserialize;
@@ -75,6 +75,10 @@ fn once() -> u32 {
     1
 }
 
+fn mtbf() -> Duration {
+    MTBF
+}
+
 fn minute() -> Duration {
     Duration::from_secs(60)
 }
@@ -100,6 +104,12 @@ pub struct Config {
     /// What is done when a rank or a node dies.
     #[serde(default)]
     pub on_death: OnDeath,
+    /// How often the job is saved by itself.
+    #[serde(default)]
+    pub interval: Interval,
+    /// The mean time between failures of the job's nodes and ranks, as far as it is known.
+    #[serde(default = "mtbf", with = "humantime_serde")]
+    pub mtbf: Duration,
     /// After an action on a node it is left alone for so long.
     #[serde(with = "humantime_serde")]
     pub hold_down: Duration,
@@ -140,6 +150,10 @@ impl Config {
                     rule.name, other.name
                 )));
             }
+        }
+        if config.mtbf.is_zero() {
+            let problem = "mtbf is 0: nothing could ever be computed; say how long it is".into();
+            return Err(PolicyError { line: 1, problem });
         }
         if config.breaker.actions == 0 {
             let problem = "breaker.actions is 0: no rule could ever act; use shadow = true".into();

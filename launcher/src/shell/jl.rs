@@ -58,8 +58,6 @@ pub struct Run {
     pub policy: Policy,
     /// Say nothing but what the ranks say.
     pub quiet: bool,
-    /// Save the job that often.
-    pub checkpoint_every: Option<Duration>,
     /// End it after so long.
     pub time_limit: Option<Duration>,
 }
@@ -71,8 +69,6 @@ struct Shell {
     policy: Policy,
     quiet: bool,
     progress: Progress,
-    checkpoint_every: Option<Duration>,
-    checkpoint_ns: u64,
     limit_ns: u64,
     clock: Clock,
     client: Client,
@@ -217,7 +213,6 @@ impl Shell {
         let after = |wait: Option<Duration>| wait.map_or(u64::MAX, |wait| now.deadline_ns(wait));
         Self {
             far: Far::new(run.file.starting.clone()),
-            checkpoint_ns: after(run.checkpoint_every),
             limit_ns: after(run.time_limit),
             file: run.file,
             dir: run.dir,
@@ -225,7 +220,6 @@ impl Shell {
             policy: run.policy,
             quiet: run.quiet,
             progress,
-            checkpoint_every: run.checkpoint_every,
             clock,
             client,
             inputs,
@@ -236,7 +230,7 @@ impl Shell {
 
     fn next_deadline_ns(&self) -> u64 {
         let cores = self.state.jl.next_deadline_ns().min(self.policy.next_deadline_ns());
-        cores.min(self.checkpoint_ns).min(self.limit_ns).min(self.progress.next_deadline_ns())
+        cores.min(self.limit_ns).min(self.progress.next_deadline_ns())
     }
 
     /// SIGUSR1 and SIGUSR2 go to the ranks; the others end the job, the second time by force.
@@ -426,12 +420,6 @@ impl Shell {
         let actions = self.policy.tick(self.clock.now(), &facts);
         self.act(actions).await;
         let now = self.clock.now();
-        if now.mono_ns >= self.checkpoint_ns {
-            self.checkpoint_ns =
-                self.checkpoint_every.map_or(u64::MAX, |every| now.deadline_ns(every));
-            let want = Want::Checkpoint { reason: "it is time".to_owned() };
-            self.handle(Input::Want { want, asked: None }).await;
-        }
         if now.mono_ns >= self.limit_ns {
             self.limit_ns = u64::MAX;
             let want = Want::Kill { code: TIMED_OUT, reason: "its time is over".to_owned() };
