@@ -5,7 +5,8 @@
 //! responsible for: deciding anything, nor for bytes on sockets.
 
 use crate::announce::Announcer;
-use crate::handle::{Command, Inbox, LinkOrigin, Status, Tree};
+use crate::handle::{Command, Inbox, LinkOrigin, Status, Tree, charged_bytes};
+use crate::heap::{self, Heap};
 use crate::journal::WRITE_BYTES;
 use crate::links::{Dial, Links};
 use crate::outbox::Outboxes;
@@ -47,6 +48,7 @@ pub struct Driver {
     ready_links: BTreeSet<LinkId>,
     ready_clients: BTreeSet<ClientId>,
     queries: BTreeMap<QueryId, oneshot::Sender<Tree>>,
+    heap: Heap,
     /// The last transition, for who reports on the agent.
     role: watch::Sender<String>,
     stopping: bool,
@@ -87,6 +89,7 @@ impl Driver {
             ready_links: BTreeSet::new(),
             ready_clients: BTreeSet::new(),
             queries: BTreeMap::new(),
+            heap: Heap::default(),
             role,
             stopping: false,
         }
@@ -111,6 +114,7 @@ impl Driver {
             {
                 return;
             }
+            let due_ns = self.due_ns();
             let wake = tokio::select! {
                 biased;
                 key = self.link_outboxes.room() => Wake::LinkRoom(key),
@@ -118,7 +122,7 @@ impl Driver {
                 () = self.journal.room() => Wake::JournalRoom,
                 command = inbox.links.recv() => Wake::Link(command),
                 command = inbox.clients.recv() => Wake::Client(command),
-                () = deadline(self.clock.as_ref(), self.node.next_deadline_ns()) => Wake::Deadline,
+                () = deadline(self.clock.as_ref(), due_ns) => Wake::Deadline,
             };
             match wake {
                 Wake::LinkRoom(link) => drop(self.ready_links.insert(link)),
@@ -142,8 +146,17 @@ impl Driver {
         }
     }
 
+    /// When something is due at the latest.
+    fn due_ns(&self) -> Option<u64> {
+        let deadlines = [self.node.next_deadline_ns(), self.heap.deadline_ns()];
+        deadlines.into_iter().flatten().min()
+    }
+
     fn tick_if_due(&mut self) {
         let now = self.clock.now();
+        if self.heap.is_over(now.mono_ns) {
+            heap::give_back();
+        }
         if self.node.next_deadline_ns().is_some_and(|deadline| deadline <= now.mono_ns) {
             self.feed(Input::Tick);
         }
@@ -157,6 +170,7 @@ impl Driver {
                     Input::ClientDetached { client } => self.forget_client(*client),
                     _ => {}
                 }
+                self.heap.handled(self.clock.now().mono_ns, charged_bytes(charge.as_ref()));
                 self.feed(input);
                 drop(charge);
             }

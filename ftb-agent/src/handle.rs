@@ -64,6 +64,11 @@ pub enum Command {
     Stop,
 }
 
+/// The bytes of an input, rounded up, that its share of the inbox stands for.
+pub fn charged_bytes(charge: Option<&OwnedSemaphorePermit>) -> u64 {
+    charge.map_or(0, |charge| (charge.num_permits() * CHARGE_BYTES) as u64)
+}
+
 /// Where a link comes from.
 pub enum LinkOrigin {
     /// The core asked for it.

@@ -236,6 +236,11 @@ impl Cluster {
         Ok(())
     }
 
+    /// The process id of the agent of that rank; `None` when it was not started, or ended.
+    pub fn pid(&self, rank: usize) -> Option<u32> {
+        self.agents[rank].child.as_ref().map(Child::id)
+    }
+
     /// Whether the process of that rank runs.
     pub fn is_running(&mut self, rank: usize) -> bool {
         let child = self.agents[rank].child.as_mut();

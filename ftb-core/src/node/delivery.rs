@@ -61,9 +61,22 @@ impl Node {
         if self.cover_ns == u64::MAX && self.clients.values().any(|c| !c.subscriptions.is_empty()) {
             self.cover_ns = self.now.mono_ns.saturating_add(ns(COVERED_MS));
         }
-        for (id, _) in self.histories.clone() {
-            self.wake_client(id);
-        }
+        self.wake_histories();
+    }
+
+    /// Subscriptions whose past has been passed by: they are told so where nothing is left to read.
+    /// One that waits for what is fetched is woken when that has come.
+    fn wake_histories(&mut self) {
+        let passed = |(client, id): &&(ClientId, SubscriptionId)| {
+            let found = self.clients.get(client).and_then(|found| found.subscriptions.get(id));
+            found.is_some_and(|found| {
+                let until = found.history_until.unwrap_or(0);
+                until <= self.consumed && !found.reader.catching_up
+            })
+        };
+        let passed: Vec<ClientId> =
+            self.histories.iter().filter(passed).map(|(id, _)| *id).collect();
+        passed.into_iter().for_each(|id| self.wake_client(id));
     }
 
     /// How far a subscription is that has nothing (more) to read: when its past ends here, and now

@@ -1,0 +1,81 @@
+//! Memory after a storm: what the allocator keeps is given back to the system once it is quiet.
+//!
+//! Responsible for: when that is ([`Heap`], without a clock), and the one call to the allocator.
+//! Not responsible for: how much the queues hold, which is theirs to bound.
+
+/// Bytes of messages handled in one period that make a storm of it. Less needs no giving back: what
+/// was used for it will be used again.
+const STORM_BYTES: u64 = 4 * 1024 * 1024;
+/// How long a period is, in nanoseconds: a storm's memory is given back after one or two.
+const PERIOD_NS: u64 = 5_000_000_000;
+
+/// Watches how much is handled.
+#[derive(Debug, Default)]
+pub(crate) struct Heap {
+    /// Handled in this period.
+    bytes: u64,
+    /// The end of this period; `None` as long as there was no storm.
+    until_ns: Option<u64>,
+}
+
+impl Heap {
+    /// So much was handled.
+    pub(crate) fn handled(&mut self, now_ns: u64, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.until_ns.is_none() && self.bytes >= STORM_BYTES {
+            self.begin(Some(now_ns.saturating_add(PERIOD_NS)));
+        }
+    }
+
+    /// When to ask [`Heap::is_over`]; `None` as long as there was no storm: an idle agent is not
+    /// woken for it.
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        self.until_ns
+    }
+
+    /// Whether a storm was, and is over: memory should be given back. Says so once.
+    pub(crate) fn is_over(&mut self, now_ns: u64) -> bool {
+        if self.until_ns.is_none_or(|until| now_ns < until) {
+            return false;
+        }
+        let over = self.bytes < STORM_BYTES;
+        self.begin((!over).then(|| now_ns.saturating_add(PERIOD_NS)));
+        over
+    }
+
+    fn begin(&mut self, until_ns: Option<u64>) {
+        (self.bytes, self.until_ns) = (0, until_ns);
+    }
+}
+
+/// Gives the system back what the allocator holds and nobody uses. Takes milliseconds.
+#[allow(unsafe_code, reason = "a function of the C library, where it is glibc")]
+pub(crate) fn give_back() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it takes no pointer, and locks what it looks at.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_given_back_once_after_a_storm_and_never_without() {
+        let mut heap = Heap::default();
+        heap.handled(1, STORM_BYTES - 1);
+        assert_eq!(heap.deadline_ns(), None, "an idle agent sleeps");
+        heap.handled(2, 1);
+        let end = heap.deadline_ns().unwrap_or(0);
+        assert!(end > 2 && !heap.is_over(end - 1));
+        heap.handled(end - 1, STORM_BYTES);
+        assert!(!heap.is_over(end), "it goes on");
+        let end = heap.deadline_ns().unwrap_or(0);
+        heap.handled(end - 1, STORM_BYTES - 1);
+        assert!(heap.is_over(end), "some go on, the storm does not");
+        assert_eq!(heap.deadline_ns(), None);
+        assert!(!heap.is_over(end + PERIOD_NS));
+    }
+}

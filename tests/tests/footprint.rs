@@ -1,0 +1,105 @@
+//! What an agent keeps in memory: for each client, subscription and link, and after a storm. The
+//! bounds are those of docs/performance.md; a development build stays within them too.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use anyhow::Context as _;
+use ftb_client::{Client, EventRef, Start, Subscription, event};
+use ftb_tests::cluster::{PATIENCE, Plan, wait_for};
+use std::path::Path;
+use tokio::task::JoinSet;
+
+/// For a client that is attached, in KiB.
+const CLIENT_KIB_MAX: f64 = 64.0;
+/// For a subscription, in KiB.
+const SUBSCRIPTION_KIB_MAX: f64 = 2.0;
+/// For the link to a child, in KiB.
+const LINK_KIB_MAX: f64 = 96.0;
+/// All of an agent with 16 children and 64 clients when a storm is over, in KiB.
+const AFTER_STORM_KIB_MAX: f64 = 32.0 * 1024.0;
+
+const CHILDREN: usize = 16;
+const CLIENTS: usize = 64;
+
+/// What a process has of its own in memory, in KiB: what it shares with the file that it was started
+/// from is not its.
+fn own_kib(pid: u32) -> anyhow::Result<f64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    Ok(line.and_then(|rest| rest.split_whitespace().next()).context("no RssAnon")?.parse()?)
+}
+
+fn client(socket: &Path) -> Client {
+    Client::builder("footprint").agent(socket).build().unwrap()
+}
+
+async fn attached(socket: &Path, count: usize) -> Vec<Client> {
+    let clients: Vec<Client> = (0..count).map(|_| client(socket)).collect();
+    for client in &clients {
+        client.wait_connected(PATIENCE).await.unwrap();
+    }
+    clients
+}
+
+/// Every client publishes, most read what all publish.
+async fn storm(clients: &[Client]) {
+    const EVENTS: usize = 1000;
+    let template = event("ftb.test.storm", "DROP").unwrap().build();
+    let payload = vec![b'x'; 1000];
+    let mut readers = JoinSet::new();
+    for client in &clients[..CLIENTS / 8] {
+        let filter = "event_space=ftb.test.storm";
+        let mut subscription = client.subscribe(filter, Start::Now).await.unwrap();
+        readers.spawn(async move { while subscription.next_batch().await.is_some() {} });
+    }
+    for client in clients {
+        for _ in 0..EVENTS {
+            let event = EventRef { payload: &payload, ..EventRef::from(&template) };
+            let _ = client.publish_ref_wait(event).await.unwrap();
+        }
+    }
+    for client in clients {
+        client.flush(PATIENCE).await.unwrap();
+    }
+    readers.abort_all();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_subscriptions_links_and_storms_cost_an_agent_what_is_stated() {
+    let mut cluster = Plan::new(1 + CHILDREN, CHILDREN as u32).extra("").prepare().unwrap();
+    cluster.run(0).unwrap();
+    let lone = client(cluster.socket(0));
+    lone.wait_connected(PATIENCE).await.unwrap();
+    let pid = cluster.pid(0).unwrap();
+    let alone = own_kib(pid).unwrap();
+    for rank in 1..=CHILDREN {
+        cluster.run(rank).unwrap();
+    }
+    cluster.wait_whole().await.unwrap();
+    let linked = own_kib(pid).unwrap();
+    let clients = attached(cluster.socket(0), CLIENTS).await;
+    let served = own_kib(pid).unwrap();
+    let mut subscriptions: Vec<Subscription> = Vec::new();
+    for number in 0..CLIENTS * 16 {
+        let filter = format!("event_space=other.s{number}");
+        let client = &clients[number % CLIENTS];
+        subscriptions.push(client.subscribe(&filter, Start::Now).await.unwrap());
+    }
+    let subscribed = own_kib(pid).unwrap();
+    for (what, spent, count, max) in [
+        ("link", linked - alone, CHILDREN, LINK_KIB_MAX),
+        ("client", served - linked, CLIENTS, CLIENT_KIB_MAX),
+        ("subscription", subscribed - served, subscriptions.len(), SUBSCRIPTION_KIB_MAX),
+    ] {
+        let each = spent / count as f64;
+        println!("{each:.1} KiB for each {what}");
+        assert!(each <= max, "{each:.1} KiB for each {what}: at most {max} are stated");
+    }
+    drop(subscriptions);
+    storm(&clients).await;
+    println!("{:.0} KiB right after the storm", own_kib(pid).unwrap());
+    let quiet = wait_for("memory to be given back", async || {
+        let kib = own_kib(pid)?;
+        Ok((kib <= AFTER_STORM_KIB_MAX).then_some(kib))
+    });
+    println!("{:.0} KiB when it was over", quiet.await.unwrap());
+}
