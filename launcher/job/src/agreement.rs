@@ -11,8 +11,12 @@
 //! 3. The target is the highest report plus one ([`Frame::Target`]): nobody has passed it, because of
 //!    the promise, and nobody that stopped short of it stops there.
 //!
-//! Rank 0 says all this to itself too, last of all: did it know the target earlier, it could have
-//! suspended its channels before the others are told.
+//! Rank 0 says all this to itself too, last of all: did it know earlier, it could have acted, and torn its channels
+//! down, before the others are told.
+//!
+//! 4. A rank that stands at the target sends nothing more, and says how much it has sent to each other rank
+//!    ([`Frame::Sent`]). When rank 0 has heard all, each rank learns how much must have come to it
+//!    ([`Frame::Expect`]): with that nothing is in flight, whoever is connected to whom.
 //!
 //! Reports and targets are sent by helper threads and depend on nothing that the program does, so the
 //! target always comes. This is the thesis' Request To Checkpoint; a rank that stands at the target is
@@ -36,7 +40,14 @@ pub(crate) enum Frame {
     Report { episode: u64, passed: u64 },
     /// From rank 0: act when this safe point is reached.
     Target { episode: u64, safe_point: u64 },
+    /// To rank 0: so many messages this rank has sent to each other, in the job's life; those with none are left out.
+    Sent { episode: u64, counts: Counts },
+    /// From rank 0: so many have been sent to this rank.
+    Expect { episode: u64, counts: Counts },
 }
+
+/// Messages by the rank that they went to, or came from.
+pub(crate) type Counts = Vec<(u32, u64)>;
 
 /// What the owner of the agreement must do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +87,7 @@ pub(crate) struct Refused {
 struct Round {
     request: Request,
     target: Option<u64>,
+    expected: Option<Counts>,
 }
 
 /// One rank's side of the agreement; on rank 0 the coordinator's too.
@@ -96,6 +108,8 @@ pub(crate) struct Agreement {
     leading: Option<u64>,
     /// Rank 0: who has said what in it.
     reports: BTreeMap<u32, u64>,
+    /// Rank 0: how much each has sent to whom.
+    sent: BTreeMap<u32, Counts>,
     /// Rank 0: the requests behind it.
     queue: VecDeque<Request>,
     refused: Refused,
@@ -116,6 +130,7 @@ impl Agreement {
             answered: 0,
             leading: None,
             reports: BTreeMap::new(),
+            sent: BTreeMap::new(),
             queue: VecDeque::new(),
             refused: Refused::default(),
         }
@@ -176,6 +191,12 @@ impl Agreement {
             Frame::Target { episode, safe_point } if from == 0 => {
                 self.target(episode, safe_point, outputs)
             }
+            Frame::Sent { episode, counts } if self.rank == 0 && from < self.size => {
+                self.sent(from, episode, counts, outputs);
+            }
+            Frame::Expect { episode, counts } if from == 0 => {
+                self.expect(episode, counts, outputs);
+            }
             _ => self.refused.unexpected += 1,
         }
     }
@@ -185,7 +206,7 @@ impl Agreement {
         let here = self.passed + 1;
         match &self.open {
             Some(Round { target: None, .. }) => Step::Wait,
-            Some(Round { request, target: Some(target) }) if *target == here => {
+            Some(Round { request, target: Some(target), .. }) if *target == here => {
                 Step::Act(request.clone())
             }
             _ => {
@@ -193,6 +214,18 @@ impl Agreement {
                 Step::Pass
             }
         }
+    }
+
+    /// The rank stands at the target and sends nothing more: so much it has sent to the others.
+    pub(crate) fn suspended(&self, counts: Counts, outputs: &mut Vec<Output>) {
+        if let Some(Round { request: Request { episode, .. }, .. }) = self.open {
+            outputs.push(Output::Send { to: 0, frame: Frame::Sent { episode, counts } });
+        }
+    }
+
+    /// How much must have come from the others, when that is known.
+    pub(crate) fn expected(&self) -> Option<&Counts> {
+        self.open.as_ref()?.expected.as_ref()
     }
 
     /// What the request asked for is done, well or not: the safe point is passed.
@@ -240,6 +273,7 @@ impl Agreement {
         };
         self.leading = Some(request.episode);
         self.reports.clear();
+        self.sent.clear();
         self.send_to_all(&Frame::Begin(request), outputs);
     }
 
@@ -259,7 +293,7 @@ impl Agreement {
             return;
         }
         self.seen = episode;
-        self.open = Some(Round { request, target: None });
+        self.open = Some(Round { request, target: None, expected: None });
         let passed = self.passed;
         let frame = Frame::Report { episode, passed };
         outputs.push(Output::Send { to: 0, frame });
@@ -282,6 +316,38 @@ impl Agreement {
         match &mut self.open {
             Some(round) if round.request.episode == episode => {
                 round.target = Some(safe_point);
+                outputs.push(Output::Wake);
+            }
+            _ => self.refused.stale += 1,
+        }
+    }
+
+    fn sent(&mut self, from: u32, episode: u64, counts: Counts, outputs: &mut Vec<Output>) {
+        if self.leading != Some(episode) || self.sent.len() == self.size as usize {
+            self.refused.stale += 1;
+            return;
+        }
+        self.sent.insert(from, counts);
+        if self.sent.len() < self.size as usize {
+            return;
+        }
+        let mut expected: BTreeMap<u32, Counts> = BTreeMap::new();
+        for (from, counts) in &self.sent {
+            for (to, count) in counts {
+                expected.entry(*to).or_default().push((*from, *count));
+            }
+        }
+        // Itself last: it may then close what the others' answers go through.
+        outputs.extend((0..self.size).rev().map(|to| {
+            let counts = expected.remove(&to).unwrap_or_default();
+            Output::Send { to, frame: Frame::Expect { episode, counts } }
+        }));
+    }
+
+    fn expect(&mut self, episode: u64, counts: Counts, outputs: &mut Vec<Output>) {
+        match &mut self.open {
+            Some(round) if round.request.episode == episode => {
+                round.expected = Some(counts);
                 outputs.push(Output::Wake);
             }
             _ => self.refused.stale += 1,

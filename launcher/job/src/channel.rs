@@ -13,7 +13,6 @@ use crate::config::is_name;
 use crate::error::{Error, Result};
 use crate::frame::{Frame, TOKEN_BYTES};
 use crate::inbox::Inbox;
-use crate::limits;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -35,8 +34,8 @@ pub trait Channel: Send + Sync {
     /// What the system says.
     fn open(&self, opening: &Opening) -> io::Result<String>;
 
-    /// Second half of the resume hook: connects to those of the peers that have a lower rank than this
-    /// one; the others connect to it.
+    /// Second half of the resume hook: these peers can be reached from now on. A link is made when one of its ends
+    /// has something to say; to the other end it is there from the first frame on.
     ///
     /// # Errors
     /// What is wrong, with the rank.
@@ -47,6 +46,12 @@ pub trait Channel: Send + Sync {
     /// # Errors
     /// What the system says; the link is then broken for good.
     fn send(&self, to: u32, frame: &Frame<'_>) -> io::Result<()>;
+
+    /// Makes the link to that rank where there is none yet. May block.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn reach(&self, to: u32) -> io::Result<()>;
 
     /// The suspend hook: releases everything that the channel holds. Called when all links are drained
     /// (or given up); until then the layer has suspended by frames alone. No thread of the channel
@@ -162,14 +167,8 @@ impl Registry {
         Ok(endpoint)
     }
 
-    /// Connects to all peers and waits until all have connected; the routes.
-    pub(crate) fn connect(
-        &self,
-        own: &Endpoint,
-        peers: Vec<Endpoint>,
-        inbox: &Inbox,
-    ) -> Result<Routes> {
-        let ranks: Vec<u32> = peers.iter().map(|peer| peer.rank).collect();
+    /// Which channel leads to each peer, and says so to the channels.
+    pub(crate) fn connect(&self, own: &Endpoint, peers: Vec<Endpoint>) -> Result<Routes> {
         let mut routes: Routes = (0..=peers.len()).map(|_| None).collect();
         let mut left = peers;
         for channel in &self.channels {
@@ -187,14 +186,6 @@ impl Registry {
                 problem: format!("none reaches rank {} at {}", peer.rank, peer.encode()),
             });
         }
-        let waited = inbox.wait_links(&ranks, limits::CONNECT_TIMEOUT);
-        waited.map_err(|missing| Error::Channel {
-            channel: "any",
-            problem: format!(
-                "no connection with ranks {missing:?} within {:?}",
-                limits::CONNECT_TIMEOUT
-            ),
-        })?;
         Ok(routes)
     }
 

@@ -3,7 +3,7 @@
 //!
 //! The thin shell around [`crate::agreement`]. Not responsible for what is done at the safe point.
 
-use crate::agreement::{Agreement, Frame, Output, Step};
+use crate::agreement::{Agreement, Counts, Frame, Output, Step};
 use crate::backplane::{Backplane, Notice, RequestSink};
 use crate::channel::Registry;
 use crate::error::{Error, Result};
@@ -16,6 +16,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+/// The agreement comes over links: how often to look whether they are still there.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What the control thread takes.
 pub(crate) enum Input {
@@ -119,14 +122,28 @@ impl Control {
     /// The program has come to its next safe point: `None` to go on. Waits where the ranks are about to
     /// agree; `check` fails where that has become hopeless.
     pub(crate) fn arrive(&self, check: &dyn Fn() -> Result<()>) -> Result<Option<Request>> {
-        // The agreement comes over links: how often to look whether they are still there.
-        const CHECK_INTERVAL: Duration = Duration::from_millis(100);
         let mut agreement = lock(&self.shared.agreement);
         loop {
             match agreement.arrive() {
                 Step::Pass => return Ok(None),
                 Step::Act(request) => return Ok(Some(request)),
                 Step::Wait => {}
+            }
+            check()?;
+            let waited = self.shared.woken.wait_timeout(agreement, CHECK_INTERVAL);
+            agreement = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Tells the others how much this rank has sent, and waits to hear how much must have come to it; `check` as above.
+    pub(crate) fn exchange(&self, sent: Counts, check: &dyn Fn() -> Result<()>) -> Result<Counts> {
+        let mut outputs = Vec::new();
+        lock(&self.shared.agreement).suspended(sent, &mut outputs);
+        self.shared.perform(outputs);
+        let mut agreement = lock(&self.shared.agreement);
+        loop {
+            if let Some(expected) = agreement.expected() {
+                return Ok(expected.clone());
             }
             check()?;
             let waited = self.shared.woken.wait_timeout(agreement, CHECK_INTERVAL);

@@ -41,14 +41,6 @@ pub enum Frame<'a> {
         /// The message.
         payload: &'a [u8],
     },
-    /// Nothing follows until [`Frame::Resume`] but the end of the link: the channel is drained when both
-    /// sides have one. Carries the number of the last message before it.
-    Suspend {
-        /// The last message's number.
-        seq: u64,
-    },
-    /// Messages follow again.
-    Resume,
     /// For the agreement on a safe point.
     Control {
         /// JSON.
@@ -61,8 +53,6 @@ pub enum Frame<'a> {
 const MAGIC: u8 = 0xF7;
 const DATA_USER: u8 = Class::User as u8;
 const DATA_COLLECTIVE: u8 = Class::Collective as u8;
-const SUSPEND: u8 = 3;
-const RESUME: u8 = 4;
 const CONTROL: u8 = 5;
 const GOODBYE: u8 = 6;
 
@@ -74,8 +64,6 @@ impl Frame<'_> {
     pub fn header(&self) -> [u8; HEADER_BYTES] {
         let (kind, tag, seq) = match self {
             Self::Data { class, tag, seq, .. } => (*class as u8, *tag, *seq),
-            Self::Suspend { seq } => (SUSPEND, 0, *seq),
-            Self::Resume => (RESUME, 0, 0),
             Self::Control { .. } => (CONTROL, 0, 0),
             Self::Goodbye => (GOODBYE, 0, 0),
         };
@@ -94,7 +82,7 @@ impl Frame<'_> {
     pub fn payload(&self) -> &[u8] {
         match self {
             Self::Data { payload, .. } | Self::Control { payload } => payload,
-            Self::Suspend { .. } | Self::Resume | Self::Goodbye => &[],
+            Self::Goodbye => &[],
         }
     }
 }
@@ -113,13 +101,6 @@ pub enum Incoming {
         /// The message.
         payload: Vec<u8>,
     },
-    /// [`Frame::Suspend`].
-    Suspend {
-        /// The last message's number.
-        seq: u64,
-    },
-    /// [`Frame::Resume`].
-    Resume,
     /// [`Frame::Control`].
     Control {
         /// JSON.
@@ -166,8 +147,6 @@ pub(crate) fn read_frame(stream: &mut impl Read) -> io::Result<Option<Incoming>>
     let payload = read_payload(stream, len)?;
     match (kind, Class::from_wire(kind)) {
         (_, Some(class)) => Ok(Some(Incoming::Data { class, tag, seq, payload })),
-        (SUSPEND, _) => Ok(Some(Incoming::Suspend { seq })),
-        (RESUME, _) => Ok(Some(Incoming::Resume)),
         (CONTROL, _) => Ok(Some(Incoming::Control { payload })),
         (GOODBYE, _) => Ok(Some(Incoming::Goodbye)),
         _ => Err(invalid("a frame of unknown kind")),
@@ -205,7 +184,7 @@ pub(crate) struct Hello {
 pub(crate) const TOKEN_BYTES: usize = 16;
 /// Size of a hello in bytes.
 pub(crate) const HELLO_BYTES: usize = 56;
-const HELLO_MAGIC: [u8; 6] = *b"FTBJ\x00\x01";
+const HELLO_MAGIC: [u8; 6] = *b"FTBJ\x00\x02";
 
 impl Hello {
     /// As bytes; the last two of the magic are the version.
@@ -263,8 +242,6 @@ mod tests {
             let class = Class::Collective;
             let frames = [
                 Frame::Data { class, tag, seq, payload: &payload },
-                Frame::Suspend { seq },
-                Frame::Resume,
                 Frame::Control { payload: &payload },
                 Frame::Goodbye,
             ];
@@ -276,8 +253,6 @@ mod tests {
             let mut stream = wire.as_slice();
             let expected = [
                 Incoming::Data { class, tag, seq, payload: payload.clone() },
-                Incoming::Suspend { seq },
-                Incoming::Resume,
                 Incoming::Control { payload },
                 Incoming::Goodbye,
             ];
@@ -312,7 +287,7 @@ mod tests {
             Hello { from: 1, to: 2, fence: 3, token: [7; TOKEN_BYTES], sent: 4, received: 5 };
         let mut bytes = hello.encode();
         assert_eq!(Hello::decode(&bytes).unwrap(), hello);
-        bytes[5] = 2;
+        bytes[5] = 1;
         assert!(Hello::decode(&bytes).is_err());
     }
 }

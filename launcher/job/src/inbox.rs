@@ -1,8 +1,8 @@
 //! What has come in from the other ranks and was not taken yet: the thesis' temporary receive queue
 //! (section 2.2), in use all the time.
 //!
-//! Responsible for matching, for the order and the completeness of each pair's messages, for the mark
-//! that a suspension sets in them, for the bound of each peer's bytes, and for knowing who is gone. Not
+//! Responsible for matching, for the order and the completeness of each pair's messages, for the cut
+//! that a suspension makes in them, for the bound of each peer's bytes, and for knowing who is gone. Not
 //! responsible for reading sockets: channels bring what they have read.
 
 use crate::error::{Error, Result};
@@ -50,6 +50,10 @@ struct State {
     recall: Option<Recall>,
     /// The bound does not hold back what is in flight while channels are drained or closed.
     unbounded: bool,
+    /// Channels are being drained: a link that ends is no loss when everything has come over it.
+    draining: bool,
+    /// All ranks have come to their end: a link that ends is none either.
+    finishing: bool,
 }
 
 #[derive(Default)]
@@ -60,7 +64,6 @@ struct Peer {
     received: u64,
     /// The last message before the suspension that is going on.
     cut: Option<u64>,
-    suspended: bool,
     /// Its reader waits for room.
     stalled: bool,
     link: Link,
@@ -68,11 +71,11 @@ struct Peer {
 
 #[derive(Default, PartialEq, Eq)]
 enum Link {
-    /// Not connected yet, or torn down on purpose.
+    /// Not connected, since nobody had anything to say yet, or torn down on purpose.
     #[default]
     Down,
     Up,
-    /// Ended after a suspend: right before a tear-down, a loss otherwise.
+    /// Ended while channels were drained: right before a tear-down, a loss otherwise.
     Ended,
     Lost(String),
     Finished,
@@ -85,6 +88,8 @@ impl Inbox {
                 peers: (0..size).map(|_| Peer::default()).collect(),
                 recall: None,
                 unbounded: false,
+                draining: false,
+                finishing: false,
             }),
             changed: Condvar::new(),
             control,
@@ -122,16 +127,14 @@ impl Inbox {
         state.peers.iter_mut().for_each(|peer| *peer = Peer::default());
         state.recall = None;
         state.unbounded = false;
+        state.draining = false;
         drop(state);
         self.restore(peers);
     }
 
     /// A link to that rank is there.
     pub fn link_up(&self, from: u32) {
-        self.with_peer(from, |peer| {
-            peer.link = Link::Up;
-            peer.suspended = false;
-        });
+        self.with_peer(from, |peer| peer.link = Link::Up);
     }
 
     /// Takes a frame from that rank's link. Blocks while the peer's bytes are at their bound.
@@ -142,11 +145,6 @@ impl Inbox {
         match frame {
             Incoming::Data { class, tag, seq, payload } => {
                 self.accept_message(from, Message { class, tag, seq, payload })
-            }
-            Incoming::Suspend { seq } => self.mark(from, seq),
-            Incoming::Resume => {
-                self.with_peer(from, |peer| peer.suspended = false);
-                Ok(())
             }
             Incoming::Control { payload } => {
                 (self.control)(from, payload);
@@ -161,38 +159,80 @@ impl Inbox {
 
     /// That rank's link has ended, with what was wrong where something was.
     pub fn link_ended(&self, from: u32, problem: Option<String>) {
-        self.with_peer(from, |peer| match (&peer.link, problem) {
-            (Link::Finished | Link::Down | Link::Lost(_) | Link::Ended, _) => {}
-            (Link::Up, None) if peer.suspended => peer.link = Link::Ended,
-            (Link::Up, problem) => {
-                let closed = || "its connection was closed".to_owned();
-                peer.link = Link::Lost(problem.unwrap_or_else(closed));
-            }
-        });
+        let mut state = lock(&self.state);
+        let (draining, finishing) = (state.draining, state.finishing);
+        let peer = &mut state.peers[from as usize];
+        if peer.link == Link::Up {
+            let closed = || "its connection was closed".to_owned();
+            peer.link = match problem {
+                _ if finishing => Link::Finished,
+                _ if draining => Link::Ended,
+                problem => Link::Lost(problem.unwrap_or_else(closed)),
+            };
+        }
+        self.changed.notify_all();
     }
 
-    /// The first message from that rank with that class and tag, waiting for it.
-    pub(crate) fn take(&self, from: u32, class: Class, tag: u32) -> Result<Vec<u8>> {
+    /// The first message from that rank with that class and tag, waiting for it; `None` when there was no link for so
+    /// long, over which its end would show.
+    pub(crate) fn take(
+        &self,
+        from: u32,
+        class: Class,
+        tag: u32,
+        unlinked_max: Duration,
+    ) -> Result<Option<Vec<u8>>> {
+        let deadline = Instant::now() + unlinked_max;
         let mut state = lock(&self.state);
         loop {
-            state.check_recall()?;
-            let peer = &mut state.peers[from as usize];
-            if let Some(payload) = peer.pop(class, tag) {
-                if peer.stalled {
-                    self.changed.notify_all();
-                }
+            if let Some(payload) = self.try_take(&mut state, from, class, tag)? {
+                return Ok(Some(payload));
+            }
+            if state.peers[from as usize].link != Link::Down {
+                state = self.wait(state);
+                continue;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+    }
+
+    /// The same, where there is a link.
+    pub(crate) fn take_linked(&self, from: u32, class: Class, tag: u32) -> Result<Vec<u8>> {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(payload) = self.try_take(&mut state, from, class, tag)? {
                 return Ok(payload);
             }
-            if peer.stalled {
-                return Err(Error::ReceiveQueueFull {
-                    rank: from,
-                    bytes: peer.bytes,
-                    max: self.bytes_max,
-                });
-            }
-            peer.check(from)?;
             state = self.wait(state);
         }
+    }
+
+    fn try_take(
+        &self,
+        state: &mut State,
+        from: u32,
+        class: Class,
+        tag: u32,
+    ) -> Result<Option<Vec<u8>>> {
+        state.check_recall()?;
+        let peer = &mut state.peers[from as usize];
+        if let Some(payload) = peer.pop(class, tag) {
+            if peer.stalled {
+                self.changed.notify_all();
+            }
+            return Ok(Some(payload));
+        }
+        if peer.stalled {
+            let (bytes, max) = (peer.bytes, self.bytes_max);
+            return Err(Error::ReceiveQueueFull { rank: from, bytes, max });
+        }
+        peer.check(from)?;
+        Ok(None)
     }
 
     /// A message of this rank to itself.
@@ -214,23 +254,42 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    /// Waits until every other rank has sent its suspend: nothing is in flight any more.
-    pub(crate) fn wait_drained(&self, own: u32) -> Result<()> {
+    /// Channels are about to be drained.
+    pub(crate) fn begin_drain(&self) {
         let mut state = lock(&self.state);
+        state.unbounded = true;
+        state.draining = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until so many messages have come from each other rank, none from those that are not named: nothing is
+    /// in flight any more, and here is the cut.
+    pub(crate) fn wait_drained(&self, own: u32, expected: &[(u32, u64)]) -> Result<()> {
+        let mut state = lock(&self.state);
+        for (rank, peer) in (0..).zip(&mut state.peers).filter(|(rank, _)| *rank != own) {
+            let named = expected.iter().find(|(from, _)| *from == rank);
+            peer.cut = Some(named.map_or(0, |(_, count)| *count));
+        }
         loop {
             state.check_recall()?;
-            let peers = || (0_u32..).zip(&state.peers).filter(|(rank, _)| *rank != own);
-            if peers().all(|(_, peer)| peer.cut.is_some()) {
+            let missing =
+                |(_, peer): &(u32, &Peer)| peer.cut.is_some_and(|cut| peer.received < cut);
+            let mut behind = (0_u32..).zip(&state.peers).filter(missing).peekable();
+            if behind.peek().is_none() {
                 return Ok(());
             }
-            for (rank, peer) in peers().filter(|(_, peer)| peer.cut.is_none()) {
+            for (rank, peer) in behind {
                 peer.check(rank)?;
+                if peer.link == Link::Ended {
+                    let reason = "its connection ended before all had come over it".to_owned();
+                    return Err(Error::PeerLost { rank, reason });
+                }
             }
             state = self.wait(state);
         }
     }
 
-    /// What belongs to an image: the messages that wait from each rank up to its suspend, and the
+    /// What belongs to an image: the messages that wait from each rank up to the cut, and the
     /// numbers of the last ones.
     pub(crate) fn snapshot(&self) -> Vec<(u64, Vec<Message>)> {
         let state = lock(&self.state);
@@ -267,13 +326,19 @@ impl Inbox {
     pub(crate) fn end_suspension(&self) {
         let mut state = lock(&self.state);
         state.unbounded = false;
+        state.draining = false;
         for peer in &mut state.peers {
             peer.cut = None;
             if peer.link == Link::Ended {
-                peer.link = Link::Lost("it ended while its channel was suspended".to_owned());
+                peer.link = Link::Lost("it ended while its channel was drained".to_owned());
             }
         }
         self.changed.notify_all();
+    }
+
+    /// Whether there is a link to that rank that can be written to.
+    pub(crate) fn is_linked(&self, to: u32) -> bool {
+        matches!(lock(&self.state).peers[to as usize].link, Link::Up | Link::Finished)
     }
 
     /// How many messages have come from that rank in the job's life.
@@ -296,7 +361,13 @@ impl Inbox {
         (0_u32..).zip(&state.peers).try_for_each(lost)
     }
 
-    /// Waits until every other rank has said goodbye.
+    /// All ranks have come to their end: who is gone now has finished.
+    pub(crate) fn begin_finish(&self) {
+        lock(&self.state).finishing = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until every other rank that there is a link to has said goodbye.
     pub(crate) fn wait_finished(&self, own: u32) -> Result<()> {
         let mut state = lock(&self.state);
         loop {
@@ -305,35 +376,13 @@ impl Inbox {
                 match peer.check(rank) {
                     Err(Error::PeerFinished { .. }) => {}
                     Err(error) => return Err(error),
-                    Ok(()) => all = false,
+                    Ok(()) => all &= peer.link == Link::Down,
                 }
             }
             if all {
                 return Ok(());
             }
             state = self.wait(state);
-        }
-    }
-
-    /// Waits until every one of those ranks has a link.
-    ///
-    /// # Errors
-    /// The ranks that have none when the time is over, or that are lost.
-    pub fn wait_links(&self, peers: &[u32], timeout: Duration) -> Result<(), Vec<u32>> {
-        let deadline = Instant::now() + timeout;
-        let mut state = lock(&self.state);
-        loop {
-            let is_missing = |rank: &&u32| state.peers[**rank as usize].link == Link::Down;
-            let missing: Vec<u32> = peers.iter().filter(is_missing).copied().collect();
-            let left = deadline.saturating_duration_since(Instant::now());
-            if missing.is_empty() {
-                return Ok(());
-            }
-            if left.is_zero() {
-                return Err(missing);
-            }
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
         }
     }
 
@@ -345,13 +394,9 @@ impl Inbox {
             }
             let unbounded = state.unbounded;
             let peer = &mut state.peers[from as usize];
-            if peer.suspended || message.seq != peer.received + 1 {
-                return Err(format!(
-                    "message {} came after message {}{}",
-                    message.seq,
-                    peer.received,
-                    if peer.suspended { " and a suspend" } else { "" }
-                ));
+            if message.seq != peer.received + 1 {
+                let (seq, last) = (message.seq, peer.received);
+                return Err(format!("message {seq} came after message {last}"));
             }
             peer.stalled = !unbounded && peer.is_full(message.payload.len(), self.bytes_max);
             if !peer.stalled {
@@ -364,18 +409,6 @@ impl Inbox {
             self.changed.notify_all();
             state = self.wait(state);
         }
-    }
-
-    fn mark(&self, from: u32, seq: u64) -> Result<(), String> {
-        let mut state = lock(&self.state);
-        let peer = &mut state.peers[from as usize];
-        if peer.suspended || seq != peer.received {
-            return Err(format!("a suspend after message {seq}, but {} have come", peer.received));
-        }
-        peer.suspended = true;
-        peer.cut = Some(seq);
-        self.changed.notify_all();
-        Ok(())
     }
 
     fn with_peer(&self, rank: u32, change: impl FnOnce(&mut Peer)) {
@@ -440,6 +473,10 @@ mod tests {
         Arc::new(inbox)
     }
 
+    fn taken(inbox: &Inbox, from: u32, tag: u32) -> Result<Vec<u8>> {
+        inbox.take_linked(from, Class::User, tag)
+    }
+
     fn data(tag: u32, seq: u64, bytes: usize) -> Incoming {
         Incoming::Data { class: Class::User, tag, seq, payload: vec![seq as u8; bytes] }
     }
@@ -450,9 +487,9 @@ mod tests {
         for (tag, seq) in [(7, 1), (8, 2), (7, 3)] {
             inbox.accept(1, data(tag, seq, 1)).unwrap();
         }
-        assert_eq!(inbox.take(1, Class::User, 8).unwrap(), [2]);
-        assert_eq!(inbox.take(1, Class::User, 7).unwrap(), [1]);
-        assert_eq!(inbox.take(1, Class::User, 7).unwrap(), [3]);
+        assert_eq!(taken(&inbox, 1, 8).unwrap(), [2]);
+        assert_eq!(taken(&inbox, 1, 7).unwrap(), [1]);
+        assert_eq!(taken(&inbox, 1, 7).unwrap(), [3]);
     }
 
     #[test]
@@ -461,28 +498,23 @@ mod tests {
         inbox.accept(1, data(0, 1, 1)).unwrap();
         assert!(inbox.accept(1, data(0, 1, 1)).is_err());
         assert!(inbox.accept(1, data(0, 3, 1)).is_err());
-        assert!(inbox.accept(1, Incoming::Suspend { seq: 2 }).is_err());
-        inbox.accept(1, Incoming::Suspend { seq: 1 }).unwrap();
-        assert!(inbox.accept(1, data(0, 2, 1)).is_err());
     }
 
     /// A fast peer may have resumed before this rank has written its image.
     #[test]
-    fn what_comes_after_the_suspend_is_not_in_the_snapshot() {
+    fn what_comes_after_the_cut_is_not_in_the_snapshot() {
         let inbox = inbox(1000);
+        inbox.begin_drain();
         inbox.accept(1, data(0, 1, 1)).unwrap();
-        inbox.accept(1, Incoming::Suspend { seq: 1 }).unwrap();
-        inbox.accept(1, Incoming::Resume).unwrap();
         inbox.accept(1, data(0, 2, 1)).unwrap();
-        inbox.accept(2, Incoming::Suspend { seq: 0 }).unwrap();
-        inbox.wait_drained(0).unwrap();
+        inbox.wait_drained(0, &[(1, 1)]).unwrap();
         let snapshot = inbox.snapshot();
         assert_eq!((snapshot[1].0, snapshot[1].1.len()), (1, 1));
 
         let restored = super::tests::inbox(1000);
         restored.restore(snapshot);
         restored.accept(1, data(0, 2, 1)).unwrap();
-        assert_eq!(restored.take(1, Class::User, 0).unwrap(), [1]);
+        assert_eq!(taken(&restored, 1, 0).unwrap(), [1]);
     }
 
     #[test]
@@ -493,21 +525,21 @@ mod tests {
             let inbox = Arc::clone(&inbox);
             std::thread::spawn(move || inbox.accept(1, data(8, 2, 90)))
         };
-        let error = inbox.take(1, Class::User, 8).unwrap_err();
+        let error = taken(&inbox, 1, 8).unwrap_err();
         assert!(matches!(error, Error::ReceiveQueueFull { rank: 1, .. }));
-        assert_eq!(inbox.take(1, Class::User, 7).unwrap().len(), 90);
+        assert_eq!(taken(&inbox, 1, 7).unwrap().len(), 90);
         reader.join().unwrap().unwrap();
-        assert_eq!(inbox.take(1, Class::User, 8).unwrap().len(), 90);
+        assert_eq!(taken(&inbox, 1, 8).unwrap().len(), 90);
     }
 
     #[test]
     fn a_drain_takes_everything_in_flight_whatever_the_bound_says() {
         let inbox = inbox(100);
-        inbox.lift_bound();
+        inbox.begin_drain();
         for seq in 1..=5 {
             inbox.accept(1, data(0, seq, 90)).unwrap();
         }
-        inbox.accept(1, Incoming::Suspend { seq: 5 }).unwrap();
+        inbox.wait_drained(0, &[(1, 5)]).unwrap();
         assert_eq!(inbox.snapshot()[1].1.len(), 5);
     }
 
@@ -515,18 +547,42 @@ mod tests {
     fn a_peer_is_lost_finished_or_torn_down_and_these_differ() {
         let inbox = inbox(1000);
         inbox.link_ended(1, None);
-        let lost = inbox.take(1, Class::User, 0).unwrap_err();
+        let lost = taken(&inbox, 1, 0).unwrap_err();
         assert!(matches!(lost, Error::PeerLost { rank: 1, .. }));
         inbox.accept(2, Incoming::Goodbye).unwrap();
         inbox.link_ended(2, None);
-        let finished = inbox.take(2, Class::User, 0).unwrap_err();
+        let finished = taken(&inbox, 2, 0).unwrap_err();
         assert!(matches!(finished, Error::PeerFinished { rank: 2 }));
 
         let inbox = super::tests::inbox(1000);
-        inbox.accept(1, Incoming::Suspend { seq: 0 }).unwrap();
+        inbox.begin_drain();
+        inbox.accept(1, data(0, 1, 1)).unwrap();
         inbox.link_ended(1, None);
-        assert!(inbox.check_all().is_ok(), "torn down after a suspend");
+        assert!(inbox.check_all().is_ok(), "torn down while channels are drained");
+        inbox.wait_drained(0, &[(1, 1)]).unwrap();
+        let early = inbox.wait_drained(0, &[(1, 2)]).unwrap_err();
+        assert!(matches!(early, Error::PeerLost { rank: 1, .. }), "and a message is missing");
         inbox.end_suspension();
         assert!(inbox.check_all().is_err(), "but it never came back");
+    }
+
+    #[test]
+    fn who_waits_for_a_rank_that_it_has_no_link_to_learns_that() {
+        let inbox = Inbox::new(2, 1000, Box::new(|_, _| ()));
+        assert_eq!(inbox.take(1, Class::User, 0, Duration::ZERO).unwrap(), None);
+        inbox.link_up(1);
+        inbox.accept(1, data(0, 1, 1)).unwrap();
+        assert!(inbox.take(1, Class::User, 0, Duration::ZERO).unwrap().is_some());
+    }
+
+    #[test]
+    fn at_the_end_nobody_waits_for_whom_it_never_spoke_to() {
+        let inbox = inbox(1000);
+        inbox.begin_finish();
+        inbox.accept(1, Incoming::Goodbye).unwrap();
+        inbox.link_ended(2, Some("reset".to_owned()));
+        inbox.wait_finished(0).unwrap();
+        let other = Inbox::new(3, 1000, Box::new(|_, _| ()));
+        other.wait_finished(0).unwrap();
     }
 }

@@ -102,7 +102,8 @@ impl Setup {
 impl Job {
     /// Joins the job that this process was started for; without a launcher a job of one rank.
     ///
-    /// Returns when all ranks are connected to each other. A process that was started from an image has
+    /// Returns when all ranks are there; a connection between two of them is made when one of them has something to
+    /// say to the other. A process that was started from an image has
     /// its communication back then; its state it takes with [`Job::restore`].
     ///
     /// # Errors
@@ -162,7 +163,7 @@ impl Job {
         };
         let fenced = job.fence(episode);
         job.settle(fenced)?;
-        job.router.resume(false)?;
+        job.router.resume()?;
         job.control.listen()?;
         Ok(job)
     }
@@ -354,6 +355,7 @@ impl Job {
         for request in self.control.stop() {
             self.refuse(&request, "the program has come to its end");
         }
+        self.inbox.begin_finish();
         self.router.goodbye();
         self.inbox.wait_finished(self.config.rank)?;
         self.backplane.confirm(limits::LAST_WORD_TIMEOUT);
@@ -378,7 +380,16 @@ impl Job {
         if from >= size {
             return Err(Error::NoSuchRank { rank: from, size });
         }
-        let taken = self.inbox.take(from, class, tag);
+        let taken = self.inbox.take(from, class, tag, limits::UNLINKED_MAX).and_then(|taken| {
+            match taken {
+                Some(payload) => Ok(payload),
+                // Whether the other lives shows over a link only.
+                None => {
+                    self.router.reach(from)?;
+                    self.inbox.take_linked(from, class, tag)
+                }
+            }
+        });
         self.settle(taken)
     }
 
@@ -445,7 +456,7 @@ impl Job {
         self.control.go_back(Agreement::new(rank, size, episode, header.safe_point));
         self.told_unreachable.clear();
         self.fence(episode)?;
-        self.router.resume(false)?;
+        self.router.resume()?;
         self.restore = Some(Restoring { reader, episode, since });
         tracing::info!(rank, episode, set = recall.set, "went back in place");
         Ok(())
@@ -454,9 +465,15 @@ impl Job {
     fn act(&mut self, request: &Request, state: &dyn State) -> Result<SafePoint> {
         let episode = request.episode;
         let started = Instant::now();
-        self.inbox.lift_bound();
-        self.router.suspend()?;
-        self.inbox.wait_drained(self.config.rank)?;
+        self.inbox.begin_drain();
+        let sent = self.router.suspend();
+        let inbox = Arc::clone(&self.inbox);
+        let hopeless = || {
+            inbox.check_recall()?;
+            inbox.check_all()
+        };
+        let expected = self.control.exchange(sent, &hopeless)?;
+        self.inbox.wait_drained(self.config.rank, &expected)?;
         self.backplane.publish(&Notice::Suspended { episode, took_us: elapsed_us(started) });
         tracing::info!(rank = self.config.rank, episode, "running->suspended");
         let outcome = match &request.kind {
@@ -469,13 +486,13 @@ impl Job {
                 }
                 self.fence(episode)?;
                 self.inbox.end_suspension();
-                self.router.resume(false)?;
+                self.router.resume()?;
                 SafePoint::Stayed
             }
             RequestKind::Checkpoint { set } => {
                 let notice = self.save(request, set, state);
                 self.inbox.end_suspension();
-                self.router.resume(true)?;
+                self.router.resume()?;
                 self.control.answer(notice);
                 SafePoint::Checkpointed
             }
@@ -579,7 +596,7 @@ impl Job {
                 peers.push(Endpoint::decode(peer, &address)?);
             }
         }
-        let routes = self.registry.connect(&own, peers, &self.inbox)?;
+        let routes = self.registry.connect(&own, peers)?;
         self.router.set_routes(routes);
         Ok(())
     }

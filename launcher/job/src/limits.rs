@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Most ranks of a job: each keeps one connection and one reading thread per other rank.
+/// Most ranks of a job: each keeps one connection and one reading thread per other rank that it speaks with.
 pub const RANKS_MAX: u32 = 512;
 /// Largest message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -30,8 +30,10 @@ pub const BLOCK_BYTES_MAX: usize = 1024 * 1024;
 pub const SECTION_NAME_BYTES_MAX: usize = 63;
 /// Most sections of an image.
 pub const SECTIONS_MAX: u32 = 65_536;
-/// How long all ranks have to connect to each other once their addresses are exchanged.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a connection to another rank may take.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a rank waits for a message of one that it has no link to, before it makes one to see whether the other lives.
+pub const UNLINKED_MAX: Duration = Duration::from_secs(1);
 /// How long one peer has to introduce itself on a new connection.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a rank that moves away waits until the backplane has its last word (see

@@ -5,12 +5,14 @@
 //! resumed. Responsible for numbering the messages of each pair. Not responsible for when to suspend
 //! ([`crate::job`]), nor for sockets ([`crate::channel`]).
 
+use crate::agreement::Counts;
 use crate::channel::Channel;
 use crate::error::{Error, Result};
 use crate::frame::{Class, Frame};
 use crate::inbox::{Inbox, Message};
 use crate::{limits, lock};
 use std::collections::VecDeque;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -27,11 +29,13 @@ pub(crate) struct Router {
 #[derive(Default)]
 struct Outgoing {
     state: Mutex<Sending>,
+    /// The number of the last message; changes under the lock of the state only, and is read without it by whoever
+    /// makes the link that a sender waits for.
+    sent: AtomicU64,
     room: Condvar,
 }
 
 struct Sending {
-    sent: u64,
     suspended: bool,
     outstanding: VecDeque<Outstanding>,
     outstanding_bytes: usize,
@@ -40,7 +44,7 @@ struct Sending {
 impl Default for Sending {
     /// Nothing can be sent before the first connection.
     fn default() -> Self {
-        Self { sent: 0, suspended: true, outstanding: VecDeque::new(), outstanding_bytes: 0 }
+        Self { suspended: true, outstanding: VecDeque::new(), outstanding_bytes: 0 }
     }
 }
 
@@ -115,42 +119,32 @@ impl Router {
             sending = waited.unwrap_or_else(PoisonError::into_inner);
             is_over()?;
         }
-        self.transmit(&mut sending, to, class, tag, payload)
+        self.transmit(to, class, tag, payload)
     }
 
-    /// Sends a control frame. One for a suspended channel is dropped: the agreement sends only where
-    /// none is suspended, but for hints, which the launcher's repetition brings again.
+    /// Sends a control frame, whether messages are suspended or not. Between the tear-down of a channel and its next
+    /// connection it is lost: then only hints are under way, which the launcher's repetition brings again.
     pub(crate) fn send_control(&self, to: u32, payload: &[u8]) {
-        let sending = lock(&self.outgoing[to as usize].state);
-        if !sending.suspended
-            && let Err(error) = self.transmit_frame(to, &Frame::Control { payload })
-        {
+        if let Err(error) = self.transmit_frame(to, &Frame::Control { payload }) {
             tracing::debug!(rank = self.rank, to, %error, "control frame not sent");
         }
     }
 
-    /// From now on messages stay here. Tells every other rank which was the last.
-    pub(crate) fn suspend(&self) -> Result<()> {
-        for (to, mut sending) in self.each() {
+    /// From now on messages stay here. How many have gone to each other rank that any have gone to.
+    pub(crate) fn suspend(&self) -> Counts {
+        let count = |(to, mut sending): (u32, MutexGuard<'_, Sending>)| {
             sending.suspended = true;
-            if to != self.rank {
-                let seq = sending.sent;
-                self.transmit_frame(to, &Frame::Suspend { seq })?;
-            }
-        }
-        Ok(())
+            (to, self.sent(to))
+        };
+        self.each().map(count).filter(|(to, sent)| *to != self.rank && *sent > 0).collect()
     }
 
-    /// Messages go out again, the outstanding ones first. `links_kept` where the links are those that
-    /// were suspended, so that the other side must be told.
-    pub(crate) fn resume(&self, links_kept: bool) -> Result<()> {
+    /// Messages go out again, the outstanding ones first.
+    pub(crate) fn resume(&self) -> Result<()> {
         for (to, mut sending) in self.each() {
-            if links_kept && to != self.rank {
-                self.transmit_frame(to, &Frame::Resume)?;
-            }
             while let Some(message) = sending.outstanding.pop_front() {
                 let Outstanding { class, tag, payload } = message;
-                self.transmit(&mut sending, to, class, tag, &payload)?;
+                self.transmit(to, class, tag, &payload)?;
             }
             sending.outstanding_bytes = 0;
             sending.suspended = false;
@@ -159,14 +153,20 @@ impl Router {
         Ok(())
     }
 
-    /// Tells every other rank that nothing more comes.
+    /// Tells every other rank that there is a link to that nothing more comes.
     pub(crate) fn goodbye(&self) {
         for (to, mut sending) in self.each() {
-            if to != self.rank && self.transmit_frame(to, &Frame::Goodbye).is_err() {
+            let linked = to != self.rank && self.inbox.is_linked(to);
+            if linked && self.transmit_frame(to, &Frame::Goodbye).is_err() {
                 tracing::debug!(rank = self.rank, to, "the other rank is already gone");
             }
             sending.suspended = true;
         }
+    }
+
+    /// Makes the link to that rank, where there is none yet: then its end shows.
+    pub(crate) fn reach(&self, to: u32) -> Result<()> {
+        self.through(to, |channel| channel.reach(to))
     }
 
     /// The channel to each rank from now on.
@@ -182,21 +182,24 @@ impl Router {
 
     /// Messages sent to that rank and received from it in the job's life.
     pub(crate) fn counts(&self, rank: u32) -> (u64, u64) {
-        let sent = lock(&self.outgoing[rank as usize].state).sent;
-        (sent, self.inbox.received(rank))
+        (self.sent(rank), self.inbox.received(rank))
+    }
+
+    fn sent(&self, to: u32) -> u64 {
+        self.outgoing[to as usize].sent.load(Ordering::Acquire)
     }
 
     /// What belongs to an image: how many messages were sent to each rank, and what is outstanding.
     pub(crate) fn snapshot(&self) -> Vec<(u64, Vec<Outstanding>)> {
         let each = self.each();
-        each.map(|(_, sending)| (sending.sent, sending.outstanding.iter().cloned().collect()))
+        each.map(|(to, sending)| (self.sent(to), sending.outstanding.iter().cloned().collect()))
             .collect()
     }
 
     /// Puts back what [`Router::snapshot`] gave, before the first connection.
     pub(crate) fn restore(&self, peers: Vec<(u64, Vec<Outstanding>)>) {
-        for ((_, mut sending), (sent, outstanding)) in self.each().zip(peers) {
-            sending.sent = sent;
+        for ((to, mut sending), (sent, outstanding)) in self.each().zip(peers) {
+            self.outgoing[to as usize].sent.store(sent, Ordering::Release);
             sending.outstanding_bytes = outstanding.iter().map(|m| m.payload.len()).sum();
             sending.outstanding = outstanding.into();
         }
@@ -217,15 +220,9 @@ impl Router {
         (0..).zip(&self.outgoing).map(|(to, outgoing)| (to, lock(&outgoing.state)))
     }
 
-    fn transmit(
-        &self,
-        sending: &mut Sending,
-        to: u32,
-        class: Class,
-        tag: u32,
-        payload: &[u8],
-    ) -> Result<()> {
-        let seq = sending.sent + 1;
+    /// The caller holds the lock of that rank's sending state.
+    fn transmit(&self, to: u32, class: Class, tag: u32, payload: &[u8]) -> Result<()> {
+        let seq = self.sent(to) + 1;
         if to == self.rank {
             let payload = payload.to_vec();
             let message = Message { class, tag, seq, payload };
@@ -234,17 +231,29 @@ impl Router {
             let frame = Frame::Data { class, tag, seq, payload };
             self.transmit_frame(to, &frame)?;
         }
-        sending.sent = seq;
+        self.outgoing[to as usize].sent.store(seq, Ordering::Release);
         Ok(())
     }
 
     fn transmit_frame(&self, to: u32, frame: &Frame<'_>) -> Result<()> {
-        let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
+        self.through(to, |channel| channel.send(to, frame))
+    }
+
+    fn through(
+        &self,
+        to: u32,
+        use_channel: impl FnOnce(&dyn Channel) -> io::Result<()>,
+    ) -> Result<()> {
         let lost = |reason: String| Error::PeerLost { rank: to, reason };
-        let Some(channel) = &routes[to as usize] else {
+        // Not under the lock: the first use makes the link, which takes its time.
+        let route = {
+            let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
+            routes[to as usize].clone()
+        };
+        let Some(channel) = route else {
             return Err(lost("there is no channel to it".to_owned()));
         };
-        channel.send(to, frame).map_err(|error| {
+        use_channel(&*channel).map_err(|error| {
             // The reading side may know better why.
             match self.inbox.check(to) {
                 Err(known) => known,

@@ -10,6 +10,8 @@ struct World {
     /// Requests on their way to each rank.
     events: Vec<VecDeque<Request>>,
     acted: Vec<Vec<(u64, u64)>>,
+    /// The episode for which each rank has told last how much it has sent.
+    suspended: Vec<Option<u64>>,
     /// No rank passes a safe point before its neighbours have passed the one before it, as in a
     /// stencil.
     coupled: bool,
@@ -22,6 +24,7 @@ impl World {
             wires: BTreeMap::new(),
             events: vec![VecDeque::new(); size as usize],
             acted: vec![Vec::new(); size as usize],
+            suspended: vec![None; size as usize],
             coupled,
         }
     }
@@ -81,7 +84,24 @@ impl World {
         match self.ranks[rank].arrive() {
             Step::Pass => true,
             Step::Wait => false,
+            Step::Act(request) if self.suspended[rank] != Some(request.episode) => {
+                self.suspended[rank] = Some(request.episode);
+                let to = (rank as u32 + 1) % size as u32;
+                let mut outputs = Vec::new();
+                self.ranks[rank].suspended(vec![(to, passed + 1)], &mut outputs);
+                self.perform(rank as u32, outputs);
+                true
+            }
             Step::Act(request) => {
+                let Some(expected) = self.ranks[rank].expected() else {
+                    return false;
+                };
+                let left_rank = (rank + size - 1) % size;
+                assert_eq!(
+                    expected,
+                    &[(left_rank as u32, passed + 1)],
+                    "all are at one safe point"
+                );
                 self.acted[rank].push((request.episode, passed + 1));
                 let mut outputs = Vec::new();
                 self.ranks[rank].finished(&mut outputs);

@@ -1,6 +1,7 @@
 //! Channels over byte streams: TCP between nodes, Unix sockets between the ranks of one node.
 //!
-//! One connection and one reading thread per peer. Unix sockets are abstract ones: they leave no file
+//! One connection and one reading thread per peer that there is anything to say to: the first of the two that has,
+//! dials. Where both dial at once the connection of the higher rank counts. Unix sockets are abstract ones: they leave no file
 //! behind and end with their process. Not responsible for what frames mean.
 
 use super::{Channel, Endpoint, Opening};
@@ -8,13 +9,13 @@ use crate::error::{Error, Result};
 use crate::frame::{self, Frame, HEADER_BYTES, HELLO_BYTES, Hello};
 use crate::{limits, lock, spawn_helper};
 use nix::sys::socket;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufReader, IoSlice, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -41,12 +42,17 @@ struct Active {
 
 struct Ends {
     opening: Opening,
+    kind: Kind,
     links: Mutex<Links>,
+    /// A link is up, or a dial is over.
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct Links {
+    peers: BTreeMap<u32, Endpoint>,
     up: BTreeMap<u32, Arc<Link>>,
+    dialling: BTreeSet<u32>,
     /// Connected and not introduced yet, by a number of their own.
     pending: BTreeMap<u64, Arc<Link>>,
     pending_last: u64,
@@ -84,10 +90,7 @@ impl StreamChannel {
 
 impl Channel for StreamChannel {
     fn name(&self) -> &'static str {
-        match self.kind {
-            Kind::Tcp(_) => "tcp",
-            Kind::Unix => "unix",
-        }
+        self.kind.name()
     }
 
     fn reaches(&self, own: &Endpoint, peer: &Endpoint) -> bool {
@@ -101,7 +104,12 @@ impl Channel for StreamChannel {
         self.suspend();
         let (listener, address) = Listener::bind(self.kind, opening)?;
         let listener = Arc::new(listener);
-        let ends = Arc::new(Ends { opening: opening.clone(), links: Mutex::default() });
+        let ends = Arc::new(Ends {
+            opening: opening.clone(),
+            kind: self.kind,
+            links: Mutex::default(),
+            changed: Condvar::new(),
+        });
         let acceptor = {
             let (listener, ends) = (Arc::clone(&listener), Arc::clone(&ends));
             spawn_helper("ftb-accept", move || accept_all(&listener, &ends))?
@@ -112,28 +120,21 @@ impl Channel for StreamChannel {
     }
 
     fn connect(&self, peers: &[Endpoint]) -> Result<()> {
-        let failed = |rank: u32, error: io::Error| Error::Channel {
+        let failed = |error: io::Error| Error::Channel {
             channel: self.name(),
-            problem: format!("cannot connect to rank {rank}: {error}"),
+            problem: format!("its end is gone: {error}"),
         };
-        for peer in peers {
-            let address = peer.addresses.get(self.name()).map_or("", String::as_str);
-            let dial = || {
-                let ends = self.ends()?;
-                if peer.rank < ends.opening.own.rank {
-                    ends.introduce(Stream::dial(self.kind, address)?, peer)?;
-                }
-                Ok(())
-            };
-            dial().map_err(|error| failed(peer.rank, error))?;
-        }
+        let ends = self.ends().map_err(failed)?;
+        lock(&ends.links).peers = peers.iter().map(|peer| (peer.rank, peer.clone())).collect();
         Ok(())
     }
 
     fn send(&self, to: u32, frame: &Frame<'_>) -> io::Result<()> {
-        let ends = self.ends()?;
-        let link = lock(&ends.links).up.get(&to).cloned();
-        link.ok_or(io::ErrorKind::NotConnected)?.send(frame)
+        self.ends()?.link_to(to)?.send(frame)
+    }
+
+    fn reach(&self, to: u32) -> io::Result<()> {
+        self.ends()?.link_to(to).map(drop)
     }
 
     fn suspend(&self) {
@@ -191,9 +192,7 @@ impl Ends {
         if links.closed || links.pending.len() >= limits::RANKS_MAX as usize {
             return Err(io::Error::other("too many connections wait for their hello"));
         }
-        links.pending_last += 1;
-        let number = links.pending_last;
-        links.pending.insert(number, Arc::clone(&link));
+        let number = links.introduce(&link);
         let ends = Arc::clone(self);
         let reader = spawn_helper("ftb-read", move || {
             let heard = ends.hear(&link);
@@ -202,7 +201,13 @@ impl Ends {
                 Ok(from) => ends.read(from, &link),
                 Err(error) => {
                     link.stream.close();
-                    tracing::warn!(rank = ends.opening.own.rank, %error, "connection refused");
+                    let rank = ends.opening.own.rank;
+                    // Both have dialled, and the other connection counts.
+                    if error.kind() == io::ErrorKind::AlreadyExists {
+                        tracing::debug!(rank, %error, "connection not needed");
+                    } else {
+                        tracing::warn!(rank, %error, "connection refused");
+                    }
                 }
             }
         });
@@ -219,19 +224,78 @@ impl Ends {
         if hello.to != own.rank || hello.token != own.token || hello.fence != self.opening.fence {
             return Err(frame::invalid("the hello is not for this rank and fence"));
         }
-        if hello.from <= own.rank || hello.from >= self.opening.size {
+        if hello.from == own.rank || hello.from >= self.opening.size {
             let from = hello.from;
             return Err(frame::invalid(format!("rank {from} does not connect here")));
         }
-        (&link.stream).write_all(&self.hello(hello.from, own.token).encode())?;
-        self.check_counts(&hello)?;
-        self.add(hello.from, link)?;
+        let answer = self.hello(hello.from, own.token).encode();
+        // Nobody speaks over it before it has answered.
+        let _answering = lock(&link.write);
+        let taken = self.check_counts(&hello).and_then(|()| self.add(hello.from, link, false));
+        if taken.is_ok() || self.counts_differ(&hello) {
+            (&link.stream).write_all(&answer)?;
+        }
+        taken?;
         Ok(hello.from)
     }
 
+    /// The link to that rank: the one that there is, or a new one.
+    fn link_to(self: &Arc<Self>, to: u32) -> io::Result<Arc<Link>> {
+        let mut links = lock(&self.links);
+        loop {
+            if let Some(link) = links.up.get(&to) {
+                return Ok(Arc::clone(link));
+            }
+            if links.closed {
+                return Err(io::ErrorKind::NotConnected.into());
+            }
+            if !links.dialling.contains(&to) {
+                break;
+            }
+            links = self.changed.wait(links).unwrap_or_else(PoisonError::into_inner);
+        }
+        let peer = links.peers.get(&to).cloned().ok_or(io::ErrorKind::NotConnected)?;
+        links.dialling.insert(to);
+        drop(links);
+        let dialled = self.dial(&peer);
+        let mut links = lock(&self.links);
+        links.dialling.remove(&to);
+        self.changed.notify_all();
+        let error = match dialled {
+            Ok(link) => return Ok(link),
+            Err(error) => error,
+        };
+        // One that is not there has not dialled at the same moment either.
+        let crossed = error.kind() != io::ErrorKind::ConnectionRefused;
+        let wait = if crossed { limits::HELLO_TIMEOUT } else { Duration::ZERO };
+        let missing = |links: &mut Links| !links.up.contains_key(&to) && !links.closed;
+        let waited = self.changed.wait_timeout_while(links, wait, missing);
+        links = waited.unwrap_or_else(PoisonError::into_inner).0;
+        links.up.get(&to).map(Arc::clone).ok_or(error)
+    }
+
     /// The dialling side of the introduction.
-    fn introduce(self: &Arc<Self>, stream: Stream, peer: &Endpoint) -> io::Result<()> {
-        let link = Arc::new(Link::new(stream));
+    fn dial(self: &Arc<Self>, peer: &Endpoint) -> io::Result<Arc<Link>> {
+        let address = peer.addresses.get(self.kind.name()).map_or("", String::as_str);
+        let link = Arc::new(Link::new(Stream::dial(self.kind, address)?));
+        // Whoever ends the links ends this one too.
+        let number = {
+            let mut links = lock(&self.links);
+            if links.closed {
+                return Err(io::ErrorKind::NotConnected.into());
+            }
+            links.introduce(&link)
+        };
+        let introduced = self.introduce(&link, peer);
+        lock(&self.links).pending.remove(&number);
+        introduced?;
+        let (ends, rank, reading) = (Arc::clone(self), peer.rank, Arc::clone(&link));
+        let reader = spawn_helper("ftb-read", move || ends.read(rank, &reading))?;
+        lock(&self.links).readers.push(reader);
+        Ok(link)
+    }
+
+    fn introduce(&self, link: &Arc<Link>, peer: &Endpoint) -> io::Result<()> {
         link.stream.set_timeout(Some(limits::HELLO_TIMEOUT))?;
         (&link.stream).write_all(&self.hello(peer.rank, peer.token).encode())?;
         let answer = link.read_hello()?;
@@ -239,12 +303,7 @@ impl Ends {
             return Err(frame::invalid("another rank answered"));
         }
         self.check_counts(&answer)?;
-        self.add(peer.rank, &link)?;
-        let ends = Arc::clone(self);
-        let rank = peer.rank;
-        let reader = spawn_helper("ftb-read", move || ends.read(rank, &link))?;
-        lock(&self.links).readers.push(reader);
-        Ok(())
+        self.add(peer.rank, link, true)
     }
 
     fn hello(&self, to: u32, token: [u8; frame::TOKEN_BYTES]) -> Hello {
@@ -255,10 +314,10 @@ impl Ends {
     /// What one side has sent the other must have, or a message was lost or doubled on the way through
     /// a suspension or an image.
     fn check_counts(&self, hello: &Hello) -> io::Result<()> {
-        let (sent, received) = (self.opening.counts)(hello.from);
-        if (hello.received, hello.sent) == (sent, received) {
+        if !self.counts_differ(hello) {
             return Ok(());
         }
+        let (sent, received) = (self.opening.counts)(hello.from);
         Err(frame::invalid(format!(
             "rank {} has sent {} and received {} messages, this rank has received {received} \
              and sent {sent}: they are not of the same set",
@@ -266,14 +325,21 @@ impl Ends {
         )))
     }
 
-    fn add(&self, rank: u32, link: &Arc<Link>) -> io::Result<()> {
+    fn counts_differ(&self, hello: &Hello) -> bool {
+        (hello.received, hello.sent) != (self.opening.counts)(hello.from)
+    }
+
+    fn add(&self, rank: u32, link: &Arc<Link>, own_dial: bool) -> io::Result<()> {
         link.stream.set_timeout(None)?;
         let mut links = lock(&self.links);
-        if links.closed || links.up.contains_key(&rank) {
-            return Err(frame::invalid(format!("rank {rank} is connected already")));
+        let crossed = !own_dial && links.dialling.contains(&rank) && self.opening.own.rank > rank;
+        if links.closed || crossed || links.up.contains_key(&rank) {
+            let problem = format!("rank {rank} is connected already");
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
         }
         links.up.insert(rank, Arc::clone(link));
         self.opening.inbox.link_up(rank);
+        self.changed.notify_all();
         Ok(())
     }
 
@@ -296,9 +362,11 @@ impl Ends {
         inbox.link_ended(from, problem);
     }
 
-    /// Ends all links.
+    /// Ends all links; there will be no others.
     fn interrupt(&self) {
-        let links = lock(&self.links);
+        let mut links = lock(&self.links);
+        links.closed = true;
+        self.changed.notify_all();
         for link in links.up.values().chain(links.pending.values()) {
             link.stream.close();
         }
@@ -306,13 +374,28 @@ impl Ends {
 
     /// Ends all links; the threads to wait for.
     fn close(&self) -> Vec<JoinHandle<()>> {
+        self.interrupt();
         let mut links = lock(&self.links);
-        links.closed = true;
-        for link in links.up.values().chain(links.pending.values()) {
-            link.stream.close();
-        }
         links.up.clear();
         std::mem::take(&mut links.readers)
+    }
+}
+
+impl Links {
+    /// Keeps a link until the other side is known; its number.
+    fn introduce(&mut self, link: &Arc<Link>) -> u64 {
+        self.pending_last += 1;
+        self.pending.insert(self.pending_last, Arc::clone(link));
+        self.pending_last
+    }
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tcp(_) => "tcp",
+            Self::Unix => "unix",
+        }
     }
 }
 
