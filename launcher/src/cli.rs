@@ -194,6 +194,8 @@ pub enum Start {
 pub enum OnDeath {
     /// Those that live go back to the last set in place, the dead are started again; else as restart.
     Rollback,
+    /// As rollback; without a spare for a lost node the job goes on with fewer ranks.
+    Shrink,
     /// End all ranks and start anew from the last set; without one, stop.
     Restart,
     /// Stop.

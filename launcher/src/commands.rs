@@ -229,6 +229,7 @@ fn config(
     let on_death = match how.on_death {
         None => policy.on_death(),
         Some(OnDeath::Rollback) => jl::OnDeath::Rollback,
+        Some(OnDeath::Shrink) => jl::OnDeath::Shrink,
         Some(OnDeath::Restart) => jl::OnDeath::Restart,
         Some(OnDeath::Stop) => jl::OnDeath::Stop,
     };

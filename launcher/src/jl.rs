@@ -463,7 +463,9 @@ impl Jl {
     fn died(&mut self, now: Now, code: i32, reason: &str) {
         self.pace.failed(now);
         match self.job.config.on_death {
-            OnDeath::Rollback | OnDeath::Restart => self.restart_or_end(now, code, reason),
+            OnDeath::Rollback | OnDeath::Restart | OnDeath::Shrink => {
+                self.restart_or_end(now, code, reason)
+            }
             OnDeath::Stop => self.end(now, code, reason),
         }
     }

@@ -36,6 +36,8 @@ pub struct Launch {
     pub size: u32,
     /// Restored from this set.
     pub set: Option<SetId>,
+    /// How many ranks had made it, where the job has another number now: each rank finds the images of all of them.
+    pub set_size: Option<u32>,
     /// Who starts what.
     pub placement: Placement,
 }

@@ -129,6 +129,10 @@ pub enum Output {
         episode: Episode,
         /// The set to restore from.
         restore: Option<SetId>,
+        /// How many ranks the job has.
+        size: u32,
+        /// How many ranks have made the set, where that is another number.
+        set_size: Option<u32>,
     },
     /// Send a signal to the process group of a rank.
     Signal {
@@ -251,6 +255,10 @@ pub struct Nla {
     state: MigrationState,
     /// The newest episode that was acted on.
     episode: Episode,
+    /// Ranks of the job, as the last start of all of them has told.
+    size: u32,
+    /// Ranks that have made the set of that start, where their number was another.
+    set_size: Option<u32>,
     processes: BTreeMap<u32, Process>,
     armed: Option<Armed>,
     answers: Answers,
@@ -290,6 +298,8 @@ impl Nla {
             config,
             state,
             episode: Episode(0),
+            size: 0,
+            set_size: None,
             processes: BTreeMap::new(),
             armed: None,
             answers: Answers::default(),
@@ -450,6 +460,8 @@ impl Nla {
                 incarnation,
                 episode,
                 restore: restore.cloned(),
+                size: self.size,
+                set_size: self.set_size.filter(|_| restore.is_some()),
             });
         }
     }

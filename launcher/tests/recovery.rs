@@ -132,3 +132,41 @@ async fn whatever_is_killed_the_result_is_the_same() -> Result<()> {
     }
     Ok(())
 }
+
+/// Two nodes of three are lost and there is no spare: what is left of the ranks does all the work, to the same field.
+#[tokio::test(flavor = "multi_thread")]
+async fn fewer_ranks_come_to_the_same_field_when_no_spare_is_left() -> Result<()> {
+    let site = Site::new(3).await?;
+    let poisson = ftb_tests::cluster::example("ftb-job", "poisson")?.display().to_string();
+    let options = [&poisson, "--grid", "24", "--report", "1"];
+    let field = |output: &std::process::Output| -> Result<String> {
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        ensure!(output.status.success(), "{:?}\n{out}\n{err}", output.status);
+        let line = out.lines().find(|line| line.starts_with("result: iterations 400 "));
+        let line = line.with_context(|| format!("no result\n{out}\n{err}"))?;
+        Ok(line.split(" field ").nth(1).context("no field")?.to_owned())
+    };
+    let all = |pause: &'static str| {
+        [&options[..], &["--iterations", "400", "--sleep-us", pause]].concat()
+    };
+    let expected = field(&site::run(site.launch(&["-n", "6", "-q"], &all("0"))).await?)?;
+    let arguments = ["-n", "6", "--job", "fewer", "--on-death", "shrink"];
+    let job = start(site.launch(&arguments, &all("10000")));
+    site.wait_met("fewer").await?;
+    site.ask(&["checkpoint", "fewer"]).await?;
+    for (node, size) in [("node02", 4), ("node03", 2)] {
+        kill(site.nla_of("fewer", node)?, Signal::SIGKILL)?;
+        let path = site.jobs.path().join("fewer/state.json");
+        wait_for("fewer ranks", async || {
+            let state: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+            let jl = &state["jl"];
+            let whole = jl["open"].is_null() && jl["job"]["met"] == true;
+            Ok((whole && jl["job"]["config"]["size"] == size).then_some(()))
+        })
+        .await?;
+    }
+    let output = job.await??;
+    assert_eq!(field(&output)?, expected, "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("2 ranks take over what 4 have done"));
+    nothing_left("FTB_JOB_ID=fewer").await
+}

@@ -238,6 +238,24 @@ fn ranks_that_moved_after_the_set_was_made_get_their_images_of_it() {
 }
 
 #[test]
+fn without_a_spare_fewer_ranks_take_over_where_that_is_wanted() {
+    let shrinks = JlConfig { on_death: OnDeath::Shrink, ..config(3, 2, 1) };
+    let mut world = World::new(1, shrinks, Faults::default());
+    world.at(500, checkpoint());
+    // The first is replaced by the spare.
+    world.at(1500, Happens::KillNode(node("node00")));
+    world.at(2500, Happens::KillNode(node("node01")));
+    world.at(4000, checkpoint());
+    // With a set of its own the smaller job is as any other.
+    world.at(5000, Happens::KillRank(1));
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert!(world.has_told("4 ranks went back to set set-000002 in place"), "{:#?}", world.told);
+    assert!(world.has_told("4 ranks take over what 6 have done"), "{:#?}", world.told);
+    assert!(world.has_told("3 ranks went back to set"), "{:#?}", world.told);
+    assert_eq!(world.spawned, 6 + 2 + 4 + 1);
+}
+
+#[test]
 fn recoveries_without_progress_come_to_an_end() {
     let mut world = one_dies(1, Faults::default());
     for n in 1..9 {
@@ -318,7 +336,12 @@ fn recoveries_end_well_or_in_a_named_state_whatever_fails() {
             image: seed % 5 * 2,
             copy: seed % 7 * 2,
         };
-        let mut world = World::new(seed, config(3, 2, 2), faults);
+        let (spares, on_death) = match seed % 13 {
+            0..4 => (1, OnDeath::Shrink),
+            _ => (2, OnDeath::Rollback),
+        };
+        let config = JlConfig { on_death, ..config(3, 2, spares) };
+        let mut world = World::new(seed, config, faults);
         world.recovers = seed % 11 != 10;
         world.at(300, checkpoint());
         let first = 800 + world.rng.below(1500);

@@ -350,28 +350,45 @@ pub async fn wait_for<T>(
 /// # Errors
 /// It cannot be built.
 pub fn binary(package: &str, name: &str) -> Result<PathBuf> {
-    static BUILDING: Mutex<()> = Mutex::new(());
     if let Some(dir) = std::env::var_os("FTB_BIN_DIR") {
         return Ok(PathBuf::from(dir).join(name));
     }
-    let test = std::env::current_exe()?;
-    let beside = test.with_file_name(name);
+    let beside = std::env::current_exe()?.with_file_name(name);
     if beside.is_file() {
         return Ok(beside);
     }
+    Ok(build(package, "--bin", name)?.join(name))
+}
+
+/// The path of an example program, built now if it is not up to date; in the directory `examples` of `FTB_BIN_DIR`
+/// where that is set.
+///
+/// # Errors
+/// It cannot be built.
+pub fn example(package: &str, name: &str) -> Result<PathBuf> {
+    let profile = match std::env::var_os("FTB_BIN_DIR") {
+        Some(dir) => PathBuf::from(dir),
+        None => build(package, "--example", name)?,
+    };
+    Ok(profile.join("examples").join(name))
+}
+
+/// Builds in the profile of the running test; its folder.
+fn build(package: &str, kind: &str, name: &str) -> Result<PathBuf> {
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let test = std::env::current_exe()?;
     // .../target/PROFILE/deps/TEST
     let profile = test.ancestors().nth(2).context("the test runs outside a target folder")?;
-    let path = profile.join(name);
     let _one = BUILDING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "-p", package, "--bin", name]);
+    command.args(["build", "--quiet", "-p", package, kind, name]);
     if profile.ends_with("release") {
         command.arg("--release");
     }
     let built = outside_cargo(&mut command).current_dir(env!("CARGO_MANIFEST_DIR")).status()?;
     ensure!(built.success(), "cannot build {name}");
-    Ok(path)
+    Ok(profile.to_owned())
 }
 
 /// Keeps from a command what cargo tells a test about its crate. Build scripts look at these

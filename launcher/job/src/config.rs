@@ -27,6 +27,8 @@ pub struct Config {
     pub image_dir: Option<PathBuf>,
     /// The set to start from, `FTB_RESTORE`.
     pub restore: Option<PathBuf>,
+    /// How many ranks have made that set, where it is not [`Config::size`], `FTB_RESTORE_SIZE`.
+    pub restore_size: Option<u32>,
     /// The episode that started this process, `FTB_EPISODE`.
     pub episode: u64,
     /// Larger at each start of this rank, `FTB_INCARNATION`.
@@ -82,6 +84,7 @@ impl Config {
             agent_socket: env.path("FTB_AGENT_SOCKET"),
             image_dir: env.path("FTB_IMAGE_DIR"),
             restore: env.path("FTB_RESTORE"),
+            restore_size: env.number("FTB_RESTORE_SIZE")?.filter(|before| *before != size),
             episode: env.number("FTB_EPISODE")?.unwrap_or(0),
             incarnation: env.number("FTB_INCARNATION")?.unwrap_or(0),
             pmi_fd,

@@ -17,7 +17,7 @@ use crate::inbox::{Inbox, Recall};
 use crate::pmi::Pmi;
 use crate::request::{Request, RequestKind};
 use crate::router::Router;
-use crate::state::{Communication, State};
+use crate::state::{Communication, Part, State};
 use crate::{events, limits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -41,13 +41,20 @@ pub struct Job {
     told_unreachable: BTreeSet<u32>,
 }
 
-/// An image that the program has not taken its state from yet.
+/// Images that the program has not taken its state from yet.
 struct Restoring {
-    reader: Reader,
+    source: Source,
     /// In which episode.
     episode: u64,
     /// Since when the rank does not compute.
     since: Instant,
+}
+
+enum Source {
+    /// Its own.
+    Own(Reader),
+    /// Those of all ranks of a set that so many have made, in this directory.
+    Others { size: u32, set_dir: PathBuf },
 }
 
 /// What a safe point came to.
@@ -121,7 +128,8 @@ impl Job {
         let started = Instant::now();
         let Setup { config, pmi, channels, connect } = setup;
         let (rank, size) = (config.rank, config.size);
-        let mut restore = open_image(&config)?;
+        let others = config.restore.clone().zip(config.restore_size);
+        let mut restore = if others.is_some() { None } else { open_image(&config)? };
         let passed = restore.as_ref().map_or(0, |(header, _)| header.safe_point);
         let inputs = Inputs::new();
         let control_sink = inputs.control_sink();
@@ -152,7 +160,10 @@ impl Job {
         let mut job = Self {
             pmi: pmi.map(Pmi::init).transpose()?,
             registry,
-            restore: restore.map(|(_, reader)| Restoring { reader, episode, since: started }),
+            restore: restore
+                .map(|(_, reader)| Source::Own(reader))
+                .or(others.map(|(set_dir, size)| Source::Others { size, set_dir }))
+                .map(|source| Restoring { source, episode, since: started }),
             told_unreachable: BTreeSet::new(),
             config,
             inbox,
@@ -203,12 +214,32 @@ impl Job {
     /// # Errors
     /// [`Error::Image`] where the image is not of this program; the state may then be half taken.
     pub fn restore(&mut self, state: &mut dyn State) -> Result<bool> {
-        let Some(Restoring { mut reader, episode, since }) = self.restore.take() else {
+        let Some(Restoring { source, episode, since }) = self.restore.take() else {
             return Ok(false);
         };
-        state.restore(&mut reader)?;
+        match source {
+            Source::Own(mut reader) => state.restore(&mut reader)?,
+            Source::Others { size, set_dir } => self.restore_parts(state, size, &set_dir)?,
+        }
         self.backplane.publish(&Notice::Resumed { episode, took_us: elapsed_us(since) });
         Ok(true)
+    }
+
+    /// From the images of another number of ranks.
+    fn restore_parts(&self, state: &mut dyn State, size: u32, set_dir: &Path) -> Result<()> {
+        for rank in 0..size {
+            let of =
+                Config { rank, size, restore: Some(set_dir.to_owned()), ..self.config.clone() };
+            let Some((_, mut reader)) = open_image(&of)? else {
+                continue;
+            };
+            if Communication::restore(size, &mut reader)?.has_messages() {
+                let problem = "messages were under way: they cannot be given to fewer ranks";
+                return Err(reader.refuse(problem).into());
+            }
+            state.restore_part(Part { rank, size }, &mut reader)?;
+        }
+        Ok(())
     }
 
     /// Sends a message. Messages of a pair with the same tag arrive in the order of sending. May block
@@ -326,7 +357,10 @@ impl Job {
         let recalled = self.inbox.check_recall();
         self.settle(recalled)?;
         if let Some(restoring) = &self.restore {
-            let path = restoring.reader.path().display().to_string();
+            let path = match &restoring.source {
+                Source::Own(reader) => reader.path().display().to_string(),
+                Source::Others { set_dir, .. } => set_dir.display().to_string(),
+            };
             return Err(Error::NotRestored { path });
         }
         let inbox = Arc::clone(&self.inbox);
@@ -457,7 +491,7 @@ impl Job {
         self.told_unreachable.clear();
         self.fence(episode)?;
         self.router.resume()?;
-        self.restore = Some(Restoring { reader, episode, since });
+        self.restore = Some(Restoring { source: Source::Own(reader), episode, since });
         tracing::info!(rank, episode, set = recall.set, "went back in place");
         Ok(())
     }

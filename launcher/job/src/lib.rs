@@ -47,7 +47,7 @@ pub use image::{Header, ImageError, ImageReader, ImageSize, Reader, Writer, writ
 pub use inbox::Inbox;
 pub use job::{Job, SafePoint, Sender, Setup};
 pub use request::{Request, RequestError, RequestKind};
-pub use state::State;
+pub use state::{Part, State};
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};

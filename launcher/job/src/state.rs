@@ -40,6 +40,27 @@ pub trait State {
     /// # Errors
     /// What the reader says, or [`Reader::refuse`] for what does not fit this program.
     fn restore(&mut self, reader: &mut Reader) -> Result<(), ImageError>;
+
+    /// Takes what this rank needs from the image of one rank of a set that another number of ranks has made: the job
+    /// goes on with fewer. Called for each of them in turn. A program that does not divide its state anew is
+    /// not restored.
+    ///
+    /// # Errors
+    /// As [`State::restore`].
+    fn restore_part(&mut self, part: Part, reader: &mut Reader) -> Result<(), ImageError> {
+        let Part { size, .. } = part;
+        Err(reader
+            .refuse(format!("{size} ranks have made it, and the program does not divide it anew")))
+    }
+}
+
+/// Whose image it is, of a set that another number of ranks has made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The rank that has made it.
+    pub rank: u32,
+    /// How many ranks there were.
+    pub size: u32,
 }
 
 /// A program without state of its own: the messages under way are all there is.
@@ -99,6 +120,12 @@ impl Communication {
             Some(()) => Ok(communication),
             None => Err(reader.refuse("its messages are malformed")),
         }
+    }
+
+    /// Whether messages were under way.
+    pub(crate) fn has_messages(&self) -> bool {
+        self.sending.iter().any(|(_, messages)| !messages.is_empty())
+            || self.receiving.iter().any(|(_, messages)| !messages.is_empty())
     }
 
     fn encode_messages(&self) -> Vec<u8> {

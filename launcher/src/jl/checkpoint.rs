@@ -125,6 +125,7 @@ impl Checkpoint {
             Err(reason) => Self::failed(reason),
             Ok(bytes) => {
                 job.sets.push(self.set.clone());
+                job.set_sizes.insert(self.set.clone(), job.config.size);
                 job.restarts = 0;
                 // The store has them. The nodes keep their own copies where ranks may go back in place.
                 if job.keeps_images() {
@@ -135,6 +136,7 @@ impl Checkpoint {
                 }
                 while job.sets.len() > job.config.sets_max {
                     let old = job.sets.remove(0);
+                    job.set_sizes.remove(&old);
                     job.out.push(Output::DropStored(old));
                 }
                 if let Some(leaving) = &self.leaving

@@ -84,6 +84,9 @@ pub enum OnDeath {
     Rollback,
     /// End all ranks and start the job anew from its last set; without one, stop.
     Restart,
+    /// As [`OnDeath::Rollback`]; but where no hot spare is left for a lost node the job starts anew with fewer ranks,
+    /// which divide the last set among them.
+    Shrink,
     /// End the job with the code of the failed rank.
     Stop,
 }
@@ -185,6 +188,9 @@ pub struct Job {
     /// The last set, as the nodes have it.
     #[serde(default)]
     pub(super) held: Option<Held>,
+    /// How many ranks have made a set, where that is not the number of now.
+    #[serde(default)]
+    pub set_sizes: BTreeMap<SetId, u32>,
     /// Recoveries since the last new set: without progress between them they come to an end.
     pub restarts: u32,
     /// `host:port` of the image server of the store.
@@ -217,6 +223,7 @@ impl Job {
             met: false,
             sets,
             held: None,
+            set_sizes: BTreeMap::new(),
             restarts: 0,
             store: String::new(),
             refused: 0,
@@ -241,7 +248,7 @@ impl Job {
     /// Whether nodes keep the images of the last set: ranks may go back to them in place.
     pub(super) fn keeps_images(&self) -> bool {
         let able = self.config.manner == Manner { saver: Saver::Ranks, moves: Moves::Meeting };
-        able && self.config.on_death == OnDeath::Rollback
+        able && matches!(self.config.on_death, OnDeath::Rollback | OnDeath::Shrink)
     }
 
     /// The nodes have these images of `set`; those of the set before it have served.
@@ -358,18 +365,44 @@ impl Job {
         let mut placement = Placement::new();
         let mut taken: Vec<NodeName> = Vec::new();
         for (name, ranks) in self.placement() {
-            let node = self.nodes.get(&name);
-            let good = node.is_some_and(|n| {
-                !n.lost
-                    && !n.avoid
-                    && n.state.is_some()
-                    && n.state != Some(MigrationState::Inactive)
-            });
-            let host = if good { name } else { self.spare(&taken).ok_or(name)? };
+            let host = if self.is_good(&name) { name } else { self.spare(&taken).ok_or(name)? };
             taken.push(host.clone());
             placement.entry(host).or_default().0.extend(ranks.0);
         }
         Ok(placement)
+    }
+
+    /// How many ranks have made that set, where the job has another number now.
+    pub(super) fn other_size(&self, set: &SetId) -> Option<u32> {
+        self.set_sizes.get(set).copied().filter(|size| *size != self.config.size)
+    }
+
+    /// The job goes on with the ranks that there are places for: each usable node that had any has as many as before.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub(super) fn shrink(&mut self) -> Result<Placement, &'static str> {
+        let mut placement = Placement::new();
+        let mut size = 0;
+        for (name, ranks) in self.placement().into_iter().filter(|(name, _)| self.is_good(name)) {
+            let next = size + u32::try_from(ranks.len()).unwrap_or(u32::MAX);
+            placement.insert(name, (size..next).collect());
+            size = next;
+        }
+        if size == 0 {
+            return Err("no node is left");
+        }
+        for set in &self.sets {
+            self.set_sizes.entry(set.clone()).or_insert(self.config.size);
+        }
+        self.config.size = size;
+        Ok(placement)
+    }
+
+    fn is_good(&self, name: &NodeName) -> bool {
+        self.nodes.get(name).is_some_and(|n| {
+            !n.lost && !n.avoid && n.state.is_some() && n.state != Some(MigrationState::Inactive)
+        })
     }
 
     pub(super) fn publish(&mut self, message: FromJl) {

@@ -53,6 +53,9 @@ impl Rollback {
         if !job.met {
             return Err("not all ranks have met since they were started");
         }
+        if job.other_size(&set).is_some() {
+            return Err("its set is of another number of ranks");
+        }
         let (dead, placement) = losses(job)?;
         let on = |(node, ranks): (&NodeName, &Ranks)| {
             let here: Ranks = ranks.iter().filter(|rank| dead.has(*rank)).collect();

@@ -4,7 +4,7 @@
 use super::episode::Flow;
 use super::job::{Job, OnDeath};
 use crate::message::{FromJl, FromNla, How, Launch, Placement};
-use crate::names::{Episode, NodeName, Ranks, SetId};
+use crate::names::{Episode, NodeName, RANKS_PER_NODE_MAX, Ranks, SetId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -78,10 +78,10 @@ impl Start {
         match job.replan() {
             Ok(placement) => self.placement = placement,
             Err(node) => {
-                return Flow::End {
-                    code: 1,
-                    words: format!("node {node} is not usable and no hot spare is left"),
-                };
+                if let Err(why) = self.shrink(job) {
+                    let words = format!("node {node} is not usable and no hot spare is left{why}");
+                    return Flow::End { code: 1, words };
+                }
             }
         }
         let Some(set) = self.set.clone() else {
@@ -89,13 +89,38 @@ impl Start {
         };
         self.stage = Stage::Copy;
         self.waiting = self.placement.keys().cloned().collect();
-        let requests = copies(job, episode, &set, &self.placement);
+        let requests = match job.other_size(&set) {
+            None => copies(job, episode, &set, &self.placement),
+            // Who needs what of which image only the program knows.
+            Some(size) => {
+                let all: Ranks = (0..size).collect();
+                let every = self.placement.keys().map(|node| (node.clone(), all.clone()));
+                copies(job, episode, &set, &every.collect())
+            }
+        };
         Flow::next("copy", job.config.deadlines.copy, requests)
+    }
+
+    /// Fewer ranks, where that is wanted.
+    fn shrink(&mut self, job: &mut Job) -> Result<(), String> {
+        if job.config.on_death != OnDeath::Shrink || self.set.is_none() || !job.keeps_images() {
+            return Err(String::new());
+        }
+        let before = job.config.size;
+        // The list of all images that a node fetches is one tag.
+        if before as usize > RANKS_PER_NODE_MAX {
+            return Err(format!(", and more than {RANKS_PER_NODE_MAX} ranks are not divided anew"));
+        }
+        self.placement = job.shrink().map_err(|why| format!(": {why}"))?;
+        let size = job.config.size;
+        job.tell(format!("no hot spare is left: {size} ranks take over what {before} have done"));
+        Ok(())
     }
 
     fn launch(&mut self, job: &mut Job, episode: Episode) -> Flow {
         self.stage = Stage::Launch;
-        if let Some(set) = self.set.as_ref().filter(|_| job.keeps_images()) {
+        let kept = |set: &&SetId| job.keeps_images() && job.other_size(set).is_none();
+        if let Some(set) = self.set.clone().as_ref().filter(kept) {
             job.hold(set, &self.placement);
         }
         self.waiting = job.alive().into_iter().collect();
@@ -110,6 +135,7 @@ impl Start {
             fence: job.fence.number(),
             size: job.config.size,
             set: self.set.clone(),
+            set_size: self.set.as_ref().and_then(|set| job.other_size(set)),
             placement: self.placement.clone(),
         });
         Flow::next("launch", job.config.deadlines.launch, vec![launch])
@@ -199,7 +225,7 @@ impl Start {
         let reason = format!("rank {rank} ended during the start: {how}");
         let code = how.code();
         match job.config.on_death {
-            OnDeath::Rollback | OnDeath::Restart if self.set.is_some() => {
+            OnDeath::Rollback | OnDeath::Restart | OnDeath::Shrink if self.set.is_some() => {
                 Flow::Restart { code, reason }
             }
             _ => Flow::End { code, words: reason },

@@ -139,6 +139,7 @@ impl Nla {
         }
         self.processes.clear();
         self.new_space(launch.size, &launch.placement, launch.fence);
+        (self.size, self.set_size) = (launch.size, launch.set_size);
         let (episode, incarnation) = (launch.episode, launch.incarnation);
         self.start(episode, incarnation, ranks, launch.set.as_ref(), out);
         let answer = FromNla::Launched { episode, incarnation, ranks: ranks.clone() };
@@ -253,6 +254,8 @@ impl Nla {
             return;
         }
         self.new_fence(ipt.fence, out);
+        // Images of a migration, or of a set to which ranks go back in place, are of ranks as they are now.
+        self.set_size = None;
         self.start(ipt.episode, ipt.incarnation, &ipt.ranks, Some(&ipt.set), out);
         let answer = FromNla::Restarted {
             episode: ipt.episode,

@@ -36,6 +36,7 @@ fn launch(episode: u64, ranks: &[u32]) -> FromJl {
         fence: 1,
         size: 2,
         set: None,
+        set_size: None,
         placement: [(config().node, ranks)].into(),
     })
 }

@@ -152,7 +152,7 @@ fn a_policy_that_cannot_work_is_refused_with_its_line() {
         Policy::parse(&text).unwrap_err()
     };
     let wrong = error("hold_down", "hold_dawn");
-    assert!(wrong.problem.contains("hold_dawn") && wrong.line == 16, "{wrong}");
+    assert!(wrong.problem.contains("hold_dawn") && wrong.line == 17, "{wrong}");
     assert!(error("nodes_over = 0.5", "nodes_over = 1.0").problem.contains("can never match"));
     assert!(error("count = 3", "count = 0").problem.contains("count is 0"));
     assert!(error("\"FTB_IPMI_FANFAIL\"", "").problem.contains("can never match"));

@@ -355,7 +355,16 @@ impl Shell {
                 let says = NlaSays { node: self.spec.node.clone(), message };
                 link::publish(&self.client, wire::to_nla(&says)).await;
             }
-            Output::Spawn { rank, local_rank, local_size, incarnation, episode, restore } => {
+            Output::Spawn {
+                rank,
+                local_rank,
+                local_size,
+                incarnation,
+                episode,
+                restore,
+                size,
+                set_size,
+            } => {
                 let argv = restore.as_ref().and_then(|set| saver::restart(&self.spec, set, rank));
                 let start = ranks::Start {
                     rank,
@@ -364,6 +373,8 @@ impl Shell {
                     incarnation,
                     episode,
                     restore,
+                    size,
+                    set_size,
                     argv,
                 };
                 return self.spawn(start).await;

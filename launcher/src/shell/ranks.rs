@@ -43,6 +43,10 @@ pub struct Start {
     pub episode: Episode,
     /// The set to restore from.
     pub restore: Option<SetId>,
+    /// How many ranks the job has.
+    pub size: u32,
+    /// How many ranks have made the set, where that is another number.
+    pub set_size: Option<u32>,
     /// What it is started as, where that is not the program of the job.
     pub argv: Option<Vec<String>>,
 }
@@ -141,7 +145,7 @@ fn command(spec: &NlaSpec, start: &Start, pmi: &OwnedFd) -> io::Result<Command> 
 
 /// The whole environment of a rank, but for the number of its PMI descriptor.
 pub(super) fn environment(spec: &NlaSpec, start: &Start) -> Vec<(String, String)> {
-    let (rank, size) = (start.rank.to_string(), spec.size.to_string());
+    let (rank, size) = (start.rank.to_string(), start.size.to_string());
     let mut env = spec.env.clone();
     let own = [
         ("FTB_JOB_ID", spec.job.to_string()),
@@ -171,6 +175,9 @@ pub(super) fn environment(spec: &NlaSpec, start: &Start) -> Vec<(String, String)
             "FTB_RESTORE".to_owned(),
             spec.image_dir.join(set.as_str()).display().to_string(),
         ));
+        if let Some(size) = start.set_size {
+            env.push(("FTB_RESTORE_SIZE".to_owned(), size.to_string()));
+        }
         env.push(("FTB_IMAGE".to_owned(), image.display().to_string()));
     }
     env

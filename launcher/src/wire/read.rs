@@ -134,6 +134,7 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
             fence: read.parsed("fence")?,
             size: read.parsed("size")?,
             set: event.tag("set").map(|_| read.set()).transpose()?,
+            set_size: event.tag("set_size").map(|_| read.parsed("set_size")).transpose()?,
             placement: read.placement()?,
         }),
         "FTB_CHECKPOINT" => FromJl::Checkpoint { episode, set: read.set()? },

@@ -40,6 +40,7 @@ fn jl_messages() -> Vec<FromJl> {
             fence: 2,
             size: 4,
             set: Some(set()),
+            set_size: Some(6),
             placement: [(node(), ranks())].into(),
         }),
         FromJl::Prepare { episode, set: set() },

@@ -138,8 +138,12 @@ fn launch(launch: &Launch) -> Draft {
         .tag("incarnation", launch.incarnation)
         .tag("fence", launch.fence)
         .tag("size", launch.size);
-    match &launch.set {
+    let draft = match &launch.set {
         Some(set) => draft.tag("set", set),
+        None => draft,
+    };
+    match launch.set_size {
+        Some(size) => draft.tag("set_size", size),
         None => draft,
     }
 }

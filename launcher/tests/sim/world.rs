@@ -114,6 +114,8 @@ pub struct World {
     pub cut: BTreeSet<NodeName>,
     /// Sets of more than one moment.
     pub torn: BTreeSet<SetId>,
+    /// The images that a starting process needs are those of so many ranks.
+    divided: Option<u32>,
     /// Processes started so far.
     pub spawned: u32,
     /// Whether the program can go back in place.
@@ -167,6 +169,7 @@ impl World {
             manner,
             cut: BTreeSet::new(),
             torn: BTreeSet::new(),
+            divided: None,
             spawned: 0,
             recovers: true,
             messages: 0,
@@ -329,8 +332,10 @@ impl World {
                 let says = NlaSays { node, message };
                 self.send("jl", Happens::ToJl(Box::new(jl::Input::Nla(says))));
             }
-            nla::Output::Spawn { rank, incarnation, episode, restore, .. } => {
-                self.spawn(name, rank, incarnation, episode, restore)
+            nla::Output::Spawn { rank, incarnation, episode, restore, set_size, .. } => {
+                self.divided = set_size;
+                self.spawn(name, rank, incarnation, episode, restore);
+                self.divided = None;
             }
             nla::Output::Signal { rank, signal } => self.signal(name, rank, signal),
             nla::Output::PmiReply { rank, line } => self.pmi_reply(name, rank, &line),
@@ -394,8 +399,12 @@ impl World {
         let twin = self.procs.values().find(|p| p.rank == rank && !p.zombie);
         assert!(twin.is_none(), "rank {rank} runs twice: {twin:?}");
         let state = restore.as_ref().map(|set| {
-            let image = self.images.get(&(name.clone(), set.clone(), rank));
-            *image.expect("a rank is only started where its image is")
+            // All that a rank of a smaller job needs, or its own.
+            let needed = self.divided.map_or(rank..rank + 1, |size| 0..size);
+            let image = |rank| self.images.get(&(name.clone(), set.clone(), rank));
+            let states =
+                needed.map(|rank| image(rank).expect("a rank is started where its images are"));
+            *states.min().expect("there is one")
         });
         self.counter += 1;
         let id = self.counter;

@@ -1,7 +1,7 @@
 //! The field, one Jacobi step of it, and its saved state.
 
 use crate::{Axis, Domain};
-use ftb_job::{ImageError, Job, Op, Reader, Result, State, Writer};
+use ftb_job::{ImageError, Job, Op, Part, Reader, Result, State, Writer};
 use std::f64::consts::PI;
 
 /// The unknowns of this rank with a halo of one point on each side, which holds the neighbours' points
@@ -188,8 +188,49 @@ impl State for Solver {
         }
         self.residual = residual[0];
         self.field = field;
-        println!("poisson: goes on behind iteration {}", self.iteration);
+        self.say();
         Ok(())
+    }
+
+    /// The part of this rank, halo included, is put together of the parts of the ranks of before.
+    fn restore_part(&mut self, part: Part, reader: &mut Reader) -> Result<(), ImageError> {
+        self.iteration = reader.u64("iteration")?;
+        let residual = reader.f64s("residual")?;
+        let field = reader.f64s("field")?;
+        let padding = reader.bytes("padding")?;
+        let grid = u32::try_from(self.domain.grid).unwrap_or(u32::MAX);
+        let other = Self::new(Domain::new(part.rank, part.size, grid), 0);
+        if residual.len() != 1 || field.len() != other.field.len() || padding != self.padding {
+            return Err(reader.refuse("it was written with other options"));
+        }
+        self.residual = residual[0];
+        // Where a point of the other's, counted from 0 in the whole grid, is here: with the halo, counted from 1.
+        let here = |direction: usize, point: usize| {
+            let Axis { first, len, .. } = self.domain.axes[direction];
+            (point + 1).checked_sub(first).filter(|at| *at <= len + 1)
+        };
+        let [x, y, z] = other.domain.axes;
+        for i in 0..x.len {
+            let Some(a) = here(0, x.first + i) else { continue };
+            for j in 0..y.len {
+                let Some(b) = here(1, y.first + j) else { continue };
+                for k in 0..z.len {
+                    let Some(c) = here(2, z.first + k) else { continue };
+                    let to = self.index(a, b, c);
+                    self.field[to] = field[other.index(i + 1, j + 1, k + 1)];
+                }
+            }
+        }
+        if part.rank + 1 == part.size {
+            self.say();
+        }
+        Ok(())
+    }
+}
+
+impl Solver {
+    fn say(&self) {
+        println!("poisson: goes on behind iteration {}", self.iteration);
     }
 }
 
