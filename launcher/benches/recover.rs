@@ -101,11 +101,9 @@ impl Running {
     }
 
     async fn next(&mut self) -> Received {
-        loop {
-            match self.words.next().await.expect("the agent lives") {
-                Delivery::Event(event) => return *event,
-                Delivery::Gap(gap) => panic!("events are missing: {gap:?}"),
-            }
+        match self.words.next().await.expect("the agent lives") {
+            Delivery::Event(event) => *event,
+            Delivery::Gap(gap) => panic!("events are missing: {gap:?}"),
         }
     }
 
