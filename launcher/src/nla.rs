@@ -6,6 +6,7 @@
 //! is done is answered again from memory. A request of an older episode than one already acted on is
 //! refused and counted.
 
+mod fence;
 pub mod limits;
 pub mod pmi;
 mod requests;
@@ -15,10 +16,10 @@ pub mod state;
 pub use state::{Cause, MigrationState};
 
 use crate::backend::{Manner, Saver};
-use crate::message::{FromJl, FromNla, How, Part, Placement, RankSays};
+use crate::message::{FromJl, FromNla, How, Placement, RankSays};
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
-use crate::wire::PART_BYTES_MAX;
 use core::time::Duration;
+use fence::{Incoming, Last};
 use ftb_core::Now;
 use pmi::PmiServer;
 use requests::Answers;
@@ -232,13 +233,6 @@ struct Armed {
     ranks: Ranks,
 }
 
-/// The parts of a fence's result that have come so far.
-#[derive(Clone, Debug, Default)]
-struct Incoming {
-    fence: u64,
-    parts: BTreeMap<u32, String>,
-}
-
 /// What the NLA refused, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
@@ -267,6 +261,7 @@ pub struct Nla {
     fence: u64,
     fence_repeat_ns: Option<u64>,
     incoming: Incoming,
+    last_fence: Last,
     signal_episode: Episode,
     heard_ns: u64,
     /// Whether a JL was ever heard.
@@ -306,6 +301,7 @@ impl Nla {
             fence: 1,
             fence_repeat_ns: None,
             incoming: Incoming::default(),
+            last_fence: Last::default(),
             signal_episode: Episode(0),
             heard_ns: now.mono_ns,
             heard: false,
@@ -333,7 +329,8 @@ impl Nla {
         let fence = self.fence_repeat_ns.unwrap_or(u64::MAX);
         let ending = self.ending.as_ref().filter(|ending| !ending.killed);
         let kill = ending.map_or(u64::MAX, |ending| ending.kill_ns);
-        orphan.min(fence).min(kill).min(self.saving_deadline_ns())
+        let last = self.last_fence_ns();
+        orphan.min(fence).min(kill).min(last).min(self.saving_deadline_ns())
     }
 
     /// One input.
@@ -392,6 +389,7 @@ impl Nla {
             ending.killed = true;
             self.signal_all(SIGKILL, out);
         }
+        self.last_fence_tick(now, out);
         self.saving_tick(now, out);
         self.check_ended(out);
     }
@@ -562,7 +560,10 @@ impl Nla {
         match self.pmi.line(rank, line) {
             pmi::Asked::Reply(line) => out.push(Output::PmiReply { rank, line }),
             pmi::Asked::Waits => {}
-            pmi::Asked::Entered => self.enter_fence(now, out),
+            pmi::Asked::Entered => {
+                self.last_fence.entered(now);
+                self.enter_fence(now, out);
+            }
             pmi::Asked::Abort(code) => {
                 self.force_exit(now, rank, incarnation, How::Exit(code.max(1)), out);
             }
@@ -588,46 +589,6 @@ impl Nla {
         self.ended(now, rank, incarnation, how, None, out);
     }
 
-    /// Says that all ranks here are in the fence, when they are: each one that runs is inside.
-    fn enter_fence(&mut self, now: Now, out: &mut Vec<Output>) {
-        let running = self.running();
-        let all = !running.is_empty() && running.iter().all(|r| self.pmi.inside().contains(&r));
-        if !all {
-            self.fence_repeat_ns = None;
-            return;
-        }
-        self.fence_repeat_ns = Some(now.deadline_ns(limits::FENCE_REPEAT));
-        let texts = self.pmi.parts(PART_BYTES_MAX);
-        let parts = u32::try_from(texts.len()).unwrap_or(u32::MAX);
-        for (part, lines) in (0..).zip(texts) {
-            out.push(Output::Publish(FromNla::Pmi {
-                episode: self.episode,
-                ranks: running.clone(),
-                part: Part { fence: self.fence, part, parts, lines },
-            }));
-        }
-    }
-
-    fn fence_result(&mut self, part: Part, out: &mut Vec<Output>) {
-        if part.fence < self.fence {
-            return;
-        }
-        if self.incoming.fence != part.fence {
-            self.incoming = Incoming { fence: part.fence, parts: BTreeMap::new() };
-        }
-        self.incoming.parts.insert(part.part, part.lines);
-        if self.incoming.parts.len() < part.parts as usize {
-            return;
-        }
-        let parts = core::mem::take(&mut self.incoming).parts;
-        let lines = parts.values().flat_map(|text| text.lines());
-        let released = self.pmi.complete(lines);
-        self.fence = part.fence + 1;
-        self.fence_repeat_ns = None;
-        let release = |(rank, line)| Output::PmiReply { rank, line };
-        out.extend(released.into_iter().map(release));
-    }
-
     /// A new start of the job: a fresh key-value space.
     fn new_space(&mut self, size: u32, placement: &Placement, fence: u64) {
         let mut nodes_of_ranks = vec![0; size as usize];
@@ -641,6 +602,7 @@ impl Nla {
         self.fence = fence;
         self.fence_repeat_ns = None;
         self.incoming = Incoming::default();
+        self.last_fence = Last::default();
     }
 
     /// The job ends here.

@@ -88,6 +88,26 @@ async fn a_pod_that_is_cut_off_keeps_its_carrier() -> Result<()> {
     nothing_left("FTB_JOB_ID=carrier\0").await
 }
 
+/// Two ranks in each of two pods come out of `MPI_Finalize`, also when a pod has moved meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_several_ranks_come_to_their_end() -> Result<()> {
+    let site = Site::new(3).await?;
+    let Some(stencil) = Fixture::stencil(&site)? else { return Ok(()) };
+    let stencil = Fixture { ranks: 4, ..stencil };
+    site.release()?;
+    let undisturbed = results(&run(stencil.command(&site, &["-q"])).await?)?;
+    assert_eq!(undisturbed.len(), 4);
+    std::fs::remove_file(site.gate())?;
+    let nodes = ["--job", "four", "--hosts", "node[01-02]", "--spares", "node03"];
+    let job = start(stencil.command(&site, &nodes));
+    site.wait_met("four").await?;
+    let moved = site.ask(&["migrate", "four", "node02"]).await?;
+    assert_eq!(moved, "ranks 2,3 moved from node02 to node03");
+    site.release()?;
+    assert_eq!(results(&job.await??)?, undisturbed);
+    nothing_left("FTB_JOB_ID=four\0").await
+}
+
 /// `ftb-ipmi` for one node.
 fn watch(site: &Site, rank: usize, bmc: &SimulatedBmc) -> Result<Process> {
     let config = site.cluster.dir().join("ipmi.toml");

@@ -24,3 +24,9 @@ pub const FENCE_PATIENCE: Duration = Duration::from_secs(3);
 pub const ORPHAN_GRACE: Duration = Duration::from_secs(600);
 /// Default time between SIGTERM and SIGKILL.
 pub const KILL_GRACE: Duration = Duration::from_secs(5);
+/// A rank of a pod that has worked so long since its last fence, and then enters one with nothing to tell, is at its end.
+pub const LAST_FENCE_WORK: Duration = Duration::from_secs(10);
+/// How long it waits there for the others before it is let out.
+pub const LAST_FENCE_WAIT: Duration = Duration::from_secs(2);
+/// The same where it has worked for less: it may only have begun, and the others be late.
+pub const EARLY_FENCE_WAIT: Duration = Duration::from_secs(10);

@@ -35,6 +35,8 @@ pub struct PmiServer {
     space_bytes: usize,
     pending: BTreeMap<String, String>,
     inside: BTreeSet<u32>,
+    /// Those of them that were let out before it was complete.
+    let_out: BTreeSet<u32>,
     /// Ranks that speak PMI-2, and the thread of each that waits in the fence.
     two: BTreeMap<u32, Option<String>>,
     attributes: BTreeMap<String, String>,
@@ -115,6 +117,10 @@ impl PmiServer {
                     None => "cmd=get_result rc=-1 msg=key_not_found value=unknown".to_owned(),
                 })
             }
+            Some("barrier_in") if self.let_out.contains(&rank) => Asked::Nonsense(
+                "it enters another fence, after it was let out of what was taken for its last"
+                    .to_owned(),
+            ),
             Some("barrier_in") => {
                 self.enter(rank, None);
                 Asked::Entered
@@ -197,9 +203,32 @@ impl PmiServer {
         &self.inside
     }
 
+    /// Who waits in a fence that may be the last one, and can be let out of it: ranks that speak PMI-1, on a node where
+    /// nobody has told anything since the fence before, in a job that has told something in an earlier one.
+    pub fn at_the_end(&self) -> Vec<u32> {
+        if !self.pending.is_empty() || self.space.len() <= 1 {
+            return Vec::new();
+        }
+        let waits = |rank: &&u32| !self.let_out.contains(rank) && !self.two.contains_key(rank);
+        self.inside.iter().filter(waits).copied().collect()
+    }
+
+    /// Whether anybody was let out of the open fence.
+    pub fn some_let_out(&self) -> bool {
+        !self.let_out.is_empty()
+    }
+
+    /// Lets everybody of [`PmiServer::at_the_end`] out; the answers.
+    pub fn let_out(&mut self) -> Vec<(u32, String)> {
+        let ranks = self.at_the_end();
+        self.let_out.extend(&ranks);
+        ranks.into_iter().map(|rank| (rank, format!("{BARRIER_OUT}\n"))).collect()
+    }
+
     /// A rank is gone: it waits no longer.
     pub fn gone(&mut self, rank: u32) {
         self.inside.remove(&rank);
+        self.let_out.remove(&rank);
         self.two.remove(&rank);
         self.waiting.retain(|waiting| waiting.rank != rank);
     }
@@ -226,7 +255,9 @@ impl PmiServer {
             Some(thrid) => (rank, wire::message(&two::fence_out(thrid.take().as_deref()))),
             None => (rank, format!("{BARRIER_OUT}\n")),
         };
-        core::mem::take(&mut self.inside).into_iter().map(out).collect()
+        let already = core::mem::take(&mut self.let_out);
+        let inside = core::mem::take(&mut self.inside).into_iter();
+        inside.filter(|rank| !already.contains(rank)).map(out).collect()
     }
 
     /// The whole space, with what is put and not yet told, as `key=value` lines; then who speaks PMI-2.
@@ -264,6 +295,7 @@ impl PmiServer {
     pub fn reset(&mut self) {
         self.pending.clear();
         self.inside.clear();
+        self.let_out.clear();
         self.attributes.clear();
         self.waiting.clear();
     }

@@ -70,7 +70,7 @@ impl Nla {
                 self.on_copy(episode, from, set, ranks, out)
             }
             FromJl::MigrateIpt(ipt) if ipt.target == self.config.node => self.on_ipt(&ipt, out),
-            FromJl::Pmi { part, .. } => self.fence_result(part, out),
+            FromJl::Pmi { part, .. } => self.fence_result(now, part, out),
             FromJl::Reset { episode, fence, .. } => self.on_reset(now, episode, fence, out),
             FromJl::Rollback { episode, fence, .. } => self.on_rollback(episode, fence, out),
             FromJl::Usable { episode, target } if target == self.config.node => {

@@ -6,6 +6,7 @@
 //! gone then. Neither happens while a rank of the node waits in a PMI fence: what the fence has told the others
 //! could not be taken back.
 
+use super::fence::Last;
 use super::{Cause, Life, MigrationState, Nla, Output, SIGKILL, limits};
 use crate::backend::{Moves, Saver};
 use crate::message::{FromNla, FromRank, How, RankSays};
@@ -349,6 +350,7 @@ impl Nla {
                     self.signal_all(SIGKILL, out);
                 }
                 self.pmi.import(&space);
+                self.last_fence = Last::default();
                 self.keep_start(&answer);
                 out.push(Output::Publish(answer));
             }

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::backend::Manner;
-use crate::message::{FromRank, Launch};
+use crate::message::{FromRank, Launch, Part};
 use state::table;
 
 const SECOND: u64 = 1_000_000_000;
@@ -167,4 +167,77 @@ fn a_rank_in_a_fence_holds_a_checkpoint_up_only_for_a_while() {
     let FromRank::CheckpointFailed { reason, .. } = message else { panic!("{message:?}") };
     assert!(reason.contains("PMI fence"), "{reason}");
     assert_eq!(prepare(late, 3), None, "another checkpoint has its own patience");
+}
+
+/// What ranks of a node are answered that say lines in a fence, at some moment.
+fn pmi(nla: &mut Nla, now: Now, rank: u32, line: &str) -> Vec<u32> {
+    let mut out = Vec::new();
+    let line = Input::PmiLine { rank, incarnation: 0, line: line.to_owned() };
+    nla.handle(now, line, &mut out);
+    let_out(&out)
+}
+
+fn let_out(out: &[Output]) -> Vec<u32> {
+    let free = |out: &Output| match out {
+        Output::PmiReply { rank, line } if line.starts_with("cmd=barrier_out") => Some(*rank),
+        _ => None,
+    };
+    out.iter().filter_map(free).collect()
+}
+
+fn tick(nla: &mut Nla, now: Now) -> Vec<u32> {
+    let mut out = Vec::new();
+    nla.handle(now, Input::Tick, &mut out);
+    let_out(&out)
+}
+
+/// Two ranks of a pod that have told each other something in a first fence, complete at second 2.
+fn met(moves: crate::backend::Moves) -> Nla {
+    let manner = Manner { saver: Saver::Agent, moves };
+    let mut nla = Nla::new(at(0), NlaConfig { manner, ..config() }, false);
+    feed(&mut nla, at(1), launch(1, &[0, 1]));
+    pmi(&mut nla, at(1), 0, "cmd=put kvsname=job key=a value=b");
+    for rank in 0..2 {
+        assert_eq!(pmi(&mut nla, at(1), rank, "cmd=barrier_in"), [0_u32; 0]);
+    }
+    let part = Part { fence: 1, part: 0, parts: 1, lines: "a=b\n".to_owned() };
+    let out = feed(&mut nla, at(2), FromJl::Pmi { episode: Episode(1), part });
+    assert_eq!(let_out(&out), [0, 1]);
+    nla
+}
+
+#[test]
+fn ranks_of_a_pod_are_let_out_of_their_last_fence_and_of_no_other() {
+    use crate::backend::Moves;
+    let long = after(at(2), limits::LAST_FENCE_WORK);
+    let wait = |now| after(now, limits::LAST_FENCE_WAIT);
+    let mut nla = met(Moves::Alone);
+    pmi(&mut nla, long, 1, "cmd=barrier_in");
+    assert_eq!(nla.next_deadline_ns(), wait(long).mono_ns);
+    assert_eq!(tick(&mut nla, Now { mono_ns: wait(long).mono_ns - 1, wall_ns: 0 }), [0_u32; 0]);
+    assert_eq!(tick(&mut nla, wait(long)), [1]);
+    // Who comes later goes at once; the result of the fence wakes nobody twice.
+    assert_eq!(pmi(&mut nla, at(60), 0, "cmd=barrier_in"), [0]);
+    let part = Part { fence: 2, part: 0, parts: 1, lines: String::new() };
+    let out = feed(&mut nla, at(61), FromJl::Pmi { episode: Episode(1), part });
+    assert_eq!(let_out(&out), [0_u32; 0]);
+
+    // It may only have begun: it waits longer. One that was let out and is not at its end is ended.
+    let mut nla = met(Moves::Alone);
+    pmi(&mut nla, at(3), 1, "cmd=barrier_in");
+    assert_eq!(tick(&mut nla, wait(at(3))), [0_u32; 0]);
+    assert_eq!(tick(&mut nla, after(at(3), limits::EARLY_FENCE_WAIT)), [1]);
+    let mut out = Vec::new();
+    let line = Input::PmiLine { rank: 1, incarnation: 0, line: "cmd=barrier_in".to_owned() };
+    nla.handle(at(30), line, &mut out);
+    assert!(out.contains(&Output::Signal { rank: 1, signal: SIGKILL }), "{out:?}");
+
+    // Something is told in this fence, or the ranks look after themselves: they wait for the others.
+    let mut nla = met(Moves::Alone);
+    pmi(&mut nla, at(19), 0, "cmd=put kvsname=job key=c value=d");
+    pmi(&mut nla, at(20), 1, "cmd=barrier_in");
+    assert_eq!(tick(&mut nla, at(200)), [0_u32; 0]);
+    let mut nla = met(Moves::Meeting);
+    pmi(&mut nla, at(20), 1, "cmd=barrier_in");
+    assert_eq!(tick(&mut nla, at(200)), [0_u32; 0]);
 }
