@@ -3,13 +3,17 @@
 //! Responsible for: real `ftb-agent` processes, each with a configuration, a socket and a log in a
 //! folder of its own that goes away with the cluster; signals to them; waiting until they are one
 //! tree. Not responsible for: what is published. Agents listen on addresses of a random part of
-//! 127.0.0.0/8, so that clusters of tests that run at the same time do not meet.
+//! 127.0.0.0/8, so that clusters of tests that run at the same time do not meet, or each in a network
+//! namespace of its own ([`crate::netns`]).
 
+use crate::netns::Net;
 use anyhow::{Context as _, Result, bail, ensure};
+use ftb_core::{Rank, tree};
 use ftb_proto::v1;
 use ftb_proto::v1::admin_client::AdminClient;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
@@ -36,6 +40,16 @@ pub struct Plan {
     pub fanout: u32,
     /// More top-level keys and tables of every agent's configuration.
     pub extra: String,
+    /// Where each agent lives; loopback addresses of their own if empty.
+    places: Vec<Place>,
+}
+
+/// Where an agent lives.
+#[derive(Clone, Debug)]
+struct Place {
+    address: String,
+    /// What its command line begins with.
+    through: Vec<String>,
 }
 
 impl Plan {
@@ -43,7 +57,18 @@ impl Plan {
     pub fn new(n: usize, fanout: u32) -> Self {
         let hosts = (1..=n).map(|i| format!("node{i:02}")).collect();
         let extra = "[detection]\nsearch = \"300ms\"\nprobe = \"200ms\"\n".to_owned();
-        Self { hosts, fanout, extra }
+        Self { hosts, fanout, extra, places: Vec::new() }
+    }
+
+    /// With each agent on a host of that network, in the same order.
+    #[must_use]
+    pub fn on(mut self, net: &Net) -> Self {
+        let place = |host| Place {
+            address: format!("{}:{PORT}", net.address(host)),
+            through: net.enter(host),
+        };
+        self.places = (0..self.hosts.len()).map(place).collect();
+        self
     }
 
     /// With other text at the end of every agent's configuration (default: short `[detection]`
@@ -78,24 +103,29 @@ impl Plan {
     ///
     /// # Errors
     /// The agent's binary cannot be built or a file cannot be written.
-    pub fn prepare(self) -> Result<Cluster> {
+    pub fn prepare(mut self) -> Result<Cluster> {
         ensure!(self.hosts.len() <= AGENTS_MAX, "at most {AGENTS_MAX} agents");
         let binary = binary("ftb-agent", "ftb-agent")?;
         let dir = tempfile::Builder::new().prefix("ftb-").tempdir()?;
         let random = RandomState::new().hash_one(std::process::id());
         let net = format!("127.{}.{}", 1 + random % 254, (random >> 32) % 256);
-        let addresses = |i: usize| format!("{net}.{}:{PORT}", i + 1);
+        if self.places.is_empty() {
+            let address = |i: usize| format!("{net}.{}:{PORT}", i + 1);
+            let place = |i| Place { address: address(i), through: Vec::new() };
+            self.places = (0..self.hosts.len()).map(place).collect();
+        }
         let mut table = String::from("\n[addresses]\n");
-        for (i, host) in self.hosts.iter().enumerate() {
-            writeln!(table, "\"{host}\" = \"{}\"", addresses(i))?;
+        for (host, place) in self.hosts.iter().zip(&self.places) {
+            writeln!(table, "\"{host}\" = \"{}\"", place.address)?;
         }
         let mut agents = Vec::new();
-        for (i, host) in self.hosts.iter().enumerate() {
+        for (host, place) in self.hosts.iter().zip(&self.places) {
             let agent = AgentProcess {
                 host: host.clone(),
                 socket: dir.path().join(format!("{host}.sock")),
                 config: dir.path().join(format!("{host}.toml")),
                 log: dir.path().join(format!("{host}.log")),
+                through: place.through.clone(),
                 child: None,
             };
             let text = format!(
@@ -103,14 +133,14 @@ impl Plan {
                  host = \"{host}\"\nlisten = \"{}\"\nsocket = \"{}\"\n{}{table}",
                 self.fanout,
                 self.hosts.join(","),
-                addresses(i),
+                place.address,
                 agent.socket.display(),
                 self.extra,
             );
             std::fs::write(&agent.config, text)?;
             agents.push(agent);
         }
-        Ok(Cluster { agents, binary, dir })
+        Ok(Cluster { agents, fanout: self.fanout, binary, dir })
     }
 }
 
@@ -118,6 +148,7 @@ impl Plan {
 #[derive(Debug)]
 pub struct Cluster {
     agents: Vec<AgentProcess>,
+    fanout: u32,
     binary: PathBuf,
     dir: TempDir,
 }
@@ -128,6 +159,7 @@ struct AgentProcess {
     socket: PathBuf,
     config: PathBuf,
     log: PathBuf,
+    through: Vec<String>,
     child: Option<Child>,
 }
 
@@ -170,6 +202,22 @@ impl Cluster {
         &self.agents[rank].config
     }
 
+    /// Where that agent listens for others.
+    ///
+    /// # Errors
+    /// Its configuration cannot be read.
+    pub fn address(&self, rank: usize) -> Result<String> {
+        let text = std::fs::read_to_string(self.config(rank))?;
+        let config: toml::Table = text.parse()?;
+        let listen = config.get("listen").and_then(toml::Value::as_str);
+        Ok(listen.context("a configuration of ours says where it listens")?.to_owned())
+    }
+
+    /// The next start of that agent goes through another program, which becomes it (`env`).
+    pub fn through(&mut self, rank: usize, command: &[String]) {
+        self.agents[rank].through.extend_from_slice(command);
+    }
+
     /// What that agent has logged so far, over all its starts.
     pub fn log(&self, rank: usize) -> String {
         std::fs::read_to_string(&self.agents[rank].log).unwrap_or_default()
@@ -183,7 +231,10 @@ impl Cluster {
         let agent = &mut self.agents[rank];
         ensure!(agent.child.is_none(), "agent {} is running", agent.host);
         let log = std::fs::File::options().create(true).append(true).open(&agent.log)?;
-        let child = Command::new(&self.binary)
+        let binary = self.binary.as_os_str();
+        let mut line = agent.through.iter().map(OsStr::new).chain([binary]);
+        let child = Command::new(line.next().unwrap_or(binary))
+            .args(line)
             .arg("--config")
             .arg(&agent.config)
             .env("NO_COLOR", "1")
@@ -290,6 +341,62 @@ impl Cluster {
             Ok((tree.complete && up == running.len()).then_some(()))
         });
         whole.await.with_context(|| self.logs())
+    }
+
+    /// Waits until all agents that run are one tree and the acting root's standby has the whole log:
+    /// from here on any one of them may die without a loss.
+    ///
+    /// # Errors
+    /// As [`Cluster::wait_whole`].
+    pub async fn wait_safe(&mut self) -> Result<()> {
+        self.wait_whole().await?;
+        let running: Vec<usize> = (0..self.len()).filter(|rank| self.is_running(*rank)).collect();
+        let safe = wait_for("a standby that has the log", async || {
+            let Some(&root) = running.first() else { return Ok(None) };
+            let Ok(tree) = self.tree(root).await else { return Ok(None) };
+            let standby = tree.nodes.iter().find(|node| node.role == "standby");
+            let Some(standby) = standby else { return Ok((running.len() == 1).then_some(())) };
+            let status = self.status(standby.rank as usize).await;
+            Ok(status.is_ok_and(|status| status.role == "standby").then_some(()))
+        });
+        safe.await.with_context(|| self.logs())
+    }
+
+    /// Waits until all agents run and are the wanted tree, with its standby.
+    ///
+    /// # Errors
+    /// As [`Cluster::wait_whole`].
+    pub async fn wait_wanted(&mut self) -> Result<()> {
+        let wanted = wait_for("the wanted tree", async || {
+            let Ok(tree) = self.tree(0).await else { return Ok(None) };
+            let wanted = tree.nodes.iter().all(|node| {
+                let parent = tree::wanted_parent(Rank(node.rank), self.fanout);
+                node.state == "up" && node.parent == parent.map_or(-1, |rank| rank.0.into())
+            });
+            Ok((tree.complete && wanted).then_some(()))
+        });
+        wanted.await.with_context(|| self.logs())?;
+        self.wait_safe().await
+    }
+
+    /// Waits until all other agents are one tree without that one, which is stopped or cut off.
+    ///
+    /// # Errors
+    /// As [`Cluster::wait_whole`].
+    pub async fn wait_left(&self, gone: usize) -> Result<()> {
+        let others: Vec<usize> = (0..self.len()).filter(|rank| *rank != gone).collect();
+        let left = wait_for("a tree without one agent", async || {
+            let Some(&root) = others.first() else { return Ok(None) };
+            let Ok(tree) = self.tree(root).await else { return Ok(None) };
+            let parent_of = |rank: &usize| tree.nodes.get(*rank).map(|node| node.parent);
+            let at_home = others.iter().all(|rank| match parent_of(rank) {
+                Some(parent) if *rank == root => parent == -1,
+                Some(parent) => parent >= 0 && usize::try_from(parent) != Ok(gone),
+                None => false,
+            });
+            Ok((tree.complete && at_home).then_some(()))
+        });
+        left.await.with_context(|| self.logs())
     }
 
     /// The ends of all logs, for the message of a failed test.

@@ -1,0 +1,92 @@
+//! What agents say of each other: the events of the space `ftb.agent`, kept for a test to ask.
+
+use crate::cluster::{PATIENCE, wait_for};
+use anyhow::{Context as _, Result};
+use ftb_client::{Client, Delivery, Event, Start, Subscription};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::task::JoinHandle;
+
+/// A subscriber to the agents' own events.
+#[derive(Debug)]
+pub struct Told {
+    _client: Client,
+    events: Arc<Mutex<Vec<Event>>>,
+    task: JoinHandle<()>,
+}
+
+impl Told {
+    /// Listens at that agent, to all that is said from now on.
+    ///
+    /// # Errors
+    /// The subscription does not become active.
+    pub async fn listen(socket: &Path) -> Result<Self> {
+        let client = Client::builder("told").agent(socket).build()?;
+        let subscribed = client.subscribe("event_space=ftb.agent", Start::Now);
+        let subscribed = tokio::time::timeout(PATIENCE, subscribed).await;
+        let subscription = subscribed.context("the subscription does not become active")??;
+        let events = Arc::default();
+        let task = tokio::spawn(keep(subscription, Arc::clone(&events)));
+        Ok(Self { _client: client, events, task })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Event>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All events so far that have this name and are about this host.
+    pub fn about(&self, name: &str, host: &str) -> Vec<Event> {
+        let of = |event: &&Event| event.name.as_str() == name && event.tag("host") == Some(host);
+        self.lock().iter().filter(of).cloned().collect()
+    }
+
+    /// All hosts about which an event of this name was told, sorted, each once.
+    pub fn hosts(&self, name: &str) -> Vec<String> {
+        let events = self.lock();
+        let named = events.iter().filter(|event| event.name.as_str() == name);
+        let mut hosts: Vec<String> =
+            named.filter_map(|event| event.tag("host")).map(str::to_owned).collect();
+        hosts.sort();
+        hosts.dedup();
+        hosts
+    }
+
+    /// Waits until there is an event of this name about this host, and gives the first.
+    ///
+    /// # Errors
+    /// There is none in time: the error has what was told instead.
+    pub async fn wait(&self, name: &str, host: &str) -> Result<Event> {
+        let what = format!("{name} about {host}");
+        let found = wait_for(&what, async || Ok(self.about(name, host).into_iter().next()));
+        found.await.with_context(|| format!("told was: {self}"))
+    }
+
+    /// What is told from now on is all there is.
+    pub fn forget(&self) {
+        self.lock().clear();
+    }
+}
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for event in self.lock().iter() {
+            let payload = String::from_utf8_lossy(&event.payload);
+            write!(f, "{} {}: {payload}; ", event.name, event.tag("host").unwrap_or("-"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn keep(mut subscription: Subscription, events: Arc<Mutex<Vec<Event>>>) {
+    while let Some(delivery) = subscription.next().await {
+        if let Delivery::Event(received) = delivery {
+            events.lock().unwrap_or_else(PoisonError::into_inner).push(received.event);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Hosts that are cut off from each other, in every way in which a network can do that: silently, in
+//! one direction, in halves, a rack at a time. Skipped with a line where there can be no network
+//! namespaces.
+
+use crate::{everywhere, plan, turn};
+use ftb_tests::cluster::Cluster;
+use ftb_tests::load::{Account, Load, ensure_perfect};
+use ftb_tests::netns::{Net, Way, impossible};
+use ftb_tests::told::Told;
+
+/// Events of each publisher in a second.
+const PER_S: u32 = 100;
+/// Events of each publisher that pass before and after each change.
+const PASSING: u64 = 20;
+
+/// Whether there can be hosts here; says why not.
+fn hosts_are_possible() -> bool {
+    let why = impossible();
+    if let Some(why) = &why {
+        println!("skipped: {why}");
+    }
+    why.is_none()
+}
+
+/// Seven agents, each on a host of its own: 0; 1, 2 below it; 3, 4 below 1; 5, 6 below 2.
+async fn seven() -> (Net, Cluster) {
+    let net = Net::new(7).unwrap();
+    let mut cluster = plan(7).on(&net).start().await.unwrap();
+    cluster.wait_wanted().await.unwrap();
+    (net, cluster)
+}
+
+/// Everything once and in its order at every subscriber.
+fn assert_perfect(account: &Account, cluster: &Cluster) {
+    if let Err(error) = ensure_perfect(account) {
+        panic!("{error}\n{}", cluster.logs());
+    }
+}
+
+/// The network is whole again: one tree, and everything that anybody published, on whatever side,
+/// has come to everybody.
+async fn heals(net: &mut Net, cluster: &mut Cluster, load: Load) {
+    net.heal().unwrap();
+    cluster.wait_wanted().await.unwrap();
+    load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
+    match load.finish().await {
+        Ok(account) => assert_perfect(&account, cluster),
+        Err(error) => panic!("{error:?}\n{}", cluster.logs()),
+    }
+}
+
+async fn host_is_cut_off(way: Way, host: usize) {
+    if !hosts_are_possible() {
+        return;
+    }
+    let _turn = turn().await;
+    let (mut net, mut cluster) = seven().await;
+    let name = cluster.host(host).to_owned();
+    // On the other side of the tree.
+    let told = Told::listen(cluster.socket(if host == 1 { 2 } else { 1 })).await.unwrap();
+    let load = Load::start(everywhere(&cluster, 7, PER_S)).await.unwrap();
+    load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
+    net.isolate(host, way).unwrap();
+    let suspected = told.wait("FTB_NODE_SUSPECT", &name).await;
+    suspected.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
+    let dead = told.wait("FTB_NODE_DEAD", &name).await;
+    let dead = dead.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
+    let votes = dead.tag("votes").unwrap_or_default();
+    assert!(votes.contains("=silent") && !votes.contains("=answers"), "{votes:?}");
+    assert_eq!(told.hosts("FTB_NODE_DEAD"), std::slice::from_ref(&name), "{told}");
+    let elsewhere = |client: usize| client != host;
+    load.wait_flow(PASSING, elsewhere, elsewhere).await.unwrap();
+    heals(&mut net, &mut cluster, load).await;
+    let back = told.wait("FTB_NODE_BACK", &name).await;
+    back.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
+    assert_eq!(told.about("FTB_NODE_DEAD", &name).len(), 1, "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_is_cut_off_is_dead_and_comes_back_with_all_its_events() {
+    host_is_cut_off(Way::Both, 5).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_hears_nobody_is_dead_and_comes_back_with_all_its_events() {
+    host_is_cut_off(Way::In, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_nobody_hears_is_dead_and_comes_back_with_all_its_events() {
+    host_is_cut_off(Way::Out, 1).await;
+}
+
+/// The root on its own, and all others: two components that both go on, then one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_root_that_is_cut_off_has_its_place_again() {
+    host_is_cut_off(Way::Both, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_halves_become_one_tree_and_everybody_has_everything() {
+    if !hosts_are_possible() {
+        return;
+    }
+    let _turn = turn().await;
+    let (mut net, mut cluster) = seven().await;
+    let load = Load::start(everywhere(&cluster, 7, PER_S)).await.unwrap();
+    load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
+    let half = [1, 3, 4];
+    net.split(&half).unwrap();
+    // Each half goes on by itself.
+    let here = |client: usize| half.contains(&client);
+    let there = |client: usize| !half.contains(&client);
+    load.wait_flow(PASSING, here, here).await.unwrap();
+    load.wait_flow(PASSING, there, there).await.unwrap();
+    assert_eq!(cluster.status(1).await.unwrap().role, "root");
+    assert_eq!(cluster.status(0).await.unwrap().role, "root");
+    heals(&mut net, &mut cluster, load).await;
+}
+
+/// All hosts of a rack lose power: each of them is dead, the root knows it, and all come back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rack_that_loses_power_is_dead_and_comes_back() {
+    if !hosts_are_possible() {
+        return;
+    }
+    let _turn = turn().await;
+    let (mut net, mut cluster) = seven().await;
+    let told = Told::listen(cluster.socket(1)).await.unwrap();
+    let rack = [2, 5, 6];
+    let names = rack.map(|rank| cluster.host(rank).to_owned());
+    let mut load = everywhere(&cluster, 7, PER_S);
+    for clients in [&mut load.publishers, &mut load.subscribers] {
+        clients.retain(|socket| rack.iter().all(|rank| socket != cluster.socket(*rank)));
+    }
+    let load = Load::start(load).await.unwrap();
+    load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
+    for rank in rack {
+        net.isolate(rank, Way::Both).unwrap();
+        cluster.crash(rank).unwrap();
+    }
+    for name in &names {
+        let dead = told.wait("FTB_NODE_DEAD", name).await;
+        dead.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
+    }
+    assert_eq!(told.hosts("FTB_NODE_DEAD"), names);
+    load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
+    for rank in rack {
+        cluster.run(rank).unwrap();
+    }
+    heals(&mut net, &mut cluster, load).await;
+    for name in &names {
+        let back = told.wait("FTB_NODE_BACK", name).await;
+        back.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
+    }
+}
+
+/// The agent is gone, the host answers: nobody calls the node dead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crashed_agent_on_a_live_host_is_no_dead_node() {
+    if !hosts_are_possible() {
+        return;
+    }
+    let _turn = turn().await;
+    let (_net, mut cluster) = seven().await;
+    for crashed in [2, 5] {
+        let told = Told::listen(cluster.socket(1)).await.unwrap();
+        let name = cluster.host(crashed).to_owned();
+        cluster.crash(crashed).unwrap();
+        let lost = told.wait("FTB_AGENT_LOST", &name).await;
+        lost.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
+        cluster.run(crashed).unwrap();
+        let back = told.wait("FTB_AGENT_RESTARTED", &name).await;
+        back.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
+        cluster.wait_wanted().await.unwrap();
+        assert_eq!(told.hosts("FTB_NODE_DEAD"), [""; 0], "{told}");
+    }
+}

@@ -1,0 +1,79 @@
+//! Any one agent is killed, or stopped for longer than the deadline, while events flow from
+//! everywhere to everywhere: nothing is lost, nothing comes twice, the order is kept.
+
+use crate::{everywhere, plan, turn};
+use ftb_tests::cluster::Cluster;
+use ftb_tests::load::{Load, ensure_perfect};
+use ftb_tests::told::Told;
+use nix::sys::signal::Signal;
+
+/// Publishers, and what each publishes in a second.
+const PUBLISHERS: usize = 16;
+const PER_S: u32 = 1_000;
+/// Events of each publisher that pass before an agent is killed and after each change.
+const PASSING: u64 = 200;
+
+/// How often an agent is killed; `FTB_CHAOS_RUNS=100` for a long look.
+fn runs() -> usize {
+    let runs = std::env::var("FTB_CHAOS_RUNS").ok();
+    runs.map_or(6, |runs| runs.parse().expect("FTB_CHAOS_RUNS is a number of runs"))
+}
+
+/// Kills one agent under load and starts it again; every subscriber, that of the killed agent too,
+/// gets every event once and in order.
+async fn kill_under_load(cluster: &mut Cluster, killed: usize) -> anyhow::Result<()> {
+    let agents = cluster.len();
+    let load = Load::start(everywhere(cluster, PUBLISHERS, PER_S)).await?;
+    let elsewhere = |client: usize| client % agents != killed;
+    load.wait_flow(PASSING, |_| true, |_| true).await?;
+    cluster.crash(killed)?;
+    load.wait_flow(PASSING, elsewhere, elsewhere).await?;
+    cluster.run(killed)?;
+    load.wait_flow(PASSING, |_| true, |_| true).await?;
+    cluster.wait_safe().await?;
+    let account = load.finish().await?;
+    ensure_perfect(&account)
+}
+
+/// Rank 0 is the root, 1 the standby and a parent of leaves, 2 a parent too, the others are leaves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_agent_may_be_killed_under_load() {
+    let _turn = turn().await;
+    let mut cluster = plan(6).start().await.unwrap();
+    cluster.wait_wanted().await.unwrap();
+    for run in 0..runs() {
+        let killed = run % cluster.len();
+        if let Err(error) = kill_under_load(&mut cluster, killed).await {
+            panic!("run {run}, agent {killed} killed: {error:?}\n{}", cluster.logs());
+        }
+        if run >= 6 {
+            println!("run {run}: agent {killed} killed, nothing lost");
+        }
+    }
+}
+
+/// A stopped agent (SIGSTOP) is left by its children; when it goes on it drags nobody along, is no
+/// dead node, and has its place again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_was_stopped_finds_the_wanted_tree_and_nothing_is_lost() {
+    let _turn = turn().await;
+    let mut cluster = plan(7).start().await.unwrap();
+    cluster.wait_wanted().await.unwrap();
+    for stopped in [1, 0] {
+        let told = Told::listen(cluster.socket(5)).await.unwrap();
+        let load = Load::start(everywhere(&cluster, 7, 100)).await.unwrap();
+        let elsewhere = |client: usize| client != stopped;
+        load.wait_flow(20, |_| true, |_| true).await.unwrap();
+        cluster.signal(stopped, Signal::SIGSTOP).unwrap();
+        // Long enough that its children have left it and everything flows without it.
+        cluster.wait_left(stopped).await.unwrap();
+        load.wait_flow(20, elsewhere, elsewhere).await.unwrap();
+        cluster.signal(stopped, Signal::SIGCONT).unwrap();
+        cluster.wait_wanted().await.unwrap();
+        match load.finish().await {
+            Ok(account) => ensure_perfect(&account).unwrap(),
+            Err(error) => panic!("rank {stopped} stopped: {error:?}\n{}", cluster.logs()),
+        }
+        assert_eq!(told.hosts("FTB_NODE_DEAD"), [""; 0], "{told}");
+    }
+}
