@@ -33,7 +33,7 @@ pub struct AdminService {
 fn admit<T>(request: &Request<T>) -> Result<(), Status> {
     let peer = request.extensions().get::<Peer>();
     let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
-    peer.heard().map_err(|full| Status::resource_exhausted(full.to_string()))
+    peer.asks().map_err(|full| Status::resource_exhausted(full.to_string()))
 }
 
 #[tonic::async_trait]

@@ -20,6 +20,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+/// Connections of root that only ask questions, beyond the bound on all.
+const ROOT_SPARE: usize = 8;
+
 /// The bounds of one gate.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
@@ -179,6 +182,20 @@ impl Peer {
     /// # Errors
     /// [`Full`]: the connection must be refused.
     pub fn heard(&self) -> Result<(), Full> {
+        self.let_in(0)
+    }
+
+    /// As [`Peer::heard`], for a connection that only asks questions: those of root find room in an agent
+    /// that is full, for who else could find out why it is?
+    ///
+    /// # Errors
+    /// As there.
+    pub fn asks(&self) -> Result<(), Full> {
+        let is_root = self.credentials.is_some_and(|who| who.uid == 0);
+        self.let_in(if is_root { ROOT_SPARE } else { 0 })
+    }
+
+    fn let_in(&self, spare: usize) -> Result<(), Full> {
         if self.ticket.heard.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -188,7 +205,7 @@ impl Peer {
             return Ok(());
         };
         let uid = self.credentials.map(|c| c.uid).filter(|uid| *uid != 0);
-        let result = if state.open.len() >= gate.bounds.open_max {
+        let result = if state.open.len() >= gate.bounds.open_max + spare {
             Err(Full::All(gate.bounds.open_max))
         } else {
             match uid {

@@ -17,6 +17,7 @@ use ftb_core::frame::{
 use ftb_core::ident::{OriginId, PublisherId, Rank};
 use ftb_core::limits::{FILTER_BYTES_MAX, HOST_BYTES_MAX};
 use ftb_core::lineage::{Lineage, LineageError, Segment};
+use ftb_core::node::LINK_PROTOCOL;
 use ftb_core::node::api::{Gap, GapReason, MemberState};
 use ftb_core::position::{Epoch, Position};
 use ftb_core::ranges::RANGES_PER_PUBLISHER_MAX;
@@ -28,6 +29,8 @@ mod events;
 
 /// Longest cluster name, address, code or reason in bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
+/// Highest number of an epoch: an epoch a nanosecond would reach it in a century.
+pub const EPOCH_NUMBER_MAX: u64 = 1 << 62;
 
 /// Why a frame is refused. The link ends: its peer is hostile, broken or of another release.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -316,12 +319,12 @@ pub fn decode(bytes: Bytes) -> Result<Frame> {
         }),
         Wire::Heartbeat(beat) => Frame::Heartbeat(Heartbeat {
             covered: beat.covered,
-            epoch: beat.epoch.map(core_epoch),
-            epoch_seen: beat.epoch_seen,
+            epoch: beat.epoch.map(core_epoch).transpose()?,
+            epoch_seen: epoch_number(beat.epoch_seen)?,
         }),
         Wire::Lineage(standing) => Frame::Lineage(Box::new(core_standing(standing)?)),
         Wire::Resume(resume) => Frame::Resume {
-            epoch: core_epoch(need("resume", "epoch", resume.epoch)?),
+            epoch: core_epoch(need("resume", "epoch", resume.epoch)?)?,
             after: resume.after,
         },
         Wire::Subscribe(interest) => Frame::Subscribe(core_interest(interest)?),
@@ -338,7 +341,7 @@ pub fn decode(bytes: Bytes) -> Result<Frame> {
         Wire::Resend(v1::Resend {}) => Frame::Resend,
         Wire::Fetch(fetch) => Frame::Fetch(Fetch {
             id: fetch.id,
-            epoch: core_epoch(need("fetch", "epoch", fetch.epoch)?),
+            epoch: core_epoch(need("fetch", "epoch", fetch.epoch)?)?,
             after: fetch.after,
             since_ns: fetch.since_ns,
             filters: core_filters(fetch.filters)?,
@@ -349,7 +352,7 @@ pub fn decode(bytes: Bytes) -> Result<Frame> {
         }),
         Wire::Marks(marks) => Frame::Marks(core_marks(marks)?),
         Wire::ReplicaAck(ack) => Frame::ReplicaAck {
-            epoch: core_epoch(need("acknowledgement", "epoch", ack.epoch)?),
+            epoch: core_epoch(need("acknowledgement", "epoch", ack.epoch)?)?,
             index: ack.index,
         },
         Wire::Members(members) => Frame::Members(core_members(members.members)?),
@@ -378,10 +381,15 @@ pub fn decode(bytes: Bytes) -> Result<Frame> {
 }
 
 fn core_hello(hello: v1::LinkHello) -> Result<Hello> {
+    let cluster = text("bytes of a cluster name", hello.cluster, TEXT_BYTES_MAX)?;
+    let host = text("bytes of a host name", hello.host, HOST_BYTES_MAX)?;
+    if hello.protocol != LINK_PROTOCOL {
+        return Ok(strange_hello(hello.protocol, cluster, host, hello.rank));
+    }
     Ok(Hello {
         protocol: hello.protocol,
-        cluster: text("bytes of a cluster name", hello.cluster, TEXT_BYTES_MAX)?,
-        host: text("bytes of a host name", hello.host, HOST_BYTES_MAX)?,
+        cluster,
+        host,
         rank: hello.rank.map(Rank),
         address: text("bytes of an address", hello.address, TEXT_BYTES_MAX)?,
         origin: OriginId(hello.origin),
@@ -389,11 +397,31 @@ fn core_hello(hello: v1::LinkHello) -> Result<Hello> {
         lineage: core_lineage(hello.lineage)?,
         consumed: hello.consumed,
         holds: hello.holds.map(|holds| Holding { after: holds.after, until: holds.until }),
-        epoch_seen: hello.epoch_seen,
+        epoch_seen: epoch_number(hello.epoch_seen)?,
         interest: core_interest(need("hello", "interest", hello.interest)?)?,
         wall_ns: hello.wall_ns,
         attempt: hello.attempt,
     })
+}
+
+/// Of another version of the protocol only what a refusal must name is known to be where it is here.
+fn strange_hello(protocol: u32, cluster: String, host: String, rank: Option<u32>) -> Hello {
+    Hello {
+        protocol,
+        cluster,
+        host,
+        rank: rank.map(Rank),
+        address: String::new(),
+        origin: OriginId(0),
+        members_digest: 0,
+        lineage: Lineage::new(),
+        consumed: 0,
+        holds: None,
+        epoch_seen: 0,
+        interest: Interest::default(),
+        wall_ns: 0,
+        attempt: 0,
+    }
 }
 
 fn core_welcome(welcome: v1::LinkWelcome) -> Result<Welcome> {
@@ -410,8 +438,16 @@ fn core_welcome(welcome: v1::LinkWelcome) -> Result<Welcome> {
     })
 }
 
-fn core_epoch(epoch: v1::Epoch) -> Epoch {
-    Epoch { number: epoch.number, root: OriginId(epoch.root) }
+fn core_epoch(epoch: v1::Epoch) -> Result<Epoch> {
+    Ok(Epoch { number: epoch_number(epoch.number)?, root: OriginId(epoch.root) })
+}
+
+/// Whoever hears of an epoch opens higher ones: there must be room for them.
+fn epoch_number(number: u64) -> Result<u64> {
+    match number <= EPOCH_NUMBER_MAX {
+        true => Ok(number),
+        false => Err(LinkWireError::Range { what: "the number of an epoch" }),
+    }
 }
 
 /// A position from the wire.
@@ -424,7 +460,7 @@ pub fn core_position(position: v1::Position) -> Position {
 
 fn core_lineage(segments: Vec<v1::Segment>) -> Result<Lineage> {
     let segments = segments.into_iter().map(|segment| {
-        let epoch = core_epoch(need("lineage", "epoch", segment.epoch)?);
+        let epoch = core_epoch(need("lineage", "epoch", segment.epoch)?)?;
         Ok(Segment { epoch, first: segment.first })
     });
     Ok(Lineage::from_segments(segments.collect::<Result<_>>()?)?)

@@ -23,6 +23,10 @@ const TICK: Duration = Duration::from_millis(1);
 /// gets less of it.
 const LATE_MAX: Duration = Duration::from_millis(100);
 
+/// Published, and not yet seen by whichever subscriber is furthest: with more, publishers wait. A second
+/// of sixteen publishers; it keeps queues short on a machine that is slower than the load.
+const UNSEEN_MAX: u64 = 16_384;
+
 /// What a load is made of.
 #[derive(Clone, Debug, Default)]
 pub struct LoadPlan {
@@ -39,7 +43,27 @@ pub struct LoadPlan {
 pub struct Load {
     publishers: Vec<Publisher>,
     readers: Vec<Reader>,
-    stop: Arc<AtomicBool>,
+    pace: Arc<Pace>,
+}
+
+/// What publishers and subscribers of a load have in common.
+#[derive(Debug, Default)]
+struct Pace {
+    stop: AtomicBool,
+    sent: AtomicU64,
+    /// By the subscriber that is furthest.
+    seen: AtomicU64,
+}
+
+impl Pace {
+    fn is_free(&self) -> bool {
+        let seen = self.seen.load(Ordering::Relaxed);
+        self.sent.load(Ordering::Relaxed).saturating_sub(seen) < UNSEEN_MAX
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
 }
 
 /// A load that has ended.
@@ -69,17 +93,17 @@ impl Load {
     /// A client cannot attach.
     pub async fn start(plan: LoadPlan) -> Result<Self> {
         let space = own_space();
+        let pace = Arc::<Pace>::default();
         let mut readers = Vec::new();
         for socket in &plan.subscribers {
-            readers.push(Reader::start(socket, &space).await?);
+            readers.push(Reader::paced(socket, &space, Arc::clone(&pace)).await?);
         }
-        let stop = Arc::new(AtomicBool::new(false));
         let mut publishers = Vec::new();
         for (number, socket) in (0..).zip(&plan.publishers) {
             let source = Source::new(socket, &space, number)?;
-            publishers.push(Publisher::start(source, plan.per_s, Arc::clone(&stop)));
+            publishers.push(Publisher::start(source, plan.per_s, Arc::clone(&pace)));
         }
-        Ok(Self { publishers, readers, stop })
+        Ok(Self { publishers, readers, pace })
     }
 
     /// What each publisher has published so far.
@@ -139,7 +163,7 @@ impl Load {
     /// # Errors
     /// Something stays unconfirmed, or does not arrive and nobody tells: the error says what.
     pub async fn finish(self) -> Result<Account> {
-        self.stop.store(true, Ordering::Relaxed);
+        self.pace.stop.store(true, Ordering::Relaxed);
         let mut sent = Vec::new();
         let mut publishers = Vec::new();
         for (at, publisher) in self.publishers.into_iter().enumerate() {
@@ -238,18 +262,19 @@ struct Publisher {
 }
 
 impl Publisher {
-    fn start(mut source: Source, per_s: u32, stop: Arc<AtomicBool>) -> Self {
+    fn start(mut source: Source, per_s: u32, pace: Arc<Pace>) -> Self {
         let sent = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&sent);
         let task = tokio::spawn(async move {
             let each = Duration::from_secs(1) / per_s.max(1);
             let mut due = Instant::now();
-            while !stop.load(Ordering::Relaxed) {
+            while !pace.stopped() {
                 let now = Instant::now();
                 due = due.max(now.checked_sub(LATE_MAX).unwrap_or(now));
-                while due <= now {
+                while due <= now && pace.is_free() {
                     let _ = source.publish().await?;
                     count.store(source.count(), Ordering::Relaxed);
+                    pace.sent.fetch_add(1, Ordering::Relaxed);
                     due += each;
                 }
                 tokio::time::sleep_until((now + TICK).max(due).into()).await;
@@ -290,12 +315,17 @@ impl Reader {
     /// # Errors
     /// The client cannot be made, or the subscription is refused or does not become active.
     pub async fn start(socket: &Path, space: &str) -> Result<Self> {
+        Self::paced(socket, space, Arc::default()).await
+    }
+
+    async fn paced(socket: &Path, space: &str, pace: Arc<Pace>) -> Result<Self> {
         let client = Client::builder("reader").agent(socket).build()?;
         let filter = format!("event_space={space}");
         let subscribed = tokio::time::timeout(PATIENCE, client.subscribe(&filter, Start::Now));
-        let subscription = subscribed.await.context("the subscription does not become active")??;
+        let subscription =
+            subscribed.await.context("the subscription does not become active")??;
         let book = Arc::new(Mutex::new(Book::default()));
-        let task = tokio::spawn(read(subscription, Arc::clone(&book)));
+        let task = tokio::spawn(read(subscription, Arc::clone(&book), pace));
         Ok(Self { client, book, task })
     }
 
@@ -343,7 +373,7 @@ fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
     book.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn read(mut subscription: Subscription, book: Arc<Mutex<Book>>) {
+async fn read(mut subscription: Subscription, book: Arc<Mutex<Book>>, pace: Arc<Pace>) {
     while let Some(deliveries) = subscription.next_batch().await {
         let now = Instant::now();
         let wall_ns = now_ns();
@@ -355,6 +385,7 @@ async fn read(mut subscription: Subscription, book: Arc<Mutex<Book>>) {
                     let late = Duration::from_nanos(wall_ns.saturating_sub(event.time_ns()));
                     book.quiet.latest = book.quiet.latest.max(late);
                 }
+                pace.seen.fetch_max(book.ledger.seen(), Ordering::Relaxed);
                 if let Some(heard) = book.heard.replace(now) {
                     book.quiet.silence = book.quiet.silence.max(now.duration_since(heard));
                 }

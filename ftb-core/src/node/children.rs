@@ -89,12 +89,6 @@ impl Node {
 
     /// Somebody wants to be our child.
     pub(super) fn greeted(&mut self, link: LinkId, hello: Hello) {
-        let theirs = hello.lineage.head();
-        self.epoch_seen = self.epoch_seen.max(hello.epoch_seen).max(theirs.number);
-        if theirs > self.lineage.head() && theirs.number == self.epoch_seen {
-            // Two acting roots have opened the same number: ours must rise above both.
-            self.epoch_seen += 1;
-        }
         if let Err(reject) = self.admit(link, &hello) {
             self.counters.refused += 1;
             let why = format!("{}: {}", reject.code, reject.message);
@@ -104,6 +98,12 @@ impl Node {
             return self.close(link, None, &why);
         }
         let Some(rank) = hello.rank else { return };
+        let theirs = hello.lineage.head();
+        self.epoch_seen = self.epoch_seen.max(hello.epoch_seen).max(theirs.number);
+        if theirs > self.lineage.head() && theirs.number == self.epoch_seen {
+            // Two acting roots have opened the same number: ours must rise above both.
+            self.epoch_seen += 1;
+        }
         let same_place = self.children.iter().find(|(_, child)| child.rank == rank);
         let same_place = same_place.map(|(old, child)| (*old, child.origin));
         if let Some((old, origin)) = same_place {

@@ -103,6 +103,15 @@ impl Node {
         Some(lost_below)
     }
 
+    /// The acting root in whose place we are now was lost; nobody above it could ask.
+    /// It tells of itself when it is back.
+    pub(super) fn root_gone(&mut self, root: Sighting, host: &str, why: &str) {
+        self.transition("node", host, "up", MemberState::Suspect.as_str(), why);
+        let report = self.report_of_child(root, host, MemberState::Suspect);
+        self.learn(report);
+        self.suspect(root, host, why, Vec::new());
+    }
+
     /// A lost child's host answers nobody.
     pub(super) fn member_dead(&mut self, child: Sighting, host: &str) {
         let report = self.report_of_child(child, host, MemberState::Dead);
@@ -118,7 +127,7 @@ impl Node {
             origin: child.origin.0,
             attempt: child.attempt,
             state,
-            parent: self.rank,
+            parent: self.rank.filter(|own| *own < child.rank),
             since_ns: self.now.wall_ns,
         }
     }
@@ -126,6 +135,9 @@ impl Node {
     /// Notes what is news. Reports of one agent come over different ways: the one of its latest
     /// hello counts, and a loss counts only for the life and the place that was lost.
     fn learn(&mut self, report: MemberReport) {
+        if self.rank.is_some_and(|own| report.rank <= own) {
+            return self.learn_of_lower(report);
+        }
         if let Some(current) = self.members.known.get(&report.rank) {
             let old = match current.origin == report.origin {
                 true => report.attempt < current.attempt,
@@ -142,6 +154,19 @@ impl Node {
         }
         self.members.untold.insert(report.rank, report.clone());
         self.members.known.insert(report.rank, report);
+    }
+
+    /// Whoever was acting root meanwhile tells of the lost ones above it: for the acting root to know, who
+    /// may be the one that was lost.
+    fn learn_of_lower(&mut self, report: MemberReport) {
+        if self.root.is_none() {
+            self.members.untold.insert(report.rank, report);
+        } else if Some(report.rank) != self.rank {
+            self.members.known.insert(report.rank, report);
+        } else if report.state != MemberState::Up {
+            let restarted = report.origin != self.config.origin.0;
+            self.tell_return(&report, report.state, restarted);
+        }
     }
 
     /// The acting root, which knows all members, tells of one that has come back.
@@ -166,10 +191,13 @@ impl Node {
         self.tell_members();
     }
 
-    /// On a new way up everything is news.
+    /// On a new way up everything is news. What an acting root knew of lower ranks is the new root's now.
     pub(super) fn members_all_untold(&mut self) {
         self.members.untold = self.members.known.clone();
         self.tell_members();
+        if let Some(own) = self.rank {
+            self.members.known.retain(|rank, _| *rank > own);
+        }
     }
 
     fn tell_members(&mut self) {

@@ -130,6 +130,9 @@ impl Node {
         self.subscriptions_active();
         self.answer_children();
         self.catch_up_all(true);
+        if let Some((root, host)) = self.uplink.fallen_root.take() {
+            self.root_gone(root, &host, why);
+        }
     }
 
     /// Behind which index the log of an acting root is complete, whatever is asked for.

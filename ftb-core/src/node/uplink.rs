@@ -10,9 +10,10 @@ use super::api::{DialId, LinkId};
 use super::config::{MemberList, ns};
 use super::differences::TWIN;
 use super::link::{Link, Role};
+use super::members::Sighting;
 use super::standby::Feed;
 use crate::frame::{Frame, Goodbye, Hello, Holding, Reject, Standing, Welcome};
-use crate::ident::Rank;
+use crate::ident::{OriginId, Rank};
 use crate::position::Epoch;
 use crate::severity::Severity;
 use crate::tree;
@@ -62,6 +63,9 @@ pub(super) struct Uplink {
     settle_ms: u64,
     /// Who has told us that another agent has our rank: nobody else is asked until that has changed.
     pub(super) twin_at: Option<Rank>,
+    /// The acting root that was our parent and was lost without a word: who becomes acting root in its
+    /// place looks whether its host lives.
+    pub(super) fallen_root: Option<(Sighting, String)>,
     /// Parents that were lost: how often in a row, and when last.
     lost: BTreeMap<Rank, (u32, u64)>,
     /// Where the acting root's rotation through all lower ranks stands.
@@ -90,6 +94,7 @@ pub(super) struct Parent {
     pub(super) link: LinkId,
     pub(super) rank: Rank,
     pub(super) host: String,
+    origin: OriginId,
     /// The epoch of the lineage that we answered with Resume.
     pub(super) resumed: Option<Epoch>,
     /// Bytes of events that may still be sent.
@@ -126,6 +131,7 @@ impl Uplink {
             settled_ns: 0,
             settle_ms: 0,
             twin_at: None,
+            fallen_root: None,
             lost: BTreeMap::new(),
             rotation: 0,
         }
@@ -376,6 +382,7 @@ impl Node {
             ];
             self.announce("FTB_TREE_REPARENTED", Severity::Info, tags, why);
         }
+        self.uplink.fallen_root = None;
         let offer = if welcome.adopt { self.offer_log() } else { None };
         // A copy of the log is kept up over the link that it came by, and over no other.
         self.replica = None;
@@ -384,6 +391,7 @@ impl Node {
             link,
             rank: welcome.rank,
             host: welcome.host,
+            origin: welcome.origin,
             resumed: None,
             credit: i64::try_from(welcome.window_bytes).unwrap_or(i64::MAX),
             subscribe_due: false,
@@ -502,9 +510,12 @@ impl Node {
     pub(super) fn parent_lost(&mut self, stopping: bool, why: &str) {
         let Some(parent) = self.uplink.parent() else { return };
         let (rank, host) = (parent.rank, parent.host.clone());
+        let was_root = parent.path.first() == Some(&rank);
+        let sighting = Sighting { rank, origin: parent.origin, attempt: 0 };
         self.counters.parents_lost += 1;
         if !stopping {
             self.uplink.note_lost(rank, self.now.mono_ns);
+            self.uplink.fallen_root = was_root.then(|| (sighting, host.clone()));
         }
         self.transition("parent", &host, "joined", if stopping { "left" } else { "lost" }, why);
         self.search(Some(rank), why);

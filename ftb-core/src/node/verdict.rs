@@ -3,7 +3,8 @@
 //!
 //! The parent that lost the link dials the host itself and asks a few neighbours to do the same. An
 //! agent that answers is alive, whatever became of the link; a host that refuses is alive without its
-//! agent; only a host that answers nobody is dead. The verdicts are events of the agent's own.
+//! agent; only a host that answers nobody, of at least two who asked, is dead. A lost acting root has no
+//! parent: who becomes acting root in its place asks. The verdicts are events of the agent's own.
 
 use super::Node;
 use super::api::{DialId, LinkId, MemberState, Output};
@@ -149,7 +150,7 @@ impl Node {
             let probe = Probe { asker: self.config.origin, probe: id, prober, target: child.rank };
             self.say(link, Frame::Probe(probe));
         }
-        // A neighbour's look takes a dial, and its answer the way back.
+        // A neighbour's look takes a dial, and its answer the way there and back.
         let deadline_ns = self.now.mono_ns.saturating_add(ns(2 * self.config.dial_ms));
         let host = host.to_owned();
         let verdict = Verdict { child, host, quiet, below, deadline_ns, own: None, votes };
@@ -164,7 +165,9 @@ impl Node {
         }
         let dial = self.uplink.new_dial();
         let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.dial_ms));
-        self.verdicts.looks.insert(dial, Look { target, deadline_ns, purpose });
+        // The shell says at its deadline what it has found: this one is for a shell that says nothing.
+        let give_up_ns = deadline_ns.saturating_add(ns(self.config.dial_ms));
+        self.verdicts.looks.insert(dial, Look { target, deadline_ns: give_up_ns, purpose });
         self.out.push(Output::Dial { dial, rank: target, host, address, deadline_ns });
     }
 
@@ -222,6 +225,9 @@ impl Node {
     fn judge(&mut self, id: u64, late: bool) {
         let Some(verdict) = self.verdicts.open.get(&id) else { return };
         let alive = verdict.votes.values().any(|vote| *vote == Some(true));
+        // Who has nobody left to ask may be the one that is cut off.
+        let witness = verdict.votes.values().any(|vote| *vote == Some(false));
+        let agreed = witness || self.config.members.len() <= 2;
         let all = verdict.own.is_some() && verdict.votes.values().all(Option::is_some);
         let seen = matches!(verdict.own, Some(Found::Agent | Found::HostOnly));
         if !(seen || all || late) {
@@ -269,6 +275,11 @@ impl Node {
             }
             _ if alive => {
                 let why = format!("{host} is out of reach from {}", self.config.host);
+                self.announce("FTB_NODE_UNREACHABLE", Severity::Error, tags, why);
+            }
+            _ if !agreed => {
+                let own = &self.config.host;
+                let why = format!("{host} does not answer {own}, which nobody else confirms");
                 self.announce("FTB_NODE_UNREACHABLE", Severity::Error, tags, why);
             }
             _ => {

@@ -81,6 +81,43 @@ fn children_of_a_lost_host_have_a_vote() {
     assert_eq!((dead, unreachable), (0, 1), "{:?}", world.announced);
 }
 
+/// Nobody is above the acting root: whoever takes its place asks, and the root tells when it is back.
+#[test]
+fn a_root_that_is_lost_is_looked_for_by_who_takes_its_place() {
+    let script: Script = vec![(S, Op::HostDown(0)), (20 * S, Op::Start(0))];
+    let world = must_hold("dead root", &seven(), 1, &script);
+    assert_eq!(said(&world, "FTB_NODE_SUSPECT", "node0"), 1, "{:?}", world.announced);
+    assert_eq!(said(&world, "FTB_NODE_DEAD", "node0"), 1, "{:?}", world.announced);
+    assert_eq!(said(&world, "FTB_NODE_BACK", "node0"), 1, "{:?}", world.announced);
+
+    let script: Script = vec![(S, Op::Kill(0)), (20 * S, Op::Start(0))];
+    let world = must_hold("crashed root", &seven(), 1, &script);
+    assert_eq!(said(&world, "FTB_AGENT_LOST", "node0"), 1, "{:?}", world.announced);
+    assert_eq!(said(&world, "FTB_NODE_DEAD", "node0"), 0, "{:?}", world.announced);
+    assert_eq!(said(&world, "FTB_AGENT_RESTARTED", "node0"), 1, "{:?}", world.announced);
+
+    let script: Script = vec![(S, Op::Stop(0)), (20 * S, Op::Start(0))];
+    let world = must_hold("planned stop of the root", &seven(), 1, &script);
+    assert_eq!(said(&world, "FTB_NODE_SUSPECT", "node0"), 0, "{:?}", world.announced);
+}
+
+/// Who is cut off has nobody to ask, and must not call all others dead.
+#[test]
+fn who_has_nobody_to_ask_calls_nobody_dead() {
+    for alone in [0, 2, 5] {
+        let mut world = crate::world::boot(seven(), 1).unwrap();
+        for other in (0..7).filter(|other| *other != alone) {
+            world.operate(Op::CutOneWay(alone, other)).unwrap();
+            world.operate(Op::CutOneWay(other, alone)).unwrap();
+        }
+        world.run_ms(12_000).unwrap();
+        let dead: Vec<_> =
+            world.announced.iter().filter(|(name, _)| *name == "FTB_NODE_DEAD").collect();
+        let wanted = ("FTB_NODE_DEAD", format!("node{alone}"));
+        assert_eq!(dead, [&wanted], "{:?}", world.announced);
+    }
+}
+
 #[test]
 fn an_agent_that_stops_in_order_is_suspected_of_nothing() {
     let script: Script = vec![(S, Op::Stop(6)), (9 * S, Op::Start(6))];

@@ -266,7 +266,7 @@ impl Body<'_> {
     }
 
     fn epoch(&self, at: Span) -> Result<Epoch> {
-        Ok(core_epoch(v1::Epoch::decode(slice(self.bytes, at))?))
+        core_epoch(v1::Epoch::decode(slice(self.bytes, at))?)
     }
 }
 
@@ -336,7 +336,7 @@ impl<'a> Collector<'a> {
                 FORK if other.is_none() => {
                     let fork = v1::Fork::decode(slice(self.bytes, span))?;
                     other = Some(Found::Fork(UpItem::Fork {
-                        epoch: core_epoch(need("fork", "epoch", fork.epoch)?),
+                        epoch: core_epoch(need("fork", "epoch", fork.epoch)?)?,
                         until: fork.until,
                         handed_over: fork.handed_over,
                     }));

@@ -230,3 +230,39 @@ fn what_is_over_a_bound_is_refused() {
         );
     }
 }
+
+fn hello_bytes(hello: v1::LinkHello) -> Bytes {
+    v1::LinkFrame { frame: Some(Wire::Hello(hello)) }.encode_to_vec().into()
+}
+
+/// Fields may have moved: it must come far enough to be refused by name.
+#[test]
+fn a_hello_of_another_version_is_read_as_far_as_a_refusal_needs() {
+    let hello = |protocol| v1::LinkHello {
+        protocol,
+        cluster: "test".into(),
+        host: "node002".into(),
+        rank: Some(2),
+        epoch_seen: u64::MAX,
+        ..v1::LinkHello::default()
+    };
+    let Frame::Hello(read) = decode(hello_bytes(hello(LINK_PROTOCOL + 1))).unwrap() else {
+        panic!("no hello");
+    };
+    assert_eq!((read.protocol, read.host.as_str()), (LINK_PROTOCOL + 1, "node002"));
+    assert_eq!((read.rank, read.epoch_seen), (Some(Rank(2)), 0));
+    assert!(decode(hello_bytes(hello(LINK_PROTOCOL))).is_err());
+}
+
+/// Nobody can push the epochs of others to the end of their numbers.
+#[test]
+fn an_epoch_leaves_room_for_higher_ones() {
+    for number in [EPOCH_NUMBER_MAX, EPOCH_NUMBER_MAX + 1, u64::MAX] {
+        let beat = v1::LinkHeartbeat { covered: 0, epoch: None, epoch_seen: number };
+        let resume = v1::Resume { epoch: Some(v1::Epoch { number, root: 1 }), after: 0 };
+        for wire in [Wire::Heartbeat(beat), Wire::Resume(resume)] {
+            let bytes = v1::LinkFrame { frame: Some(wire) }.encode_to_vec();
+            assert_eq!(decode(bytes.into()).is_ok(), number == EPOCH_NUMBER_MAX, "{number}");
+        }
+    }
+}

@@ -29,10 +29,7 @@ impl Stamp {
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (publisher, rest) = bytes.split_first_chunk::<4>()?;
         let seq: &[u8; 8] = rest.try_into().ok()?;
-        Some(Self {
-            publisher: u32::from_le_bytes(*publisher),
-            seq: u64::from_le_bytes(*seq),
-        })
+        Some(Self { publisher: u32::from_le_bytes(*publisher), seq: u64::from_le_bytes(*seq) })
     }
 }
 
@@ -71,6 +68,8 @@ pub struct Faults {
     pub gaps: u64,
     /// Events that the gaps say are missing.
     pub told: u64,
+    /// Gaps that cannot say how many.
+    pub vague: u64,
 }
 
 impl Faults {
@@ -81,7 +80,7 @@ impl Faults {
 
     /// Nothing twice, nothing invented, nothing lost of which nobody told.
     pub fn all_told(&self) -> bool {
-        self.doubled == 0 && self.strange == 0 && self.lost <= self.told
+        self.doubled == 0 && self.strange == 0 && (self.lost <= self.told || self.vague > 0)
     }
 
     /// Both together.
@@ -94,6 +93,7 @@ impl Faults {
             strange: self.strange + other.strange,
             gaps: self.gaps + other.gaps,
             told: self.told + other.told,
+            vague: self.vague + other.vague,
         }
     }
 }
@@ -160,6 +160,7 @@ impl Ledger {
             strange: self.strange,
             gaps: self.gaps.len() as u64,
             told: self.gaps.iter().map(|gap| gap.count).sum(),
+            vague: self.gaps.iter().filter(|gap| gap.count == 0).count() as u64,
             ..Faults::default()
         };
         for (publisher, sent) in (0..).zip(sent) {

@@ -102,9 +102,8 @@ async fn clients_that_come_and_go_cost_nobody_an_event() {
             confirmed[number as usize] = count;
         }
         let (program, socket, space) = (program.clone(), socket.clone(), space.clone());
-        running.spawn(async move {
-            (number, come_and_go(&program, &socket, &space, number).await)
-        });
+        running
+            .spawn(async move { (number, come_and_go(&program, &socket, &space, number).await) });
     }
     for (number, count) in running.join_all().await {
         confirmed[number as usize] = count;

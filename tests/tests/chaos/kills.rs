@@ -1,8 +1,8 @@
 //! Any one agent is killed, or stopped for longer than the deadline, while events flow from
 //! everywhere to everywhere: nothing is lost, nothing comes twice, the order is kept.
 
-use crate::{everywhere, plan, turn};
-use ftb_tests::cluster::Cluster;
+use crate::{ROOMY, everywhere, plan, turn};
+use ftb_tests::cluster::{Cluster, Plan};
 use ftb_tests::load::{Load, ensure_perfect};
 use ftb_tests::told::Told;
 use nix::sys::signal::Signal;
@@ -39,7 +39,9 @@ async fn kill_under_load(cluster: &mut Cluster, killed: usize) -> anyhow::Result
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_agent_may_be_killed_under_load() {
     let _turn = turn().await;
-    let mut cluster = plan(6).start().await.unwrap();
+    // Nobody is silent here, so the deadline for that is the default.
+    let extra = format!("[detection]\nsearch = \"600ms\"\nprobe = \"200ms\"\n{ROOMY}");
+    let mut cluster = Plan::new(6, 2).extra(&extra).start().await.unwrap();
     cluster.wait_wanted().await.unwrap();
     for run in 0..runs() {
         let killed = run % cluster.len();

@@ -24,7 +24,8 @@ async fn turn() -> MutexGuard<'static, ()> {
 
 /// Nothing may be shed on a machine that is slower than the load: what is tested is the loss of
 /// agents, not that of time.
-const ROOMY: &str = "[limits]\nlag_bytes = 67108864\nlog_bytes = 134217728\nring_bytes = 67108864\n";
+const ROOMY: &str =
+    "[limits]\nlag_bytes = 67108864\nlog_bytes = 134217728\nring_bytes = 67108864\n";
 
 /// A plan with detection times that suit tests, and room.
 fn plan(agents: usize) -> Plan {

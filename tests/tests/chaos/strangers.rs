@@ -131,13 +131,17 @@ async fn a_list_that_gives_a_rank_to_another_is_refused_by_name() {
 }
 
 /// What an agent answers to a hello.
-async fn answer_to(address: &str, hello: v1::LinkHello) -> link_frame::Frame {
+async fn answer_to(
+    address: &str,
+    hello: v1::LinkHello,
+) -> Result<link_frame::Frame, tonic::Status> {
     let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}")).unwrap();
     let mut client = LinkClient::new(endpoint.connect().await.unwrap());
     let frame = v1::LinkFrame { frame: Some(link_frame::Frame::Hello(hello)) };
     let frames = tokio_stream::iter([frame]).chain(tokio_stream::pending());
     let mut answers = client.exchange(frames).await.unwrap().into_inner();
-    answers.message().await.unwrap().unwrap().frame.unwrap()
+    // Behind the answer the connection is closed.
+    answers.next().await.unwrap().map(|answer| answer.frame.unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -157,8 +161,9 @@ async fn older_and_newer_protocols_are_refused_in_words_that_name_both() {
             origin: 7,
             ..v1::LinkHello::default()
         };
-        let link_frame::Frame::Reject(reject) = answer_to(&address, hello).await else {
-            panic!("it was not rejected");
+        let answer = answer_to(&address, hello).await;
+        let Ok(link_frame::Frame::Reject(reject)) = answer else {
+            panic!("{answer:?}\n{}", cluster.logs());
         };
         assert_eq!(reject.code, "protocol");
         let words = [
