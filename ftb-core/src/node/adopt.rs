@@ -140,7 +140,13 @@ impl Node {
     /// Time has passed: forks that nobody hands over are told.
     pub(super) fn forks_tick(&mut self) {
         let now_ns = self.now.mono_ns;
-        if self.root.is_some() && self.young_until_ns <= now_ns && self.young_until_ns > 0 {
+        let young = self.root.is_some() && self.young_until_ns > 0;
+        if young && self.young_until_ns <= now_ns {
+            if self.root.as_ref().is_some_and(|root| root.adopting.is_some()) {
+                // The log is on its way: nothing may begin before it is here.
+                self.young_until_ns = now_ns.saturating_add(ns(self.config.dial_ms));
+                return;
+            }
             self.young_until_ns = 0;
             self.subscriptions_active();
             self.answer_children();
@@ -257,6 +263,7 @@ impl Node {
         let fork = common.unwrap_or(0);
         let own: Vec<UpItem> =
             self.log.after(fork).map(|item| UpItem::from(item.content)).collect();
+        self.settle_subscribers();
         let Some(root) = &mut self.root else { return };
         root.adopting = None;
         root.published = replica.published;

@@ -9,7 +9,7 @@ use super::config::ns;
 use super::fetch::Asker;
 use super::reader::{Cut, Reader};
 use crate::frame::{Content, Item};
-use crate::limits::BATCH_EVENTS_MAX;
+use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
 use crate::position::Position;
 use std::collections::VecDeque;
 
@@ -199,6 +199,54 @@ impl Node {
             active.map(|(id, _)| (*client, *id))
         });
         active.collect()
+    }
+
+    /// The log that was followed is about to be left for another one. What was visible here counts as
+    /// delivered, and is left out where it comes again; so what subscriptions have not read of it is made
+    /// ready for them now, with its positions in this log. What is over their bound is told as a hole.
+    pub(super) fn settle_subscribers(&mut self) {
+        for (client, subscription) in self.active_subscriptions() {
+            for piece in self.take_unread(client, subscription) {
+                let position = |index| self.lineage.position(index);
+                let messages = to_messages(subscription, piece, position);
+                let count: u64 = messages.iter().map(delivered).sum();
+                let Some(found) = self.clients.get_mut(&client) else { continue };
+                found.delivered += count;
+                self.counters.delivered += count;
+                found.control.extend(messages);
+            }
+            self.wake_client(client);
+        }
+    }
+
+    /// All that a subscription has not read, in pieces that each fit into a message.
+    fn take_unread(&mut self, client: ClientId, id: SubscriptionId) -> Vec<Vec<Item>> {
+        let until = self.consumed;
+        let Some(subscriber) = self.clients.get_mut(&client) else { return Vec::new() };
+        // What an earlier change of logs has left it counts too.
+        let left = subscriber.control.iter().map(|message| match message {
+            ToClient::Deliver { items, .. } => items.iter().map(|(_, run)| run.len()).sum(),
+            _ => 0,
+        });
+        let mut room = self.config.lag_bytes.saturating_sub(left.sum());
+        let Some(found) = subscriber.subscriptions.get_mut(&id) else { return Vec::new() };
+        let filter = &found.filter;
+        let mut unread = Vec::new();
+        while !found.reader.is_at(until) {
+            let bytes = room.min(BATCH_BYTES_TARGET);
+            let cut = Cut { bytes, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
+            let items = match room {
+                0 => found.reader.give_up(&self.log, cut, &self.lineage, |e| filter.matches(e)),
+                _ => found.reader.read(&self.log, cut, |event| filter.matches(event)),
+            };
+            if items.is_empty() {
+                break;
+            }
+            room = room.saturating_sub(items.iter().map(Item::len).sum());
+            unread.push(items);
+        }
+        found.reader.reads_repeated = found.reader.catching_up;
+        unread
     }
 
     /// Tells every subscription that has begun of a hole.

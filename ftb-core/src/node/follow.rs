@@ -24,6 +24,9 @@ impl Node {
         } else {
             let last = self.log.last().max(self.consumed);
             let fork = self.lineage.common(last, winning);
+            if fork.is_none_or(|fork| fork < self.consumed) {
+                self.settle_subscribers();
+            }
             // Two logs that never met: we begin where the winning one is.
             let fork = fork.unwrap_or(standing.head);
             self.note_forks(winning, fork);

@@ -25,6 +25,8 @@ pub(super) struct Reader {
     pub(super) catching_up: bool,
     /// It begins with the first event that is not older than this Unix time; 0: where it stands.
     pub(super) since_ns: u64,
+    /// It was not there when others here were given what the log marks as repeated: it reads that too.
+    pub(super) reads_repeated: bool,
 }
 
 /// Where a batch ends.
@@ -109,7 +111,7 @@ impl Reader {
         for item in log.after(self.cursor) {
             let Some(item) = item.up_to(cut.until) else { break };
             let last = item.last();
-            let skip = cut.skip_repeated && log.any_repeated(&item);
+            let skip = cut.skip_repeated && !self.reads_repeated && log.any_repeated(&item);
             let read = match &item.content {
                 Content::Gap(_) => taken.add(item),
                 Content::Events(run) if skip => {
@@ -126,6 +128,38 @@ impl Reader {
         }
         self.cursor = self.cursor.max(cut.until);
         taken.items
+    }
+
+    /// Everything wanted up to the end of the cut is lost to it: one hole that says how much.
+    pub(super) fn give_up(
+        &mut self,
+        log: &Log,
+        cut: Cut,
+        lineage: &Lineage,
+        wants: impl FnMut(SealedRef<'_>) -> bool,
+    ) -> Vec<Item> {
+        let all = Cut { bytes: usize::MAX, items: usize::MAX, ..cut };
+        let after = lineage.position(self.kept.front().map_or(self.cursor, |kept| kept.index - 1));
+        let items = self.read(log, all, wants);
+        let Some(last) = items.last().map(Item::last) else { return items };
+        let (mut count, mut severity_max) = (0, None);
+        for item in &items {
+            match &item.content {
+                Content::Events(run) => {
+                    count += run.count() as u64;
+                    let worst = run.groups().map(|(_, first)| first.severity()).max();
+                    severity_max = severity_max.max(worst);
+                }
+                Content::Gap(gap) => {
+                    count += gap.count;
+                    severity_max = severity_max.max(gap.severity_max);
+                }
+            }
+        }
+        self.shed += count;
+        let (until, reason) = (lineage.position(last), GapReason::Shed);
+        let gap = Gap { after, until, reason, count, severity_max };
+        vec![Item { index: last, content: Content::Gap(gap) }]
     }
 
     /// The log gives entries up: of what this reader has not read it keeps what it wants, within

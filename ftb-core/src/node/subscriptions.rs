@@ -164,6 +164,8 @@ impl Node {
         if let Some(found) = found.and_then(|found| found.subscriptions.get_mut(&id)) {
             found.reader = Reader::new(begin);
             found.reader.since_ns = since_ns;
+            // Its client knows by their ids those that it had.
+            found.reader.reads_repeated = true;
             found.history_until = Some(active);
             self.histories.insert((client, id));
         }

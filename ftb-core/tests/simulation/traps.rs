@@ -125,6 +125,26 @@ fn two_roots_for_an_hour_then_one() {
     }
 }
 
+/// Two components become one while subscribers of the losing side have not read all that their own
+/// side had made visible: it is delivered nonetheless, once.
+#[test]
+fn a_merge_finds_subscribers_that_have_not_read_everything() {
+    for step in 0..20 {
+        let deaf = 8 * S + step * 31 * MS;
+        let cut = [
+            (S, Op::Split(3)),
+            (deaf, Op::Deaf(4)),
+            (deaf, Op::Deaf(5)),
+            (9 * S, Op::Heal),
+            (14 * S, Op::Hear(4)),
+            (16 * S, Op::Hear(5)),
+        ];
+        let script = with(load(16 * S, 20 * MS, 1), &cut);
+        let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(7, 2) };
+        must_hold("a merge with unread events", &setup, step, &script);
+    }
+}
+
 /// Trap (h): shedding makes holes that are told, and a slow standby is passed over, not waited for.
 #[test]
 fn shedding_makes_holes_and_a_slow_standby_is_passed_over() {
