@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::case::{self, Case, Row};
+use crate::heal;
 use crate::load::Order;
 use crate::run::{CaseRuns, Effort, run_case};
 use crate::server::{AGENT, System, beside_this};
@@ -84,6 +85,7 @@ impl Arguments {
                 for case in case::all() {
                     println!("{:12}{}", case.name, case.title);
                 }
+                println!("{:12}{}", heal::NAME, heal::TITLE);
                 Ok(ExitCode::SUCCESS)
             }
             None => self.bench(),
@@ -93,7 +95,7 @@ impl Arguments {
     fn bench(&self) -> Result<ExitCode> {
         let Some(cases) = self.chosen() else { return Ok(ExitCode::from(2)) };
         let ours = |row: &Row| matches!(row.system, System::Ftb(_));
-        if cases.iter().flat_map(|case| &case.rows).any(ours)
+        if (self.heals() || cases.iter().flat_map(|case| &case.rows).any(ours))
             && let Err(error) = beside_this(AGENT)
         {
             eprintln!("ftb-bench: {error}");
@@ -107,25 +109,47 @@ impl Arguments {
         let facts = machine::describe();
         let results: Vec<CaseRuns> = cases.into_iter().map(|case| run_case(case, effort)).collect();
         println!("{}", report::terminal(&facts, &results));
+        let healed = match self.heals() {
+            true => Some(heal::run(self.repetitions.unwrap_or(heal::RUNS))?),
+            false => None,
+        };
+        if let Some(healed) = &healed {
+            println!("## {}\n\n{}", heal::TITLE, heal::table(healed));
+        }
         if let Some(file) = &self.json {
-            let text = serde_json::to_string_pretty(&report::json(&facts, &results))?;
+            let mut all = report::json(&facts, &results);
+            all[heal::NAME] = healed.as_deref().map(heal::json).into();
+            let text = serde_json::to_string_pretty(&all)?;
             std::fs::write(file, text)
                 .with_context(|| format!("cannot write {}", file.display()))?;
         }
         let whole = self.case.is_empty() && self.only.is_none() && !self.quick;
         if whole || self.write {
             report::write(&self.report, &facts, &results)?;
+            if let Some(healed) = &healed {
+                report::write_section(&self.report, heal::NAME, &heal::table(healed))?;
+            }
         }
-        let failed = results.iter().flat_map(|case| &case.rows).any(|row| !row.failures.is_empty());
+        let failed = results.iter().flat_map(|case| &case.rows).any(|row| !row.failures.is_empty())
+            || healed.iter().flatten().any(|healed| !healed.is_good());
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    /// Whether healing is measured too.
+    fn heals(&self) -> bool {
+        match self.case.is_empty() {
+            true => !self.quick && self.only.is_none(),
+            false => self.case.iter().any(|name| name == heal::NAME),
+        }
     }
 
     /// The cases asked for; `None`, said on standard error, when one is not known.
     fn chosen(&self) -> Option<Vec<Case>> {
         let mut cases = case::all();
         for name in &self.case {
-            if !cases.iter().any(|case| case.name == name) {
-                let known: Vec<_> = cases.iter().map(|case| case.name).collect();
+            if name != heal::NAME && !cases.iter().any(|case| case.name == name) {
+                let known = cases.iter().map(|case| case.name).chain([heal::NAME]);
+                let known: Vec<_> = known.collect();
                 eprintln!(
                     "ftb-bench: there is no case {name:?}: it must be one of {}",
                     known.join(", ")

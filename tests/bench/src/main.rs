@@ -7,6 +7,7 @@
 mod case;
 mod check;
 mod cli;
+mod heal;
 mod histogram;
 mod load;
 mod machine;

@@ -87,7 +87,9 @@ pub(crate) fn json(facts: &Facts, results: &[CaseRuns]) -> Value {
 pub(crate) fn write(file: &Path, facts: &Facts, results: &[CaseRuns]) -> Result<()> {
     let mut text = fs::read_to_string(file)
         .with_context(|| format!("cannot read the report {}", file.display()))?;
-    text = replace(&text, "machine", &machine_table(facts, results))?;
+    if !results.is_empty() {
+        text = replace(&text, "machine", &machine_table(facts, results))?;
+    }
     if let Some(verdict) = targets::whole_table(results) {
         text = replace(&text, "targets", &verdict)?;
     }
@@ -104,6 +106,17 @@ pub(crate) fn write(file: &Path, facts: &Facts, results: &[CaseRuns]) -> Result<
         text = replace(&text, case.case.name, &section)?;
     }
     fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Writes one section of the report.
+///
+/// # Errors
+/// As [`write`].
+pub(crate) fn write_section(file: &Path, name: &str, section: &str) -> Result<()> {
+    let text = fs::read_to_string(file)
+        .with_context(|| format!("cannot read the report {}", file.display()))?;
+    fs::write(file, replace(&text, name, section)?)
+        .with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// Puts a new text between the two markers of that name.
