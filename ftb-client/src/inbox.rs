@@ -71,7 +71,10 @@ pub(crate) struct Entry {
     filter: String,
     start: Start,
     state: State,
-    /// Set when the agent first said that it is active.
+    /// Where it begins, once the agent has said that it is active: before everything where that is
+    /// a time in the past.
+    began: Option<Position>,
+    /// Behind what has arrived; before that where it begins, unless that is a time.
     position: Option<Position>,
     ended: Option<SubscribeError>,
     queue: VecDeque<Queued>,
@@ -83,9 +86,14 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Where it stands: behind the last delivery that was queued, or where it became active.
+    /// Where it stands: behind the last delivery that was queued, or where it begins.
     pub(crate) fn position(&self) -> Option<Position> {
         self.position
+    }
+
+    /// Where it begins, once an agent has said that it is active.
+    pub(crate) fn began(&self) -> Option<Position> {
+        self.began
     }
 
     pub(crate) fn ended(&self) -> Option<&SubscribeError> {
@@ -170,6 +178,7 @@ impl Inbox {
                 filter,
                 start,
                 state: State::Wanted,
+                began: None,
                 position: None,
                 ended: None,
                 queue: VecDeque::new(),
@@ -233,7 +242,14 @@ impl Inbox {
     pub(crate) fn subscribed(&mut self, id: SubscriptionId, active_after: Position) {
         if let Some(entry) = self.by_id(id) {
             entry.state = State::Active(id);
-            entry.position.get_or_insert(active_after);
+            // One that begins in the past is not where it became active: the past is still to come.
+            let begin = match entry.start {
+                Start::Now => Some(active_after),
+                Start::After(position) => Some(position),
+                Start::SinceNs(_) => None,
+            };
+            entry.began.get_or_insert(begin.unwrap_or(Position::ZERO));
+            entry.position = entry.position.or(begin);
         }
     }
 
@@ -413,6 +429,24 @@ mod tests {
         asked(&mut inbox);
         inbox.attached();
         assert_eq!(asked(&mut inbox).1, Start::SinceNs(9));
+    }
+
+    #[test]
+    fn a_past_that_has_not_come_yet_is_asked_for_again() {
+        for start in [Start::SinceNs(9), Start::After(at(2))] {
+            let mut inbox = Inbox::new(1 << 20);
+            let key = inbox.add(String::new(), start).unwrap();
+            let (id, _) = asked(&mut inbox);
+            inbox.subscribed(id, at(4));
+            inbox.attached();
+            let (id, again) = asked(&mut inbox);
+            assert_eq!(again, start, "active behind 4, and nothing of the past has come");
+            inbox.subscribed(id, at(5));
+            inbox.deliver(id, batch(vec![item(3)]));
+            inbox.attached();
+            assert_eq!(asked(&mut inbox).1, Start::After(at(3)));
+            assert_eq!(indices(&mut inbox, key), [3]);
+        }
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl Subscription {
             let Some(entry) = session.inbox.entry(key) else {
                 return Some(Err(SubscribeError::Closed));
             };
-            match (entry.position(), entry.ended()) {
+            match (entry.began(), entry.ended()) {
                 (Some(_), _) => Some(Ok(())),
                 (None, Some(why)) => Some(Err(why.clone())),
                 (None, None) => None,
