@@ -96,6 +96,11 @@ impl Entry {
         self.began
     }
 
+    /// Whether nothing waits for its reader.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     pub(crate) fn ended(&self) -> Option<&SubscribeError> {
         self.ended.as_ref()
     }

@@ -44,6 +44,8 @@ pub struct Subscription {
     key: Key,
     /// What is being read: taken from the client's queue, so that reading on needs no lock.
     batch: Option<EventBatch>,
+    /// Behind what was given last.
+    given: Option<Position>,
 }
 
 impl fmt::Debug for Subscription {
@@ -65,7 +67,7 @@ impl Subscription {
         let key = session.inbox.add(filter.to_owned(), start)?;
         drop(session);
         client.shared.wake_speaker();
-        Ok(Self { client, key, batch: None })
+        Ok(Self { client, key, batch: None, given: None })
     }
 
     /// Resolves when the agent has said yes or no.
@@ -84,12 +86,17 @@ impl Subscription {
         answered.await
     }
 
-    /// Where it stands: behind the last delivery that has arrived, or where it became active.
-    /// [`Start::After`] goes on from here.
+    /// Where its reader stands: [`Start::After`] goes on from here and misses nothing. Behind the
+    /// last delivery that was given, or where it begins ([`Position::ZERO`] for a time in the past);
+    /// while nothing waits to be read, behind all that was looked through for it.
     pub fn position(&self) -> Position {
         let mut session = self.client.shared.lock();
         let entry = session.inbox.entry(self.key);
-        entry.and_then(|entry| entry.position()).unwrap_or(Position::ZERO)
+        let all_given = self.batch.as_ref().is_none_or(EventBatch::is_empty)
+            && entry.as_ref().is_some_and(|entry| entry.is_drained());
+        let arrived = entry.as_ref().and_then(|entry| entry.position()).filter(|_| all_given);
+        let began = || entry.as_ref().and_then(|entry| entry.began());
+        arrived.or(self.given).or_else(began).unwrap_or(Position::ZERO)
     }
 
     /// Why nothing more will come; `None` while it is alive.
@@ -138,6 +145,7 @@ impl Subscription {
     fn poll(&mut self, waker: Option<&Waker>, past_only: bool) -> Poll<Option<Delivery>> {
         loop {
             if let Some(received) = self.batch.as_mut().and_then(EventBatch::take_first) {
+                self.given = Some(received.position);
                 return Poll::Ready(Some(Delivery::Event(Box::new(received))));
             }
             self.batch = None;
@@ -152,17 +160,20 @@ impl Subscription {
     }
 
     fn poll_batch(&mut self, waker: Option<&Waker>) -> Poll<Option<Deliveries>> {
-        if let Some(rest) = self.batch.take().filter(|batch| !batch.is_empty()) {
-            return Poll::Ready(Some(Deliveries::Events(rest)));
-        }
-        loop {
-            return Poll::Ready(match ready!(self.poll_queue(waker)) {
-                Some(Queued::Events(events)) => Some(Deliveries::Events(events)),
-                Some(Queued::Gap(gap)) => Some(Deliveries::Gap(gap)),
-                Some(Queued::HistoryEnd) => continue,
-                None => None,
-            });
-        }
+        let found = match self.batch.take().filter(|batch| !batch.is_empty()) {
+            Some(rest) => Some(Queued::Events(rest)),
+            None => ready!(self.poll_queue(waker)),
+        };
+        Poll::Ready(match found {
+            Some(Queued::Events(events)) => {
+                self.given = events.last_position();
+                Some(Deliveries::Events(events))
+            }
+            Some(Queued::Gap(gap)) => Some(Deliveries::Gap(gap)),
+            // It comes once.
+            Some(Queued::HistoryEnd) => return self.poll_batch(waker),
+            None => None,
+        })
     }
 
     /// The next of what is queued for this reader.
@@ -181,6 +192,9 @@ impl Subscription {
         let speaker = if speak { session.speaker.take() } else { None };
         drop(session);
         speaker.into_iter().for_each(Waker::wake);
+        if let Some(Queued::Gap(gap)) = &next {
+            self.given = Some(gap.until);
+        }
         Poll::Ready(next)
     }
 }

@@ -123,6 +123,7 @@ async fn a_subscription_is_there_when_it_is_active_and_goes_on_after_a_restart()
     assert_eq!(subscription.try_next(), None);
     attachment.say(deliver(id, &[4, 6])).await;
     assert_eq!(text_of(soon(subscription.next()).await), "event 4");
+    assert_eq!(subscription.position(), at(4), "the other one was not given yet");
     agent.kill().await;
     drop(attachment);
     let mut agent = Agent::start(&socket);
