@@ -267,7 +267,6 @@ impl Inbox {
 
     /// Events for a subscription. Gives whom to wake.
     pub(crate) fn deliver(&mut self, id: SubscriptionId, mut events: EventBatch) -> Option<Waker> {
-        let queue_bytes_max = self.queue_bytes_max;
         let Some(entry) = self.by_id.get(&id.0).and_then(|key| self.entries.get_mut(key)) else {
             self.counts.late += events.len() as u64;
             return None;
@@ -278,7 +277,16 @@ impl Inbox {
             return None;
         }
         self.counts.delivered += events.len() as u64;
-        entry.push(Queued::Events(events));
+        self.queue(id, Queued::Events(events))
+    }
+
+    /// Queues something for the reader of a subscription, and takes it back when that is more than it
+    /// may hold. Gives whom to wake.
+    fn queue(&mut self, id: SubscriptionId, delivery: Queued) -> Option<Waker> {
+        let queue_bytes_max = self.queue_bytes_max;
+        let entry = self.by_id(id)?;
+        entry.queue_bytes += delivery.cost();
+        entry.queue.push_back(delivery);
         let waker = entry.waker.take();
         if entry.queue_bytes > queue_bytes_max {
             entry.state = State::Paused;
@@ -295,10 +303,8 @@ impl Inbox {
         }
         let entry = self.by_id(id)?;
         entry.position = Some(gap.until);
-        entry.push(Queued::Gap(gap));
-        let waker = entry.waker.take();
         self.counts.gaps += 1;
-        waker
+        self.queue(id, Queued::Gap(gap))
     }
 
     /// Everything up to a position was delivered or told.
@@ -313,8 +319,7 @@ impl Inbox {
         if !history_ended || std::mem::replace(&mut entry.history_told, true) {
             return None;
         }
-        entry.push(Queued::HistoryEnd);
-        entry.waker.take()
+        self.queue(id, Queued::HistoryEnd)
     }
 
     /// The next delivery for its reader, and whether the agent must be told something now.
@@ -339,13 +344,6 @@ impl Inbox {
         self.by_id.clear();
         let open = self.entries.values_mut().filter(|e| e.ended.is_none());
         open.filter_map(|entry| entry.end(why.clone())).collect()
-    }
-}
-
-impl Entry {
-    fn push(&mut self, delivery: Queued) {
-        self.queue_bytes += delivery.cost();
-        self.queue.push_back(delivery);
     }
 }
 
@@ -490,6 +488,25 @@ mod tests {
     }
 
     #[test]
+    fn gaps_that_nobody_reads_are_bounded_too() {
+        let mut inbox = Inbox::new(3 * DELIVERY_BYTES);
+        let key = inbox.add(String::new(), Start::Now).unwrap();
+        let (id, _) = asked(&mut inbox);
+        inbox.subscribed(id, at(1));
+        for index in 1..100 {
+            let (after, until) = (at(index), at(index + 1));
+            inbox.gap(
+                id,
+                Gap { after, until, reason: GapReason::Shed, count: 1, severity_max: None },
+            );
+        }
+        assert_eq!(inbox.take(), Some(FromClient::Unsubscribe(id)));
+        let queued: Vec<Queued> = std::iter::from_fn(|| inbox.pop(key).0).collect();
+        assert_eq!(queued.len(), 4);
+        assert_eq!(asked(&mut inbox).1, Start::After(at(5)));
+    }
+
+    #[test]
     fn a_gap_moves_the_position_and_a_refusal_ends_it() {
         let mut inbox = Inbox::new(1 << 20);
         let key = inbox.add(String::new(), Start::Now).unwrap();
@@ -505,6 +522,7 @@ mod tests {
         inbox.gap(id, Gap { after: Position::ZERO, until: Position::ZERO, count: 0, ..gap });
         inbox.gap(id, gap);
         assert!(matches!(inbox.pop(key).0, Some(Queued::Gap(told)) if told == gap));
+        assert_eq!(inbox.take(), None);
         inbox.attached();
         let (id, start) = asked(&mut inbox);
         assert_eq!(start, Start::After(at(9)));

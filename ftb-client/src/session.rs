@@ -235,9 +235,11 @@ impl Session {
             }
             FromAgent::Gap { subscription, gap } => {
                 effects.wakers.extend(self.inbox.gap(subscription, gap));
+                effects.speak = true;
             }
             FromAgent::Covered { subscription, position, history_ended } => {
                 effects.wakers.extend(self.inbox.covered(subscription, position, history_ended));
+                effects.speak = true;
             }
             FromAgent::Welcome(_) | FromAgent::Goodbye { .. } => {
                 return Err(SessionError::OutOfTurn);
