@@ -234,6 +234,15 @@ async fn an_agent_that_talks_nonsense_or_leaves_is_left_and_found_again() {
     assert!(soon(receipt.confirmed()).await.is_ok());
 }
 
+/// The agent's side of publishing, as long as it is polled.
+async fn confirm_all(attachment: &mut Attachment) {
+    loop {
+        for (seq, ..) in attachment.published(1).await {
+            attachment.say(confirmed(seq)).await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_full_buffer_sheds_the_mildest_or_makes_the_publisher_wait() {
     let (_dir, socket) = place();
@@ -250,20 +259,15 @@ async fn a_full_buffer_sheds_the_mildest_or_makes_the_publisher_wait() {
     assert!(tokio::time::timeout(now, waiting.as_mut()).await.is_err());
     let mut agent = Agent::start(&socket);
     let mut attachment = agent.welcomed().await;
-    let mut confirmed_seq = 0;
-    let taken = loop {
-        for (seq, ..) in attachment.published(1).await {
-            confirmed_seq = seq;
-        }
-        attachment.say(confirmed(confirmed_seq)).await;
-        if let Ok(receipt) = tokio::time::timeout(now, waiting.as_mut()).await {
-            break receipt.unwrap();
-        }
+    let agent_side = confirm_all(&mut attachment);
+    tokio::pin!(agent_side);
+    let taken = tokio::select! {
+        receipt = soon(waiting) => receipt.unwrap(),
+        () = &mut agent_side => unreachable!("it goes on for ever"),
     };
-    while client.stats().waiting_bytes > 0 || client.stats().in_flight_bytes > 0 {
-        let published = attachment.published(1).await;
-        attachment.say(confirmed(published[published.len() - 1].0)).await;
-        let _ = client.flush(now).await;
+    tokio::select! {
+        flushed = client.flush(PATIENCE) => flushed.unwrap(),
+        () = &mut agent_side => unreachable!("it goes on for ever"),
     }
     assert!(soon(taken.confirmed()).await.is_ok());
     assert_eq!(client.stats().shed, [1, 0, 0, 0]);
