@@ -45,6 +45,10 @@ pub(super) struct Shape {
 impl Shape {
     /// The layout of an event that was checked; `None` for an unusual one.
     pub(super) fn of(bytes: &[u8], sealed: Span, item: &Item) -> Option<Self> {
+        // What a fold covers was compared with its own number, and says nothing of another's.
+        if item.folded.is_some() {
+            return None;
+        }
         let whole = slice(bytes, sealed);
         let seq_len = varint_len(item.id.seq);
         let id_end = SEQ_AT + seq_len;
@@ -169,9 +173,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::decode_event;
     use super::*;
-    use crate::event::{Stamps, encode_event, seal};
+    use crate::event::{EventWireError, Stamps, encode_event, seal};
+    use crate::v1;
     use bytes::Bytes;
     use ftb_core::{Event, PublisherId};
+    use prost::Message as _;
 
     fn sealed(seq: u64, payload: usize) -> Bytes {
         let mut event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
@@ -182,6 +188,28 @@ mod tests {
         let id = EventId { publisher, seq };
         let stamps = Stamps { id, host: "node1", uid: 5, pid: 1, republished: false };
         seal(&stamps, &encode_event(&event), 300).unwrap().bytes().clone()
+    }
+
+    /// A fold that covers more than there was before it is refused, whatever came before.
+    #[test]
+    fn a_fold_is_no_shape_for_others() {
+        // As prost writes it: the stamp before the event.
+        let folded = |seq| {
+            let mut message = v1::Sealed::decode(sealed(seq, 5)).unwrap();
+            message.folded = Some(v1::Folded { covers: 5, count: 6, first_ns: 1, last_ns: 2 });
+            message.encode_to_vec()
+        };
+        let events = [folded(7), folded(8), folded(5)];
+        let bytes = Bytes::from(events.concat());
+        let (mut shape, mut before, mut start) = (None, None, 0);
+        for event in &events[..2] {
+            let at = Span { start, len: event.len() as u32 };
+            start += at.len;
+            before = Some(decode_event(&bytes, 1, at, before.as_ref(), &mut shape).unwrap());
+        }
+        let at = Span { start, len: events[2].len() as u32 };
+        let refused = decode_event(&bytes, 3, at, before.as_ref(), &mut shape);
+        assert_eq!(refused, Err(EventWireError::Sequence));
     }
 
     /// The usual events take the short way, whatever their payloads.
