@@ -5,7 +5,9 @@
 //! copied. The buffer is a list as the wire has it, so that agents and clients further on are sent
 //! stretches of it.
 
-use super::{EventHead, EventWireError, Neighbour, Stamps, bound, check_beside, sealed_head};
+use super::{
+    EventHead, EventWireError, Neighbour, Stamps, bound, check_beside, check_event, sealed_head,
+};
 use ftb_core::run::{Listed, Run, RunBuilder};
 use ftb_core::sealed::{Head, Span};
 use ftb_core::{EventId, Sealed, limits};
@@ -41,7 +43,7 @@ pub fn seal(
     payload_bytes_max: usize,
 ) -> Result<Sealed, EventWireError> {
     let template = Template::new(stamps)?;
-    let head = check_beside(event, payload_bytes_max, &mut Neighbour::default())?;
+    let head = check_event(event, payload_bytes_max)?;
     let mut buffer = Vec::with_capacity(template.longest() + event.len());
     let head = template.write(&mut buffer, stamps, event, &head);
     Ok(Sealed::new(head, buffer.into())?)
