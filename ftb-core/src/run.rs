@@ -138,15 +138,7 @@ impl RunBuilder {
             if end > bytes.len() as u64 {
                 return Err(SpanError("content"));
             }
-            let head = &entry.head;
-            let fields = [
-                ("event space", head.space),
-                ("event name", head.name),
-                ("host", head.host),
-                ("job id", head.job_id),
-                ("client name", head.client_name),
-            ];
-            for (field, span) in fields {
+            for (field, span) in entry.head.texts() {
                 if u64::from(span.start) + u64::from(span.len) > u64::from(entry.len) {
                     return Err(SpanError(field));
                 }

@@ -48,6 +48,19 @@ pub struct Head {
     pub client_name: Span,
 }
 
+impl Head {
+    /// Where its texts lie, by what they are called in errors.
+    pub(crate) fn texts(&self) -> [(&'static str, Span); 5] {
+        [
+            ("event space", self.space),
+            ("event name", self.name),
+            ("host", self.host),
+            ("job id", self.job_id),
+            ("client name", self.client_name),
+        ]
+    }
+}
+
 /// An event as agents carry it. Cloning copies no bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sealed {
@@ -73,14 +86,7 @@ impl Sealed {
     /// # Errors
     /// [`SpanError`] names the field; the event must be refused.
     pub fn new(head: Head, bytes: Bytes) -> Result<Self, SpanError> {
-        let fields = [
-            ("event space", head.space),
-            ("event name", head.name),
-            ("host", head.host),
-            ("job id", head.job_id),
-            ("client name", head.client_name),
-        ];
-        for (field, span) in fields {
+        for (field, span) in head.texts() {
             text(&bytes, span).ok_or(SpanError(field))?;
         }
         Ok(Self { head, bytes })
@@ -123,27 +129,27 @@ impl Sealed {
 
     /// The event space.
     pub fn space(&self) -> &str {
-        self.text(self.head.space)
+        self.as_ref().space()
     }
 
     /// The event name.
     pub fn name(&self) -> &str {
-        self.text(self.head.name)
+        self.as_ref().name()
     }
 
     /// The publisher's host.
     pub fn host(&self) -> &str {
-        self.text(self.head.host)
+        self.as_ref().host()
     }
 
     /// The job id; may be empty.
     pub fn job_id(&self) -> &str {
-        self.text(self.head.job_id)
+        self.as_ref().job_id()
     }
 
     /// The client's name; may be empty.
     pub fn client_name(&self) -> &str {
-        self.text(self.head.client_name)
+        self.as_ref().client_name()
     }
 
     /// The same event, looked at.
@@ -156,11 +162,6 @@ impl Sealed {
     #[must_use]
     pub fn detached(&self) -> Self {
         Self { head: self.head, bytes: Bytes::copy_from_slice(&self.bytes) }
-    }
-
-    fn text(&self, span: Span) -> &str {
-        // `new` has checked every span; an empty text is the harmless answer to the impossible.
-        text(&self.bytes, span).unwrap_or_default()
     }
 }
 
