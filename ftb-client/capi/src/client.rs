@@ -39,6 +39,9 @@ const START_MAX: Duration = Duration::from_secs(5);
 /// How long disconnecting waits for the goodbye.
 const GOODBYE_MAX: Duration = Duration::from_millis(500);
 
+/// How soon it is seen that the agent has gone that was to make room.
+const GONE_SEEN_AFTER: Duration = Duration::from_millis(20);
+
 /// Who wants to connect, as far as it is checked before the handle is written.
 pub(crate) struct Identity {
     pub(crate) id: ClientId,
@@ -244,8 +247,7 @@ impl Connected {
             match self.link.publish_if_room(EventRef::from(&event)).transpose() {
                 Some(published) => published,
                 None => {
-                    let link = self.link.clone();
-                    let published = async move { link.publish_wait(event).await };
+                    let published = publish_with_room(self.link.clone(), event);
                     self.engine.wait(ROOM_MAX, published).ok_or(Code::NetworkGeneral)?
                 }
             }
@@ -296,5 +298,20 @@ impl Connected {
             ));
         }
         if flushed { Ok(()) } else { Err(Code::NetworkGeneral) }
+    }
+}
+
+/// Publishes when there is room. When the agent goes meanwhile, nobody makes any: then the mildest
+/// goes.
+async fn publish_with_room(link: Client, event: Event) -> Result<Receipt, PublishError> {
+    let event = EventRef::from(&event);
+    let gone = async {
+        while link.connected() {
+            tokio::time::sleep(GONE_SEEN_AFTER).await;
+        }
+    };
+    tokio::select! {
+        published = link.publish_ref_wait(event) => published,
+        () = gone => link.publish_ref(event),
     }
 }
