@@ -99,7 +99,7 @@ impl Delivery {
             Err(code) => {
                 let mut state = self.lock();
                 state.table.remove(number);
-                self.retarget(&mut state);
+                self.narrow(&mut state);
                 Err(code)
             }
         }
@@ -133,7 +133,7 @@ impl Delivery {
         if !state.table.remove(number) {
             return Err(Code::InvalidHandle);
         }
-        self.retarget(&mut state);
+        self.narrow(&mut state);
         self.wait_returned(state, |running| running == Some(number));
         Ok(())
     }
@@ -167,6 +167,14 @@ impl Delivery {
         state.streams.want(filter, |ends| self.engine.spawn(Arc::clone(self).read(ends)));
     }
 
+    /// Less is wanted. A program that subscribes and unsubscribes in turns must not open a stream with
+    /// each: while many are still ending, the newest goes on and brings more than is wanted.
+    fn narrow(self: &Arc<Self>, state: &mut State) {
+        if state.table.is_empty() || !state.streams.are_many() {
+            self.retarget(state);
+        }
+    }
+
     /// Reads one stream of the agent.
     async fn read(self: Arc<Self>, ends: Ends) {
         let Ends { number, filter, answer, mut until } = ends;
@@ -180,8 +188,7 @@ impl Delivery {
                 return;
             }
         };
-        // Where it stands may be behind where it began, when something has arrived already. So the
-        // stream before brings some of that too, and the ids tell.
+        // Nothing was read yet: it stands where it begins.
         if !self.lock().streams.active(number, stream.position()) {
             return;
         }
@@ -208,11 +215,14 @@ impl Delivery {
                     if let Some(why) = stream.ended().filter(|_| !self.lock().closed) {
                         self.reporter.say(&format!("client {}: no more events: {why}", self.name));
                     }
-                    break;
+                    return self.lock().streams.ended(number);
                 }
             }
         }
-        self.lock().streams.ended(number);
+        // Another has taken its place.
+        let mut state = self.lock();
+        state.streams.ended(number);
+        self.narrow(&mut state);
     }
 
     async fn deliver(&self, received: &Received) {

@@ -10,6 +10,9 @@ use std::collections::{HashSet, VecDeque};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+/// With more open ones than these, nothing is gained by one more that brings less. An agent allows a
+/// client some hundreds, and a stream that is replaced may stay for seconds.
+const MANY: usize = 8;
 /// How many ids are remembered while more than one stream is open.
 const IDS_MAX: usize = 16 * 1024;
 
@@ -71,13 +74,17 @@ impl Streams {
         self.open.push(Open { number, filter, answer: answered, until, task, active: false });
     }
 
+    /// Whether so many are open that another should be opened only for more events.
+    pub(crate) fn are_many(&self) -> bool {
+        self.open.len() > MANY
+    }
+
     /// What was said to the newest stream.
     pub(crate) fn answer(&self) -> Option<watch::Receiver<Answer>> {
         self.open.last().map(|last| last.answer.clone())
     }
 
-    /// A stream is active, and brings everything behind that position (and perhaps what is before it).
-    /// Whether it is still wanted.
+    /// A stream is active, and brings everything behind that position. Whether it is still wanted.
     pub(crate) fn active(&mut self, number: u64, position: Position) -> bool {
         if self.open.iter().any(|other| other.number > number && other.active) {
             self.ended(number);

@@ -86,6 +86,11 @@ impl<C: Copy> Table<C> {
         true
     }
 
+    /// Whether nobody wants anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Takes all out.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
@@ -124,7 +129,7 @@ impl<C: Copy> Table<C> {
     /// The filter for the agent; `None` when nothing is wanted.
     pub(crate) fn filter(&self) -> Option<String> {
         let masks = self.entries.iter().map(|entry| &entry.mask);
-        (!self.entries.is_empty()).then(|| coarse(masks))
+        (!self.is_empty()).then(|| coarse(masks))
     }
 }
 

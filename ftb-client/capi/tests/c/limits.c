@@ -89,6 +89,21 @@ static void many_subscriptions(void)
     say("disconnect", FTB_Disconnect(handle));
 }
 
+/* Beside a subscription that stays; nothing is published. */
+static void many_changes(void)
+{
+    FTB_client_handle_t handle = connected("ftb.limits.changes", "", "FTB_SUBSCRIPTION_POLLING");
+    static FTB_subscribe_handle_t steady, changing;
+    MUST(FTB_Subscribe(&steady, handle, "event_name=A", NULL, NULL) == FTB_SUCCESS);
+    int taken = 0;
+    for (int i = 0; i < 400; i++) {
+        taken += FTB_Subscribe(&changing, handle, "event_name=B", NULL, NULL) == FTB_SUCCESS;
+        FTB_Unsubscribe(&changing);
+    }
+    printf("subscribed and unsubscribed %d times\n", taken);
+    say("disconnect", FTB_Disconnect(handle));
+}
+
 static void many_clients(void)
 {
     static FTB_client_handle_t handles[300];
@@ -111,6 +126,7 @@ int main(void)
     odd_bytes();
     number_wraps();
     many_subscriptions();
+    many_changes();
     many_clients();
     return 0;
 }
