@@ -1,6 +1,8 @@
 //! Compiling C programs against the headers and the built library, and running them.
 
 use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
@@ -185,8 +187,12 @@ impl Talk {
 
 impl Drop for Talk {
     fn drop(&mut self) {
-        // It may have ended by itself; there is nothing to do then.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        // Not killed: `timeout` hands this on to the program, which would outlive it otherwise. That
+        // it has just ended by itself is no error.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let timeout = Pid::from_raw(self.child.id().cast_signed());
+            let _ = kill(timeout, Signal::SIGTERM);
+            let _ = self.child.wait();
+        }
     }
 }
