@@ -53,6 +53,13 @@ static inline void nap(void)
     nanosleep(&a_moment, NULL);
 }
 
+/* Waits until the test lets the program go on. */
+static inline void await_line(void)
+{
+    char line[64];
+    MUST(fgets(line, sizeof(line), stdin));
+}
+
 static inline FTB_client_t client(const char *space, const char *name, const char *style)
 {
     FTB_client_t info;
@@ -115,6 +122,14 @@ static inline int counted(struct counter *counter)
     int value = counter->value;
     pthread_mutex_unlock(&counter->mutex);
     return value;
+}
+
+/* A callback that counts: its argument is a counter. */
+static inline int on_event_count(FTB_receive_event_t *event, void *arg)
+{
+    (void)event;
+    count_up(arg);
+    return 0;
 }
 
 static inline void await_count(struct counter *counter, int wanted)

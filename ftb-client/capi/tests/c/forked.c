@@ -6,14 +6,6 @@
 static FTB_event_info_t event = {"X", "info"};
 static struct counter called = COUNTER;
 
-static int on_event(FTB_receive_event_t *event, void *arg)
-{
-    (void)event;
-    (void)arg;
-    count_up(&called);
-    return 0;
-}
-
 static void *publish_on(void *arg)
 {
     FTB_client_handle_t handle = *(FTB_client_handle_t *)arg;
@@ -36,7 +28,7 @@ static int child(FTB_client_handle_t handle, FTB_subscribe_handle_t subscription
     /* It is a client of its own when it connects. */
     handle = connected("ftb.forked.test", "", "FTB_SUBSCRIPTION_BOTH");
     MUST(FTB_Declare_publishable_events(handle, NULL, &event, 1) == FTB_SUCCESS);
-    MUST(FTB_Subscribe(&own, handle, "event_name=X", on_event, NULL) == FTB_SUCCESS);
+    MUST(FTB_Subscribe(&own, handle, "event_name=X", on_event_count, &called) == FTB_SUCCESS);
     MUST(FTB_Publish(handle, "X", NULL, &published) == FTB_SUCCESS);
     MUST(published.location_id.pid == getpid());
     await_count(&called, 1);

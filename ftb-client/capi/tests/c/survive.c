@@ -18,12 +18,6 @@ static int on_event(FTB_receive_event_t *event, void *arg)
     return 0;
 }
 
-static void await_line(void)
-{
-    char line[64];
-    MUST(fgets(line, sizeof(line), stdin));
-}
-
 int main(void)
 {
     FTB_client_handle_t handle = connected("ftb.survive.test", "", "FTB_SUBSCRIPTION_BOTH");

@@ -38,14 +38,6 @@ static struct library load(const char *path)
 
 static struct counter called = COUNTER;
 
-static int on_event(FTB_receive_event_t *event, void *arg)
-{
-    (void)event;
-    (void)arg;
-    count_up(&called);
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     MUST(argc == 3);
@@ -58,7 +50,7 @@ int main(int argc, char **argv)
     FTB_event_info_t event = {"X", "info"};
     say("connect with one", one.connect(&info, &a));
     say("connect with the other", other.connect(&info, &b));
-    say("subscribe with the other", other.subscribe(&subscription, b, "event_name=X", on_event, NULL));
+    say("subscribe with the other", other.subscribe(&subscription, b, "event_name=X", on_event_count, &called));
     say("declare with one", one.declare(a, NULL, &event, 1));
     say("publish with one", one.publish(a, "X", NULL, &published));
     await_count(&called, 1);
