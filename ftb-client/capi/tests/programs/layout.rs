@@ -100,3 +100,34 @@ fn a_program_linked_against_the_original_finds_the_library() -> Result<()> {
     assert_eq!(said, "style -3, space -2, connected 0, again -5, disconnected 0\n");
     Ok(())
 }
+
+/// `make install-capi`, and a program that is compiled with what `pkg-config` says of it.
+#[test]
+fn what_is_installed_is_found_by_pkg_config() -> Result<()> {
+    if Command::new("pkg-config").arg("--version").output().is_err() {
+        eprintln!("skipped: pkg-config is not installed (make deps installs it)");
+        return Ok(());
+    }
+    let workshop = Workshop::new()?;
+    let prefix = workshop.dir().join("usr");
+    let mut make = Command::new("make");
+    make.arg("-C").arg(here().join("../..")).arg("install-capi");
+    make.arg(format!("PREFIX={}", prefix.display())).arg("DESTDIR=");
+    make.arg(format!("CAPI_DIR={}", workshop.libraries().display()));
+    let installed = make.env_remove("MAKEFLAGS").output()?;
+    ensure!(installed.status.success(), "{}", String::from_utf8_lossy(&installed.stderr));
+    let mut ask = Command::new("pkg-config");
+    ask.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+    let flags = ask.args(["--cflags", "--libs", "libftb"]).output()?;
+    let flags = String::from_utf8(flags.stdout)?;
+    let program = workshop.dir().join("installed");
+    let mut cc = Command::new("cc");
+    cc.arg(here().join("tests/c/old.c")).args(flags.split_whitespace());
+    ensure!(cc.arg("-o").arg(&program).status()?.success(), "cannot compile with {flags:?}");
+    let needed = output("readelf", &["-dW"], &program)?;
+    ensure!(needed.contains("Shared library: [libftb.so.0]"), "{needed}");
+    let mut command = workshop.command(&program, Path::new("/nonexistent/agent.sock"));
+    let said = run(command.env("LD_LIBRARY_PATH", prefix.join("lib")))?;
+    assert_eq!(said, "style -3, space -2, connected 0, again -5, disconnected 0\n");
+    Ok(())
+}

@@ -47,6 +47,11 @@ impl Workshop {
         self.dir.path()
     }
 
+    /// Where cargo has put both libraries.
+    pub(crate) fn libraries(&self) -> &Path {
+        &self.libraries
+    }
+
     pub(crate) fn shared_library(&self) -> PathBuf {
         self.dir().join("libftb.so")
     }
