@@ -17,6 +17,8 @@ from ._types import Agent, FtbError, Stats, Timeout, call
 EXIT_S = 2.0
 #: How much of that for an agent that is not attached yet.
 EXIT_ATTACH_S = 0.5
+#: Most clients that are kept after they were let go; the oldest gives way.
+LEAVING_MAX = 256
 _POLL_MS_MAX = 2**31 - 1
 
 _clients: "weakref.WeakSet[Base]" = weakref.WeakSet()
@@ -89,7 +91,8 @@ def wait(source: Any, poll: Callable[[], Optional[Any]], timeout: Optional[float
 
 def _let_go(pid: int, native: _native.Client) -> None:
     """A client that nobody holds any more still hands over what it has accepted."""
-    _leaving[:] = [entry for entry in (*_leaving, (pid, native)) if _unconfirmed(*entry)]
+    leaving = [entry for entry in (*_leaving, (pid, native)) if _unconfirmed(*entry)]
+    _leaving[:] = leaving[-LEAVING_MAX:]
 
 
 def _unconfirmed(pid: int, native: _native.Client) -> bool:
