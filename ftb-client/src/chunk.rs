@@ -117,6 +117,12 @@ impl Chunk {
         sum
     }
 
+    /// What the oldest that is left counts against a bound.
+    pub(crate) fn first_cost(&self) -> usize {
+        let first = self.entries.iter().position(|entry| !entry.gone);
+        first.map_or(0, |index| Size { events: 1, bytes: self.len_of(index) }.cost())
+    }
+
     /// Gives up the oldest of a severity and says how large it was.
     pub(crate) fn shed_oldest(&mut self, class: usize) -> Option<Size> {
         let oldest = |entry: &Entry| !entry.gone && usize::from(entry.class) == class;

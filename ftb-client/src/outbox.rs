@@ -166,10 +166,15 @@ impl Outbox {
             let first_seq = flight.next_seq();
             return Some(Batch { first_seq, events: flight.events(), again: true });
         }
+        let room = self.in_flight_bytes_max.saturating_sub(self.in_flight_bytes());
+        let alone = self.in_flight.is_empty();
+        // Asked at every publication: a chunk that cannot go must not be taken apart for that.
+        if !alone && self.waiting.front()?.first_cost() > room {
+            return None;
+        }
         let chunk = self.waiting.pop_front()?;
         let sizes = [0, 1, 2, 3].map(|class| chunk.size_of(class));
-        let room = self.in_flight_bytes_max.saturating_sub(self.in_flight_bytes());
-        let (flight, rest) = chunk.go(self.next_seq, room, self.in_flight.is_empty());
+        let (flight, rest) = chunk.go(self.next_seq, room, alone);
         for (class, size) in sizes.into_iter().enumerate() {
             self.waiting_sizes[class].take(size);
         }
