@@ -120,12 +120,15 @@ impl Connected {
         let Identity { id, space, style } = identity;
         let job = lossy(text(&info.client_jobid).ok_or(Code::InvalidValue)?);
         let name = lossy(bounded(&id.client_name));
+        // Programs leave these unset: any bytes. An agent takes no control characters in a hello; the
+        // events carry what the program said.
+        let shown = |text: &str| text.replace(char::is_control, "\u{fffd}");
         let config = ClientConfig {
-            job_id: job.clone(),
+            job_id: shown(&job),
             socket: shared.settings.socket.clone(),
             buffer_bytes: BUFFER_BYTES,
             queue_bytes: QUEUE_BYTES,
-            ..ClientConfig::new(name.clone())
+            ..ClientConfig::new(shown(&name))
         };
         let link = engine.wait(START_MAX, async move { Client::connect(config) });
         let link = link.ok_or(Code::General)?.map_err(|_| Code::General)?;

@@ -59,6 +59,26 @@ static void odd_bytes(void)
     say("disconnect", FTB_Disconnect(handle));
 }
 
+/* As a program has them that never set them. */
+static void control_characters(void)
+{
+    FTB_client_t info = client("ftb.limits.unset", "\001\033[1m", "FTB_SUBSCRIPTION_POLLING");
+    FTB_client_handle_t handle;
+    FTB_subscribe_handle_t subscription;
+    FTB_event_info_t declared = {"X", "info"};
+    FTB_event_handle_t published;
+    FTB_receive_event_t event;
+    strcpy(info.client_jobid, "\t\n\177");
+    say("connect", FTB_Connect(&info, &handle));
+    MUST(FTB_Declare_publishable_events(handle, NULL, &declared, 1) == FTB_SUCCESS);
+    say("subscribe", FTB_Subscribe(&subscription, handle, "", NULL, NULL));
+    say("publish", FTB_Publish(handle, "X", NULL, &published));
+    say("await", await(subscription, &event));
+    MUST(strcmp(event.client_name, info.client_name) == 0);
+    MUST(strcmp(event.client_jobid, info.client_jobid) == 0);
+    say("disconnect", FTB_Disconnect(handle));
+}
+
 static void number_wraps(void)
 {
     FTB_client_handle_t handle = connected("ftb.limits.wrap", "", "FTB_SUBSCRIPTION_NONE");
@@ -124,6 +144,7 @@ int main(void)
 {
     longest_names();
     odd_bytes();
+    control_characters();
     number_wraps();
     many_subscriptions();
     many_changes();
