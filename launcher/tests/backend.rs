@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// For a guest under emulation, on a machine with other work to do.
-const GUEST_DEADLINE_S: u32 = 600;
+const GUEST_DEADLINE_S: u32 = 1_200;
 
 /// The committed sets of a job, in order.
 fn sets(site: &Site, job: &str) -> Result<Vec<PathBuf>> {

@@ -56,8 +56,10 @@ pub fn make(fresh: bool) -> io::Result<()> {
     if ready.trim() != "ready" {
         return Err(io::Error::other("the pod's first process did not begin"));
     }
-    println!("{}", child.id());
-    io::stdout().flush()?;
+    // Not println!: that nobody listens any more is an ordinary end.
+    let mut said = io::stdout();
+    writeln!(said, "{}", child.id())?;
+    said.flush()?;
     child.wait()?;
     Ok(())
 }
@@ -76,8 +78,9 @@ pub fn hold(fresh: bool) -> io::Result<()> {
     if fresh {
         std::fs::write("/proc/sys/kernel/ns_last_pid", FIRST_PID.to_string())?;
     }
-    println!("ready");
-    io::stdout().flush()?;
+    let mut said = io::stdout();
+    writeln!(said, "ready")?;
+    said.flush()?;
     let stdin = io::stdin();
     loop {
         let mut ready = [
