@@ -219,8 +219,9 @@ impl Agent {
         if fixed(&config) != fixed(&self.config) {
             tracing::warn!("cluster, listen or socket changed: this needs a restart");
         }
-        let NodeConfig { members, fanout, storm, .. } = config.node(&self.host, self.origin);
-        let input = Input::Reconfigure { members, fanout, storm };
+        let NodeConfig { members, fanout, allow_unlisted, storm, .. } =
+            config.node(&self.host, self.origin);
+        let input = Input::Reconfigure { members, fanout, allow_unlisted, storm };
         if self.handle.link_input(input, 0).await.is_err() {
             tracing::warn!("the agent is stopping: members are not read again");
         }

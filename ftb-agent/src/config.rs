@@ -39,6 +39,9 @@ pub struct Config {
     pub members: Members,
     /// This host's name in `members`; the system's host name if not given.
     pub host: Option<String>,
+    /// Agents of hosts that are not in `members` may join.
+    #[serde(default = "allow_unlisted")]
+    pub allow_unlisted: bool,
     /// Most children that the wanted tree gives an agent.
     #[serde(default = "fanout")]
     pub fanout: NonZeroU32,
@@ -163,6 +166,10 @@ pub struct Detection {
 
 fn fanout() -> NonZeroU32 {
     const { NonZeroU32::new(16).expect("16 is not zero") }
+}
+
+fn allow_unlisted() -> bool {
+    true
 }
 
 fn port() -> u16 {
@@ -342,7 +349,9 @@ impl Config {
             }
             _ => {}
         }
-        if let Some(host) = self.addresses.keys().find(|host| !self.members.0.contains(host)) {
+        let own = self.host.as_deref();
+        let known = |host: &String| self.members.0.contains(host) || own == Some(host.as_str());
+        if let Some(host) = self.addresses.keys().find(|host| !known(host)) {
             return Err(format!("[addresses] has {host:?}, which is not in members"));
         }
         let positive = [
@@ -397,6 +406,7 @@ impl Config {
         if node.rank.is_none() {
             node.address = self.address_of(host);
         }
+        node.allow_unlisted = self.allow_unlisted;
         node.fanout = self.fanout.get();
         node.children_max = node.children_max.max(4 * self.fanout.get() as usize);
         node.subscriptions_max = self.limits.subscriptions_per_client_max;

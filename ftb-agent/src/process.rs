@@ -70,7 +70,7 @@ pub fn describe(config: &Config) -> ExitCode {
     let host = config.host(&system_host());
     let place = match config.members.0.position(&host) {
         Some(rank) => format!("has rank {rank}"),
-        None => "is not in the list and would join unlisted".to_owned(),
+        None => "is not in the list, and joins if the others allow it".to_owned(),
     };
     println!(
         "configuration is good: cluster {}, {} members, {host} {place}",

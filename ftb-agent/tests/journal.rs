@@ -252,6 +252,7 @@ fn write_journal(folder: &Path) -> Vec<Item> {
             begin: (at == 0).then_some(begin),
             items: chunk.to_vec(),
             until: chunk[24].index,
+            roster: None,
         };
         keeper.write(&write, 1_000 + at as u64, at == 39).unwrap();
     }
@@ -536,7 +537,13 @@ fn the_journal_is_bounded_by_size_and_age() {
     let mut begin = Some(begin);
     for index in 1..=2_000 {
         let items = items(index, index);
-        let write = JournalWrite { generation: 1, begin: begin.take(), items, until: index };
+        let write = JournalWrite {
+            generation: 1,
+            begin: begin.take(),
+            items,
+            until: index,
+            ..Default::default()
+        };
         keeper.write(&write, second, false).unwrap();
         // The segment that is written to comes on top.
         assert!(keeper.bytes() <= (64 << 10) + (64 << 10) / 8 + 1024, "{} bytes", keeper.bytes());
@@ -548,7 +555,8 @@ fn the_journal_is_bounded_by_size_and_age() {
     assert_eq!(restored.marks.publishers[0].1, [(1, 2_000)], "that they were logged is known");
     for (at, index) in (2_001..=2_020).enumerate() {
         let items = items(index, index);
-        let write = JournalWrite { generation: 2, begin: None, items, until: index };
+        let write =
+            JournalWrite { generation: 2, begin: None, items, until: index, ..Default::default() };
         keeper.write(&write, (at as u64 + 2) * 100 * second, false).unwrap();
     }
     let (_, restored) =
@@ -572,7 +580,13 @@ fn what_lies_behind_a_fork_is_given_up() {
     let mut begin = Some(anew);
     for from in (1..100).step_by(10) {
         let items = items(from, from + 9);
-        let write = JournalWrite { generation: 1, begin: begin.take(), items, until: from + 9 };
+        let write = JournalWrite {
+            generation: 1,
+            begin: begin.take(),
+            items,
+            until: from + 9,
+            ..Default::default()
+        };
         keeper.write(&write, 1_000, false).unwrap();
     }
     let mut winning = lineage();
@@ -581,7 +595,13 @@ fn what_lies_behind_a_fork_is_given_up() {
     let other =
         items(1_056, 1_058).into_iter().zip(56..).map(|(item, index)| Item { index, ..item });
     let other: Vec<Item> = other.collect();
-    let write = JournalWrite { generation: 2, begin, items: other.clone(), until: 58 };
+    let write = JournalWrite {
+        generation: 2,
+        begin,
+        items: other.clone(),
+        until: 58,
+        ..Default::default()
+    };
     keeper.write(&write, 1_000, false).unwrap();
     let (_, restored) = open();
     let expected: Vec<Item> = items(1, 55).into_iter().chain(other).collect();

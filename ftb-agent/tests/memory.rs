@@ -110,6 +110,86 @@ async fn a_host_added_to_the_configuration_joins_without_a_restart_of_the_others
     assert_eq!(cluster.agents.len(), 4);
 }
 
+/// The rank of an agent once it is below a parent.
+async fn placed(cluster: &MemoryCluster, at: usize) -> u32 {
+    let start = tokio::time::Instant::now();
+    loop {
+        let node = cluster.agent(at).handle().status().await.unwrap().node;
+        if let (Some(_), Some(rank)) = (node.parent, node.rank) {
+            return rank.0;
+        }
+        assert!(start.elapsed() < CONVERGE, "it has no place");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hosts_that_are_not_listed_join_and_keep_their_ranks_over_restarts() {
+    let mut cluster = MemoryCluster::start(3, 2).await;
+    wanted(&cluster, 2).await;
+    let (one, other) = (cluster.add_unlisted().await, cluster.add_unlisted().await);
+    let ranks = (placed(&cluster, one).await, placed(&cluster, other).await);
+    let first = ftb_core::Rank::UNLISTED_FIRST.0;
+    assert!(ranks == (first, first + 1) || ranks == (first + 1, first), "{ranks:?}");
+    let mut subscriber = cluster.client(one, "subscriber").await;
+    subscriber.subscribe(1, "event_space=site").await;
+    let mut publisher = cluster.client(other, "publisher").await;
+    publisher.publish("site", &["from one guest to another"]).await;
+    assert_eq!(subscriber.payloads(1).await, ["from one guest to another"]);
+    // Both restart in the other order, below the standby: the root is gone.
+    for at in [0, one, other] {
+        cluster.crash(at);
+    }
+    whole(&cluster, 1).await;
+    cluster.run(other).await;
+    assert_eq!(placed(&cluster, other).await, ranks.1);
+    cluster.run(one).await;
+    assert_eq!(placed(&cluster, one).await, ranks.0);
+    whole(&cluster, 1).await;
+}
+
+/// Everybody loses power. Who was root or standby has the ranks in its journal.
+#[tokio::test(start_paused = true)]
+async fn journals_remember_the_ranks_of_hosts_that_are_not_listed() {
+    let journal = "[journal]\npath = \"/journal\"\n";
+    let mut cluster = MemoryCluster::start_with(2, 2, journal).await;
+    wanted(&cluster, 2).await;
+    let (one, other) = (cluster.add_unlisted().await, cluster.add_unlisted().await);
+    let ranks = (placed(&cluster, one).await, placed(&cluster, other).await);
+    // Written a moment later.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for at in [0, 1, one, other] {
+        cluster.crash(at);
+    }
+    // Their ports are free when their tasks have ended.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for at in [0, 1, other] {
+        cluster.run(at).await;
+    }
+    assert_eq!(placed(&cluster, other).await, ranks.1);
+    cluster.run(one).await;
+    assert_eq!(placed(&cluster, one).await, ranks.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_lets_nobody_in_says_so_and_can_be_opened() {
+    let mut cluster = MemoryCluster::start_with(3, 2, "allow_unlisted = false\n").await;
+    wanted(&cluster, 2).await;
+    let guest = cluster.add_unlisted().await;
+    let start = tokio::time::Instant::now();
+    let refused = async |cluster: &MemoryCluster| {
+        let counters = cluster.agent(guest).handle().status().await.unwrap().node.counters;
+        counters.iter().any(|(name, count)| *name == "rejected" && *count > 0)
+    };
+    while !refused(&cluster).await {
+        assert!(start.elapsed() < CONVERGE, "nobody has refused it");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    cluster.extra = "";
+    cluster.reload().await;
+    placed(&cluster, guest).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_thousand_agents_form_one_tree_and_heal_it() {
     const AGENTS: usize = 1000;

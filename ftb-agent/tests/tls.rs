@@ -112,6 +112,28 @@ async fn a_host_that_calls_itself_another_gets_no_link() {
     assert_eq!(second.handle().status().await.unwrap().node.parent, None);
 }
 
+/// Being in no list is no way round the certificates: the host must be the one that they name.
+#[tokio::test]
+async fn a_host_that_is_not_listed_needs_a_certificate_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Authority::new(dir.path());
+    let first = start(config(dir.path(), "node01", &ca.issue("1", "node01"), &[])).await;
+    let at = [("node01", port_of(&first))];
+    let false_guest = start(config(dir.path(), "guest1", &ca.issue("2", "node02"), &at)).await;
+    until("a refusal", async || {
+        let counters = first.handle().status().await.unwrap().node.counters;
+        counters.iter().any(|(name, count)| *name == "refused" && *count > 0)
+    })
+    .await;
+    assert_eq!(false_guest.handle().status().await.unwrap().node.parent, None);
+    let guest = start(config(dir.path(), "guest2", &ca.issue("3", "guest2"), &at)).await;
+    until("a link", async || {
+        let status = guest.handle().status().await.unwrap().node;
+        status.parent.as_deref() == Some("node01") && status.rank.is_some_and(|r| r.is_unlisted())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn the_one_that_dials_demands_the_host_it_meant() {
     let dir = tempfile::tempdir().unwrap();

@@ -18,6 +18,8 @@ pub const RANKS_MAX: usize = 64;
 pub const MARKS_MAX: usize = 1024;
 /// Most members in one [`Frame::Members`].
 pub const MEMBERS_MAX: usize = 512;
+/// Most entries in one [`Frame::Roster`].
+pub const ROSTER_ENTRIES_MAX: usize = 512;
 
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +92,10 @@ pub enum Frame {
     },
     /// Child to parent, on to the acting root: where members stand.
     Members(Vec<MemberReport>),
+    /// Child to parent, on to the acting root: agents that are in no member list, and the ranks that
+    /// they have or (`None`) want. Parent to child, on to those who asked: the ranks that they have, or
+    /// (`None`) that they get none.
+    Roster(Vec<Enrolment>),
     /// Child to parent, on to the acting root: somebody wants to see the tree.
     TreeQuery {
         /// The asker.
@@ -125,7 +131,7 @@ pub struct Hello {
     pub host: String,
     /// Its place; `None`: not listed, give it one.
     pub rank: Option<Rank>,
-    /// Where it listens, for agents that are not listed.
+    /// Where it listens; needed of an agent that is not listed.
     pub address: String,
     /// Its incarnation.
     pub origin: OriginId,
@@ -168,7 +174,7 @@ pub struct Welcome {
     pub rank: Rank,
     /// Its incarnation.
     pub origin: OriginId,
-    /// The child's place, where it had none.
+    /// The child's place, where it is not listed.
     pub assigned: Option<Rank>,
     /// Where the parent stands.
     pub standing: Standing,
@@ -511,6 +517,15 @@ pub struct MemberReport {
     pub since_ns: u64,
 }
 
+/// An agent that is in no member list, and its rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Enrolment {
+    /// Its host.
+    pub host: String,
+    /// Its place.
+    pub rank: Option<Rank>,
+}
+
 /// A question whether a host answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
@@ -522,6 +537,10 @@ pub struct Probe {
     pub prober: Rank,
     /// Whose host is in question.
     pub target: Rank,
+    /// The host and where its agent listens; both empty where the member list says it.
+    pub host: String,
+    /// Where its agent listens.
+    pub address: String,
 }
 
 /// What a probe found.

@@ -6,6 +6,18 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank(pub u32);
 
+impl Rank {
+    /// The first rank of agents that are in no member list: behind all that a list can have.
+    pub const UNLISTED_FIRST: Self = Self(262_144);
+
+    /// Whether it was given to an agent that is in no member list.
+    pub const fn is_unlisted(self) -> bool {
+        self.0 >= Self::UNLISTED_FIRST.0
+    }
+}
+
+const _: () = assert!(Rank::UNLISTED_FIRST.0 as usize == crate::limits::HOSTLIST_HOSTS_MAX);
+
 impl fmt::Display for Rank {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)

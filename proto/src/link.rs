@@ -11,8 +11,9 @@ use bytes::Bytes;
 use ftb_core::filter::set::FILTERS_MAX;
 use ftb_core::filter::{Filter, FilterError};
 use ftb_core::frame::{
-    Confirm, Fetch, Frame, Goodbye, Heartbeat, Hello, Holding, Interest, MARKS_MAX, MEMBERS_MAX,
-    Marks, MemberReport, Probe, ProbeAnswer, RANKS_MAX, Reject, ReplicaStart, Standing, Welcome,
+    Confirm, Enrolment, Fetch, Frame, Goodbye, Heartbeat, Hello, Holding, Interest, MARKS_MAX,
+    MEMBERS_MAX, Marks, MemberReport, Probe, ProbeAnswer, RANKS_MAX, ROSTER_ENTRIES_MAX, Reject,
+    ReplicaStart, Standing, Welcome,
 };
 use ftb_core::ident::{OriginId, PublisherId, Rank};
 use ftb_core::limits::{FILTER_BYTES_MAX, HOST_BYTES_MAX};
@@ -144,6 +145,7 @@ fn wire(frame: &Frame) -> Option<Wire> {
         }),
         Frame::ReplicaStart(_) | Frame::Marks(_) | Frame::ReplicaAck { .. } => wire_replica(frame),
         Frame::Members(_)
+        | Frame::Roster(_)
         | Frame::TreeQuery { .. }
         | Frame::TreeAnswer { .. }
         | Frame::Probe(_)
@@ -177,6 +179,13 @@ fn wire_members(frame: &Frame) -> Wire {
         Frame::Members(members) => {
             Wire::Members(v1::Members { members: members.iter().map(wire_member).collect() })
         }
+        Frame::Roster(entries) => {
+            let entries = entries.iter().map(|entry| v1::Enrolment {
+                host: entry.host.clone(),
+                rank: entry.rank.map(|rank| rank.0),
+            });
+            Wire::Roster(v1::Roster { entries: entries.collect() })
+        }
         Frame::TreeQuery { origin, query } => {
             Wire::TreeQuery(v1::TreeQuery { origin: origin.0, query: *query })
         }
@@ -191,6 +200,8 @@ fn wire_members(frame: &Frame) -> Wire {
             probe: probe.probe,
             prober: probe.prober.0,
             target: probe.target.0,
+            host: probe.host.clone(),
+            address: probe.address.clone(),
         }),
         Frame::ProbeAnswer(answer) => Wire::ProbeAnswer(v1::ProbeAnswer {
             asker: answer.asker.0,
@@ -356,6 +367,7 @@ pub fn decode(bytes: Bytes) -> Result<Frame> {
             index: ack.index,
         },
         Wire::Members(members) => Frame::Members(core_members(members.members)?),
+        Wire::Roster(roster) => Frame::Roster(core_roster(roster.entries)?),
         Wire::TreeQuery(query) => {
             Frame::TreeQuery { origin: OriginId(query.origin), query: query.query }
         }
@@ -370,6 +382,8 @@ pub fn decode(bytes: Bytes) -> Result<Frame> {
             probe: probe.probe,
             prober: Rank(probe.prober),
             target: Rank(probe.target),
+            host: text("bytes of a host name", probe.host, HOST_BYTES_MAX)?,
+            address: text("bytes of an address", probe.address, TEXT_BYTES_MAX)?,
         }),
         Wire::ProbeAnswer(answer) => Frame::ProbeAnswer(ProbeAnswer {
             asker: OriginId(answer.asker),
@@ -430,7 +444,7 @@ fn core_welcome(welcome: v1::LinkWelcome) -> Result<Welcome> {
         host: text("bytes of a host name", welcome.host, HOST_BYTES_MAX)?,
         rank: Rank(welcome.rank),
         origin: OriginId(welcome.origin),
-        assigned: welcome.assigned.map(Rank),
+        assigned: unlisted(welcome.assigned)?,
         standing: core_standing(need("welcome", "standing", welcome.standing)?)?,
         window_bytes: welcome.window_bytes,
         adopt: welcome.adopt,
@@ -520,6 +534,25 @@ fn core_marks(marks: v1::Marks) -> Result<Marks> {
         Ok((publisher, pairs.iter().map(|[first, last]| (*first, *last)).collect()))
     });
     Ok(Marks { publishers: publishers.collect::<Result<_>>()? })
+}
+
+/// The rank of an agent that is in no member list.
+fn unlisted(rank: Option<u32>) -> Result<Option<Rank>> {
+    match rank.map(Rank) {
+        Some(rank) if !rank.is_unlisted() => {
+            Err(LinkWireError::Range { what: "the rank of an agent that is not listed" })
+        }
+        rank => Ok(rank),
+    }
+}
+
+fn core_roster(entries: Vec<v1::Enrolment>) -> Result<Vec<Enrolment>> {
+    bound("agents that are not listed", entries.len(), ROSTER_ENTRIES_MAX)?;
+    let entries = entries.into_iter().map(|entry| {
+        let host = text("bytes of a host name", entry.host, HOST_BYTES_MAX)?;
+        Ok(Enrolment { host, rank: unlisted(entry.rank)? })
+    });
+    entries.collect()
 }
 
 fn core_members(members: Vec<v1::MemberReport>) -> Result<Vec<MemberReport>> {

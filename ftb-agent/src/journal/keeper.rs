@@ -6,8 +6,8 @@
 //!
 //! A segment is a run of chunks; the key of a chunk is the index of its first entry. Beside the
 //! segments there are records: the format, the cluster, which log it is ([`Begun`]), the events that
-//! were logged before the oldest segment, and up to which index was acknowledged. The last one shows
-//! a tail that is missing.
+//! were logged before the oldest segment, the ranks of agents that are in no member list, and up to
+//! which index was acknowledged. The last one shows a tail that is missing.
 
 use super::record::{self, Begun, Damaged};
 use crate::world::{Change, Store, StoreError};
@@ -29,6 +29,7 @@ const KEY_FORMAT: &str = "format";
 const KEY_CLUSTER: &str = "cluster";
 const KEY_BEGUN: &str = "begun";
 const KEY_MARKS: &str = "marks";
+const KEY_ROSTER: &str = "roster";
 
 /// What bounds a journal.
 #[derive(Clone, Debug)]
@@ -214,7 +215,11 @@ impl Keeper {
             damage.truncate(8);
             format!("the journal is damaged: {}", damage.join("; "))
         });
-        Ok(Restored { stored, items: items.into(), marks, lost_until, damage })
+        let roster = match self.store.get(KEY_ROSTER)? {
+            Some(bytes) => record::decode_roster(bytes)?,
+            None => Vec::new(),
+        };
+        Ok(Restored { stored, items: items.into(), marks, roster, lost_until, damage })
     }
 
     fn read_segment(
@@ -298,6 +303,9 @@ impl Keeper {
             self.begun.lineage = begin.lineage.clone();
             self.last = begin.after;
             changes.push(Change::Put(KEY_BEGUN, record::encode_begun(&self.begun)));
+        }
+        if let Some(roster) = &write.roster {
+            changes.push(Change::Put(KEY_ROSTER, record::encode_roster(roster)));
         }
         if let Some(first) = write.items.first() {
             let id = self.open_segment(now_ns);

@@ -9,7 +9,7 @@ use bytes::{Buf as _, BufMut as _, Bytes};
 use ftb_core::frame::{Content, Item, Marks};
 use ftb_core::lineage::{Lineage, Segment};
 use ftb_core::node::api::{Gap, GapReason};
-use ftb_core::{Epoch, OriginId, Position, PublisherId, Severity};
+use ftb_core::{Epoch, OriginId, Position, PublisherId, Rank, Severity};
 use ftb_proto::event::decode_sealed;
 
 /// Before the entries of a chunk.
@@ -291,6 +291,42 @@ pub fn decode_marks(bytes: Vec<u8>) -> Result<Marks, Damaged> {
     Ok(Marks { publishers })
 }
 
+/// Makes the record of the agents that are in no member list.
+pub fn encode_roster(roster: &[(String, Rank)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (host, rank) in roster {
+        // A host's name has at most 255 bytes.
+        let Ok(len) = u8::try_from(host.len()) else { continue };
+        out.put_u32_le(rank.0);
+        out.put_u8(len);
+        out.put_slice(host.as_bytes());
+    }
+    record(out)
+}
+
+/// Reads it.
+///
+/// # Errors
+/// [`Damaged`].
+pub fn decode_roster(bytes: Vec<u8>) -> Result<Vec<(String, Rank)>, Damaged> {
+    let mut bytes = checked(bytes)?;
+    let mut roster = Vec::new();
+    while bytes.has_remaining() {
+        if bytes.len() < 5 {
+            return Err(Damaged("the record of unlisted agents ends too early"));
+        }
+        let rank = Rank(bytes.get_u32_le());
+        let len = usize::from(bytes.get_u8());
+        if bytes.len() < len || !rank.is_unlisted() {
+            return Err(Damaged("the record of unlisted agents makes no sense"));
+        }
+        let host = String::from_utf8(bytes.split_to(len).to_vec())
+            .map_err(|_| Damaged("the record of unlisted agents has a name that is no text"))?;
+        roster.push((host, rank));
+    }
+    Ok(roster)
+}
+
 /// Makes the record of up to which index was acknowledged.
 pub fn encode_acknowledged(segment: u64, index: u64) -> Vec<u8> {
     let mut out = Vec::new();
@@ -354,6 +390,8 @@ mod tests {
         let publisher = PublisherId { account: 1, token: 2 };
         let marks = Marks { publishers: vec![(publisher, vec![(1, 5), (9, 9)])] };
         assert_eq!(decode_marks(encode_marks(&marks)), Ok(marks));
+        let roster = vec![("guest".to_owned(), Rank::UNLISTED_FIRST)];
+        assert_eq!(decode_roster(encode_roster(&roster)), Ok(roster));
         assert_eq!(decode_acknowledged(encode_acknowledged(3, 8)), Some((3, 8)));
     }
 
@@ -388,6 +426,14 @@ mod tests {
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert!(decode_begun(flipped).is_err(), "bit {bit}");
         }
+        let roster = encode_roster(&[("guest".to_owned(), Rank::UNLISTED_FIRST)]);
+        for bit in 0..roster.len() * 8 {
+            let mut flipped = roster.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode_roster(flipped).is_err(), "bit {bit}");
+        }
+        let listed = encode_roster(&[("node001".to_owned(), Rank(3))]);
+        assert!(decode_roster(listed).is_err(), "a rank of the list");
         for bit in 0..marks.len() * 8 {
             let mut flipped = marks.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);

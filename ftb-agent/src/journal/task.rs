@@ -161,7 +161,9 @@ impl Task {
 
     /// Writes one piece; says whether it is there.
     fn write(&mut self, write: &JournalWrite, sync: bool) -> bool {
-        if write.begin.is_some()
+        // What says where the log begins is of now, and so is what has nothing to do with the log.
+        let is_of_now = write.begin.is_some() || write.items.is_empty();
+        if is_of_now
             && let State::Reopened(_) = &self.state
             && let State::Reopened(keeper) = std::mem::replace(&mut self.state, State::Ready(None))
         {

@@ -223,6 +223,8 @@ pub struct MemoryCluster {
     /// More of every agent's configuration.
     pub extra: &'static str,
     fanout: u32,
+    /// The first so many hosts are in the member list.
+    listed: usize,
     starts: u64,
 }
 
@@ -239,8 +241,15 @@ impl MemoryCluster {
     pub async fn start_with(n: usize, fanout: u32, extra: &'static str) -> Self {
         let hosts = (1..=n).map(|i| format!("node{i:04}")).collect();
         let agents = (0..n).map(|_| None).collect();
-        let mut cluster =
-            Self { network: MemoryNetwork::default(), hosts, agents, extra, fanout, starts: 0 };
+        let mut cluster = Self {
+            network: MemoryNetwork::default(),
+            hosts,
+            agents,
+            extra,
+            fanout,
+            listed: n,
+            starts: 0,
+        };
         for rank in 0..n {
             cluster.run(rank).await;
         }
@@ -251,7 +260,7 @@ impl MemoryCluster {
         let text = format!(
             "cluster = \"test\"\nmembers = \"{}\"\nhost = \"{}\"\ninsecure = true\n\
              fanout = {}\nsocket = \"{MEMORY_SOCKET}\"\n{}",
-            fold(self.hosts.iter().map(String::as_str)),
+            fold(self.hosts[..self.listed].iter().map(String::as_str)),
             self.hosts[rank],
             self.fanout,
             self.extra
@@ -268,18 +277,33 @@ impl MemoryCluster {
         self.agents[rank] = Some(agent);
     }
 
+    /// Starts the agent of a host that is in nobody's member list.
+    pub async fn add_unlisted(&mut self) -> usize {
+        let at = self.hosts.len();
+        self.hosts.push(format!("guest{at:04}"));
+        self.agents.push(None);
+        self.run(at).await;
+        at
+    }
+
     /// Adds a host to every agent's configuration and starts its agent.
     pub async fn grow(&mut self) {
         let rank = self.hosts.len();
         self.hosts.push(format!("node{:04}", rank + 1));
-        for rank in 0..rank {
+        self.listed = self.hosts.len();
+        self.reload().await;
+        self.agents.push(None);
+        self.run(rank).await;
+    }
+
+    /// All agents that run read their configuration again.
+    pub async fn reload(&mut self) {
+        for rank in 0..self.agents.len() {
             let config = self.config(rank);
             if let Some(agent) = &mut self.agents[rank] {
                 agent.reload(config, 0).await;
             }
         }
-        self.agents.push(None);
-        self.run(rank).await;
     }
 
     pub fn crash(&mut self, rank: usize) {

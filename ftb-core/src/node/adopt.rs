@@ -150,6 +150,7 @@ impl Node {
             self.young_until_ns = 0;
             self.subscriptions_active();
             self.answer_children();
+            self.answer_all_claims();
         }
         let Some(root) = &mut self.root else { return };
         for (epoch, until) in root.forks.overdue(now_ns) {
@@ -293,11 +294,13 @@ impl Node {
         self.way_up_changed();
         self.subscriptions_active();
         self.answer_children();
+        self.answer_all_claims();
         self.catch_up_all(true);
     }
 
     /// How long a root that has just started waits for a log, in nanoseconds.
     pub(super) fn youth_ns(&self) -> u64 {
-        if self.config.members.len() > 1 { ns(self.config.search_ms) } else { 0 }
+        let others = self.config.members.len() > 1 || self.is_unlisted();
+        if others { ns(self.config.search_ms) } else { 0 }
     }
 }

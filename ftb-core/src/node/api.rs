@@ -180,6 +180,8 @@ pub enum Input {
         members: MemberList,
         /// The new fan-out.
         fanout: u32,
+        /// Whether agents that are in no list may join.
+        allow_unlisted: bool,
         /// The new storm rules.
         storm: Vec<StormRule>,
     },
@@ -264,6 +266,8 @@ pub struct Restored {
     pub items: Vec<Item>,
     /// Events that were logged before the first of them.
     pub marks: Marks,
+    /// Agents that are in no member list, and their ranks.
+    pub roster: Vec<(String, Rank)>,
     /// Entries behind `stored.last` were there up to this index and could not be read.
     pub lost_until: Option<u64>,
     /// What is wrong with the journal, to be told.
@@ -271,7 +275,7 @@ pub struct Restored {
 }
 
 /// A piece of the log for the journal.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct JournalWrite {
     /// Counts up with each `begin`.
     pub generation: u64,
@@ -281,6 +285,8 @@ pub struct JournalWrite {
     pub items: Vec<Item>,
     /// With this the journal holds the log up to this index.
     pub until: u64,
+    /// Agents that are in no member list, and their ranks, in the place of what was written of them.
+    pub roster: Option<Vec<(String, Rank)>>,
 }
 
 /// The journal is to hold this log from now on.

@@ -89,15 +89,11 @@ impl Node {
 
     /// Somebody wants to be our child.
     pub(super) fn greeted(&mut self, link: LinkId, hello: Hello) {
-        if let Err(reject) = self.admit(link, &hello) {
-            self.counters.refused += 1;
-            let why = format!("{}: {}", reject.code, reject.message);
-            self.transition("child", &hello.host, "asking", "refused", &why);
-            self.tell_refused(&hello, &reject);
-            self.say(link, Frame::Reject(reject));
-            return self.close(link, None, &why);
-        }
-        let Some(rank) = hello.rank else { return };
+        let rank = match self.admit(link, &hello) {
+            Ok(Some(rank)) => rank,
+            Ok(None) => return self.await_rank(link, hello),
+            Err(reject) => return self.refuse(link, &hello, reject),
+        };
         let theirs = hello.lineage.head();
         self.epoch_seen = self.epoch_seen.max(hello.epoch_seen).max(theirs.number);
         if theirs > self.lineage.head() && theirs.number == self.epoch_seen {
@@ -133,6 +129,7 @@ impl Node {
             self.raise_epoch();
             self.tell_fork(&hello);
         }
+        self.note_address(&hello.host, &hello.address);
         let standing = self.standing();
         if let Some(link) = self.links.get_mut(&link) {
             link.role = Role::Child;
@@ -162,7 +159,7 @@ impl Node {
             host: self.config.host.clone(),
             rank: self.own_rank(),
             origin: self.config.origin,
-            assigned: None,
+            assigned: rank.is_unlisted().then_some(rank),
             standing,
             window_bytes: self.config.window_bytes,
             adopt,
@@ -175,7 +172,19 @@ impl Node {
         }
     }
 
-    fn admit(&self, link: LinkId, hello: &Hello) -> Result<(), Reject> {
+    /// Turns somebody away who wants to be our child.
+    pub(super) fn refuse(&mut self, link: LinkId, hello: &Hello, reject: Reject) {
+        self.counters.refused += 1;
+        let why = format!("{}: {}", reject.code, reject.message);
+        self.transition("child", &hello.host, "asking", "refused", &why);
+        self.tell_refused(hello, &reject);
+        self.say(link, Frame::Reject(reject));
+        self.close(link, None, &why);
+    }
+
+    /// The place of an agent that may be our child; `None`: it is in no list, and its place is to be
+    /// asked for.
+    fn admit(&self, link: LinkId, hello: &Hello) -> Result<Option<Rank>, Reject> {
         let refuse = |code: &str, message: String, redirect: Vec<Rank>| {
             Err(Reject { code: code.to_owned(), message, redirect })
         };
@@ -204,29 +213,16 @@ impl Node {
             );
             return refuse("host", message, Vec::new());
         }
-        let Some(rank) = hello.rank else {
-            let message = format!("{} is in no member list: add it to both", hello.host);
-            return refuse("members", message, Vec::new());
+        let rank = match hello.rank.filter(|rank| !rank.is_unlisted()) {
+            Some(rank) => {
+                self.check_listed(rank, hello)?;
+                rank
+            }
+            None => match self.admit_unlisted(hello)? {
+                Some(rank) => rank,
+                None => return Ok(None),
+            },
         };
-        match self.member(rank) {
-            Some((host, _)) if host.eq_ignore_ascii_case(&hello.host) => {}
-            Some((host, _)) => {
-                let message = format!(
-                    "{} says it has rank {rank}, which is {host} for {}: the member lists differ",
-                    hello.host, self.config.host
-                );
-                return refuse("rank", message, Vec::new());
-            }
-            None => {
-                let message = format!(
-                    "{} says it has rank {rank}, {} knows {} members: the member lists differ",
-                    hello.host,
-                    self.config.host,
-                    self.config.members.len()
-                );
-                return refuse("members", message, Vec::new());
-            }
-        }
         if rank <= self.own_rank() {
             let message = format!(
                 "{} has rank {rank}, {} has {}: a parent has the lower rank",
@@ -237,13 +233,40 @@ impl Node {
             return refuse("rank", message, Vec::new());
         }
         self.check_twin(rank, hello)?;
+        // Agents that are in no list take no place from those that are.
         let others = self.children.values().filter(|child| child.rank != rank);
+        let others = others.filter(|child| child.rank.is_unlisted() == rank.is_unlisted());
         if others.count() >= self.config.children_max {
-            let below = self.children.values().map(|child| child.rank).filter(|r| *r < rank);
+            let listed = self.children.values().map(|child| child.rank);
+            let below = listed.filter(|r| *r < rank && !r.is_unlisted());
             let message = format!("{} has all the children it may have", self.config.host);
             return refuse("full", message, below.take(8).collect());
         }
-        Ok(())
+        Ok(Some(rank))
+    }
+
+    /// Whether the member list has that agent in that place.
+    fn check_listed(&self, rank: Rank, hello: &Hello) -> Result<(), Reject> {
+        let own = &self.config.host;
+        let (code, message) = match self.config.members.get(rank) {
+            Some(member) if member.host.eq_ignore_ascii_case(&hello.host) => return Ok(()),
+            Some(member) => (
+                "rank",
+                format!(
+                    "{} says it has rank {rank}, which is {} for {own}: the member lists differ",
+                    hello.host, member.host
+                ),
+            ),
+            None => (
+                "members",
+                format!(
+                    "{} says it has rank {rank}, {own} knows {} members: the member lists differ",
+                    hello.host,
+                    self.config.members.len()
+                ),
+            ),
+        };
+        Err(Reject { code: code.to_owned(), message, redirect: Vec::new() })
     }
 
     /// A child says where it resumes in the lineage that it was told.
@@ -322,6 +345,7 @@ impl Node {
         self.transition("child", &child.host, "attached", to, why);
         self.vacated(child.rank);
         self.routes.retain(|_, route| route.link != link);
+        self.roster.child_gone(link);
         self.questions.retain(|_, question| !question.is_of(link));
         self.adoption_broken(link);
         let state = if suspected { MemberState::Suspect } else { MemberState::Absent };

@@ -86,6 +86,9 @@ pub struct NodeConfig {
     pub members: MemberList,
     /// This agent's place in the list; `None`: not listed.
     pub rank: Option<Rank>,
+    /// Agents that are in no list may join: below this one, and, while it is acting root, at all.
+    /// Default true.
+    pub allow_unlisted: bool,
     /// Children that the wanted tree gives one agent. Default 16.
     pub fanout: u32,
     /// Children that an agent takes before it redirects. Default four times the fan-out: room for
@@ -166,6 +169,7 @@ impl NodeConfig {
             origin,
             members,
             rank,
+            allow_unlisted: true,
             fanout,
             children_max: 4 * fanout as usize,
             heartbeat_ms: 1_000,

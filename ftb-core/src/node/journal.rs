@@ -20,6 +20,7 @@ use super::config::ns;
 use super::log::Log;
 use super::standby::Replica;
 use crate::frame::{Content, Item, Marks, UpItem};
+use crate::ident::Rank;
 use crate::limits::BATCH_EVENTS_MAX;
 use crate::lineage::Lineage;
 use crate::position::{Epoch, Position};
@@ -164,7 +165,8 @@ impl Node {
 
     /// Takes what an earlier life has left; gives which log it is.
     fn remember(&mut self, restored: Restored) -> Stored {
-        let Restored { stored, items, marks, lost_until, damage } = restored;
+        let Restored { stored, items, marks, roster, lost_until, damage } = restored;
+        self.restore_roster(roster);
         if let Some(damage) = damage {
             let tags = vec![("host", self.config.host.clone())];
             self.announce("FTB_JOURNAL_DAMAGED", Severity::Error, tags, damage);
@@ -202,9 +204,18 @@ impl Node {
             let lineage = self.lineage.clone();
             self.hand_over_restored(&lineage);
         }
+        self.roster.write_again();
         self.count_waiting();
         if self.root.is_none() && self.replica.is_none() {
             self.journal_caught_up();
+        }
+    }
+
+    /// Who has which rank without being listed, as it was when the journal was written.
+    fn restore_roster(&mut self, roster: Vec<(String, Rank)>) {
+        self.roster.restore(roster);
+        if self.is_unlisted() {
+            self.rank = self.rank.or_else(|| self.roster.rank_of(&self.config.host));
         }
     }
 
@@ -313,6 +324,17 @@ impl Node {
         }
     }
 
+    /// Whether ranks of unlisted agents are to be written: root and standby know all, and an unlisted
+    /// agent its own.
+    fn writes_roster(&self) -> bool {
+        self.roster.is_unwritten() && (self.holds_log() || self.is_unlisted())
+    }
+
+    /// Whether this is the acting root or its standby.
+    pub(super) fn holds_log(&self) -> bool {
+        self.root.is_some() || self.replica.as_ref().is_some_and(|replica| replica.complete)
+    }
+
     /// Tells the shell, once, that there is something to be written. Called after each input.
     pub(super) fn wake_journal(&mut self) {
         let Some(disk) = &self.journal.disk else { return };
@@ -324,7 +346,7 @@ impl Node {
                 || disk.cursor != source.log.last()
                 || disk.lineage.head() != source.lineage.head()
         });
-        if news {
+        if news || self.writes_roster() {
             self.journal.ready = true;
             self.out.push(Output::JournalReady);
         }
@@ -333,15 +355,22 @@ impl Node {
     /// What is to be written next.
     pub(super) fn next_journal_write(&mut self, bytes_max: usize) -> Option<JournalWrite> {
         let mut disk = self.journal.disk.take();
-        let write = disk.as_mut().zip(self.journal_source()).and_then(|(disk, source)| {
-            let begin = disk.begin(&source);
-            let items = disk.next_items(source.log, bytes_max);
-            let news = begin.is_some() || !items.is_empty();
+        let roster = match &disk {
+            Some(_) if self.writes_roster() => self.roster.take_unwritten(),
+            _ => None,
+        };
+        let write = disk.as_mut().and_then(|disk| {
+            let source = self.journal_source();
+            let begin = source.as_ref().and_then(|source| disk.begin(source));
+            let items = source.map(|source| disk.next_items(source.log, bytes_max));
+            let items = items.unwrap_or_default();
+            let news = begin.is_some() || !items.is_empty() || roster.is_some();
             news.then(|| JournalWrite {
                 generation: disk.generation,
                 begin,
                 items,
                 until: disk.cursor,
+                roster,
             })
         });
         self.journal.generation = disk.as_ref().map_or(self.journal.generation, |d| d.generation);

@@ -2,6 +2,7 @@
 //! changes, so that the acting root knows the whole tree.
 
 use super::Node;
+use super::UNLISTED_MAX;
 use super::api::{Announcement, LinkId, MemberState, Output, QueryId, TreeNode};
 use super::upward::Route;
 use crate::frame::{Frame, MEMBERS_MAX, MemberReport};
@@ -51,16 +52,33 @@ impl Members {
         self.known.get(&rank).is_some_and(|member| member.state == MemberState::Up)
     }
 
+    /// That rank is that host's: what was reported of others with it, or of the host with another
+    /// rank that no list has, is forgotten.
+    pub(super) fn forget_others(&mut self, rank: Rank, host: &str) {
+        for members in [&mut self.known, &mut self.untold] {
+            let unlisted = members.range(Rank::UNLISTED_FIRST..);
+            let strange = unlisted.filter(|(of, member)| {
+                member.host.eq_ignore_ascii_case(host) != (**of == rank)
+                    && (**of == rank || member.host.eq_ignore_ascii_case(host))
+            });
+            for of in strange.map(|(of, _)| *of).collect::<Vec<Rank>>() {
+                members.remove(&of);
+            }
+        }
+    }
+
     pub(super) fn deadline_ns(&self) -> u64 {
         self.questions.values().map(|question| question.deadline_ns).min().unwrap_or(u64::MAX)
     }
 }
 
 impl Node {
-    /// Host and address of a rank, listed or joined later.
+    /// Host and address of a rank, listed or not.
     pub(super) fn member(&self, rank: Rank) -> Option<(String, String)> {
-        let member = self.config.members.get(rank)?;
-        Some((member.host.clone(), member.address.clone()))
+        match self.config.members.get(rank) {
+            Some(member) => Some((member.host.clone(), member.address.clone())),
+            None => self.unlisted_member(rank),
+        }
     }
 
     /// A child has attached.
@@ -123,7 +141,7 @@ impl Node {
         MemberReport {
             rank: child.rank,
             host: host.to_owned(),
-            address: String::new(),
+            address: self.address_to_report(child.rank, host),
             origin: child.origin.0,
             attempt: child.attempt,
             state,
@@ -135,6 +153,13 @@ impl Node {
     /// Notes what is news. Reports of one agent come over different ways: the one of its latest
     /// hello counts, and a loss counts only for the life and the place that was lost.
     fn learn(&mut self, report: MemberReport) {
+        if self.contradicts_roster(report.rank, &report.host) {
+            self.counters.stale += 1;
+            return;
+        }
+        if report.rank.is_unlisted() {
+            self.note_address(&report.host, &report.address);
+        }
         if self.rank.is_some_and(|own| report.rank <= own) {
             return self.learn_of_lower(report);
         }
@@ -184,11 +209,18 @@ impl Node {
     /// A child tells of its subtree.
     pub(super) fn members_told(&mut self, reports: Vec<MemberReport>) {
         for report in reports {
-            if self.members.known.len() < self.config.members.len() + self.config.strangers_max {
+            if self.members.known.len() < self.members_max()
+                || self.members.known.contains_key(&report.rank)
+            {
                 self.learn(report);
             }
         }
         self.tell_members();
+    }
+
+    /// Most members that are remembered, or come as an answer.
+    fn members_max(&self) -> usize {
+        self.config.members.len() + UNLISTED_MAX
     }
 
     /// On a new way up everything is news. What an acting root knew of lower ranks is the new root's now.
@@ -297,13 +329,13 @@ impl Node {
             }
             return;
         }
-        let query = QueryId(query);
+        let (query, nodes_max) = (QueryId(query), self.members_max());
         let Some(question) = self.members.questions.get_mut(&query) else {
             self.counters.stale += 1;
             return;
         };
         question.nodes.extend(members.iter().map(tree_node));
-        let over = question.nodes.len() > self.config.members.len() + self.config.strangers_max;
+        let over = question.nodes.len() > nodes_max;
         if (last || over)
             && let Some(question) = self.members.questions.remove(&query)
         {

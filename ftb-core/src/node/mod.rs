@@ -35,6 +35,7 @@ mod storm;
 mod subscriptions;
 #[cfg(test)]
 pub(crate) mod testing;
+mod unlisted;
 mod uplink;
 mod upward;
 mod verdict;
@@ -42,6 +43,7 @@ mod verdict;
 pub use config::{Member, MemberList, NodeConfig};
 pub use status::{ChildStatus, ClientStatus, NodeStatus};
 pub use storm::{Fold, Folder, StormRule};
+pub use unlisted::UNLISTED_MAX;
 pub use uplink::LINK_PROTOCOL;
 
 use crate::frame::{Frame, Goodbye};
@@ -72,6 +74,8 @@ pub struct Node {
     uplink: uplink::Uplink,
     children: BTreeMap<LinkId, children::Child>,
     members: members::Members,
+    /// Agents that are in no member list.
+    roster: unlisted::Roster,
     verdicts: verdict::Verdicts,
     differences: differences::Differences,
 
@@ -152,6 +156,7 @@ impl Node {
             uplink: uplink::Uplink::new(),
             children: BTreeMap::new(),
             members: members::Members::default(),
+            roster: unlisted::Roster::default(),
             verdicts: verdict::Verdicts::default(),
             differences: differences::Differences::default(),
             journal: journal::Journal::default(),
@@ -315,7 +320,8 @@ impl Node {
             }
             Input::Journaled { generation, until } => self.journaled(generation, until),
             Input::JournalFailed { error } => self.journal_failed(&error),
-            Input::Reconfigure { members, fanout, storm } => {
+            Input::Reconfigure { members, fanout, allow_unlisted, storm } => {
+                self.config.allow_unlisted = allow_unlisted;
                 self.reconfigure(members, fanout);
                 self.set_storm_rules(storm);
             }
@@ -401,6 +407,7 @@ impl Node {
             Frame::Replicate(batch) => self.adopt_entries(link, batch),
             Frame::ReplicaAck { epoch, index } => self.replica_acked(link, epoch, index),
             Frame::Members(reports) => self.members_told(reports),
+            Frame::Roster(claims) => self.claimed(Some(link), claims),
             Frame::TreeQuery { origin, query } => self.tree_queried(link, origin, query),
             Frame::Probe(probe) => self.probe_asked(link, probe),
             Frame::ProbeAnswer(answer) => self.probe_answered(&answer),
@@ -432,6 +439,7 @@ impl Node {
             Frame::ReplicaStart(start) => self.replica_start(start),
             Frame::Marks(marks) => self.replica_marks(&marks),
             Frame::Replicate(batch) => self.replicate(batch),
+            Frame::Roster(entries) => self.roster_told(entries),
             Frame::TreeAnswer { origin, query, members, last } => {
                 self.tree_answered(origin, query, members, last);
             }
@@ -457,7 +465,8 @@ impl Node {
             Role::Child => self.lose_child(link, true, why),
             Role::Parent => self.parent_lost(false, why),
             Role::Caller => self.caller_lost(link),
-            Role::Stranger | Role::Closing => {}
+            Role::Stranger => self.roster.link_gone(link),
+            Role::Closing => {}
         }
     }
 

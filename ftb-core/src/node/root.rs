@@ -129,6 +129,7 @@ impl Node {
         self.plan_probe_from_start();
         self.subscriptions_active();
         self.answer_children();
+        self.answer_all_claims();
         self.catch_up_all(true);
         if let Some((root, host)) = self.uplink.fallen_root.take() {
             self.root_gone(root, &host, why);

@@ -32,10 +32,25 @@ impl Node {
         self.search_on();
     }
 
-    /// Which ranks may be tried: all listed ones for an agent that is not listed.
+    /// This agent's place in the tree: its rank, or behind the listed agents for one that is not
+    /// listed. Ranks below it may be tried, as far as they are listed.
     pub(super) fn search_rank(&self) -> Rank {
-        let listed = u32::try_from(self.config.members.len()).unwrap_or(u32::MAX);
-        self.rank.unwrap_or(Rank(listed))
+        let after = match self.rank {
+            Some(rank) if !rank.is_unlisted() => return rank,
+            Some(rank) => rank.0 - Rank::UNLISTED_FIRST.0,
+            None => 0,
+        };
+        Rank(self.listed().saturating_add(after))
+    }
+
+    fn listed(&self) -> u32 {
+        u32::try_from(self.config.members.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The parent that the tree wants: listed, and with a lower rank.
+    fn wanted_parent(&self) -> Option<Rank> {
+        let listed = self.listed();
+        tree::ancestors(self.search_rank(), self.config.fanout).find(|above| above.0 < listed)
     }
 
     /// Dials on; an agent that has nobody left to try becomes acting root.
@@ -57,7 +72,7 @@ impl Node {
     }
 
     fn dial(&mut self, rank: Rank) {
-        if rank >= self.search_rank() || self.uplink.tries(rank) {
+        if rank >= self.search_rank() || rank.is_unlisted() || self.uplink.tries(rank) {
             return;
         }
         let Some((host, address)) = self.member(rank) else { return };
@@ -88,7 +103,7 @@ impl Node {
 
     /// When to look for a better place next; never for an agent that has the best one.
     pub(super) fn plan_probe(&mut self) {
-        let wanted = tree::wanted_parent(self.search_rank(), self.config.fanout);
+        let wanted = self.wanted_parent();
         let settled = match &self.uplink.state {
             State::Joined(parent) => Some(parent.rank) == wanted,
             State::Root => self.search_rank() == Rank(0),
@@ -154,6 +169,7 @@ impl Node {
         let rank = self.search_rank();
         let fanout = self.config.fanout;
         let room = self.config.dials_max.saturating_sub(self.uplink.under_way());
+        let lower = rank.0.min(self.listed());
         let targets: Vec<Rank> = match &self.uplink.state {
             State::Root if self.uplink.twin_at.is_some() => {
                 self.uplink.twin_at.into_iter().collect()
@@ -168,9 +184,9 @@ impl Node {
                 // Half of the looks go where the tree wants us, half go round all lower ranks.
                 let likely = tree::candidates(rank, fanout, &self.uplink.hints, None);
                 let mut targets: Vec<Rank> = likely.take(room.div_ceil(2)).collect();
-                for _ in 0..room.min(rank.0 as usize) - targets.len().min(room.min(rank.0 as usize))
-                {
-                    targets.push(Rank(self.uplink.rotation % rank.0));
+                let most = room.min(lower as usize);
+                for _ in 0..most.saturating_sub(targets.len()) {
+                    targets.push(Rank(self.uplink.rotation % lower));
                     self.uplink.rotation = self.uplink.rotation.wrapping_add(1);
                 }
                 targets

@@ -124,6 +124,7 @@ impl Node {
         if let Some(old) = old {
             self.stop_feed(old);
         }
+        self.copy_roster(lowest);
         self.wake(lowest);
     }
 

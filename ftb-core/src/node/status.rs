@@ -233,6 +233,11 @@ impl Node {
         self.uplink.parent().map(|parent| parent.rank)
     }
 
+    /// The place in the tree, where there is one.
+    pub fn rank(&self) -> Option<Rank> {
+        self.rank
+    }
+
     /// Whether this is an acting root.
     pub fn is_root(&self) -> bool {
         self.root.is_some()

@@ -209,16 +209,14 @@ impl Node {
     pub(super) fn reconfigure(&mut self, members: MemberList, fanout: u32) {
         self.config.members = members;
         self.config.fanout = fanout;
-        let rank = self.config.members.rank_of(&self.config.host);
+        let unlisted = self.rank.filter(|rank| rank.is_unlisted());
+        let rank = self.config.members.rank_of(&self.config.host).or(unlisted);
         let moved = rank != self.rank;
         self.rank = rank;
         let strange: Vec<LinkId> = self
             .children
             .iter()
-            .filter(|(_, child)| {
-                let listed = self.member(child.rank);
-                moved || listed.is_none_or(|(host, _)| !host.eq_ignore_ascii_case(&child.host))
-            })
+            .filter(|(_, child)| moved || self.is_strange(child.rank, &child.host))
             .map(|(link, _)| *link)
             .collect();
         for link in strange {
@@ -226,14 +224,25 @@ impl Node {
             self.decline(link, "the member list has changed");
         }
         let parent = self.uplink.parent().map(|p| (p.link, p.rank, p.host.clone()));
-        if let Some((link, rank, host)) = parent {
-            let listed = self.member(rank);
-            if moved || listed.is_none_or(|(listed, _)| !listed.eq_ignore_ascii_case(&host)) {
-                self.decline(link, "the member list has changed");
-                self.parent_lost(true, "the member list has changed");
-            }
+        if let Some((link, rank, host)) = parent
+            && (moved || self.is_strange(rank, &host))
+        {
+            self.decline(link, "the member list has changed");
+            self.parent_lost(true, "the member list has changed");
         }
         self.plan_probe_from_start();
+    }
+
+    /// Whether a neighbour has no place any more by the member list of now.
+    fn is_strange(&self, rank: Rank, host: &str) -> bool {
+        match self.config.members.get(rank) {
+            Some(member) => !member.host.eq_ignore_ascii_case(host),
+            None => {
+                !rank.is_unlisted()
+                    || !self.config.allow_unlisted
+                    || self.config.members.rank_of(host).is_some()
+            }
+        }
     }
 
     pub(super) fn dialed(&mut self, dial: DialId, link: LinkId) {
@@ -367,10 +376,8 @@ impl Node {
         if let Some(link) = self.links.get_mut(&link) {
             link.role = Role::Parent;
         }
-        if let Some(rank) = welcome.assigned
-            && self.rank.is_none()
-        {
-            self.rank = Some(rank);
+        if let Some(rank) = welcome.assigned {
+            self.take_rank(rank);
         }
         let why = format!("{} of rank {} is the parent now", welcome.host, welcome.rank);
         self.transition("parent", &welcome.host, from, "joined", &why);
@@ -420,6 +427,7 @@ impl Node {
             self.stand(welcome.standing);
         }
         self.way_up_changed();
+        self.claim_all();
         self.members_all_untold();
     }
 

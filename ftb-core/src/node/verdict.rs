@@ -12,7 +12,7 @@ use super::config::ns;
 use super::link::{Link, Role};
 use super::members::Sighting;
 use crate::frame::{Frame, Probe, ProbeAnswer};
-use crate::ident::Rank;
+use crate::ident::{OriginId, Rank};
 use crate::severity::Severity;
 use crate::tree;
 use std::collections::BTreeMap;
@@ -103,7 +103,7 @@ impl Node {
     pub(super) fn ask_newcomer(&mut self, link: LinkId, prober: Rank) {
         let asker = self.config.origin;
         let above: Vec<Rank> = tree::ancestors(prober, self.config.fanout).collect();
-        let mut probes = Vec::new();
+        let mut asked = Vec::new();
         for (id, verdict) in &mut self.verdicts.open {
             let (target, votes) = (verdict.child.rank, &mut verdict.votes);
             if !verdict.quiet
@@ -112,10 +112,11 @@ impl Node {
                 && !votes.contains_key(&prober)
             {
                 votes.insert(prober, None);
-                probes.push(Probe { asker, probe: *id, prober, target });
+                asked.push((*id, target));
             }
         }
-        for probe in probes {
+        for (id, target) in asked {
+            let probe = self.probe_of(asker, id, prober, target);
             self.say(link, Frame::Probe(probe));
         }
     }
@@ -147,7 +148,8 @@ impl Node {
         let mut votes = BTreeMap::new();
         for (link, prober) in neighbours {
             votes.insert(prober, None);
-            let probe = Probe { asker: self.config.origin, probe: id, prober, target: child.rank };
+            let asker = self.config.origin;
+            let probe = self.probe_of(asker, id, prober, child.rank);
             self.say(link, Frame::Probe(probe));
         }
         // A neighbour's look takes a dial, and its answer the way there and back.
@@ -158,8 +160,21 @@ impl Node {
         self.look(child.rank, Purpose::Own(id));
     }
 
+    /// A question; with where the host is, if no list says that.
+    fn probe_of(&self, asker: OriginId, probe: u64, prober: Rank, target: Rank) -> Probe {
+        let unlisted = target.is_unlisted().then(|| self.unlisted_member(target)).flatten();
+        let (host, address) = unlisted.unwrap_or_default();
+        Probe { asker, probe, prober, target, host, address }
+    }
+
     fn look(&mut self, target: Rank, purpose: Purpose) {
-        let Some((host, address)) = self.member(target) else { return };
+        let named = match &purpose {
+            Purpose::Other(_, probe) if target.is_unlisted() && !probe.address.is_empty() => {
+                Some((probe.host.clone(), probe.address.clone()))
+            }
+            _ => self.member(target),
+        };
+        let Some((host, address)) = named else { return };
         if self.verdicts.looks.len() >= LOOKS_MAX {
             return;
         }

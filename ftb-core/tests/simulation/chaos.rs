@@ -83,6 +83,16 @@ fn many_faults_at_once_lose_nothing_untold() {
     }
 }
 
+/// The same where a third of the agents is in no member list.
+#[test]
+fn many_faults_of_listed_and_unlisted_agents_lose_nothing_untold() {
+    for seed in seeds(40) {
+        let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
+        let setup = Setup { unlisted: 3, ..setup };
+        must_hold("many faults, unlisted agents", &setup, seed, &script(seed, 9, 8));
+    }
+}
+
 #[test]
 fn one_fault_at_a_time_with_journals_loses_nothing_untold() {
     for seed in seeds(40) {

@@ -22,6 +22,9 @@ fn cut(items: &mut Vec<Item>, index: u64) {
 
 impl Disk {
     pub fn write(&mut self, write: JournalWrite) {
+        if let Some(roster) = write.roster {
+            self.content.roster = roster;
+        }
         let Restored { stored, items, marks, lost_until, .. } = &mut self.content;
         if let Some(begin) = write.begin {
             cut(items, if begin.anew.is_none() { begin.after } else { 0 });

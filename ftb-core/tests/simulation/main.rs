@@ -13,5 +13,6 @@ mod scale;
 mod storms;
 mod strangers;
 mod traps;
+mod unlisted;
 mod verdicts;
 mod world;

@@ -28,6 +28,8 @@ const POLL_BYTES: usize = 64 * 1024;
 #[derive(Clone)]
 pub struct Setup {
     pub agents: u32,
+    /// So many of them, the last, are in no member list.
+    pub unlisted: u32,
     pub fanout: u32,
     /// One publisher and one subscriber at every so many agents.
     pub clients_every: u32,
@@ -49,6 +51,7 @@ impl Setup {
     pub fn new(agents: u32, fanout: u32) -> Self {
         Self {
             agents,
+            unlisted: 0,
             fanout,
             clients_every: 1,
             payload: 100,
@@ -169,7 +172,7 @@ pub struct World {
 
 impl World {
     pub fn new(setup: Setup, seed: u64) -> Self {
-        let members: Vec<Member> = (0..setup.agents)
+        let members: Vec<Member> = (0..setup.agents - setup.unlisted)
             .map(|rank| Member { host: format!("node{rank}"), address: format!("node{rank}:1") })
             .collect();
         let members = MemberList::from(members);

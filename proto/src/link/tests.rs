@@ -100,7 +100,7 @@ fn every_frame() -> Vec<Frame> {
         host: "node000".into(),
         rank: Rank(0),
         origin: OriginId(8),
-        assigned: Some(Rank(90)),
+        assigned: Some(Rank(262_200)),
         standing: standing(),
         window_bytes: 1 << 20,
         adopt: true,
@@ -151,7 +151,18 @@ fn every_frame() -> Vec<Frame> {
         Frame::Members(vec![member()]),
         Frame::TreeQuery { origin: OriginId(5), query: 1 },
         Frame::TreeAnswer { origin: OriginId(5), query: 1, members: vec![member()], last: true },
-        Frame::Probe(Probe { asker: OriginId(5), probe: 1, prober: Rank(2), target: Rank(3) }),
+        Frame::Roster(vec![
+            Enrolment { host: "guest1".into(), rank: Some(Rank::UNLISTED_FIRST) },
+            Enrolment { host: "guest2".into(), rank: None },
+        ]),
+        Frame::Probe(Probe {
+            asker: OriginId(5),
+            probe: 1,
+            prober: Rank(2),
+            target: Rank::UNLISTED_FIRST,
+            host: "guest1".into(),
+            address: "guest1:14451".into(),
+        }),
         Frame::ProbeAnswer(ProbeAnswer {
             asker: OriginId(5),
             probe: 1,
@@ -218,6 +229,11 @@ fn what_is_over_a_bound_is_refused() {
     };
     assert!(refused(Frame::Up(before_base)).contains("out of range"));
     assert!(decode(Bytes::new()).is_err());
+    let listed = Enrolment { host: "node001".into(), rank: Some(Rank(3)) };
+    assert!(refused(Frame::Roster(vec![listed.clone()])).contains("out of range"));
+    let wants = Enrolment { rank: None, ..listed };
+    let message = refused(Frame::Roster(vec![wants; ROSTER_ENTRIES_MAX + 1]));
+    assert_eq!(message, "a frame with 513 agents that are not listed: at most 512 are allowed");
     let two = [Frame::Resend, Frame::Down(Down { epoch: epoch(1), items: items(), covered: 75 })];
     for order in [[0, 1], [1, 0]] {
         let both = order.map(|at| two[at].clone().to_bytes().to_vec()).concat();

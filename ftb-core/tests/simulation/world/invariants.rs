@@ -5,7 +5,7 @@ use crate::clients::{Violation, broken};
 use ftb_core::ident::Rank;
 use ftb_core::node::Node;
 use ftb_core::tree;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl World {
     pub(super) fn check_step(&mut self, agent: usize) -> Result<(), Violation> {
@@ -37,6 +37,8 @@ impl World {
             .filter(|at| self.agents[*at].node.is_some())
             .map(Self::rank)
             .collect();
+        let listed = self.setup.agents - self.setup.unlisted;
+        let mut ranks = BTreeMap::new();
         for rank in &up {
             let Some(node) = &self.agents[*rank as usize].node else { continue };
             let is_lowest = up.first() == Some(rank);
@@ -45,8 +47,18 @@ impl World {
                 let what = format!("agent {rank}: root {}, parent {parent:?}", node.is_root());
                 return broken("OneTree", what);
             }
-            let wanted =
-                tree::ancestors(Rank(*rank), self.setup.fanout).find(|above| up.contains(&above.0));
+            let Some(given) = node.rank() else {
+                return broken("OneTree", format!("agent {rank} has no rank"));
+            };
+            if let Some(other) = ranks.insert(given, *rank) {
+                return broken("OneTree", format!("agents {other} and {rank} have rank {given}"));
+            }
+            let place = match given.is_unlisted() {
+                true => Rank(listed + given.0 - Rank::UNLISTED_FIRST.0),
+                false => given,
+            };
+            let wanted = tree::ancestors(place, self.setup.fanout)
+                .find(|above| above.0 < listed && up.contains(&above.0));
             let fits = match wanted {
                 Some(wanted) => parent == Some(wanted),
                 None => is_lowest || parent.is_some(),
@@ -83,6 +95,11 @@ impl World {
     /// Bytes of events that an agent holds.
     pub fn held_bytes(&self, agent: usize) -> usize {
         self.agents[agent].node.as_ref().map_or(0, Node::held_bytes)
+    }
+
+    /// Which rank an agent has.
+    pub fn rank_of(&self, agent: usize) -> Option<Rank> {
+        self.agents[agent].node.as_ref().and_then(Node::rank)
     }
 
     /// Below whom an agent is.

@@ -18,6 +18,7 @@ impl World {
         let origin = OriginId((agent as u64 + 1) << 32 | life);
         let host = format!("node{agent}");
         let mut config = NodeConfig::new("sim", &host, origin, self.members.clone());
+        config.address = format!("{host}:1");
         config.fanout = self.setup.fanout;
         config.children_max = 4 * self.setup.fanout as usize;
         (self.setup.tune)(&mut config);

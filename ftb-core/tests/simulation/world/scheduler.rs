@@ -126,8 +126,8 @@ impl World {
         let life = self.agents[agent].life;
         for output in out {
             match output {
-                Output::Dial { dial, rank, deadline_ns, .. } => {
-                    let to = rank.0 as usize;
+                Output::Dial { dial, host, deadline_ns, .. } => {
+                    let to = host.trim_start_matches("node").parse().unwrap();
                     let at = self.now_ns + 50_000;
                     let from = agent;
                     self.schedule(at, Happening::Connect { from, life, dial, to, deadline_ns });

@@ -1,0 +1,537 @@
+//! Agents that are in no member list: which rank each has, and who gives it.
+//!
+//! They have ranks behind all listed ones, from [`Rank::UNLISTED_FIRST`] up in the order in which they
+//! came, and keep them. The acting root gives them out. It and its standby know all of them and write
+//! them to their journals; any other agent knows those below it, and tells whoever becomes its parent.
+//! An agent that has no list knows its own rank, and writes that to its journal.
+//!
+//! Such an agent is a leaf: nobody dials it, and it has no children. Its wanted place is the one behind
+//! the listed agents, in the order of the ranks.
+//!
+//! Where two components meet that gave one rank to two hosts, the root that goes on is right. The other
+//! host is sent away by its parent, comes back, and gets another rank.
+
+use super::Node;
+use super::api::LinkId;
+use super::link::Role;
+use crate::frame::{Enrolment, Frame, Hello, ROSTER_ENTRIES_MAX, Reject};
+use crate::ident::Rank;
+use crate::severity::Severity;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most agents of one component that are in no member list. With more, the one that has been away
+/// longest loses its rank; while all are up, one more is refused.
+pub const UNLISTED_MAX: usize = 4_096;
+/// Most of them that are remembered here, those that wait for a rank included. Full: what has to do with
+/// nobody here is forgotten, and one more is refused.
+const KNOWN_MAX: usize = 2 * UNLISTED_MAX;
+
+/// The agents that are in no member list, as far as they are known here.
+#[derive(Default)]
+pub(super) struct Roster {
+    /// By host in lower case.
+    known: BTreeMap<String, Entry>,
+    by_rank: BTreeMap<Rank, String>,
+    /// Who has said hello and waits for a rank; no more than links that have not said who they are.
+    waiting: BTreeMap<LinkId, Hello>,
+    /// The journal does not have what is here.
+    unwritten: bool,
+}
+
+struct Entry {
+    host: String,
+    /// As the acting root has said.
+    rank: Option<Rank>,
+    /// As the agent, or another root, has said.
+    wanted: Option<Rank>,
+    /// The child by which it was asked for; `None`: nobody, or the agent itself is here.
+    via: Option<LinkId>,
+    /// Where its agent listens; empty where that is not known.
+    address: String,
+}
+
+/// What an acting root has decided.
+struct Decision {
+    rank: Option<Rank>,
+    /// It was not so before.
+    news: bool,
+    /// Who has lost its rank for it.
+    forgotten: Option<String>,
+}
+
+fn key(host: &str) -> String {
+    host.to_ascii_lowercase()
+}
+
+impl Roster {
+    /// The rank of a host, as the acting root has said.
+    pub(super) fn rank_of(&self, host: &str) -> Option<Rank> {
+        self.known.get(&key(host))?.rank
+    }
+
+    /// Which host has a rank.
+    pub(super) fn holder(&self, rank: Rank) -> Option<&str> {
+        let entry = self.known.get(self.by_rank.get(&rank)?)?;
+        Some(&entry.host)
+    }
+
+    fn address_of(&self, host: &str) -> Option<&str> {
+        self.known.get(&key(host)).map(|entry| entry.address.as_str()).filter(|a| !a.is_empty())
+    }
+
+    /// Everybody who has a rank.
+    pub(super) fn all(&self) -> Vec<(String, Rank)> {
+        let known = self.known.values();
+        known.filter_map(|entry| Some((entry.host.clone(), entry.rank?))).collect()
+    }
+
+    /// A rank is asked for, or said to be somebody's; false where there is no room to remember it.
+    fn claim(&mut self, claim: &Enrolment, via: Option<LinkId>) -> bool {
+        let key = key(&claim.host);
+        if !self.has_room_for(&key) {
+            return false;
+        }
+        let entry = self.known.entry(key).or_insert_with(|| Entry {
+            host: claim.host.clone(),
+            rank: None,
+            wanted: None,
+            via,
+            address: String::new(),
+        });
+        entry.via = via;
+        entry.wanted = claim.rank.filter(|rank| rank.is_unlisted()).or(entry.wanted);
+        true
+    }
+
+    fn has_room_for(&self, key: &str) -> bool {
+        self.known.len() < KNOWN_MAX || self.known.contains_key(key)
+    }
+
+    fn remove(&mut self, key: &str) {
+        if let Some(rank) = self.known.remove(key).and_then(|entry| entry.rank) {
+            self.by_rank.remove(&rank);
+            self.unwritten = true;
+        }
+    }
+
+    /// A host has that rank and no other, and nobody else has it. Says whether that is news.
+    pub(super) fn set(&mut self, host: &str, rank: Rank) -> bool {
+        let key = key(host);
+        if self.known.get(&key).is_some_and(|entry| entry.rank == Some(rank)) {
+            return false;
+        }
+        if let Some(other) = self.by_rank.insert(rank, key.clone())
+            && let Some(other) = self.known.get_mut(&other)
+        {
+            other.rank = None;
+            other.wanted = None;
+        }
+        let entry = self.known.entry(key).or_insert_with(|| Entry {
+            host: host.to_owned(),
+            rank: None,
+            wanted: None,
+            via: None,
+            address: String::new(),
+        });
+        if let Some(old) = entry.rank.replace(rank) {
+            self.by_rank.remove(&old);
+        }
+        self.unwritten = true;
+        true
+    }
+
+    /// The acting root gives a host its rank: the one that it has, or else the one that it had
+    /// elsewhere if that is free, or else the next. `is_up`: who cannot lose a rank.
+    fn decide(&mut self, host: &str, allowed: bool, is_up: impl Fn(Rank) -> bool) -> Decision {
+        let known = self.known.get(&key(host));
+        if let Some(rank) = known.and_then(|entry| entry.rank) {
+            return Decision { rank: Some(rank), news: false, forgotten: None };
+        }
+        let wanted = known.and_then(|entry| entry.wanted);
+        let mut forgotten = None;
+        if self.by_rank.len() >= UNLISTED_MAX {
+            let spare = self.by_rank.iter().find(|(rank, _)| !is_up(**rank));
+            forgotten = spare.map(|(_, key)| key.clone());
+        }
+        if !allowed || (self.by_rank.len() >= UNLISTED_MAX && forgotten.is_none()) {
+            return Decision { rank: None, news: false, forgotten: None };
+        }
+        if let Some(key) = &forgotten {
+            self.remove(key);
+        }
+        let rank = wanted.filter(|rank| !self.by_rank.contains_key(rank));
+        let rank = rank.unwrap_or_else(|| self.next_rank());
+        self.set(host, rank);
+        Decision { rank: Some(rank), news: true, forgotten }
+    }
+
+    /// The rank behind all that were given out.
+    fn next_rank(&self) -> Rank {
+        let last = self.by_rank.last_key_value().map(|(rank, _)| rank.0);
+        let next = last.map_or(Some(Rank::UNLISTED_FIRST.0), |last| last.checked_add(1));
+        // Behind four billion of them: the first that is free, of which there is one.
+        let free = || (Rank::UNLISTED_FIRST.0..).find(|r| !self.by_rank.contains_key(&Rank(*r)));
+        Rank(next.or_else(free).unwrap_or(u32::MAX))
+    }
+
+    /// Hosts of which no rank is known, or only one that another root gave.
+    fn undecided(&self) -> Vec<String> {
+        let undecided = self.known.values().filter(|entry| entry.rank.is_none());
+        undecided.map(|entry| entry.host.clone()).collect()
+    }
+
+    /// A link is gone: nobody waits on it, and nobody is to be answered there.
+    pub(super) fn link_gone(&mut self, link: LinkId) {
+        self.waiting.remove(&link);
+    }
+
+    /// A child is gone.
+    pub(super) fn child_gone(&mut self, link: LinkId) {
+        for entry in self.known.values_mut().filter(|entry| entry.via == Some(link)) {
+            entry.via = None;
+        }
+    }
+
+    /// What an earlier life of this agent has written down.
+    pub(super) fn restore(&mut self, entries: Vec<(String, Rank)>) {
+        for (host, rank) in entries.into_iter().take(UNLISTED_MAX) {
+            self.set(&host, rank);
+        }
+        self.unwritten = false;
+    }
+
+    /// The journal is another one now.
+    pub(super) fn write_again(&mut self) {
+        self.unwritten = !self.by_rank.is_empty();
+    }
+
+    /// Whether the journal does not have what is here.
+    pub(super) fn is_unwritten(&self) -> bool {
+        self.unwritten
+    }
+
+    /// What the journal is to have, if it has not.
+    pub(super) fn take_unwritten(&mut self) -> Option<Vec<(String, Rank)>> {
+        std::mem::take(&mut self.unwritten).then(|| self.all())
+    }
+}
+
+impl Node {
+    /// Whether this agent is in no member list.
+    pub(super) fn is_unlisted(&self) -> bool {
+        self.rank.is_none_or(Rank::is_unlisted)
+    }
+
+    /// Host and address of a rank that no list has.
+    pub(super) fn unlisted_member(&self, rank: Rank) -> Option<(String, String)> {
+        let host = self.roster.holder(rank)?;
+        Some((host.to_owned(), self.roster.address_of(host)?.to_owned()))
+    }
+
+    /// An agent says where an unlisted one listens.
+    pub(super) fn note_address(&mut self, host: &str, address: &str) {
+        if let Some(entry) = self.roster.known.get_mut(&key(host))
+            && entry.address != address
+            && !address.is_empty()
+        {
+            address.clone_into(&mut entry.address);
+        }
+    }
+
+    /// Where an unlisted child listens.
+    pub(super) fn address_to_report(&self, rank: Rank, host: &str) -> String {
+        let address = if rank.is_unlisted() { self.roster.address_of(host) } else { None };
+        address.unwrap_or_default().to_owned()
+    }
+
+    /// Whether a report is of an agent that has another rank, or of a rank that another has.
+    pub(super) fn contradicts_roster(&self, rank: Rank, host: &str) -> bool {
+        let other = |holder: &str| !holder.eq_ignore_ascii_case(host);
+        rank.is_unlisted()
+            && (self.roster.holder(rank).is_some_and(other)
+                || self.roster.rank_of(host).is_some_and(|known| known != rank))
+    }
+
+    /// The rank of an agent that says that it is in no list; `None`: not known here.
+    pub(super) fn admit_unlisted(&self, hello: &Hello) -> Result<Option<Rank>, Reject> {
+        let (host, own) = (&hello.host, &self.config.host);
+        let message = if let Some(rank) = self.config.members.rank_of(host) {
+            format!("{host} is in no member list, for {own} it has rank {rank}: give both the same")
+        } else if !self.config.allow_unlisted {
+            format!(
+                "{host} is in no member list: add it to the list of every agent, or set \
+                 allow_unlisted = true on {own}"
+            )
+        } else if self.is_unlisted() {
+            format!("{own} is in no member list itself: such an agent has no children")
+        } else if hello.address.is_empty() {
+            format!("{host} is in no member list and does not say where it listens")
+        } else {
+            return Ok(self.roster.rank_of(host));
+        };
+        Err(Reject { code: "members".to_owned(), message, redirect: Vec::new() })
+    }
+
+    /// An agent that is in no list wants to be our child: the acting root knows its rank.
+    pub(super) fn await_rank(&mut self, link: LinkId, hello: Hello) {
+        let claim = Enrolment { host: hello.host.clone(), rank: hello.rank };
+        self.roster.waiting.insert(link, hello);
+        self.claimed(None, vec![claim]);
+    }
+
+    /// Ranks are asked for: the acting root answers, anybody else passes it on.
+    pub(super) fn claimed(&mut self, via: Option<LinkId>, claims: Vec<Enrolment>) {
+        let mut noted = Vec::new();
+        for claim in claims {
+            if !self.roster.has_room_for(&key(&claim.host)) {
+                self.forget_strangers();
+            }
+            if self.roster.claim(&claim, via) {
+                noted.push(claim);
+            } else {
+                self.seat(&Enrolment { rank: None, ..claim });
+            }
+        }
+        if self.root.is_some() {
+            return self.answer_claims(noted.into_iter().map(|claim| claim.host).collect());
+        }
+        if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
+            self.say_roster(parent, noted);
+        }
+    }
+
+    /// What is only remembered here is forgotten; acting root and standby remember it for all.
+    fn forget_strangers(&mut self) {
+        if self.holds_log() {
+            return;
+        }
+        let mut here: BTreeSet<String> = self.children.values().map(|c| key(&c.host)).collect();
+        here.extend(self.roster.waiting.values().map(|hello| key(&hello.host)));
+        here.insert(key(&self.config.host));
+        let known = self.roster.known.iter();
+        let strange = known.filter(|(key, entry)| entry.via.is_none() && !here.contains(*key));
+        for key in strange.map(|(key, _)| key.clone()).collect::<Vec<String>>() {
+            self.roster.remove(&key);
+        }
+    }
+
+    fn say_roster(&mut self, link: LinkId, entries: Vec<Enrolment>) {
+        for part in entries.chunks(ROSTER_ENTRIES_MAX) {
+            self.say(link, Frame::Roster(part.to_vec()));
+        }
+    }
+
+    /// A new way up: whoever is root there learns of everybody who is known here.
+    pub(super) fn claim_all(&mut self) {
+        let Some(parent) = self.uplink.parent().map(|parent| parent.link) else { return };
+        let own = key(&self.config.host);
+        let known = self.roster.known.iter().filter(|(key, _)| **key != own);
+        let claims = known.map(|(_, entry)| Enrolment {
+            host: entry.host.clone(),
+            rank: entry.rank.or(entry.wanted),
+        });
+        let claims = claims.collect();
+        self.say_roster(parent, claims);
+    }
+
+    /// An acting root that has just become one, or is not young any more, answers everybody.
+    pub(super) fn answer_all_claims(&mut self) {
+        let undecided = self.roster.undecided();
+        self.answer_claims(undecided);
+    }
+
+    fn answer_claims(&mut self, hosts: Vec<String>) {
+        if self.root.is_none() || self.is_young_root() {
+            return;
+        }
+        let mut answers = Vec::new();
+        let mut news = Vec::new();
+        for host in hosts {
+            let members = &self.members;
+            let allowed = self.config.allow_unlisted && !self.is_unlisted();
+            let decision = self.roster.decide(&host, allowed, |rank| members.is_up(rank));
+            let entry = Enrolment { host: host.clone(), rank: decision.rank };
+            if let Some(rank) = decision.rank.filter(|_| decision.news) {
+                let why = format!("{host} is in no member list and has rank {rank}");
+                let tags = vec![("host", host), ("rank", rank.to_string())];
+                self.announce("FTB_AGENT_ENROLLED", Severity::Info, tags, why);
+                news.push(entry.clone());
+            }
+            news.extend(decision.forgotten.map(|host| Enrolment { host, rank: None }));
+            answers.push(entry);
+        }
+        let copies = self.root.as_ref().map(|root| [root.standby, root.heir]).unwrap_or_default();
+        for copy in copies.into_iter().flatten() {
+            self.say_roster(copy, news.clone());
+        }
+        let refused = answers.iter().filter(|answer| answer.rank.is_none());
+        let refused: Vec<String> = refused.map(|answer| key(&answer.host)).collect();
+        self.pass_down(answers);
+        for key in refused {
+            self.roster.remove(&key);
+        }
+    }
+
+    /// Whoever is to take the log over knows all ranks.
+    pub(super) fn copy_roster(&mut self, heir: LinkId) {
+        let all = self.roster.all().into_iter();
+        let all = all.map(|(host, rank)| Enrolment { host, rank: Some(rank) }).collect();
+        self.say_roster(heir, all);
+    }
+
+    /// The acting root has said who has which rank.
+    pub(super) fn roster_told(&mut self, entries: Vec<Enrolment>) {
+        for entry in &entries {
+            match entry.rank {
+                Some(rank) if self.roster.has_room_for(&key(&entry.host)) => {
+                    self.roster.set(&entry.host, rank);
+                }
+                Some(_) => {}
+                None => {
+                    let known = self.roster.known.get_mut(&key(&entry.host));
+                    if let Some(rank) = known.and_then(|known| known.rank.take()) {
+                        self.roster.by_rank.remove(&rank);
+                    }
+                }
+            }
+        }
+        self.pass_down(entries);
+    }
+
+    /// Answers go to the children by which they were asked for, and count here.
+    fn pass_down(&mut self, entries: Vec<Enrolment>) {
+        let mut below: BTreeMap<LinkId, Vec<Enrolment>> = BTreeMap::new();
+        for entry in &entries {
+            let via = self.roster.known.get(&key(&entry.host)).and_then(|known| known.via);
+            if let Some(link) = via.filter(|link| self.children.contains_key(link)) {
+                below.entry(link).or_default().push(entry.clone());
+            }
+        }
+        for (link, entries) in below {
+            self.say_roster(link, entries);
+        }
+        for entry in entries {
+            self.seat(&entry);
+        }
+    }
+
+    /// A host has that rank, or none: a child that has another one goes, and comes back; who has
+    /// waited for it comes in.
+    fn seat(&mut self, entry: &Enrolment) {
+        if let Some(rank) = entry.rank {
+            self.members.forget_others(rank, &entry.host);
+        }
+        let strange: Vec<LinkId> = self
+            .children
+            .iter()
+            .filter(|(_, child)| child.rank.is_unlisted())
+            .filter(|(_, child)| child.host.eq_ignore_ascii_case(&entry.host))
+            .filter(|(_, child)| Some(child.rank) != entry.rank)
+            .map(|(link, _)| *link)
+            .collect();
+        for link in strange {
+            self.lose_child(link, false, "its rank is another one now");
+            self.decline(link, "its rank is another one now");
+        }
+        let waiting: BTreeSet<LinkId> = self
+            .roster
+            .waiting
+            .iter()
+            .filter(|(_, hello)| hello.host.eq_ignore_ascii_case(&entry.host))
+            .map(|(link, _)| *link)
+            .collect();
+        for link in waiting {
+            let Some(hello) = self.roster.waiting.remove(&link) else { continue };
+            if self.links.get(&link).is_none_or(|link| link.role != Role::Stranger) {
+                continue;
+            }
+            if entry.rank.is_some() {
+                self.greeted(link, hello);
+                continue;
+            }
+            let message = format!(
+                "{} is in no member list, and its acting root has no rank for it: it takes none, or has \
+                 {UNLISTED_MAX} of them",
+                hello.host
+            );
+            let reject = Reject { code: "members".to_owned(), message, redirect: Vec::new() };
+            self.refuse(link, &hello, reject);
+        }
+    }
+
+    /// A parent has said which rank this agent has, which is in no list.
+    pub(super) fn take_rank(&mut self, rank: Rank) {
+        if !self.is_unlisted() || !rank.is_unlisted() || self.rank == Some(rank) {
+            return;
+        }
+        let host = self.config.host.clone();
+        if let Some(old) = self.rank.replace(rank) {
+            let why = format!("{host} had rank {old}, which is another's: it has rank {rank} now");
+            let tags =
+                vec![("host", host.clone()), ("from", old.to_string()), ("rank", rank.to_string())];
+            self.announce("FTB_AGENT_RENUMBERED", Severity::Warning, tags, why);
+        }
+        self.roster.set(&host, rank);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(roster: &mut Roster, host: &str, rank: Option<Rank>) -> bool {
+        roster.claim(&Enrolment { host: host.to_owned(), rank }, None)
+    }
+
+    fn unlisted(number: u32) -> Rank {
+        Rank(Rank::UNLISTED_FIRST.0 + number)
+    }
+
+    #[test]
+    fn ranks_are_given_in_order_and_kept_and_what_is_free_may_be_had() {
+        let mut roster = Roster::default();
+        for (host, wanted) in [("b", None), ("a", None), ("c", Some(unlisted(7)))] {
+            assert!(claim(&mut roster, host, wanted));
+        }
+        let decide = |roster: &mut Roster, host: &str| roster.decide(host, true, |_| true).rank;
+        assert_eq!(decide(&mut roster, "b"), Some(unlisted(0)));
+        assert_eq!(decide(&mut roster, "a"), Some(unlisted(1)));
+        assert_eq!(decide(&mut roster, "c"), Some(unlisted(7)), "it had that elsewhere");
+        assert_eq!(decide(&mut roster, "B"), Some(unlisted(0)), "names have no case");
+        assert!(claim(&mut roster, "d", Some(unlisted(1))));
+        assert_eq!(decide(&mut roster, "d"), Some(unlisted(8)), "that is another's");
+        assert!(claim(&mut roster, "e", None));
+        assert_eq!(roster.decide("e", false, |_| true).rank, None, "none is let in");
+    }
+
+    #[test]
+    fn a_full_roster_forgets_who_is_away_and_refuses_one_more_while_all_are_there() {
+        let mut roster = Roster::default();
+        for number in 0..UNLISTED_MAX {
+            let host = format!("guest{number}");
+            assert!(claim(&mut roster, &host, None));
+            assert!(roster.decide(&host, true, |_| true).news);
+        }
+        assert!(claim(&mut roster, "one-more", None), "there is room for a question");
+        assert_eq!(roster.decide("one-more", true, |_| true).rank, None);
+        let decision = roster.decide("one-more", true, |rank| rank != unlisted(5));
+        assert_eq!(decision.forgotten.as_deref(), Some("guest5"));
+        assert!(decision.rank.is_some_and(|rank| rank.is_unlisted()));
+        assert_eq!((roster.by_rank.len(), roster.rank_of("guest5")), (UNLISTED_MAX, None));
+        for number in 0..UNLISTED_MAX {
+            claim(&mut roster, &format!("asker{number}"), None);
+        }
+        assert!(!claim(&mut roster, "too-much", None) && roster.known.len() == KNOWN_MAX);
+    }
+
+    #[test]
+    fn what_the_root_says_takes_a_rank_from_whoever_had_it() {
+        let mut roster = Roster::default();
+        assert!(roster.set("x", unlisted(0)) && roster.set("y", unlisted(1)));
+        assert!(roster.set("y", unlisted(0)), "the root that goes on is right");
+        assert_eq!((roster.rank_of("x"), roster.rank_of("y")), (None, Some(unlisted(0))));
+        assert_eq!(roster.holder(unlisted(1)), None);
+        assert_eq!(roster.take_unwritten(), Some(vec![("y".to_owned(), unlisted(0))]));
+        assert_eq!(roster.take_unwritten(), None);
+    }
+}
