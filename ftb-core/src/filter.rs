@@ -129,6 +129,14 @@ impl Filter {
             && holds(self.clients.as_ref(), || event.client_name())
     }
 
+    /// Whether it may want an event that is no worse than that; `None`: of any severity.
+    pub fn may_want(&self, severity_max: Option<Severity>) -> bool {
+        severity_max.is_none_or(|max| {
+            let milder = Severities::where_holds(|severity| severity <= max);
+            self.severities.0 & milder.0 != 0
+        })
+    }
+
     /// Whether every event that `other` wants is wanted by this one too. May say no where it is
     /// yes (patterns are compared, not all texts tried), never yes where it is no.
     pub fn covers(&self, other: &Self) -> bool {

@@ -9,7 +9,7 @@
 //! Responsible for: that view of many events as one value. Not responsible for: what a position or
 //! a queue is; what the bytes mean.
 
-use crate::ident::PublisherId;
+use crate::ident::{EventId, PublisherId};
 use crate::sealed::{Head, Sealed, SealedRef, Span, SpanError};
 use bytes::{Bytes, BytesMut};
 use core::ops::Range;
@@ -251,6 +251,14 @@ impl Run {
             self.batch.bytes.slice(begin..(last.start + last.len) as usize)
         });
         parts.collect()
+    }
+
+    /// Whether an event is in it, by itself or in a fold.
+    pub fn holds(&self, id: EventId) -> bool {
+        self.stretches().any(|stretch| {
+            let first = stretch.first.saturating_sub(stretch.covers.into());
+            stretch.publisher == id.publisher && (first..=stretch.last).contains(&id.seq)
+        })
     }
 
     /// Cuts this run where the batch is cut; places count from the run's first event.

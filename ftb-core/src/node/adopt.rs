@@ -9,10 +9,13 @@
 use super::Node;
 use super::api::{Gap, GapReason, LinkId};
 use super::config::ns;
+use super::journal::items_behind;
 use super::log::Log;
+use super::outbox::Losing;
 use super::standby::{Feed, Replica};
 use super::uplink::State;
 use crate::frame::{Frame, Hello, Marks, ReplicaStart, Replicate, UpItem};
+use crate::lineage::Lineage;
 use crate::position::{Epoch, Position};
 use crate::ranges::PublisherRanges;
 use std::collections::BTreeMap;
@@ -110,10 +113,10 @@ impl Node {
         (self.is_young_root() && hello.holds.is_none()).then_some(false)
     }
 
-    /// A child's reign is no part of our log: the root must hear of it, to wait for it.
+    /// A child has consumed what is no part of our log: the root must hear of that reign, to wait for
+    /// it. A newer reign, of which the child has consumed nothing, costs it nothing.
     pub(super) fn tell_fork(&mut self, hello: &Hello) {
-        let epoch = hello.lineage.head();
-        let position = Position { epoch, index: hello.consumed };
+        let position = hello.lineage.position(hello.consumed);
         if hello.lineage.is_empty()
             || self.lineage.is_empty()
             || self.lineage.contains(position)
@@ -121,7 +124,7 @@ impl Node {
         {
             return;
         }
-        let until = hello.consumed;
+        let Position { epoch, index: until } = position;
         let item = UpItem::Fork { epoch, until, handed_over: false };
         if self.root.is_some() {
             self.append(item);
@@ -154,7 +157,12 @@ impl Node {
         }
         let Some(root) = &mut self.root else { return };
         for (epoch, until) in root.forks.overdue(now_ns) {
-            let fork = self.forks.get(&epoch).copied().unwrap_or(until);
+            let known = self.forks.get(&epoch).copied();
+            if known.is_some_and(|fork| fork >= until) {
+                // All of it is in this log: nothing lies behind the fork.
+                continue;
+            }
+            let fork = known.unwrap_or(until);
             let gap = Gap {
                 after: self.lineage.position(fork.min(until)),
                 until: Position { epoch, index: until },
@@ -179,7 +187,7 @@ impl Node {
                 self.take_log(replica.log);
                 replica.published
             }
-            (None, None) => return None,
+            (None, None) => self.held.take()?,
         };
         for child in self.children.values_mut() {
             child.feed = None;
@@ -190,6 +198,22 @@ impl Node {
         let feed = Feed::new(&self.lineage, self.full_after(), &published);
         self.held = Some(published);
         Some(feed)
+    }
+
+    /// The log that was offered as a whole was not taken, and another goes on: what it has behind the
+    /// fork goes up as unconfirmed events, before what waits. A log that was taken has nothing there.
+    pub(super) fn hand_over_held(&mut self, winning: &Lineage) {
+        if self.held.take().is_none() {
+            return;
+        }
+        let items = items_behind(&self.log, &self.lineage, self.full_after(), winning);
+        if items.is_empty() {
+            return;
+        }
+        self.counters.handed_over += items.iter().map(|item| item.count() as u64).sum::<u64>();
+        self.outbox.hand_over(Losing { items, has_all: false, hole_until: 0 }, winning);
+        self.outbox.rewind();
+        self.flush_outbox();
     }
 
     /// The next piece of an offered log.

@@ -384,7 +384,7 @@ impl Node {
         }
         let cut = Cut { bytes: bytes_max, items: BATCH_EVENTS_MAX, until, skip_repeated: false };
         let filters = &child.filters;
-        let items = child.reader.read(&self.log, cut, |event| filters.matches(event));
+        let items = child.reader.read(&self.log, cut, filters);
         let reader = &child.reader;
         let covered =
             if reader.is_drained() { reader.cursor } else { items.last().map_or(0, Item::last) };
@@ -425,7 +425,7 @@ impl Node {
             }
             let wants = |content: &Content| match content {
                 Content::Events(run) => run.groups().any(|(_, event)| child.filters.matches(event)),
-                Content::Gap(_) => true,
+                Content::Gap(gap) => child.filters.may_want(gap.severity_max),
             };
             if !child.reader.is_at(from)
                 || self.log.after(from.max(child.reader.cursor)).any(|item| wants(&item.content))

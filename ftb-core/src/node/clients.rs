@@ -5,7 +5,7 @@
 //! [`super::delivery`]'s.
 
 use super::Node;
-use super::api::{ClientId, ClientInfo, Output, RefusedWhat, SubscriptionId, ToClient};
+use super::api::{ClientId, ClientInfo, Gap, Output, RefusedWhat, SubscriptionId, ToClient};
 use super::subscriptions::Subscription;
 use crate::sealed::SealedRef;
 use std::collections::{BTreeMap, VecDeque};
@@ -52,6 +52,11 @@ impl Client {
             refused: VecDeque::new(),
             limited_told_ns: 0,
         }
+    }
+
+    /// Whether a hole may be one for it.
+    pub(super) fn is_concerned(&self, gap: &Gap) -> bool {
+        self.subscriptions.values().any(|found| found.filter.may_want(gap.severity_max))
     }
 
     /// Whether one of its subscriptions is active and wants an event.

@@ -23,13 +23,16 @@ impl Node {
         let mut repeated = Vec::new();
         for item in self.log.after(from) {
             let Some(item) = item.up_to(self.consumed) else { break };
-            let Content::Events(run) = &item.content else {
-                for (id, client) in &mut self.clients {
-                    if !std::mem::replace(&mut client.ready, true) {
-                        wake.push(*id);
+            let run = match &item.content {
+                Content::Events(run) => run,
+                Content::Gap(gap) => {
+                    for (id, client) in &mut self.clients {
+                        if client.is_concerned(gap) && !std::mem::replace(&mut client.ready, true) {
+                            wake.push(*id);
+                        }
                     }
+                    continue;
                 }
-                continue;
             };
             for (places, event) in run.groups() {
                 let mut wanted = false;
@@ -141,7 +144,7 @@ impl Node {
         }
         let filter = &found.filter;
         let cut = Cut { bytes: bytes_max, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
-        let items = found.reader.read(&self.log, cut, |event| filter.matches(event));
+        let items = found.reader.read(&self.log, cut, filter);
         let catch_up = found.reader.catching_up && found.reader.is_drained();
         let mut first = None;
         if let Some(last) = items.last() {
@@ -178,7 +181,7 @@ impl Node {
             }
             let before = found.reader.shed;
             let filter = &found.filter;
-            found.reader.keep(item, lag_bytes, lineage, |event| filter.matches(event));
+            found.reader.keep(item, lag_bytes, lineage, filter);
             found.reader.shed - before
         };
         let mut shed: u64 = all.into_iter().map(|subscription| keep(subscription, item)).sum();
@@ -236,8 +239,8 @@ impl Node {
             let bytes = room.min(BATCH_BYTES_TARGET);
             let cut = Cut { bytes, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
             let items = match room {
-                0 => found.reader.give_up(&self.log, cut, &self.lineage, |e| filter.matches(e)),
-                _ => found.reader.read(&self.log, cut, |event| filter.matches(event)),
+                0 => found.reader.give_up(&self.log, cut, &self.lineage, filter),
+                _ => found.reader.read(&self.log, cut, filter),
             };
             if items.is_empty() {
                 break;

@@ -184,7 +184,7 @@ impl Node {
             until,
             skip_repeated: false,
         };
-        items.extend(reader.read(&self.log, cut, |event| filters.matches(event)));
+        items.extend(reader.read(&self.log, cut, filters));
         let covered = reader.cursor;
         Fetched { id: fetch.id, items, covered, last: covered >= until }
     }

@@ -5,7 +5,6 @@ use super::api::{Gap, GapReason};
 use crate::frame::{Item, Standing};
 use crate::lineage::Lineage;
 use crate::position::{Epoch, Position};
-use crate::sealed::SealedRef;
 
 /// Most lost reigns whose forks are remembered.
 const FORKS_MAX: usize = 256;
@@ -15,6 +14,7 @@ impl Node {
     pub(super) fn follow(&mut self, standing: &Standing) {
         let winning = &standing.lineage;
         self.step_down(winning);
+        self.hand_over_held(winning);
         self.hand_over_restored(winning);
         self.young_until_ns = 0;
         if self.lineage.is_empty() {
@@ -117,10 +117,9 @@ impl Node {
     /// Gives up the oldest entries beyond the bound; readers that have not read them keep what they
     /// want of them, within theirs.
     pub(super) fn evict(&mut self) {
-        let bytes_max = match self.root {
-            Some(_) => self.config.log_bytes,
-            None => self.config.ring_bytes,
-        };
+        // A log that is offered as a whole must stay whole.
+        let whole = self.root.is_some() || self.held.is_some();
+        let bytes_max = if whole { self.config.log_bytes } else { self.config.ring_bytes };
         while self.log.bytes() > bytes_max {
             let Some(evicted) = self.log.evict(self.consumed) else { return };
             for item in evicted.fresh() {
@@ -129,8 +128,7 @@ impl Node {
             for child in self.children.values_mut().filter(|child| child.attached) {
                 let before = child.reader.shed;
                 let (lag_bytes, filters) = (self.config.lag_bytes, &child.filters);
-                let wants = |event: SealedRef<'_>| filters.matches(event);
-                child.reader.keep(&evicted.item, lag_bytes, &self.lineage, wants);
+                child.reader.keep(&evicted.item, lag_bytes, &self.lineage, filters);
                 self.counters.shed += child.reader.shed - before;
             }
         }

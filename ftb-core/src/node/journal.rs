@@ -18,6 +18,7 @@ use super::Node;
 use super::api::{Gap, GapReason, JournalBegin, JournalWrite, Output, Restored, Stored};
 use super::config::ns;
 use super::log::Log;
+use super::outbox::Losing;
 use super::standby::Replica;
 use crate::frame::{Content, Item, Marks, UpItem};
 use crate::ident::Rank;
@@ -400,7 +401,7 @@ impl Node {
             return;
         }
         self.counters.handed_over += items.iter().map(|item| item.count() as u64).sum::<u64>();
-        self.outbox.hand_over(items.into_iter(), false);
+        self.outbox.hand_over(Losing { items, has_all: false, hole_until: 0 }, winning);
         self.outbox.rewind();
         self.flush_outbox();
     }

@@ -3,6 +3,7 @@
 //! together: an entry is a run of them.
 
 use crate::frame::{Content, Item};
+use crate::ident::EventId;
 use std::collections::{BTreeSet, VecDeque};
 
 /// Entries behind `evicted` up to `last`. Indices may be missing where nobody here wanted them.
@@ -149,6 +150,14 @@ impl Log {
             repeated = std::mem::replace(&mut self.repeated, kept);
         }
         Some(Evicted { item, repeated })
+    }
+
+    /// Whether an event is in it.
+    pub(super) fn holds(&self, id: EventId) -> bool {
+        self.entries.iter().any(|entry| match &entry.content {
+            Content::Events(run) => run.holds(id),
+            Content::Gap(_) => false,
+        })
     }
 
     /// The index of the first event that is not older than a Unix time, less one.

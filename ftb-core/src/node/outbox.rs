@@ -42,6 +42,16 @@ pub(super) struct Batch {
     pub(super) items: Vec<UpItem>,
 }
 
+/// A log that has lost.
+pub(super) struct Losing {
+    /// What it has behind the fork.
+    pub(super) items: Vec<UpItem>,
+    /// It has all that waits here, and all that was confirmed here, but for the hole.
+    pub(super) has_all: bool,
+    /// Up to this index it has only what passed by: what was confirmed there may be in no log.
+    pub(super) hole_until: u64,
+}
+
 impl Kept {
     fn last(&self) -> u64 {
         self.first + (self.item.count() as u64 - 1)
@@ -196,6 +206,14 @@ impl Outbox {
         true
     }
 
+    /// Whether an event is kept, confirmed or not.
+    pub(super) fn holds(&self, id: EventId) -> bool {
+        self.items.iter().any(|kept| match &kept.item {
+            UpItem::Events(run) => run.holds(id),
+            UpItem::Gap(_) | UpItem::Fork { .. } => false,
+        })
+    }
+
     /// Forgets confirmed items whose grace time is over, or that are more than the bound.
     pub(super) fn expire(&mut self, before_ns: u64, bytes_max: usize) {
         while let Some(Kept { item, confirmed: Some((_, since)), .. }) = self.items.front() {
@@ -213,17 +231,29 @@ impl Outbox {
     }
 
     /// Puts the items of a losing log before everything that waits: under new sequences, which are
-    /// never used twice. `accepted`: what waits is in that log too, and is forgotten here.
-    pub(super) fn hand_over(&mut self, items: impl Iterator<Item = UpItem>, accepted: bool) {
-        let next = self.last().max(self.confirmed) + 1;
-        let old = std::mem::take(&mut self.items);
-        let waiting = old.into_iter().filter(|kept| kept.confirmed.is_none() && !accepted);
-        self.next = next;
-        self.confirmed = next - 1;
-        self.sent = next - 1;
+    /// never used twice. What was confirmed and is in the winning log stays so.
+    pub(super) fn hand_over(&mut self, losing: Losing, winning: &Lineage) {
+        self.next = self.last().max(self.confirmed) + 1;
         self.waiting_bytes = 0;
         self.grace_bytes = 0;
-        for item in items.chain(waiting.map(|kept| kept.item)) {
+        let mut old = std::mem::take(&mut self.items).into_iter().peekable();
+        let safe = |kept: &Kept| kept.confirmed.is_some_and(|(at, _)| winning.contains(at));
+        while let Some(kept) = old.next_if(safe) {
+            self.push(kept.item);
+            if let Some(last) = self.items.back_mut() {
+                last.confirmed = kept.confirmed;
+                self.waiting_bytes -= last.item.len();
+                self.grace_bytes += last.item.len();
+            }
+        }
+        self.confirmed = self.last();
+        self.sent = self.last();
+        let in_hole =
+            |kept: &Kept| kept.confirmed.is_some_and(|(at, _)| at.index <= losing.hole_until);
+        let (older, newer): (Vec<Kept>, Vec<Kept>) = old.partition(in_hole);
+        let newer = newer.into_iter().filter(|_| !losing.has_all);
+        let (older, newer) = (older.into_iter().map(|k| k.item), newer.map(|k| k.item));
+        for item in older.chain(losing.items).chain(newer) {
             self.push(item);
         }
     }
@@ -322,14 +352,27 @@ mod tests {
         let mut outbox = filled(4);
         outbox.take(usize::MAX, 100);
         outbox.confirm(2, at(1, 2), 0);
-        outbox.hand_over((10..=12).map(|seq| UpItem::Events(sealed(2, seq).into())), true);
+        let mut winning = Lineage::new();
+        winning.open(epoch(1), 1);
+        winning.open(epoch(2), 2);
+        let of_another = |seqs: core::ops::RangeInclusive<u64>| {
+            seqs.map(|seq| UpItem::Events(sealed(2, seq).into())).collect()
+        };
+        let losing = Losing { items: of_another(10..=12), has_all: true, hole_until: 2 };
+        outbox.hand_over(losing, &winning);
         outbox.rewind();
         let batch = outbox.take(usize::MAX, 100);
-        assert_eq!(batch.map(|b| (b.base, b.first, b.items.len())), Some((5, 5, 3)));
+        // Both that were confirmed at 2, which another reign has given out and the losing log may not
+        // have, and the three.
+        assert_eq!(batch.map(|b| (b.base, b.first, b.items.len())), Some((5, 5, 5)));
+        outbox.confirm(9, at(2, 9), 0);
         outbox.push(UpItem::Events(sealed(1, 5).into()));
-        outbox.hand_over((13..=13).map(|seq| UpItem::Events(sealed(2, seq).into())), false);
+        let losing = Losing { items: of_another(13..=13), has_all: false, hole_until: 0 };
+        outbox.hand_over(losing, &winning);
         outbox.rewind();
         let batch = outbox.take(usize::MAX, 100);
-        assert_eq!(batch.map(|b| (b.first, b.items.len())), Some((9, 5)));
+        // Those five are safe, and kept under new sequences.
+        assert_eq!(batch.map(|b| (b.base, b.first, b.items.len())), Some((16, 16, 2)));
+        assert_eq!(outbox.items.len(), 7);
     }
 }

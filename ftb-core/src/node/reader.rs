@@ -4,6 +4,7 @@
 
 use super::api::{Gap, GapReason};
 use super::log::Log;
+use crate::filter::{Filter, FilterSet};
 use crate::frame::{Content, Item};
 use crate::lineage::Lineage;
 use crate::run::Run;
@@ -11,6 +12,34 @@ use crate::sealed::SealedRef;
 use crate::severity::Severity;
 use core::ops::Range;
 use std::collections::VecDeque;
+
+/// What a reader wants.
+pub(super) trait Wants {
+    /// Whether it wants an event.
+    fn event(&self, event: SealedRef<'_>) -> bool;
+    /// Whether it may have wanted any of the events that are missing.
+    fn hole(&self, gap: &Gap) -> bool;
+}
+
+impl Wants for Filter {
+    fn event(&self, event: SealedRef<'_>) -> bool {
+        self.matches(event)
+    }
+
+    fn hole(&self, gap: &Gap) -> bool {
+        self.may_want(gap.severity_max)
+    }
+}
+
+impl Wants for FilterSet {
+    fn event(&self, event: SealedRef<'_>) -> bool {
+        self.matches(event)
+    }
+
+    fn hole(&self, gap: &Gap) -> bool {
+        self.may_want(gap.severity_max)
+    }
+}
 
 /// A place in the log.
 #[derive(Clone, Debug, Default)]
@@ -87,12 +116,7 @@ impl Reader {
     }
 
     /// Reads on: what is wanted, up to the cut. The cursor moves behind what was examined.
-    pub(super) fn read(
-        &mut self,
-        log: &Log,
-        cut: Cut,
-        mut wants: impl FnMut(SealedRef<'_>) -> bool,
-    ) -> Vec<Item> {
+    pub(super) fn read(&mut self, log: &Log, cut: Cut, wants: &impl Wants) -> Vec<Item> {
         let mut taken = Taken { items: Vec::new(), bytes: 0, events: 0, cut };
         while let Some(item) = self.kept.pop_front() {
             self.kept_bytes -= item.len();
@@ -113,13 +137,14 @@ impl Reader {
             let last = item.last();
             let skip = cut.skip_repeated && !self.reads_repeated && log.any_repeated(&item);
             let read = match &item.content {
-                Content::Gap(_) => taken.add(item),
+                Content::Gap(gap) if wants.hole(gap) => taken.add(item),
+                Content::Gap(_) => last,
                 Content::Events(run) if skip => {
                     taken.add_wanted(item.index, run, |index, event| {
-                        !log.is_repeated(index) && wants(event)
+                        !log.is_repeated(index) && wants.event(event)
                     })
                 }
-                Content::Events(run) => taken.add_groups(item.index, run, &mut wants),
+                Content::Events(run) => taken.add_groups(item.index, run, wants),
             };
             self.cursor = self.cursor.max(read);
             if read < last {
@@ -136,7 +161,7 @@ impl Reader {
         log: &Log,
         cut: Cut,
         lineage: &Lineage,
-        wants: impl FnMut(SealedRef<'_>) -> bool,
+        wants: &impl Wants,
     ) -> Vec<Item> {
         let all = Cut { bytes: usize::MAX, items: usize::MAX, ..cut };
         let after = lineage.position(self.kept.front().map_or(self.cursor, |kept| kept.index - 1));
@@ -169,19 +194,21 @@ impl Reader {
         item: &Item,
         bytes_max: usize,
         lineage: &Lineage,
-        mut wants: impl FnMut(SealedRef<'_>) -> bool,
+        wants: &impl Wants,
     ) {
         if self.catching_up {
             return;
         }
         let Some(item) = item.behind(self.cursor) else { return };
         self.cursor = item.last();
-        let Content::Events(run) = &item.content else {
-            return self.keep_all(item, bytes_max, lineage);
+        let run = match &item.content {
+            Content::Events(run) => run,
+            Content::Gap(gap) if wants.hole(gap) => return self.keep_all(item, bytes_max, lineage),
+            Content::Gap(_) => return,
         };
         for (places, first) in run.groups() {
             let index = item.index + places.start as u64;
-            if wants(first)
+            if wants.event(first)
                 && let Some(part) = run.slice(places)
             {
                 let content = Content::Events(part.detached());
@@ -314,19 +341,14 @@ impl Taken {
 
     /// Takes what is wanted of a run, asked once for neighbours that no filter can tell apart; up to
     /// which index it was read.
-    fn add_groups(
-        &mut self,
-        index: u64,
-        run: &Run,
-        wants: &mut impl FnMut(SealedRef<'_>) -> bool,
-    ) -> u64 {
+    fn add_groups(&mut self, index: u64, run: &Run, wants: &impl Wants) -> u64 {
         let mut read = index - 1;
         for (places, first) in run.groups() {
             let last = index + places.end as u64 - 1;
             if self.is_full() {
                 return read;
             }
-            read = if wants(first) { self.add_part(index, run, places) } else { last };
+            read = if wants.event(first) { self.add_part(index, run, places) } else { last };
             if read < last {
                 return read;
             }
@@ -359,6 +381,7 @@ impl Taken {
 mod tests {
     use super::super::testing::sealed_with;
     use super::*;
+    use crate::position::Position;
 
     fn log_of(severities: &[Severity]) -> Log {
         let mut log = Log::new(0);
@@ -380,12 +403,12 @@ mod tests {
         let mut reader = Reader::new(2);
         let mut read = Vec::new();
         for _ in 0..5 {
-            let items = reader.read(&log, cut(3, 8), |_| true);
+            let items = reader.read(&log, cut(3, 8), &Filter::everything());
             read.extend(items.iter().flat_map(|item| item.index..=item.last()));
         }
         assert_eq!(read, [3, 4, 5, 6, 7, 8]);
         assert!(reader.is_at(8) && !reader.is_at(9));
-        assert!(reader.read(&log, cut(3, 10), |_| false).is_empty());
+        assert!(reader.read(&log, cut(3, 10), &FilterSet::new()).is_empty());
         assert!(reader.is_at(10));
     }
 
@@ -397,11 +420,11 @@ mod tests {
         let one = log.after(0).map(|item| item.len()).max().unwrap_or(0);
         let mut reader = Reader::new(0);
         while let Some(evicted) = log.evict(8) {
-            reader.keep(&evicted.item, 4 * one, &Lineage::new(), |_| true);
+            reader.keep(&evicted.item, 4 * one, &Lineage::new(), &Filter::everything());
         }
         let mut got = Vec::new();
         let mut told = 0;
-        for item in reader.read(&log, cut(100, 8), |_| true) {
+        for item in reader.read(&log, cut(100, 8), &Filter::everything()) {
             match item.content {
                 Content::Events(run) => got.extend(run.iter().map(SealedRef::severity)),
                 Content::Gap(gap) => {
@@ -415,5 +438,36 @@ mod tests {
         assert_eq!(got.len() as u64 + told, severities.len() as u64);
         assert_eq!(reader.shed, told);
         assert_eq!(reader.kept_bytes(), 0);
+    }
+
+    #[test]
+    fn a_hole_is_told_to_those_whom_it_can_concern() {
+        let gap = Gap {
+            after: Position::ZERO,
+            until: Position::ZERO,
+            reason: GapReason::Shed,
+            count: 3,
+            severity_max: Some(Severity::Warning),
+        };
+        let unknown = Gap { severity_max: None, ..gap };
+        let mut log = Log::new(0);
+        log.push(Item { index: 1, content: Content::Gap(gap) });
+        log.push(Item { index: 2, content: Content::Gap(unknown) });
+        let told = |text: &str| {
+            let filter = Filter::parse(text).expect("a filter");
+            let mut reader = Reader::new(0);
+            let items = reader.read(&log, cut(10, 2), &filter);
+            assert!(reader.is_at(2));
+            items.iter().map(|item| item.index).collect::<Vec<u64>>()
+        };
+        assert_eq!(told("severity>=error"), [2]);
+        assert_eq!(told("severity>=warning"), [1, 2]);
+        assert_eq!(told("event_space=ftb.x"), [1, 2]);
+        let mut slow = Reader::new(0);
+        let filter = Filter::parse("severity=fatal").expect("a filter");
+        while let Some(evicted) = log.evict(2) {
+            slow.keep(&evicted.item, 1 << 20, &Lineage::new(), &filter);
+        }
+        assert_eq!(slow.kept.len(), 1);
     }
 }

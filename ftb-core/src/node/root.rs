@@ -7,6 +7,7 @@ use super::api::{Gap, LinkId};
 use super::config::ns;
 use super::journal::items_behind;
 use super::log::Log;
+use super::outbox::Losing;
 use super::standby::Replica;
 use super::uplink::State;
 use crate::frame::{Confirm, Content, Frame, Item, UpBatch, UpItem};
@@ -310,7 +311,8 @@ impl Node {
         let waiting = root.forks.waiting();
         let items: Vec<UpItem> = items.into_iter().chain(waiting).collect();
         self.counters.handed_over += items.iter().map(|item| item.count() as u64).sum::<u64>();
-        self.outbox.hand_over(items.into_iter(), true);
+        let hole_until = self.full_since;
+        self.outbox.hand_over(Losing { items, has_all: true, hole_until }, winning);
         for child in self.children.values_mut() {
             child.feed = None;
         }

@@ -3,7 +3,7 @@
 use super::Node;
 use super::api::ClientId;
 use super::uplink::State;
-use crate::ident::{OriginId, Rank};
+use crate::ident::{EventId, OriginId, Rank};
 use crate::position::{Epoch, Position};
 
 /// A node as an administrator sees it.
@@ -251,6 +251,15 @@ impl Node {
     /// The last position known to be confirmed.
     pub fn position(&self) -> Position {
         self.lineage.position(self.consumed)
+    }
+
+    /// Whether an event is here: in the log or what passed by, in a copy of a log, in the log of an
+    /// earlier life, or kept for its publisher. Looks through all of it.
+    pub fn holds(&self, id: EventId) -> bool {
+        let replica = self.replica.as_ref().or(self.past.as_ref().map(|past| &past.replica));
+        self.log.holds(id)
+            || replica.is_some_and(|replica| replica.log.holds(id))
+            || self.outbox.holds(id)
     }
 
     /// Bytes of events that are held here, whatever for.

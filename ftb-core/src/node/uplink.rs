@@ -290,6 +290,10 @@ impl Node {
             (None, Some(replica)) if replica.complete => {
                 Some(Holding { after: replica.log.evicted(), until: replica.log.last() })
             }
+            // It was offered to a root that has not taken it.
+            _ if self.held.is_some() => {
+                Some(Holding { after: self.full_after(), until: self.log.last() })
+            }
             _ => None,
         }
     }

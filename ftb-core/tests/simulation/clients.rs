@@ -34,6 +34,8 @@ pub struct Subscriber {
     pub got: BTreeSet<EventId>,
     pub by_publisher: BTreeMap<(PublisherId, usize), u64>,
     pub gaps: Vec<Gap>,
+    /// When it was told last that a log is lost that a disk may still bring back.
+    pub lost_told_ns: u64,
     /// How many events came as part of another.
     pub folded: u64,
     /// Its agent lost its memory: what it had not read by then it resumed by position.
@@ -120,6 +122,10 @@ impl Subscriber {
             return broken("Ordered", format!("{here} got {position} after index {last}"));
         }
         let life = books.life_of(id);
+        if published < self.lost_told_ns {
+            // It was told as lost, and a disk has brought it back: late, in no order with the rest.
+            return Ok(());
+        }
         let before = self.by_publisher.insert((id.publisher, life), id.seq).unwrap_or(0);
         if before > id.seq {
             let what = format!("{here} got {id} at {position} after {before} of that publisher");

@@ -111,3 +111,41 @@ fn what_was_sent_in_another_reign_waits_for_what_is_put_back() {
     script.sort_by_key(|(at, _)| *at);
     must_hold("put back", &nine(), 8212, &script);
 }
+
+/// Everybody of a component that was cut off died with what was confirmed there: nobody is left to tell.
+#[test]
+fn a_component_that_dies_as_a_whole_takes_its_events_with_it() {
+    let script: Script = vec![
+        (5_098_393, Op::Split(7)),
+        (9_100_000, Op::Publish(2)),
+        (9_400_754, Op::Kill(7)),
+        (9_610_567, Op::Kill(8)),
+    ];
+    must_hold("a component dies", &nine(), 30_391, &script);
+}
+
+/// Root and standby died, and another went on with what had passed by. The disk of an agent that had
+/// been root of a part before brought events back that a restarted subscriber was told as lost: late.
+#[test]
+fn what_a_disk_brings_back_after_it_was_told_as_lost_comes_late() {
+    let mut script: Script = vec![
+        (4_911_406, Op::Kill(3)),
+        (9_523_580, Op::Split(3)),
+        (10_523_128, Op::Kill(2)),
+        (10_858_217, Op::Start(3)),
+        (13_230_893, Op::Start(2)),
+        (14_725_199, Op::RotDisk(2, 20)),
+        (15_673_169, Op::Heal),
+        (17_957_366, Op::Kill(0)),
+        (17_957_366, Op::Kill(1)),
+        (17_957_366, Op::Kill(3)),
+        (17_957_366, Op::Kill(4)),
+        (20_337_968, Op::Start(2)),
+        (23_456_741, Op::Start(2)),
+    ];
+    script.extend((42..=54).map(|at| (at * 100_000, Op::Publish(2))));
+    script.extend((62..=115).map(|at| (at * 100_000, Op::Publish(2))));
+    script.extend((135..=158).map(|at| (at * 100_000, Op::Publish(2))));
+    script.sort_by_key(|(at, _)| *at);
+    must_hold("brought back", &nine().on_disk(), 30_241, &script);
+}

@@ -1,7 +1,9 @@
 //! The traps of the design, each by name, and the plain cases before them.
 
 use crate::ops::{Op, Script};
-use crate::world::{Setup, must_hold};
+use crate::world::{Setup, boot, must_hold};
+use ftb_core::frame::Frame;
+use ftb_core::ident::{EventId, Rank};
 
 const MS: u64 = 1_000;
 const S: u64 = 1_000_000;
@@ -71,6 +73,51 @@ fn rank_0_returns() {
             with(load(6 * S, 20 * MS, 2), &[(205 * MS, Op::Kill(0)), (back, Op::Start(0))]);
         must_hold("(d) rank 0 returns", &Setup::new(7, 2), step, &script);
     }
+}
+
+/// A log is offered to a root that has just come back, which dies before it has all of it: the agent that
+/// offered it offers it to the next, or hands it over. What only that log had is in the log that goes on.
+#[test]
+fn a_log_that_was_offered_in_vain_is_not_lost() {
+    for seed in 0..10 {
+        let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(7, 2) };
+        let mut world = boot(setup, seed).unwrap();
+        for op in [Op::Publish(5), Op::Kill(0), Op::Publish(5), Op::Kill(1), Op::Publish(5)] {
+            world.operate(op).unwrap();
+            world.run_ms(2_500).unwrap();
+        }
+        assert!(world.parent_of(2).is_none(), "it is acting root");
+        let published = world.books.published.iter().filter(|(_, one)| one.confirmed);
+        let confirmed: Vec<EventId> = published.map(|(id, _)| *id).collect();
+        world.loses = |frame| matches!(frame, Frame::Replicate(_));
+        world.operate(Op::Start(0)).unwrap();
+        world.operate(Op::Start(1)).unwrap();
+        world.run_ms(3_000).unwrap();
+        assert_eq!(world.parent_of(2), Some(Rank(0)), "it offers its log there");
+        world.operate(Op::Kill(0)).unwrap();
+        world.loses = |_| false;
+        world.run_ms(5_000).unwrap();
+        world.operate(Op::Start(0)).unwrap();
+        world.run_ms(60_000).unwrap();
+        world.check_tree().unwrap();
+        let missing = confirmed.iter().filter(|id| !world.holds(0, **id)).count();
+        assert_eq!(missing, 0, "seed {seed}: so many are not in the log that goes on");
+    }
+}
+
+/// The log is larger than what other agents keep of passing events: whoever takes it over has all of it.
+#[test]
+fn a_log_is_taken_over_as_a_whole() {
+    fn small(config: &mut ftb_core::node::NodeConfig) {
+        config.ring_bytes = 16 << 10;
+    }
+    let returns = [(205 * MS, Op::Kill(0)), (3 * S, Op::Start(0))];
+    let script = with(load(4 * S, 20 * MS, 2), &returns);
+    let setup = Setup { tune: small, ..Setup::new(7, 2) };
+    let world = must_hold("taken over", &setup, 1, &script);
+    let published = world.books.published.keys();
+    let missing = published.filter(|id| !world.holds(0, **id)).count();
+    assert_eq!(missing, 0, "of {} events", world.books.published.len());
 }
 
 /// Trap (e): a filter widens while its agent moves.

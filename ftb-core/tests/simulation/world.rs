@@ -92,7 +92,6 @@ struct Agent {
     announced: u64,
     origin: OriginId,
     deaf_ready: BTreeSet<ClientId>,
-    root_since_ns: Option<u64>,
     disk: Disk,
     /// When the last write is on disk: writes keep their order.
     written_ns: u64,
@@ -214,7 +213,6 @@ impl World {
                 announced: 0,
                 origin: OriginId(0),
                 deaf_ready: BTreeSet::new(),
-                root_since_ns: None,
                 disk: Disk::default(),
                 written_ns: 0,
             });

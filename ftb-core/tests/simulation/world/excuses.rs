@@ -1,44 +1,55 @@
-//! What a cluster need not have any more, because everybody who could have kept it is gone.
+//! What a cluster need not have any more, because everybody who had it, or could know of it, is gone.
+//!
+//! An event that was confirmed is excused when an agent dies, or its disk, only if nobody who lives has
+//! it in a log, a copy, a ring or an outbox, no disk has it, its publisher's agent is dead, and
+//! - nobody who lives is of the reign that the dead agent was of: there is nobody who could tell; or
+//! - it was in two memories only, on its way to two disks, and both are dead: see [`UNWRITTEN`].
 
 use super::{MS, World};
-use ftb_core::ident::PublisherId;
+use ftb_core::ident::EventId;
+use ftb_core::node::Node;
 use std::collections::BTreeSet;
 
-impl World {
-    /// Root and standby confirm what both hold in memory; a moment later it is on their disks. What they
-    /// take with them in that moment is lost, if its origin dies too.
-    fn disown_unwritten(&mut self, killed: usize) {
-        let moment = if self.agents[killed].disk.is_whole() { 20 * MS } else { 5_000 * MS };
-        for (id, published) in &mut self.books.published {
-            let publisher = self.publishers.iter().find(|publisher| publisher.id == id.publisher);
-            let dead = publisher.is_some_and(|p| self.agents[p.agent].node.is_none());
-            if dead
-                && published.confirmed
-                && published.at_ns + moment >= self.now_ns
-                && !self.agents.iter().any(|agent| agent.disk.holds(*id))
-            {
-                published.confirmed = false;
-            }
-        }
-    }
+/// Root and standby confirm what both hold in memory. So much later it is on their disks.
+const UNWRITTEN: u64 = 20 * MS;
+/// The same where a disk was full or was damaged: until it has been written again.
+const UNWRITTEN_AFTER_DAMAGE: u64 = 5_000 * MS;
 
-    /// What a root confirmed that dies with everybody who could have kept it is lost: only a log on
-    /// disk could hold it, and these nodes have none.
-    pub(super) fn disown(&mut self, root: usize) {
-        if self.setup.disks {
-            return self.disown_unwritten(root);
+impl World {
+    /// An agent has died, or a dead agent's disk.
+    pub(super) fn disown(&mut self, killed: usize) {
+        let dead = &self.agents[killed];
+        let reign = dead.epoch;
+        let survived = self.live().any(|node| node.epoch() == reign);
+        if survived && !self.setup.disks {
+            return;
         }
-        let Some(since) = self.agents[root].root_since_ns.take() else { return };
-        let dead: BTreeSet<PublisherId> = self
+        let moment = if dead.disk.is_whole() { UNWRITTEN } else { UNWRITTEN_AFTER_DAMAGE };
+        let since_ns = if survived { self.now_ns.saturating_sub(moment) } else { 0 };
+        let orphans: BTreeSet<_> = self
             .publishers
             .iter()
             .filter(|publisher| self.agents[publisher.agent].node.is_none())
             .map(|publisher| publisher.id)
             .collect();
-        for (id, published) in &mut self.books.published {
-            if dead.contains(&id.publisher) && published.at_ns + 5_000 * MS >= since {
+        let confirmed = self.books.published.iter().filter(|(id, published)| {
+            published.confirmed && published.at_ns >= since_ns && orphans.contains(&id.publisher)
+        });
+        let lost: Vec<EventId> =
+            confirmed.map(|(id, _)| *id).filter(|id| !self.is_held(*id)).collect();
+        for id in lost {
+            if let Some(published) = self.books.published.get_mut(&id) {
                 published.confirmed = false;
             }
         }
+    }
+
+    fn live(&self) -> impl Iterator<Item = &Node> {
+        self.agents.iter().filter_map(|agent| agent.node.as_ref())
+    }
+
+    fn is_held(&self, id: EventId) -> bool {
+        self.live().any(|node| node.holds(id))
+            || self.setup.disks && self.agents.iter().any(|agent| agent.disk.holds(id))
     }
 }

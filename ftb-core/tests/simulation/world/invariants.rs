@@ -2,7 +2,7 @@
 
 use super::World;
 use crate::clients::{Violation, broken};
-use ftb_core::ident::Rank;
+use ftb_core::ident::{EventId, Rank};
 use ftb_core::node::Node;
 use ftb_core::tree;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +16,6 @@ impl World {
         {
             return broken("Acyclic", format!("agent {agent} is below {parent}"));
         }
-        let root_since_ns = state.root_since_ns.unwrap_or(self.now_ns);
-        state.root_since_ns = node.is_root().then_some(root_since_ns);
         let epoch = node.position().epoch.max(node.epoch());
         if epoch < state.epoch {
             let what = format!("agent {agent} went back from epoch {} to {epoch}", state.epoch);
@@ -100,6 +98,11 @@ impl World {
     /// Which rank an agent has.
     pub fn rank_of(&self, agent: usize) -> Option<Rank> {
         self.agents[agent].node.as_ref().and_then(Node::rank)
+    }
+
+    /// Whether an agent has an event.
+    pub fn holds(&self, agent: usize, id: EventId) -> bool {
+        self.agents[agent].node.as_ref().is_some_and(|node| node.holds(id))
     }
 
     /// Below whom an agent is.

@@ -151,6 +151,7 @@ impl World {
             got: BTreeSet::new(),
             by_publisher: BTreeMap::new(),
             gaps: Vec::new(),
+            lost_told_ns: 0,
             folded: 0,
             resumed: false,
             in_past: false,

@@ -313,6 +313,9 @@ impl World {
                 if gap.reason != ftb_core::node::api::GapReason::Shed {
                     // Of what lies in such a hole some may still be handed over: late, after it.
                     subscriber.by_publisher.clear();
+                    if self.setup.disks {
+                        subscriber.lost_told_ns = self.now_ns;
+                    }
                 }
                 subscriber.gaps.push(gap);
             }
