@@ -173,7 +173,8 @@ fn journal_append(bencher: Bencher<'_, '_>) {
     bencher.counter(ItemsCount::new(BATCH)).bench_local(|| {
         let items = vec![Item { index: index + 1, content: Content::Events(run.clone()) }];
         index += BATCH as u64;
-        let write = JournalWrite { generation: 1, begin: begin.take(), items, until: index };
+        let write =
+            JournalWrite { generation: 1, begin: begin.take(), items, until: index, roster: None };
         good(keeper.write(&write, 1, false));
     });
 }

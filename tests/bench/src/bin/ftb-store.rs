@@ -85,7 +85,8 @@ fn measure(name: &str, folder: &Path, batch: u64, sync: bool, bytes: u64) -> Res
         let numbered = items.iter().zip(index + 1..);
         let items = numbered.map(|(item, index)| Item { index, ..item.clone() }).collect();
         index += batch;
-        let write = JournalWrite { generation: 1, begin: begin.take(), items, until: index, roster: None };
+        let write =
+            JournalWrite { generation: 1, begin: begin.take(), items, until: index, roster: None };
         let before = Instant::now();
         keeper.write(&write, 1, sync)?;
         times.push(before.elapsed());
