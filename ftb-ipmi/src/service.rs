@@ -5,7 +5,9 @@ use crate::publish::Outlet;
 use crate::table;
 use crate::watch::{Note, Plan, Report, Watcher};
 use ftb_client::daemon::{self, Failure, Signals};
+use std::collections::BTreeSet;
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -105,28 +107,40 @@ pub async fn watch(config: &Config, is_print: bool) -> Result<(), Failure> {
 /// Whether it is worth going on.
 struct Outlook<'a> {
     config: &'a Config,
-    hopeless: usize,
     has_worked: bool,
+    /// Nodes whose BMC cannot be reached before something is changed.
+    hopeless: BTreeSet<Arc<str>>,
+    /// Nodes whose records were compared with the rules.
+    compared: BTreeSet<Arc<str>>,
+    /// On how many of them each rule matches nothing.
     unmatched: Vec<usize>,
 }
 
 impl<'a> Outlook<'a> {
     fn new(config: &'a Config) -> Self {
-        let unmatched = vec![0; config.rules.len()];
-        Self { config, hopeless: 0, has_worked: false, unmatched }
+        Self {
+            config,
+            has_worked: false,
+            hopeless: BTreeSet::new(),
+            compared: BTreeSet::new(),
+            unmatched: vec![0; config.rules.len()],
+        }
     }
 
     fn take(&mut self, note: Note) -> Option<Failure> {
         match note {
             Note::Working => self.has_worked = true,
-            Note::Hopeless(message) => {
-                self.hopeless += 1;
+            Note::Hopeless { node, message } => {
                 tracing::error!(message, "a BMC cannot be reached before something is changed");
-                if !self.has_worked && self.hopeless >= self.config.nodes.len() {
+                self.hopeless.insert(node);
+                if !self.has_worked && self.hopeless.len() >= self.config.nodes.len() {
                     return Some(Failure::bad_input(message));
                 }
             }
-            Note::Unmatched(rules) => {
+            Note::Unmatched { node, rules } => {
+                if !self.compared.insert(node) {
+                    return None;
+                }
                 for rule in rules {
                     let count = self.unmatched.get_mut(rule)?;
                     *count += 1;
@@ -139,5 +153,53 @@ impl<'a> Outlook<'a> {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::config::TargetFile;
+    use crate::rules::Rule;
+
+    fn two_nodes() -> Config {
+        let target = TargetFile {
+            bmc: "bmc[1-2]".to_owned(),
+            node: Some("node[1-2]".to_owned()),
+            ..TargetFile::default()
+        };
+        let mut config = Config::of_target(&target).unwrap();
+        config.rules = vec![Rule { name: Some("x".to_owned()), ..Rule::default() }];
+        config
+    }
+
+    fn hopeless(node: &str) -> Note {
+        Note::Hopeless { node: node.into(), message: "the password is wrong".to_owned() }
+    }
+
+    fn unmatched(node: &str) -> Note {
+        Note::Unmatched { node: node.into(), rules: vec![0] }
+    }
+
+    #[test]
+    fn one_node_that_says_it_again_is_not_all_nodes() {
+        let config = two_nodes();
+        let mut outlook = Outlook::new(&config);
+        for _ in 0..3 {
+            assert!(outlook.take(hopeless("node1")).is_none());
+            assert!(outlook.take(unmatched("node1")).is_none());
+        }
+        assert!(outlook.take(unmatched("node2")).is_some());
+        assert!(outlook.take(hopeless("node2")).is_some());
+    }
+
+    #[test]
+    fn where_one_bmc_works_the_others_are_tried_on() {
+        let config = two_nodes();
+        let mut outlook = Outlook::new(&config);
+        assert!(outlook.take(Note::Working).is_none());
+        assert!(outlook.take(hopeless("node1")).is_none());
+        assert!(outlook.take(hopeless("node2")).is_none());
     }
 }

@@ -47,12 +47,23 @@ pub struct Report {
 /// What a task tells about itself.
 #[derive(Clone, Debug)]
 pub enum Note {
-    /// It has never reached its BMC, and trying again without a change is useless.
-    Hopeless(String),
+    /// It has never reached its BMC, and trying again without a change is useless. Said with each
+    /// attempt.
+    Hopeless {
+        /// Host name of the node.
+        node: Arc<str>,
+        /// Why.
+        message: String,
+    },
     /// It has read every sensor.
     Working,
-    /// These rules match no sensor of its BMC.
-    Unmatched(Vec<usize>),
+    /// These rules match no sensor of its BMC. Said with each session until the first poll is done.
+    Unmatched {
+        /// Host name of the node.
+        node: Arc<str>,
+        /// Which, by index.
+        rules: Vec<usize>,
+    },
 }
 
 /// What all tasks share.
@@ -157,7 +168,8 @@ impl Watcher {
 
     async fn fail(&mut self, error: &BmcError) {
         if error.is_permanent() && !self.has_worked {
-            let _ = self.notes.send(Note::Hopeless(error.to_string())).await;
+            let (node, message) = (Arc::clone(&self.node), error.to_string());
+            let _ = self.notes.send(Note::Hopeless { node, message }).await;
         }
         if !self.is_lost {
             tracing::warn!(node = %self.node, bmc = %self.bmc_name, %error, "BMC lost");
@@ -194,7 +206,8 @@ impl Watcher {
         let inventory = inventory::read(bmc, &self.plan.rules, &mut self.records).await?;
         let sensors = inventory.watched.len();
         if !self.has_worked && !inventory.unmatched.is_empty() {
-            let _ = self.notes.send(Note::Unmatched(inventory.unmatched)).await;
+            let (node, rules) = (Arc::clone(&self.node), inventory.unmatched);
+            let _ = self.notes.send(Note::Unmatched { node, rules }).await;
         }
         self.poller.follow(&inventory.watched, false);
         tracing::info!(
