@@ -183,27 +183,49 @@ fn a_bmc_that_dies_is_lost_and_found() {
     assert!(daemon.stop().success());
 }
 
+/// What firmware logs of a corrected memory error.
+fn memory_error(data: u8) -> String {
+    format!("sel_add 0x20 2 0 0 0 0 0x21 0 4 0x0c 0x87 0x6f 0x00 {data} 0xff")
+}
+
 #[test]
 fn memory_errors_in_the_log_are_told_across_a_restart_of_the_daemon() {
     let bmc = SimulatedBmc::start().unwrap();
     let state = tempfile::tempdir().unwrap();
     let text =
         format!("state_dir = '{}'\n{}", state.path().display(), config(&target(&bmc, "node001")));
-    let entry =
-        |record: u8| format!("sel_add 0x20 2 0 0 0 0 0x21 0 4 0x0c 0x87 0x6f 0x00 {record} 0xff");
-    bmc.console(&entry(1)).unwrap();
+    bmc.console(&memory_error(1)).unwrap();
     let mut daemon = Daemon::start(&text);
     daemon.await_event("FTB_IPMI_NORMAL");
     daemon.await_file(&state.path().join("node001.sel"));
     assert!(!daemon.names().contains(&"FTB_IPMI_MEMERR".to_owned()), "history is not news");
     assert!(daemon.stop().success());
 
-    bmc.console(&entry(2)).unwrap();
+    bmc.console(&memory_error(2)).unwrap();
     let mut daemon = Daemon::start(&text);
     let told = daemon.await_event("FTB_IPMI_MEMERR");
     assert_eq!(told["severity"], "WARNING");
     assert_eq!(told["tags"]["lasting"], "false");
     assert!(told["tags"]["reason"].as_str().unwrap().contains("0x87"));
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn the_first_entry_of_a_log_is_told_even_if_it_came_during_a_restart() {
+    let bmc = SimulatedBmc::start().unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let text =
+        format!("state_dir = '{}'\n{}", state.path().display(), config(&target(&bmc, "node001")));
+    let mut daemon = Daemon::start(&text);
+    daemon.await_event("FTB_IPMI_NORMAL");
+    let bookmark = state.path().join("node001.sel");
+    daemon.await_file(&bookmark);
+    assert_eq!(std::fs::read_to_string(&bookmark).unwrap(), "0 0\n", "the log is empty");
+    assert!(daemon.stop().success());
+
+    bmc.console(&memory_error(1)).unwrap();
+    let mut daemon = Daemon::start(&text);
+    daemon.await_event("FTB_IPMI_MEMERR");
     assert!(daemon.stop().success());
 }
 

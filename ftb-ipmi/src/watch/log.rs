@@ -121,7 +121,13 @@ impl LogReader {
 
     /// Writes the bookmark, if it has moved. Best effort: without it a restart reads less.
     pub(crate) async fn save(&mut self) {
-        let (Some(path), Place::After(bookmark)) = (&self.path, self.place) else { return };
+        let Some(path) = &self.path else { return };
+        let bookmark = match self.place {
+            Place::Unknown => return,
+            // No entry has this number: a restart reads what was logged meanwhile from the start.
+            Place::Start => Bookmark { record: FIRST, time_s: 0 },
+            Place::After(bookmark) => bookmark,
+        };
         if self.saved == self.place {
             return;
         }
