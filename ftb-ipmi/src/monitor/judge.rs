@@ -2,7 +2,7 @@
 
 use crate::bmc::command::RawReading;
 use crate::rules::Policy;
-use crate::sdr::{Factors, RawThresholds, Sensor, SensorClass};
+use crate::sdr::{Factors, Linearization, RawThresholds, Sensor, SensorClass};
 use ftb_core::Severity;
 
 /// Names of the six thresholds, in the order of their bits.
@@ -45,7 +45,7 @@ impl Watched {
         let mut limits = [None; 6];
         let mut is_falling = false;
         let mut hysteresis = 0.0_f64;
-        if let Some(factors) = &sensor.factors {
+        if let Some(factors) = fixed_factors(&sensor) {
             is_falling = is_falling_over(factors, &thresholds);
             for (slot, raw) in thresholds.values.into_iter().enumerate() {
                 let to = if is_falling { (slot + 3) % 6 } else { slot };
@@ -70,12 +70,18 @@ impl Watched {
 
     /// What a raw answer says. `factors` are those of this very reading, for sensors that need it.
     pub fn reading(&self, raw: RawReading, factors: Option<&Factors>) -> Reading {
-        let value = match (factors.or(self.sensor.factors.as_ref()), raw.value) {
+        let value = match (factors.or(fixed_factors(&self.sensor)), raw.value) {
             (Some(factors), Some(byte)) => factors.value(byte),
             _ => None,
         };
         Reading { raw: raw.value, value, states: raw.states }
     }
+}
+
+/// The factors that hold for every reading; `None` too where each has its own, which only the BMC
+/// knows: thresholds of such a sensor have no value here, and its own comparison counts.
+fn fixed_factors(sensor: &Sensor) -> Option<&Factors> {
+    sensor.factors.as_ref().filter(|factors| factors.linearization != Linearization::PerReading)
 }
 
 fn is_falling_over(factors: &Factors, thresholds: &RawThresholds) -> bool {

@@ -517,6 +517,26 @@ fn a_node_is_not_healthy_while_a_controller_behind_its_bmc_is_lost() {
     assert_eq!(unread, [0, 0, 0, 1]);
 }
 
+#[test]
+fn a_sensor_whose_factors_only_the_bmc_knows_is_judged_by_its_comparison() {
+    let mut sensor = watched("VRM Temp", TEMPERATURE, 1, 1).sensor;
+    let record = sensor.factors.as_mut().unwrap();
+    record.linearization = Linearization::PerReading;
+    let asked = record.with_reading_factors([2, 0, 0, 0, 0, 0]);
+    let policy = Policy::default_for(&sensor);
+    let thresholds = RawThresholds::from_mask(0b01_1000, [0, 0, 0, 80, 90, 0]);
+    let watched = Watched::new(sensor, policy, thresholds);
+    assert_eq!(watched.limits, [None; 6]);
+    let answer = |states| crate::bmc::command::RawReading { value: Some(40), states };
+    let unknown = watched.reading(answer(0b1_0000), None);
+    assert_eq!(unknown.value, None, "the record's factors are not those of this reading");
+    assert_eq!(judge(&watched, &unknown, false, true), Judgement::Unknown);
+    let calm = watched.reading(answer(0), Some(&asked));
+    assert_eq!((calm.value, judge(&watched, &calm, false, true)), (Some(80.0), Judgement::Good));
+    let hot = watched.reading(answer(0b1_0000), Some(&asked));
+    assert!(matches!(judge(&watched, &hot, false, true), Judgement::Bad(Cause::Above { .. })));
+}
+
 proptest! {
     /// Whatever a BMC says: every fault is closed at most once, nothing is opened twice, NORMAL
     /// comes only with no fault open, and nothing panics.
