@@ -267,8 +267,8 @@ fn bad_input_is_one_line_and_exit_code_2() {
     let rule = format!("{good}[[rule]]\nname = 'CHASSIS FAN'\n");
     let no_device = "[[target]]\nbmc = '/dev/no-ipmi'\nnode = 'n'\n";
     for (text, expected) in [
-        (wrong_password.as_str(), "the password is wrong"),
-        (&no_suite, "cipher suite"),
+        (wrong_password.as_str(), "the password is wrong: correct password, password_file or"),
+        (&no_suite, "cipher suite: name another (cipher_suite), or none"),
         (&rule, "name = \"CHASSIS FAN\" matches no sensor"),
         (no_device, "/dev/no-ipmi"),
         ("[[target]]\nbmc = 'b'\ncipher_siute = 3\n", "line 5: unknown field `cipher_siute`"),
@@ -291,6 +291,11 @@ fn a_bmc_that_is_not_there_fails_the_dry_run_and_not_the_daemon() {
     let (code, line) = common::run_to_end(&text, "--once");
     assert_eq!(code, Some(1), "{line}");
     assert!(line.contains("no answer from 127.0.0.1"), "{line}");
+    assert!(line.contains("check that it is up"), "{line}");
+    let unknown = text.replace(&format!("127.0.0.1:{port}"), "bmc.invalid");
+    let (code, line) = common::run_to_end(&unknown, "--once");
+    assert_eq!(code, Some(1), "{line}");
+    assert!(line.contains("bmc.invalid") && line.contains("check the name of the BMC"), "{line}");
     let mut daemon = Daemon::start(&text);
     daemon.await_event("FTB_IPMI_BMC_LOST");
     assert!(daemon.stop().success());

@@ -165,6 +165,16 @@ async fn a_wrong_password_and_an_unknown_user_are_named_and_permanent() {
 }
 
 #[tokio::test]
+async fn a_password_that_is_too_long_for_the_protocol_found_is_said_to_be_that() {
+    let auths = "md5";
+    let simulated = SimulatedBmc::start_with(Setup { auths, ..Setup::default() }).unwrap();
+    let Target::Lan(config) = target(simulated.port(), Protocol::Ipmi15) else { unreachable!() };
+    let password = "x".repeat(17);
+    let error = Bmc::connect(&Target::Lan(LanConfig { password, ..config })).await.err().unwrap();
+    assert!(error.is_permanent() && error.to_string().contains("at most 16 bytes"), "{error}");
+}
+
+#[tokio::test]
 async fn suite_17_alone_is_refused_by_a_bmc_without_it() {
     let simulated = SimulatedBmc::start().unwrap();
     let suites = Protocol::RmcpPlus([Some(CipherSuite::Seventeen), None]);

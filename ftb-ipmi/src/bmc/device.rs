@@ -88,6 +88,7 @@ impl Device {
                     return Err(BmcError::Timeout {
                         target: self.config.path.display().to_string(),
                         waited_ms: started.elapsed().as_millis(),
+                        advice: "the BMC hangs, or is just starting",
                     });
                 }
             };

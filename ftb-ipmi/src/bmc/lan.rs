@@ -339,6 +339,7 @@ impl Lan {
         Err(BmcError::Timeout {
             target: self.config.name(),
             waited_ms: started.elapsed().as_millis(),
+            advice: "check that it is up, its address, and that it has IPMI over LAN enabled",
         })
     }
 

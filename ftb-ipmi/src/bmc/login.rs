@@ -181,8 +181,11 @@ impl Lan {
                 offered.auths & (1 << auth.code()) != 0 && has_password == (*auth != Auth15::None)
             })
             .ok_or_else(|| self.refused(LoginError::Protocol))?;
-        let mut password = [0_u8; 16];
-        // Longer ones exist in IPMI 2.0 only; `Config` has refused them for this protocol.
+        // With "auto" it is only known now which protocol it is.
+        if config.password.len() > PASSWORD_15_BYTES_MAX {
+            return Err(self.refused(LoginError::LongPassword));
+        }
+        let mut password = [0_u8; PASSWORD_15_BYTES_MAX];
         for (slot, byte) in password.iter_mut().zip(config.password.bytes()) {
             *slot = byte;
         }
@@ -258,10 +261,12 @@ impl Lan {
 
 /// Longest user name in bytes.
 pub(crate) const USER_BYTES_MAX: usize = 16;
+/// Longest password of IPMI 1.5 in bytes; shorter ones are filled with zeros.
+pub(crate) const PASSWORD_15_BYTES_MAX: usize = 16;
 /// Longest password in bytes, by protocol.
 pub(crate) fn password_bytes_max(protocol: &Protocol) -> usize {
     match protocol {
-        Protocol::Ipmi15 => 16,
+        Protocol::Ipmi15 => PASSWORD_15_BYTES_MAX,
         _ => PASSWORD_BYTES_MAX,
     }
 }

@@ -42,12 +42,14 @@ const BUSY_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug, thiserror::Error)]
 pub enum BmcError {
     /// Nothing came, however often the request was sent.
-    #[error("no answer from {target} within {waited_ms} ms")]
+    #[error("no answer from {target} within {waited_ms} ms: {advice}")]
     Timeout {
         /// Who was asked.
         target: String,
         /// How long all attempts took.
         waited_ms: u128,
+        /// What to look at.
+        advice: &'static str,
     },
     /// Its name has no address.
     #[error("{target}: {reason}: check the name of the BMC")]

@@ -4,6 +4,7 @@
 //! Every answer carries our tag and our session id: one that carries others answers an earlier
 //! attempt and is ignored (`None`), so that a BMC that wakes up late confuses nobody.
 
+use super::login::PASSWORD_15_BYTES_MAX;
 use super::suite::{CipherSuite, Keys};
 
 /// Looks users up by name alone, as every BMC does.
@@ -13,23 +14,32 @@ const LOOKUP_BY_NAME: u8 = 0x10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoginError {
     /// The proof of the key exchange is wrong, on either side.
-    #[error("the password is wrong")]
+    #[error("the password is wrong: correct password, password_file or FTB_IPMI_PASSWORD")]
     Password,
     /// No such user.
-    #[error("the BMC knows no such user")]
+    #[error("the BMC knows no such user: correct user, or make it there")]
     User,
     /// The user may not have the privilege that was asked for.
-    #[error("the user may not have that privilege level")]
+    #[error(
+        "the user may not have that privilege level: ask for a lower one (privilege), or raise its limit"
+    )]
     Privilege,
     /// The BMC does not offer these algorithms.
-    #[error("the BMC does not offer this cipher suite")]
+    #[error("the BMC does not offer this cipher suite: name another (cipher_suite), or none")]
     Suite,
     /// All its sessions are taken.
     #[error("the BMC has no session left: close others or wait until they expire")]
     Busy,
     /// The BMC does not speak that version, or offers no authentication that we have.
-    #[error("the BMC offers no protocol version and authentication that both sides have")]
+    #[error(
+        "the BMC offers no protocol version and authentication that both sides have: enable one there"
+    )]
     Protocol,
+    /// The BMC speaks IPMI 1.5 only, and the password is too long for it.
+    #[error(
+        "the BMC speaks only IPMI 1.5, whose passwords have at most {max} bytes: shorten it", max = PASSWORD_15_BYTES_MAX
+    )]
+    LongPassword,
     /// Anything else, by its number.
     #[error("the BMC refuses a session with status {0:#04x}")]
     Status(u8),

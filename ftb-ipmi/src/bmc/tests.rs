@@ -112,6 +112,19 @@ async fn a_refusal_is_an_error_of_that_command_only() {
     task.abort();
 }
 
+#[test]
+fn a_device_that_does_not_open_is_one_line_with_what_to_do() {
+    for (kind, advice) in [
+        (io::ErrorKind::PermissionDenied, "give the service's group the device"),
+        (io::ErrorKind::NotFound, "load the module ipmi_devintf"),
+    ] {
+        let error = BmcError::Open { path: "/dev/ipmi0".into(), source: kind.into() };
+        let line = error.to_string();
+        assert!(error.is_permanent() && line.starts_with("/dev/ipmi0: "), "{line}");
+        assert!(line.contains(advice) && !line.contains('\n'), "{line}");
+    }
+}
+
 fn behind(slave: u8, number: u8) -> GetReading {
     let owner = Controller { channel: CHANNEL, slave };
     GetReading(SensorKey { owner, lun: 1, number })
