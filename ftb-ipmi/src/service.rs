@@ -6,7 +6,7 @@ use crate::table;
 use crate::watch::{Note, Plan, Report, Watcher};
 use ftb_client::daemon::{self, Failure, Signals};
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -24,8 +24,7 @@ const STOP_DEADLINE: Duration = Duration::from_secs(2);
 pub async fn once(config: &Config, is_json: bool) -> Result<(), Failure> {
     let tables = table::read_all(config).await;
     let text = if is_json { table::json_lines(&tables) } else { table::text(&tables) };
-    // A reader that has seen enough is no failure.
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    seen_enough(std::io::stdout().lock().write_all(text.as_bytes()))?;
     let mut failure = None;
     for node in &tables {
         if let Err(error) = &node.rows {
@@ -45,6 +44,14 @@ pub async fn once(config: &Config, is_json: bool) -> Result<(), Failure> {
         Some(rule) => Err(Failure::bad_input(unmatched(config, rule))),
         None => Ok(()),
     }
+}
+
+/// A reader of standard output that has gone is no failure; a disk that is full is one.
+fn seen_enough(written: io::Result<()>) -> io::Result<()> {
+    written.or_else(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(error),
+    })
 }
 
 fn unmatched(config: &Config, rule: usize) -> String {
@@ -92,7 +99,11 @@ pub async fn watch(config: &Config, is_print: bool) -> Result<(), Failure> {
                     break Err(failure);
                 }
             }
-            Some(report) = reports.recv() => outlet.publish(&report)?,
+            Some(report) = reports.recv() => {
+                if let Err(error) = outlet.publish(&report) {
+                    break seen_enough(Err(error)).map_err(Failure::from);
+                }
+            }
             () = daemon::feed_watchdog() => {}
         }
     };

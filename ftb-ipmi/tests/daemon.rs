@@ -6,7 +6,7 @@ mod common;
 
 use common::Daemon;
 use ftb_tests::bmc::{PASSWORD, SATELLITE, Setup, SimulatedBmc, USER};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn config(targets: &str) -> String {
     format!("interval = '200ms'\nsel_interval = '200ms'\n{targets}")
@@ -256,6 +256,24 @@ fn the_dry_run_shows_every_sensor_with_its_verdict() {
     let margin = objects.iter().find(|o| o["sensor"] == "P2 Therm Margin").unwrap();
     assert_eq!((&margin["reading"], &margin["entity"]), (&(-41.0).into(), &"3.2".into()));
     assert_eq!(margin["thresholds"]["upper_critical"], -5.0);
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_failure_and_a_full_disk_is_one() {
+    let bmc = SimulatedBmc::start().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ipmi.toml");
+    std::fs::write(&path, config(&target(&bmc, "node001"))).unwrap();
+    for flag in ["--print", "--once"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ftb-ipmi"));
+        command.arg("--config").arg(&path).arg(flag);
+        let mut unread = command.stdout(Stdio::piped()).spawn().unwrap();
+        drop(unread.stdout.take());
+        assert!(unread.wait().unwrap().success(), "{flag}");
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let status = command.stdout(full).status().unwrap();
+        assert_eq!(status.code(), Some(1), "{flag}");
+    }
 }
 
 #[test]
