@@ -400,6 +400,7 @@ fn split_port(bmc: &str) -> Result<(Vec<String>, u16), String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::rules::Policy;
 
     fn load(text: &str) -> Result<Config, String> {
         let dir = tempfile::tempdir().unwrap();
@@ -475,6 +476,36 @@ mod tests {
         let with_examples =
             with_examples.replace("\"auto\"", "\"rmcp+\"").replace("\"\"", "\"key\"");
         assert_eq!(load(&with_examples).unwrap().nodes.len(), 65);
+    }
+
+    proptest::proptest! {
+        /// Whatever stands in the file, it is a configuration that can be used or a refusal of one
+        /// line.
+        #[test]
+        fn any_text_is_survived(
+            lines in proptest::collection::vec(
+                "(interval|restate|sel_interval) = \"[0-9]{1,9}(ms|s|h)\"|\
+                 (bmc|node) = \"[a-z/]{0,3}(\\[[0-9,-]{0,5}\\])?(:[0-9]{0,6})?\"|\
+                 (cipher_suite|retries|debounce|clear_after) = -?[0-9]{1,5}|\
+                 (lower_critical|upper_critical|hysteresis) = (-?[0-9]{1,3}\\.[0-9]|nan|inf)|\
+                 (name|entity|type|severity|treat_as) = \"([a-z?*.0-9]{0,6}|fan|error)\"|\
+                 bad_states = \\[[0-9]{1,3}\\]|predict(_over)? = \"[0-9]{1,5}s\"|\
+                 \\[\\[(rule|target)\\]\\]|\\[\\[rule\\]\\]\nname = \"[a-z*?]{1,4}\"|.{0,30}",
+                0..8,
+            ),
+            begins in proptest::bool::ANY,
+        ) {
+            let begin = if begins { "[[target]]\nbmc = \"b\"\n[[rule]]\ntype = \"fan\"\n" } else { "" };
+            match load(&format!("{begin}{}", lines.join("\n"))) {
+                Err(message) => proptest::prop_assert_eq!(message.lines().count(), 1, "{}", message),
+                Ok(config) => {
+                    let policy = Policy::of(&crate::sdr::tests::fan(), &config.rules);
+                    proptest::prop_assert!(policy.debounce > 0 && policy.clear_after > 0);
+                    let limits = [policy.lower_critical, policy.upper_critical, policy.hysteresis];
+                    proptest::prop_assert!(limits.iter().flatten().all(|limit| limit.is_finite()));
+                }
+            }
+        }
     }
 
     #[test]

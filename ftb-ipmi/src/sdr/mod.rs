@@ -410,4 +410,4 @@ fn device_association(fields: &Fields<'_>) -> Result<Association, SdrError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -17,6 +17,11 @@ pub(crate) fn fan_record() -> Vec<u8> {
     bytes
 }
 
+/// The sensor of that record.
+pub(crate) fn fan() -> Sensor {
+    one(&fan_record())
+}
+
 fn one(bytes: &[u8]) -> Sensor {
     match Record::parse(bytes).unwrap() {
         Record::Sensors(sensors) => sensors.into_iter().next().unwrap(),
