@@ -72,11 +72,7 @@ impl Daemon {
 
     /// Waits until a file is there.
     pub fn await_file(&self, path: &Path) {
-        let deadline = Instant::now() + DEADLINE;
-        while !path.exists() {
-            assert!(Instant::now() < deadline, "{} does not appear", path.display());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until_some(&path.display().to_string(), || path.exists().then_some(()));
     }
 
     /// Names of all events so far.
@@ -106,6 +102,18 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Looks until there is something.
+pub fn until_some<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
