@@ -38,7 +38,7 @@ pub enum VerbsError {
     #[error("{0}: no verbs device of that name: install the provider (ibverbs-providers)")]
     NoDevice(String),
     /// The device cannot be opened.
-    #[error("{name}: cannot open the device: {error}")]
+    #[error("{name}: cannot open the device: {error}: {}", advice(error))]
     Open {
         /// Which device.
         name: String,
@@ -51,6 +51,16 @@ pub enum VerbsError {
     /// What should be the descriptor for events is none: the library is not what the headers say.
     #[error("{0}: the library's context has no descriptor for events where it should be")]
     Layout(String),
+}
+
+/// What to do about a device that does not open.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "give the service's user the device (deploy/udev/70-ftb-ib.rules)"
+        }
+        _ => "see the kernel log for its driver",
+    }
 }
 
 type ListFn = unsafe extern "C" fn(*mut c_int) -> *mut *mut ffi::ibv_device;
@@ -339,4 +349,17 @@ pub fn layout() -> Vec<(&'static str, usize)> {
 /// The size of the struct that the library writes into, for the same test: C's must not be larger.
 pub const fn port_attr_bytes() -> usize {
     size_of::<ffi::ibv_port_attr>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_does_not_open_is_one_line_with_what_to_do() {
+        let error = io::ErrorKind::PermissionDenied.into();
+        let line = VerbsError::Open { name: "mlx5_0".to_owned(), error }.to_string();
+        assert!(line.starts_with("mlx5_0: ") && line.contains("70-ftb-ib.rules"), "{line}");
+        assert_eq!(line.lines().count(), 1);
+    }
 }
