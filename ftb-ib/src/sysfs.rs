@@ -4,7 +4,7 @@
 //! What is read is not trusted: sizes and numbers are bounded, a file that cannot be read or
 //! parsed is as if it were missing.
 
-use crate::facts::{ADAPTERS_MAX, AdapterFacts, PortFacts, PortReading, PortState, natural_order};
+use crate::facts::{AdapterFacts, PortFacts, PortReading, PortState, natural_order};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
@@ -31,7 +31,7 @@ impl Sysfs {
         Self { root: root.to_owned(), neighbours }
     }
 
-    /// The adapters that are there now, in natural order; at most [`ADAPTERS_MAX`].
+    /// The adapters that are there now, in natural order.
     ///
     /// Where the kernel has user verbs, only those that offer them: one that is being removed
     /// loses them first, and stays visible until the last user has closed it.
@@ -46,7 +46,6 @@ impl Sysfs {
             names.retain(|name| offered.contains(name));
         }
         names.sort_by(|a, b| natural_order(a, b));
-        names.truncate(ADAPTERS_MAX);
         names
     }
 

@@ -10,7 +10,7 @@
 //! it, and when somebody asks for it: see [`run`].
 
 use crate::config::Config;
-use crate::facts::{AdapterFacts, PortReading, guid_words};
+use crate::facts::{ADAPTERS_MAX, AdapterFacts, PortReading, guid_words};
 use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::monitor::{Input, Monitor};
@@ -340,7 +340,7 @@ impl<P: FnMut(Event)> Shell<P> {
     fn complain(&mut self, problems: BTreeMap<String, String>) {
         for (subject, problem) in &problems {
             if self.problems.get(subject) != Some(problem) {
-                tracing::warn!("{problem}; watching through sysfs only");
+                tracing::warn!("{problem}");
             }
         }
         for subject in self.problems.keys().filter(|key| !problems.contains_key(*key)) {
@@ -439,9 +439,15 @@ fn look(
     open: &BTreeMap<String, String>,
     skip: &Skip,
 ) -> Scan {
-    let names = sysfs.adapters();
+    let mut names = sysfs.adapters();
     let mut opened = Vec::new();
     let mut problems = BTreeMap::new();
+    if names.len() > ADAPTERS_MAX {
+        let problem =
+            format!("{} adapters: {ADAPTERS_MAX} are followed, the others not", names.len());
+        problems.insert("adapters".to_owned(), problem);
+        names.truncate(ADAPTERS_MAX);
+    }
     for name in &names {
         let guid = sysfs.guid(name);
         if open.get(name) == Some(&guid) || skip.has(name) {
@@ -454,7 +460,7 @@ fn look(
                     VerbsError::Library(_) | VerbsError::List(_) => "verbs".to_owned(),
                     _ => name.clone(),
                 };
-                problems.insert(subject, error.to_string());
+                problems.insert(subject, format!("{error}; watching through sysfs only"));
             }
         }
     }
@@ -521,4 +527,25 @@ async fn read_events(
     let lost = Message::Lost { adapter, opening, error };
     // Nobody listens any more only where the daemon is stopping.
     let _ = sender.send(lost).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn adapters_beyond_the_limit_are_left_out_and_told() {
+        let tree = tempfile::tempdir().expect("a folder");
+        for number in 0..=ADAPTERS_MAX {
+            let folder = tree.path().join(format!("class/infiniband/mlx5_{number}/ports/1"));
+            fs::create_dir_all(&folder).expect("a folder");
+            fs::write(folder.join("state"), "4: ACTIVE\n").expect("a file");
+        }
+        let sysfs = Sysfs::new(tree.path(), BTreeMap::new());
+        let scan = look(&sysfs, None, &BTreeMap::new(), &Skip::All);
+        assert_eq!(scan.adapters.len(), ADAPTERS_MAX);
+        let told = scan.problems.get("adapters").expect("a problem");
+        assert_eq!(told, "65 adapters: 64 are followed, the others not");
+    }
 }
