@@ -54,6 +54,8 @@ pub enum Input {
 struct Repeats {
     until_ns: u64,
     untold: u32,
+    /// Verbs' number of the last one: those without a name differ by it.
+    number: u32,
 }
 
 #[derive(Debug)]
@@ -231,13 +233,13 @@ impl Adapter {
             }
             let untold = std::mem::take(&mut repeats.untold);
             if untold > 0 {
-                again.push((*key, untold));
+                again.push((*key, repeats.number, untold));
                 repeats.until_ns = now_ns.saturating_add(debounce_ns);
             }
             untold > 0
         });
-        for ((kind, port), untold) in again {
-            out.push(self.plain_finding(kind, port).tag("repeats", untold));
+        for ((kind, port), number, untold) in again {
+            out.push(self.verbs_finding(kind, port, number).tag("repeats", untold));
         }
     }
 
@@ -309,29 +311,33 @@ impl Adapter {
         }
         let key = (kind, port.unwrap_or(0));
         match self.repeats.get_mut(&key) {
-            Some(repeats) => repeats.untold = repeats.untold.saturating_add(1),
+            Some(repeats) => {
+                repeats.untold = repeats.untold.saturating_add(1);
+                repeats.number = number;
+            }
             None => {
                 if debounce_ns > 0 {
                     let until_ns = now_ns.saturating_add(debounce_ns);
-                    self.repeats.insert(key, Repeats { until_ns, untold: 0 });
+                    self.repeats.insert(key, Repeats { until_ns, untold: 0, number });
                 }
-                let finding = self.plain_finding(kind, key.1);
-                out.push(match kind {
-                    Kind::Unknown => {
-                        let payload = format!("{}::EVENT:{number}", finding.payload);
-                        Finding { payload, ..finding }.tag("number", number)
-                    }
-                    _ => finding,
-                });
+                out.push(self.verbs_finding(kind, key.1, number));
             }
         }
     }
 
-    /// An event that verbs reported, about the adapter (port 0) or one of its ports.
-    fn plain_finding(&self, kind: Kind, port: u8) -> Finding {
-        match port {
+    /// An event that verbs reported under this number, about the adapter (port 0) or one of its
+    /// ports.
+    fn verbs_finding(&self, kind: Kind, port: u8, number: u32) -> Finding {
+        let finding = match port {
             0 => Finding::of_adapter(kind, self.index, &self.facts, ""),
             port => Finding::of_port(kind, self.index, &self.facts, port, ""),
+        };
+        match kind {
+            Kind::Unknown => {
+                let payload = format!("{}::EVENT:{number}", finding.payload);
+                Finding { payload, ..finding }.tag("number", number)
+            }
+            _ => finding,
         }
     }
 

@@ -208,6 +208,16 @@ fn repeats_of_an_event_are_counted_and_told_together() {
 }
 
 #[test]
+fn repeats_of_an_event_without_a_name_tell_its_number_too() {
+    let mut story = Story::new();
+    story.tell(there(vec![adapter("mlx5_0", &[])]));
+    let new = || event("mlx5_0", 77, 0, None);
+    assert_eq!(story.tell(new()), ["EVENT_UNKNOWN ADAPTER:0::EVENT:77"]);
+    assert!(story.tell(new()).is_empty());
+    assert_eq!(story.after(2 * S).tell(Input::Tick), ["EVENT_UNKNOWN ADAPTER:0::EVENT:77"]);
+}
+
+#[test]
 fn a_cable_pull_is_told_once_however_often_the_driver_says_it() {
     use PortState::{Active, Down};
     let mut story = Story::new();
