@@ -151,6 +151,7 @@ pub async fn run(
             }
             () = tick(sample.as_mut()) => shell.sample(),
             () = release.notified() => shell.release(),
+            () = until(shell.released_until) => shell.open_again(),
         }
     }
 }
@@ -166,6 +167,13 @@ async fn tick(ticks: Option<&mut Interval>) {
         Some(ticks) => {
             ticks.tick().await;
         }
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
         None => std::future::pending().await,
     }
 }
@@ -278,9 +286,13 @@ impl<P: FnMut(Event)> Shell<P> {
         self.scan();
     }
 
+    fn open_again(&mut self) {
+        self.released_until = None;
+        self.scan();
+    }
+
     /// Whether adapters are to stay closed.
-    fn is_released(&mut self) -> bool {
-        self.released_until = self.released_until.filter(|until| Instant::now() < *until);
+    fn is_released(&self) -> bool {
         self.released_until.is_some()
     }
 
@@ -323,10 +335,9 @@ impl<P: FnMut(Event)> Shell<P> {
         self.adapters = scan.adapters;
         let adapters = self.adapters.clone();
         self.feed(Input::Inventory { began_ns, adapters });
-        let is_released = self.is_released();
         for (name, context) in scan.opened {
             // One that failed, or was released, since it was opened is closed again.
-            if !is_released && !self.lost.contains(&name) {
+            if !self.is_released() && !self.lost.contains(&name) {
                 self.read_events(name, context);
             }
         }
