@@ -3,6 +3,7 @@
 PREFIX  ?= /usr/local
 DESTDIR ?=
 CARGO   ?= cargo
+TARGET   = $(or $(CARGO_TARGET_DIR),target)
 BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla
 SYSCONF  = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR  = $(PREFIX)/lib/systemd/system
@@ -30,7 +31,7 @@ demo: ## a fan fails, the job moves, the answer is right
 
 test: deps ## every test, those with real servers, drivers and BMCs included
 	$(CARGO) build --workspace --bins --examples
-	FTB_BIN_DIR=$(abspath $(or $(CARGO_TARGET_DIR),target))/debug $(CARGO) test --workspace
+	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test --workspace
 
 check: fmt clippy doc ## formatting, lints, documentation
 
@@ -50,21 +51,21 @@ audit: ## licences, bans, duplicate versions
 bench: ## throughput and latency beside NATS in the same run (docs/performance.md)
 	@./deploy/dev/install-deps.sh build bench
 	$(CARGO) build --release -p ftb-agent -p ftb-bench
-	./target/release/ftb-bench
+	$(TARGET)/release/ftb-bench
 
 microbench: ## filter match, routing, encode and decode, ring, journal: what each costs
 	$(CARGO) bench -p ftb-bench --bench micro
 
 python: ## the wheel of the Python package, in target/wheels (docs/python.md)
 	@./deploy/dev/install-deps.sh build python
-	ftb-client/python/wheel.sh $(or $(CARGO_TARGET_DIR),target)/wheels --release
+	ftb-client/python/wheel.sh $(TARGET)/wheels --release
 
 install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the demonstration
-	@for b in $(BINARIES); do test -x target/release/$$b || { echo "target/release/$$b is missing: run make first" >&2; exit 1; }; done
+	@for b in $(BINARIES); do test -x $(TARGET)/release/$$b || { echo "$(TARGET)/release/$$b is missing: run make first" >&2; exit 1; }; done
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONF)/ftb $(DESTDIR)$(PREFIX)/share/doc/ftb
-	install -m 0755 $(addprefix target/release/,$(BINARIES)) $(DESTDIR)$(PREFIX)/bin
+	install -m 0755 $(addprefix $(TARGET)/release/,$(BINARIES)) $(DESTDIR)$(PREFIX)/bin
 	install -d $(DESTDIR)$(PREFIX)/libexec/ftb
-	install -m 0755 target/release/ftb-demo target/release/examples/poisson $(DESTDIR)$(PREFIX)/libexec/ftb
+	install -m 0755 $(TARGET)/release/ftb-demo $(TARGET)/release/examples/poisson $(DESTDIR)$(PREFIX)/libexec/ftb
 	@for unit in deploy/systemd/*.service; do \
 	  sed -e 's|@BINDIR@|$(PREFIX)/bin|g' -e 's|@SYSCONFDIR@|$(SYSCONF)|g' $$unit > $(DESTDIR)$(UNITDIR)/$$(basename $$unit); \
 	  chmod 0644 $(DESTDIR)$(UNITDIR)/$$(basename $$unit); done
@@ -77,7 +78,7 @@ install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the dem
 	install -d $(DESTDIR)$(PREFIX)/share/man/man8
 	install -m 0644 deploy/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 0644 deploy/man/*.8 $(DESTDIR)$(PREFIX)/share/man/man8
-	target/release/ftbctl generate completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ftbctl
+	$(TARGET)/release/ftbctl generate completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ftbctl
 	@for config in deploy/config/*.toml; do \
 	  install -m 0644 $$config $(DESTDIR)$(SYSCONF)/ftb/$$(basename $$config).sample; done
 	install -m 0644 README.md LICENSE CHANGELOG.md $(DESTDIR)$(PREFIX)/share/doc/ftb
@@ -86,7 +87,7 @@ install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the dem
 
 # Programs linked against CIFTS FTB ask for libftb.so, those linked from now on for libftb.so.0.
 CAPI     = ftb-client/capi
-CAPI_DIR ?= target/release
+CAPI_DIR ?= $(TARGET)/release
 LIBFTB   = libftb.so.0.5.0
 
 install-capi: ## the C library alone: headers, libftb.so, libftb.a, libftb.pc

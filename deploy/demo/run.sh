@@ -2,4 +2,6 @@
 # The demonstration with the binaries of a release build. Arguments go to ftb-demo (see --help).
 set -eu
 cd "$(dirname "$0")/../.."
-FTB_BIN_DIR=$PWD/target/release exec target/release/ftb-demo "$@"
+FTB_BIN_DIR=$(cd "${CARGO_TARGET_DIR:-target}/release" && pwd)
+export FTB_BIN_DIR
+exec "$FTB_BIN_DIR/ftb-demo" "$@"
