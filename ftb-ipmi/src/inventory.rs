@@ -262,3 +262,22 @@ impl Reader {
 fn is_too_much(error: &BmcError) -> bool {
     matches!(error.code(), Some(0xCA | 0xC8 | 0xC7 | 0xFF))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sdr::Entity;
+
+    #[test]
+    fn a_fan_cools_what_the_board_says_that_it_is_part_of() {
+        let fan = crate::sdr::tests::fan();
+        let socket = Entity { id: 3, instance: 2 };
+        let parts = |instance| {
+            let part = Entity { id: fan.entity.id, instance };
+            vec![(part, part)]
+        };
+        let list = |instance| Association { container: socket, parts: parts(instance) };
+        assert_eq!(cooled_by(&fan, &[list(7), list(1)]).as_deref(), Some("processor 2"));
+        assert_eq!(cooled_by(&fan, &[list(7)]), None);
+    }
+}

@@ -32,6 +32,11 @@ pub(super) const ABSENT: u8 = 0x42;
 /// Sensors of controllers read as their own numbers with this bit turned.
 pub(super) const OF_CONTROLLER: u8 = 0x80;
 
+/// Most bytes of its record that it returns at once.
+const PIECE_BYTES_MAX: usize = 7;
+/// The read of its record, counted from 1, before which it cancels the reservation.
+const RESERVATION_LOST_AT: u32 = 5;
+
 /// What the BMC does with the answer of the nth command, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
@@ -67,6 +72,9 @@ pub(super) struct FakeBmc {
     keys: Option<Keys>,
     sent: u32,
     kept: Vec<Vec<u8>>,
+    /// Under which the one record can be read.
+    reservation: u8,
+    record_reads: u32,
 }
 
 impl FakeBmc {
@@ -97,6 +105,8 @@ impl FakeBmc {
             keys: None,
             sent: 0,
             kept: Vec::new(),
+            reservation: 0,
+            record_reads: 0,
         };
         let task = tokio::spawn(async move {
             let mut buffer = [0; 1024];
@@ -193,13 +203,38 @@ impl FakeBmc {
         if (to.netfn, to.command) == (0x07, 0x34) {
             return self.relay(to, &body[6..body.len() - 1]);
         }
-        let data = match (to.netfn, to.command) {
-            (0x05, 0x2D) => vec![body[6], 0xC0, 0],
-            (0x07, 0x01) => vec![0x20, 0x80, 1, 0, 2, 0x8F, 0, 0, 0, 0, 0],
-            _ => Vec::new(),
+        let (completion, data) = match (to.netfn, to.command) {
+            (0x05, 0x2D) => (0, vec![body[6], 0xC0, 0]),
+            (0x07, 0x01) => (0, vec![0x20, 0x80, 1, 0, 2, 0x8F, 0, 0, 0, 0, 0]),
+            (0x0B, 0x22) => {
+                self.reservation += 1;
+                (0, vec![self.reservation, 0])
+            }
+            (0x0B, 0x23) => self.read_record(&body[6..body.len() - 1]),
+            _ => (0, Vec::new()),
         };
-        let message = ipmb::encode_answer(&Answer { to, completion: 0, data });
+        let message = ipmb::encode_answer(&Answer { to, completion, data });
         self.say(to, &message)
+    }
+
+    /// Get SDR: one record, in small pieces, and once the reservation is cancelled in between.
+    fn read_record(&mut self, data: &[u8]) -> (u8, Vec<u8>) {
+        const CANNOT_RETURN_SO_MUCH: u8 = 0xCA;
+        const RESERVATION_CANCELLED: u8 = 0xC5;
+        self.record_reads += 1;
+        if self.record_reads == RESERVATION_LOST_AT {
+            self.reservation += 1;
+        }
+        let record = crate::sdr::tests::fan_record();
+        let (start, count) = (usize::from(data[4]), usize::from(data[5]));
+        if data[0] != self.reservation {
+            return (RESERVATION_CANCELLED, Vec::new());
+        }
+        if count > PIECE_BYTES_MAX {
+            return (CANNOT_RETURN_SO_MUCH, Vec::new());
+        }
+        let piece = record.get(start..(start + count).min(record.len())).unwrap_or_default();
+        (0, [&[0xFF, 0xFF], piece].concat())
     }
 
     /// Send Message: what becomes of the request inside depends on the controller's address.

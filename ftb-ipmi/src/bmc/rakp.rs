@@ -188,3 +188,40 @@ impl Attempt<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever stands behind a right head: no panic, and nothing is proven.
+        #[test]
+        fn random_answers_never_panic_and_never_open_a_session(
+            status in 0_u8..3,
+            rest in proptest::collection::vec(any::<u8>(), 0..80),
+            cut in 0_usize..90,
+            seventeen in any::<bool>(),
+        ) {
+            let suite = if seventeen { CipherSuite::Seventeen } else { CipherSuite::Three };
+            let attempt = Attempt {
+                suite,
+                user: b"ftb",
+                password: b"secret",
+                group_key: None,
+                privilege: 2,
+                tag: 7,
+                console_session: 0x0102_0305,
+                console_random: [9; 16],
+            };
+            let mut body = vec![7, status, 0, 0];
+            body.extend_from_slice(&attempt.console_session.to_le_bytes());
+            body.extend_from_slice(&rest);
+            body.truncate(cut);
+            let _ = attempt.on_open(&body);
+            prop_assert!(!matches!(attempt.on_rakp2(1, &body), Some(Ok(_))));
+            let proven = Proven { rakp3: Vec::new(), session_key: vec![1; 20], bmc_guid: [2; 16] };
+            prop_assert!(!matches!(attempt.on_rakp4(1, &proven, &body), Some(Ok(_))));
+        }
+    }
+}

@@ -125,6 +125,16 @@ fn a_device_that_does_not_open_is_one_line_with_what_to_do() {
     }
 }
 
+#[tokio::test]
+async fn a_record_is_read_in_pieces_as_small_as_the_bmc_wants_and_again_without_a_reservation() {
+    let (target, task) = FakeBmc::start(CipherSuite::Three, |_| Manner::Answer).await;
+    let mut bmc = Bmc::connect(&target).await.unwrap();
+    let inventory = crate::inventory::read(&mut bmc, &[], &mut None).await.unwrap();
+    let sensors: Vec<_> = inventory.watched.into_iter().map(|watched| watched.sensor).collect();
+    assert_eq!(sensors, [crate::sdr::tests::fan()]);
+    task.abort();
+}
+
 fn behind(slave: u8, number: u8) -> GetReading {
     let owner = Controller { channel: CHANNEL, slave };
     GetReading(SensorKey { owner, lun: 1, number })
