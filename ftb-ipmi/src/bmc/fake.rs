@@ -14,32 +14,58 @@ use tokio::task::JoinHandle;
 const SESSION: u32 = 0x0102_0304;
 const RANDOM: [u8; 16] = [0x5A; 16];
 const GUID: [u8; 16] = [0xC3; 16];
-pub(super) const USER: &str = "ftb";
-pub(super) const PASSWORD: &str = "a password of 20 b.";
+pub(crate) const USER: &str = "ftb";
+pub(crate) const PASSWORD: &str = "a password of 20 b.";
 
 /// The channel on which controllers are.
-pub(super) const CHANNEL: u8 = 6;
+pub(crate) const CHANNEL: u8 = 6;
 /// Controllers: the answer comes behind the BMC's, as most boards do.
-pub(super) const SEPARATE: u8 = 0x2C;
+pub(crate) const SEPARATE: u8 = 0x2C;
 /// It comes with the BMC's address.
-pub(super) const REWRITTEN: u8 = 0x2E;
+pub(crate) const REWRITTEN: u8 = 0x2E;
 /// It comes inside the BMC's own.
-pub(super) const EMBEDDED: u8 = 0x30;
+pub(crate) const EMBEDDED: u8 = 0x30;
 /// It does not come.
-pub(super) const SILENT: u8 = 0x40;
+pub(crate) const SILENT: u8 = 0x40;
 /// The BMC says that nobody is there.
-pub(super) const ABSENT: u8 = 0x42;
+pub(crate) const ABSENT: u8 = 0x42;
 /// Sensors of controllers read as their own numbers with this bit turned.
-pub(super) const OF_CONTROLLER: u8 = 0x80;
+pub(crate) const OF_CONTROLLER: u8 = 0x80;
 
 /// Most bytes of its record that it returns at once.
 const PIECE_BYTES_MAX: usize = 7;
 /// The read of its record, counted from 1, before which it cancels the reservation.
 const RESERVATION_LOST_AT: u32 = 5;
 
+/// Entries of its log: memory errors that firmware told, numbered from 1.
+const LOG_ENTRIES: u16 = 3;
+
+/// Get SEL Info: version, entries, free bytes, when it was added to and erased, support.
+fn log_information() -> Vec<u8> {
+    let [low, high] = LOG_ENTRIES.to_le_bytes();
+    vec![0x51, low, high, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0]
+}
+
+/// Get SEL Entry, the whole entry.
+fn log_entry(asked: u16) -> (u8, Vec<u8>) {
+    const NOT_PRESENT: u8 = 0xCB;
+    let number = match asked {
+        0 => 1,
+        0xFFFF => LOG_ENTRIES,
+        number => number,
+    };
+    if number > LOG_ENTRIES {
+        return (NOT_PRESENT, Vec::new());
+    }
+    let next = if number == LOG_ENTRIES { 0xFFFF } else { number + 1 };
+    let mut data = [next, number].map(u16::to_le_bytes).concat();
+    data.extend_from_slice(&[2, 0, 0, 0, 0, 0x21, 0, 4, 0x0C, 0x87, 0x6F, 0, 0, 0xFF]);
+    (0, data)
+}
+
 /// What the BMC does with the answer of the nth command, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(crate) enum Manner {
     Answer,
     /// Says nothing.
     Lose,
@@ -62,7 +88,7 @@ pub(super) enum Manner {
 }
 
 /// A BMC whose sensors read as their own numbers.
-pub(super) struct FakeBmc {
+pub(crate) struct FakeBmc {
     suite: CipherSuite,
     manners: Box<dyn Fn(usize) -> Manner + Send>,
     commands: usize,
@@ -79,7 +105,7 @@ pub(super) struct FakeBmc {
 
 impl FakeBmc {
     /// Starts it; where it is, and its task.
-    pub(super) async fn start(
+    pub(crate) async fn start(
         suite: CipherSuite,
         manners: impl Fn(usize) -> Manner + Send + 'static,
     ) -> (Target, JoinHandle<()>) {
@@ -211,6 +237,8 @@ impl FakeBmc {
                 (0, vec![self.reservation, 0])
             }
             (0x0B, 0x23) => self.read_record(&body[6..body.len() - 1]),
+            (0x0B, 0x40) => (0, log_information()),
+            (0x0B, 0x43) => log_entry(u16::from_le_bytes([body[8], body[9]])),
             _ => (0, Vec::new()),
         };
         let message = ipmb::encode_answer(&Answer { to, completion, data });

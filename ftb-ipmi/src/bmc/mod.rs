@@ -8,7 +8,7 @@
 pub mod command;
 mod device;
 #[cfg(test)]
-mod fake;
+pub(crate) mod fake;
 mod ioctl;
 mod ipmb;
 mod lan;

@@ -99,7 +99,9 @@ impl LogReader {
                     }
                     next = entry.next;
                 }
-                Err(error) if error.is_lost() => return Err(error),
+                Err(error) if error.is_lost() && entries.is_empty() => return Err(error),
+                // What was read is told; the next command finds that the BMC is lost.
+                Err(error) if error.is_lost() => return Ok(false),
                 Err(error) => {
                     tracing::debug!(%error, entry = next, "a log entry is not readable");
                     return Ok(true);
@@ -142,5 +144,30 @@ impl LogReader {
                 tracing::warn!(path = %path.display(), %error, "the bookmark of the event log is not saved");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::bmc::CipherSuite;
+    use crate::bmc::fake::{FakeBmc, Manner};
+
+    #[tokio::test]
+    async fn entries_that_were_read_before_the_bmc_was_lost_are_not_lost_with_it() {
+        // Log information, the bookmark's entry, the first entry, and then the session is gone.
+        let manners = |n| if n == 3 { Manner::Forget } else { Manner::Answer };
+        let (target, task) = FakeBmc::start(CipherSuite::Three, manners).await;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node001.sel");
+        std::fs::write(&path, "0 0\n").unwrap();
+        let mut log = LogReader::new(Some(path));
+        let mut bmc = Bmc::connect(&target).await.unwrap();
+        let numbers = |entries: Vec<[u8; 16]>| -> Vec<_> { entries.iter().map(|e| e[0]).collect() };
+        assert_eq!(numbers(log.read_new(&mut bmc).await.unwrap()), [1]);
+        assert_eq!(numbers(log.read_new(&mut bmc).await.unwrap()), [2, 3]);
+        assert!(log.read_new(&mut bmc).await.unwrap().is_empty());
+        task.abort();
     }
 }
