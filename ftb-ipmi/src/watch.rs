@@ -264,7 +264,6 @@ impl Watcher {
         is_whole: bool,
     ) -> Result<(), BmcError> {
         let Pass { samples, unread, is_complete, controllers } = pass;
-        let is_powered = !self.monitor.needs_power(&samples) || poll::is_powered(bmc).await?;
         if is_whole {
             self.tell(Input::Back).await;
             self.tell(Input::Unread(unread.len())).await;
@@ -272,6 +271,7 @@ impl Watcher {
         for (controller, reason) in controllers {
             self.tell(Input::Controller { controller, reason }).await;
         }
+        let is_powered = !self.monitor.needs_power(&samples) || poll::is_powered(bmc).await?;
         let is_whole = is_whole && is_complete;
         self.tell(Input::Samples { samples, is_whole, is_powered }).await;
         Ok(())

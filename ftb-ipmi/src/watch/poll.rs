@@ -5,7 +5,7 @@ use crate::bmc::command::{GetFactors, GetPower, GetReading, RawReading};
 use crate::bmc::{Bmc, BmcError};
 use crate::monitor::{FindingKind, Reading, Watched};
 use crate::sdr::{Controller, Factors, Linearization, SensorKey};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// "Requested sensor, data, or record not present": the part is gone.
 const NOT_PRESENT: u8 = 0xCB;
@@ -35,6 +35,9 @@ pub(crate) struct Poller {
     factors: HashMap<(usize, u8), Factors>,
     /// What is known of controllers behind the BMC; kept over sessions.
     relays: Relays,
+    /// Those of [`Pass::controllers`] that no pass has told yet: one that the BMC does not survive
+    /// tells nothing.
+    untold: BTreeMap<Controller, Option<String>>,
 }
 
 impl Poller {
@@ -94,7 +97,7 @@ impl Poller {
             }
             let is_unreached = matches!(&result, Err(error) if is_unreached(key.owner, error));
             if !is_unreached && self.relays.answered(key.owner) {
-                pass.controllers.push((key.owner, None));
+                self.changed(key.owner, None);
             }
             match result {
                 Ok(raw) => {
@@ -114,7 +117,15 @@ impl Poller {
             }
         }
         pass.is_complete &= !pass.samples.is_empty();
+        pass.controllers = std::mem::take(&mut self.untold).into_iter().collect();
         Ok(pass)
+    }
+
+    /// A controller is lost, or back: the one takes back the other that was not told.
+    fn changed(&mut self, controller: Controller, reason: Option<String>) {
+        if self.untold.remove(&controller).is_none() {
+            self.untold.insert(controller, reason);
+        }
     }
 
     fn unreached(&mut self, index: usize, key: SensorKey, error: &BmcError, pass: &mut Pass) {
@@ -122,7 +133,7 @@ impl Poller {
         tracing::debug!(%controller, %error, "a controller behind the BMC is not reached");
         let reason = BmcError::Relay { controller }.to_string();
         if self.relays.failed(controller) {
-            pass.controllers.push((controller, Some(reason.clone())));
+            self.changed(controller, Some(reason.clone()));
         }
         pass.is_complete &= !self.relays.is_missed(controller);
         pass.unread.push((index, reason));
@@ -190,4 +201,51 @@ pub async fn read_once(bmc: &mut Bmc, watched: Vec<Watched>) -> Result<Vec<Row>,
         (watched, reading)
     };
     Ok(watched.into_iter().enumerate().map(row).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::bmc::CipherSuite;
+    use crate::bmc::fake::{CHANNEL, FakeBmc, Manner, SEPARATE};
+    use crate::rules::Policy;
+    use crate::sdr::RawThresholds;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[tokio::test]
+    async fn a_controller_that_is_lost_just_before_its_bmc_is_told_when_the_bmc_is_back() {
+        let is_silent = Arc::new(AtomicBool::new(false));
+        let heard = Arc::clone(&is_silent);
+        let manners = move |_| match heard.load(Ordering::Relaxed) {
+            true => Manner::Lose,
+            false => Manner::Answer,
+        };
+        let (target, task) = FakeBmc::start(CipherSuite::Three, manners).await;
+        let mut bmc = Bmc::connect(&target).await.unwrap();
+        let backplane = Controller { channel: CHANNEL, slave: SEPARATE };
+        let watched = [backplane, Controller::BMC].map(|owner| {
+            let mut fan = crate::sdr::tests::fan();
+            fan.key.owner = owner;
+            let policy = Policy::default_for(&fan);
+            Watched::new(fan, policy, RawThresholds::default())
+        });
+        let mut poller = Poller::default();
+        poller.follow(&watched, false);
+        assert_eq!(poller.read_all(&mut bmc, &watched).await.unwrap().samples.len(), 2);
+
+        is_silent.store(true, Ordering::Relaxed);
+        let pass = poller.read(&mut bmc, &watched, &[0]).await.unwrap();
+        assert!(pass.controllers.is_empty(), "one lost answer is no lost controller");
+        let error = poller.read_all(&mut bmc, &watched).await.err().unwrap();
+        assert!(error.is_lost(), "{error}");
+
+        is_silent.store(false, Ordering::Relaxed);
+        let pass = poller.read_all(&mut bmc, &watched).await.unwrap();
+        let told: Vec<_> =
+            pass.controllers.iter().map(|(who, why)| (*who, why.is_some())).collect();
+        assert_eq!(told, [(backplane, true)]);
+        task.abort();
+    }
 }
