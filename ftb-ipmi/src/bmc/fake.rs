@@ -103,6 +103,17 @@ pub(crate) struct FakeBmc {
     record_reads: u32,
 }
 
+/// For tests that count commands: an answer that is only slow, on a busy machine, is not asked for
+/// twice.
+pub(crate) fn patient(target: Target) -> Target {
+    match target {
+        Target::Lan(config) => {
+            Target::Lan(LanConfig { timeout: Duration::from_secs(1), retries: 0, ..config })
+        }
+        device @ Target::Device(_) => device,
+    }
+}
+
 impl FakeBmc {
     /// Starts it; where it is, and its task.
     pub(crate) async fn start(

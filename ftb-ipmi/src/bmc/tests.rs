@@ -4,7 +4,7 @@
 use super::command::{GetReading, RawReading};
 use super::fake::{
     ABSENT, CHANNEL, EMBEDDED, FakeBmc, Manner, OF_CONTROLLER, PASSWORD, REWRITTEN, SEPARATE,
-    SILENT,
+    SILENT, patient,
 };
 use super::*;
 use crate::sdr::{Controller, SensorKey};
@@ -89,7 +89,7 @@ async fn a_session_that_the_bmc_forgot_fails_once_and_a_new_one_works() {
             |n| if n == 5 { Manner::Forget } else { Manner::Answer },
         )
         .await;
-    let mut bmc = Bmc::connect(&target).await.unwrap();
+    let mut bmc = Bmc::connect(&patient(target)).await.unwrap();
     assert_own_readings(&mut bmc, 5).await;
     let error = read(&mut bmc, 6).await.unwrap_err();
     assert!(error.is_lost() && error.to_string().contains("no answer"), "{error}");
@@ -104,7 +104,7 @@ async fn a_refusal_is_an_error_of_that_command_only() {
         _ => Manner::Answer,
     })
     .await;
-    let mut bmc = Bmc::connect(&target).await.unwrap();
+    let mut bmc = Bmc::connect(&patient(target)).await.unwrap();
     assert_own_readings(&mut bmc, 2).await;
     let error = read(&mut bmc, 3).await.unwrap_err();
     assert_eq!((error.code(), error.is_lost()), (Some(0xCB), false), "{error}");
@@ -128,7 +128,7 @@ fn a_device_that_does_not_open_is_one_line_with_what_to_do() {
 #[tokio::test]
 async fn a_record_is_read_in_pieces_as_small_as_the_bmc_wants_and_again_without_a_reservation() {
     let (target, task) = FakeBmc::start(CipherSuite::Three, |_| Manner::Answer).await;
-    let mut bmc = Bmc::connect(&target).await.unwrap();
+    let mut bmc = Bmc::connect(&patient(target)).await.unwrap();
     let inventory = crate::inventory::read(&mut bmc, &[], &mut None).await.unwrap();
     let sensors: Vec<_> = inventory.watched.into_iter().map(|watched| watched.sensor).collect();
     assert_eq!(sensors, [crate::sdr::tests::fan()]);

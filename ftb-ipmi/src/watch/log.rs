@@ -152,7 +152,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::bmc::CipherSuite;
-    use crate::bmc::fake::{FakeBmc, Manner};
+    use crate::bmc::fake::{FakeBmc, Manner, patient};
 
     #[tokio::test]
     async fn entries_that_were_read_before_the_bmc_was_lost_are_not_lost_with_it() {
@@ -163,7 +163,7 @@ mod tests {
         let path = folder.path().join("node001.sel");
         std::fs::write(&path, "0 0\n").unwrap();
         let mut log = LogReader::new(Some(path));
-        let mut bmc = Bmc::connect(&target).await.unwrap();
+        let mut bmc = Bmc::connect(&patient(target)).await.unwrap();
         let numbers = |entries: Vec<[u8; 16]>| -> Vec<_> { entries.iter().map(|e| e[0]).collect() };
         assert_eq!(numbers(log.read_new(&mut bmc).await.unwrap()), [1]);
         assert_eq!(numbers(log.read_new(&mut bmc).await.unwrap()), [2, 3]);
