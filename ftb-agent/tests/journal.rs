@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::process::{Process, agent};
 use common::{MemoryCluster, TestClient, payloads_of, until};
 use ftb_agent::journal::fjall::DiskStorage;
 use ftb_agent::journal::keeper::{Bounds, KeepError, Keeper};
@@ -15,65 +16,17 @@ use ftb_core::{Epoch, EventId, OriginId, PublisherId};
 use ftb_proto::event::{Stamps, seal};
 use ftb_proto::v1::{self, to_agent, to_client};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
-use tokio::net::UnixStream;
 
-/// A lone agent as a process, with its journal in a folder of its own.
-struct Process {
-    child: Child,
-    dir: PathBuf,
-}
-
-impl Process {
-    fn start(dir: &Path, journal: &Path, extra: &str) -> Self {
-        let config = write_config(dir, "test", journal, extra);
-        let log = std::fs::File::options().create(true).append(true).open(dir.join("log")).unwrap();
-        let child = agent(&config).stderr(log).spawn().unwrap();
-        Self { child, dir: dir.to_owned() }
-    }
-
-    async fn client(&self) -> TestClient {
-        let socket = self.dir.join("agent.sock");
-        until("the socket", async || UnixStream::connect(&socket).await.is_ok()).await;
-        let stream = UnixStream::connect(&socket).await.unwrap();
-        TestClient::attach(Box::new(stream), "test").await
-    }
-
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn agent(config: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ftb-agent"));
-    command.arg("--config").arg(config).env_remove("FTB_LOG").env_remove("NOTIFY_SOCKET");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    command
+/// A lone agent as a process, its journal there.
+fn start(dir: &Path, journal: &Path, extra: &str) -> Process {
+    Process::start(dir, &mut agent(&write_config(dir, "test", journal, extra)))
 }
 
 fn write_config(dir: &Path, cluster: &str, journal: &Path, extra: &str) -> PathBuf {
-    let path = dir.join("agent.toml");
-    let text = format!(
-        "cluster = \"{cluster}\"\nmembers = \"node01\"\nhost = \"node01\"\ninsecure = true\n\
-         listen = \"127.0.0.1:0\"\nsocket = \"{}\"\nthreads = 1\n[journal]\npath = \"{}\"\n{extra}",
-        dir.join("agent.sock").display(),
-        journal.display()
-    );
-    std::fs::write(&path, text).unwrap();
-    path
+    let table = format!("threads = 1\n[journal]\npath = \"{}\"\n{extra}", journal.display());
+    common::process::write_config(dir, cluster, "node01", &table)
 }
 
 /// A publisher that behaves as the client library does: it keeps what is not confirmed.
@@ -145,7 +98,7 @@ async fn kill_9_under_load_loses_nothing_and_doubles_nothing() {
         let extra = format!("fsync = \"{fsync}\"\n");
         let mut publisher = Publisher { published: 0, confirmed: 0 };
         for life in 0..6 {
-            let process = Process::start(dir.path(), &journal, &extra);
+            let process = start(dir.path(), &journal, &extra);
             let mut client = process.client().await;
             publisher.again(&mut client).await;
             let mut goal = publisher.confirmed;
@@ -158,7 +111,7 @@ async fn kill_9_under_load_loses_nothing_and_doubles_nothing() {
             publisher.publish(&mut client, 500).await;
             process.kill();
         }
-        let process = Process::start(dir.path(), &journal, &extra);
+        let process = start(dir.path(), &journal, &extra);
         let mut client = process.client().await;
         publisher.again(&mut client).await;
         publisher.publish(&mut client, 1).await;
@@ -175,7 +128,7 @@ async fn kill_9_under_load_loses_nothing_and_doubles_nothing() {
 async fn a_subscriber_resumes_by_position_after_kill_9() {
     let dir = tempfile::tempdir().unwrap();
     let journal = dir.path().join("journal");
-    let process = Process::start(dir.path(), &journal, "");
+    let process = start(dir.path(), &journal, "");
     let mut client = process.client().await;
     client.subscribe(1, "event_space=site").await;
     client.publish("site", &["a", "b", "c"]).await;
@@ -189,7 +142,7 @@ async fn a_subscriber_resumes_by_position_after_kill_9() {
         }
     }
     process.kill();
-    let process = Process::start(dir.path(), &journal, "");
+    let process = start(dir.path(), &journal, "");
     let mut client = process.client().await;
     let start = position.map(v1::subscribe::Start::After);
     let filter = "event_space=site".to_owned();
@@ -203,7 +156,7 @@ async fn a_subscriber_resumes_by_position_after_kill_9() {
 async fn the_journal_of_another_cluster_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let journal = dir.path().join("journal");
-    let process = Process::start(dir.path(), &journal, "");
+    let process = start(dir.path(), &journal, "");
     let mut client = process.client().await;
     let last = client.publish("site", &["kept"]).await;
     client.confirmed(last).await;
@@ -212,7 +165,7 @@ async fn the_journal_of_another_cluster_is_refused_and_left_alone() {
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("it is the journal of cluster \"test\""), "{error}");
-    let process = Process::start(dir.path(), &journal, "");
+    let process = start(dir.path(), &journal, "");
     let mut client = process.client().await;
     client.subscribe_from_the_beginning(1, "event_space=site").await;
     assert_eq!(client.payloads(1).await, ["kept"]);
@@ -397,7 +350,7 @@ async fn an_agent_starts_with_a_damaged_journal_and_says_so() {
             std::fs::write(&path, bytes).unwrap();
         }
     }
-    let process = Process::start(dir.path(), &journal, "");
+    let process = start(dir.path(), &journal, "");
     let mut client = process.client().await;
     client.subscribe_from_the_beginning(1, "event_name=FTB_JOURNAL_DAMAGED").await;
     let told = loop {
@@ -463,7 +416,7 @@ async fn a_full_disk_is_told_the_agent_goes_on_and_the_journal_comes_back() {
         return;
     };
     let journal = disk.join("journal");
-    let process = Process::start(dir.path(), &journal, "");
+    let process = start(dir.path(), &journal, "");
     let mut watcher = process.client().await;
     watcher.subscribe(1, "event_space=ftb.agent, event_name=FTB_JOURNAL_*").await;
     let mut client = process.client().await;
@@ -486,7 +439,7 @@ async fn a_full_disk_is_told_the_agent_goes_on_and_the_journal_comes_back() {
     publisher.beyond(&mut client, 399).await;
     drop((client, watcher));
     process.kill();
-    let process = Process::start(dir.path(), &journal, "");
+    let process = start(dir.path(), &journal, "");
     assert_eq!(read_log(&process, 400).await, (1..=400).collect::<Vec<u64>>());
     drop(process);
 }

@@ -3,79 +3,21 @@
 
 mod common;
 
-use common::{PATIENCE, TestClient, until};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use common::PATIENCE;
+use common::process::{Process, agent};
+use nix::sys::signal::Signal;
 use std::io::Read as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Output;
 use tempfile::TempDir;
-use tokio::net::UnixStream;
-
-struct Process {
-    child: Child,
-    socket: PathBuf,
-}
-
-impl Process {
-    fn start(dir: &Path, notify: Option<&Path>) -> Self {
-        let mut command = agent(&write_config(dir, ""));
-        command.stderr(std::fs::File::create(dir.join("log")).unwrap());
-        if let Some(notify) = notify {
-            command.env("NOTIFY_SOCKET", notify).env("WATCHDOG_USEC", "200000");
-        }
-        Self { child: command.spawn().unwrap(), socket: dir.join("agent.sock") }
-    }
-
-    async fn client(&self) -> TestClient {
-        until("the socket", async || UnixStream::connect(&self.socket).await.is_ok()).await;
-        let stream = UnixStream::connect(&self.socket).await.unwrap();
-        TestClient::attach(Box::new(stream), "test").await
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap());
-        kill(pid, signal).unwrap();
-    }
-
-    /// Waits for its end; gives its exit code.
-    fn ended(&mut self) -> Option<i32> {
-        let start = Instant::now();
-        while start.elapsed() < PATIENCE {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code();
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        panic!("the agent does not end");
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn agent(config: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ftb-agent"));
-    command.arg("--config").arg(config).env_remove("FTB_LOG").env_remove("NOTIFY_SOCKET");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
 
 fn write_config(dir: &Path, extra: &str) -> PathBuf {
-    let path = dir.join("agent.toml");
-    let text = format!(
-        "cluster = \"test\"\nmembers = \"node[01-03]\"\nhost = \"node01\"\ninsecure = true\n\
-         listen = \"127.0.0.1:0\"\nsocket = \"{}\"\n{extra}",
-        dir.join("agent.sock").display()
-    );
-    std::fs::write(&path, text).unwrap();
-    path
+    common::process::write_config(dir, "test", "node[01-03]", extra)
+}
+
+fn start(dir: &Path) -> Process {
+    Process::start(dir, &mut agent(&write_config(dir, "")))
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -137,10 +79,10 @@ fn a_port_that_is_taken_is_exit_code_1_with_the_reason() {
 #[tokio::test]
 async fn sigterm_says_goodbye_to_clients_and_removes_the_socket() {
     let dir = tempfile::tempdir().unwrap();
-    let mut process = Process::start(dir.path(), None);
+    let mut process = start(dir.path());
     let mut client = process.client().await;
     let mode = std::os::unix::fs::PermissionsExt::mode(
-        &std::fs::metadata(&process.socket).unwrap().permissions(),
+        &std::fs::metadata(process.socket()).unwrap().permissions(),
     );
     assert_eq!(mode & 0o777, 0o666, "every user may attach; the rules decide what they may do");
     process.signal(Signal::SIGTERM);
@@ -155,13 +97,13 @@ async fn sigterm_says_goodbye_to_clients_and_removes_the_socket() {
     assert!(goodbye.await, "the stream ended without a goodbye");
     drop(client);
     assert_eq!(process.ended(), Some(0));
-    assert!(!process.socket.exists());
+    assert!(!process.socket().exists());
 }
 
 #[tokio::test]
 async fn a_second_agent_is_refused_and_the_first_lives_on() {
     let dir = tempfile::tempdir().unwrap();
-    let first = Process::start(dir.path(), None);
+    let first = start(dir.path());
     let _client = first.client().await;
     let second = agent(&dir.path().join("agent.toml")).output().unwrap();
     assert_eq!(second.status.code(), Some(1));
@@ -172,33 +114,33 @@ async fn a_second_agent_is_refused_and_the_first_lives_on() {
 #[tokio::test]
 async fn the_socket_of_a_crashed_agent_is_replaced_but_no_other_file() {
     let dir = tempfile::tempdir().unwrap();
-    let mut crashed = Process::start(dir.path(), None);
+    let mut crashed = start(dir.path());
     let _client = crashed.client().await;
     crashed.signal(Signal::SIGKILL);
     crashed.ended();
-    assert!(crashed.socket.exists());
-    let mut next = Process::start(dir.path(), None);
+    assert!(crashed.socket().exists());
+    let mut next = start(dir.path());
     let _client = next.client().await;
     next.signal(Signal::SIGTERM);
     assert_eq!(next.ended(), Some(0));
 
-    std::fs::write(&next.socket, "precious").unwrap();
+    std::fs::write(next.socket(), "precious").unwrap();
     let output = agent(&dir.path().join("agent.toml")).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("is no socket"), "{}", text(&output.stderr));
-    assert_eq!(std::fs::read(&next.socket).unwrap(), b"precious");
+    assert_eq!(std::fs::read(next.socket()).unwrap(), b"precious");
 }
 
 #[tokio::test]
 async fn sighup_reads_rules_again_and_a_mistake_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let process = Process::start(dir.path(), None);
+    let process = start(dir.path());
     let mut client = process.client().await;
     let first = client.publish("site", &["allowed"]).await;
     client.confirmed(first).await;
     write_config(dir.path(), "[[access]]\nspace = \"site\"\npublish = []\n");
     process.signal(Signal::SIGHUP);
-    logged(dir.path(), "configuration read again").await;
+    process.logged("configuration read again").await;
     client.publish("site", &["denied"]).await;
     let refused = async {
         loop {
@@ -212,7 +154,7 @@ async fn sighup_reads_rules_again_and_a_mistake_changes_nothing() {
     assert_eq!(refused.await, "denied");
     write_config(dir.path(), "nonsense = 1\n");
     process.signal(Signal::SIGHUP);
-    logged(dir.path(), "configuration not read").await;
+    process.logged("configuration not read").await;
     let other = client.publish("elsewhere", &["allowed"]).await;
     client.confirmed(other).await;
 }
@@ -223,7 +165,9 @@ async fn systemd_is_told_ready_alive_and_stopping() {
     let path = dir.path().join("notify");
     let systemd = UnixDatagram::bind(&path).unwrap();
     systemd.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut process = Process::start(dir.path(), Some(&path));
+    let mut command = agent(&write_config(dir.path(), ""));
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "200000");
+    let mut process = Process::start(dir.path(), &mut command);
     let wait = |word: &str| {
         let mut bytes = [0; 512];
         loop {
@@ -234,7 +178,7 @@ async fn systemd_is_told_ready_alive_and_stopping() {
         }
     };
     wait("READY=1");
-    assert!(process.socket.exists(), "ready means that clients can attach");
+    assert!(process.socket().exists(), "ready means that clients can attach");
     wait("WATCHDOG=1");
     process.signal(Signal::SIGTERM);
     wait("STOPPING=1");
@@ -247,7 +191,7 @@ async fn json_logs_are_one_object_a_line() {
     let mut command = agent(&write_config(dir.path(), "[log]\nformat = \"json\"\n"));
     let mut child = command.spawn().unwrap();
     let mut log = child.stderr.take().unwrap();
-    let mut process = Process { child, socket: dir.path().join("agent.sock") };
+    let mut process = Process::of(dir.path(), child);
     drop(process.client().await);
     process.signal(Signal::SIGINT);
     assert_eq!(process.ended(), Some(0));
@@ -258,10 +202,4 @@ async fn json_logs_are_one_object_a_line() {
         line.contains("\"target\":\"ftb::transition\"") && line.contains("\"to\":\"acting root\"")
     };
     assert!(lines.lines().any(transition), "{lines}");
-}
-
-async fn logged(dir: &Path, what: &str) {
-    let log = dir.join("log");
-    let found = async || std::fs::read_to_string(&log).unwrap_or_default().contains(what);
-    until(what, found).await;
 }

@@ -1,6 +1,8 @@
 //! What the agent's tests share: agents in this process, and clients that speak the bare protocol.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod process;
+
 use ftb_agent::agent::Agent;
 use ftb_agent::config::Config;
 use ftb_agent::links::channel_over;
