@@ -7,6 +7,7 @@
 
 use crate::world::Credentials;
 use ftb_core::EventSpace;
+use ftb_core::space::lies_in;
 use nix::unistd::{Group, User};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -68,10 +69,7 @@ impl SpaceRule {
     /// How much of a space it decides, in bytes; `None` where it is not about that space.
     fn matches(&self, space: &[u8]) -> Option<usize> {
         let Some(rule) = &self.0 else { return Some(0) };
-        let rule = rule.as_str().as_bytes();
-        let head = space.get(..rule.len())?;
-        let whole_parts = matches!(space.get(rule.len()), None | Some(b'.'));
-        (whole_parts && head.eq_ignore_ascii_case(rule)).then_some(rule.len())
+        lies_in(space, rule.as_str()).then_some(rule.as_str().len())
     }
 }
 
@@ -213,7 +211,7 @@ impl Allowed {
     /// Whether it may publish in that event space. `ftb.agent` is the agents' own, whatever the
     /// rules say.
     pub fn may_publish(&self, space: &[u8]) -> bool {
-        SpaceRule::of(AGENT_SPACE).matches(space).is_none()
+        !lies_in(space, AGENT_SPACE)
             && self.deciding(space).is_some_and(|grant| grant.publish)
     }
 

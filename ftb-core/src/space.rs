@@ -150,6 +150,13 @@ impl EventSpace {
     }
 }
 
+/// Whether an event space, as an event names it, is that one or lies below it.
+pub fn lies_in(space: &[u8], above: &str) -> bool {
+    let whole_parts = matches!(space.get(above.len()), None | Some(b'.'));
+    let head = space.get(..above.len());
+    whole_parts && head.is_some_and(|head| head.eq_ignore_ascii_case(above.as_bytes()))
+}
+
 /// What happened, within its event space: `FTB_IPMI_FANFAIL`. Case is kept and ignored in
 /// comparison.
 #[derive(Clone)]
@@ -238,6 +245,20 @@ mod tests {
         assert!(message("ftb.i b").contains("column 6"));
         assert!(message("a.b.c.d.e.f.g.h.i").contains("at most 8"));
         assert!(message(&"x".repeat(64)).contains("at most 63"));
+    }
+
+    #[test]
+    fn a_space_lies_in_itself_and_in_its_whole_parts() {
+        for (space, inside) in [
+            ("ftb.ib", true),
+            ("FTB.IB.hca", true),
+            ("ftb.ibx", false),
+            ("ftb", false),
+            ("ftb.i", false),
+            ("", false),
+        ] {
+            assert_eq!(lies_in(space.as_bytes(), "ftb.ib"), inside, "{space:?}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::api::ClientId;
 use super::config::ns;
 use crate::sealed::Sealed;
 use crate::severity::Severity;
-use crate::space::EventSpace;
+use crate::space::{EventSpace, lies_in};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
@@ -163,11 +163,7 @@ impl StormRule {
     /// How much of a space it decides, in bytes; `None` where it is not about that space.
     fn matches(&self, space: &str) -> Option<usize> {
         let Some(rule) = &self.space else { return Some(0) };
-        let rule = rule.as_str().as_bytes();
-        let space = space.as_bytes();
-        let whole_parts = matches!(space.get(rule.len()), None | Some(b'.'));
-        let head = space.get(..rule.len())?;
-        (whole_parts && head.eq_ignore_ascii_case(rule)).then_some(rule.len())
+        lies_in(space.as_bytes(), rule.as_str()).then_some(rule.as_str().len())
     }
 }
 
