@@ -24,7 +24,6 @@ use ftb_core::node::api::Input;
 use ftb_core::node::{Node, NodeConfig};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -231,9 +230,8 @@ impl Agent {
     /// Stops: nobody new is let in, everybody is told goodbye, and what is queued is sent, all
     /// within `limits.drain`.
     pub async fn stop(self) {
-        let deadline = tokio::time::Instant::now() + self.config.limits.drain;
         self.closing.cancel();
-        let Self { handle, driver, journal, tasks, ended, gates, .. } = self;
+        let Self { config, handle, driver, journal, tasks, ended, gates, .. } = self;
         let abort = driver.abort_handle();
         let drained = async {
             if handle.command(Command::Stop).await.is_ok() {
@@ -245,7 +243,7 @@ impl Agent {
             tasks.close();
             tasks.wait().await;
         };
-        if tokio::time::timeout_at(deadline, drained).await.is_err() {
+        if tokio::time::timeout(config.limits.drain, drained).await.is_err() {
             tracing::warn!(
                 "stopping without having sent everything: the drain deadline has passed"
             );
@@ -301,9 +299,4 @@ fn gates(config: &Config, hostile: &Arc<Hostile>) -> [Arc<Gate>; 2] {
         Gate::new(bounds(limits.links_max, usize::MAX), Arc::clone(hostile)),
         Gate::new(bounds(limits.clients_max, limits.clients_per_user_max), Arc::clone(hostile)),
     ]
-}
-
-/// How long an agent that was told to stop may take at most, for service managers.
-pub fn stop_max(config: &Config) -> Duration {
-    config.limits.drain + Duration::from_secs(2)
 }

@@ -26,6 +26,11 @@ pub const PORT: u16 = 14451;
 pub const SOCKET: &str = "/run/ftb/agent.sock";
 /// Largest configuration file, in bytes: a quarter of a million addresses fit.
 const FILE_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// The longest time that may be given for anything but the age of the journal: more is a mistake in the
+/// unit, and nothing counts beyond it.
+const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Most threads.
+const THREADS_MAX: usize = 256;
 /// Longest name of a cluster, in bytes.
 const CLUSTER_BYTES_MAX: usize = 63;
 
@@ -364,18 +369,42 @@ impl Config {
         if let Some((key, _)) = positive.iter().find(|(_, value)| *value == 0) {
             return Err(format!("{key} is 0: nobody could connect"));
         }
+        if self.threads.get() > THREADS_MAX {
+            return Err(format!("threads is {}: at most {THREADS_MAX}", self.threads));
+        }
         self.journal.check()?;
+        self.check_times()?;
+        storm::check(&self.storm)
+    }
+
+    fn check_times(&self) -> Result<(), String> {
+        let Detection { silence, heartbeat, dial, search, probe, grace } = self.detection;
+        let given = [
+            ("limits.hello", Some(self.limits.hello)),
+            ("limits.drain", Some(self.limits.drain)),
+            ("detection.silence", silence),
+            ("detection.heartbeat", heartbeat),
+            ("detection.dial", dial),
+            ("detection.search", search),
+            ("detection.probe", probe),
+            ("detection.grace", grace),
+        ];
+        if let Some((key, _)) = given.iter().find(|(_, time)| time.is_some_and(|t| t > TIME_MAX)) {
+            return Err(format!("{key} is longer than 24h"));
+        }
         if self.limits.hello.is_zero() {
             return Err("limits.hello is 0s: nobody could say hello in time".to_owned());
         }
-        if let (Some(silence), Some(heartbeat)) = (self.detection.silence, self.detection.heartbeat)
-            && heartbeat * 2 > silence
-        {
-            return Err("detection.silence must be at least twice detection.heartbeat, or a \
-                        late heartbeat is a dead link"
-                .to_owned());
+        // The one that is not given has the core's default.
+        let usual = NodeConfig::new("", "", OriginId(0), Vec::<Member>::new());
+        let silence = silence.unwrap_or(Duration::from_millis(usual.detection_ms));
+        if silence.is_zero() || heartbeat.is_some_and(|heartbeat| heartbeat * 2 > silence) {
+            return Err(format!(
+                "detection.silence ({silence:?}) must be at least twice detection.heartbeat, or a late \
+                 heartbeat is a dead link"
+            ));
         }
-        storm::check(&self.storm)
+        Ok(())
     }
 
     /// This host's name: as configured, else the system's name, else its short form, whichever
@@ -485,6 +514,12 @@ mod tests {
             ("[detection]\nsilence = 2\n", "agent.toml:5:11: "),
             ("[detection]\nsilence = \"2 parsecs\"\n", "agent.toml:5:11: "),
             ("[detection]\nsilence = \"2s\"\nheartbeat = \"1500ms\"\n", "at least twice"),
+            ("[detection]\nheartbeat = \"10s\"\n", "detection.silence (2s) must be at least twice"),
+            ("[detection]\nsilence = \"0s\"\n", "at least twice"),
+            ("[detection]\nsilence = \"9y\"\nheartbeat = \"4y\"\n", "detection.silence is longer"),
+            ("[limits]\ndrain = \"500000000000y\"\n", "limits.drain is longer than 24h"),
+            ("[journal]\nfsync = \"interval:2h\"\n", "agent.toml:5:9: "),
+            ("threads = 100000\n", "threads is 100000: at most 256"),
             ("fanout = 0\n", "agent.toml:4:10: "),
             ("listen = \"everywhere\"\n", "agent.toml:4:10: "),
             ("address = \"10.0.0.1:1\"\n", "no pattern of addresses"),

@@ -8,6 +8,8 @@ use std::time::Duration;
 const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
 /// The journal's folder in it.
 const FOLDER: &str = "journal";
+/// Longer than this nobody waits for an fsync.
+const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 /// Fewer bytes than this are too few for any log.
 const BYTES_MIN: u64 = 1024 * 1024;
 
@@ -100,9 +102,12 @@ impl TryFrom<String> for Fsync {
             .strip_prefix("interval:")
             .map(str::parse::<humantime_serde::re::humantime::Duration>);
         match interval {
-            Some(Ok(interval)) if !interval.is_zero() => Ok(Self::Interval(*interval)),
+            Some(Ok(interval)) if !interval.is_zero() && *interval <= INTERVAL_MAX => {
+                Ok(Self::Interval(*interval))
+            }
             _ => Err(format!(
-                "{text:?} is no fsync policy: expected \"batch\", \"interval:100ms\" or \"never\""
+                "{text:?} is no fsync policy: expected \"batch\", \"interval:100ms\" (at most 1h) or \
+                 \"never\""
             )),
         }
     }
@@ -133,7 +138,9 @@ mod tests {
         assert_eq!(read("batch"), Ok(Fsync::Batch));
         assert_eq!(read("never"), Ok(Fsync::Never));
         assert_eq!(read("interval:250ms"), Ok(Fsync::Interval(Duration::from_millis(250))));
-        for wrong in ["", "always", "interval:", "interval:0s", "interval:5", "100ms"] {
+        for wrong in
+            ["", "always", "interval:", "interval:0s", "interval:5", "interval:61m", "100ms"]
+        {
             assert!(read(wrong).unwrap_err().contains("expected"), "{wrong}");
         }
     }
