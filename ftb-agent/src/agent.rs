@@ -68,6 +68,7 @@ pub struct Agent {
     pub address: String,
     origin: OriginId,
     handle: Handle,
+    /// That of the start.
     config: Config,
     tls: Option<Arc<Tls>>,
     access: Arc<ArcSwap<Access>>,
@@ -214,9 +215,9 @@ impl Agent {
             _ => tracing::warn!("[tls] was added or removed: this needs a restart"),
         }
         self.access.store(Arc::new(Access::new(&config.access, agent_uid)));
-        let fixed = |c: &Config| (c.listen(), c.socket.clone(), c.cluster.0.clone());
-        if fixed(&config) != fixed(&self.config) {
-            tracing::warn!("cluster, listen or socket changed: this needs a restart");
+        let changed = config.differs_for_good(&self.config);
+        if !changed.is_empty() {
+            tracing::warn!("{} changed: this needs a restart", changed.join(", "));
         }
         let NodeConfig { members, fanout, allow_unlisted, storm, .. } =
             config.node(&self.host, self.origin);
@@ -224,7 +225,6 @@ impl Agent {
         if self.handle.link_input(input, 0).await.is_err() {
             tracing::warn!("the agent is stopping: members are not read again");
         }
-        self.config = config;
     }
 
     /// Stops: nobody new is let in, everybody is told goodbye, and what is queued is sent, all

@@ -94,7 +94,7 @@ pub struct Config {
 
 /// Bounds of the shell, and those of the core that an administrator may move (`None`: the core's
 /// own default).
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Largest payload of an event published here, in bytes.
@@ -145,7 +145,7 @@ impl Default for Limits {
 }
 
 /// How fast a loss is noticed (`None`: the core's own default).
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Detection {
     /// A silent link is dead after this.
@@ -461,6 +461,23 @@ impl Config {
         node
     }
 
+    /// What differs from the configuration that an agent was started with, and is not changed while it
+    /// runs.
+    pub fn differs_for_good(&self, start: &Self) -> Vec<&'static str> {
+        let differs = [
+            ("cluster", self.cluster != start.cluster),
+            ("host", self.host != start.host),
+            ("listen", self.listen() != start.listen()),
+            ("socket", self.socket != start.socket),
+            ("threads", self.threads != start.threads),
+            ("[limits]", self.limits != start.limits),
+            ("[detection]", self.detection != start.detection),
+            ("[journal]", self.journal != start.journal),
+            ("log.format", self.log.format != start.log.format),
+        ];
+        differs.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect()
+    }
+
     /// Where this agent listens for other agents.
     pub fn listen(&self) -> String {
         self.listen.map_or_else(|| format!("0.0.0.0:{}", self.port), |address| address.to_string())
@@ -494,6 +511,19 @@ mod tests {
         assert_eq!(config.socket, Path::new("/run/ftb/agent.sock"));
         assert_eq!(config.host("node02.example.org"), "node02");
         assert_eq!(config.host("elsewhere.example.org"), "elsewhere");
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_known_by_name() {
+        let start = with("").unwrap();
+        let live = "fanout = 3\n[log]\nlevel = \"warn\"\n[[access]]\nspace = \"site\"\n";
+        assert_eq!(with(live).unwrap().differs_for_good(&start), [""; 0]);
+        let changed = "port = 99\nthreads = 3\n[limits]\nhello = \"1s\"\n[journal]\nage = \"1d\"\n\
+                       [detection]\ngrace = \"1s\"\n[log]\nformat = \"json\"\n";
+        assert_eq!(
+            with(changed).unwrap().differs_for_good(&start),
+            ["listen", "threads", "[limits]", "[detection]", "[journal]", "log.format"]
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 const BYTES_MIN: u64 = 1024 * 1024;
 
 /// Where the log of acting root and standby is kept on disk, and how.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct JournalConfig {
     /// Whether there is one. Not given: where a path is given, or systemd has made a folder for the
