@@ -522,6 +522,34 @@ fn the_journal_is_bounded_by_size_and_age() {
     assert_eq!(restored.marks.publishers[0].1, [(1, 2_020)]);
 }
 
+/// The tail of a chunk is torn, and then a log wins that parts from it within that chunk: what both have
+/// in common stays, and the journal can be written.
+#[test]
+fn a_torn_chunk_can_be_cut_where_another_log_begins() {
+    let disk = ftb_agent::memory::MemoryNetwork::default().disk("node01");
+    let folder = Path::new("/journal");
+    let open = || Keeper::open(disk.open(folder).unwrap(), "test", bounds(), 1_000).unwrap();
+    let write = |keeper: &mut Keeper, generation, begin, items: Vec<Item>| {
+        let until = items.last().unwrap().index;
+        let begin = Some(begin);
+        let write = JournalWrite { generation, begin, items, until, ..Default::default() };
+        keeper.write(&write, 1_000, false)
+    };
+    let (mut keeper, _) = open();
+    let anew = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
+    write(&mut keeper, 1, anew, items(1, 50)).unwrap();
+    disk.damage_chunks(|chunk| *chunk.last_mut().unwrap() ^= 1);
+    let (mut keeper, restored) = open();
+    assert_eq!((restored.stored.last, restored.lost_until), (49, Some(50)));
+    let mut winning = lineage();
+    winning.open(Epoch { number: 2, root: OriginId(8) }, 31);
+    let begin = JournalBegin { lineage: winning.clone(), after: 30, anew: None };
+    write(&mut keeper, 2, begin, items(31, 33)).unwrap();
+    let (_, restored) = open();
+    assert_eq!((restored.items, restored.damage), (items(1, 33), None));
+    assert_eq!(restored.stored.lineage, winning);
+}
+
 /// A log that another has won against from an index on: what is behind it goes, the rest stays.
 #[test]
 fn what_lies_behind_a_fork_is_given_up() {

@@ -259,7 +259,7 @@ impl Keeper {
     /// Which part of which log is on disk.
     pub fn stored(&self) -> Stored {
         let first = self.segments.iter().flat_map(|segment| &segment.chunks).next();
-        let after = first.map_or(self.begun.after, |(first, _, _)| first - 1);
+        let after = first.map_or(self.begun.after, |(first, _, _)| first.saturating_sub(1));
         Stored {
             lineage: self.begun.lineage.clone(),
             after: after.max(self.begun.after),
@@ -360,8 +360,10 @@ impl Keeper {
             }
             if let Some(first) = cut {
                 let chunk = self.store.chunk(segment.id, first)?.map(Bytes::from);
-                let (mut items, head) = record::decode_chunk(&chunk.unwrap_or_default());
-                let written_ns = head?.written_ns;
+                let chunk = chunk.unwrap_or_default();
+                // What of it is damaged lies behind what could be read, and is given up with that.
+                let written_ns = record::chunk_head(&chunk)?.written_ns;
+                let (mut items, _) = record::decode_chunk(&chunk);
                 items.retain(|item| item.index <= after);
                 let chunk = record::encode_chunk(written_ns, &items);
                 segment.chunks.push((first, after, chunk.len() as u64));
