@@ -444,6 +444,30 @@ async fn a_full_disk_is_told_the_agent_goes_on_and_the_journal_comes_back() {
     drop(process);
 }
 
+/// A disk that can be opened and read, and fails each time that it is written: it is tried less and less
+/// often, since each try reads all of it, and the journal comes back with it.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_fails_when_it_is_written_is_not_opened_without_end() {
+    let cluster = MemoryCluster::start_with(1, 2, "[journal]\npath = \"/journal\"\n").await;
+    let disk = cluster.network.disk(&cluster.hosts[0]);
+    let mut watcher = cluster.client(0, "watcher").await;
+    watcher.subscribe(1, "event_name=FTB_JOURNAL_*").await;
+    let mut publisher = cluster.client(0, "publisher").await;
+    let last = publisher.publish("site", &["written"]).await;
+    publisher.confirmed(last).await;
+    disk.set_broken(true);
+    let last = publisher.publish("site", &["in memory"]).await;
+    publisher.confirmed(last).await;
+    announced(&mut watcher, "FTB_JOURNAL_FAILED").await;
+    let before = disk.opened();
+    // Simulated: tried after 0.5, 1, 2, 4, 8, 10, 10, 10 and 10 s.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let tries = disk.opened() - before;
+    assert!((5..=12).contains(&tries), "{tries} tries in a minute");
+    disk.set_broken(false);
+    announced(&mut watcher, "FTB_JOURNAL_BACK").await;
+}
+
 /// Root and standby write, nobody else does; all of them are gone at once, and the log goes on.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_lost_power_goes_on_with_its_log() {

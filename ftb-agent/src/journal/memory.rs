@@ -18,6 +18,9 @@ struct Disk {
     aside: usize,
     /// Bytes that can still be written, where there is a bound.
     free_bytes: Option<u64>,
+    /// Every write fails, although there is room.
+    broken: bool,
+    opened: usize,
 }
 
 #[derive(Default)]
@@ -31,6 +34,16 @@ impl MemoryStorage {
     /// Lets only so many bytes be written from now on; `None`: as many as come.
     pub fn set_free(&self, free_bytes: Option<u64>) {
         self.disk().free_bytes = free_bytes;
+    }
+
+    /// Lets every write fail from now on, or none: a store can be opened and read all the same.
+    pub fn set_broken(&self, broken: bool) {
+        self.disk().broken = broken;
+    }
+
+    /// How often a store was opened.
+    pub fn opened(&self) -> usize {
+        self.disk().opened
     }
 
     /// Changes the bytes of all chunks of all segments.
@@ -70,7 +83,9 @@ impl Storage for MemoryStorage {
     }
 
     fn open(&self, _folder: &Path) -> Result<Box<dyn Store>, StoreError> {
-        self.disk().content.get_or_insert_default();
+        let mut disk = self.disk();
+        disk.opened += 1;
+        disk.content.get_or_insert_default();
         Ok(Box::new(MemoryStore { disk: Arc::clone(&self.disk) }))
     }
 
@@ -127,6 +142,9 @@ impl Store for MemoryStore {
     fn write(&mut self, changes: Vec<Change>, _sync: bool) -> Result<(), StoreError> {
         let bytes: u64 = changes.iter().map(size).sum();
         let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
+        if disk.broken {
+            return Err(StoreError::Io(io::Error::other("the disk is broken")));
+        }
         if let Some(free) = &mut disk.free_bytes {
             *free = free
                 .checked_sub(bytes)

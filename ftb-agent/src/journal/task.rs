@@ -38,13 +38,15 @@ pub struct Task {
     known: bool,
     /// When what was written is to be synced.
     sync_at: Option<Instant>,
+    /// How long after the next failure the disk is tried again.
+    pause: Duration,
 }
 
 enum State {
     /// There is no store yet, or it is open.
     Ready(Option<Keeper>),
     /// It cannot be written; tried again then.
-    Failed { at: Instant, pause: Duration, told: bool, reason: String },
+    Failed { at: Instant, told: bool, reason: String },
     /// It is open again: what was handed out for the one before is void.
     Reopened(Keeper),
 }
@@ -91,9 +93,7 @@ impl Task {
     ) -> Self {
         let state = match failed {
             None => State::Ready(keeper),
-            Some(reason) => {
-                State::Failed { at: Instant::now() + RETRY, pause: RETRY, told: false, reason }
-            }
+            Some(reason) => State::Failed { at: Instant::now() + RETRY, told: false, reason },
         };
         Self {
             plan,
@@ -103,6 +103,7 @@ impl Task {
             known: matches!(state, State::Ready(_)),
             state,
             sync_at: None,
+            pause: RETRY,
         }
     }
 
@@ -151,10 +152,13 @@ impl Task {
         if matches!(self.state, State::Failed { .. }) {
             return;
         }
-        if let (Fsync::Interval(interval), Some(_)) = (self.plan.fsync, written) {
-            self.sync_at.get_or_insert(Instant::now() + interval);
-        }
         if let Some((generation, until)) = written {
+            match self.plan.fsync {
+                Fsync::Interval(interval) => {
+                    self.sync_at.get_or_insert(Instant::now() + interval);
+                }
+                Fsync::Batch | Fsync::Never => self.pause = RETRY,
+            }
             self.tell(Input::Journaled { generation, until }).await;
         }
     }
@@ -199,6 +203,9 @@ impl Task {
         if self.plan.fsync != Fsync::Never {
             self.with_keeper(Keeper::sync);
         }
+        if matches!(self.state, State::Ready(_)) {
+            self.pause = RETRY;
+        }
     }
 
     fn with_keeper(&mut self, what: impl FnOnce(&mut Keeper) -> Result<(), KeepError>) {
@@ -213,9 +220,17 @@ impl Task {
     fn fail(&mut self, error: &dyn std::fmt::Display) {
         let reason = format!("{}: {error}", self.plan.folder.display());
         tracing::error!(reason, "the journal cannot be written");
-        let at = Instant::now() + RETRY;
+        let at = self.next_try();
         self.sync_at = None;
-        self.state = State::Failed { at, pause: RETRY, told: false, reason };
+        self.state = State::Failed { at, told: false, reason };
+    }
+
+    /// When the disk is tried again: one that only fails when it is written is opened and read in vain
+    /// each time, so the pauses grow until it was written and, where that is wanted, synced.
+    fn next_try(&mut self) -> Instant {
+        let at = Instant::now() + self.pause;
+        self.pause = (self.pause * 2).min(RETRY_MAX);
+        at
     }
 
     async fn tell_failure(&mut self) {
@@ -234,8 +249,8 @@ impl Task {
             true => None,
             false => open(self.storage.as_ref(), &self.plan, now_ns).ok(),
         };
-        match (opened, &mut self.state) {
-            (Some((keeper, restored)), _) => {
+        match opened {
+            Some((keeper, restored)) => {
                 let stored = keeper.stored();
                 tracing::info!(folder = %self.plan.folder.display(), "the journal is open again");
                 self.state = State::Reopened(keeper);
@@ -243,11 +258,12 @@ impl Task {
                 let restored = (!known).then(|| Box::new(restored));
                 self.tell(Input::JournalOpened { stored, restored }).await;
             }
-            (None, State::Failed { at, pause, .. }) => {
-                *pause = (*pause * 2).min(RETRY_MAX);
-                *at = Instant::now() + *pause;
+            None => {
+                let next = self.next_try();
+                if let State::Failed { at, .. } = &mut self.state {
+                    *at = next;
+                }
             }
-            (None, _) => {}
         }
     }
 
