@@ -338,19 +338,33 @@ impl AsyncWrite for Guarded {
 pub struct Served {
     io: BoxIo,
     peer: Peer,
+    /// Bytes have come.
+    spoke: bool,
 }
 
 impl Served {
     /// A stream that speaks in the clear.
     pub fn plain(guarded: Guarded) -> Self {
         let peer = guarded.peer.clone();
-        Self { io: Box::new(guarded), peer }
+        Self { io: Box::new(guarded), peer, spoke: false }
     }
 
     /// A stream behind TLS, with the names that the peer's certificate vouches for.
     pub fn certified(io: BoxIo, mut peer: Peer, hosts: Vec<String>) -> Self {
         peer.certified_hosts = Some(hosts.into());
-        Self { io, peer }
+        Self { io, peer, spoke: false }
+    }
+}
+
+/// A connection whose bytes never made a request ends in the gRPC server, which tells nobody.
+impl Drop for Served {
+    fn drop(&mut self) {
+        let ticket = &self.peer.ticket;
+        let asked = ticket.attached.load(Ordering::Acquire) || ticket.heard.load(Ordering::Acquire);
+        if self.spoke && !asked && !ticket.closed.is_cancelled() {
+            let what = "what came makes no request";
+            ticket.gate.hostile.count("connection_malformed", &self.peer.address, what);
+        }
     }
 }
 
@@ -368,7 +382,10 @@ impl AsyncRead for Served {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.io).poll_read(cx, buf);
+        self.spoke |= buf.filled().len() > before;
+        read
     }
 }
 

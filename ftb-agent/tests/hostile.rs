@@ -64,6 +64,10 @@ async fn random_and_truncated_streams_are_dropped_and_the_agent_lives() {
         send_and_see_closed(tcp, &bytes).await;
         send_and_see_closed(UnixStream::connect(lone.socket()).await.unwrap(), &bytes).await;
     }
+    until("each to be counted, once", async || {
+        lone.counter("connection_malformed") + lone.counter("hello_late") == 120
+    })
+    .await;
     assert_lives(&lone).await;
     lone.agent.stop().await;
 }
