@@ -299,7 +299,7 @@ impl Node {
 
     /// A question has come from below.
     pub(super) fn tree_queried(&mut self, link: LinkId, origin: OriginId, query: u64) {
-        self.routes.entry(origin).or_insert(Route { link, run: 0 });
+        self.learn_route(origin, Route { link, run: 0 });
         if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
             return self.say(parent, Frame::TreeQuery { origin, query });
         }

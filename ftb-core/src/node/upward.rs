@@ -63,7 +63,7 @@ impl Node {
 
     /// An origin has spoken: what is for it goes back the same way. What it said before it moved may
     /// arrive after what it says at its new place, and teaches nothing.
-    fn learn_route(&mut self, origin: OriginId, route: Route) {
+    pub(super) fn learn_route(&mut self, origin: OriginId, route: Route) {
         let full = self.routes.len() >= ROUTES_MAX;
         match self.routes.get_mut(&origin) {
             Some(known) if known.run <= route.run => *known = route,
