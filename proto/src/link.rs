@@ -26,6 +26,7 @@ use ftb_core::sealed::SpanError;
 use ftb_core::severity::Severity;
 use prost::{DecodeError, Message as _};
 
+mod counts;
 mod events;
 
 /// Longest cluster name, address, code or reason in bytes.
@@ -309,6 +310,12 @@ fn wire_member(member: &MemberReport) -> v1::MemberReport {
 /// # Errors
 /// [`LinkWireError`]: the link must end.
 pub fn decode(bytes: Bytes) -> Result<Frame> {
+    let frame = read(bytes)?;
+    counts::check(&frame)?;
+    Ok(frame)
+}
+
+fn read(bytes: Bytes) -> Result<Frame> {
     if let Some(frame) = events::decode(&bytes)? {
         return Ok(frame);
     }

@@ -1,0 +1,126 @@
+//! Numbers that an agent goes on counting from: indices of the log, sequences, versions.
+//!
+//! Responsible for: that none of them is so high that counting on from it overflows. What a peer says is
+//! kept as the last that there is, and added to.
+
+use super::{LinkWireError, Result};
+use ftb_core::frame::{Content, Frame, Item, Standing, UpBatch, UpItem};
+use ftb_core::lineage::Lineage;
+use ftb_core::node::api::Gap;
+
+/// The highest such number: at a thousand million events a second it takes a century to get there.
+const COUNT_MAX: u64 = 1 << 62;
+
+/// Refuses a frame with a number that nobody can have counted to.
+pub(super) fn check(frame: &Frame) -> Result<()> {
+    match highest(frame) <= COUNT_MAX {
+        true => Ok(()),
+        false => Err(LinkWireError::Range { what: "an index or sequence" }),
+    }
+}
+
+fn highest(frame: &Frame) -> u64 {
+    match frame {
+        Frame::Hello(hello) => {
+            let held = hello.holds.map_or(0, |holds| holds.after.max(holds.until));
+            let log = hello.consumed.max(of_lineage(&hello.lineage));
+            held.max(log).max(hello.interest.version)
+        }
+        Frame::Welcome(welcome) => of_standing(&welcome.standing),
+        Frame::Lineage(standing) => of_standing(standing),
+        Frame::Heartbeat(beat) => beat.covered,
+        Frame::Resume { after, .. } => *after,
+        Frame::Subscribe(interest) => interest.version,
+        Frame::FilterActive { version, index } => *version.max(index),
+        Frame::Up(batch) => of_batch(batch),
+        Frame::Confirm(confirm) => confirm.seq.max(confirm.position.index),
+        Frame::Nak { run, .. } => *run,
+        Frame::Down(down) => down.covered.max(of_items(&down.items)),
+        Frame::Fetch(fetch) => fetch.after,
+        Frame::Fetched(fetched) => fetched.covered.max(of_items(&fetched.items)),
+        Frame::ReplicaStart(start) => start.after.max(of_lineage(&start.lineage)),
+        Frame::Replicate(batch) => batch.until.max(batch.committed).max(of_items(&batch.items)),
+        Frame::ReplicaAck { index, .. } => *index,
+        // They carry none.
+        _ => 0,
+    }
+}
+
+fn of_lineage(lineage: &Lineage) -> u64 {
+    // They rise.
+    lineage.segments().last().map_or(0, |segment| segment.first)
+}
+
+fn of_standing(standing: &Standing) -> u64 {
+    standing.head.max(of_lineage(&standing.lineage))
+}
+
+fn of_gap(gap: &Gap) -> u64 {
+    gap.count.max(gap.after.index).max(gap.until.index)
+}
+
+fn of_items(items: &[Item]) -> u64 {
+    let of_item = |item: &Item| match &item.content {
+        Content::Events(_) => item.index,
+        Content::Gap(gap) => item.index.max(of_gap(gap)),
+    };
+    items.iter().map(of_item).max().unwrap_or(0)
+}
+
+fn of_batch(batch: &UpBatch) -> u64 {
+    let of_item = |item: &UpItem| match item {
+        UpItem::Events(_) => 0,
+        UpItem::Gap(gap) => of_gap(gap),
+        UpItem::Fork { until, .. } => *until,
+    };
+    let items = batch.items.iter().map(of_item).max().unwrap_or(0);
+    batch.run.max(batch.first).max(items)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::decode;
+    use super::*;
+    use crate::v1::{self, link_frame::Frame as Wire};
+    use prost::Message as _;
+
+    #[test]
+    fn a_number_that_nobody_can_have_counted_to_is_refused_wherever_it_stands() {
+        let epoch = Some(v1::Epoch { number: 1, root: 1 });
+        let position = |index| Some(v1::Position { epoch: 1, epoch_root: 1, index });
+        let frames = |number| {
+            [
+                Wire::Heartbeat(v1::LinkHeartbeat { covered: number, epoch, epoch_seen: 1 }),
+                Wire::Lineage(v1::Standing { head: number, ..v1::Standing::default() }),
+                Wire::Lineage(v1::Standing {
+                    lineage: vec![v1::Segment { epoch, first: number }],
+                    ..v1::Standing::default()
+                }),
+                Wire::Resume(v1::Resume { epoch, after: number }),
+                Wire::Subscribe(v1::Interest { version: number, filters: Vec::new() }),
+                Wire::FilterActive(v1::FilterActive { version: 1, index: number }),
+                Wire::Confirm(v1::OriginConfirmed {
+                    origin: 1,
+                    seq: 1,
+                    position: position(number),
+                }),
+                Wire::Nak(v1::Nak { origin: 1, run: number }),
+                Wire::ReplicaStart(v1::ReplicaStart { lineage: Vec::new(), after: number }),
+                Wire::ReplicaAck(v1::ReplicaAck { epoch, index: number }),
+                Wire::Replicate(v1::Replicate { epoch, until: number, ..v1::Replicate::default() }),
+                Wire::Down(v1::Down { epoch, covered: number, ..v1::Down::default() }),
+            ]
+        };
+        let decoded =
+            |frame: Wire| decode(v1::LinkFrame { frame: Some(frame) }.encode_to_vec().into());
+        for number in [COUNT_MAX + 1, u64::MAX] {
+            for frame in frames(number) {
+                let refused = decoded(frame.clone());
+                assert!(matches!(refused, Err(LinkWireError::Range { .. })), "{frame:?}");
+            }
+        }
+        for frame in frames(COUNT_MAX) {
+            assert!(decoded(frame.clone()).is_ok(), "{frame:?}");
+        }
+    }
+}
