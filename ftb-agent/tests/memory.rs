@@ -63,6 +63,26 @@ async fn five_agents_become_the_wanted_tree_and_carry_events() {
     assert_eq!(subscriber.payloads(3).await, ["a", "b", "c"]);
 }
 
+/// A process that dies closes its sockets: its children are below another parent within a second (a
+/// simulated one: what counts is what they wait for).
+#[tokio::test(start_paused = true)]
+async fn the_children_of_a_crashed_agent_have_another_parent_within_a_second() {
+    let mut cluster = MemoryCluster::start(7, 2).await;
+    wanted(&cluster, 2).await;
+    cluster.crash(1);
+    let start = tokio::time::Instant::now();
+    for child in [3, 4] {
+        loop {
+            let parent = cluster.agent(child).handle().status().await.unwrap().node.parent;
+            if parent.is_some_and(|parent| parent != cluster.hosts[1]) {
+                break;
+            }
+            assert!(start.elapsed() < Duration::from_secs(1), "agent {child} has no parent");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_death_of_the_root_loses_nothing_and_its_return_restores_the_tree() {
     let mut cluster = MemoryCluster::start(7, 2).await;

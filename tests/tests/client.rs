@@ -162,6 +162,7 @@ fn the_blocking_client_talks_to_a_real_agent() {
         Some(Delivery::Event(received)) => {
             assert_eq!(received.id, id);
             assert_eq!(received.pid, std::process::id());
+            assert_eq!(received.uid, nix::unistd::geteuid().as_raw());
             assert_eq!(received.event.client_name, "blocking");
         }
         other => panic!("{other:?} is no event"),
