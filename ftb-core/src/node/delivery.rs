@@ -148,7 +148,7 @@ impl Node {
         let catch_up = found.reader.catching_up && found.reader.is_drained();
         let mut first = None;
         if let Some(last) = items.last() {
-            found.told = last.index;
+            found.told = last.last();
             reader_client.turn = Some(id);
             let mut messages = to_messages(id, items, |index| self.lineage.position(index));
             let count: u64 = messages.iter().map(delivered).sum();
