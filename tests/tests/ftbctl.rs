@@ -30,9 +30,10 @@ fn json(line: &str) -> Value {
     serde_json::from_str(line).unwrap()
 }
 
-/// Starts `ftbctl tail` and waits until its filter is known to the agent and active.
+/// Starts `ftbctl tail` and waits until its filter is known to the agent. It ends by itself where a test
+/// that has failed does not end it.
 async fn tail(cluster: &Cluster, rank: usize, filter: &str, more: &[&str]) -> Child {
-    let args = [&["tail", filter], more].concat();
+    let args = [&["tail", filter, "--timeout", "3m"], more].concat();
     let child = ftbctl(cluster.socket(rank), &args).spawn().unwrap();
     wait_for("the tail to be subscribed", async || {
         let status = cluster.status(rank).await?;
@@ -50,16 +51,16 @@ async fn what_is_published_at_one_node_is_seen_at_another() {
     let filter = "event_space=ftb.test, severity>=error";
     let mut people = tail(&cluster, 1, filter, &["-n", "1"]).await;
     let mut program = tail(&cluster, 2, filter, &["-n", "1", "--json"]).await;
-    let published = loop {
-        // The agent knows the filter before the whole tree does: the first may come too early.
+    // The agent knows the filter before the whole tree does: the first may come too early.
+    let published = wait_for("both to have seen one", async || {
         let told = succeed(
             cluster.socket(0),
             &["publish", "ftb.test", "FAN", "stands \u{7}still", "-s", "error", "-t", "a=b"],
         );
-        if program.try_wait().unwrap().is_some() && people.try_wait().unwrap().is_some() {
-            break told;
-        }
-    };
+        let ended = program.try_wait()?.is_some() && people.try_wait()?.is_some();
+        Ok(ended.then_some(told))
+    });
+    let published = published.await.unwrap();
     assert_eq!(published.trim().len(), "0123456789abcdef0123456789abcdef.1".len());
     let line = String::from_utf8(people.wait_with_output().unwrap().stdout).unwrap();
     for word in ["ERROR", "node01", "ftb.test", "FAN", "stands \\u{7}still", "a=b"] {
