@@ -171,7 +171,10 @@ impl Service {
                         notify(&[NotifyState::Watchdog]);
                     }
                 }
-                Turn::Role => notify(&[NotifyState::Status(&role.borrow_and_update())]),
+                Turn::Role => {
+                    let status = one_line(&role.borrow_and_update());
+                    notify(&[NotifyState::Status(&status)]);
+                }
                 Turn::Failed => anyhow::bail!("the driver has ended; see the log"),
                 Turn::Stop => {
                     tracing::info!("stopping");
@@ -205,9 +208,25 @@ async fn tick(watchdog: Option<&mut Interval>) {
     }
 }
 
+/// A status for systemd, which reads one assignment a line: what a peer calls itself must not be another.
+fn one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
 /// Tells systemd; without systemd this does nothing.
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::debug!(%error, "cannot notify the service manager");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_peer_tells_systemd_nothing() {
+        let role = "parent node01\nMAINPID=1\nX: joined";
+        assert_eq!(one_line(role), "parent node01 MAINPID=1 X: joined");
     }
 }
