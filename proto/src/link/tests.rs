@@ -80,7 +80,7 @@ fn member() -> MemberReport {
 /// One of each kind, with every field set.
 fn every_frame() -> Vec<Frame> {
     let hello = Hello {
-        protocol: 1,
+        protocol: LINK_PROTOCOL,
         cluster: "test".into(),
         host: "node001".into(),
         rank: Some(Rank(3)),
@@ -96,7 +96,7 @@ fn every_frame() -> Vec<Frame> {
         attempt: 9,
     };
     let welcome = Welcome {
-        protocol: 1,
+        protocol: LINK_PROTOCOL,
         host: "node000".into(),
         rank: Rank(0),
         origin: OriginId(8),
