@@ -93,7 +93,7 @@ impl Running {
         command.args(["-n", &size.to_string(), "--local-nodes", &nodes.join(",")]);
         command.arg("--nla").arg(binary("ftb-launcher", "ftb-nla").unwrap()).args(arguments);
         command.arg("--").arg(std::env::current_exe().unwrap()).arg(ballast_mib.to_string());
-        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdout(Stdio::null());
         let launcher = command.spawn().unwrap();
         let mut running = Self { name, size, launcher, jobs, words, _client: client };
         running.closed("start").await;

@@ -143,8 +143,6 @@ pub enum FromJl {
         set: SetId,
         /// Who is started again: a process of these ranks that still lives somewhere does not count.
         ranks: Ranks,
-        /// The fence that counts from now on.
-        fence: u64,
     },
     /// An inactive node becomes a spare.
     Usable {

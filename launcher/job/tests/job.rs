@@ -549,6 +549,26 @@ fn a_request_that_comes_at_the_end_is_refused_and_nobody_hangs() {
     assert!(!harness.bus.notices().iter().any(|(_, notice)| is_done(notice)));
 }
 
+/// Every rank speaks to every other at once: of the two connections of a pair one counts, and nothing is lost.
+#[test]
+fn ranks_that_dial_each_other_at_once_have_one_link() {
+    for _ in 0..5 {
+        let program = |mut job: Job| {
+            let own = job.rank();
+            let others = || (0..8).filter(move |rank| *rank != own);
+            for to in others() {
+                job.send(to, 1, &[own as u8])?;
+            }
+            for from in others() {
+                assert_eq!(job.recv(from, 1)?, [from as u8]);
+            }
+            job.finalize()?;
+            Ok(Ended::Finished(()))
+        };
+        finish_all(Harness::new(8).spawn_all(two_nodes, program));
+    }
+}
+
 #[test]
 fn collectives_give_all_ranks_the_same() {
     let harness = Harness::new(6);

@@ -63,7 +63,6 @@ impl Rollback {
         };
         let starts = placement.iter().filter_map(on).collect();
         job.met = false;
-        job.fence.void();
         let missing = job.without_images(&set, &placement);
         let mut rollback = Self {
             set,
@@ -92,12 +91,8 @@ impl Rollback {
         deadline: core::time::Duration,
         more: Vec<FromJl>,
     ) -> Flow {
-        let rollback = FromJl::Rollback {
-            episode,
-            set: self.set.clone(),
-            ranks: self.dead.clone(),
-            fence: job.fence.number(),
-        };
+        let rollback =
+            FromJl::Rollback { episode, set: self.set.clone(), ranks: self.dead.clone() };
         let lost = job.nodes.iter().filter(|(_, node)| node.lost);
         let evicts = lost.map(|(target, _)| FromJl::Evict { episode, target: target.clone() });
         let requests = core::iter::once(rollback).chain(evicts).chain(more).collect();

@@ -54,8 +54,6 @@ struct Waiting {
 
 /// The answer that releases a rank from the fence.
 const BARRIER_OUT: &str = "cmd=barrier_out rc=0";
-/// The answer to who waits in a fence that will never be complete.
-const BARRIER_VOID: &str = "cmd=barrier_out rc=-1 msg=void";
 
 impl PmiServer {
     /// An empty space for a job of `size` ranks; `mapping` becomes the key `PMI_process_mapping`.
@@ -279,16 +277,6 @@ impl PmiServer {
                 self.keep(key.to_owned(), value.to_owned());
             }
         }
-    }
-
-    /// The open fence will never be complete: whoever waits in it is told so, and what was put for it is forgotten.
-    pub fn void(&mut self) -> Vec<(u32, String)> {
-        self.pending.clear();
-        let out = |rank: u32| match self.two.get_mut(&rank) {
-            Some(thrid) => (rank, wire::message(&two::fence_void(thrid.take().as_deref()))),
-            None => (rank, format!("{BARRIER_VOID}\n")),
-        };
-        core::mem::take(&mut self.inside).into_iter().map(out).collect()
     }
 
     /// All ranks were killed: the open fence is void. What earlier fences said stays.

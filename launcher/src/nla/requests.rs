@@ -72,7 +72,10 @@ impl Nla {
             FromJl::MigrateIpt(ipt) if ipt.target == self.config.node => self.on_ipt(&ipt, out),
             FromJl::Pmi { part, .. } => self.fence_result(now, part, out),
             FromJl::Reset { episode, fence, .. } => self.on_reset(now, episode, fence, out),
-            FromJl::Rollback { episode, fence, .. } => self.on_rollback(episode, fence, out),
+            // The ranks hear of it themselves.
+            FromJl::Rollback { episode, .. } => {
+                self.admit(episode);
+            }
             FromJl::Usable { episode, target } if target == self.config.node => {
                 self.go(episode, Cause::Usable, out);
             }
@@ -253,7 +256,7 @@ impl Nla {
         if !self.go(ipt.episode, Cause::StartHere, out) {
             return;
         }
-        self.new_fence(ipt.fence, out);
+        self.fence = self.fence.max(ipt.fence);
         // Images of a migration, or of a set to which ranks go back in place, are of ranks as they are now.
         self.set_size = None;
         self.start(ipt.episode, ipt.incarnation, &ipt.ranks, Some(&ipt.set), out);
@@ -308,24 +311,6 @@ impl Nla {
         self.fence_repeat_ns = None;
         self.ending = Some(Ending { episode, kill_ns: now.mono_ns, killed: true, leave: false });
         self.signal_all(SIGKILL, out);
-    }
-
-    /// FTB_JL_ROLLBACK: the ranks hear of it themselves, here only the fence is new.
-    fn on_rollback(&mut self, episode: Episode, fence: u64, out: &mut Vec<Output>) {
-        if self.ending.is_none() && self.admit(episode) {
-            self.new_fence(fence, out);
-        }
-    }
-
-    /// From now on this fence counts: who still waits in one before it would wait for ever, and is told so.
-    fn new_fence(&mut self, fence: u64, out: &mut Vec<Output>) {
-        if fence <= self.fence {
-            return;
-        }
-        self.fence = fence;
-        self.fence_repeat_ns = None;
-        let void = |(rank, line)| Output::PmiReply { rank, line };
-        out.extend(self.pmi.void().into_iter().map(void));
     }
 
     /// Whether a rank has left for a migration (for tests and status).

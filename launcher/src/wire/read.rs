@@ -172,12 +172,7 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
             fence: read.parsed("fence")?,
             reason: read.payload()?.to_owned(),
         },
-        "FTB_JL_ROLLBACK" => FromJl::Rollback {
-            episode,
-            set: read.set()?,
-            ranks: read.ranks()?,
-            fence: read.parsed("fence")?,
-        },
+        "FTB_JL_ROLLBACK" => FromJl::Rollback { episode, set: read.set()?, ranks: read.ranks()? },
         "FTB_JL_USABLE" => FromJl::Usable { episode, target: read.parsed("target")? },
         "FTB_JL_EVICT" => FromJl::Evict { episode, target: read.parsed("target")? },
         "FTB_JL_DROP" => FromJl::Drop { episode, set: read.set()? },

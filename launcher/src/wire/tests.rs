@@ -65,7 +65,7 @@ fn jl_messages() -> Vec<FromJl> {
         }),
         FromJl::Pmi { episode, part: part() },
         FromJl::Reset { episode, fence: 9, reason: reason.clone() },
-        FromJl::Rollback { episode, set: set(), ranks: ranks(), fence: 9 },
+        FromJl::Rollback { episode, set: set(), ranks: ranks() },
         FromJl::Usable { episode, target: target.clone() },
         FromJl::Drop { episode, set: set() },
         FromJl::Signal { episode, signal: 10 },

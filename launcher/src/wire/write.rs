@@ -92,10 +92,8 @@ pub fn to_jl(message: &FromJl) -> Event {
         FromJl::Reset { episode, fence, reason } => {
             draft("FTB_JL_RESET", Warning, reason).episode(*episode).tag("fence", fence)
         }
-        FromJl::Rollback { episode, set, ranks, fence } => {
-            draft("FTB_JL_ROLLBACK", Warning, set.as_str())
-                .images(*episode, set, ranks)
-                .tag("fence", fence)
+        FromJl::Rollback { episode, set, ranks } => {
+            draft("FTB_JL_ROLLBACK", Warning, set.as_str()).images(*episode, set, ranks)
         }
         FromJl::Usable { episode, target } => {
             draft("FTB_JL_USABLE", Info, target.as_str()).episode(*episode).tag("target", target)

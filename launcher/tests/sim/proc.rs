@@ -10,8 +10,6 @@ pub enum Phase {
     /// In the fence of this episode.
     Fence(Episode),
     Running,
-    /// Its fence was void, and it has not heard why.
-    Void,
     /// Writing an image; `leaves` when it is to exit after that.
     Writing {
         episode: Episode,
@@ -99,7 +97,7 @@ impl World {
                 if *episode <= proc.born.max(proc.back) || ranks.has(rank) {
                     return;
                 }
-                // One that waits in a fence hears nothing before its agent lets it go.
+                // One that waits in a fence hears nothing before it is complete.
                 if matches!(proc.phase, Phase::Fence(_)) {
                     proc.recall = Some((*episode, set.clone()));
                 } else {
@@ -132,18 +130,6 @@ impl World {
         proc.pending.clear();
         proc.recall = None;
         self.barrier_in(id, episode);
-    }
-
-    /// Its fence will never be complete: it goes back if it was told to, and ends where it was just started.
-    fn fence_void(&mut self, id: u64) {
-        let Some(proc) = self.procs.get_mut(&id) else {
-            return;
-        };
-        match proc.recall.take() {
-            Some((episode, set)) => self.go_back(id, episode, &set),
-            None if proc.phase == Phase::Fence(proc.born) => self.end_proc(id, How::Exit(1)),
-            None => proc.phase = Phase::Void,
-        }
     }
 
     /// At the safe point.
@@ -232,9 +218,6 @@ impl World {
             assert!(line.contains("rc=0"), "rank {rank} misses an address: {line}");
             return;
         }
-        if line.starts_with("cmd=barrier_out rc=-1") {
-            return self.fence_void(id);
-        }
         if !line.starts_with("cmd=barrier_out") {
             return;
         }
@@ -249,6 +232,11 @@ impl World {
             self.at(0, Happens::ToNla(name.clone(), Box::new(input)));
         }
         self.resume(id, episode);
+        // What it was told while it could not hear it.
+        let recall = self.procs.get_mut(&id).and_then(|proc| proc.recall.take());
+        if let Some((episode, set)) = recall {
+            self.go_back(id, episode, &set);
+        }
     }
 
     /// Whoever leaves a fence leaves it with a consistent job: each rank once, and those that were

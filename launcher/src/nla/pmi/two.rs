@@ -93,11 +93,6 @@ pub(super) fn fence_out(thrid: Option<&str>) -> String {
     Answer::to("kvs-fence", thrid).good()
 }
 
-/// The answer to who waits in a fence that will never be complete.
-pub(super) fn fence_void(thrid: Option<&str>) -> String {
-    Answer::to("kvs-fence", thrid).bad("void")
-}
-
 /// The answer to a rank that has waited for a node attribute.
 pub(super) fn attribute_put(thrid: Option<&str>, value: &str) -> String {
     Answer::to("info-getnodeattr", thrid).found(Some(value))
