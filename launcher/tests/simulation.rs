@@ -243,11 +243,11 @@ fn without_a_spare_fewer_ranks_take_over_where_that_is_wanted() {
     let mut world = World::new(1, shrinks, Faults::default());
     world.at(500, checkpoint());
     // The first is replaced by the spare.
-    world.at(1500, Happens::KillNode(node("node00")));
-    world.at(2500, Happens::KillNode(node("node01")));
-    world.at(4000, checkpoint());
+    world.at(800, Happens::KillNode(node("node00")));
+    world.at(3000, Happens::KillNode(node("node01")));
+    world.at(5300, checkpoint());
     // With a set of its own the smaller job is as any other.
-    world.at(5000, Happens::KillRank(1));
+    world.at(6200, Happens::KillRank(1));
     assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
     assert!(world.has_told("4 ranks went back to set set-000002 in place"), "{:#?}", world.told);
     assert!(world.has_told("4 ranks take over what 6 have done"), "{:#?}", world.told);

@@ -238,8 +238,9 @@ impl Shared {
         }
         recovery.seen = episode;
         tracing::info!(rank = self.rank, episode, set, "called back");
-        self.inbox.call_back(Recall { episode, set });
+        // In this order: once the program knows, it makes new links.
         self.registry.interrupt();
+        self.inbox.call_back(Recall { episode, set });
         // Whoever is between its look and its wait has the lock.
         drop(lock(&self.agreement));
         self.woken.notify_all();

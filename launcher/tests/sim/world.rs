@@ -423,9 +423,11 @@ impl World {
         proc.phase = Phase::Fence(episode);
         let (name, rank, incarnation) = (proc.node.clone(), proc.rank, proc.incarnation);
         let put = format!("cmd=put kvsname=job key=addr-{episode}-{rank} value={name}:{id}");
-        for line in [put, "cmd=barrier_in".to_owned()] {
+        // Its agent may hear of what made it do so before the first line, between them, or after the second.
+        let between = 2 + self.rng.below(6);
+        for (after, line) in [(1, put), (between, "cmd=barrier_in".to_owned())] {
             let input = nla::Input::PmiLine { rank, incarnation, line };
-            self.at(2, Happens::ToNla(name.clone(), Box::new(input)));
+            self.at(after, Happens::ToNla(name.clone(), Box::new(input)));
         }
     }
 
