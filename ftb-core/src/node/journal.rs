@@ -20,6 +20,7 @@ use super::config::ns;
 use super::log::Log;
 use super::outbox::Losing;
 use super::standby::Replica;
+use super::status::JournalState;
 use crate::frame::{Content, Item, Marks, UpItem};
 use crate::ident::Rank;
 use crate::limits::BATCH_EVENTS_MAX;
@@ -61,7 +62,7 @@ struct Disk {
     fresh: bool,
 }
 
-/// The log of an earlier life, until it is known what becomes of it.
+/// The log of an earlier life, or of the root before, until it is known what becomes of it.
 pub(super) struct Past {
     pub(super) replica: Replica,
     /// Entries up to this index were on disk and could not be read.
@@ -134,6 +135,15 @@ impl Journal {
             Some(disk) if disk.lineage.head() == head && !disk.fresh => disk.acked.min(last),
             Some(_) => 0,
             None => last,
+        }
+    }
+
+    /// How it is, for who asks; `None` without one.
+    pub(super) fn state(&self) -> Option<JournalState> {
+        match (self.told_failed, &self.disk) {
+            (true, _) => Some(JournalState::Degraded),
+            (false, Some(_)) => Some(JournalState::Ok),
+            (false, None) => None,
         }
     }
 
@@ -382,7 +392,16 @@ impl Node {
         write
     }
 
-    // What an earlier life has left.
+    // What an earlier life has left, or an earlier place.
+
+    /// A standby goes elsewhere: its copy is a log of its past until it knows which log goes on.
+    pub(super) fn keep_copy(&mut self) {
+        let head = self.lineage.head();
+        let copy = self.replica.take().filter(|copy| copy.complete && copy.lineage.head() == head);
+        if let Some(replica) = copy {
+            self.past = Some(Past { replica, lost_until: None });
+        }
+    }
 
     /// An acting root goes on with the log of its earlier life: what could not be read of it is told.
     pub(super) fn tell_unreadable(&mut self, lost: Option<Gap>) {

@@ -41,7 +41,7 @@ mod upward;
 mod verdict;
 
 pub use config::{Member, MemberList, NodeConfig};
-pub use status::{ChildStatus, ClientStatus, NodeStatus};
+pub use status::{ChildStatus, ClientStatus, JournalState, NodeStatus};
 pub use storm::{Fold, Folder, StormRule};
 pub use unlisted::UNLISTED_MAX;
 pub use uplink::LINK_PROTOCOL;

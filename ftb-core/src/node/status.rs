@@ -29,8 +29,29 @@ pub struct NodeStatus {
     pub log_bytes: usize,
     /// Bytes of own clients' events that are not confirmed.
     pub outbox_bytes: usize,
+    /// How the journal is; `None` without one.
+    pub journal: Option<JournalState>,
     /// What was counted since the start.
     pub counters: Vec<(&'static str, u64)>,
+}
+
+/// Whether the log on disk is kept up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalState {
+    /// It is, or there is nothing to write.
+    Ok,
+    /// It can not be written, or is too slow: the log goes on in memory.
+    Degraded,
+}
+
+impl JournalState {
+    /// The stable word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Degraded => "degraded",
+        }
+    }
 }
 
 /// One child.
@@ -197,6 +218,7 @@ impl Node {
             clients: self.client_statuses(),
             log_bytes: self.log.bytes(),
             outbox_bytes: self.outbox.waiting_bytes(),
+            journal: self.journal.state(),
             counters: self.counters.list(),
         }
     }

@@ -395,8 +395,9 @@ impl Node {
         }
         self.uplink.fallen_root = None;
         let offer = if welcome.adopt { self.offer_log() } else { None };
-        // A copy of the log is kept up over the link that it came by, and over no other.
-        self.replica = None;
+        // A copy of the log is kept up over the link that it came by, and over no other. Where another
+        // log goes on there, what the copy has behind the fork may be nowhere else.
+        self.keep_copy();
         let offers = offer.is_some();
         self.uplink.state = State::Joined(Box::new(Parent {
             link,

@@ -149,3 +149,18 @@ fn what_a_disk_brings_back_after_it_was_told_as_lost_comes_late() {
     script.sort_by_key(|(at, _)| *at);
     must_hold("brought back", &nine().on_disk(), 30_241, &script);
 }
+
+/// A root that one child could not hear any more stopped. Its standby went below that child, which was
+/// root of a log of its own, and threw its copy away: what only root and standby had was lost, untold.
+#[test]
+fn a_standby_that_goes_below_another_root_hands_its_copy_over() {
+    let script: Script = vec![
+        (8_700_000, Op::Publish(2)),
+        (8_776_202, Op::CutOneWay(0, 1)),
+        (16_400_000, Op::Publish(2)),
+        (16_410_459, Op::Stop(0)),
+    ];
+    must_hold("copy", &nine(), 40_037, &script);
+    let setup = Setup { unlisted: 3, ..nine() };
+    must_hold("copy", &setup, 40_037, &script[1..].to_vec());
+}
