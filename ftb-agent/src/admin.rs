@@ -7,6 +7,7 @@ use crate::clients::Terms;
 use crate::gate::Peer;
 use crate::handle::{self, Handle};
 use crate::hostile::Hostile;
+use crate::journal::Gauge;
 use ftb_core::node::api::{MemberState, TreeNode};
 use ftb_core::node::{ChildStatus, ClientStatus};
 use ftb_proto::v1;
@@ -28,6 +29,8 @@ pub struct AdminService {
     pub hostile: Arc<Hostile>,
     /// Who this agent is.
     pub terms: Arc<Terms>,
+    /// How much is on disk; `None` without a journal.
+    pub journal: Option<Arc<Gauge>>,
 }
 
 fn admit<T>(request: &Request<T>) -> Result<(), Status> {
@@ -71,6 +74,12 @@ impl AdminService {
         let node = status.node;
         let shell = self.hostile.counters().into_iter();
         let counters = node.counters.into_iter().chain(shell);
+        let journal = self.journal.as_ref().zip(node.journal);
+        let journal = journal.map(|(gauge, state)| v1::JournalStatus {
+            state: state.as_str().to_owned(),
+            bytes: gauge.bytes(),
+            oldest_ns: gauge.oldest_ns(),
+        });
         v1::StatusReply {
             cluster: self.terms.cluster.clone(),
             host: self.terms.host.clone(),
@@ -86,6 +95,7 @@ impl AdminService {
             children: node.children.into_iter().map(|c| peer(c, status.now_ns)).collect(),
             clients: node.clients.into_iter().map(client).collect(),
             counters: counters.map(|(name, count)| (name.to_owned(), count)).collect(),
+            journal,
         }
     }
 }

@@ -134,7 +134,12 @@ impl Agent {
             ended: ended.clone(),
         };
         let gates = gates(&config, &hostile);
-        let admin = AdminService { handle: handle.clone(), hostile: Arc::clone(&hostile), terms };
+        let admin = AdminService {
+            handle: handle.clone(),
+            hostile: Arc::clone(&hostile),
+            terms,
+            journal: journal.as_ref().map(|journal| Arc::clone(&journal.gauge)),
+        };
         let sockets = serve::Sockets { tasks: tasks.clone(), closing: closing.clone(), ended };
         sockets.serve_links(
             link_listener,

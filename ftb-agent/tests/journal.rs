@@ -468,6 +468,30 @@ async fn a_disk_that_fails_when_it_is_written_is_not_opened_without_end() {
     announced(&mut watcher, "FTB_JOURNAL_BACK").await;
 }
 
+/// Who asks is told how much is on disk, and whether the log is kept up there.
+#[tokio::test(start_paused = true)]
+async fn the_state_of_the_journal_is_told_to_who_asks() {
+    let cluster = MemoryCluster::start_with(1, 2, "[journal]\npath = \"/journal\"\n").await;
+    let journal = async || cluster.status(0).await.journal.unwrap();
+    let mut publisher = cluster.client(0, "publisher").await;
+    let last = publisher.publish("site", &["a", "b", "c"]).await;
+    publisher.confirmed(last).await;
+    until("the disk", async || journal().await.bytes > 0).await;
+    let good = journal().await;
+    assert_eq!(good.state, "ok");
+    assert!(good.oldest_ns > 0);
+    let disk = cluster.network.disk(&cluster.hosts[0]);
+    disk.set_free(Some(0));
+    let last = publisher.publish("site", &["d"]).await;
+    publisher.confirmed(last).await;
+    until("the failure", async || journal().await.state == "degraded").await;
+    disk.set_free(None);
+    until("the return", async || journal().await.state == "ok").await;
+    until("all of it", async || journal().await.bytes > good.bytes).await;
+    let without = MemoryCluster::start(1, 2).await;
+    assert_eq!(without.status(0).await.journal, None);
+}
+
 /// Root and standby write, nobody else does; all of them are gone at once, and the log goes on.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_lost_power_goes_on_with_its_log() {

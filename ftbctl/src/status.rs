@@ -6,7 +6,7 @@ use crate::output::{Output, Style};
 use crate::text;
 use core::time::Duration;
 use ftb_client::admin::Admin;
-use ftb_proto::v1::{ClientStatus, Peer, StatusReply};
+use ftb_proto::v1::{ClientStatus, JournalStatus, Peer, StatusReply};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -43,6 +43,18 @@ fn people(output: &mut Output, status: &StatusReply) -> Result<(), Failure> {
     ];
     for [name, value] in facts {
         output.line(&format!("  {name:<9}{value}"))?;
+    }
+    if let Some(journal) = &status.journal {
+        let state = match journal.state.as_str() {
+            "degraded" => output.styled(Style::Bad, "degraded: the log is in memory only"),
+            state => text::printable(state),
+        };
+        let oldest = match journal.oldest_ns {
+            0 => String::new(),
+            oldest_ns => format!(" since {}", text::moment_ms(oldest_ns)),
+        };
+        let bytes = text::bytes(journal.bytes);
+        output.line(&format!("  {:<9}{state}, {bytes}{oldest}", "journal"))?;
     }
     let counters: BTreeMap<_, _> = status.counters.iter().filter(|(_, n)| **n > 0).collect();
     section(output, "children", status.children.iter().map(child_row).collect(), CHILD_HEAD)?;
@@ -120,7 +132,16 @@ struct Status<'a> {
     uptime_ms: u64,
     children: Vec<Child<'a>>,
     clients: Vec<Client<'a>>,
+    journal: Option<Journal<'a>>,
     counters: BTreeMap<&'a str, u64>,
+}
+
+/// `null` without a journal.
+#[derive(Serialize)]
+struct Journal<'a> {
+    state: &'a str,
+    bytes: u64,
+    oldest_ns: u64,
 }
 
 #[derive(Serialize)]
@@ -161,8 +182,16 @@ impl<'a> From<&'a StatusReply> for Status<'a> {
             uptime_ms: status.uptime_ms,
             children: status.children.iter().map(Child::from).collect(),
             clients: status.clients.iter().map(Client::from).collect(),
+            journal: status.journal.as_ref().map(Journal::from),
             counters: status.counters.iter().map(|(name, n)| (name.as_str(), *n)).collect(),
         }
+    }
+}
+
+impl<'a> From<&'a JournalStatus> for Journal<'a> {
+    fn from(journal: &'a JournalStatus) -> Self {
+        let JournalStatus { state, bytes, oldest_ns } = journal;
+        Self { state, bytes: *bytes, oldest_ns: *oldest_ns }
     }
 }
 

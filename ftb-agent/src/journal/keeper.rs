@@ -272,6 +272,12 @@ impl Keeper {
         self.segments.iter().map(Segment::bytes).sum()
     }
 
+    /// When the oldest of it was written, Unix nanoseconds; 0 where nothing is there.
+    pub fn oldest_ns(&self) -> u64 {
+        let written = self.segments.iter().find(|segment| !segment.chunks.is_empty());
+        written.map_or(0, |oldest| oldest.begun_ns)
+    }
+
     /// Writes; all of it is there afterwards, or none. With `sync` it survives a power failure.
     ///
     /// # Errors

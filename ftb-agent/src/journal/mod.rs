@@ -19,6 +19,8 @@ use config::{Fsync, JournalConfig};
 use ftb_core::node::api::{JournalWrite, Restored};
 use keeper::{Bounds, KeepError, Keeper};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use task::Task;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -28,6 +30,30 @@ use tokio::task::JoinHandle;
 const WRITES_MAX: usize = 8;
 /// Bytes after which a write is cut.
 pub const WRITE_BYTES: usize = 512 * 1024;
+
+/// How much is on disk, for who asks.
+#[derive(Debug, Default)]
+pub struct Gauge {
+    bytes: AtomicU64,
+    oldest_ns: AtomicU64,
+}
+
+impl Gauge {
+    fn set(&self, keeper: &Keeper) {
+        self.bytes.store(keeper.bytes(), Ordering::Relaxed);
+        self.oldest_ns.store(keeper.oldest_ns(), Ordering::Relaxed);
+    }
+
+    /// Bytes of the log on disk.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// When the oldest of it was written, Unix nanoseconds; 0 where nothing is there.
+    pub fn oldest_ns(&self) -> u64 {
+        self.oldest_ns.load(Ordering::Relaxed)
+    }
+}
 
 /// What the journal's task needs to know.
 pub struct Plan {
@@ -43,6 +69,8 @@ pub struct Opened {
     pub restored: Restored,
     /// Why it cannot be written now; it is tried again and again.
     pub failed: Option<String>,
+    /// How much is on disk, kept up by the task.
+    pub gauge: Arc<Gauge>,
     plan: Plan,
     keeper: Option<Keeper>,
 }
@@ -71,10 +99,10 @@ impl Opened {
         let bounds = Bounds { bytes: config.bytes, age: config.age, memory_bytes };
         let plan = Plan { cluster: cluster.to_owned(), folder, bounds, fsync: config.fsync };
         let now_ns = world.clock.now().wall_ns;
-        let storage = std::sync::Arc::clone(&world.storage);
+        let storage = Arc::clone(&world.storage);
         if !storage.exists(&plan.folder) {
             let restored = Restored::default();
-            return Ok(Self { restored, failed: None, plan, keeper: None });
+            return Ok(Self { restored, failed: None, gauge: Arc::default(), plan, keeper: None });
         }
         let blocking = storage.is_blocking();
         let open = move || (task::open(storage.as_ref(), &plan, now_ns), plan);
@@ -92,14 +120,17 @@ impl Opened {
                 if let Some(damage) = &restored.damage {
                     tracing::error!(damage, "journal damaged");
                 }
-                Ok(Self { restored, failed: None, plan, keeper: Some(keeper) })
+                let gauge = Arc::new(Gauge::default());
+                gauge.set(&keeper);
+                Ok(Self { restored, failed: None, gauge, plan, keeper: Some(keeper) })
             }
             Err(KeepError::Foreign(reason)) => {
                 Err(JournalError { folder: plan.folder.display().to_string(), reason })
             }
             Err(error) => {
                 let failed = Some(error.to_string());
-                Ok(Self { restored: Restored::default(), failed, plan, keeper: None })
+                let (restored, gauge) = (Restored::default(), Arc::default());
+                Ok(Self { restored, failed, gauge, plan, keeper: None })
             }
         }
     }
@@ -112,9 +143,9 @@ impl Opened {
         handle: Handle,
     ) -> (mpsc::Sender<JournalWrite>, JoinHandle<()>) {
         let (sender, receiver) = mpsc::channel(WRITES_MAX);
-        let Self { plan, keeper, failed, .. } = self;
+        let Self { plan, keeper, failed, gauge, .. } = self;
         let blocking = world.storage.is_blocking();
-        let task = Task::new(plan, keeper, failed, world, handle);
+        let task = Task::new(plan, keeper, failed, gauge, world, handle);
         let running = match blocking {
             true => tokio::task::spawn_blocking(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();

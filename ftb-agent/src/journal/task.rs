@@ -5,9 +5,9 @@
 //! seconds: with room again, the log is written from where it can go on. A store whose bytes are
 //! damaged is set aside, and a new one begun.
 
-use super::Plan;
 use super::config::Fsync;
 use super::keeper::{KeepError, Keeper};
+use super::{Gauge, Plan};
 use crate::handle::Handle;
 use crate::world::{Clock, Storage, StoreError, World};
 use ftb_core::node::api::{Input, JournalWrite, Restored};
@@ -34,6 +34,7 @@ pub struct Task {
     clock: Arc<dyn Clock>,
     handle: Handle,
     state: State,
+    gauge: Arc<Gauge>,
     /// The agent knows what an earlier life has left.
     known: bool,
     /// When what was written is to be synced.
@@ -88,6 +89,7 @@ impl Task {
         plan: Plan,
         keeper: Option<Keeper>,
         failed: Option<String>,
+        gauge: Arc<Gauge>,
         world: &World,
         handle: Handle,
     ) -> Self {
@@ -100,6 +102,7 @@ impl Task {
             storage: Arc::clone(&world.storage),
             clock: Arc::clone(&world.clock),
             handle,
+            gauge,
             known: matches!(state, State::Ready(_)),
             state,
             sync_at: None,
@@ -209,10 +212,10 @@ impl Task {
     }
 
     fn with_keeper(&mut self, what: impl FnOnce(&mut Keeper) -> Result<(), KeepError>) {
-        if let State::Ready(Some(keeper)) = &mut self.state
-            && let Err(error) = what(keeper)
-        {
-            self.fail(&error);
+        let State::Ready(Some(keeper)) = &mut self.state else { return };
+        match what(keeper) {
+            Ok(()) => self.gauge.set(keeper),
+            Err(error) => self.fail(&error),
         }
     }
 

@@ -316,6 +316,15 @@ impl MemoryCluster {
         self.agents[rank].as_ref().unwrap()
     }
 
+    /// What `ftbctl status` asks.
+    pub async fn status(&self, rank: usize) -> v1::StatusReply {
+        let root = Credentials { uid: 0, gid: 0, pid: 1 };
+        let path = Path::new(MEMORY_SOCKET);
+        let io = self.network.connect_client(&self.hosts[rank], path, root).await.unwrap();
+        let mut admin = AdminClient::new(channel_over(io).await.unwrap());
+        admin.status(v1::StatusRequest {}).await.unwrap().into_inner()
+    }
+
     pub async fn client(&self, rank: usize, name: &str) -> TestClient {
         let root = Credentials { uid: 0, gid: 0, pid: 1 };
         let path = Path::new(MEMORY_SOCKET);
