@@ -271,7 +271,6 @@ impl Node {
         if self.stopping {
             return None;
         }
-        let heartbeat = ns(self.config.heartbeat_ms);
         let detection = ns(self.config.detection_ms);
         let links = self.links.values().map(|link| match link.role {
             Role::Stranger => link.opened_ns.saturating_add(ns(self.config.dial_ms)),
@@ -279,7 +278,7 @@ impl Node {
             Role::Caller => u64::MAX,
             Role::Child | Role::Parent => {
                 let lost = link.heard_ns.saturating_add(detection);
-                let beat = if link.heartbeat_due { u64::MAX } else { link.said_ns + heartbeat };
+                let beat = if link.heartbeat_due { u64::MAX } else { self.beat_ns(link) };
                 lost.min(beat)
             }
         });
@@ -371,14 +370,30 @@ impl Node {
         }
     }
 
-    /// A heartbeat is answered at once if ours is due within half a period: then one of the two
-    /// ends has a timer for both, and both wake up once.
+    /// A heartbeat is answered at once if ours is due within half a period, and all others that are
+    /// go with it. So the parent's timer is the only one of a link, and the heartbeats of a quiet tree
+    /// go from the root to the leaves and back as one wave, which wakes an agent once for its parent.
     fn answer_heartbeat(&mut self, link: LinkId, frame: &Frame) {
         if let (Frame::Heartbeat(_), Some(found)) = (frame, self.links.get(&link))
             && self.beats_soon(found)
         {
-            self.heartbeat(link);
+            self.beat();
         }
+    }
+
+    /// Heartbeats on all links on which one is due within half a period.
+    fn beat(&mut self) {
+        let due = self.links.iter().filter(|(_, link)| self.beats_soon(link));
+        let due: Vec<LinkId> = due.map(|(id, _)| *id).collect();
+        due.into_iter().for_each(|link| self.heartbeat(link));
+    }
+
+    /// When a heartbeat on a link is due if nothing else is said. A child waits a little longer, for
+    /// that of its parent.
+    fn beat_ns(&self, link: &Link) -> u64 {
+        let period = ns(self.config.heartbeat_ms);
+        let longer = if link.role == Role::Parent { period / 4 } else { 0 };
+        link.said_ns.saturating_add(period + longer)
     }
 
     /// Whether the next heartbeat on a link is due within half a period.
@@ -542,7 +557,7 @@ impl Node {
         let now_ns = self.now.mono_ns;
         let detection = ns(self.config.detection_ms);
         let mut silent = Vec::new();
-        let (mut beats, mut any_due) = (Vec::new(), false);
+        let mut beats = false;
         for (id, link) in &self.links {
             let limit = match link.role {
                 Role::Stranger => link.opened_ns.saturating_add(ns(self.config.dial_ms)),
@@ -552,13 +567,12 @@ impl Node {
             if limit <= now_ns {
                 silent.push((*id, link.role));
             } else if self.beats_soon(link) {
-                any_due |= link.said_ns + ns(self.config.heartbeat_ms) <= now_ns;
-                beats.push(*id);
+                beats |= self.beat_ns(link) <= now_ns;
             }
         }
         // One wake-up for all links.
-        for link in beats.into_iter().filter(|_| any_due) {
-            self.heartbeat(link);
+        if beats {
+            self.beat();
         }
         for (link, role) in silent {
             self.links.remove(&link);
