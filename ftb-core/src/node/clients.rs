@@ -78,6 +78,7 @@ impl Node {
             return;
         };
         self.histories.retain(|(of, _)| *of != client);
+        self.waiting.retain(|(of, _)| *of != client);
         let mut left = Vec::new();
         self.storms.forget(client, &mut left);
         self.send_up(left);

@@ -123,6 +123,8 @@ pub struct Node {
     /// What of own clients' events passes, and what is folded or shed.
     storms: storm::Storms,
     storm_shed: Option<publishing::StormShed>,
+    /// Subscriptions that are not active yet.
+    waiting: BTreeSet<(ClientId, api::SubscriptionId)>,
     /// Subscriptions that read the past.
     histories: BTreeSet<(ClientId, api::SubscriptionId)>,
     /// When quiet subscriptions are told how far they are; never while the log rests.
@@ -185,6 +187,7 @@ impl Node {
             paused: BTreeSet::new(),
             storms: storm::Storms::new(config.storm.clone(), config.folder),
             storm_shed: None,
+            waiting: BTreeSet::new(),
             histories: BTreeSet::new(),
             cover_ns: u64::MAX,
             seen: PublisherRanges::new(config.publishers_max),

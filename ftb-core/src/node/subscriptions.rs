@@ -14,19 +14,13 @@ use crate::position::Position;
 pub(super) struct Subscription {
     pub(super) filter: Filter,
     pub(super) reader: Reader,
-    state: SubscriptionState,
+    /// What it wants is active up to the root; else it is among those that wait for that.
+    active: bool,
     start: Start,
     /// The last index that its client knows to be covered.
     pub(super) told: u64,
     /// It began in the past, which ends at this index.
     pub(super) history_until: Option<u64>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SubscriptionState {
-    /// Until our interest of that version is active up to the root.
-    Waiting(u64),
-    Active,
 }
 
 /// How far back a subscription reads again that resumes in another log than it stood in. Half of
@@ -35,7 +29,7 @@ const READ_AGAIN_MAX: u64 = 8_192;
 
 impl Subscription {
     pub(super) fn is_active(&self) -> bool {
-        self.state == SubscriptionState::Active
+        self.active
     }
 }
 
@@ -71,21 +65,16 @@ impl Node {
         let subscription = Subscription {
             filter,
             reader: Reader::new(self.consumed),
-            state: SubscriptionState::Waiting(u64::MAX),
+            active: false,
             start,
             told: self.consumed,
             history_until: None,
         };
         subscriber.subscriptions.insert(id, subscription);
+        self.waiting.insert((client, id));
         // To merge all filters anew for each of many would take quadratic time.
         if !is_told {
             self.interest_changed();
-        }
-        let version = self.interests.version();
-        if let Some(subscriber) = self.clients.get_mut(&client)
-            && let Some(subscription) = subscriber.subscriptions.get_mut(&id)
-        {
-            subscription.state = SubscriptionState::Waiting(version);
         }
         self.subscriptions_active();
     }
@@ -93,6 +82,7 @@ impl Node {
     pub(super) fn unsubscribe(&mut self, client: ClientId, id: SubscriptionId) {
         let removed = self.clients.get_mut(&client).and_then(|c| c.subscriptions.remove(&id));
         self.histories.remove(&(client, id));
+        self.waiting.remove(&(client, id));
         if let Some(removed) = removed {
             self.index.remove(client, id, &removed.filter);
             self.interest_changed();
@@ -118,24 +108,26 @@ impl Node {
 
     /// Begins the subscriptions whose interest is active up to the root by now.
     pub(super) fn subscriptions_active(&mut self) {
-        let is_root = self.root.is_some();
-        let young = self.is_young_root();
-        let mut begun = Vec::new();
-        for (client, subscriber) in &mut self.clients {
-            for (id, subscription) in &mut subscriber.subscriptions {
-                let SubscriptionState::Waiting(_) = subscription.state else { continue };
-                if young || !is_root && !self.interests.covers(&subscription.filter) {
-                    continue;
-                }
-                let index =
-                    if is_root { self.log.last() } else { self.active_index.max(self.consumed) };
-                subscription.state = SubscriptionState::Active;
-                subscription.reader = Reader::new(index);
-                subscription.told = index;
-                begun.push((*client, *id, index, subscription.start));
-            }
+        if self.is_young_root() {
+            return;
         }
-        for (client, id, index, start) in begun {
+        let is_root = self.root.is_some();
+        let index = if is_root { self.log.last() } else { self.active_index.max(self.consumed) };
+        let mut begun = Vec::new();
+        self.waiting.retain(|(client, id)| {
+            let subscriber = self.clients.get_mut(client);
+            let found = subscriber.and_then(|found| found.subscriptions.get_mut(id));
+            let Some(subscription) = found else { return false };
+            if !is_root && !self.interests.covers(&subscription.filter) {
+                return true;
+            }
+            subscription.active = true;
+            subscription.reader = Reader::new(index);
+            subscription.told = index;
+            begun.push((*client, *id, subscription.start));
+            false
+        });
+        for (client, id, start) in begun {
             let position = self.lineage.position(index);
             let active = ToClient::Subscribed { subscription: id, active_after: position };
             self.tell_client(client, active);
