@@ -11,7 +11,7 @@ use super::{
 };
 use bytes::Bytes;
 use ftb_core::sealed::Span;
-use ftb_core::{Epoch, EventId, EventKind, OriginId, Position, Severity, limits};
+use ftb_core::{Epoch, EventId, EventKind, OriginId, Position, PublisherId, Severity, limits};
 
 mod shape;
 use shape::Shape;
@@ -30,24 +30,41 @@ const COPIED_BYTES_MAX: usize = 4096;
 pub struct EventBatch {
     epoch: Epoch,
     bytes: Bytes,
+    layouts: Vec<Layout>,
     items: Vec<Item>,
     /// How many of them have been taken.
     taken: usize,
 }
 
-/// One event; spans are relative to the bytes of the batch.
+/// What neighbours mostly have in common: who says it, and where what lies in it, as it is in the first
+/// of them. Spans are relative to the bytes of the batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Item {
-    index: u64,
-    id: EventId,
+struct Layout {
+    publisher: PublisherId,
     uid: u32,
     pid: u32,
-    host: Span,
     /// Few are folds.
     folded: Option<Box<Folded>>,
+    /// Where the event lies, stamps and all.
+    sealed: Span,
+    host: Span,
     /// Where the publisher's bytes lie.
     content: Span,
     head: EventHead,
+}
+
+/// One event: what is its own. Small, since there are many. Spans are relative to the bytes of the
+/// batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Item {
+    index: u64,
+    seq: u64,
+    time_ns: u64,
+    /// The place of its layout.
+    layout: u32,
+    sealed_at: u32,
+    content: Span,
+    payload: Span,
 }
 
 impl EventBatch {
@@ -75,15 +92,14 @@ impl EventBatch {
         let mut walker = Walker::within(DELIVER, &bytes, at);
         let mut once = Once::default();
         let (mut subscription, mut epoch, mut root) = (0, 0, 0);
-        let mut items: Vec<Item> = Vec::new();
-        let mut shape = None;
+        let mut reading = Reading::default();
         while let Some(field) = walker.next()? {
             match (field.number, field.value) {
                 (1, Value::Varint(number)) => subscription = field.u32(DELIVER, number)?,
                 (2, Value::Varint(number)) => epoch = number,
                 (3, Value::Fixed64(number)) => root = number,
                 (4, Value::Bytes(span)) => {
-                    decode_item(&bytes, span, &mut items, &mut shape)?;
+                    reading.item(&bytes, span)?;
                     continue;
                 }
                 (1..=4, _) => return Err(field.wrong_type(DELIVER)),
@@ -92,7 +108,8 @@ impl EventBatch {
             once.check(DELIVER, &field)?;
         }
         let epoch = Epoch { number: epoch, root: OriginId(root) };
-        Ok((subscription, Self { epoch, bytes, items, taken: 0 }))
+        let Reading { layouts, items, .. } = reading;
+        Ok((subscription, Self { epoch, bytes, layouts, items, taken: 0 }))
     }
 
     /// How many are left.
@@ -112,12 +129,16 @@ impl EventBatch {
 
     /// Those that are left.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = EventView<'_>> {
-        self.items[self.taken..].iter().map(|item| EventView { batch: self, item })
+        self.items[self.taken..].iter().map(|item| self.view(item))
     }
 
     /// The first of those that are left.
     pub fn first(&self) -> Option<EventView<'_>> {
-        self.items.get(self.taken).map(|item| EventView { batch: self, item })
+        self.items.get(self.taken).map(|item| self.view(item))
+    }
+
+    fn view<'a>(&'a self, item: &'a Item) -> EventView<'a> {
+        EventView { batch: self, layout: &self.layouts[item.layout as usize], item }
     }
 
     /// The position of the last one.
@@ -136,91 +157,106 @@ impl EventBatch {
     pub fn retain(&mut self, mut keep: impl FnMut(EventId) -> bool) {
         self.items.drain(..self.taken);
         self.taken = 0;
-        self.items.retain(|item| keep(item.id));
+        let layouts = &self.layouts;
+        let publisher_of = |item: &Item| layouts[item.layout as usize].publisher;
+        self.items.retain(|item| keep(EventId { publisher: publisher_of(item), seq: item.seq }));
     }
 }
 
-/// Checks the events of one item, which follow each other in the log.
-fn decode_item(
-    bytes: &Bytes,
-    at: Span,
-    items: &mut Vec<Item>,
-    shape: &mut Option<Shape>,
-) -> Result<(), EventWireError> {
-    let mut walker = Walker::within(ITEM, bytes, at);
-    let mut index = None;
-    let before = items.len();
-    while let Some(field) = walker.next()? {
-        match (field.number, field.value) {
-            (1, Value::Varint(first)) if index.is_none() && items.len() == before => {
-                index = Some(first);
-            }
-            (2, Value::Bytes(sealed)) => {
-                if items.len() == limits::BATCH_EVENTS_MAX {
-                    return Err(field.malformed(DELIVER, "it has too many events"));
+/// What was read of a delivery so far.
+#[derive(Default)]
+struct Reading {
+    layouts: Vec<Layout>,
+    items: Vec<Item>,
+    /// That of the last layout, if it is a usual one and more of it may come.
+    shape: Option<Shape>,
+}
+
+impl Reading {
+    /// Checks the events of one item, which follow each other in the log.
+    fn item(&mut self, bytes: &Bytes, at: Span) -> Result<(), EventWireError> {
+        let mut walker = Walker::within(ITEM, bytes, at);
+        let mut index = None;
+        let before = self.items.len();
+        while let Some(field) = walker.next()? {
+            match (field.number, field.value) {
+                (1, Value::Varint(first)) if index.is_none() && self.items.len() == before => {
+                    index = Some(first);
                 }
-                let place = (items.len() - before) as u64;
-                let index = index.unwrap_or(0).checked_add(place);
-                let index = index.ok_or(field.malformed(ITEM, "no index is so high"))?;
-                let item = decode_event(bytes, index, sealed, items.last(), shape)?;
-                if items.is_empty() {
-                    // Events of one delivery are mostly of one size.
-                    let left = bytes.len().saturating_sub(sealed.start as usize);
-                    let about = left / (sealed.len as usize + 3) + 1;
-                    items.reserve_exact(about.min(limits::BATCH_EVENTS_MAX));
+                (2, Value::Bytes(sealed)) => {
+                    if self.items.len() == limits::BATCH_EVENTS_MAX {
+                        return Err(field.malformed(DELIVER, "it has too many events"));
+                    }
+                    let place = (self.items.len() - before) as u64;
+                    let index = index.unwrap_or(0).checked_add(place);
+                    let index = index.ok_or(field.malformed(ITEM, "no index is so high"))?;
+                    let item = self.event(bytes, index, sealed)?;
+                    if self.items.is_empty() {
+                        // Events of one delivery are mostly of one size.
+                        let left = bytes.len().saturating_sub(sealed.start as usize);
+                        let about = left / (sealed.len as usize + 3) + 1;
+                        self.items.reserve_exact(about.min(limits::BATCH_EVENTS_MAX));
+                    }
+                    self.items.push(item);
                 }
-                items.push(item);
+                (1, Value::Varint(_)) => {
+                    return Err(field.malformed(ITEM, "its index does not come first and once"));
+                }
+                (1 | 2, _) => return Err(field.wrong_type(ITEM)),
+                _ => {}
             }
-            (1, Value::Varint(_)) => {
-                return Err(field.malformed(ITEM, "its index does not come first and once"));
-            }
-            (1 | 2, _) => return Err(field.wrong_type(ITEM)),
-            _ => {}
         }
+        if self.items.len() == before { Err(EventWireError::Missing("content")) } else { Ok(()) }
     }
-    if items.len() == before { Err(EventWireError::Missing("content")) } else { Ok(()) }
+
+    /// Checks one event in every respect, the short way where it has the shape. Its texts need no
+    /// second look where they are those of the layout before.
+    fn event(&mut self, bytes: &Bytes, index: u64, sealed: Span) -> Result<Item, EventWireError> {
+        if let Some(item) = self.shape.as_ref().and_then(|shape| shape.fits(bytes, index, sealed)) {
+            return Ok(item);
+        }
+        let parts = walk_sealed(slice(bytes, sealed))?;
+        let (host, content) = (within(sealed, parts.host), within(sealed, parts.event));
+        let found = walk_event(slice(bytes, content), limits::PAYLOAD_BYTES_MAX)?;
+        let head = EventHead {
+            space: within(content, found.space),
+            name: within(content, found.name),
+            job_id: within(content, found.job_id),
+            client_name: within(content, found.client_name),
+            payload: within(content, found.payload),
+            ..found
+        };
+        let SealedParts { id, uid, pid, folded, .. } = parts;
+        let folded = folded.map(|fold| Box::new(Folded::from(fold)));
+        let publisher = id.publisher;
+        let layout = Layout { publisher, uid, pid, folded, sealed, host, content, head };
+        let before = self.layouts.last();
+        if !before.is_some_and(|before| same_texts(bytes, before, &layout)) {
+            bounded_text("host", slice(bytes, host), limits::HOST_BYTES_MAX)?;
+            check_texts(&layout.head, |span| slice(bytes, span))?;
+        }
+        let place = self.layouts.len() as u32;
+        // Two in a row: more of that publisher may follow.
+        if before.is_some_and(|before| before.publisher == publisher) {
+            self.shape = Shape::of(bytes, place, &layout, id.seq);
+        }
+        self.layouts.push(layout);
+        Ok(Item {
+            index,
+            seq: id.seq,
+            time_ns: head.time_ns,
+            layout: place,
+            sealed_at: sealed.start,
+            content,
+            payload: head.payload,
+        })
+    }
 }
 
-/// Checks one event in every respect, the short way where it has the shape. Its texts need no second
-/// look where they are those of the event before.
-fn decode_event(
-    bytes: &Bytes,
-    index: u64,
-    sealed: Span,
-    before: Option<&Item>,
-    shape: &mut Option<Shape>,
-) -> Result<Item, EventWireError> {
-    if let Some(item) = shape.as_ref().and_then(|shape| shape.fits(bytes, index, sealed)) {
-        return Ok(item);
-    }
-    let SealedParts { id, uid, pid, folded, host, event, .. } = walk_sealed(slice(bytes, sealed))?;
-    let (host, content) = (within(sealed, host), within(sealed, event));
-    let found = walk_event(slice(bytes, content), limits::PAYLOAD_BYTES_MAX)?;
-    let head = EventHead {
-        space: within(content, found.space),
-        name: within(content, found.name),
-        job_id: within(content, found.job_id),
-        client_name: within(content, found.client_name),
-        payload: within(content, found.payload),
-        ..found
-    };
-    let folded = folded.map(|fold| Box::new(Folded::from(fold)));
-    let item = Item { index, id, uid, pid, host, folded, content, head };
-    if !before.is_some_and(|before| same_texts(bytes, before, &item)) {
-        bounded_text("host", slice(bytes, host), limits::HOST_BYTES_MAX)?;
-        check_texts(&item.head, |span| slice(bytes, span))?;
-    }
-    // Two in a row: more of that publisher may follow.
-    if before.is_some_and(|before| before.id.publisher == item.id.publisher) {
-        *shape = Shape::of(bytes, sealed, &item);
-    }
-    Ok(item)
-}
-
-fn same_texts(bytes: &[u8], one: &Item, other: &Item) -> bool {
-    let texts = |item: &Item| {
-        let EventHead { space, name, client_name, job_id, .. } = item.head;
-        [space, name, item.host, client_name, job_id]
+fn same_texts(bytes: &[u8], one: &Layout, other: &Layout) -> bool {
+    let texts = |layout: &Layout| {
+        let EventHead { space, name, client_name, job_id, .. } = layout.head;
+        [space, name, layout.host, client_name, job_id]
     };
     texts(one)
         .into_iter()
@@ -242,6 +278,7 @@ fn slice(bytes: &[u8], span: Span) -> &[u8] {
 #[derive(Clone, Copy, Debug)]
 pub struct EventView<'a> {
     batch: &'a EventBatch,
+    layout: &'a Layout,
     item: &'a Item,
 }
 
@@ -253,52 +290,53 @@ impl<'a> EventView<'a> {
 
     /// Its id, unique in the cluster and over restarts.
     pub fn id(&self) -> EventId {
-        self.item.id
+        EventId { publisher: self.layout.publisher, seq: self.item.seq }
     }
 
     /// Where it was published; its agent vouches for it.
     pub fn host(&self) -> &'a str {
-        self.text(self.item.host)
+        let start = self.layout.host.start - self.layout.sealed.start + self.item.sealed_at;
+        self.text(Span { start, ..self.layout.host })
     }
 
     /// Who published it; its agent vouches for it.
     pub fn uid(&self) -> u32 {
-        self.item.uid
+        self.layout.uid
     }
 
     /// Which process published it; its agent vouches for it.
     pub fn pid(&self) -> u32 {
-        self.item.pid
+        self.layout.pid
     }
 
     /// Namespace.
     pub fn space(&self) -> &'a str {
-        self.text(self.item.head.space)
+        self.text(self.in_content(self.layout.head.space))
     }
 
     /// What happened.
     pub fn name(&self) -> &'a str {
-        self.text(self.item.head.name)
+        self.text(self.in_content(self.layout.head.name))
     }
 
     /// How bad it is.
     pub fn severity(&self) -> Severity {
-        self.item.head.severity
+        self.layout.head.severity
     }
 
     /// When, in Unix nanoseconds on the publisher's clock.
     pub fn time_ns(&self) -> u64 {
-        self.item.head.time_ns
+        self.item.time_ns
     }
 
     /// The publishing client's name; may be empty.
     pub fn client_name(&self) -> &'a str {
-        self.text(self.item.head.client_name)
+        self.text(self.in_content(self.layout.head.client_name))
     }
 
     /// The job it belongs to; may be empty.
     pub fn job_id(&self) -> &'a str {
-        self.text(self.item.head.job_id)
+        self.text(self.in_content(self.layout.head.job_id))
     }
 
     /// Normal, or response to another.
@@ -327,22 +365,31 @@ impl<'a> EventView<'a> {
 
     /// Free bytes.
     pub fn payload(&self) -> &'a [u8] {
-        slice(&self.batch.bytes, self.item.head.payload)
+        slice(&self.batch.bytes, self.item.payload)
     }
 
     /// As a value of its own. Its payload shares the bytes of the delivery only when it is large.
     pub fn to_received(&self) -> Received {
-        let mut event = build_event(&self.batch.bytes, self.item.content, &self.item.head)
+        let head = EventHead {
+            severity: self.severity(),
+            time_ns: self.time_ns(),
+            space: self.in_content(self.layout.head.space),
+            name: self.in_content(self.layout.head.name),
+            job_id: self.in_content(self.layout.head.job_id),
+            client_name: self.in_content(self.layout.head.client_name),
+            payload: self.item.payload,
+        };
+        let mut event = build_event(&self.batch.bytes, self.item.content, &head)
             .expect("its bytes were checked when the batch was decoded");
         if event.payload.len() <= COPIED_BYTES_MAX {
             event.payload = Bytes::copy_from_slice(&event.payload);
         }
         Received {
             position: self.position(),
-            id: self.item.id,
+            id: self.id(),
             host: self.host().to_owned(),
-            uid: self.item.uid,
-            pid: self.item.pid,
+            uid: self.uid(),
+            pid: self.pid(),
             event,
             folded: self.folded(),
         }
@@ -350,11 +397,18 @@ impl<'a> EventView<'a> {
 
     /// It stands for others with the same publisher, space, name and severity.
     pub fn folded(&self) -> Option<Folded> {
-        self.item.folded.as_deref().copied()
+        self.layout.folded.as_deref().copied()
     }
 
     fn walker(&self) -> Walker<'a> {
         Walker::within("event", &self.batch.bytes, self.item.content)
+    }
+
+    /// Where that lies in the publisher's bytes which lies there in those of its layout.
+    fn in_content(&self, span: Span) -> Span {
+        // A text that is not there lies at the beginning of its event, as all others behind it.
+        let start = span.start - self.layout.content.start + self.item.content.start;
+        Span { start, ..span }
     }
 
     /// A text that was checked when the batch was decoded.

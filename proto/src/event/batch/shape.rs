@@ -7,9 +7,9 @@
 use super::super::encode::varint_len;
 use super::super::walk::Walker;
 use super::super::{BESIDE_PAYLOAD_BYTES_MAX, SEALED_BYTES_MAX};
-use super::{Item, slice, within};
+use super::{Item, Layout, slice, within};
+use ftb_core::limits;
 use ftb_core::sealed::Span;
-use ftb_core::{EventId, limits};
 
 /// Keys of fields, in the order in which our own encoders write them.
 const ID: u8 = 0x0a;
@@ -32,8 +32,10 @@ const TIME_BYTES: usize = 8;
 /// sealed event up to the content, and from that of the content within it.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
-    item: Item,
+    /// The place of the layout.
+    layout: u32,
     sealed: Span,
+    content: Span,
     seq_len: usize,
     /// Behind the key of the content.
     content_len_at: usize,
@@ -43,14 +45,16 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// The layout of an event that was checked; `None` for an unusual one.
-    pub(super) fn of(bytes: &[u8], sealed: Span, item: &Item) -> Option<Self> {
+    /// That of a layout at that place, which was found in an event of that sequence; `None` for an
+    /// unusual one.
+    pub(super) fn of(bytes: &[u8], place: u32, item: &Layout, seq: u64) -> Option<Self> {
         // What a fold covers was compared with its own number, and says nothing of another's.
         if item.folded.is_some() {
             return None;
         }
+        let sealed = item.sealed;
         let whole = slice(bytes, sealed);
-        let seq_len = varint_len(item.id.seq);
+        let seq_len = varint_len(seq);
         let id_end = SEQ_AT + seq_len;
         // The bytes leave no other way to read them: every key follows where a field ends.
         let id_fits = whole.get(..2)? == [ID, (id_end - 2) as u8]
@@ -82,8 +86,9 @@ impl Shape {
         let rest = content.get(time_at + TIME_BYTES..payload_len_at.checked_sub(1)?)?;
         (head_fits && ends && content[payload_len_at - 1] == PAYLOAD && are_fields(rest)).then(
             || Self {
-                item: item.clone(),
+                layout: place,
                 sealed,
+                content: item.content,
                 seq_len,
                 content_len_at,
                 time_at,
@@ -104,7 +109,7 @@ impl Shape {
         let (content_len, len) = varint(&whole[self.content_len_at..])?;
         let content_at = self.content_len_at + len;
         let content = whole.get(content_at..)?;
-        let known = slice(bytes, self.item.content);
+        let known = slice(bytes, self.content);
         let same = |part: core::ops::Range<usize>| Some(content.get(part.clone())? == &known[part]);
         let time_end = self.time_at + TIME_BYTES;
         if !(same(0..self.time_at)? && same(time_end..self.payload_len_at)?) {
@@ -123,23 +128,15 @@ impl Shape {
         }
         let at = |start: usize, len: usize| Span { start: start as u32, len: len as u32 };
         let content_span = within(sealed, at(content_at, content.len()));
-        let moved = |span: Span, from: Span, to: Span| Span {
-            start: span.start.wrapping_sub(from.start).wrapping_add(to.start),
-            len: span.len,
-        };
-        let in_content = |span: Span| moved(span, self.item.content, content_span);
-        let mut item = self.item.clone();
-        item.index = index;
-        item.id = EventId { publisher: item.id.publisher, seq };
-        item.host = moved(item.host, self.sealed, sealed);
-        item.content = content_span;
-        item.head.time_ns = u64::from_le_bytes(*time);
-        item.head.space = in_content(item.head.space);
-        item.head.name = in_content(item.head.name);
-        item.head.client_name = in_content(item.head.client_name);
-        item.head.job_id = in_content(item.head.job_id);
-        item.head.payload = within(content_span, at(payload_at, content.len() - payload_at));
-        Some(item)
+        Some(Item {
+            index,
+            seq,
+            time_ns: u64::from_le_bytes(*time),
+            layout: self.layout,
+            sealed_at: sealed.start,
+            content: content_span,
+            payload: within(content_span, at(payload_at, content.len() - payload_at)),
+        })
     }
 }
 
@@ -171,12 +168,12 @@ fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::decode_event;
+    use super::super::Reading;
     use super::*;
     use crate::event::{EventWireError, Stamps, encode_event, seal};
     use crate::v1;
     use bytes::Bytes;
-    use ftb_core::{Event, PublisherId};
+    use ftb_core::{Event, EventId, PublisherId};
     use prost::Message as _;
 
     fn sealed(seq: u64, payload: usize) -> Bytes {
@@ -201,14 +198,15 @@ mod tests {
         };
         let events = [folded(7), folded(8), folded(5)];
         let bytes = Bytes::from(events.concat());
-        let (mut shape, mut before, mut start) = (None, None, 0);
+        let mut reading = Reading::default();
+        let mut start = 0;
         for event in &events[..2] {
             let at = Span { start, len: event.len() as u32 };
             start += at.len;
-            before = Some(decode_event(&bytes, 1, at, before.as_ref(), &mut shape).unwrap());
+            reading.event(&bytes, 1, at).unwrap();
         }
         let at = Span { start, len: events[2].len() as u32 };
-        let refused = decode_event(&bytes, 3, at, before.as_ref(), &mut shape);
+        let refused = reading.event(&bytes, 3, at);
         assert_eq!(refused, Err(EventWireError::Sequence));
     }
 
@@ -217,16 +215,18 @@ mod tests {
     fn usual_events_have_the_shape_of_those_before() {
         let events = [sealed(1, 5), sealed(2, 5), sealed(3, 5), sealed(4, 200)];
         let bytes = Bytes::from(events.concat());
-        let (mut shape, mut before, mut start) = (None, None, 0);
+        let mut reading = Reading::default();
+        let mut start = 0;
         for (index, event) in (1..).zip(&events) {
             let at = Span { start, len: event.len() as u32 };
             start += at.len;
-            let known: Option<&Shape> = shape.as_ref();
-            let short = known.and_then(|shape| shape.fits(&bytes, index, at));
+            let short = reading.shape.as_ref().and_then(|shape| shape.fits(&bytes, index, at));
             assert_eq!(short.is_some(), index > 2, "event {index}");
-            let long = decode_event(&bytes, index, at, None, &mut None).unwrap();
-            assert!(short.is_none_or(|short| short == long));
-            before = Some(decode_event(&bytes, index, at, before.as_ref(), &mut shape).unwrap());
+            let long = Reading::default().event(&bytes, index, at).unwrap();
+            let layout = |short: Item| Item { layout: 0, ..short };
+            assert!(short.is_none_or(|short| layout(short) == long));
+            reading.event(&bytes, index, at).unwrap();
         }
+        assert_eq!(reading.layouts.len(), 2);
     }
 }
