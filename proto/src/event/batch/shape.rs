@@ -84,8 +84,8 @@ impl Shape {
             payload_at.checked_sub(varint_len(u64::from(item.head.payload.len)))?;
         let ends = payload_at + item.head.payload.len as usize == content.len();
         let rest = content.get(time_at + TIME_BYTES..payload_len_at.checked_sub(1)?)?;
-        (head_fits && ends && content[payload_len_at - 1] == PAYLOAD && are_fields(rest)).then(
-            || Self {
+        (head_fits && ends && content[payload_len_at - 1] == PAYLOAD && are_fields(rest)).then_some(
+            Self {
                 layout: place,
                 sealed,
                 content: item.content,
