@@ -8,7 +8,7 @@ BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla
 SYSCONF  = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR  = $(PREFIX)/lib/systemd/system
 
-.PHONY: all build help deps demo test check fmt clippy doc audit bench microbench python install install-capi uninstall
+.PHONY: all build help deps demo test test-long check fmt clippy doc audit bench microbench python install install-capi uninstall
 
 all: build
 
@@ -32,6 +32,9 @@ demo: ## a fan fails, the job moves, the answer is right
 test: deps ## every test, those with real servers, drivers and BMCs included
 	$(CARGO) build --workspace --bins --examples
 	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test --workspace
+
+test-long: ## tests that take many minutes and gigabytes: a hundred thousand simulated agents, with their cost
+	$(CARGO) test -p ftb-core --test simulation -- --ignored --nocapture
 
 check: fmt clippy doc ## formatting, lints, documentation
 

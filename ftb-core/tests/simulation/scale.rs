@@ -35,8 +35,7 @@ fn lose_a_rack(agents: u32, first: u32) -> World {
     world
 }
 
-/// The size that nobody has, on demand: `cargo test -p ftb-core --test simulation -- --ignored
-/// --nocapture a_hundred_thousand`.
+/// The size that nobody has, on demand (`make test-long`): tells what an agent and an event cost.
 #[test]
 #[ignore = "takes minutes and gigabytes: on demand"]
 fn a_hundred_thousand_agents_are_one_tree_again_after_a_rack_is_lost() {
