@@ -34,12 +34,12 @@ pub trait Channel: Send + Sync {
     /// What the system says.
     fn open(&self, opening: &Opening) -> io::Result<String>;
 
-    /// Second half of the resume hook: these peers can be reached from now on. A link is made when one of its ends
+    /// Second half of the resume hook: that peer can be reached from now on. A link is made when one of its ends
     /// has something to say; to the other end it is there from the first frame on.
     ///
     /// # Errors
     /// What is wrong, with the rank.
-    fn connect(&self, peers: &[Endpoint]) -> Result<()>;
+    fn connect(&self, peer: &Endpoint) -> Result<()>;
 
     /// Sends a frame, behind all that were sent to that rank before. May block.
     ///
@@ -145,9 +145,6 @@ pub struct Registry {
     channels: Vec<Arc<dyn Channel>>,
 }
 
-/// For each rank the channel that leads to it.
-pub(crate) type Routes = Vec<Option<Arc<dyn Channel>>>;
-
 impl Registry {
     /// Each pair of ranks takes the first channel that reaches.
     pub fn new(channels: Vec<Arc<dyn Channel>>) -> Self {
@@ -167,26 +164,15 @@ impl Registry {
         Ok(endpoint)
     }
 
-    /// Which channel leads to each peer, and says so to the channels.
-    pub(crate) fn connect(&self, own: &Endpoint, peers: Vec<Endpoint>) -> Result<Routes> {
-        let mut routes: Routes = (0..=peers.len()).map(|_| None).collect();
-        let mut left = peers;
-        for channel in &self.channels {
-            let reaches = |peer: &Endpoint| channel.reaches(own, peer);
-            let (mine, others): (Vec<_>, Vec<_>) = left.into_iter().partition(reaches);
-            for peer in &mine {
-                routes[peer.rank as usize] = Some(Arc::clone(channel));
-            }
-            channel.connect(&mine)?;
-            left = others;
-        }
-        if let Some(peer) = left.first() {
-            return Err(Error::Channel {
-                channel: "any",
-                problem: format!("none reaches rank {} at {}", peer.rank, peer.encode()),
-            });
-        }
-        Ok(routes)
+    /// The channel that leads to a peer, which knows its address from now on.
+    pub(crate) fn route(&self, own: &Endpoint, peer: &Endpoint) -> Result<Arc<dyn Channel>> {
+        let reaches = |channel: &&Arc<dyn Channel>| channel.reaches(own, peer);
+        let channel = self.channels.iter().find(reaches).ok_or_else(|| Error::Channel {
+            channel: "any",
+            problem: format!("none reaches rank {} at {}", peer.rank, peer.encode()),
+        })?;
+        channel.connect(peer)?;
+        Ok(Arc::clone(channel))
     }
 
     /// Interrupts all channels.

@@ -18,13 +18,13 @@ use crate::pmi::Pmi;
 use crate::request::{Request, RequestKind};
 use crate::router::Router;
 use crate::state::{Communication, Part, State};
-use crate::{events, limits};
+use crate::{events, limits, lock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// One rank of a parallel job.
@@ -33,7 +33,7 @@ pub struct Job {
     inbox: Arc<Inbox>,
     router: Arc<Router>,
     registry: Registry,
-    pmi: Option<Pmi>,
+    pmi: Option<Arc<Mutex<Pmi>>>,
     backplane: Arc<dyn Backplane>,
     control: Control,
     restore: Option<Restoring>,
@@ -158,7 +158,7 @@ impl Job {
         );
         let episode = config.episode;
         let mut job = Self {
-            pmi: pmi.map(Pmi::init).transpose()?,
+            pmi: pmi.map(Pmi::init).transpose()?.map(|pmi| Arc::new(Mutex::new(pmi))),
             registry,
             restore: restore
                 .map(|(_, reader)| Source::Own(reader))
@@ -393,16 +393,16 @@ impl Job {
         self.router.goodbye();
         self.inbox.wait_finished(self.config.rank)?;
         self.backplane.confirm(limits::LAST_WORD_TIMEOUT);
-        if let Some(pmi) = &mut self.pmi {
-            pmi.finalize()?;
+        if let Some(pmi) = &self.pmi {
+            lock(pmi).finalize()?;
         }
         Ok(())
     }
 
     /// Ends the whole job with that exit code, for a program that cannot go on.
-    pub fn abort(mut self, exit_code: u8) -> ! {
-        if let Some(pmi) = &mut self.pmi
-            && let Err(error) = pmi.abort(exit_code)
+    pub fn abort(self, exit_code: u8) -> ! {
+        if let Some(pmi) = &self.pmi
+            && let Err(error) = lock(pmi).abort(exit_code)
         {
             tracing::warn!(rank = self.config.rank, %error, "abort not sent");
         }
@@ -599,9 +599,9 @@ impl Job {
         Ok(size.bytes)
     }
 
-    /// The migration barrier, and the one at the start: opens this rank's end-points, exchanges the
-    /// addresses of all, and connects.
-    fn fence(&mut self, fence: u64) -> Result<()> {
+    /// The migration barrier, and the one at the start: opens this rank's end-points, and waits until those of all
+    /// ranks are open. Their addresses are looked up when they are needed.
+    fn fence(&self, fence: u64) -> Result<()> {
         let (rank, size) = (self.config.rank, self.config.size);
         let token = stream::random_bytes().map_err(|error| Error::Channel {
             channel: "any",
@@ -620,18 +620,21 @@ impl Job {
             inbox: Arc::clone(&self.inbox),
             counts: Arc::new(move |peer| router.counts(peer)),
         };
+        self.router.set_directory(None);
         let own = self.registry.open(&opening)?;
-        let mut peers = Vec::new();
-        if let Some(pmi) = &mut self.pmi {
+        let Some(pmi) = &self.pmi else {
+            return Ok(());
+        };
+        {
+            let mut pmi = lock(pmi);
             pmi.put(&format!("addr-{fence}-{rank}"), &own.encode())?;
             pmi.barrier()?;
-            for peer in (0..size).filter(|peer| *peer != rank) {
-                let address = pmi.get(&format!("addr-{fence}-{peer}"))?;
-                peers.push(Endpoint::decode(peer, &address)?);
-            }
         }
-        let routes = self.registry.connect(&own, peers)?;
-        self.router.set_routes(routes);
+        let (pmi, registry) = (Arc::clone(pmi), self.registry.clone());
+        self.router.set_directory(Some(Box::new(move |peer| {
+            let address = lock(&pmi).get(&format!("addr-{fence}-{peer}"))?;
+            registry.route(&own, &Endpoint::decode(peer, &address)?)
+        })));
         Ok(())
     }
 
@@ -659,7 +662,7 @@ impl Drop for Job {
         self.control.stop();
         self.inbox.links_down();
         self.registry.suspend();
-        self.router.set_routes((0..self.config.size).map(|_| None).collect());
+        self.router.set_directory(None);
     }
 }
 

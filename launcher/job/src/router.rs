@@ -21,10 +21,15 @@ pub(crate) struct Router {
     rank: u32,
     inbox: Arc<Inbox>,
     outgoing: Vec<Outgoing>,
+    /// Found when they are needed, while there is a directory.
     routes: RwLock<Vec<Option<Arc<dyn Channel>>>>,
+    directory: RwLock<Option<Directory>>,
     /// Counts how often the rank has gone back to an image.
     era: AtomicU64,
 }
+
+/// Which channel leads to a rank, once its address is known.
+pub(crate) type Directory = Box<dyn Fn(u32) -> Result<Arc<dyn Channel>> + Send + Sync>;
 
 #[derive(Default)]
 struct Outgoing {
@@ -63,6 +68,7 @@ impl Router {
             inbox,
             outgoing: (0..size).map(|_| Outgoing::default()).collect(),
             routes: RwLock::new((0..size).map(|_| None).collect()),
+            directory: RwLock::new(None),
             era: AtomicU64::new(0),
         }
     }
@@ -169,15 +175,32 @@ impl Router {
         self.through(to, |channel| channel.reach(to))
     }
 
-    /// The channel to each rank from now on.
-    pub(crate) fn set_routes(&self, routes: Vec<Option<Arc<dyn Channel>>>) {
-        *self.routes.write().unwrap_or_else(PoisonError::into_inner) = routes;
+    /// Finds the channel to each rank from now on; `None`: there are no channels.
+    pub(crate) fn set_directory(&self, directory: Option<Directory>) {
+        *self.directory.write().unwrap_or_else(PoisonError::into_inner) = directory;
+        let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
+        routes.iter_mut().for_each(|route| *route = None);
     }
 
     /// The name of the channel that leads to that rank.
     pub(crate) fn route_name(&self, to: u32) -> Option<&'static str> {
+        let is_other = to < self.size() && to != self.rank;
+        Some(self.route(to).ok().filter(|_| is_other)?.name())
+    }
+
+    fn route(&self, to: u32) -> Result<Arc<dyn Channel>> {
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
-        Some(routes.get(to as usize)?.as_ref()?.name())
+        if let Some(channel) = routes.get(to as usize).and_then(Option::as_ref) {
+            return Ok(Arc::clone(channel));
+        }
+        drop(routes);
+        // Under the lock, so that nothing is found for a directory that has been replaced.
+        let directory = self.directory.read().unwrap_or_else(PoisonError::into_inner);
+        let lost = || Error::PeerLost { rank: to, reason: "there is no channel to it".to_owned() };
+        let channel = directory.as_ref().ok_or_else(lost)?(to)?;
+        let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
+        *routes.get_mut(to as usize).ok_or_else(lost)? = Some(Arc::clone(&channel));
+        Ok(channel)
     }
 
     /// Messages sent to that rank and received from it in the job's life.
@@ -208,7 +231,7 @@ impl Router {
     /// Everything is as in an image, what [`Router::snapshot`] gave: a new era, suspended and without channels.
     pub(crate) fn go_back(&self, peers: Vec<(u64, Vec<Outstanding>)>) {
         self.era.fetch_add(1, Ordering::AcqRel);
-        self.set_routes((0..self.size()).map(|_| None).collect());
+        self.set_directory(None);
         for (to, mut sending) in self.each() {
             sending.suspended = true;
             self.outgoing[to as usize].room.notify_all();
@@ -245,14 +268,8 @@ impl Router {
         use_channel: impl FnOnce(&dyn Channel) -> io::Result<()>,
     ) -> Result<()> {
         let lost = |reason: String| Error::PeerLost { rank: to, reason };
-        // Not under the lock: the first use makes the link, which takes its time.
-        let route = {
-            let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
-            routes[to as usize].clone()
-        };
-        let Some(channel) = route else {
-            return Err(lost("there is no channel to it".to_owned()));
-        };
+        // The first use makes the link, which takes its time: under no lock.
+        let channel = self.route(to)?;
         use_channel(&*channel).map_err(|error| {
             // The reading side may know better why.
             match self.inbox.check(to) {

@@ -119,13 +119,13 @@ impl Channel for StreamChannel {
         Ok(address)
     }
 
-    fn connect(&self, peers: &[Endpoint]) -> Result<()> {
+    fn connect(&self, peer: &Endpoint) -> Result<()> {
         let failed = |error: io::Error| Error::Channel {
             channel: self.name(),
             problem: format!("its end is gone: {error}"),
         };
         let ends = self.ends().map_err(failed)?;
-        lock(&ends.links).peers = peers.iter().map(|peer| (peer.rank, peer.clone())).collect();
+        lock(&ends.links).peers.insert(peer.rank, peer.clone());
         Ok(())
     }
 
