@@ -20,8 +20,9 @@ use crate::position::{Epoch, Position};
 use crate::ranges::PublisherRanges;
 use std::collections::BTreeMap;
 
-/// Most entries that an acting root gives up in favour of another log, to append them again.
-const GIVEN_UP_MAX: usize = 1_024;
+/// Most events that an acting root gives up in favour of another log, to append them again. As many as
+/// its clients may say before it hears of that log: with more, the two logs part, which is told as a gap.
+const GIVEN_UP_MAX: usize = 65_536;
 /// Most forks remembered.
 const FORKS_MAX: usize = 256;
 
@@ -100,7 +101,7 @@ impl Node {
             return Some(false);
         }
         let fork = self.lineage.common(self.log.last(), &hello.lineage).unwrap_or(0);
-        let own: usize = self.log.after(fork).take(GIVEN_UP_MAX + 1).map(|item| item.count()).sum();
+        let own: usize = self.log.after(fork).map(|item| item.count()).sum();
         // What is given up is appended again: it must be whole, or an origin would put back what is
         // missing of it behind the rest.
         let whole = self.full_after() <= fork;

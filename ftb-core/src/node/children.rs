@@ -45,7 +45,7 @@ pub(super) struct Child {
 }
 
 impl Child {
-    fn sighting(&self) -> Sighting {
+    pub(super) fn sighting(&self) -> Sighting {
         Sighting { rank: self.rank, origin: self.origin, attempt: self.attempt }
     }
 }
@@ -352,8 +352,9 @@ impl Node {
         let sighting = child.sighting();
         let below = self.member_gone(sighting, &child.host, state, why);
         if let Some(below) = below.filter(|_| suspected) {
-            self.suspect(sighting, &child.host, why, below);
+            self.suspect(Some(link), sighting, &child.host, why, below);
         }
+        self.forget_early(link);
         self.interest_changed();
         self.standby_gone(link);
         self.choose_standby();

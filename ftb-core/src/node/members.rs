@@ -127,7 +127,7 @@ impl Node {
         self.transition("node", host, "up", MemberState::Suspect.as_str(), why);
         let report = self.report_of_child(root, host, MemberState::Suspect);
         self.learn(report);
-        self.suspect(root, host, why, Vec::new());
+        self.suspect(None, root, host, why, Vec::new());
     }
 
     /// A lost child's host answers nobody.

@@ -275,12 +275,14 @@ impl Node {
             return None;
         }
         let detection = ns(self.config.detection_ms);
-        let links = self.links.values().map(|link| match link.role {
+        let links = self.links.iter().map(|(id, link)| match link.role {
             Role::Stranger => link.opened_ns.saturating_add(ns(self.config.dial_ms)),
             Role::Closing => link.heard_ns.saturating_add(detection),
             Role::Caller => u64::MAX,
             Role::Child | Role::Parent => {
-                let lost = link.heard_ns.saturating_add(detection);
+                let asks = link.role == Role::Child && !self.is_early(*id);
+                let quiet = if asks { self.early_ns() } else { detection };
+                let lost = link.heard_ns.saturating_add(quiet);
                 let beat = if link.heartbeat_due { u64::MAX } else { self.beat_ns(link) };
                 lost.min(beat)
             }
@@ -350,6 +352,7 @@ impl Node {
         };
         found.heard_ns = self.now.mono_ns;
         let role = found.role;
+        self.forget_early(link);
         self.answer_heartbeat(link, &frame);
         match role {
             Role::Stranger => match frame {
@@ -559,7 +562,8 @@ impl Node {
     fn tick(&mut self) {
         let now_ns = self.now.mono_ns;
         let detection = ns(self.config.detection_ms);
-        let mut silent = Vec::new();
+        let early = self.early_ns();
+        let (mut silent, mut quiet) = (Vec::new(), Vec::new());
         let mut beats = false;
         for (id, link) in &self.links {
             let limit = match link.role {
@@ -567,6 +571,11 @@ impl Node {
                 Role::Caller => u64::MAX,
                 _ => link.heard_ns.saturating_add(detection),
             };
+            let is_quiet =
+                link.role == Role::Child && link.heard_ns.saturating_add(early) <= now_ns;
+            if is_quiet && limit > now_ns && !self.is_early(*id) {
+                quiet.push(*id);
+            }
             if limit <= now_ns {
                 silent.push((*id, link.role));
             } else if self.beats_soon(link) {
@@ -577,6 +586,7 @@ impl Node {
         if beats {
             self.beat();
         }
+        self.look_early(quiet);
         for (link, role) in silent {
             self.links.remove(&link);
             if role != Role::Closing {

@@ -25,17 +25,24 @@ const VOTES_MAX: usize = 8;
 /// answer.
 const LOOKS_MAX: usize = 256;
 
+/// The number of no verdict.
+const NO_VERDICT: u64 = 0;
+
 /// All that are under way.
 #[derive(Default)]
 pub(super) struct Verdicts {
     open: BTreeMap<u64, Verdict>,
     looks: BTreeMap<DialId, Look>,
     last: u64,
+    /// Children that will soon be lost for their silence, and what is asked about them already.
+    early: BTreeMap<LinkId, u64>,
 }
 
 struct Verdict {
     child: Sighting,
     host: String,
+    /// It is not lost yet: nothing is said unless it is.
+    early: bool,
     /// It was below one that is dead, and has not been heard of since: nothing is said of it unless it
     /// is dead too.
     quiet: bool,
@@ -75,9 +82,11 @@ impl Verdicts {
 }
 
 impl Node {
-    /// A child was lost without a goodbye.
+    /// A child was lost without a goodbye, or the acting root in whose place we are (then there is no
+    /// link).
     pub(super) fn suspect(
         &mut self,
+        link: Option<LinkId>,
         child: Sighting,
         host: &str,
         why: &str,
@@ -85,7 +94,55 @@ impl Node {
     ) {
         let tags = vec![("host", host.to_owned()), ("rank", child.rank.to_string())];
         self.announce("FTB_NODE_SUSPECT", Severity::Warning, tags, why.to_owned());
+        let early = link.and_then(|link| self.verdicts.early.remove(&link));
+        if let Some(id) = early
+            && let Some(verdict) = self.verdicts.open.get_mut(&id)
+        {
+            verdict.early = false;
+            verdict.below = below;
+            return self.judge(id, false);
+        }
         self.open_verdict(child, host, below, false);
+    }
+
+    /// A look takes so long at most. Whoever answers at all does it in a moment; with a quarter of the
+    /// detection time it is known at its end who is dead.
+    fn look_ms(&self) -> u64 {
+        self.config.dial_ms.min(self.config.detection_ms / 4)
+    }
+
+    /// After so long a silence of a child others are asked about its host, before it is lost.
+    pub(super) fn early_ns(&self) -> u64 {
+        ns(self.config.detection_ms.saturating_sub(self.look_ms()))
+    }
+
+    /// Whether it is being asked about that child already.
+    pub(super) fn is_early(&self, link: LinkId) -> bool {
+        self.verdicts.early.contains_key(&link)
+    }
+
+    /// These children have been silent for [`Node::early_ns`].
+    pub(super) fn look_early(&mut self, links: Vec<LinkId>) {
+        for link in links {
+            let Some(child) = self.children.get(&link).filter(|child| child.attached) else {
+                // It was only welcomed: there is nothing to ask.
+                self.verdicts.early.insert(link, NO_VERDICT);
+                continue;
+            };
+            let (sighting, host) = (child.sighting(), child.host.clone());
+            let id = self.open_verdict(sighting, &host, Vec::new(), false);
+            if let Some(verdict) = self.verdicts.open.get_mut(&id) {
+                verdict.early = true;
+            }
+            self.verdicts.early.insert(link, id);
+        }
+    }
+
+    /// A child is heard after all, or gone: what was asked about it is void.
+    pub(super) fn forget_early(&mut self, link: LinkId) {
+        if let Some(id) = self.verdicts.early.remove(&link) {
+            self.verdicts.open.remove(&id);
+        }
     }
 
     /// An agent is dead. Whoever was below it and lives reports from elsewhere by now; who does not is
@@ -127,7 +184,7 @@ impl Node {
         host: &str,
         below: Vec<(Sighting, String)>,
         quiet: bool,
-    ) {
+    ) -> u64 {
         self.verdicts.last += 1;
         let id = self.verdicts.last;
         let fanout = self.config.fanout;
@@ -155,9 +212,11 @@ impl Node {
         // A neighbour's look takes a dial, and its answer the way there and back.
         let deadline_ns = self.now.mono_ns.saturating_add(ns(2 * self.config.dial_ms));
         let host = host.to_owned();
-        let verdict = Verdict { child, host, quiet, below, deadline_ns, own: None, votes };
+        let (early, own) = (false, None);
+        let verdict = Verdict { child, host, early, quiet, below, deadline_ns, own, votes };
         self.verdicts.open.insert(id, verdict);
         self.look(child.rank, Purpose::Own(id));
+        id
     }
 
     /// A question; with where the host is, if no list says that.
@@ -179,7 +238,7 @@ impl Node {
             return;
         }
         let dial = self.uplink.new_dial();
-        let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.dial_ms));
+        let deadline_ns = self.now.mono_ns.saturating_add(ns(self.look_ms()));
         // The shell says at its deadline what it has found: this one is for a shell that says nothing.
         let give_up_ns = deadline_ns.saturating_add(ns(self.config.dial_ms));
         self.verdicts.looks.insert(dial, Look { target, deadline_ns: give_up_ns, purpose });
@@ -239,6 +298,13 @@ impl Node {
     /// Speaks the verdict as soon as it is certain; `late`: with what there is.
     fn judge(&mut self, id: u64, late: bool) {
         let Some(verdict) = self.verdicts.open.get(&id) else { return };
+        if verdict.early {
+            if late {
+                self.verdicts.open.remove(&id);
+                self.verdicts.early.retain(|_, early| *early != id);
+            }
+            return;
+        }
         let alive = verdict.votes.values().any(|vote| *vote == Some(true));
         // Who has nobody left to ask may be the one that is cut off.
         let witness = verdict.votes.values().any(|vote| *vote == Some(false));

@@ -120,6 +120,27 @@ fn a_log_is_taken_over_as_a_whole() {
     assert_eq!(missing, 0, "of {} events", world.books.published.len());
 }
 
+/// Trap (d) again: its own clients have said much before it hears of the log that it shall take over.
+#[test]
+fn rank_0_returns_with_much_to_say() {
+    for step in 0..6 {
+        let back = 3 * S + step * 7 * MS;
+        let said = [
+            (205 * MS, Op::Kill(0)),
+            (back, Op::Start(0)),
+            (back + 1, Op::Storm(0, 1_500)),
+            (back + MS, Op::Storm(0, 1_500)),
+        ];
+        let setup = Setup { payload: 10, ..Setup::new(7, 2) };
+        must_hold(
+            "(d) rank 0 returns with much to say",
+            &setup,
+            step,
+            &with(load(4 * S, 4 * MS, 2), &said),
+        );
+    }
+}
+
 /// Trap (e): a filter widens while its agent moves.
 #[test]
 fn a_filter_widens_while_its_agent_moves() {

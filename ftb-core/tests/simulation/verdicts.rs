@@ -81,6 +81,18 @@ fn children_of_a_lost_host_have_a_vote() {
     assert_eq!((dead, unreachable), (0, 1), "{:?}", world.announced);
 }
 
+/// What a silent host is, is known when its silence counts, not only then begun to be asked.
+#[test]
+fn a_silent_host_is_called_dead_at_the_deadline() {
+    let mut world = crate::world::boot(seven(), 1).unwrap();
+    world.operate(Op::HostDown(5)).unwrap();
+    world.run_ms(1_900).unwrap();
+    assert_eq!(said(&world, "FTB_NODE_SUSPECT", "node5"), 0, "{:?}", world.announced);
+    // Its last word may be a heartbeat's period old, and the answers of neighbours have a way.
+    world.run_ms(200).unwrap();
+    assert_eq!(said(&world, "FTB_NODE_DEAD", "node5"), 1, "{:?}", world.announced);
+}
+
 /// Nobody is above the acting root: whoever takes its place asks, and the root tells when it is back.
 #[test]
 fn a_root_that_is_lost_is_looked_for_by_who_takes_its_place() {
