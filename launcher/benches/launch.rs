@@ -19,11 +19,12 @@ fn main() {
         .map(|rank| format!("{}={}", cluster.host(rank), cluster.socket(rank).display()))
         .collect();
     let jobs = tempfile::tempdir().unwrap();
-    let nla = binary("ftb-launcher", "ftb-nla").unwrap();
+    let [program, nla] =
+        ["ftb-launch", "ftb-nla"].map(|name| binary("ftb-launcher", name).unwrap());
     for size in [2, 64, 256] {
         let mut runs: Vec<[Duration; 3]> = (0..RUNS)
             .map(|_| {
-                let mut command = Command::new(env!("CARGO_BIN_EXE_ftb-launch"));
+                let mut command = Command::new(&program);
                 command.env("FTB_JOBS_DIR", jobs.path()).args(["run", "-q", "--no-stdin"]);
                 command.args(["-n", &size.to_string(), "--local-nodes", &nodes.join(",")]);
                 command.arg("--nla").arg(&nla).args(["--", "/bin/echo", "up"]);

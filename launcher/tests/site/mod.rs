@@ -47,12 +47,18 @@ impl Drop for Site {
 
 impl Site {
     pub async fn new(nodes: usize) -> Result<Self> {
+        let site = Self::without_examples(nodes).await?;
+        ensure!(site.count.exists(), "{} is not built", site.count.display());
+        Ok(site)
+    }
+
+    /// Where the examples of the package are not wanted: `count` may be missing.
+    pub async fn without_examples(nodes: usize) -> Result<Self> {
         let cluster = Plan::new(nodes, 2).start().await?;
         // .../target/PROFILE/deps/TEST: examples are built with the tests of their package.
         let test = std::env::current_exe()?;
         let profile = test.ancestors().nth(2).context("the test runs outside a target folder")?;
         let count = profile.join("examples/count");
-        ensure!(count.exists(), "{} is not built", count.display());
         binary("ftb-launcher", "ftb-nla")?;
         Ok(Self { cluster, jobs: TempDir::new()?, count })
     }
