@@ -28,6 +28,8 @@ const ORDERS_MAX: usize = 1024;
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// How long the namespaces may take.
 const HOLDER_WAIT: Duration = Duration::from_secs(10);
+/// How long what stopped ranks have sent may take to arrive.
+const DRAIN_WAIT: Duration = Duration::from_millis(20);
 /// Output of a rank on its way through the agent.
 const OUTPUT_BYTES: usize = 64 * 1024;
 

@@ -4,7 +4,7 @@
 use super::feed::{FED_RANK, Feed};
 use super::pipes::{pipes, read_words, write_words};
 use super::words::{Said, ToTender};
-use super::{Ends, HOLDER_WAIT, ORDERS_MAX, OUTPUT_BYTES, Order, net};
+use super::{DRAIN_WAIT, Ends, HOLDER_WAIT, ORDERS_MAX, OUTPUT_BYTES, Order, net};
 use crate::backend::Moment;
 use crate::message::How;
 use crate::names::{Episode, SetId};
@@ -237,8 +237,8 @@ impl Task {
             }
             Said::Held(number) => {
                 if let Some(episode) = self.preparing.take_if(|episode| episode.0 == number) {
-                    let input = Input::Prepared { episode, result: Ok(()) };
-                    let _ = self.ends.inputs.send(input).await;
+                    let result = self.cut().await;
+                    let _ = self.ends.inputs.send(Input::Prepared { episode, result }).await;
                 }
             }
             Said::Took(bytes) => self.input.took(bytes),
@@ -267,17 +267,9 @@ impl Task {
             Order::Feed(address) => self.input = Feed::begin(&self.spec, address),
             Order::Tell(word) => self.say(word).await,
             Order::Prepare(episode, set) => {
-                self.prepared = Some(set.clone());
-                match self.steps(Moment::Prepare, &set, Path::new("/")).await {
-                    Ok(()) => {
-                        self.preparing = Some(episode);
-                        self.say(ToTender::Hold(episode.0)).await;
-                    }
-                    Err(reason) => {
-                        let input = Input::Prepared { episode, result: Err(reason) };
-                        let _ = self.ends.inputs.send(input).await;
-                    }
-                }
+                self.prepared = Some(set);
+                self.preparing = Some(episode);
+                self.say(ToTender::Hold(episode.0)).await;
             }
             Order::Save { episode, set, leave, space } => {
                 let result = self.save(&set, leave, &space).await;
@@ -292,6 +284,16 @@ impl Task {
             Order::Release => self.release().await,
         }
         false
+    }
+
+    /// The ranks stand still: what they have sent arrives and is acknowledged while the pod still can talk, so that nobody
+    /// need send it again. (A connection that is brought back would do that only after a second.) Then it is cut off.
+    async fn cut(&self) -> Result<(), String> {
+        let Some(set) = &self.prepared else {
+            return Err("it was called off".to_owned());
+        };
+        tokio::time::sleep(DRAIN_WAIT).await;
+        self.steps(Moment::Prepare, set, Path::new("/")).await
     }
 
     async fn release(&mut self) {

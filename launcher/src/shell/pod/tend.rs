@@ -191,9 +191,7 @@ pub fn tend() -> io::Result<()> {
             tender.serve(which, &children)?;
         }
     }
-    for rank in tender.ranks.values() {
-        let _ = killpg(rank.pid, Signal::SIGKILL);
-    }
+    tender.signal_all(Signal::SIGKILL);
     Ok(())
 }
 
@@ -306,12 +304,24 @@ impl Tender {
             }
             ToTender::Hold(number) => {
                 self.held = true;
+                self.signal_all(Signal::SIGSTOP);
                 say(&Said::Held(number))?;
             }
             ToTender::Sync => say(&Said::Synced)?,
-            ToTender::Go => self.held = false,
+            ToTender::Go => {
+                if core::mem::take(&mut self.held) {
+                    self.signal_all(Signal::SIGCONT);
+                }
+            }
         }
         Ok(())
+    }
+
+    fn signal_all(&self, signal: Signal) {
+        for rank in self.ranks.values() {
+            // One that has just ended is collected by and by.
+            let _ = killpg(rank.pid, signal);
+        }
     }
 
     /// Hands a rank what waits for it, as much as it takes. What nobody reads any more is done with.

@@ -59,7 +59,7 @@ pub enum ToTender {
         /// Signal number.
         signal: i32,
     },
-    /// Take no PMI line from any rank any more; answered by [`Said::Held`].
+    /// Stop the ranks, and take no PMI line from any of them any more; answered by [`Said::Held`].
     Hold(u64),
     /// Answered by [`Said::Synced`] when everything before it is done.
     Sync,
@@ -80,7 +80,7 @@ pub enum Said {
     Ended(u32, How),
     /// A rank could not be started.
     Failed(u32, String),
-    /// No PMI line comes any more.
+    /// The ranks stand still, and no PMI line comes any more.
     Held(u64),
     /// So many bytes of [`ToTender::Input`] are with their rank, or nobody wants them any more.
     Took(u32),
