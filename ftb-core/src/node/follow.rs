@@ -81,6 +81,7 @@ impl Node {
             }
             return;
         }
+        self.past_is_covered(covered);
         let from = self.consumed;
         for item in items {
             if let Some(item) = item.behind(from) {

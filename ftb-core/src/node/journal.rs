@@ -206,6 +206,15 @@ impl Node {
         stored
     }
 
+    /// The parent has that much of the reign: a log of the past that ends there holds nothing else.
+    pub(super) fn past_is_covered(&mut self, covered: u64) {
+        let head = self.lineage.head();
+        let known = |past: &mut Past| {
+            past.replica.lineage.head() == head && past.replica.log.last() <= covered
+        };
+        self.past.take_if(known);
+    }
+
     /// The shell has a store to write to, again or only now. `restored`: what an earlier life has left
     /// in it, where this one could not read it before.
     pub(super) fn journal_opened(&mut self, stored: Stored, restored: Option<Restored>) {
@@ -414,9 +423,13 @@ impl Node {
     /// as unconfirmed events, before what waits already. What is there too is known by its id.
     pub(super) fn hand_over_restored(&mut self, winning: &Lineage) {
         let Some(past) = self.past.take() else { return };
-        let Replica { lineage, log, .. } = past.replica;
-        let items = items_behind(&log, &lineage, log.evicted(), winning);
+        let Replica { lineage, log, .. } = &past.replica;
+        let items = items_behind(log, lineage, log.evicted(), winning);
         if items.is_empty() {
+            // The parent is of the same reign, and may have less of it than is here: then its next log
+            // leaves that reign before our end.
+            let undecided = winning.head() == lineage.head();
+            self.past = undecided.then_some(past);
             return;
         }
         self.counters.handed_over += items.iter().map(|item| item.count() as u64).sum::<u64>();

@@ -164,3 +164,15 @@ fn a_standby_that_goes_below_another_root_hands_its_copy_over() {
     let setup = Setup { unlisted: 3, ..nine() };
     must_hold("copy", &setup, 40_037, &script[1..].to_vec());
 }
+
+/// An agent that came back with a longer log went below one with a shorter log of the same reign, and took
+/// that for a sign that nothing of its own is missing there. The next reign began before its end.
+#[test]
+fn a_log_that_is_longer_than_the_parents_is_kept_until_the_next_reign() {
+    let mut script: Script = vec![(7_026_742, Op::HostDown(1)), (16_410_459, Op::LoseDisk(0))];
+    script.extend((2..=8).map(|rank| (15_956_239, Op::Kill(rank))));
+    let loads = [11, 12, 19, 20, 21, 71, 104, 160, 164, 165];
+    script.extend(loads.into_iter().chain(25..=54).map(|at| (at * 100_000, Op::Publish(2))));
+    script.sort_by_key(|(at, _)| *at);
+    must_hold("longer", &nine().on_disk(), 40_037, &script);
+}
