@@ -1,0 +1,145 @@
+//! How a program goes on from an image: in a loop that does it by itself, in place after others have died, or from
+//! the images of another number of ranks.
+
+use super::{Job, Restoring, Source, open_image};
+use crate::agreement::Agreement;
+use crate::backplane::Notice;
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::inbox::Recall;
+use crate::state::{Communication, Part, State};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Instant;
+
+impl Job {
+    /// Runs a program that is a loop of steps, with a safe point behind each: where the launcher saves the job,
+    /// moves ranks, or after a death has all of them go back to the last set in place, `state` is what the next
+    /// step finds. `step` does one step, or finds that all are done, at the same step on all ranks.
+    ///
+    /// It takes the state from the image where this process was started from one. Ends the process with exit
+    /// code 0 where it is to go on elsewhere.
+    ///
+    /// ```
+    /// use ftb_job::{Job, Op, State};
+    /// # use ftb_job::{Error, ImageError, Reader, Writer};
+    /// # struct Count(u64);
+    /// # impl State for Count {
+    /// #     fn save(&self, writer: &mut Writer) -> Result<(), ImageError> { writer.u64("count", self.0) }
+    /// #     fn restore(&mut self, reader: &mut Reader) -> Result<(), ImageError> {
+    /// #         self.0 = reader.u64("count")?;
+    /// #         Ok(())
+    /// #     }
+    /// # }
+    /// use std::ops::ControlFlow::{Break, Continue};
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// let mut job = Job::init()?;
+    /// let mut count = Count(0);
+    /// job.run(&mut count, |job, count| {
+    ///     if count.0 == 10 {
+    ///         return Ok(Break(()));
+    ///     }
+    ///     job.allreduce(Op::Max, &mut [count.0])?;
+    ///     count.0 += 1;
+    ///     Ok(Continue(()))
+    /// })?;
+    /// job.finalize()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Of the steps and the safe points; never [`Error::RolledBack`].
+    pub fn run<S: State>(
+        &mut self,
+        state: &mut S,
+        mut step: impl FnMut(&mut Self, &mut S) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        loop {
+            self.can_roll_back(true);
+            self.restore(state)?;
+            let mut run = || {
+                while step(self, state)?.is_continue() {
+                    self.progress(state)?;
+                }
+                // Who is called back in this moment goes back, as all others do.
+                self.can_roll_back(false);
+                let recalled = self.inbox.check_recall();
+                self.settle(recalled)
+            };
+            match run() {
+                Err(Error::RolledBack) => {}
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Whether this program takes [`Error::RolledBack`] from any call: restores its state and goes on from there.
+    /// While it says so, the death of other ranks costs this process nothing but its work since the last set;
+    /// else it is ended and started again. [`Job::run`] does it by itself.
+    pub fn can_roll_back(&mut self, able: bool) {
+        self.control.can_roll_back(able);
+    }
+
+    /// Takes the communication back from this rank's image of the set, and meets all others again. The program's
+    /// own state follows in [`Job::restore`].
+    pub(super) fn go_back(&mut self, recall: &Recall) -> Result<()> {
+        let since = Instant::now();
+        let gone = self.try_go_back(recall, since);
+        if let Err(error) = &gone {
+            let (episode, set, reason) = (recall.episode, recall.set.clone(), error.to_string());
+            tracing::warn!(rank = self.config.rank, episode, %reason, "cannot go back in place");
+            self.backplane.publish(&Notice::RollbackFailed { episode, set, reason });
+            // The launcher ends this process.
+            std::thread::sleep(self.config.peer_grace);
+        }
+        gone
+    }
+
+    fn try_go_back(&mut self, recall: &Recall, since: Instant) -> Result<()> {
+        self.registry.suspend();
+        let restore = self.config.image_dir.as_ref().map(|dir| dir.join(&recall.set));
+        let Some((header, mut reader)) = open_image(&Config { restore, ..self.config.clone() })?
+        else {
+            return Err(Error::Environment {
+                variable: "FTB_IMAGE_DIR",
+                value: String::new(),
+                problem: "not set: there is no image to go back to".to_owned(),
+            });
+        };
+        let (rank, size, episode) = (self.config.rank, self.config.size, recall.episode);
+        let communication = Communication::restore(size, &mut reader)?;
+        self.collectives = communication.collectives;
+        self.router.go_back(communication.sending);
+        self.inbox.go_back(communication.receiving);
+        self.control.go_back(Agreement::new(rank, size, episode, header.safe_point));
+        self.told_unreachable.clear();
+        self.fence(episode)?;
+        self.router.resume()?;
+        self.restore = Some(Restoring { source: Source::Own(reader), episode, since });
+        tracing::info!(rank, episode, set = recall.set, "went back in place");
+        Ok(())
+    }
+
+    /// From the images of another number of ranks.
+    pub(super) fn restore_parts(
+        &self,
+        state: &mut dyn State,
+        size: u32,
+        set_dir: &Path,
+    ) -> Result<()> {
+        for rank in 0..size {
+            let of =
+                Config { rank, size, restore: Some(set_dir.to_owned()), ..self.config.clone() };
+            let Some((_, mut reader)) = open_image(&of)? else {
+                continue;
+            };
+            if Communication::restore(size, &mut reader)?.has_messages() {
+                let problem = "messages were under way: they cannot be given to fewer ranks";
+                return Err(reader.refuse(problem).into());
+            }
+            state.restore_part(Part { rank, size }, &mut reader)?;
+        }
+        Ok(())
+    }
+}
