@@ -4,6 +4,7 @@
 use crate::support::{Link, Workshop, run, run_loud};
 use anyhow::{Result, ensure};
 use ftb_tests::cluster::Cluster;
+use std::path::Path;
 use std::process::Command;
 
 const MEMCHECK: [&str; 7] = [
@@ -72,16 +73,25 @@ async fn memcheck_has_nothing_to_report() -> Result<()> {
     }
     let cluster = Cluster::start(1, 2).await?;
     let workshop = Workshop::new()?;
-    let rounds: [(&str, &[&str]); 6] = [
-        ("codes", &[]),
-        ("grammar", &[]),
-        ("deliver", &[]),
-        ("callbacks", &[]),
-        ("threads", &["20"]),
-        ("fuzz", &["1000"]),
+    let (folder, library) = (workshop.dir().to_owned(), workshop.shared_library().to_owned());
+    let copy = folder.join("copy.so");
+    std::fs::copy(&library, &copy)?;
+    let (rounds, calls) = (Path::new("20"), Path::new("1000"));
+    // Not `limits`: a quarter of an hour under memcheck.
+    let programs: [(&str, Link, &[&Path]); 10] = [
+        ("codes", Link::Shared, &[]),
+        ("grammar", Link::Shared, &[]),
+        ("deliver", Link::Shared, &[]),
+        ("callbacks", Link::Shared, &[]),
+        ("queue", Link::Shared, &[]),
+        ("schema", Link::Shared, &[&folder]),
+        ("forked", Link::Shared, &[]),
+        ("twice", Link::None, &[&library, &copy]),
+        ("threads", Link::Shared, &[rounds]),
+        ("fuzz", Link::Shared, &[calls]),
     ];
-    for (name, arguments) in rounds {
-        let program = workshop.compile(name, Link::Shared)?;
+    for (name, link, arguments) in programs {
+        let program = workshop.compile(name, link)?;
         let mut command = workshop.command_under(&MEMCHECK, &program, cluster.socket(0));
         let (_, reported) = run_loud(command.env("FTB_QUIET", "1").args(arguments))?;
         ensure!(reported.is_empty(), "{name}: {reported}");
