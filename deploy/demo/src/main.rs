@@ -115,7 +115,8 @@ async fn disturbed(
     let mut running = job.start(&stage.cluster, "storm")?;
     loop {
         let done = running.progress().await?.context("the job ended before the fan stopped")?;
-        if done >= 0.4 {
+        // Who kills launch agents too wants something to start from again.
+        if done >= 0.4 && (kills.is_empty() || running.has_a_set()) {
             break;
         }
     }

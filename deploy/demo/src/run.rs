@@ -29,6 +29,7 @@ pub(crate) struct Running {
     iterations: u32,
     answer: Option<String>,
     log: PathBuf,
+    sets: PathBuf,
 }
 
 impl Job {
@@ -57,7 +58,8 @@ impl Job {
             .context("cannot start ftb-launch")?;
         let output = child.stdout.take().context("the output of ftb-launch is not piped")?;
         let lines = BufReader::new(output).lines();
-        Ok(Running { child, lines, iterations: self.iterations, answer: None, log })
+        let sets = cluster.dir().join("ftb/jobs").join(name).join("sets");
+        Ok(Running { child, lines, iterations: self.iterations, answer: None, log, sets })
     }
 }
 
@@ -87,6 +89,12 @@ impl Running {
             }
         }
         Ok(None)
+    }
+
+    /// Whether there is a set to start the job from again.
+    pub(crate) fn has_a_set(&self) -> bool {
+        std::fs::read_dir(&self.sets)
+            .is_ok_and(|sets| sets.flatten().any(|set| set.path().join("set.json").is_file()))
     }
 
     /// Waits for the end and gives the answer.
