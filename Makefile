@@ -33,8 +33,10 @@ test: deps ## every test, those with real servers, drivers and BMCs included
 	$(CARGO) build --workspace --bins --examples
 	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test --workspace
 
-test-long: ## tests that take many minutes and gigabytes: a hundred thousand simulated agents, with their cost
+test-long: deps ## tests that take many minutes and gigabytes: a hundred thousand simulated agents, the time from adapter to subscriber
 	$(CARGO) test -p ftb-core --test simulation -- --ignored --nocapture
+	$(CARGO) build --release -p ftb-agent -p ftbctl -p ftb-ib --bins
+	$(CARGO) test --release -p ftb-ib --test hardware -- --ignored --nocapture
 
 check: fmt clippy doc ## formatting, lints, documentation
 
