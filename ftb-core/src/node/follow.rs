@@ -38,10 +38,10 @@ impl Node {
             }
             // What was here and is not committed comes down again.
             self.log.truncate(fork.min(self.consumed));
-            if fork < self.consumed {
-                self.consumed = fork;
-                self.rewind_subscribers(fork);
-            }
+            self.consumed = self.consumed.min(fork);
+            // Subscriptions may have read on before their agent lost its memory: further than it.
+            let parting = self.lineage.common(u64::MAX, winning).unwrap_or(fork);
+            self.rewind_subscribers(parting);
         }
         self.lineage = winning.clone();
         self.active_index = self.active_index.min(self.consumed);

@@ -165,6 +165,8 @@ impl Node {
         self.epoch_seen += 1;
         let epoch = Epoch { number: self.epoch_seen, root: self.config.origin };
         self.lineage.open(epoch, self.log.last() + 1);
+        // What subscriptions had read further on, of a reign before, is no part of this log.
+        self.rewind_subscribers(self.log.last());
         self.counters.epochs += 1;
         self.count_waiting();
         if let Some(root) = &mut self.root {

@@ -176,3 +176,29 @@ fn a_log_that_is_longer_than_the_parents_is_kept_until_the_next_reign() {
     script.sort_by_key(|(at, _)| *at);
     must_hold("longer", &nine().on_disk(), 40_037, &script);
 }
+
+/// A subscriber resumed at an agent whose log came back from a disk with less than it had read. The next
+/// reign began before that place, and the subscriber, which stood there already, passed over what was new:
+/// where its agent handed that log to a root that had lost its own, and where that root died meanwhile.
+#[test]
+fn a_subscriber_that_is_ahead_of_a_restored_log_passes_over_nothing() {
+    let mut script: Script = vec![
+        (1_000_000, Op::Kill(1)),
+        (3_000_000, Op::Start(1)),
+        (9_050_000, Op::LoseDisk(0)),
+        (11_000_000, Op::Start(0)),
+        (15_000_000, Op::Start(2)),
+    ];
+    script.extend((1..=8).map(|rank| (9_000_000, Op::Kill(rank))));
+    let loads = (15..=55).chain([100, 120, 160]);
+    script.extend(loads.map(|at| (at * 100_000, Op::Publish(2))));
+    script.sort_by_key(|(at, _)| *at);
+    let setup = Setup { gaps_allowed: true, ..Setup::new(9, 2) }.on_disk();
+    must_hold("a root that adopts", &setup, 40_037, &script);
+    for at in (15_000_100..15_000_500).step_by(50) {
+        let mut script = script.clone();
+        script.push((at, Op::Kill(0)));
+        script.sort_by_key(|(at, _)| *at);
+        must_hold("a root that dies", &setup, 40_037, &script);
+    }
+}
