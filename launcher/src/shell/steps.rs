@@ -14,6 +14,8 @@ use tokio::process::Command;
 pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 /// Longest line of output that stands in a message.
 const LINE_BYTES_MAX: usize = 300;
+/// So much of a command stands in a message: why it failed is behind it, and messages are cut at their end.
+const COMMAND_CHARS_MAX: usize = 120;
 /// How long to wait for the output of a command that has ended: something it started may hold the pipe.
 const OUTPUT_WAIT: Duration = Duration::from_millis(200);
 
@@ -27,7 +29,7 @@ pub async fn run(
     cwd: &Path,
     pipes: Option<(OwnedFd, OwnedFd)>,
 ) -> Result<(), String> {
-    let fail = |what: String| format!("{} ({}): {what}", step.name, step.argv.join(" "));
+    let fail = |what: String| format!("{} ({}): {what}", step.name, abridged(&step.argv.join(" ")));
     let (program, arguments) =
         step.argv.split_first().ok_or_else(|| fail("no command".to_owned()))?;
     let mut command = Command::new(program);
@@ -62,6 +64,13 @@ pub async fn run(
     }
     let colon = if last.is_empty() { "" } else { ": " };
     Err(fail(format!("{status}{colon}{last}")))
+}
+
+fn abridged(command: &str) -> String {
+    match command.char_indices().nth(COMMAND_CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &command[..end]),
+        None => command.to_owned(),
+    }
 }
 
 /// The last bytes of a stream.
@@ -112,5 +121,9 @@ mod tests {
         let step = Step { name: "try", argv, deadline: Duration::from_secs(1), piped: false };
         let error = run(&step, &[], Path::new("/"), None).await.unwrap_err();
         assert!(error.contains("/no/such/hook"), "{error}");
+        let argv = vec!["/no/such/hook".to_owned(), "x".repeat(4000)];
+        let step = Step { name: "try", argv, deadline: Duration::from_secs(1), piped: false };
+        let error = run(&step, &[], Path::new("/"), None).await.unwrap_err();
+        assert!(error.ends_with("x...): No such file or directory (os error 2)"), "{error}");
     }
 }

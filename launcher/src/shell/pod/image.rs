@@ -84,10 +84,11 @@ pub(super) fn sizes(
 pub(super) fn log_error(image: &Path) -> String {
     let text = |name: &str| fs::read_to_string(work_dir(image).join(name)).unwrap_or_default();
     let last = |text: &str| {
-        let mut errors =
-            text.lines().rev().filter(|line| line.contains("Error") && !line.contains("RLIMIT"));
-        let said = |line: &&str| !line.contains("FAILED") && !line.contains("failed with");
-        errors.find(said).map(|line| format!(": {line}"))
+        let errors =
+            || text.lines().rev().filter(|line| line.contains("Error") && !line.contains("RLIMIT"));
+        // The last ones say only that it failed; better than nothing.
+        let why = |line: &&str| !line.contains("FAILED") && !line.contains("failed with");
+        errors().find(why).or_else(|| errors().next()).map(|line| format!(": {line}"))
     };
     let (restore, dump) = (text("restore.log"), text("dump.log"));
     last(&restore).or_else(|| last(&dump)).unwrap_or_default()
