@@ -294,13 +294,14 @@ impl Node {
         root.adopting = None;
         root.published = replica.published;
         root.forget_unconfirmed();
-        self.note_forks(&replica.lineage, fork);
+        self.note_forks(&replica.lineage, common);
         self.log = replica.log;
         self.full_since = 0;
         self.epoch_seen = self.epoch_seen.max(replica.lineage.head().number);
         if common.is_some() {
             self.consumed = self.consumed.min(fork);
             self.rewind_subscribers(fork);
+            self.subscribers_catch_up(self.log.evicted());
         } else {
             // Nothing of it was consumed here: we begin where it is.
             self.tell_parted(replica.lineage.position(self.log.last()));

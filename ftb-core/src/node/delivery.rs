@@ -285,6 +285,17 @@ impl Node {
             }
         }
     }
+
+    /// The log begins behind an index: subscriptions that stand before it get what is missing, or hear
+    /// of it, when all catch up.
+    pub(super) fn subscribers_catch_up(&mut self, oldest: u64) {
+        for client in self.clients.values_mut() {
+            for subscription in client.subscriptions.values_mut() {
+                let before = subscription.is_active() && subscription.reader.cursor < oldest;
+                subscription.reader.catching_up |= before;
+            }
+        }
+    }
 }
 
 fn delivered(message: &ToClient) -> u64 {

@@ -27,9 +27,9 @@ impl Node {
             if fork.is_none_or(|fork| fork < self.consumed) {
                 self.settle_subscribers();
             }
+            self.note_forks(winning, fork);
             // Two logs that never met: we begin where the winning one is.
             let fork = fork.unwrap_or(standing.head);
-            self.note_forks(winning, fork);
             if self.lineage.common(last, winning).is_none() {
                 self.tell_parted(winning.position(fork));
                 self.log = super::log::Log::new(fork);
@@ -61,8 +61,9 @@ impl Node {
     }
 
     /// Remembers where reigns that have lost left the log that goes on: positions of theirs may be
-    /// asked for.
-    pub(super) fn note_forks(&mut self, winning: &Lineage, fork: u64) {
+    /// asked for. `None`: the logs never met, no place in the last says anything about this one.
+    pub(super) fn note_forks(&mut self, winning: &Lineage, fork: Option<u64>) {
+        let Some(fork) = fork else { return self.forks.clear() };
         for segment in self.lineage.segments() {
             if !winning.knows(segment.epoch) {
                 self.forks.insert(segment.epoch, fork);

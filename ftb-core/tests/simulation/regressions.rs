@@ -202,3 +202,49 @@ fn a_subscriber_that_is_ahead_of_a_restored_log_passes_over_nothing() {
         must_hold("a root that dies", &setup, 40_037, &script);
     }
 }
+
+/// A root whose own log is old took a log over that begins behind the place where the two part, as a root
+/// without a copy has it. Its subscribers went back to that place and heard nothing of what is missing.
+#[test]
+fn a_log_that_is_taken_over_without_its_beginning_is_told_to_the_roots_own_subscribers() {
+    let mut script: Script = vec![
+        (382_278, Op::Split(2)),
+        (1_928_332, Op::HostDown(3)),
+        (4_140_881, Op::Split(8)),
+        (4_893_452, Op::Stop(0)),
+        (7_467_018, Op::Heal),
+    ];
+    let loads = [0, 1, 2, 3, 8, 9, 21, 31, 32, 33, 39, 40, 41];
+    let loads = loads.into_iter().chain(10..=19).chain(45..=57);
+    script.extend(loads.map(|at| (at * 100_000, Op::Publish(2))));
+    script.sort_by_key(|(at, _)| *at);
+    must_hold("no beginning", &nine(), 90_190, &script);
+}
+
+/// A log went on that had nothing in common with the one of a subscription that was to resume: it resumed
+/// at the same index there, as if that were the same place, and passed over what lies before it.
+#[test]
+fn a_place_in_a_log_says_nothing_about_one_that_it_never_met() {
+    let mut script: Script = vec![(12_500_000, Op::Publish(2))];
+    script.extend((0..=8).map(|rank| (12_559_910, Op::Kill(rank))));
+    script.extend([
+        (15_137_188, Op::FillDisk(1)),
+        (15_214_786, Op::Start(1)),
+        (15_400_000, Op::Publish(2)),
+    ]);
+    must_hold("never met", &nine().on_disk(), 90_047, &script);
+}
+
+/// A root that was cut off let its standby go, confirmed alone and died, before the others had begun a reign
+/// of their own: nobody of its reign had heard of it.
+#[test]
+fn a_root_that_dies_cut_off_takes_what_it_confirmed_alone_with_it() {
+    let script: Script = vec![
+        (13_163_702, Op::Split(1)),
+        (13_400_000, Op::Publish(2)),
+        (14_899_523, Op::HostDown(0)),
+        (15_200_000, Op::Publish(2)),
+    ];
+    let setup = Setup { unlisted: 3, ..nine() };
+    must_hold("dies cut off", &setup, 90_452, &script);
+}

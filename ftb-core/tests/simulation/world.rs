@@ -153,7 +153,8 @@ pub struct World {
     arrivals: BTreeMap<End, u64>,
     next_link: u64,
     next_client: u64,
-    cuts: BTreeSet<(usize, usize)>,
+    /// From whom nothing arrives at whom, and since when.
+    cuts: BTreeMap<(usize, usize), u64>,
     /// What is stuck in a cut, in order.
     stuck: Vec<Happening>,
     pub publishers: Vec<Publisher>,
@@ -187,7 +188,7 @@ impl World {
             arrivals: BTreeMap::new(),
             next_link: 0,
             next_client: 0,
-            cuts: BTreeSet::new(),
+            cuts: BTreeMap::new(),
             stuck: Vec::new(),
             publishers: Vec::new(),
             subscribers: Vec::new(),

@@ -45,14 +45,14 @@ impl World {
             }
             Op::Continue(rank) => self.resume(self.pick(rank))?,
             Op::CutOneWay(from, to) => {
-                self.cuts.insert((self.pick(from), self.pick(to)));
+                self.cut_off(self.pick(from), self.pick(to));
             }
             Op::Split(below) => {
                 let below = below as usize;
                 for low in 0..self.agents.len().min(below) {
                     for high in below..self.agents.len() {
-                        self.cuts.insert((low, high));
-                        self.cuts.insert((high, low));
+                        self.cut_off(low, high);
+                        self.cut_off(high, low);
                     }
                 }
             }
