@@ -183,7 +183,11 @@ impl Node {
         let was_root = self.root.is_some();
         let replica = self.replica.take().or_else(|| self.past.take().map(|past| past.replica));
         let published = match (self.root.take(), replica) {
-            (Some(root), _) => root.published,
+            (Some(root), _) => {
+                // Reigns that it waits for are waited for there.
+                root.forks.waiting().for_each(|fork| self.outbox.push(fork));
+                root.published
+            }
             (None, Some(replica)) => {
                 self.take_log(replica.log);
                 replica.published

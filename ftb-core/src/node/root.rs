@@ -117,7 +117,9 @@ impl Node {
         let mut root = Root::new(published);
         if lost {
             let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.grace_ms));
-            root.forks.heard(head, self.consumed, deadline_ns);
+            // More may have been confirmed than is here, nobody knows how much: one more stands for that,
+            // since what is here is part of this log, and nobody would wait for it.
+            root.forks.heard(head, self.consumed + 1, deadline_ns);
             self.counters.logs_lost += 1;
         }
         self.root = Some(root);

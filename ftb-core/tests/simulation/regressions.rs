@@ -248,3 +248,20 @@ fn a_root_that_dies_cut_off_takes_what_it_confirmed_alone_with_it() {
     let setup = Setup { unlisted: 3, ..nine() };
     must_hold("dies cut off", &setup, 90_452, &script);
 }
+
+/// Root and standby died, and a root without a copy waited for the rest of their reign. Another one took its
+/// log over before the time was up, and knew nothing of that: what nobody handed over was never told.
+#[test]
+fn a_root_that_gives_its_log_up_passes_on_what_it_waits_for() {
+    let script: Script = vec![
+        (7_652_449, Op::Pause(2)),
+        (11_100_000, Op::Publish(2)),
+        (12_446_899, Op::HostDown(1)),
+        (12_855_716, Op::HostDown(0)),
+        (13_258_780, Op::Continue(2)),
+        (17_450_220, Op::Start(1)),
+        (17_600_000, Op::Publish(2)),
+    ];
+    must_hold("waits", &nine(), 90_594, &script);
+    must_hold("waits", &Setup { unlisted: 3, ..nine() }, 90_594, &script);
+}
