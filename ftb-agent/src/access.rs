@@ -211,8 +211,7 @@ impl Allowed {
     /// Whether it may publish in that event space. `ftb.agent` is the agents' own, whatever the
     /// rules say.
     pub fn may_publish(&self, space: &[u8]) -> bool {
-        !lies_in(space, AGENT_SPACE)
-            && self.deciding(space).is_some_and(|grant| grant.publish)
+        !lies_in(space, AGENT_SPACE) && self.deciding(space).is_some_and(|grant| grant.publish)
     }
 
     /// Whether it may see events of that event space.
