@@ -5,8 +5,9 @@ use crate::failure::Failure;
 use crate::output::{Output, Style};
 use crate::text;
 use ftb_client::json::EventObject;
-use ftb_client::{Client, Delivery, Filter, Gap, Received, Start, Subscription};
+use ftb_client::{Client, Delivery, Filter, FilterError, Gap, Received, Start, Subscription};
 use serde::Serialize;
+use std::io::IsTerminal as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// Shows events as they come.
@@ -40,11 +41,16 @@ pub(crate) async fn subscribe(
     }
 }
 
-/// A wrong filter is told with a caret under the place, before anything is started.
+/// A wrong filter is told before anything is started: in one line, and at a terminal with a caret
+/// under the place.
 fn check(filter: &str) -> Result<(), Failure> {
     Filter::parse(filter).map(drop).map_err(|error| {
-        let pointed = error.pointed(&text::printable(filter));
-        Failure::usage(format_args!("the filter is wrong, column {}:\n{pointed}", error.column))
+        let FilterError { column, reason } = error;
+        let place = match std::io::stderr().is_terminal() {
+            true => format!("\n{}\n{:>column$}", text::printable(filter), "^"),
+            false => String::new(),
+        };
+        Failure::usage(format_args!("the filter is wrong, column {column}: {reason}{place}"))
     })
 }
 
