@@ -3,8 +3,10 @@
  *
  * All functions can be called from any thread at any time, also from callbacks. None of them waits
  * without a bound, and none ends the program. The longest waits, for an agent in trouble, are said
- * below; with a healthy agent, and with none, they return within milliseconds. A process that forks:
- * the handles of the parent are FTB_ERR_INVALID_HANDLE in the child, which can connect anew.
+ * below; with a healthy agent, and with none, they return within milliseconds. FTB_CONNECT_WAIT=TIME in
+ * the environment (at most 60s) makes those that are shorter that long: who demands an agent waits for
+ * its answers as patiently. A process that forks: the handles of the parent are FTB_ERR_INVALID_HANDLE
+ * in the child, which can connect anew.
  */
 #ifndef LIBFTB_H
 #define LIBFTB_H
@@ -20,8 +22,8 @@ extern "C" {
 
 /*
  * Connects a client. Succeeds without an agent too: the client attaches when one comes, and again
- * whenever it was lost. At most 2 s; with FTB_CONNECT_WAIT=TIME in the environment at most that,
- * and FTB_ERR_NETWORK_NO_ROUTE if no agent came.
+ * whenever it was lost. At most 2 s, and only while a process has the agent's socket; with
+ * FTB_CONNECT_WAIT at most that, and FTB_ERR_NETWORK_NO_ROUTE if no agent came.
  */
 int FTB_Connect(const FTB_client_t *client_info, FTB_client_handle_t *client_handle);
 

@@ -6,7 +6,7 @@ use crate::abi::{
 };
 use crate::convert;
 use crate::declared::{Added, Declared};
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, SUBSCRIBE_MAX};
 use crate::engine::Engine;
 use crate::process::Shared;
 use crate::report::Reporter;
@@ -25,7 +25,10 @@ use std::time::Duration;
 const BUFFER_BYTES: usize = 4 * 1024 * 1024;
 /// Bound of what a client's stream holds before it is read from the log again, in bytes.
 const QUEUE_BYTES: usize = 1024 * 1024;
-/// How long publishing waits for room while an agent is there.
+/// How long publishing waits for room while an agent is there. This and what follows is longer where
+/// a longer wait for an agent is demanded: [`Settings::patience`].
+///
+/// [`Settings::patience`]: crate::settings::Settings::patience
 pub(crate) const ROOM_MAX: Duration = Duration::from_secs(5);
 /// How long publishing a fatal event waits for its confirmation while an agent is there: it is often
 /// the last thing that a process says.
@@ -130,7 +133,8 @@ impl Connected {
             queue_bytes: QUEUE_BYTES,
             ..ClientConfig::new(shown(&name))
         };
-        let link = engine.wait(START_MAX, async move { Client::connect(config) });
+        let start_max = shared.settings.patience(START_MAX);
+        let link = engine.wait(start_max, async move { Client::connect(config) });
         let link = link.ok_or(Code::General)?.map_err(|_| Code::General)?;
         let queue_max =
             usize::try_from(info.client_polling_queue_len).ok().filter(|length| *length > 0);
@@ -140,6 +144,7 @@ impl Connected {
             reporter.clone(),
             format!("{name:?} of {space}"),
             queue_max.unwrap_or(DEFAULT_POLLING_Q_LEN),
+            shared.settings.patience(SUBSCRIBE_MAX),
         );
         Ok(Self {
             id,
@@ -251,7 +256,8 @@ impl Connected {
                 Some(published) => published,
                 None => {
                     let published = publish_with_room(self.link.clone(), event);
-                    self.engine.wait(ROOM_MAX, published).ok_or(Code::NetworkGeneral)?
+                    let room_max = self.shared.settings.patience(ROOM_MAX);
+                    self.engine.wait(room_max, published).ok_or(Code::NetworkGeneral)?
                 }
             }
         } else {
@@ -269,7 +275,8 @@ impl Connected {
     }
 
     fn confirmed(&self, receipt: Receipt) -> Result<(), Code> {
-        match self.engine.wait(FATAL_MAX, receipt.confirmed()) {
+        let fatal_max = self.shared.settings.patience(FATAL_MAX);
+        match self.engine.wait(fatal_max, receipt.confirmed()) {
             Some(Err(Unconfirmed::Refused { .. })) => Err(Code::General),
             // Not yet: it goes on behind the caller's back.
             _ => Ok(()),
@@ -278,6 +285,10 @@ impl Connected {
 
     /// Hands over what can be handed over within `longest`.
     pub(crate) fn flush(&self, longest: Duration) -> bool {
+        let stats = self.link.stats();
+        if stats.waiting_bytes + stats.in_flight_bytes == 0 {
+            return true;
+        }
         let alone = longest.min(FLUSH_ALONE_MAX);
         let deadline = if self.link.connected() { longest } else { alone };
         let link = self.link.clone();
@@ -288,18 +299,19 @@ impl Connected {
     /// Ends the client: no more events, hands over what is under way, says goodbye.
     pub(crate) fn leave(&self) -> Result<(), Code> {
         self.delivery.close();
-        let flushed = self.flush(FLUSH_MAX);
+        let flushed = self.flush(self.shared.settings.patience(FLUSH_MAX));
         // It goes on by itself when it takes longer.
         let link = self.link.clone();
         let _ = self.engine.wait(GOODBYE_MAX, async move { link.close(Duration::ZERO).await });
         let stats = self.link.stats();
         let shed: u64 = stats.shed.iter().sum();
         if shed + stats.refused > 0 {
-            self.reporter.say_now(&format!(
+            self.reporter.say(&format!(
                 "client {:?} of {}: {shed} events were given up for lack of room, {} were refused",
                 self.name, self.space, stats.refused
             ));
         }
+        self.reporter.settle();
         if flushed { Ok(()) } else { Err(Code::NetworkGeneral) }
     }
 }

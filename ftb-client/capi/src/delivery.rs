@@ -22,7 +22,8 @@ use tokio::sync::mpsc;
 
 /// Events between the agent's stream and the callback thread.
 const CALLS_MAX: usize = 64;
-/// How long a subscription may take to become active in the whole tree, while an agent is there.
+/// How long a subscription may take to become active in the whole tree, while an agent is there and
+/// no longer wait is demanded.
 pub(crate) const SUBSCRIBE_MAX: Duration = Duration::from_secs(5);
 /// How long unsubscribing and disconnecting wait for a callback that is running.
 pub(crate) const RETURN_MAX: Duration = Duration::from_secs(1);
@@ -50,6 +51,8 @@ pub(crate) struct Delivery {
     reporter: Reporter,
     /// For what is said to people.
     name: String,
+    /// How long a subscription may take to become active, while an agent is there.
+    subscribe_max: Duration,
 }
 
 impl Delivery {
@@ -59,6 +62,7 @@ impl Delivery {
         reporter: Reporter,
         name: String,
         queue_max: usize,
+        subscribe_max: Duration,
     ) -> Arc<Self> {
         let state = State {
             table: Table::new(queue_max),
@@ -69,7 +73,7 @@ impl Delivery {
             closed: false,
         };
         let (state, returned) = (Mutex::new(state), Condvar::new());
-        Arc::new(Self { state, returned, link, engine, reporter, name })
+        Arc::new(Self { state, returned, link, engine, reporter, name, subscribe_max })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -110,7 +114,8 @@ impl Delivery {
         let start = Instant::now();
         while self.link.connected() {
             let Some(mut answer) = self.lock().streams.answer() else { break };
-            let left = SUBSCRIBE_MAX.checked_sub(start.elapsed()).ok_or(Code::NetworkGeneral)?;
+            let left = self.subscribe_max.checked_sub(start.elapsed());
+            let left = left.ok_or(Code::NetworkGeneral)?;
             let answered = async move {
                 answer.wait_for(|answer| *answer != Answer::Waiting).await.map(|answer| *answer)
             };

@@ -7,24 +7,22 @@
 use crate::abi::{ClientHandle, ClientInfo, Code};
 use crate::client::{Connected, Identity, same_client};
 use crate::engine::Engine;
-use crate::report::Reporter;
+use crate::report::{Reporter, WRITE_MAX};
 use crate::settings::Settings;
 use arc_swap::ArcSwap;
 use ftb_client::now_ns;
 use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-use tokio::net::UnixStream;
+use std::time::{Duration, Instant};
 
 /// Most clients of one process.
 const CLIENTS_MAX: usize = 256;
 /// How long `FTB_Connect` waits for an agent that listens, before it goes on without.
 pub(crate) const ATTACH_MAX: Duration = Duration::from_secs(2);
-/// A healthy agent has answered by then; else it is worth looking whether there is one.
-const ATTACH_SOON: Duration = Duration::from_millis(50);
 /// How long the end of the process waits for confirmations.
 const EXIT_MAX: Duration = Duration::from_secs(1);
 /// Largest configuration file, in bytes.
@@ -139,8 +137,11 @@ impl Process {
         }
         if running.is_none() {
             let engine = Engine::start().map_err(|_| Code::General)?;
-            let reporter = Reporter::new(engine.clone(), self.settings().quiet);
-            self.settings().remarks.iter().for_each(|remark| reporter.say_now(remark));
+            let Settings { quiet, remarks, .. } = self.settings();
+            let settle_max = self.settings().patience(WRITE_MAX);
+            let reporter = Reporter::new(engine.clone(), *quiet, settle_max);
+            remarks.iter().for_each(|remark| reporter.say(remark));
+            reporter.settle();
             *running = Some(Running { engine, reporter });
         }
         let Some(Running { engine, reporter }) = &*running else { return Err(Code::General) };
@@ -173,8 +174,10 @@ impl Process {
 
     /// The process ends without having disconnected: hands over what is still under way.
     pub(crate) fn exit(&self) {
+        // They all hand over at the same time: one deadline for all.
+        let deadline = Instant::now() + self.settings().patience(EXIT_MAX);
         for client in self.clients.load().iter().filter(|client| client.link.connected()) {
-            client.flush(EXIT_MAX);
+            client.flush(deadline.saturating_duration_since(Instant::now()));
         }
     }
 }
@@ -182,21 +185,22 @@ impl Process {
 /// Whether an agent is attached. Waits for one that listens, at most [`ATTACH_MAX`], or for any as
 /// long as demanded.
 fn attach(client: &Connected, engine: &Engine, demanded: Option<Duration>, socket: &Path) -> bool {
-    let wait = |deadline| {
-        let link = client.link.clone();
-        let attached = engine.wait(deadline, async move { link.wait_connected(deadline).await });
-        attached.is_some_and(|attached| attached.is_ok())
+    let deadline = match demanded {
+        Some(demanded) => demanded,
+        None if listens(socket) => ATTACH_MAX,
+        None => return false,
     };
-    if let Some(demanded) = demanded {
-        return wait(demanded);
-    }
-    let listens = || {
-        // Does not wait: when too many are waiting at the socket, that is no agent in good health.
-        let socket = socket.to_owned();
-        let listens = engine.wait(ATTACH_SOON, async move { UnixStream::connect(socket).await });
-        listens.is_some_and(|stream| stream.is_ok())
-    };
-    wait(ATTACH_SOON) || (listens() && wait(ATTACH_MAX))
+    let link = client.link.clone();
+    let attached = engine.wait(deadline, async move { link.wait_connected(deadline).await });
+    attached.is_some_and(|attached| attached.is_ok())
+}
+
+/// Whether a process has that socket. Neither waits nor depends on when any thread runs, and does not
+/// disturb the agent: a datagram socket cannot be connected to its stream socket, which is said only
+/// where one is open (`EPROTOTYPE`, connect(2)).
+fn listens(socket: &Path) -> bool {
+    let tried = UnixDatagram::unbound().and_then(|probe| probe.connect(socket));
+    tried.is_err_and(|why| why.raw_os_error() == Some(libc::EPROTOTYPE))
 }
 
 fn read_config(path: &Path) -> Result<Vec<u8>, String> {

@@ -6,60 +6,85 @@
 
 use crate::engine::Engine;
 use std::io::Write as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// Most lines of one process.
 const LINES_MAX: u32 = 32;
-/// How long [`Reporter::say_now`] waits for its line to be written.
-const WRITE_MAX: Duration = Duration::from_millis(200);
+/// How long [`Reporter::settle`] waits.
+pub(crate) const WRITE_MAX: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Reporter {
     engine: Engine,
     quiet: bool,
-    lines: Arc<AtomicU32>,
+    settle_max: Duration,
+    lines: Arc<Lines>,
+}
+
+/// What was said so far.
+#[derive(Debug, Default)]
+struct Lines {
+    count: Mutex<Count>,
+    written: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    said: u32,
+    /// Of these: not written yet.
+    unwritten: u32,
+}
+
+impl Lines {
+    fn count(&self) -> MutexGuard<'_, Count> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Reporter {
-    pub(crate) fn new(engine: Engine, quiet: bool) -> Self {
-        Self { engine, quiet, lines: Arc::default() }
+    /// `settle_max`: how long [`Reporter::settle`] waits.
+    pub(crate) fn new(engine: Engine, quiet: bool, settle_max: Duration) -> Self {
+        Self { engine, quiet, settle_max, lines: Arc::default() }
     }
 
     /// Says it soon.
     pub(crate) fn say(&self, text: &str) {
-        let _ = self.begin(text);
-    }
-
-    /// Says it, and waits a moment until it is written. Not from the engine's own thread.
-    pub(crate) fn say_now(&self, text: &str) {
-        if let Some(written) = self.begin(text) {
-            // Not written in time: the line comes later, or standard error takes none.
-            let _ = self.engine.wait(WRITE_MAX, written);
-        }
-    }
-
-    fn begin(&self, text: &str) -> Option<oneshot::Receiver<()>> {
         if self.quiet {
-            return None;
+            return;
         }
-        let line = match self.lines.fetch_add(1, Ordering::Relaxed) {
-            before if before + 1 < LINES_MAX => format!("libftb: {text}\n"),
-            before if before + 1 == LINES_MAX => "libftb: no more is said\n".to_owned(),
-            _ => return None,
+        let Some(line) = self.line(text) else { return };
+        let lines = Arc::clone(&self.lines);
+        let write = move || {
+            // There is nobody to be told that standard error is closed.
+            let _ = std::io::stderr().write_all(line.as_bytes());
+            lines.count().unwritten -= 1;
+            lines.written.notify_all();
         };
-        let (done, written) = oneshot::channel();
         // Started from the engine's thread, the writing thread has its signal mask.
         self.engine.spawn(async move {
-            let write = move || {
-                // There is nobody to be told that standard error is closed.
-                let _ = std::io::stderr().write_all(line.as_bytes());
-                let _ = done.send(());
-            };
             let _ = tokio::task::spawn_blocking(write).await;
         });
-        Some(written)
+    }
+
+    fn line(&self, text: &str) -> Option<String> {
+        let mut count = self.lines.count();
+        let line = match count.said + 1 {
+            ..LINES_MAX => format!("libftb: {text}\n"),
+            LINES_MAX => "libftb: no more is said\n".to_owned(),
+            _ => return None,
+        };
+        count.said += 1;
+        count.unwritten += 1;
+        Some(line)
+    }
+
+    /// Waits a moment until everything that was said is written. What is not comes later, or standard
+    /// error takes none. Not from the engine's own thread.
+    pub(crate) fn settle(&self) {
+        let count = self.lines.count();
+        let settled =
+            self.lines.written.wait_timeout_while(count, self.settle_max, |c| c.unwritten > 0);
+        drop(settled);
     }
 }

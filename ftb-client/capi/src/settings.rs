@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Names the file of `KEY=value` lines.
 pub(crate) const FILE_ENV: &str = "FTB_CONFIG_FILE";
-/// How long `FTB_Connect` waits for an agent before it fails.
+/// How long `FTB_Connect` waits for an agent before it fails, and all others at least.
 const CONNECT_WAIT: &str = "FTB_CONNECT_WAIT";
 /// `and` or `cifts`.
 const MATCHING: &str = "FTB_MATCHING";
@@ -36,6 +36,12 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// How long to wait for what an agent does that is given `longest`: whoever demands one waits for
+    /// its answers as patiently.
+    pub(crate) fn patience(&self, longest: Duration) -> Duration {
+        self.connect_wait.map_or(longest, |demanded| demanded.max(longest))
+    }
+
     /// Reads both. `file` reads the named one; its error is for people.
     pub(crate) fn load(
         environment: impl Fn(&str) -> Option<OsString>,
@@ -122,6 +128,15 @@ mod tests {
         assert_eq!(both.connect_wait, Some(Duration::from_millis(20)));
         assert_eq!((both.matching, both.quiet), (Matching::Cifts, false));
         assert!(both.remarks.is_empty(), "{:?}", both.remarks);
+    }
+
+    #[test]
+    fn a_longer_wait_for_an_agent_is_one_for_its_answers_too() {
+        let [short, long] = [Duration::from_secs(1), Duration::from_secs(5)];
+        assert_eq!(load(&[], None).patience(short), short);
+        let settings = load(&[("FTB_CONNECT_WAIT", "2s")], None);
+        assert_eq!(settings.patience(short), Duration::from_secs(2));
+        assert_eq!(settings.patience(long), long);
     }
 
     #[test]

@@ -218,10 +218,16 @@ except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
 
+#: As `_base` has them, but for a machine that may be slow.
+PATIENCE = """
+import ftb._base
+ftb._base.EXIT_S = ftb._base.EXIT_ATTACH_S = 300
+"""
+
 LEAVING = """
 import ftb, threading
 client = ftb.Client("leaving")
-client.wait_connected(60)
+client.wait_connected(300)
 events = client.subscribe()
 threading.Thread(target=events.next, daemon=True).start()
 client.publish("my.space", "LAST_WORDS")
@@ -246,7 +252,7 @@ threading.Thread(target=client.subscribe, daemon=True).start()
 HUNG = """
 import ftb, os, signal, sys
 client = ftb.Client("patient")
-client.wait_connected(60)
+client.wait_connected(300)
 os.kill(int(sys.argv[1]), signal.SIGSTOP)
 client.publish("my.space", "NOBODY_CONFIRMS")
 """
@@ -254,7 +260,7 @@ client.publish("my.space", "NOBODY_CONFIRMS")
 FORKING = """
 import ftb, os, sys
 client = ftb.Client("parent")
-client.wait_connected(60)
+client.wait_connected(300)
 events = client.subscribe("event_name=FROM_CHILD")
 child = os.fork()
 if child == 0:
@@ -266,11 +272,11 @@ if child == 0:
             pass
     del client, events
     with ftb.Client("child") as own:
-        own.publish("my.space", "FROM_CHILD").wait(60)
+        own.publish("my.space", "FROM_CHILD").wait(300)
     sys.exit(0)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-assert events.next(60).client == "child"
-client.publish("my.space", "STILL_HERE").wait(60)
+assert events.next(300).client == "child"
+client.publish("my.space", "STILL_HERE").wait(300)
 print("both went on")
 """
 
@@ -289,7 +295,7 @@ class Ending(AgentTest):
         with ftb.Client("watcher", agent=self.socket) as client:
             events = client.subscribe("event_name=LAST_WORDS", timeout=LONG)
             for script, name in ((LEAVING, "leaving"), (LETTING_GO, "hasty")):
-                process = self.script(script)
+                process = self.script(PATIENCE + script)
                 _, errors = process.communicate(timeout=LONG)
                 self.assertEqual((process.returncode, errors), (0, ""))
                 self.assertEqual(events.next(timeout=LONG).client, name)

@@ -130,7 +130,7 @@ async fn an_agent_that_hangs_hangs_nobody() -> Result<()> {
     let workshop = Workshop::new()?;
     let program = workshop.compile_with("old", Link::Shared, &[])?;
     cluster.signal(0, nix::sys::signal::Signal::SIGSTOP)?;
-    let said = run(&mut workshop.command(&program, cluster.socket(0)));
+    let said = run(&mut workshop.command_alone(&program, cluster.socket(0)));
     cluster.signal(0, nix::sys::signal::Signal::SIGCONT)?;
     assert_eq!(said?, "style -3, space -2, connected 0, again -5, disconnected 0\n");
     Ok(())

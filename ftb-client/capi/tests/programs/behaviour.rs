@@ -107,7 +107,7 @@ async fn without_an_agent_everything_works_later() -> Result<()> {
     let mut cluster = ftb_tests::cluster::Plan::new(1, 2).prepare()?;
     let workshop = Workshop::new()?;
     let program = workshop.compile("alone", Link::Shared)?;
-    let mut command = workshop.command(&program, cluster.socket(0));
+    let mut command = workshop.command_alone(&program, cluster.socket(0));
     let mut talk = Talk::start(command.env("FTB_QUIET", "1"))?;
     talk.read_to("no agent")?;
     cluster.run(0)?;
@@ -129,7 +129,7 @@ async fn without_an_agent_everything_works_later() -> Result<()> {
 async fn an_agent_can_be_demanded() -> Result<()> {
     let workshop = Workshop::new()?;
     let program = workshop.compile_with("monitor", Link::Shared, &[])?;
-    let mut command = workshop.command(&program, Path::new("/nonexistent/agent.sock"));
+    let mut command = workshop.command_alone(&program, Path::new("/nonexistent/agent.sock"));
     let output = command.env("FTB_CONNECT_WAIT", "100ms").output()?;
     assert_eq!(String::from_utf8(output.stdout)?, "FTB_Connect is not successful ret=-21\n");
     Ok(())
@@ -142,7 +142,7 @@ async fn old_settings_are_remarked_upon_once() -> Result<()> {
     let config = workshop.dir().join("ftb.conf");
     std::fs::write(&config, "FTB_BSTRAP_PORT=14455\nFTB_CONNECT_WAIT=1h\n")?;
     let run = |quiet: &str| -> Result<String> {
-        let mut command = workshop.command(&program, Path::new("/nonexistent/agent.sock"));
+        let mut command = workshop.command_alone(&program, Path::new("/nonexistent/agent.sock"));
         command.env("FTB_BSTRAP_SERVER", "10.1.2.3").env("FTB_CONFIG_FILE", &config);
         Ok(run_loud(command.env("FTB_QUIET", quiet))?.1)
     };

@@ -95,7 +95,7 @@ fn a_program_linked_against_the_original_finds_the_library() -> Result<()> {
     let needed = output("readelf", &["-dW"], &program)?;
     ensure!(needed.contains("Shared library: [libftb.so]"), "{needed}");
     let nowhere = Path::new("/nonexistent/agent.sock");
-    let mut command = workshop.command(&program, nowhere);
+    let mut command = workshop.command_alone(&program, nowhere);
     let said = run(command.env("LD_LIBRARY_PATH", workshop.dir()))?;
     assert_eq!(said, "style -3, space -2, connected 0, again -5, disconnected 0\n");
     Ok(())
@@ -126,7 +126,7 @@ fn what_is_installed_is_found_by_pkg_config() -> Result<()> {
     ensure!(cc.arg("-o").arg(&program).status()?.success(), "cannot compile with {flags:?}");
     let needed = output("readelf", &["-dW"], &program)?;
     ensure!(needed.contains("Shared library: [libftb.so.0]"), "{needed}");
-    let mut command = workshop.command(&program, Path::new("/nonexistent/agent.sock"));
+    let mut command = workshop.command_alone(&program, Path::new("/nonexistent/agent.sock"));
     let said = run(command.env("LD_LIBRARY_PATH", prefix.join("lib")))?;
     assert_eq!(said, "style -3, space -2, connected 0, again -5, disconnected 0\n");
     Ok(())

@@ -9,7 +9,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// How long a program may run, in seconds: only bounds a test that fails.
-const PROGRAM_S: &str = "900";
+const PROGRAM_S: &str = "1800";
+/// How long a program waits for its agent and its answers. The library's own bounds are for programs
+/// that must go on; on a slow machine, or under a tool, a healthy agent takes longer than those.
+const AGENT_WAIT: &str = "60s";
 
 /// How a program gets the library.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -89,13 +92,24 @@ impl Workshop {
         Ok(program)
     }
 
-    /// A command that runs a compiled program with the agent at that socket.
+    /// A command that runs a compiled program with the agent at that socket, which is there.
     pub(crate) fn command(&self, program: &Path, socket: &Path) -> Command {
         self.command_under(&[], program, socket)
     }
 
     /// The same under a tool.
     pub(crate) fn command_under(&self, tool: &[&str], program: &Path, socket: &Path) -> Command {
+        let mut command = self.plain(tool, program, socket);
+        command.env("FTB_CONNECT_WAIT", AGENT_WAIT);
+        command
+    }
+
+    /// A command for a program that demands no agent: what the library does then is to be seen.
+    pub(crate) fn command_alone(&self, program: &Path, socket: &Path) -> Command {
+        self.plain(&[], program, socket)
+    }
+
+    fn plain(&self, tool: &[&str], program: &Path, socket: &Path) -> Command {
         let mut command = Command::new("timeout");
         command.args(["-k", "10", PROGRAM_S]).args(tool).arg(program);
         for variable in ["FTB_CONFIG_FILE", "FTB_CONNECT_WAIT", "FTB_MATCHING", "FTB_QUIET"] {
