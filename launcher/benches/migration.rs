@@ -1,6 +1,7 @@
 //! How long the ranks of a node are away when their pod moves, by the size of what they hold: an unmodified MPI program
-//! (`tests/stencil.c`) of two ranks in two pods on this host, one of which moves from node to node. Prints the phases, and the
-//! longest step that the rank that stayed has seen; see docs/checkpoint.md. `cargo bench -p ftb-launcher --bench migration`
+//! (`tests/stencil.c`) of two ranks in two pods on this host, one of which moves from node to node. Prints the phases, how
+//! long the rank that stayed has stood still, and the time line of the move in the middle; see docs/checkpoint.md.
+//! `cargo bench -p ftb-launcher --bench migration`
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "../tests/site/mod.rs"]
@@ -10,18 +11,23 @@ use anyhow::{Context as _, Result, ensure};
 use core::time::Duration;
 use site::fixture::{Fixture, results};
 use site::{Site, start, text};
+use std::time::SystemTime;
 
 /// Moves of each size; the median is what is told, with the best and the worst.
-const MOVES: usize = 3;
+const MOVES: usize = 5;
 /// Between two of them.
-const BETWEEN: Duration = Duration::from_secs(4);
+const BETWEEN: Duration = Duration::from_secs(3);
 /// Columns of the plate; two of a rank's rows are this many times sixteen bytes.
 const COLUMNS: usize = 2048;
 
 fn main() -> Result<()> {
+    let all = [1, 16, 64, 256].map(|mib: usize| mib.to_string());
+    let asked: Vec<String> =
+        std::env::args().skip(1).filter(|word| word.parse::<usize>().is_ok()).collect();
+    let sizes = if asked.is_empty() { all.to_vec() } else { asked };
     tokio::runtime::Runtime::new()?.block_on(async {
-        for mib in [1, 16, 64, 256] {
-            moves(mib).await?;
+        for mib in sizes {
+            moves(mib.parse()?).await?;
         }
         Ok(())
     })
@@ -38,7 +44,9 @@ async fn moves(mib: usize) -> Result<()> {
     let all = ["-n", "2", "--backend", &stencil.backend, "--job", &job];
     let spares = format!("node[03-{:02}]", 2 + MOVES);
     let nodes = ["--hosts", "node[01-02]", "--spares", &spares];
-    let running = start(site.launch(&[&all[..], &nodes].concat(), &words));
+    let mut launch = site.launch(&[&all[..], &nodes].concat(), &words);
+    launch.env("FTB_LOG", "warn,ftb::timeline=debug").env("FTB_LOG_FORMAT", "json");
+    let running = start(launch);
     site.wait_met(&job).await?;
     for node in 2..2 + MOVES {
         site.ask(&["migrate", &job, site.cluster.host(node - 1)]).await?;
@@ -57,17 +65,65 @@ async fn moves(mib: usize) -> Result<()> {
         format!("{} ms ({} to {})", ms(MOVES / 2), ms(0), ms(MOVES - 1))
     };
     let (leave, copy, restart) = (of(0), of(1), of(2));
-    let pause = text(&output.stdout);
-    let pause = pause.lines().find_map(|line| line.strip_prefix("pause ")).context("no pause")?;
-    println!("{mib} MiB: leave {leave}, copy {copy}, restart {restart}; longest step {pause} ms");
+    let mut stood: Vec<Stood> = text(&output.stdout).lines().filter_map(Stood::read).collect();
+    stood.sort_by_key(|stood| stood.us);
+    let middle = stood.get(stood.len() / 2).context("nobody stood still")?;
+    let ms = |at: usize| stood[at].us / 1000;
+    println!(
+        "{mib} MiB: leave {leave}, copy {copy}, restart {restart}; {} pauses of the other rank: {} ms ({} to {})",
+        stood.len(),
+        middle.us / 1000,
+        ms(0),
+        ms(stood.len() - 1)
+    );
+    time_line(&told, middle);
     Ok(())
 }
 
-/// `... moved from ... [leave=136 copy=24 restart=137]`
+/// `... moved from ... [leave=136 copy=24 restart=137]`; a phase that there was not took no time.
 fn phases(line: &str) -> Option<[u64; 3]> {
     let (words, phases) = line.split_once(" [")?;
-    let mut of = phases.trim_end_matches(']').split(' ');
-    let mut next = |name: &str| of.next()?.strip_prefix(name)?.strip_prefix('=')?.parse().ok();
-    let found = [next("leave")?, next("copy")?, next("restart")?];
+    let of = |name: &str| {
+        let mut pairs = phases.trim_end_matches(']').split(' ').filter_map(|p| p.split_once('='));
+        pairs.find(|(phase, _)| *phase == name).map_or(Some(0), |(_, ms)| ms.parse().ok())
+    };
+    let found = [of("leave")?, of("copy")?, of("restart")?];
     words.contains("moved from").then_some(found)
+}
+
+/// A step of the rank that stayed, in microseconds since 1970.
+struct Stood {
+    end: u64,
+    us: u64,
+}
+
+impl Stood {
+    /// `stood END US`
+    fn read(line: &str) -> Option<Self> {
+        let (end, us) = line.strip_prefix("stood ")?.split_once(' ')?;
+        Some(Self { end: end.parse().ok()?, us: us.parse().ok()? })
+    }
+}
+
+/// What has been done while the rank stood still.
+fn time_line(log: &str, stood: &Stood) {
+    let begin = stood.end - stood.us;
+    let mut steps: Vec<(u64, u64, String)> = log.lines().filter_map(step).collect();
+    steps.retain(|(end, us, _)| *end > begin && end - us < stood.end);
+    steps.sort_by_key(|(end, us, _)| end - us);
+    let ms = |us: u64| us as f64 / 1000.0;
+    for (end, us, words) in steps {
+        let at = ms(end - us) - ms(begin);
+        println!("  {at:8.1} ms {:8.1} ms  {words}", ms(us));
+    }
+    println!("  {:8.1} ms              the other rank goes on", ms(stood.us));
+}
+
+/// The end and the length of a step, in microseconds, and its words: a line of the log.
+fn step(line: &str) -> Option<(u64, u64, String)> {
+    let line: serde_json::Value = serde_json::from_str(line).ok()?;
+    let time = humantime::parse_rfc3339(line["timestamp"].as_str()?).ok()?;
+    let end = time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_micros();
+    let words = format!("{}: {}", line["who"].as_str()?, line["message"].as_str()?);
+    Some((u64::try_from(end).ok()?, line["us"].as_u64()?, words))
 }

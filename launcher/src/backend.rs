@@ -67,6 +67,8 @@ pub enum Moment {
     Release,
     /// The image is looked at: after it was written and before anything is started from it.
     Verify,
+    /// The image is here, and so is the pod that ranks are to come to life in: what can be done before they must.
+    Unpack,
     /// Ranks come to life from their image.
     Restore,
 }

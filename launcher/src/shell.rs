@@ -2,6 +2,7 @@
 
 pub mod control;
 pub mod far;
+pub mod growing;
 pub mod guard;
 pub mod images;
 pub mod installed;
@@ -22,6 +23,7 @@ pub mod spec;
 pub mod starter;
 pub mod steps;
 pub mod streams;
+pub mod timeline;
 pub mod tree;
 
 use ftb_core::Now;

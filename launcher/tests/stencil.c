@@ -2,10 +2,12 @@
  *
  * stencil STEPS ROWS COLUMNS [GATE [PAUSE_US]]: ROWS x COLUMNS cells a rank. Stays in its middle, exchanging messages but
  * without progress, until the file GATE is there. Each rank prints `result RANK SUM`; rank 0 also the longest step it
- * has seen as `pause MS`, which a migration of others shows in. */
+ * has seen as `pause MS`, which a migration of others shows in, and each long one there as `stood END US`: when it
+ * ended, in microseconds since 1970, and how long it was. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 static int rank, size;
@@ -29,8 +31,14 @@ static void wait_for_gate(const char *gate, double *worst)
         MPI_Ibarrier(MPI_COMM_WORLD, &request);
         for (done = 0; !done; usleep(500))
             MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-        if (MPI_Wtime() - begin > *worst)
-            *worst = MPI_Wtime() - begin;
+        double took = MPI_Wtime() - begin;
+        if (took > *worst)
+            *worst = took;
+        if (rank == 0 && took > 0.1) {
+            struct timespec now;
+            clock_gettime(CLOCK_REALTIME, &now);
+            printf("stood %lld %.0f\n", now.tv_sec * 1000000LL + now.tv_nsec / 1000, took * 1e6);
+        }
     }
 }
 

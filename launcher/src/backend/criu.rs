@@ -5,7 +5,9 @@
 //! byte of the dump and its last, and nobody answers for its address (with a reset) until its sockets are there
 //! again. TCP then repeats what was lost.
 
-use super::{Backend, Manner, Moment, Moves, Need, STEP_DEADLINE, Saver, Step, Unit, work_dir};
+use super::{
+    Backend, Manner, Moment, Moves, Need, PodPlace, STEP_DEADLINE, Saver, Step, Unit, work_dir,
+};
 use core::net::Ipv4Addr;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
@@ -121,14 +123,53 @@ impl Criu {
         Step { name, argv, deadline: self.deadline, piped: false }
     }
 
+    /// CRIU writes no files of a /dev/shm that is not its own: a script that it calls saves them, where there are any, while
+    /// everything stands still.
+    fn dump(&self, pod: &PodPlace<'_>, unit: &Unit<'_>, leave: bool) -> Vec<String> {
+        let script = work_dir(unit.image).join("on-dump").display().to_string();
+        let text = format!(
+            "#!/bin/sh\n[ \"$CRTOOLS_SCRIPT_ACTION\" = post-dump ] || exit 0\n\
+             for file in /dev/shm/* /dev/shm/.[!.]* /dev/shm/..?*; do\n\
+             if [ -e \"$file\" ] || [ -L \"$file\" ]; then exec tar -C /dev/shm -cf '{}' .; fi\ndone",
+            unit.image.join(SHM).display()
+        );
+        let write = "printf '%s\\n' \"$2\" >\"$1\" && chmod 700 \"$1\" && shift 2 && exec \"$@\"";
+        let mut argv = owned(&["sh", "-c", write, "sh", &script, &text]);
+        argv.extend(self.inside(pod.holder, "dump"));
+        argv.extend(["--tree".to_owned(), unit.pid.to_string()]);
+        argv.extend(common(unit, "dump.log"));
+        argv.extend(["--action-script".to_owned(), script]);
+        if !leave {
+            argv.push("--leave-running".to_owned());
+        }
+        argv
+    }
+
+    /// The tender's pipes come in as standard input and output; CRIU wants them at other numbers.
+    fn revive(&self, pod: &PodPlace<'_>, unit: &Unit<'_>) -> Vec<String> {
+        let mut argv = owned(&["sh", "-c", "exec \"$@\" 5<&0 6>&1 </dev/null >&2", "sh"]);
+        argv.extend(self.inside(pod.holder, "restore"));
+        argv.push("--restore-detached".to_owned());
+        argv.extend(common(unit, "restore.log"));
+        let (to, from) = pod.pipes;
+        for (number, inode) in [(5, to), (6, from)] {
+            argv.extend(["--inherit-fd".to_owned(), format!("fd[{number}]:pipe:[{inode}]")]);
+        }
+        argv
+    }
+
     /// CRIU, inside the pod's mounts, network and processes. Not in its IPC namespace: that one is part of the image.
     fn inside(&self, holder: u32, action: &str) -> Vec<String> {
         let words = ["nsenter", "--target", &holder.to_string(), "--mount", "--net", "--pid", "--"];
-        let mut argv: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        let mut argv = owned(&words);
         argv.push(self.program.display().to_string());
         argv.push(action.to_owned());
         argv
     }
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
 }
 
 /// What dump and restore have in common: the image, TCP connections that are kept (the pod is cut off, so there
@@ -152,7 +193,7 @@ fn common(unit: &Unit<'_>, log: &str) -> Vec<String> {
         "1G",
         "--manage-cgroups=ignore",
     ];
-    words.iter().map(|&word| word.to_owned()).collect()
+    owned(&words)
 }
 
 /// Takes the pod's link off its bridge, or puts it there. Its carrier stays: a program that looks for its network
@@ -196,49 +237,21 @@ impl Backend for Criu {
             Moment::Prepare => vec![self.step("cut the pod's network", link(unit, false))],
             Moment::Release => vec![self.step("join the pod's network", link(unit, true))],
             Moment::Verify => Vec::new(),
-            Moment::Save { leave } => {
-                let mut argv = self.inside(pod.holder, "dump");
-                argv.extend(["--tree".to_owned(), unit.pid.to_string()]);
-                argv.extend(common(unit, "dump.log"));
-                let script = work_dir(unit.image).join("on-dump").display().to_string();
-                argv.extend(["--action-script".to_owned(), script.clone()]);
-                if !leave {
-                    argv.push("--leave-running".to_owned());
-                }
-                // CRIU writes no files of a /dev/shm that is not its own: they are saved while everything stands still.
-                let text = format!(
-                    "#!/bin/sh\n[ \"$CRTOOLS_SCRIPT_ACTION\" != post-dump ] || exec tar -C /dev/shm -cf '{}' .",
-                    unit.image.join(SHM).display()
-                );
-                let write = "printf '%s\\n' \"$2\" >\"$1\" && chmod 700 \"$1\"";
-                let words = ["sh", "-c", write, "sh", &script, &text];
-                let words = words.iter().map(|&word| word.to_owned()).collect();
-                vec![self.step("prepare the dump", words), self.step("dump the pod", argv)]
-            }
-            Moment::Restore => {
-                // The tender's pipes come in as standard input and output; CRIU wants them at other numbers.
-                let shell = ["sh", "-c", "exec \"$@\" 5<&0 6>&1 </dev/null >&2", "sh"];
-                let mut argv: Vec<String> = shell.iter().map(|&word| word.to_owned()).collect();
-                argv.extend(self.inside(pod.holder, "restore"));
-                argv.push("--restore-detached".to_owned());
-                argv.extend(common(unit, "restore.log"));
-                let (to, from) = pod.pipes;
-                for (number, inode) in [(5, to), (6, from)] {
-                    argv.extend([
-                        "--inherit-fd".to_owned(),
-                        format!("fd[{number}]:pipe:[{inode}]"),
-                    ]);
-                }
-                let mut step = self.step("restore the pod", argv);
-                step.piped = true;
-                let shm = unit.image.join(SHM).display().to_string();
-                let holder = pod.holder.to_string();
+            Moment::Save { leave } => vec![self.step("dump the pod", self.dump(pod, unit, leave))],
+            Moment::Unpack if !unit.image.join(SHM).exists() => Vec::new(),
+            Moment::Unpack => {
+                let (holder, shm) = (pod.holder.to_string(), unit.image.join(SHM));
+                let shm = shm.display().to_string();
                 let words = [
                     "nsenter", "--target", &holder, "--mount", "--", "tar", "-C", "/dev/shm",
                     "-xf", &shm,
                 ];
-                let argv = words.iter().map(|&word| word.to_owned()).collect();
-                vec![self.step("bring /dev/shm back", argv), step]
+                vec![self.step("bring /dev/shm back", owned(&words))]
+            }
+            Moment::Restore => {
+                let mut step = self.step("restore the pod", self.revive(pod, unit));
+                step.piped = true;
+                vec![step]
             }
         }
     }

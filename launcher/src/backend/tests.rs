@@ -36,12 +36,13 @@ fn with_unit<T>(run: impl FnOnce(&Unit<'_>) -> T) -> T {
     })
 }
 
-const MOMENTS: [Moment; 6] = [
+const MOMENTS: [Moment; 7] = [
     Moment::Prepare,
     Moment::Save { leave: false },
     Moment::Save { leave: true },
     Moment::Release,
     Moment::Verify,
+    Moment::Unpack,
     Moment::Restore,
 ];
 

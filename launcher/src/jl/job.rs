@@ -343,13 +343,15 @@ impl Job {
     /// The first hot spare that is free, in the order of the spares given, then any other node that has become
     /// one; not one of `tried`.
     pub fn spare(&self, tried: &[NodeName]) -> Option<NodeName> {
-        let free = |name: &&NodeName| {
-            let node = self.nodes.get(*name);
-            node.is_some_and(|n| !n.lost && !n.avoid && n.state == Some(MigrationState::Spare))
-                && !tried.contains(*name)
-        };
+        let free = |name: &&NodeName| self.is_spare(name) && !tried.contains(*name);
         let all = self.config.spares.iter().chain(self.nodes.keys());
         all.into_iter().find(free).cloned()
+    }
+
+    /// Whether that node can take ranks over.
+    pub(super) fn is_spare(&self, name: &NodeName) -> bool {
+        let node = self.nodes.get(name);
+        node.is_some_and(|n| !n.lost && !n.avoid && n.state == Some(MigrationState::Spare))
     }
 
     /// Whether every rank has ended well.

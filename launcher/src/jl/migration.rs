@@ -20,6 +20,12 @@ pub struct Migration {
     set: SetId,
     ranks: Ranks,
     tried: Vec<NodeName>,
+    /// The target was chosen, and asked for a copy, before the ranks had left.
+    #[serde(default)]
+    early: bool,
+    /// The target has all images.
+    #[serde(default)]
+    copied: bool,
     stage: Stage,
     resumed: BTreeSet<u32>,
     /// Why phase I was called off.
@@ -46,18 +52,42 @@ impl Migration {
     pub(super) fn open(job: &Job, episode: Episode, source: NodeName) -> (Self, Flow) {
         let set = SetId::of_migration(episode);
         let ranks = job.ranks_on(&source);
-        let migration = Self {
+        let mut migration = Self {
             source,
             target: None,
             set,
             ranks,
             tried: Vec::new(),
+            early: false,
+            copied: false,
             stage: Stage::Leave,
             resumed: BTreeSet::new(),
             aborted: None,
         };
-        let flow = migration.next(episode, "leave", job.config.deadlines.leave, None);
+        let flow = migration.leave(job, episode);
         (migration, flow)
+    }
+
+    /// Phase I. Ranks that move alone are on their way as soon as their image begins to be: the target is chosen now.
+    fn leave(&mut self, job: &Job, episode: Episode) -> Flow {
+        let target = job.spare(&self.tried).filter(|_| job.moves() == Moves::Alone);
+        self.early = target.is_some();
+        let copy = target.map(|target| self.copy_to(job, episode, target));
+        self.next(episode, "leave", job.config.deadlines.leave, copy)
+    }
+
+    /// The request that has this node copy the images.
+    fn copy_to(&mut self, job: &Job, episode: Episode, target: NodeName) -> FromJl {
+        self.tried.push(target.clone());
+        self.target = Some(target.clone());
+        self.copied = false;
+        self.copy(job, episode, target)
+    }
+
+    fn copy(&self, job: &Job, episode: Episode, target: NodeName) -> FromJl {
+        let source = job.nodes.get(&self.source);
+        let from = source.map(|node| node.images.clone()).unwrap_or_default();
+        FromJl::Copy { episode, from, target, set: self.set.clone(), ranks: self.ranks.clone() }
     }
 
     /// A phase before the barrier opens: FTB_MIGRATE is repeated in each of them, since a rank that missed it
@@ -105,7 +135,11 @@ impl Migration {
         let target = self.target.as_ref() == Some(node);
         match (self.stage, message) {
             (Stage::Leave | Stage::Abort, FromNla::Pic { .. }) if source => {
-                self.choose_target(job, episode)
+                self.have_left(job, episode)
+            }
+            (Stage::Leave | Stage::Abort, FromNla::Copied { .. }) if target => {
+                self.copied = true;
+                Flow::Stay
             }
             (Stage::Abort, FromNla::Pmi { .. } | FromNla::Exited { .. })
                 if source && job.moves() == Moves::Meeting =>
@@ -116,6 +150,13 @@ impl Migration {
                 let target = node.clone();
                 let ranks = self.ranks.clone();
                 self.restart_on(job, episode, target, ranks)
+            }
+            // It may have failed before the ranks had left. It is asked again, once.
+            (Stage::Copy, FromNla::CopyFailed { .. })
+                if target && core::mem::take(&mut self.early) =>
+            {
+                let request = self.copy(job, episode, node.clone());
+                self.next(episode, "copy", job.config.deadlines.copy, Some(request))
             }
             (Stage::Copy, FromNla::CopyFailed { reason, .. }) if target => {
                 job.tell(format!("node {node} cannot take the images: {reason}"));
@@ -153,17 +194,25 @@ impl Migration {
             return self.restart_on(job, episode, source, ranks);
         };
         self.stage = Stage::Copy;
-        self.tried.push(target.clone());
-        self.target = Some(target.clone());
-        let from = job.nodes.get(&self.source).map(|node| node.images.clone());
-        let copy = FromJl::Copy {
-            episode,
-            from: from.unwrap_or_default(),
-            target,
-            set: self.set.clone(),
-            ranks: self.ranks.clone(),
-        };
+        self.early = false;
+        let copy = self.copy_to(job, episode, target);
         self.next(episode, "copy", job.config.deadlines.copy, Some(copy))
+    }
+
+    /// Phase I is complete. A target that was chosen before is still one, or there is another.
+    fn have_left(&mut self, job: &mut Job, episode: Episode) -> Flow {
+        match self.target.clone().filter(|target| job.is_spare(target)) {
+            Some(target) if self.copied => {
+                let ranks = self.ranks.clone();
+                self.restart_on(job, episode, target, ranks)
+            }
+            Some(target) => {
+                self.stage = Stage::Copy;
+                let copy = self.copy(job, episode, target);
+                self.next(episode, "copy", job.config.deadlines.copy, Some(copy))
+            }
+            None => self.choose_target(job, episode),
+        }
     }
 
     fn restart_on(
@@ -250,8 +299,10 @@ impl Migration {
         }
     }
 
+    /// Whether the ranks are, or come to be, on another node than before.
     fn moved(&self) -> bool {
-        self.target.as_ref().is_some_and(|t| *t != self.source)
+        let begun = matches!(self.stage, Stage::Restart | Stage::Join | Stage::Resume);
+        begun && self.target.as_ref().is_some_and(|t| *t != self.source)
     }
 
     fn check_resumed(&mut self, job: &mut Job) -> Flow {
@@ -282,6 +333,12 @@ impl Migration {
     pub(super) fn on_lost(&mut self, job: &mut Job, episode: Episode, node: &NodeName) -> Flow {
         let target = self.target.as_ref() == Some(node);
         match self.stage {
+            // Nothing has left yet: another node can be the target.
+            Stage::Leave if target => self.leave(job, episode),
+            Stage::Abort if target => {
+                self.target = None;
+                Flow::Stay
+            }
             // The images are still on the source: another target can have them.
             Stage::Copy | Stage::Restart | Stage::Join if target && *node != self.source => {
                 self.choose_target(job, episode)

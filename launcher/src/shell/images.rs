@@ -3,11 +3,12 @@
 //! file, or a directory of files ([`super::tree`]); it is there complete or not at all.
 //!
 //! On the wire, after the greeting ([`super::secret`]): `GET SET RANK`, answered by `OK LENGTH\n`, the bytes, and
-//! `CRC\n` (eight hex digits); or by `TREE\n`, the files and `CRC\n`; or by `ERR reason\n`. Both ends copy with
-//! blocking streams in threads of their own: copying is all they do.
+//! `CRC\n` (eight hex digits); or by `TREE\n`, the files and `CRC\n`; or by `ERR reason\n`. `AWAIT SET RANK` is the same
+//! for an image that may not be whole yet ([`super::growing`]); before the answer there may be lines `WAIT\n`. Both ends
+//! copy with blocking streams in threads of their own: copying is all they do.
 
 use super::secret::Secret;
-use super::tree;
+use super::{growing, tree};
 use crate::names::{Ranks, SetId};
 use core::time::Duration;
 use std::fs::{self, File};
@@ -28,7 +29,26 @@ pub const CONNECTIONS_MAX: usize = 256;
 pub const STALL_MAX: Duration = Duration::from_secs(30);
 /// Longest request or answer line in bytes.
 const LINE_BYTES_MAX: u64 = 512;
+/// What a client says for an image that is whole.
+const GET: &str = "GET";
+/// For one that may not be.
+const AWAIT: &str = "AWAIT";
+/// What a server says while there is nothing of it yet.
+const WAIT: &str = "WAIT";
 const CHUNK_BYTES: usize = 256 * 1024;
+/// How often a client that waits for an image is told that the server is there.
+const BEAT_EVERY: Duration = Duration::from_secs(10);
+
+/// Where an image is fetched from, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// `host:port` of the server.
+    pub server: &'a str,
+    /// The job's secret.
+    pub secret: &'a Secret,
+    /// The image may not be whole yet, or not even begun: it is waited for.
+    pub early: bool,
+}
 
 /// What a fetched image is to outlive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,17 +124,20 @@ async fn answer(
     transfers: &Semaphore,
 ) -> io::Result<()> {
     let words = secret.hear(&mut stream).await?;
-    let path = match words.and_then(|words| wanted(&words, &root)) {
-        Ok(path) => path,
+    let (early, path) = match words.and_then(|words| wanted(&words, &root)) {
+        Ok(wanted) => wanted,
         Err(reason) => return stream.write_all(format!("ERR {reason}\n").as_bytes()).await,
     };
     let _transfer = transfers.acquire().await.map_err(io::Error::other)?;
     let stream = stream.into_std()?;
-    tokio::task::spawn_blocking(move || send(stream, &path)).await?
+    tokio::task::spawn_blocking(move || send(stream, &path, early)).await?
 }
 
-fn send(mut stream: TcpStream, path: &Path) -> io::Result<()> {
+fn send(mut stream: TcpStream, path: &Path, early: bool) -> io::Result<()> {
     prepare(&stream)?;
+    if early {
+        growing::begun(path, BEAT_EVERY, || stream.write_all(format!("{WAIT}\n").as_bytes()))?;
+    }
     let is_dir = match fs::metadata(path) {
         Ok(data) => data.is_dir(),
         Err(error) => {
@@ -124,7 +147,7 @@ fn send(mut stream: TcpStream, path: &Path) -> io::Result<()> {
     };
     let crc = if is_dir {
         stream.write_all(b"TREE\n")?;
-        tree::send(path, &mut stream)?.crc
+        if early { growing::send(path, &mut stream)? } else { tree::send(path, &mut stream)? }.crc
     } else {
         let mut file = File::open(path)?;
         let length = file.metadata()?.len();
@@ -148,14 +171,17 @@ pub fn sum(path: &Path) -> io::Result<(u64, u32)> {
     Ok((length, copy(&mut file, &mut io::sink(), length, 0)?))
 }
 
-fn wanted(words: &str, root: &Path) -> Result<PathBuf, String> {
+/// Whether it may not be whole yet, and where it is.
+fn wanted(words: &str, root: &Path) -> Result<(bool, PathBuf), String> {
     let words: Vec<&str> = words.split(' ').collect();
-    let ["GET", set, rank] = words[..] else {
-        return Err("expected GET SET RANK".to_owned());
+    let (early, set, rank) = match words[..] {
+        [GET, set, rank] => (false, set, rank),
+        [AWAIT, set, rank] => (true, set, rank),
+        _ => return Err("expected GET SET RANK".to_owned()),
     };
     let set = SetId::new(set).map_err(|error| error.to_string())?;
     let rank = rank.parse().map_err(|_| "this is no rank".to_owned())?;
-    Ok(path(root, &set, rank))
+    Ok((early, path(root, &set, rank)))
 }
 
 /// Copies exactly `length` bytes and returns their CRC-32C, which begins with `crc`.
@@ -186,8 +212,7 @@ pub(super) fn copy(
 /// # Errors
 /// One line: which image, from where, why. What is complete stays.
 pub fn fetch(
-    from: &str,
-    secret: &Secret,
+    from: Origin<'_>,
     root: &Path,
     set: &SetId,
     ranks: &Ranks,
@@ -196,28 +221,31 @@ pub fn fetch(
     let dir = root.join(set.as_str());
     fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
     let one = |rank| {
-        let words = format!("GET {set} {rank}");
-        fetch_one(from, secret, &words, &path(root, set, rank), outlives)
-            .map_err(|error| format!("image of rank {rank} of set {set} from {from}: {error}"))
+        let words = format!("{} {set} {rank}", if from.early { AWAIT } else { GET });
+        let server = from.server;
+        fetch_one(from, &words, &path(root, set, rank), outlives)
+            .map_err(|error| format!("image of rank {rank} of set {set} from {server}: {error}"))
     };
     ranks.iter().map(one).collect()
 }
 
 fn fetch_one(
-    from: &str,
-    secret: &Secret,
+    from: Origin<'_>,
     words: &str,
     place: &Path,
     outlives: Outlives,
 ) -> io::Result<(u64, u32)> {
-    let address = from.to_socket_addrs()?.next();
+    let address = from.server.to_socket_addrs()?.next();
     let address = address.ok_or_else(|| io::Error::other("the server has no address"))?;
     let mut stream = TcpStream::connect_timeout(&address, STALL_MAX)?;
     prepare(&stream)?;
     let mut reader = BufReader::with_capacity(CHUNK_BYTES, stream.try_clone()?);
-    let line = secret.sign(&read_line(&mut reader)?, words).map_err(io::Error::other)?;
+    let line = from.secret.sign(&read_line(&mut reader)?, words).map_err(io::Error::other)?;
     stream.write_all(format!("{line}\n").as_bytes())?;
-    let line = read_line(&mut reader)?;
+    let mut line = read_line(&mut reader)?;
+    while line == WAIT {
+        line = read_line(&mut reader)?;
+    }
     let part = place.with_extension("part");
     tree::remove(&part)?;
     let result = if line == "TREE" {
@@ -320,7 +348,10 @@ mod tests {
         let secret = Secret::new(key);
         let set = SetId::of_migration(Episode(3));
         let ranks = Ranks::from_iter([rank]);
-        let task = move || fetch(&address, &secret, &root, &set, &ranks, Outlives::Host);
+        let task = move || {
+            let from = Origin { server: &address, secret: &secret, early: false };
+            fetch(from, &root, &set, &ranks, Outlives::Host)
+        };
         tokio::task::spawn_blocking(task).await.unwrap()
     }
 
@@ -381,7 +412,9 @@ mod tests {
         for bad in ["", "GET", "GET ../x 1", "GET set-1 x", "GET set-1 1 2", "PUT set-1 1"] {
             assert!(wanted(bad, root).is_err(), "{bad}");
         }
-        assert_eq!(wanted("GET set-1 7", root).unwrap(), root.join("set-1/rank-7.img"));
+        let there = root.join("set-1/rank-7.img");
+        assert_eq!(wanted("GET set-1 7", root).unwrap(), (false, there.clone()));
+        assert_eq!(wanted("AWAIT set-1 7", root).unwrap(), (true, there));
     }
 
     /// The secret is never on the wire: whoever listens learns nothing to ask with.
@@ -393,7 +426,8 @@ mod tests {
         let root = to.path().to_owned();
         let asking = tokio::task::spawn_blocking(move || {
             let (secret, set) = (Secret::new("key"), SetId::of_migration(Episode(3)));
-            fetch(&address, &secret, &root, &set, &Ranks::from_iter([1]), Outlives::Nothing)
+            let from = Origin { server: &address, secret: &secret, early: false };
+            fetch(from, &root, &set, &Ranks::from_iter([1]), Outlives::Nothing)
         });
         let (mut stream, _) = listener.accept().await.unwrap();
         let (_, greeting) = secret::greeting().unwrap();

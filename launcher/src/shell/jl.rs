@@ -2,7 +2,7 @@
 //! fetches sets into the store, prints the ranks' output, and asks the policy what a fault means.
 
 use super::far::Far;
-use super::images::{self, Outlives};
+use super::images::{self, Origin, Outlives};
 use super::jobdir::{JobDir, JobFile, Manifest, StateFile};
 use super::link::{self, Heard};
 use super::output;
@@ -11,6 +11,7 @@ use super::progress::Progress;
 use super::secret::Secret;
 use super::spec::{Means, NlaSpec, NodePart, Starting};
 use super::streams;
+use super::timeline::Step;
 use super::{Clock, nla, starter};
 use crate::backend::Moves;
 use crate::jl::{Input, Output, Want};
@@ -444,9 +445,11 @@ impl Shell {
     async fn output(&mut self, output: Output) {
         match output {
             Output::Save => {
+                let time = Step::begin();
                 if let Err(error) = self.dir.write("state.json", &self.state) {
                     tracing::error!(%error, "the state of the job is not on disk");
                 }
+                time.done(&"launcher", "write the job's state");
             }
             Output::Publish(message @ FromJl::Alive) => {
                 self.publish(wire::with_streams(wire::to_jl(&message), &self.streams)).await;
@@ -486,8 +489,8 @@ impl Shell {
         tokio::task::spawn_blocking(move || {
             let mut all = BTreeMap::new();
             let fetch = |(server, ranks): &(String, Ranks)| {
-                let images =
-                    images::fetch(server, &secret, &dir.sets(), &set, ranks, Outlives::Host)?;
+                let from = Origin { server, secret: &secret, early: false };
+                let images = images::fetch(from, &dir.sets(), &set, ranks, Outlives::Host)?;
                 Ok::<_, String>(ranks.iter().zip(images).collect::<Vec<_>>())
             };
             let result =

@@ -2,13 +2,13 @@
 //! and outputs from it. One thread does all of it, so that the kernel's "die with your parent" means this process.
 
 use super::guard::Guard;
-use super::images::{self, Outlives};
+use super::images;
 use super::link::{self, Heard};
 use super::live::Live;
 use super::output::{self, Frame};
-use super::pod::{self, Ends, Order, Pod};
+use super::pod::{self, Comeback, Coming, Ends, Order, Pod};
 use super::ranks::{self, Word};
-use super::saver::{self, Member};
+use super::saver::{self, CopyOf, Member};
 use super::secret::Secret;
 use super::spec::{Handed, Means, NlaSpec, SPEC_BYTES_MAX};
 use super::{Clock, installed, starter, streams};
@@ -52,6 +52,8 @@ struct Shell {
     /// The pod of the ranks, for a backend that has pods, with the start that it is of.
     pod: Option<(u64, Pod)>,
     pods: u32,
+    /// The pod that is made ready for ranks on their way here.
+    coming: Option<Coming>,
     inputs: mpsc::Sender<Input>,
     frames: mpsc::Sender<Frame>,
     guard: Guard,
@@ -147,6 +149,7 @@ pub async fn run(handed: Handed) -> Result<(), String> {
         running: BTreeMap::new(),
         pod: None,
         pods: 0,
+        coming: None,
         inputs,
         frames,
         guard,
@@ -390,11 +393,7 @@ impl Shell {
                 }
             }
             Output::Copy { episode, from, set, ranks } => {
-                let (inputs, spec) = (self.inputs.clone(), self.spec.clone());
-                tokio::spawn(async move {
-                    let result = copy(spec, from, set, ranks).await;
-                    let _ = inputs.send(Input::CopyEnded { episode, result }).await;
-                });
+                self.copy(CopyOf { episode, from, set, ranks });
             }
             Output::Prepare { episode, set, .. } if self.pod.is_some() => {
                 self.order(Order::Prepare(episode, set)).await;
@@ -404,45 +403,74 @@ impl Shell {
             }
             Output::Release { .. } if self.pod.is_some() => self.order(Order::Release).await,
             Output::Prepare { episode, set, ranks } => {
-                let (inputs, spec, members) = self.to_save(&ranks);
+                let (spec, members) = self.to_save(&ranks);
                 self.prepared_set = Some(set.clone());
-                tokio::spawn(async move {
+                self.later(async move {
                     let result = saver::run(&spec, &set, Moment::Prepare, &members).await;
-                    let _ = inputs.send(Input::Prepared { episode, result }).await;
+                    Input::Prepared { episode, result }
                 });
             }
             Output::Save { episode, set, ranks, .. } => {
-                let (inputs, spec, members) = self.to_save(&ranks);
-                tokio::spawn(async move {
+                let (spec, members) = self.to_save(&ranks);
+                self.later(async move {
                     let result = saver::save(&spec, &set, &members).await;
-                    let _ = inputs.send(Input::Saved { episode, result }).await;
+                    Input::Saved { episode, result }
                 });
             }
             Output::Release { .. } => self.release(),
             Output::Restore { incarnation, set, ranks, .. } => {
-                self.pods += 1;
-                let ends = self.ends();
-                let before = self.pod.take().map(|(_, pod)| pod);
-                let pod =
-                    pod::restore(&self.spec, self.pods, ends, incarnation, set, &ranks, before);
-                for rank in ranks.iter() {
-                    self.running.insert(rank, (incarnation, Live::InPod(pod.clone())));
-                }
-                self.pod = Some((incarnation, pod));
-                self.feed_pod(&ranks).await;
+                self.restore(incarnation, set, ranks).await;
             }
             Output::PublishFor(says) => link::publish(&self.client, wire::to_rank(&says)).await,
-            Output::DropSet(set) => images::drop_set(&self.spec.image_dir, &set),
+            Output::DropSet(set) => {
+                self.coming.take_if(|coming| *coming.set() == set);
+                images::drop_set(&self.spec.image_dir, &set);
+            }
             Output::Note(words) => tracing::warn!(node = %self.spec.node, "{words}"),
             Output::Leave => self.leaving = true,
         }
         None
     }
 
-    fn to_save(&self, ranks: &Ranks) -> (mpsc::Sender<Input>, NlaSpec, Vec<Member>) {
+    /// Something that takes its time; what comes of it is an input.
+    fn later(&self, work: impl Future<Output = Input> + Send + 'static) {
+        let inputs = self.inputs.clone();
+        tokio::spawn(async move {
+            let _ = inputs.send(work.await).await;
+        });
+    }
+
+    /// Takes images here. Where ranks come back into a pod, that is made meanwhile.
+    fn copy(&mut self, of: CopyOf) {
+        if self.spec.backend.pods().is_some() && of.set.migration().is_some() {
+            self.pods += 1;
+            self.coming = Some(pod::expect(&self.spec, self.pods, self.ends(), of));
+            return;
+        }
+        let spec = self.spec.clone();
+        self.later(async move {
+            let result = saver::take(&spec, &of.from, &of.set, &of.ranks).await;
+            Input::CopyEnded { episode: of.episode, result }
+        });
+    }
+
+    /// Brings ranks back into a pod, when that of before is gone.
+    async fn restore(&mut self, incarnation: u64, set: SetId, ranks: Ranks) {
+        self.pods += 1;
+        let (before, coming) = (self.pod.take().map(|(_, pod)| pod), self.coming.take());
+        let comeback = Comeback { incarnation, set, ranks: ranks.clone(), before, coming };
+        let pod = pod::restore(&self.spec, self.pods, self.ends(), comeback);
+        for rank in ranks.iter() {
+            self.running.insert(rank, (incarnation, Live::InPod(pod.clone())));
+        }
+        self.pod = Some((incarnation, pod));
+        self.feed_pod(&ranks).await;
+    }
+
+    fn to_save(&self, ranks: &Ranks) -> (NlaSpec, Vec<Member>) {
         let pid = |rank| self.running.get(&rank).map_or(0, |(_, running)| running.pid());
         let members = ranks.iter().map(|rank| (rank, pid(rank))).collect();
-        (self.inputs.clone(), self.spec.clone(), members)
+        (self.spec.clone(), members)
     }
 
     /// Undoes what was prepared. What fails then is told: the ranks may need a hand.
@@ -451,7 +479,7 @@ impl Shell {
             return;
         };
         let ranks = self.running.keys().copied().collect();
-        let (_, spec, members) = self.to_save(&ranks);
+        let (spec, members) = self.to_save(&ranks);
         tokio::spawn(async move {
             if let Err(error) = saver::run(&spec, &set, Moment::Release, &members).await {
                 tracing::warn!(node = %spec.node, %error, "a rank may not go on");
@@ -543,16 +571,4 @@ impl Shell {
         });
         self.feeding = Some(task.abort_handle());
     }
-}
-
-/// Fetches images and looks at them; their bytes.
-async fn copy(spec: NlaSpec, from: String, set: SetId, ranks: Ranks) -> Result<u64, String> {
-    let (whole, which, of) = (spec.clone(), set.clone(), ranks.clone());
-    let task = tokio::task::spawn_blocking(move || {
-        let secret = Secret::new(&whole.token);
-        images::fetch(&from, &secret, &whole.image_dir, &which, &of, Outlives::Nothing)
-    });
-    let fetched = task.await.map_err(|error| error.to_string())??;
-    saver::verify(&spec, &set, &ranks).await?;
-    Ok(fetched.iter().map(|(bytes, _)| bytes).sum())
 }

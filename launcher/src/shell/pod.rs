@@ -5,6 +5,7 @@
 //! ([`tend`]), the link. Nothing of it outlives the agent: the holder ends with its standard input.
 
 mod feed;
+mod holder;
 mod image;
 pub mod net;
 mod pipes;
@@ -14,12 +15,16 @@ pub mod tend;
 pub mod words;
 
 use super::output::Frame;
+use super::saver::{self, CopyOf};
 use super::spec::NlaSpec;
+use super::timeline::Step;
 use crate::names::{Episode, Ranks, SetId};
 use crate::nla::Input;
 use core::time::Duration;
+use holder::Holder;
 use task::Task;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use words::ToTender;
 
 /// Orders of the agent that wait for the pod's task, and words of the tender that wait for it.
@@ -122,7 +127,8 @@ pub fn begin(spec: &NlaSpec, number: u32, ends: Ends) -> Pod {
                 .as_ref()
                 .map(|net| net.address)
                 .ok_or("the node has no network for pods")?;
-            let mut task = Task::hold(&spec, number, address, true, ends.clone()).await?;
+            let holder = Holder::make(true).await?;
+            let mut task = Task::hold(&spec, number, holder, address, ends.clone()).await?;
             task.open().await?;
             let program = std::env::current_exe().map_err(|error| error.to_string())?;
             task.start_tender(&program)?;
@@ -152,32 +158,112 @@ async fn refuse(mut orders: mpsc::Receiver<Order>, ends: &Ends, reason: &str) {
     }
 }
 
-/// Brings a pod back from its image, when the one `before` it is gone. The answer is [`Input::Restored`].
-pub fn restore(
-    spec: &NlaSpec,
-    number: u32,
-    ends: Ends,
-    incarnation: u64,
+/// A pod that is made ready while the image of its ranks is on its way here. Nothing is left of it when it is dropped.
+pub struct Coming {
     set: SetId,
-    ranks: &Ranks,
-    before: Option<Pod>,
-) -> Pod {
+    making: JoinSet<Option<Task>>,
+}
+
+impl Coming {
+    /// For which set.
+    pub fn set(&self) -> &SetId {
+        &self.set
+    }
+
+    /// Its pod, when it is ready; none where that has failed.
+    async fn ready(mut self) -> Option<Task> {
+        self.making.join_next().await?.ok().flatten()
+    }
+}
+
+/// Takes the image of ranks here, and makes a pod for them meanwhile. The answer, [`Input::CopyEnded`], comes when the image
+/// is here.
+pub fn expect(spec: &NlaSpec, number: u32, ends: Ends, coming: CopyOf) -> Coming {
+    let set = coming.set.clone();
+    let mut making = JoinSet::new();
+    let spec = spec.clone();
+    making.spawn(async move {
+        let CopyOf { episode, from, set, ranks } = coming;
+        let copied = async {
+            let result = saver::take(&spec, &from, &set, &ranks).await;
+            let good = result.is_ok();
+            let _ = ends.inputs.send(Input::CopyEnded { episode, result }).await;
+            good.then_some(()).ok_or("the image did not come")
+        };
+        let (holder, copied) = tokio::join!(made(&spec), copied);
+        let task = async {
+            copied?;
+            Task::receive(&spec, number, holder?, &set, &ranks, ends.clone()).await
+        };
+        let task: Result<_, String> = task.await;
+        // Tried again when the ranks are to come back, and told then.
+        task.inspect_err(|error| tracing::debug!(%error, "no pod was made in advance")).ok()
+    });
+    Coming { set, making }
+}
+
+/// Namespaces for ranks that come back.
+async fn made(spec: &NlaSpec) -> Result<Holder, String> {
+    let time = Step::begin();
+    let holder = Holder::make(false).await?;
+    time.done(&spec.node, "make the pod's namespaces");
+    Ok(holder)
+}
+
+/// Ranks that are to come back.
+pub struct Comeback {
+    /// Of which start.
+    pub incarnation: u64,
+    /// From which set.
+    pub set: SetId,
+    /// Which.
+    pub ranks: Ranks,
+    /// The pod that must be gone first.
+    pub before: Option<Pod>,
+    /// What was made ready for them.
+    pub coming: Option<Coming>,
+}
+
+/// Brings ranks back from their image into a pod. The answer is [`Input::Restored`].
+pub fn restore(spec: &NlaSpec, number: u32, ends: Ends, comeback: Comeback) -> Pod {
     let (pod, orders, alive) = Pod::new();
-    let (spec, ranks) = (spec.clone(), ranks.clone());
+    let spec = spec.clone();
     tokio::spawn(async move {
         let _alive = alive;
-        if let Some(before) = before {
-            before.ended().await;
-        }
-        let restored = Task::restore(&spec, number, incarnation, &set, &ranks, ends.clone()).await;
-        let (task, result) = match restored {
-            Ok((task, space)) => (Some(task), Ok(space)),
-            Err(reason) => (None, Err(reason)),
+        let incarnation = comeback.incarnation;
+        let result = match come_back(&spec, number, &ends, comeback).await {
+            Ok((task, space)) => {
+                let _ = ends.inputs.send(Input::Restored { incarnation, result: Ok(space) }).await;
+                return task.run(orders).await;
+            }
+            Err(reason) => Err(reason),
         };
         let _ = ends.inputs.send(Input::Restored { incarnation, result }).await;
-        if let Some(task) = task {
-            task.run(orders).await;
-        }
     });
     pod
+}
+
+async fn come_back(
+    spec: &NlaSpec,
+    number: u32,
+    ends: &Ends,
+    comeback: Comeback,
+) -> Result<(Task, String), String> {
+    let Comeback { incarnation, set, ranks, before, coming } = comeback;
+    if let Some(before) = before {
+        before.ended().await;
+    }
+    let ready = match coming.filter(|coming| coming.set == set) {
+        Some(coming) => coming.ready().await,
+        None => None,
+    };
+    let mut task = match ready {
+        Some(task) => task,
+        None => {
+            let holder = made(spec).await?;
+            Task::receive(spec, number, holder, &set, &ranks, ends.clone()).await?
+        }
+    };
+    let space = task.revive(incarnation, &set, &ranks).await?;
+    Ok((task, space))
 }

@@ -1,10 +1,13 @@
 //! Saves the ranks of a node that do not save themselves, one by one, with the commands of their backend. (Ranks in
 //! a pod are saved by [`super::pod`], all at once.)
 
+use super::images::{self, Origin, Outlives};
+use super::secret::Secret;
 use super::spec::NlaSpec;
-use super::{images, steps, tree};
+use super::timeline::Step;
+use super::{steps, tree};
 use crate::backend::{Moment, Unit};
-use crate::names::{Ranks, SetId};
+use crate::names::{Episode, Ranks, SetId};
 use std::fs;
 
 /// A rank that is to be saved, with its process id (0: it has none yet).
@@ -94,11 +97,45 @@ async fn save_all(
     members.iter().map(|(rank, _)| size(*rank)).collect()
 }
 
+/// Images that are to be copied here.
+#[derive(Clone, Debug)]
+pub struct CopyOf {
+    /// For which remedy.
+    pub episode: Episode,
+    /// `host:port` of the server that has them, or will have them.
+    pub from: String,
+    /// Of which set.
+    pub set: SetId,
+    /// Whose.
+    pub ranks: Ranks,
+}
+
+/// Fetches images and looks at them; their bytes.
+///
+/// # Errors
+/// One line.
+pub async fn take(spec: &NlaSpec, from: &str, set: &SetId, ranks: &Ranks) -> Result<u64, String> {
+    let time = Step::begin();
+    let (whole, server, which, of) = (spec.clone(), from.to_owned(), set.clone(), ranks.clone());
+    let task = tokio::task::spawn_blocking(move || {
+        let secret = Secret::new(&whole.token);
+        // Those of a migration are asked for before the ranks have left, where they leave by themselves.
+        let early = whole.backend.pods().is_some() && which.migration().is_some();
+        let from = Origin { server: &server, secret: &secret, early };
+        images::fetch(from, &whole.image_dir, &which, &of, Outlives::Nothing)
+    });
+    let fetched = task.await.map_err(|error| error.to_string())?;
+    let fetched = fetched.inspect_err(|error| tracing::info!(node = %spec.node, error))?;
+    time.done(&spec.node, "copy the images");
+    verify(spec, set, ranks).await?;
+    Ok(fetched.iter().map(|(bytes, _)| bytes).sum())
+}
+
 /// Looks at images that were copied here, before anything starts from them.
 ///
 /// # Errors
 /// One line.
-pub async fn verify(spec: &NlaSpec, set: &SetId, ranks: &Ranks) -> Result<(), String> {
+async fn verify(spec: &NlaSpec, set: &SetId, ranks: &Ranks) -> Result<(), String> {
     let members: Vec<Member> = ranks.iter().map(|rank| (rank, 0)).collect();
     run(spec, set, Moment::Verify, &members).await
 }

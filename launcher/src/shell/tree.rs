@@ -1,8 +1,10 @@
-//! An image that is a directory, as one stream: for each file in the order of their names `LENGTH NAME\n` and its
-//! bytes, then an empty line. Its CRC-32C is over all of that, so that a missing or renamed file is damage too.
+//! An image that is a directory, as one stream: for each file `LENGTH NAME\n` and its bytes, in the order of their names
+//! where it is complete, then an empty line. Of a file that is still written more pieces may follow, as `+LENGTH NAME\n`.
+//! The stream's CRC-32C is over all of that, so that a missing or renamed file is damage too.
 //! What comes in names files below the directory and nowhere else.
 
 use super::images::{Outlives, copy, read_line, sync_dir};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead, Write};
 use std::path::{Component, Path, PathBuf};
@@ -11,6 +13,9 @@ use std::path::{Component, Path, PathBuf};
 pub const FILES_MAX: usize = 65_536;
 /// Most folders one in the other.
 pub const DEPTH_MAX: usize = 16;
+
+/// Before the length of a piece that follows an earlier one of the same file.
+const MORE: &str = "+";
 
 /// What a directory holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +39,7 @@ fn good(name: &str) -> bool {
 }
 
 /// All files below `dir`, by name. Anything that is neither file nor folder is an error: it cannot be copied.
-fn list(dir: &Path) -> io::Result<Vec<String>> {
+pub(super) fn list(dir: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
@@ -69,52 +74,90 @@ pub(super) fn bytes(dir: &Path) -> io::Result<u64> {
     list(dir)?.iter().map(length).sum()
 }
 
+/// Writes files of a directory, or pieces of them, as one stream.
+pub(super) struct Sender<'a, W> {
+    dir: &'a Path,
+    to: &'a mut W,
+    sum: Sum,
+}
+
+impl<'a, W: Write> Sender<'a, W> {
+    pub(super) fn new(dir: &'a Path, to: &'a mut W) -> Self {
+        Self { dir, to, sum: Sum { bytes: 0, crc: 0 } }
+    }
+
+    /// A whole file.
+    pub(super) fn file(&mut self, name: &str) -> io::Result<()> {
+        let mut file = File::open(self.dir.join(name))?;
+        let length = file.metadata()?.len();
+        self.piece(name, &mut file, length, false)
+    }
+
+    /// The next `length` bytes of a file. `more`: they follow what was sent of it before.
+    pub(super) fn piece(
+        &mut self,
+        name: &str,
+        file: &mut File,
+        length: u64,
+        more: bool,
+    ) -> io::Result<()> {
+        let head = format!("{}{length} {name}\n", if more { MORE } else { "" });
+        self.to.write_all(head.as_bytes())?;
+        self.sum.crc = crc32c::crc32c_append(self.sum.crc, head.as_bytes());
+        self.sum.crc = copy(file, self.to, length, self.sum.crc)?;
+        self.sum.bytes += length;
+        Ok(())
+    }
+
+    /// Nothing follows.
+    pub(super) fn end(self) -> io::Result<Sum> {
+        self.to.write_all(b"\n")?;
+        Ok(self.sum)
+    }
+}
+
 /// Writes all files below `dir` to `to`.
 ///
 /// # Errors
 /// The system's, or a file that cannot be part of an image.
 pub(super) fn send(dir: &Path, to: &mut impl Write) -> io::Result<Sum> {
-    let mut sum = Sum { bytes: 0, crc: 0 };
+    let mut sender = Sender::new(dir, to);
     for name in list(dir)? {
-        let mut file = File::open(dir.join(&name))?;
-        let length = file.metadata()?.len();
-        let head = format!("{length} {name}\n");
-        to.write_all(head.as_bytes())?;
-        sum.crc = crc32c::crc32c_append(sum.crc, head.as_bytes());
-        sum.crc = copy(&mut file, to, length, sum.crc)?;
-        sum.bytes += length;
+        sender.file(&name)?;
     }
-    to.write_all(b"\n")?;
-    Ok(sum)
+    sender.end()
 }
 
-/// Reads what [`send`] has written into the new directory `dir`.
+/// Reads what [`Sender`] has written into the new directory `dir`.
 ///
 /// # Errors
 /// The system's; a stream that ends early or names a file that it must not.
 pub(super) fn receive(from: &mut impl BufRead, dir: &Path, outlives: Outlives) -> io::Result<Sum> {
     fs::create_dir(dir)?;
     let mut sum = Sum { bytes: 0, crc: 0 };
-    let mut files = 0;
+    let mut names = BTreeSet::new();
     loop {
         let head = read_line(from)?;
         if head.is_empty() {
             break;
         }
-        let (length, name) = head
+        let (more, words) = head.strip_prefix(MORE).map_or((false, &*head), |rest| (true, rest));
+        let (length, name) = words
             .split_once(' ')
             .and_then(|(length, name)| Some((length.parse::<u64>().ok()?, name)))
-            .filter(|(_, name)| good(name))
+            .filter(|(_, name)| good(name) && names.contains(*name) == more)
             .ok_or_else(|| io::Error::other("this is no file of an image"))?;
-        files += 1;
-        if files > FILES_MAX {
+        if !more {
+            names.insert(name.to_owned());
+        }
+        if names.len() > FILES_MAX {
             return Err(io::Error::other(format!("an image of more than {FILES_MAX} files")));
         }
         let path = dir.join(name);
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
-        let mut file = File::options().write(true).create_new(true).open(&path)?;
+        let mut file = File::options().append(true).create_new(!more).open(&path)?;
         sum.crc = crc32c::crc32c_append(sum.crc, format!("{head}\n").as_bytes());
         sum.crc = copy(from, &mut file, length, sum.crc)?;
         sum.bytes += length;
@@ -154,7 +197,11 @@ mod tests {
             assert!(error.to_string().contains("no file of an image"), "{name}: {error}");
         }
         let dir = tempfile::tempdir().unwrap();
-        for (at, stream) in ["5 a\nxy", "1 a\nx1 a\nx\n", "x a\n", "1 a\nx"].iter().enumerate() {
+        for (at, stream) in
+            ["5 a\nxy", "1 a\nx1 a\nx\n", "x a\n", "1 a\nx", "+1 a\nx\n", "1 a\nx+1 b\nx\n"]
+                .iter()
+                .enumerate()
+        {
             let image = dir.path().join(at.to_string());
             assert!(receive(&mut stream.as_bytes(), &image, Outlives::Host).is_err(), "{stream}");
         }

@@ -6,7 +6,7 @@ use ftb_core::Now;
 use ftb_launcher::backend::Manner;
 use ftb_launcher::jl::{self, Jl, JlConfig, Want};
 use ftb_launcher::message::{FromJl, FromNla, FromRank, How, NlaSays, RankSays};
-use ftb_launcher::names::{Episode, JobId, NodeName, SetId};
+use ftb_launcher::names::{Episode, JobId, NodeName, Ranks, SetId};
 use ftb_launcher::nla::{self, MigrationState, Nla, NlaConfig};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -61,12 +61,28 @@ pub enum Happens {
     Written(u64, Episode, SetId),
     Work,
     Want(Want),
+    /// A node looks again for images that were not there.
+    Copy(NodeName, Box<Copy>),
     KillNode(NodeName),
     Silence(NodeName),
     KillJl,
     ReviveJl,
     KillRank(u32),
 }
+
+/// Images on their way to a node.
+#[derive(Clone, Debug)]
+pub struct Copy {
+    episode: Episode,
+    from: String,
+    set: SetId,
+    ranks: Ranks,
+    /// How often it was looked for them in vain.
+    looks: u32,
+}
+
+/// Then a node does not look for an image any more.
+const LOOKS_MAX: u32 = 50;
 
 struct At(u64, u64, Happens);
 
@@ -340,25 +356,7 @@ impl World {
             nla::Output::Signal { rank, signal } => self.signal(name, rank, signal),
             nla::Output::PmiReply { rank, line } => self.pmi_reply(name, rank, &line),
             nla::Output::Copy { episode, from, set, ranks } => {
-                let mut result = Ok(1);
-                for rank in ranks.iter() {
-                    let there = if from == "store:1" {
-                        self.store.get(&(set.clone(), rank)).copied()
-                    } else {
-                        let source = node(from.trim_end_matches(":1"));
-                        let alive = self.nlas.contains_key(&source);
-                        let image = self.images.get(&(source, set.clone(), rank));
-                        image.copied().filter(|_| alive)
-                    };
-                    match there {
-                        Some(state) if !self.rng.chance(self.faults.copy) => {
-                            self.images.insert((name.clone(), set.clone(), rank), state);
-                        }
-                        _ => result = Err("the copy broke".to_owned()),
-                    }
-                }
-                let input = nla::Input::CopyEnded { episode, result };
-                self.at(60, Happens::ToNla(name.clone(), Box::new(input)));
+                self.copy(name, Copy { episode, from, set, ranks, looks: 0 });
             }
             output @ (nla::Output::Prepare { .. }
             | nla::Output::Save { .. }
@@ -374,6 +372,34 @@ impl World {
                 self.nlas.remove(name);
             }
         }
+    }
+
+    /// Images arrive, as long as they are where they are looked for. Those of ranks that move alone may be asked for
+    /// before they are there.
+    fn copy(&mut self, name: &NodeName, copy: Copy) {
+        let source = (copy.from != "store:1").then(|| node(copy.from.trim_end_matches(":1")));
+        let lives = source.as_ref().is_none_or(|source| self.nlas.contains_key(source));
+        let find = |rank| match &source {
+            None => self.store.get(&(copy.set.clone(), rank)).copied(),
+            Some(source) => self.images.get(&(source.clone(), copy.set.clone(), rank)).copied(),
+        };
+        let found: Vec<_> = copy.ranks.iter().map(|rank| (rank, find(rank))).collect();
+        let whole = found.iter().all(|(_, state)| state.is_some());
+        if !whole && lives && !self.ranks_save() && copy.looks < LOOKS_MAX {
+            let again = Copy { looks: copy.looks + 1, ..copy };
+            return self.at(20, Happens::Copy(name.clone(), Box::new(again)));
+        }
+        let mut result = Ok(1);
+        for (rank, state) in found {
+            match state.filter(|_| lives) {
+                Some(state) if !self.rng.chance(self.faults.copy) => {
+                    self.images.insert((name.clone(), copy.set.clone(), rank), state);
+                }
+                _ => result = Err("the copy broke".to_owned()),
+            }
+        }
+        let input = nla::Input::CopyEnded { episode: copy.episode, result };
+        self.at(60, Happens::ToNla(name.clone(), Box::new(input)));
     }
 
     fn spawn(
@@ -529,6 +555,11 @@ impl World {
             Happens::ToNla(name, input) => self.nla_input(&name, *input),
             Happens::ToProc(id, message) => self.proc_hears(id, &message),
             Happens::Written(id, episode, set) => self.image_written(id, episode, &set),
+            Happens::Copy(name, copy) => {
+                if self.nlas.contains_key(&name) {
+                    self.copy(&name, *copy);
+                }
+            }
             Happens::Work => self.work(),
             Happens::Want(want) => self.jl_input(jl::Input::Want { want, asked: None }),
             Happens::KillNode(name) => self.kill_node(&name, true),

@@ -1,7 +1,7 @@
 //! The image of a pod: CRIU's files, the facts about the pod, the PMI key-value space. It is a directory, that of the
 //! pod's first rank; the images of its other ranks only say where it is.
 
-use super::super::{images, tree};
+use super::super::{growing, images, tree};
 use crate::backend::work_dir;
 use crate::names::{Ranks, SetId};
 use core::net::Ipv4Addr;
@@ -78,6 +78,12 @@ pub(super) fn sizes(
         }
     }
     Ok(sizes)
+}
+
+/// Nothing of it will change any more. Whoever takes it while it is written waits for that.
+pub(super) fn close(image: &Path) -> Result<(), String> {
+    let mark = image.join(growing::WHOLE);
+    fs::write(&mark, "").map_err(|error| format!("{}: {error}", mark.display()))
 }
 
 /// The last error in the logs that a step has left, as the end of a message.

@@ -69,6 +69,12 @@ async fn ip(inside: Option<u32>, batch: &str) -> Result<(), String> {
     Err(format!("the pod's network cannot be made: ip: {first}"))
 }
 
+/// How often a pod asks for the hardware address of a peer that does not answer, in milliseconds (the kernel's own: each
+/// second): one that was brought back asks at first while it is on no bridge yet, and must ask again soon after.
+const ASK_EVERY_MS: u32 = 20;
+/// So many times; then the next packet begins anew.
+const ASKS_MAX: u32 = 20;
+
 /// Gives the pod of `holder` its link and address. The link leads nowhere yet. It has a carrier all the same, now and
 /// whenever it is cut: programs count a device without one as not there.
 ///
@@ -84,7 +90,8 @@ pub async fn join(net: &PodNet, holder: u32, link: &str, address: Ipv4Addr) -> R
     let inside = format!(
         "link set dev lo up\n\
          addr add {address}/{} dev eth0\n\
-         link set dev eth0 up\n",
+         link set dev eth0 up\n\
+         ntable change name arp_cache dev eth0 retrans {ASK_EVERY_MS} mcast_probes {ASKS_MAX}\n",
         net.prefix
     );
     ip(Some(holder), &inside).await
@@ -95,20 +102,32 @@ pub async fn join(net: &PodNet, holder: u32, link: &str, address: Ipv4Addr) -> R
 /// # Errors
 /// One line.
 pub async fn open(net: &PodNet, link: &str) -> Result<(), String> {
-    let bridge = &net.bridge;
-    let mut opened = Ok(());
-    // Another agent of the job may just be removing a bridge that was empty.
+    let mut opened = port(net, link).await;
+    // The first pod of the job makes the bridge; another agent of the job may just be removing one that was empty.
     for _ in 0..3 {
-        if net.own && !Path::new("/sys/class/net").join(bridge).exists() {
-            let _ = ip(None, &format!("link add name {bridge} type bridge\n")).await;
-        }
-        let _ = ip(None, &format!("link set dev {bridge} up\n")).await;
-        opened = ip(None, &format!("link set dev {link} master {bridge}\n")).await;
         if opened.is_ok() {
             break;
         }
+        make_bridge(net).await;
+        opened = port(net, link).await;
     }
     opened
+}
+
+async fn port(net: &PodNet, link: &str) -> Result<(), String> {
+    let bridge = &net.bridge;
+    ip(None, &format!("link set dev {link} master {bridge}\nlink set dev {bridge} up\n")).await
+}
+
+/// Makes a bridge that is the job's own, where it is not there yet. What fails shows when a pod joins it.
+async fn make_bridge(net: &PodNet) {
+    let bridge = &net.bridge;
+    if net.own && !Path::new("/sys/class/net").join(bridge).exists() {
+        let made = ip(None, &format!("link add name {bridge} type bridge\n")).await;
+        if let Err(error) = made {
+            tracing::debug!(%error, "another agent may have been quicker");
+        }
+    }
 }
 
 /// Removes the pod's link: from now on nothing leaves it.

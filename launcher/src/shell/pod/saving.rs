@@ -1,6 +1,7 @@
 //! How a pod is saved into an image and brought back from it: the backend's steps, around them the order in which
 //! tender, link and pipes must be touched.
 
+use super::holder::Holder;
 use super::image::{self, Facts};
 use super::task::Task;
 use super::words::{Said, ToTender};
@@ -8,9 +9,10 @@ use super::{ANSWER_WAIT, Ends};
 use crate::backend::{Moment, PodPlace, Unit};
 use crate::names::{Ranks, SetId};
 use crate::shell::spec::NlaSpec;
+use crate::shell::timeline::Step;
 use crate::shell::{images, saver, steps};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 impl Task {
     /// Runs what the backend has for a moment, for the pod as a whole.
@@ -42,7 +44,7 @@ impl Task {
             pid: self.tender,
             image,
             pod: Some(PodPlace {
-                holder: self.holder_pid,
+                holder: self.holder.pid,
                 link: &self.link,
                 bridge,
                 pipes: inodes,
@@ -51,8 +53,10 @@ impl Task {
         let env = saver::env(&unit, &self.spec);
         for step in self.spec.backend.get().steps(moment, &unit) {
             let fds = if step.piped { fds.take() } else { None };
+            let time = Step::begin();
             let done = steps::run(&step, &env, Path::new("/"), fds).await;
             done.map_err(|error| format!("{error}{}", image::log_error(image)))?;
+            time.done(&self.spec.node, step.name);
         }
         Ok(())
     }
@@ -98,6 +102,7 @@ impl Task {
             Err(error) => Err(error),
         };
         let sizes = written.and_then(|()| image::sizes(&root, set, &image, &facts.ranks));
+        let sizes = sizes.and_then(|sizes| image::close(&image).map(|()| sizes));
         if sizes.is_err() {
             images::drop_set(&root, set);
         }
@@ -107,6 +112,7 @@ impl Task {
     async fn dump(&mut self, set: &SetId, image: &Path, leave: bool) -> Result<(), String> {
         self.steps(Moment::Save { leave }, set, image).await?;
         if leave {
+            let time = Step::begin();
             // Everything that the ranks have said is in the pipe, and the pipe ends.
             let rest = async {
                 while let Some(said) = self.said.recv().await {
@@ -115,31 +121,54 @@ impl Task {
             };
             let ended = tokio::time::timeout(ANSWER_WAIT, rest).await;
             ended.map_err(|_| "the pod lives on after its dump".to_owned())?;
+            time.done(&self.spec.node, "hear the last words");
         }
         Ok(())
     }
 
-    /// Brings a pod back; also the PMI key-value space that was saved with it.
-    pub(super) async fn restore(
+    /// Makes a pod for ranks whose image is here, as far as can be before they must come to life. It is on no bridge.
+    pub(super) async fn receive(
         spec: &NlaSpec,
         number: u32,
-        incarnation: u64,
+        holder: Holder,
         set: &SetId,
         ranks: &Ranks,
         ends: Ends,
-    ) -> Result<(Self, String), String> {
-        let first = ranks.iter().next().ok_or("no ranks to bring back")?;
-        let image = images::path(&spec.image_dir, set, first);
-        let (facts, space) = Facts::read(&image, ranks)?;
-        let mut task = Self::hold(spec, number, facts.address, false, ends).await?;
+    ) -> Result<Self, String> {
+        let time = Step::begin();
+        let image = image_of(spec, set, ranks)?;
+        let (facts, _) = Facts::read(&image, ranks)?;
+        let mut task = Self::hold(spec, number, holder, facts.address, ends).await?;
         task.tender = facts.tender;
-        for rank in ranks.iter() {
-            task.add(rank, incarnation);
-        }
-        let theirs = task.connect()?;
-        task.steps_with(Moment::Restore, set, &image, Some((theirs, facts.pipes))).await?;
-        task.open().await?;
-        task.say(ToTender::Go).await;
-        Ok((task, space))
+        time.done(&spec.node, "make the pod's network");
+        task.steps(Moment::Unpack, set, &image).await?;
+        Ok(task)
     }
+
+    /// Brings the ranks of such a pod back; the PMI key-value space that was saved with them.
+    pub(super) async fn revive(
+        &mut self,
+        incarnation: u64,
+        set: &SetId,
+        ranks: &Ranks,
+    ) -> Result<String, String> {
+        let image = image_of(&self.spec, set, ranks)?;
+        let (facts, space) = Facts::read(&image, ranks)?;
+        for rank in ranks.iter() {
+            self.add(rank, incarnation);
+        }
+        let theirs = self.connect()?;
+        self.steps_with(Moment::Restore, set, &image, Some((theirs, facts.pipes))).await?;
+        let time = Step::begin();
+        self.open().await?;
+        time.done(&self.spec.node, "join the pod's network");
+        self.say(ToTender::Go).await;
+        Ok(space)
+    }
+}
+
+/// The image of all ranks of a pod is that of the first.
+fn image_of(spec: &NlaSpec, set: &SetId, ranks: &Ranks) -> Result<PathBuf, String> {
+    let first = ranks.iter().next().ok_or("no ranks to bring back")?;
+    Ok(images::path(&spec.image_dir, set, first))
 }

@@ -2,9 +2,10 @@
 //! output and input. How it is saved and brought back is in [`super::saving`].
 
 use super::feed::{FED_RANK, Feed};
+use super::holder::Holder;
 use super::pipes::{pipes, read_words, write_words};
 use super::words::{Said, ToTender};
-use super::{DRAIN_WAIT, Ends, HOLDER_WAIT, ORDERS_MAX, OUTPUT_BYTES, Order, net};
+use super::{DRAIN_WAIT, Ends, ORDERS_MAX, OUTPUT_BYTES, Order, net};
 use crate::backend::Moment;
 use crate::message::How;
 use crate::names::{Episode, SetId};
@@ -12,14 +13,14 @@ use crate::nla::Input;
 use crate::shell::output::{self, Stream};
 use crate::shell::ranks::Word;
 use crate::shell::spec::NlaSpec;
+use crate::shell::timeline::Step;
 use core::net::Ipv4Addr;
 use std::collections::BTreeMap;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Stdio;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncWriteExt as _, DuplexStream};
+use tokio::process::Command;
 use tokio::sync::mpsc;
 
 /// A rank in the pod.
@@ -33,8 +34,7 @@ pub(super) struct InPod {
 pub(super) struct Task {
     pub(super) spec: NlaSpec,
     pub(super) ends: Ends,
-    pub(super) holder: Child,
-    pub(super) holder_pid: u32,
+    pub(super) holder: Holder,
     pub(super) link: String,
     pub(super) address: Ipv4Addr,
     pub(super) ranks: BTreeMap<u32, InPod>,
@@ -46,7 +46,7 @@ pub(super) struct Task {
     pub(super) kept: Vec<ToTender>,
     pub(super) quiet: bool,
     /// The answer that a preparation waits for.
-    pub(super) preparing: Option<Episode>,
+    pub(super) preparing: Option<(Episode, Step)>,
     pub(super) prepared: Option<SetId>,
     /// Standard input on its way to rank 0.
     input: Feed,
@@ -55,42 +55,22 @@ pub(super) struct Task {
 }
 
 impl Task {
-    /// Makes the namespaces and the link, which leads nowhere yet.
+    /// Makes the link of a pod, which leads nowhere yet.
     pub(super) async fn hold(
         spec: &NlaSpec,
         number: u32,
+        holder: Holder,
         address: Ipv4Addr,
-        fresh: bool,
         ends: Ends,
     ) -> Result<Self, String> {
-        let fail = |error: io::Error| format!("cannot make a pod: {error}");
-        let mut command = Command::new("/proc/self/exe");
-        command
-            .arg("make-pod")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit());
-        if fresh {
-            command.arg("--fresh");
-        }
-        let mut holder = command.kill_on_drop(true).spawn().map_err(fail)?;
-        let mut line = String::new();
-        if let Some(stdout) = holder.stdout.take() {
-            let mut stdout = BufReader::new(stdout);
-            let read = tokio::time::timeout(HOLDER_WAIT, stdout.read_line(&mut line)).await;
-            read.map_err(|_| "the pod's namespaces were not made in time".to_owned())?
-                .map_err(fail)?;
-        }
-        let pid = line.trim().parse().map_err(|_| "cannot make a pod: is this root?".to_owned())?;
         let net = spec.pod.as_ref().ok_or("the node has no network for pods")?;
         let link = net::link_name(spec.job.as_str(), spec.node.as_str(), number);
-        net::join(net, pid, &link, address).await?;
+        net::join(net, holder.pid, &link, address).await?;
         let (_, said) = mpsc::channel(1);
         Ok(Self {
             spec: spec.clone(),
             ends,
             holder,
-            holder_pid: pid,
             link,
             address,
             ranks: BTreeMap::new(),
@@ -129,7 +109,7 @@ impl Task {
     pub(super) fn start_tender(&mut self, program: &Path) -> Result<(), String> {
         let (input, output) = self.connect()?;
         let mut command = Command::new("nsenter");
-        command.args(["--target", &self.holder_pid.to_string(), "--mount", "--net", "--pid", "--"]);
+        command.args(["--target", &self.holder.pid.to_string(), "--mount", "--net", "--pid", "--"]);
         command.arg(program).arg("tend").current_dir("/");
         command.stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::null());
         command.spawn().map(drop).map_err(|error| format!("cannot enter the pod: {error}"))
@@ -178,8 +158,7 @@ impl Task {
         if let Err(error) = net::close(&self.link).await {
             tracing::debug!(%error, "the link of a pod has gone before it");
         }
-        drop(self.holder.stdin.take());
-        let _ = self.holder.wait().await;
+        self.holder.end().await;
         if let Some((rank, incarnation, how)) = self.last.take() {
             self.tell(rank, incarnation, Word::Ended(how)).await;
         }
@@ -236,7 +215,8 @@ impl Task {
                 }
             }
             Said::Held(number) => {
-                if let Some(episode) = self.preparing.take_if(|episode| episode.0 == number) {
+                if let Some((episode, step)) = self.preparing.take_if(|(of, _)| of.0 == number) {
+                    step.done(&self.spec.node, "stop the ranks");
                     let result = self.cut().await;
                     let _ = self.ends.inputs.send(Input::Prepared { episode, result }).await;
                 }
@@ -268,7 +248,7 @@ impl Task {
             Order::Tell(word) => self.say(word).await,
             Order::Prepare(episode, set) => {
                 self.prepared = Some(set);
-                self.preparing = Some(episode);
+                self.preparing = Some((episode, Step::begin()));
                 self.say(ToTender::Hold(episode.0)).await;
             }
             Order::Save { episode, set, leave, space } => {
@@ -292,7 +272,9 @@ impl Task {
         let Some(set) = &self.prepared else {
             return Err("it was called off".to_owned());
         };
+        let step = Step::begin();
         tokio::time::sleep(DRAIN_WAIT).await;
+        step.done(&self.spec.node, "let what they have sent arrive");
         self.steps(Moment::Prepare, set, Path::new("/")).await
     }
 

@@ -1,0 +1,40 @@
+//! The process that keeps the namespaces of a pod ([`super::tend`]), as the node agent holds it.
+
+use super::HOLDER_WAIT;
+use std::io;
+use std::process::Stdio;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+/// The namespaces of a pod. When it is dropped they end, with everything in them.
+pub(super) struct Holder {
+    process: Child,
+    /// The process id of the one that keeps them.
+    pub(super) pid: u32,
+}
+
+impl Holder {
+    /// Makes namespaces. `fresh`: for ranks that start in them, not for ranks that come back.
+    pub(super) async fn make(fresh: bool) -> Result<Self, String> {
+        let fail = |error: io::Error| format!("cannot make a pod: {error}");
+        let mut command = Command::new("/proc/self/exe");
+        command.arg("make-pod").args(fresh.then_some("--fresh")).kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut process = command.spawn().map_err(fail)?;
+        let mut line = String::new();
+        if let Some(stdout) = process.stdout.take() {
+            let mut stdout = BufReader::new(stdout);
+            let read = tokio::time::timeout(HOLDER_WAIT, stdout.read_line(&mut line)).await;
+            read.map_err(|_| "the pod's namespaces were not made in time".to_owned())?
+                .map_err(fail)?;
+        }
+        let pid = line.trim().parse().map_err(|_| "cannot make a pod: is this root?".to_owned())?;
+        Ok(Self { process, pid })
+    }
+
+    /// Ends them; comes back when nothing is left in them.
+    pub(super) async fn end(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait().await;
+    }
+}
