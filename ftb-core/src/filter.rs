@@ -160,6 +160,11 @@ impl Filter {
             && covers(self.clients.as_ref(), other.clients.as_ref())
     }
 
+    /// The bytes that it keeps in memory, near enough.
+    pub fn weight(&self) -> usize {
+        size_of::<Self>() + self.to_string().len()
+    }
+
     /// The same with only its conditions on space and severity: covers the filter itself, and
     /// many that differ in the rest become one.
     #[must_use]

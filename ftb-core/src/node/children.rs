@@ -355,7 +355,7 @@ impl Node {
             self.suspect(Some(link), sighting, &child.host, why, below);
         }
         self.forget_early(link);
-        self.interest_changed();
+        self.interest_narrowed();
         self.standby_gone(link);
         self.choose_standby();
     }

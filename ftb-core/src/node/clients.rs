@@ -15,6 +15,8 @@ pub(super) struct Client {
     pub(super) info: ClientInfo,
     pub(super) control: VecDeque<ToClient>,
     pub(super) subscriptions: BTreeMap<SubscriptionId, Subscription>,
+    /// Those that may have something to read or to be told.
+    pub(super) due: Due,
     /// The last sequence that was taken from it.
     pub(super) taken: u64,
     /// The last sequence that acting root and standby hold, and the last that it was told.
@@ -35,12 +37,42 @@ pub(super) struct Client {
 /// does not read so many is told nothing more of the kind until it reads.
 pub(super) const CONTROL_MAX: usize = 4_096;
 
+/// Some subscriptions of one client, by id; no more than it has, or had when they were noted.
+#[derive(Debug, Default)]
+pub(super) struct Due(Vec<SubscriptionId>);
+
+impl Due {
+    pub(super) fn contains(&self, id: SubscriptionId) -> bool {
+        self.0.binary_search(&id).is_ok()
+    }
+
+    pub(super) fn insert(&mut self, id: SubscriptionId) {
+        if let Err(place) = self.0.binary_search(&id) {
+            self.0.insert(place, id);
+        }
+    }
+
+    /// Takes the next one behind another out; behind the last comes the first.
+    fn take_after(&mut self, after: Option<SubscriptionId>) -> Option<SubscriptionId> {
+        let behind = self.0.partition_point(|id| Some(*id) <= after);
+        let place = if behind < self.0.len() { behind } else { 0 };
+        (!self.0.is_empty()).then(|| self.0.remove(place))
+    }
+
+    pub(super) fn remove(&mut self, id: SubscriptionId) {
+        if let Ok(place) = self.0.binary_search(&id) {
+            self.0.remove(place);
+        }
+    }
+}
+
 impl Client {
     fn new(info: ClientInfo) -> Self {
         Self {
             info,
             control: VecDeque::new(),
             subscriptions: BTreeMap::new(),
+            due: Due::default(),
             taken: 0,
             confirmed: 0,
             told_confirmed: 0,
@@ -54,9 +86,16 @@ impl Client {
         }
     }
 
-    /// Whether a hole may be one for it.
-    pub(super) fn is_concerned(&self, gap: &Gap) -> bool {
-        self.subscriptions.values().any(|found| found.filter.may_want(gap.severity_max))
+    /// Whether a hole may be one for it; notes for which of its subscriptions.
+    pub(super) fn note_gap(&mut self, gap: &Gap) -> bool {
+        let mut concerned = false;
+        for (id, found) in &self.subscriptions {
+            if found.filter.may_want(gap.severity_max) {
+                self.due.insert(*id);
+                concerned = true;
+            }
+        }
+        concerned
     }
 
     /// Whether one of its subscriptions is active and wants an event.
@@ -90,7 +129,7 @@ impl Node {
             self.index.remove(client, *id, &subscription.filter);
         }
         if !gone.subscriptions.is_empty() {
-            self.interest_changed();
+            self.interest_narrowed();
         }
     }
 
@@ -100,6 +139,14 @@ impl Node {
         {
             client.ready = true;
             self.out.push(Output::ClientReady(id));
+        }
+    }
+
+    /// A subscription may have something to read or to be told.
+    pub(super) fn wake_subscription(&mut self, client: ClientId, id: SubscriptionId) {
+        if let Some(found) = self.clients.get_mut(&client) {
+            found.due.insert(id);
+            self.wake_client(client);
         }
     }
 
@@ -131,12 +178,12 @@ impl Node {
             return Some(ToClient::Confirmed { seq: client.confirmed });
         }
         // Subscriptions take turns: one with much to read does not starve the others.
-        let after = client.turn;
-        let order = client.subscriptions.keys().copied();
-        let (first, second): (Vec<_>, Vec<_>) = order.partition(|id| Some(*id) > after);
-        for subscription in first.into_iter().chain(second) {
+        while let Some(subscription) = self.next_due(id) {
             let message = self.read_subscription(id, subscription, bytes_max);
             if let Some(message) = message.or_else(|| self.cover(id, subscription)) {
+                if let Some(client) = self.clients.get_mut(&id) {
+                    client.due.insert(subscription);
+                }
                 return Some(message);
             }
         }
@@ -144,5 +191,35 @@ impl Node {
         client.ready = false;
         client.cover_due = false;
         None
+    }
+
+    /// Takes out whose turn it is among the subscriptions that may have something.
+    fn next_due(&mut self, id: ClientId) -> Option<SubscriptionId> {
+        let client = self.clients.get_mut(&id)?;
+        client.due.take_after(client.turn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subscriptions_that_may_have_something_take_turns() {
+        let mut due = Due::default();
+        for id in [5, 1, 9, 5] {
+            due.insert(SubscriptionId(id));
+        }
+        assert!(due.contains(SubscriptionId(9)) && !due.contains(SubscriptionId(2)));
+        let mut turn = Some(SubscriptionId(1));
+        let mut order = Vec::new();
+        while let Some(next) = due.take_after(turn) {
+            order.push(next.0);
+            turn = Some(next);
+        }
+        assert_eq!(order, [5, 9, 1], "behind the last comes the first");
+        due.insert(SubscriptionId(3));
+        due.remove(SubscriptionId(3));
+        assert_eq!(due.take_after(None), None);
     }
 }

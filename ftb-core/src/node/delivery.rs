@@ -27,7 +27,7 @@ impl Node {
                 Content::Events(run) => run,
                 Content::Gap(gap) => {
                     for (id, client) in &mut self.clients {
-                        if client.is_concerned(gap) && !std::mem::replace(&mut client.ready, true) {
+                        if client.note_gap(gap) && !std::mem::replace(&mut client.ready, true) {
                             wake.push(*id);
                         }
                     }
@@ -38,11 +38,12 @@ impl Node {
                 let mut wanted = false;
                 for (id, subscription) in self.index.candidates(event) {
                     let Some(client) = self.clients.get_mut(&id) else { continue };
-                    if wanted && client.ready {
+                    if wanted && client.ready && client.due.contains(subscription) {
                         continue;
                     }
                     if client.wants(subscription, event) {
                         wanted = true;
+                        client.due.insert(subscription);
                         if !client.ready {
                             client.ready = true;
                             wake.push(id);
@@ -77,9 +78,9 @@ impl Node {
                 until <= self.consumed && !found.reader.catching_up
             })
         };
-        let passed: Vec<ClientId> =
-            self.histories.iter().filter(passed).map(|(id, _)| *id).collect();
-        passed.into_iter().for_each(|id| self.wake_client(id));
+        let passed: Vec<(ClientId, SubscriptionId)> =
+            self.histories.iter().filter(passed).copied().collect();
+        passed.into_iter().for_each(|(client, id)| self.wake_subscription(client, id));
     }
 
     /// How far a subscription is that has nothing (more) to read: when its past ends here, and now
@@ -118,8 +119,13 @@ impl Node {
         let until = self.consumed;
         let mut wake = Vec::new();
         for (id, client) in &mut self.clients {
-            let active = client.subscriptions.values().filter(|found| found.is_active());
-            client.cover_due = active.into_iter().any(|found| found.told < until);
+            let active = client.subscriptions.iter().filter(|(_, found)| found.is_active());
+            let untold = active.filter(|(_, found)| found.told < until);
+            client.cover_due = false;
+            for (subscription, _) in untold {
+                client.due.insert(*subscription);
+                client.cover_due = true;
+            }
             if client.cover_due {
                 wake.push(*id);
             }
@@ -218,7 +224,7 @@ impl Node {
                 self.counters.delivered += count;
                 found.control.extend(messages);
             }
-            self.wake_client(client);
+            self.wake_subscription(client, subscription);
         }
     }
 
@@ -262,7 +268,8 @@ impl Node {
     /// All subscriptions go on behind an index of a log that has nothing to do with the last.
     pub(super) fn move_subscribers(&mut self, index: u64) {
         for client in self.clients.values_mut() {
-            for subscription in client.subscriptions.values_mut() {
+            for (id, subscription) in &mut client.subscriptions {
+                client.due.insert(*id);
                 subscription.reader = Reader::new(index);
                 subscription.told = index;
                 // Where the past ends is a place in the log that was left.
@@ -275,7 +282,8 @@ impl Node {
     /// The log has gone back to an index: so do the subscriptions.
     pub(super) fn rewind_subscribers(&mut self, index: u64) {
         for client in self.clients.values_mut() {
-            for subscription in client.subscriptions.values_mut() {
+            for (id, subscription) in &mut client.subscriptions {
+                client.due.insert(*id);
                 if subscription.reader.cursor > index {
                     subscription.reader.seek(index);
                 }
@@ -290,7 +298,8 @@ impl Node {
     /// of it, when all catch up.
     pub(super) fn subscribers_catch_up(&mut self, oldest: u64) {
         for client in self.clients.values_mut() {
-            for subscription in client.subscriptions.values_mut() {
+            for (id, subscription) in &mut client.subscriptions {
+                client.due.insert(*id);
                 let before = subscription.is_active() && subscription.reader.cursor < oldest;
                 subscription.reader.catching_up |= before;
             }

@@ -99,7 +99,7 @@ impl Node {
         }
         match asker {
             Asker::Child(link) => self.wake(link),
-            Asker::Subscription(client, _) => self.wake_client(client),
+            Asker::Subscription(client, id) => self.wake_subscription(client, id),
             Asker::Below(..) => {}
         }
     }
@@ -140,7 +140,8 @@ impl Node {
         fetch.id = self.next_question;
         self.counters.fetches += 1;
         self.questions.insert(fetch.id, Question { asker, asked_ns: self.now.mono_ns });
-        self.say(parent, Frame::Fetch(fetch));
+        // One that finds no room is asked again as one that was not answered.
+        self.say_if_room(parent, Frame::Fetch(fetch));
     }
 
     /// A child asks for older events.
@@ -155,7 +156,7 @@ impl Node {
         let here = complete.is_some_and(|since| since <= fetch.after) && fetch.since_ns == 0;
         if here || self.root.is_some() {
             let answer = self.answer(&fetch, &filters);
-            return self.say(link, Frame::Fetched(answer));
+            return self.say_if_room(link, Frame::Fetched(answer));
         }
         if let Some(parent) = self.uplink.parent()
             && self.questions.len() < QUESTIONS_MAX
@@ -196,7 +197,7 @@ impl Node {
             return;
         };
         if let Asker::Below(link, id) = question.asker {
-            return self.say(link, Frame::Fetched(Fetched { id, ..fetched }));
+            return self.say_if_room(link, Frame::Fetched(Fetched { id, ..fetched }));
         }
         if let Asker::Subscription(..) = question.asker {
             // They are delivered here: after a merge they may come again at other places.
@@ -212,7 +213,7 @@ impl Node {
         reader.fetched(fetched.items, fetched.covered);
         match question.asker {
             Asker::Child(link) => self.wake(link),
-            Asker::Subscription(client, _) => self.wake_client(client),
+            Asker::Subscription(client, id) => self.wake_subscription(client, id),
             Asker::Below(..) => {}
         }
         // With nothing new to be had the rest comes with the log: looked at again when it moves.

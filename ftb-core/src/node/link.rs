@@ -1,11 +1,17 @@
 //! What every link has, whatever it is for: a queue of control frames, and when something was last
 //! said and heard.
 
-use crate::frame::Frame;
+use crate::frame::{Frame, Item, MemberReport, Standing};
 use std::collections::VecDeque;
 
 /// Most control frames that wait for one link. A peer that does not read so many is let go.
 pub(super) const CONTROL_FRAMES_MAX: usize = 4_096;
+/// Most bytes of control frames that wait for one link, beside [`CONTROL_MEMBER_BYTES`] for each
+/// member that there may be. A peer that does not read so many is let go. Questions and answers take
+/// half of that at most: one more is dropped, and asked again.
+pub(super) const CONTROL_BYTES_MAX: usize = 4 << 20;
+/// The room for one member in that: a whole tree fits into the half for answers.
+pub(super) const CONTROL_MEMBER_BYTES: usize = 256;
 
 /// What a link is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +32,7 @@ pub(super) enum Role {
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) role: Role,
-    pub(super) control: VecDeque<Frame>,
+    pub(super) control: Control,
     /// The shell was told that there is something to pull, and has not yet pulled everything.
     pub(super) ready: bool,
     pub(super) heartbeat_due: bool,
@@ -40,7 +46,7 @@ impl Link {
     pub(super) fn new(role: Role, now_ns: u64) -> Self {
         Self {
             role,
-            control: VecDeque::new(),
+            control: Control::default(),
             ready: false,
             heartbeat_due: false,
             opened_ns: now_ns,
@@ -49,4 +55,90 @@ impl Link {
             certified_hosts: None,
         }
     }
+}
+
+/// Frames that wait to be said, and what they weigh.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    frames: VecDeque<Frame>,
+    bytes: usize,
+}
+
+impl Control {
+    pub(super) fn push(&mut self, frame: Frame) {
+        self.bytes += weight(&frame);
+        self.frames.push_back(frame);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Frame> {
+        let frame = self.frames.pop_front()?;
+        self.bytes -= weight(&frame);
+        Some(frame)
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether one more frame finds room within so many bytes. One that waits for nobody always does.
+    pub(super) fn has_room_for(&self, frame: &Frame, bytes_max: usize) -> bool {
+        self.frames.is_empty()
+            || (self.frames.len() < CONTROL_FRAMES_MAX
+                && self.bytes.saturating_add(weight(frame)) <= bytes_max)
+    }
+}
+
+/// The bytes that a frame keeps in memory, near enough: its own, and those of the lists and texts in
+/// it.
+fn weight(frame: &Frame) -> usize {
+    let of_items =
+        |items: &[Item]| -> usize { items.iter().map(|item| size_of::<Item>() + item.len()).sum() };
+    let of_members = |members: &[MemberReport]| -> usize {
+        let texts = |member: &MemberReport| member.host.len() + member.address.len();
+        members.iter().map(|member| size_of::<MemberReport>() + texts(member)).sum()
+    };
+    let of_standing = |standing: &Standing| {
+        size_of::<Standing>()
+            + size_of_val(standing.lineage.segments())
+            + size_of_val(standing.path.as_slice())
+    };
+    let more = match frame {
+        Frame::Hello(hello) => {
+            size_of_val(&**hello)
+                + size_of_val(hello.lineage.segments())
+                + hello.interest.filters.iter().map(|filter| filter.weight()).sum::<usize>()
+        }
+        Frame::Welcome(welcome) => size_of_val(&**welcome) + of_standing(&welcome.standing),
+        Frame::Reject(reject) => reject.message.len(),
+        Frame::Goodbye(goodbye) => goodbye.reason.len(),
+        Frame::Lineage(standing) => of_standing(standing),
+        Frame::Subscribe(interest) => interest.filters.iter().map(|filter| filter.weight()).sum(),
+        Frame::Fetch(fetch) => fetch.filters.iter().map(|filter| filter.weight()).sum(),
+        Frame::Up(batch) => batch.items.iter().map(|item| size_of_val(item) + item.len()).sum(),
+        Frame::Down(down) => of_items(&down.items),
+        Frame::Fetched(fetched) => of_items(&fetched.items),
+        Frame::Replicate(batch) => of_items(&batch.items),
+        Frame::ReplicaStart(start) => size_of_val(start.lineage.segments()),
+        Frame::Marks(marks) => marks
+            .publishers
+            .iter()
+            .map(|publisher| size_of_val(publisher) + size_of_val(publisher.1.as_slice()))
+            .sum(),
+        Frame::Members(members) | Frame::TreeAnswer { members, .. } => of_members(members),
+        Frame::Roster(entries) => {
+            entries.iter().map(|entry| size_of_val(entry) + entry.host.len()).sum()
+        }
+        Frame::Probe(probe) => probe.host.len() + probe.address.len(),
+        Frame::Heartbeat(_)
+        | Frame::Resume { .. }
+        | Frame::FilterActive { .. }
+        | Frame::Credit { .. }
+        | Frame::Confirm(_)
+        | Frame::Nak { .. }
+        | Frame::Resend
+        | Frame::ReplicaAck { .. }
+        | Frame::TreeQuery { .. }
+        | Frame::ProbeAnswer(_) => 0,
+    };
+    size_of::<Frame>() + more
 }

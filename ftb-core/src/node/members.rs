@@ -219,7 +219,7 @@ impl Node {
     }
 
     /// Most members that are remembered, or come as an answer.
-    fn members_max(&self) -> usize {
+    pub(super) fn members_max(&self) -> usize {
         self.config.members.len() + UNLISTED_MAX
     }
 
@@ -233,17 +233,22 @@ impl Node {
     }
 
     fn tell_members(&mut self) {
-        let Some(parent) = self.uplink.parent().map(|parent| parent.link) else {
-            if self.root.is_some() {
-                self.members.untold.clear();
-            }
-            return;
-        };
-        let untold = std::mem::take(&mut self.members.untold);
-        let untold: Vec<MemberReport> = untold.into_values().collect();
-        for chunk in untold.chunks(MEMBERS_MAX) {
-            self.say(parent, Frame::Members(chunk.to_vec()));
+        match self.uplink.parent().map(|parent| parent.link) {
+            Some(parent) if !self.members.untold.is_empty() => self.wake(parent),
+            Some(_) => {}
+            None if self.root.is_some() => self.members.untold.clear(),
+            None => {}
         }
+    }
+
+    /// What the parent is to be told next of members.
+    pub(super) fn next_members(&mut self) -> Option<Frame> {
+        let untold = &mut self.members.untold;
+        let next: Vec<MemberReport> = std::iter::from_fn(|| untold.pop_first())
+            .map(|(_, report)| report)
+            .take(MEMBERS_MAX)
+            .collect();
+        (!next.is_empty()).then_some(Frame::Members(next))
     }
 
     /// The whole list as far as this agent knows it.
@@ -301,7 +306,7 @@ impl Node {
     pub(super) fn tree_queried(&mut self, link: LinkId, origin: OriginId, query: u64) {
         self.learn_route(origin, Route { link, run: 0 });
         if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
-            return self.say(parent, Frame::TreeQuery { origin, query });
+            return self.say_if_room(parent, Frame::TreeQuery { origin, query });
         }
         if self.root.is_none() {
             return;
@@ -311,7 +316,8 @@ impl Node {
         let count = parts.len();
         for (at, part) in parts.enumerate() {
             let last = at + 1 == count;
-            self.say(link, Frame::TreeAnswer { origin, query, members: part.to_vec(), last });
+            let members = part.to_vec();
+            self.say_if_room(link, Frame::TreeAnswer { origin, query, members, last });
         }
     }
 
@@ -325,7 +331,7 @@ impl Node {
     ) {
         if origin != self.config.origin {
             if let Some(link) = self.route(origin) {
-                self.say(link, Frame::TreeAnswer { origin, query, members, last });
+                self.say_if_room(link, Frame::TreeAnswer { origin, query, members, last });
             }
             return;
         }
@@ -336,10 +342,12 @@ impl Node {
         };
         question.nodes.extend(members.iter().map(tree_node));
         let over = question.nodes.len() > nodes_max;
+        // A part that found no room on the way is missing.
+        let short = question.nodes.len() < self.config.members.len();
         if (last || over)
             && let Some(question) = self.members.questions.remove(&query)
         {
-            self.out.push(Output::Tree { query, nodes: question.nodes, complete: !over });
+            self.out.push(Output::Tree { query, nodes: question.nodes, complete: !over && !short });
         }
     }
 

@@ -54,7 +54,7 @@ use crate::ranges::PublisherRanges;
 use crate::time::Now;
 use api::{ClientId, Input, LinkId, Output, Transition};
 use config::ns;
-use link::{CONTROL_FRAMES_MAX, Link, Role};
+use link::{CONTROL_BYTES_MAX, CONTROL_MEMBER_BYTES, Link, Role};
 use std::collections::{BTreeMap, BTreeSet};
 use upward::Route;
 
@@ -110,6 +110,8 @@ pub struct Node {
     outbox: outbox::Outbox,
     /// When own events are sent again of which nothing was heard.
     resend_ns: u64,
+    /// When the parent is told of what the subtree does not want any more.
+    narrow_ns: u64,
     /// By which child an origin's confirmations go down.
     routes: BTreeMap<OriginId, Route>,
     /// Whose turn it was to send up.
@@ -179,6 +181,7 @@ impl Node {
             active_index: 0,
             outbox: outbox::Outbox::new(),
             resend_ns: u64::MAX,
+            narrow_ns: u64::MAX,
             routes: BTreeMap::new(),
             up_turn: None,
             clients: BTreeMap::new(),
@@ -220,7 +223,7 @@ impl Node {
         self.advance(now);
         let found = self.links.get_mut(&link)?;
         let role = found.role;
-        let frame = found.control.pop_front();
+        let frame = found.control.pop();
         let frame = frame.or_else(|| match role {
             Role::Child => self.poll_child(link, bytes_max),
             Role::Parent => self.poll_parent(bytes_max),
@@ -299,6 +302,7 @@ impl Node {
             .min(self.outbox_deadline_ns())
             .min(self.cover_deadline_ns())
             .min(self.storm_deadline_ns())
+            .min(self.narrow_ns)
             .min(self.resend_ns);
         (deadline < u64::MAX).then_some(deadline)
     }
@@ -377,8 +381,8 @@ impl Node {
     }
 
     /// A heartbeat is answered at once if ours is due within half a period, and all others that are
-    /// go with it. So the parent's timer is the only one of a link, and the heartbeats of a quiet tree
-    /// go from the root to the leaves and back as one wave, which wakes an agent once for its parent.
+    /// go with it. So the root's timer is the only one of a quiet tree: heartbeats go from it to the
+    /// leaves and back as one wave, which wakes an agent once for each of its links.
     fn answer_heartbeat(&mut self, link: LinkId, frame: &Frame) {
         if let (Frame::Heartbeat(_), Some(found)) = (frame, self.links.get(&link))
             && self.beats_soon(found)
@@ -394,11 +398,16 @@ impl Node {
         due.into_iter().for_each(|link| self.heartbeat(link));
     }
 
-    /// When a heartbeat on a link is due if nothing else is said. A child waits a little longer, for
-    /// that of its parent.
+    /// When a heartbeat on a link is due if nothing else is said. Who has a parent waits a little longer,
+    /// for that of the parent, and longer for what it says to the parent than for what its own children
+    /// wait for.
     fn beat_ns(&self, link: &Link) -> u64 {
         let period = ns(self.config.heartbeat_ms);
-        let longer = if link.role == Role::Parent { period / 4 } else { 0 };
+        let longer = match link.role {
+            Role::Parent => period / 4,
+            _ if self.uplink.parent().is_some() => period / 8,
+            _ => 0,
+        };
         link.said_ns.saturating_add(period + longer)
     }
 
@@ -517,13 +526,32 @@ impl Node {
 
     /// Queues a control frame.
     fn say(&mut self, link: LinkId, frame: Frame) {
+        let bytes_max = self.control_bytes_max();
         let Some(found) = self.links.get_mut(&link) else { return };
-        if found.control.len() >= CONTROL_FRAMES_MAX && found.role != Role::Closing {
+        if found.role != Role::Closing && !found.control.has_room_for(&frame, bytes_max) {
             found.control.clear();
             return self.misbehaved(link, "it does not read what it is told");
         }
-        found.control.push_back(frame);
+        found.control.push(frame);
         self.wake(link);
+    }
+
+    /// Queues a question, or the answer to one, which somebody asks again if nothing comes of it. Where
+    /// there is no room it is dropped: one who asks much does not end another's link, and who does not
+    /// read its answers does not make us keep them.
+    fn say_if_room(&mut self, link: LinkId, frame: Frame) {
+        let bytes_max = self.control_bytes_max() / 2;
+        let Some(found) = self.links.get(&link) else { return };
+        if found.control.has_room_for(&frame, bytes_max) {
+            self.say(link, frame);
+        } else {
+            self.counters.control_dropped += 1;
+        }
+    }
+
+    /// Most bytes of control frames that wait for one link.
+    fn control_bytes_max(&self) -> usize {
+        CONTROL_BYTES_MAX + CONTROL_MEMBER_BYTES * self.members_max()
     }
 
     /// Tells the shell that there is something to pull, once.
@@ -605,6 +633,7 @@ impl Node {
         self.cover_tick();
         self.storm_tick();
         self.resend_tick();
+        self.narrow_tick();
         self.choose_standby();
     }
 

@@ -118,7 +118,7 @@ counters! {
     clocks_differ,
     /// Logs taken over from a child.
     adopted,
-    /// Answers that were not queued for a client that does not read.
+    /// Questions and answers that found no room in the queue of a link or a client.
     control_dropped,
     /// Copies of events that came up and were logged before.
     copies,
@@ -146,6 +146,8 @@ counters! {
     handed_over,
     /// Logs whose root and standby were lost together.
     logs_lost,
+    /// Times that all filters of the subtree were merged anew.
+    merges,
     /// Peers whose member list differs.
     members_differ,
     /// Links closed because of what came over them.

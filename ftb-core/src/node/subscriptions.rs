@@ -5,6 +5,7 @@
 
 use super::Node;
 use super::api::{ClientId, Gap, GapReason, RefusedWhat, Start, SubscriptionId, ToClient};
+use super::config::ns;
 use super::fetch::Asker;
 use super::reader::Reader;
 use crate::filter::{Filter, FilterSet};
@@ -26,6 +27,10 @@ pub(super) struct Subscription {
 /// How far back a subscription reads again that resumes in another log than it stood in. Half of
 /// the event ids that the client library remembers, by which it drops what it had.
 const READ_AGAIN_MAX: u64 = 8_192;
+
+/// Subscriptions that end are taken out of what the parent is asked for after so long at most: to
+/// merge all filters anew for each of many would take quadratic time.
+const NARROW_MS: u64 = 100;
 
 impl Subscription {
     pub(super) fn is_active(&self) -> bool {
@@ -83,16 +88,35 @@ impl Node {
         let removed = self.clients.get_mut(&client).and_then(|c| c.subscriptions.remove(&id));
         self.histories.remove(&(client, id));
         self.waiting.remove(&(client, id));
+        if let Some(found) = self.clients.get_mut(&client) {
+            found.due.remove(id);
+        }
         if let Some(removed) = removed {
             self.index.remove(client, id, &removed.filter);
-            self.interest_changed();
+            self.interest_narrowed();
         } else {
             self.counters.stale += 1;
         }
     }
 
+    /// The subtree may want less: found out soon, for many of whom it is so at once. What comes down
+    /// until then though nobody wants it is dropped here.
+    pub(super) fn interest_narrowed(&mut self) {
+        let due_ns = self.now.mono_ns.saturating_add(ns(NARROW_MS));
+        self.narrow_ns = self.narrow_ns.min(due_ns);
+    }
+
+    /// Time has passed: what is not wanted any more is found out.
+    pub(super) fn narrow_tick(&mut self) {
+        if self.narrow_ns <= self.now.mono_ns {
+            self.interest_changed();
+        }
+    }
+
     /// What the subtree wants may have changed: merges it anew and tells the parent.
     pub(super) fn interest_changed(&mut self) {
+        self.narrow_ns = u64::MAX;
+        self.counters.merges += 1;
         let own = self.clients.values().flat_map(|client| client.subscriptions.values());
         let own = own.map(|subscription| &subscription.filter);
         let below = self.children.values().flat_map(|child| child.filters.filters());
@@ -115,8 +139,8 @@ impl Node {
         let index = if is_root { self.log.last() } else { self.active_index.max(self.consumed) };
         let mut begun = Vec::new();
         self.waiting.retain(|(client, id)| {
-            let subscriber = self.clients.get_mut(client);
-            let found = subscriber.and_then(|found| found.subscriptions.get_mut(id));
+            let Some(subscriber) = self.clients.get_mut(client) else { return false };
+            let found = subscriber.subscriptions.get_mut(id);
             let Some(subscription) = found else { return false };
             if !is_root && !self.interests.covers(&subscription.filter) {
                 return true;
@@ -124,6 +148,7 @@ impl Node {
             subscription.active = true;
             subscription.reader = Reader::new(index);
             subscription.told = index;
+            subscriber.due.insert(*id);
             begun.push((*client, *id, subscription.start));
             false
         });

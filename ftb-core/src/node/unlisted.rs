@@ -296,7 +296,10 @@ impl Node {
             return self.answer_claims(noted.into_iter().map(|claim| claim.host).collect());
         }
         if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
-            self.say_roster(parent, noted);
+            // Who is not answered comes again.
+            for part in noted.chunks(ROSTER_ENTRIES_MAX) {
+                self.say_if_room(parent, Frame::Roster(part.to_vec()));
+            }
         }
     }
 

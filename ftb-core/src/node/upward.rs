@@ -145,6 +145,9 @@ impl Node {
 
     /// The next frame for the parent; control frames have gone already.
     pub(super) fn poll_parent(&mut self, bytes_max: usize) -> Option<Frame> {
+        if let Some(frame) = self.next_members() {
+            return Some(frame);
+        }
         let parent = self.uplink.parent_mut()?;
         if std::mem::take(&mut parent.subscribe_due) {
             return Some(Frame::Subscribe(self.interests.told()));

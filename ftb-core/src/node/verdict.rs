@@ -228,9 +228,7 @@ impl Node {
 
     fn look(&mut self, target: Rank, purpose: Purpose) {
         let named = match &purpose {
-            Purpose::Other(_, probe) if target.is_unlisted() && !probe.address.is_empty() => {
-                Some((probe.host.clone(), probe.address.clone()))
-            }
+            Purpose::Other(link, probe) if target.is_unlisted() => self.probed(*link, probe),
             _ => self.member(target),
         };
         let Some((host, address)) = named else { return };
@@ -243,6 +241,19 @@ impl Node {
         let give_up_ns = deadline_ns.saturating_add(ns(self.config.dial_ms));
         self.verdicts.looks.insert(dial, Look { target, deadline_ns: give_up_ns, purpose });
         self.out.push(Output::Dial { dial, rank: target, host, address, deadline_ns });
+    }
+
+    /// Where an agent that is in no list is looked at for another: where it is known here to listen, or
+    /// where the parent says. A child has no say in that, or it could have any address dialled.
+    fn probed(&self, link: LinkId, probe: &Probe) -> Option<(String, String)> {
+        let known = self.unlisted_member(probe.target);
+        if let Some(known) = known.filter(|(host, _)| host.eq_ignore_ascii_case(&probe.host)) {
+            return Some(known);
+        }
+        let told = self.uplink.parent().is_some_and(|parent| parent.link == link)
+            && !probe.address.is_empty()
+            && self.config.members.rank_of(&probe.host).is_none();
+        told.then(|| (probe.host.clone(), probe.address.clone()))
     }
 
     /// A neighbour asks us to look at a host.

@@ -2,10 +2,12 @@
 //! run every time. A failing run prints its seed and a shortened list of operations.
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
 
+mod bounds;
 mod chaos;
 mod clients;
 mod disk;
 mod events;
+mod idle;
 mod journal;
 mod ops;
 mod regressions;

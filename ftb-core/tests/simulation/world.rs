@@ -161,6 +161,8 @@ pub struct World {
     pub subscribers: Vec<Subscriber>,
     pub books: Books,
     pub happenings: u64,
+    /// How often each agent had something to do: a timer that was due, a frame.
+    pub woken: Vec<u64>,
     /// What agents said about members: the name of the event and whose host.
     pub announced: Vec<(&'static str, String)>,
     /// The tree as an agent last described it.
@@ -194,6 +196,7 @@ impl World {
             subscribers: Vec::new(),
             books: Books::default(),
             happenings: 0,
+            woken: vec![0; setup.agents as usize],
             announced: Vec::new(),
             trees: BTreeMap::new(),
             loses: |_| false,

@@ -39,6 +39,8 @@ impl World {
                 if state.paused {
                     return Ok(());
                 }
+                let due_ns = state.node.as_ref().and_then(Node::next_deadline_ns);
+                self.woken[agent] += u64::from(due_ns.is_some_and(|due| due <= self.now_ns));
                 self.feed(agent, Input::Tick)
             }
             Happening::Connect { from, life, dial, to, deadline_ns } => {
@@ -59,6 +61,7 @@ impl World {
                     }
                     return Ok(());
                 }
+                self.woken[end.agent] += 1;
                 self.feed(end.agent, Input::Frame { link: end.link, frame: *frame })
             }
             Happening::Close { end, .. } => {

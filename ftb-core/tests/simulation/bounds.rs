@@ -1,0 +1,220 @@
+//! What a hostile or careless neighbour can make one agent keep, or do: bounded, whatever it says.
+
+use crate::events::{SPACE, Said, seal};
+use ftb_core::filter::Filter;
+use ftb_core::frame::{Fetch, Frame, Hello, Interest, Probe};
+use ftb_core::ident::{OriginId, Rank};
+use ftb_core::lineage::Lineage;
+use ftb_core::node::api::{
+    ClientId, ClientInfo, Input, LinkId, Output, Start, SubscriptionId, ToClient,
+};
+use ftb_core::node::{LINK_PROTOCOL, Member, Node, NodeConfig};
+use ftb_core::position::Epoch;
+use ftb_core::severity::Severity;
+use ftb_core::time::Now;
+use ftb_core::{PublisherId, Run};
+
+const CHILD: LinkId = LinkId(9);
+const CLIENT: ClientId = ClientId(1);
+const PAYLOAD: usize = 1_000;
+
+/// An acting root of two listed agents, the other of which is its child.
+struct Root {
+    node: Node,
+    now: Now,
+    out: Vec<Output>,
+    /// Of the log that the child was told.
+    epoch: Epoch,
+}
+
+impl Root {
+    fn new() -> Self {
+        let members = ["a", "b"].map(|host| Member { host: host.into(), address: host.into() });
+        let now = Now { mono_ns: 1, wall_ns: 1_700_000_000_000_000_000 };
+        let config = NodeConfig::new("c", "a", OriginId(1), members.to_vec());
+        let node = Node::new(now, config, 1);
+        let mut root = Self { node, now, out: Vec::new(), epoch: Epoch::ZERO };
+        // Until it is sure that nobody has an older log.
+        for _ in 0..100 {
+            root.pass_time();
+        }
+        root.handle(Input::Accepted { link: CHILD, certified_hosts: None });
+        let hello = Hello {
+            protocol: LINK_PROTOCOL,
+            cluster: "c".into(),
+            host: "b".into(),
+            rank: Some(Rank(1)),
+            address: String::new(),
+            origin: OriginId(2),
+            members_digest: 0,
+            lineage: Lineage::new(),
+            consumed: 0,
+            holds: None,
+            epoch_seen: 0,
+            interest: Interest::default(),
+            wall_ns: now.wall_ns,
+            attempt: 1,
+        };
+        root.say(Frame::Hello(Box::new(hello)));
+        let frames = root.frames();
+        let [Frame::Welcome(welcome), ..] = &frames[..] else { panic!("{frames:?}") };
+        root.epoch = welcome.standing.lineage.head();
+        root.say(Frame::Resume { epoch: root.epoch, after: 0 });
+        root
+    }
+
+    fn handle(&mut self, input: Input) {
+        self.now.mono_ns += 1_000;
+        self.node.handle(self.now, input, &mut self.out);
+    }
+
+    /// The child says something.
+    fn say(&mut self, frame: Frame) {
+        self.handle(Input::Frame { link: CHILD, frame });
+    }
+
+    fn pass_time(&mut self) {
+        let next = self.node.next_deadline_ns().unwrap_or(self.now.mono_ns);
+        self.now.mono_ns = next.max(self.now.mono_ns);
+        self.handle(Input::Tick);
+    }
+
+    /// All that waits for the child.
+    fn frames(&mut self) -> Vec<Frame> {
+        std::iter::from_fn(|| self.node.poll_link(self.now, CHILD, 1 << 16)).collect()
+    }
+
+    fn counted(&self, name: &str) -> u64 {
+        let counters = self.node.status().counters;
+        counters.iter().find(|(counter, _)| *counter == name).unwrap().1
+    }
+
+    fn attach(&mut self) {
+        let publisher = PublisherId { account: 1, token: 1 };
+        let (name, job_id) = ("test".to_owned(), String::new());
+        let info = ClientInfo { uid: 1, gid: 1, pid: 1, name, job_id, publisher };
+        self.handle(Input::ClientAttached { client: CLIENT, info });
+    }
+
+    fn subscribe(&mut self, number: u32, filter: &str) {
+        let filter = Filter::parse(filter).unwrap();
+        let subscription = SubscriptionId(number);
+        self.handle(Input::Subscribe { client: CLIENT, subscription, filter, start: Start::Now });
+    }
+
+    fn publish(&mut self, from: u64, count: u64) {
+        let said =
+            Said { severity: Severity::Info, space: SPACE, name: "X", host: "a", payload: PAYLOAD };
+        let publisher = PublisherId { account: 1, token: 1 };
+        let events: Vec<_> = (from..from + count).map(|seq| seal(publisher, seq, &said)).collect();
+        let events = Run::collect(events.iter().map(|event| event.as_ref())).unwrap();
+        self.handle(Input::Publish { client: CLIENT, events });
+    }
+
+    fn messages(&mut self) -> Vec<ToClient> {
+        std::iter::from_fn(|| self.node.poll_client(self.now, CLIENT, 1 << 16)).collect()
+    }
+}
+
+#[test]
+fn who_asks_and_does_not_read_is_answered_as_far_as_there_is_room() {
+    let mut root = Root::new();
+    root.attach();
+    for batch in 0..20 {
+        root.publish(1 + batch * 100, 100);
+    }
+    let fetch = |id| {
+        let filters = vec![Filter::everything()];
+        Frame::Fetch(Fetch { id, epoch: Epoch::ZERO, after: 0, since_ns: 0, filters })
+    };
+    let ask = |root: &mut Root, id| {
+        let Frame::Fetch(fetch) = fetch(id) else { unreachable!() };
+        root.say(Frame::Fetch(Fetch { epoch: root.epoch, ..fetch }));
+    };
+    const QUESTIONS: u64 = 10_000;
+    for id in 0..QUESTIONS {
+        ask(&mut root, id);
+    }
+    let frames = root.frames();
+    let answers = frames.iter().filter_map(|frame| match frame {
+        Frame::Fetched(fetched) => Some(fetched.items.iter().map(|item| item.len()).sum::<usize>()),
+        _ => None,
+    });
+    let answers: Vec<usize> = answers.collect();
+    let bytes: usize = answers.iter().sum();
+    assert!((1 << 20..4 << 20).contains(&bytes), "{bytes} bytes in {} answers", answers.len());
+    assert_eq!(root.counted("control_dropped"), QUESTIONS - answers.len() as u64);
+    let closed = |output: &Output| matches!(output, Output::CloseLink { .. });
+    assert!(!root.out.iter().any(closed), "it may be slow, not hostile");
+    // With room again it is answered again.
+    ask(&mut root, QUESTIONS);
+    assert!(root.frames().iter().any(|frame| matches!(frame, Frame::Fetched(_))));
+}
+
+#[test]
+fn a_child_has_nobody_dialled_but_members() {
+    let mut root = Root::new();
+    let probe = |target, host: &str, address: &str| {
+        let (host, address) = (host.to_owned(), address.to_owned());
+        Frame::Probe(Probe { asker: OriginId(2), probe: 1, prober: Rank(0), target, host, address })
+    };
+    let dialled = |root: &Root| -> Vec<String> {
+        let dialled = root.out.iter().filter_map(|output| match output {
+            Output::Dial { address, .. } => Some(address.clone()),
+            _ => None,
+        });
+        dialled.collect()
+    };
+    let before = dialled(&root);
+    root.say(probe(Rank::UNLISTED_FIRST, "guest", "192.0.2.1:22"));
+    root.say(probe(Rank(2), "guest", "192.0.2.1:22"));
+    assert_eq!(dialled(&root), before, "an address that only the child knows");
+    root.say(probe(Rank(1), "guest", "192.0.2.1:22"));
+    assert_eq!(dialled(&root)[before.len()..], ["b"], "a member is looked at where the list says");
+}
+
+#[test]
+fn subscriptions_that_end_together_are_taken_out_together() {
+    const COUNT: u32 = 1_000;
+    let mut root = Root::new();
+    root.attach();
+    for number in 0..COUNT {
+        root.subscribe(number, &format!("event_space=other.s{number}"));
+    }
+    let merged = root.counted("merges");
+    assert!(merged < 100, "{merged} merges for {COUNT} subscriptions: more is quadratic time");
+    for number in 0..COUNT {
+        let subscription = SubscriptionId(number);
+        root.handle(Input::Unsubscribe { client: CLIENT, subscription });
+    }
+    root.pass_time();
+    root.pass_time();
+    let again = root.counted("merges") - merged;
+    assert!((1..10).contains(&again), "{again} merges for {COUNT} subscriptions that end");
+}
+
+#[test]
+fn every_subscription_that_wants_an_event_gets_it_and_no_other() {
+    const COUNT: u32 = 300;
+    let mut root = Root::new();
+    root.attach();
+    for number in 0..COUNT {
+        let space = if number % 3 == 0 { SPACE } else { "other.space" };
+        root.subscribe(number, &format!("event_space={space}"));
+    }
+    let told = root.messages();
+    let active = told.iter().filter(|message| matches!(message, ToClient::Subscribed { .. }));
+    assert_eq!(active.count(), COUNT as usize, "all are active");
+    for seq in 1..=3 {
+        root.publish(seq, 1);
+        let mut got: Vec<u32> = Vec::new();
+        for message in root.messages() {
+            if let ToClient::Deliver { subscription, items, .. } = message {
+                assert_eq!(items.iter().map(|(_, run)| run.count()).sum::<usize>(), 1);
+                got.push(subscription.0);
+            }
+        }
+        got.sort_unstable();
+        assert_eq!(got, (0..COUNT).step_by(3).collect::<Vec<_>>(), "event {seq}");
+    }
+}
