@@ -55,6 +55,9 @@ pub enum StartError {
     /// A journal that is another's.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// A timer.
+    #[error("cannot make a timer: {0}")]
+    Timer(io::Error),
     /// Randomness.
     #[error("cannot draw an incarnation: {0}")]
     Entropy(io::Error),
@@ -99,6 +102,7 @@ impl Agent {
         let tls = config.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
         let origin = OriginId(world.entropy.draw().map_err(StartError::Entropy)?);
         let seed = world.entropy.draw().map_err(StartError::Entropy)?;
+        let alarm = world.clock.alarm().map_err(StartError::Timer)?;
         let journal = read_journal(&config, &host, origin, &world).await?;
         let address = config.listen();
         let link_listener = world
@@ -164,7 +168,7 @@ impl Agent {
         }
         // Tells apart the agents of one process; one agent of a host needs no such words.
         let span = tracing::debug_span!("agent", host);
-        let driver = tokio::spawn(driver.run(inbox).instrument(span));
+        let driver = tokio::spawn(driver.run(inbox, alarm).instrument(span));
         Ok(Self {
             host,
             address,

@@ -186,7 +186,7 @@ fn socket() -> PathBuf {
 }
 
 fn threads() -> NonZeroUsize {
-    const { NonZeroUsize::new(2).expect("2 is not zero") }
+    NonZeroUsize::MIN
 }
 
 /// The name of a cluster: short printable text without blanks.

@@ -10,7 +10,7 @@ use crate::heap::{self, Heap};
 use crate::journal::WRITE_BYTES;
 use crate::links::{Dial, Links};
 use crate::outbox::Outboxes;
-use crate::world::Clock;
+use crate::world::{Alarm, Clock};
 use ftb_core::Now;
 use ftb_core::frame::Frame;
 use ftb_core::limits::BATCH_BYTES_TARGET;
@@ -18,6 +18,7 @@ use ftb_core::node::Node;
 use ftb_core::node::api::{ClientId, Input, JournalWrite, LinkId, Output, QueryId, Transition};
 use ftb_proto::client::Outgoing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -102,8 +103,9 @@ impl Driver {
         self
     }
 
-    /// Runs until everything is said after [`Command::Stop`], or until nobody can command it.
-    pub async fn run(mut self, mut inbox: Inbox) {
+    /// Runs until everything is said after [`Command::Stop`], or until nobody can command it. `alarm` is
+    /// one of its clock's.
+    pub async fn run(mut self, mut inbox: Inbox, mut alarm: Box<dyn Alarm>) {
         self.feed(Input::Tick);
         loop {
             self.pump();
@@ -122,7 +124,7 @@ impl Driver {
                 () = self.journal.room() => Wake::JournalRoom,
                 command = inbox.links.recv() => Wake::Link(command),
                 command = inbox.clients.recv() => Wake::Client(command),
-                () = deadline(self.clock.as_ref(), due_ns) => Wake::Deadline,
+                () = poll_fn(|context| alarm.poll_due(context, due_ns)) => Wake::Deadline,
             };
             match wake {
                 Wake::LinkRoom(link) => drop(self.ready_links.insert(link)),
@@ -326,12 +328,5 @@ impl Driver {
                 self.client_pauses.remove(&client);
             }
         }
-    }
-}
-
-async fn deadline(clock: &dyn Clock, at_ns: Option<u64>) {
-    match at_ns {
-        Some(at_ns) => tokio::time::sleep_until(clock.instant(at_ns)).await,
-        None => std::future::pending().await,
     }
 }

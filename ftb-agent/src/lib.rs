@@ -7,6 +7,7 @@
 pub mod access;
 pub mod admin;
 pub mod agent;
+mod alarm;
 pub mod announce;
 pub mod clients;
 pub mod config;

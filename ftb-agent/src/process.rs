@@ -99,10 +99,13 @@ fn system_host() -> String {
 /// It could not start, or its driver has ended by itself.
 pub fn serve(args: &Args, config: Config) -> anyhow::Result<()> {
     let log = logging::start(&config.log)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(config.threads.get())
-        .enable_all()
-        .build()?;
+    // With one thread nobody is woken but by the network and the timer: tasks of one thread that wake
+    // each other cost no system call.
+    let mut builder = match config.threads.get() {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder.worker_threads(config.threads.get()).enable_all().build()?;
     let result = runtime
         .block_on(Service::start(args, config, log))
         .and_then(|service| runtime.block_on(service.run()));

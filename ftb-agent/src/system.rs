@@ -4,8 +4,10 @@
 //! of a crashed agent is replaced, a live one is refused). Not responsible for: what is said on
 //! the sockets.
 
+use crate::alarm::KernelAlarm;
 use crate::journal::fjall::DiskStorage;
-use crate::world::{Clock, Conn, Credentials, Entropy, Listener, Net, TokioClock, World};
+use crate::world::{Alarm, Clock, Conn, Credentials, Entropy, Listener, Net, TokioClock, World};
+use ftb_core::Now;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use nix::fcntl::{Flock, FlockArg};
@@ -19,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::time::Instant;
 
 /// Connections that may wait in the kernel for `accept`.
 const BACKLOG: i32 = 1024;
@@ -38,10 +41,27 @@ pub fn world() -> World {
 
 /// The operating system's clocks.
 pub fn clock() -> impl Clock {
-    TokioClock::new(|| {
+    let wall: fn() -> u64 = || {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-    })
+    };
+    SystemClock(Arc::new(TokioClock::new(wall)))
+}
+
+struct SystemClock(Arc<TokioClock<fn() -> u64>>);
+
+impl Clock for SystemClock {
+    fn now(&self) -> Now {
+        self.0.now()
+    }
+
+    fn instant(&self, mono_ns: u64) -> Instant {
+        self.0.instant(mono_ns)
+    }
+
+    fn alarm(&self) -> io::Result<Box<dyn Alarm>> {
+        Ok(Box::new(KernelAlarm::new(Arc::clone(&self.0) as Arc<dyn Clock>)?))
+    }
 }
 
 /// The random number generator of the crypto library, seeded by the kernel.

@@ -8,10 +8,12 @@ use ftb_core::Now;
 use futures_util::future::BoxFuture;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 /// A byte stream in both directions.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
@@ -68,6 +70,19 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Now;
     /// The moment to sleep until for a deadline on the monotonic clock.
     fn instant(&self, mono_ns: u64) -> Instant;
+    /// A new alarm of this clock. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// The system has no timer left.
+    fn alarm(&self) -> io::Result<Box<dyn Alarm>>;
+}
+
+/// Wakes a task at a time that is often moved.
+pub trait Alarm: Send + 'static {
+    /// Whether that time (on the monotonic clock, in nanoseconds) has come; else the task is woken when
+    /// it comes, or a little before a later time than the one it was asked for last, to be asked again.
+    /// `None`: it never comes.
+    fn poll_due(&mut self, context: &mut Context<'_>, at_ns: Option<u64>) -> Poll<()>;
 }
 
 /// Where random numbers come from.
@@ -202,8 +217,36 @@ impl<W: Fn() -> u64 + Send + Sync + 'static> Clock for TokioClock<W> {
     }
 
     fn instant(&self, mono_ns: u64) -> Instant {
-        // A deadline beyond a year is as good as none, and cannot overflow the clock.
-        const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
-        self.start + Duration::from_nanos(mono_ns).min(self.start.elapsed() + FAR)
+        instant(self.start, mono_ns)
+    }
+
+    fn alarm(&self) -> io::Result<Box<dyn Alarm>> {
+        let sleep = Box::pin(sleep_until(self.start));
+        Ok(Box::new(TokioAlarm { start: self.start, sleep, set_ns: 0 }))
+    }
+}
+
+fn instant(start: Instant, mono_ns: u64) -> Instant {
+    // A deadline beyond a year is as good as none, and cannot overflow the clock.
+    const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
+    start + Duration::from_nanos(mono_ns).min(start.elapsed() + FAR)
+}
+
+/// An alarm over tokio's timer.
+struct TokioAlarm {
+    start: Instant,
+    sleep: Pin<Box<Sleep>>,
+    /// For when.
+    set_ns: u64,
+}
+
+impl Alarm for TokioAlarm {
+    fn poll_due(&mut self, context: &mut Context<'_>, at_ns: Option<u64>) -> Poll<()> {
+        let Some(at_ns) = at_ns else { return Poll::Pending };
+        if self.set_ns != at_ns {
+            self.set_ns = at_ns;
+            self.sleep.as_mut().reset(instant(self.start, at_ns));
+        }
+        self.sleep.as_mut().poll(context)
     }
 }
