@@ -36,7 +36,7 @@ int main(void)
         ",", "foo=bar", "hostname=h", "event_type=1", "sev erity=info", "severity=bad",
         "severity=in fo", "severity=info jobid=1", "severity=info;jobid=1", "severity>=error",
         "event_name=bad-name!", "event_name=a b", "event_name=ALL", "jobid=4,client_name=x",
-        "host_name=node07", "event_space=a.b.c", "event_space=ftb.all.watchdog",
+        "jobid=trial-7", "host_name=node07", "event_space=a.b.c", "event_space=ftb.all.watchdog",
         "event_space=ALL.All.all", "event_space=a.b.*", "event_space=a.b", "event_space=all",
         "event_space=a.b.c.d", "event_space=a..c", "event_space=a.b. c",
         "severity=info,event_space=a.b.c,jobid=1,host_name=h,event_name=e,client_name=c",

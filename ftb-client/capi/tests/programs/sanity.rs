@@ -63,41 +63,52 @@ async fn many_threads_under_thread_sanitizer() -> Result<()> {
     Ok(())
 }
 
-/// Under valgrind's memcheck, which sees the library from within: nothing is read that is not there
-/// or was never written, nothing is freed twice, nothing is lost.
-#[tokio::test]
-async fn memcheck_has_nothing_to_report() -> Result<()> {
+/// A program under valgrind's memcheck, which sees the library from within: nothing is read that is
+/// not there or was never written, nothing is freed twice, nothing is lost.
+async fn memcheck(name: &str, link: Link, arguments: &[&Path]) -> Result<()> {
     if Command::new("valgrind").arg("--version").output().is_err() {
         eprintln!("skipped: valgrind is not installed (make deps installs it)");
         return Ok(());
     }
     let cluster = Cluster::start(1, 2).await?;
     let workshop = Workshop::new()?;
-    let (folder, library) = (workshop.dir().to_owned(), workshop.shared_library().to_owned());
-    let copy = folder.join("copy.so");
-    std::fs::copy(&library, &copy)?;
-    let (rounds, calls) = (Path::new("20"), Path::new("1000"));
-    // Not `limits`: a quarter of an hour under memcheck.
-    let programs: [(&str, Link, &[&Path]); 10] = [
-        ("codes", Link::Shared, &[]),
-        ("grammar", Link::Shared, &[]),
-        ("deliver", Link::Shared, &[]),
-        ("callbacks", Link::Shared, &[]),
-        ("queue", Link::Shared, &[]),
-        ("schema", Link::Shared, &[&folder]),
-        ("forked", Link::Shared, &[]),
-        ("twice", Link::None, &[&library, &copy]),
-        ("threads", Link::Shared, &[rounds]),
-        ("fuzz", Link::Shared, &[calls]),
-    ];
-    for (name, link, arguments) in programs {
-        let program = workshop.compile(name, link)?;
-        let mut memcheck = MEMCHECK.to_vec();
-        // What the threads held that a forked child does not have is nobody's there.
-        memcheck.extend((name == "forked").then_some("--leak-check=no"));
-        let mut command = workshop.command_under(&memcheck, &program, cluster.socket(0));
-        let (_, reported) = run_loud(command.env("FTB_QUIET", "1").args(arguments))?;
-        ensure!(reported.is_empty(), "{name}: {reported}");
-    }
+    let program = workshop.compile(name, link)?;
+    let mut memcheck = MEMCHECK.to_vec();
+    // What the threads held that a forked child does not have is nobody's there.
+    memcheck.extend((name == "forked").then_some("--leak-check=no"));
+    let mut command = workshop.command_under(&memcheck, &program, cluster.socket(0));
+    let (_, reported) = run_loud(command.env("FTB_QUIET", "1").args(arguments))?;
+    ensure!(reported.is_empty(), "{name}: {reported}");
     Ok(())
+}
+
+macro_rules! under_memcheck {
+    ($($test:ident: $program:literal $(, $argument:literal)*;)*) => {$(
+        #[tokio::test]
+        async fn $test() -> Result<()> {
+            memcheck($program, Link::Shared, &[$(Path::new($argument)),*]).await
+        }
+    )*};
+}
+
+under_memcheck! {
+    memcheck_codes: "codes";
+    memcheck_grammar: "grammar";
+    memcheck_deliver: "deliver";
+    memcheck_callbacks: "callbacks";
+    memcheck_queue: "queue";
+    memcheck_limits: "limits", "25";
+    memcheck_schema: "schema", ".";
+    memcheck_forked: "forked";
+    memcheck_threads: "threads", "20";
+    memcheck_fuzz: "fuzz", "1000";
+}
+
+#[tokio::test]
+async fn memcheck_twice() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let library = Workshop::new()?.libraries().join("libftb.so");
+    let copy = folder.path().join("copy.so");
+    std::fs::copy(&library, &copy)?;
+    memcheck("twice", Link::None, &[&library, &copy]).await
 }
