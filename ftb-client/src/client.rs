@@ -77,6 +77,9 @@ pub(crate) struct Shared {
     session: Mutex<Session>,
     /// Notified when something has changed that somebody may wait for.
     changed: Notify,
+    /// Notified when the agent has turned the client away: apart, since that hardly ever happens and
+    /// may be waited for all the time.
+    refused: Notify,
     /// Whether an agent is attached, for who looks without the session.
     attached: AtomicBool,
 }
@@ -93,6 +96,7 @@ impl Shared {
             config,
             session: Mutex::new(session),
             changed: Notify::new(),
+            refused: Notify::new(),
             attached: AtomicBool::new(false),
         }
     }
@@ -131,6 +135,9 @@ impl Shared {
         if effects.changed {
             self.changed.notify_waiters();
         }
+        if effects.refused {
+            self.refused.notify_waiters();
+        }
         effects.wakers.into_iter().for_each(Waker::wake);
         Ok(())
     }
@@ -142,11 +149,16 @@ impl Shared {
     }
 
     /// Resolves when the condition gives something. Cancel-safe.
-    pub(crate) async fn wait_for<T>(
+    pub(crate) async fn wait_for<T>(&self, condition: impl FnMut(&mut Session) -> Option<T>) -> T {
+        self.wait_on(&self.changed, condition).await
+    }
+
+    async fn wait_on<T>(
         &self,
+        notify: &Notify,
         mut condition: impl FnMut(&mut Session) -> Option<T>,
     ) -> T {
-        let mut changed = pin!(self.changed.notified());
+        let mut changed = pin!(notify.notified());
         loop {
             // Before the look at the session: what changes in between is not missed.
             changed.as_mut().enable();
@@ -154,7 +166,7 @@ impl Shared {
                 return found;
             }
             changed.as_mut().await;
-            changed.set(self.changed.notified());
+            changed.set(notify.notified());
         }
     }
 }
@@ -278,6 +290,20 @@ impl Client {
         match timeout(deadline, attached).await {
             Ok(result) => result,
             Err(_) => Err(self.no_agent()),
+        }
+    }
+
+    /// Resolves with what the agent says when it turns this client away, because it is full or of another
+    /// release; the client goes on trying. `None` when the client is over, which this does not put off.
+    /// Cancel-safe.
+    pub fn refused(&self) -> impl Future<Output = Option<String>> + Send + use<> {
+        let shared = Arc::clone(&self.inner.shared);
+        async move {
+            let refused = |session: &mut Session| match &session.refused {
+                Some(why) => Some(Some(why.clone())),
+                None => session.has_ended().then_some(None),
+            };
+            shared.wait_on(&shared.refused, refused).await
         }
     }
 

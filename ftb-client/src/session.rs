@@ -34,6 +34,8 @@ pub(crate) struct Effects {
     pub(crate) speak: bool,
     /// Somebody may wait for what has changed.
     pub(crate) changed: bool,
+    /// The agent has turned the client away, or the client is over.
+    pub(crate) refused: bool,
 }
 
 /// Why the stream must end.
@@ -65,6 +67,8 @@ pub(crate) struct Session {
     pub(crate) speaker: Option<Waker>,
     /// What the last attempt to attach said.
     pub(crate) trouble: String,
+    /// That, while it is the agent that turns this client away.
+    pub(crate) refused: Option<String>,
 }
 
 impl Session {
@@ -81,6 +85,7 @@ impl Session {
             inbox: Inbox::new(queue_bytes),
             speaker: None,
             trouble: "nothing was tried yet".to_owned(),
+            refused: None,
         }
     }
 
@@ -136,19 +141,21 @@ impl Session {
     pub(crate) fn detached(&mut self, why: String) -> Effects {
         self.attachment = Attachment::Detached;
         self.generation += 1;
+        self.refused = self.refused.take().filter(|refused| *refused == why);
         self.trouble = why;
-        Effects { changed: true, ..Effects::default() }
+        Effects { changed: true, refused: self.refused.is_some(), ..Effects::default() }
     }
 
     /// Accepts nothing more; says goodbye once what was accepted is handed over.
     pub(crate) fn leave(&mut self) -> Effects {
         self.leaving = true;
-        Effects { wakers: self.inbox.end_all(&SubscribeError::Closed), speak: true, changed: true }
+        let wakers = self.inbox.end_all(&SubscribeError::Closed);
+        Effects { wakers, speak: true, changed: true, refused: false }
     }
 
     /// The end: whoever still waits is told.
     pub(crate) fn end(&mut self) -> Effects {
-        let effects = self.leave();
+        let effects = Effects { refused: true, ..self.leave() };
         self.attachment = Attachment::Detached;
         self.outbox.abandon();
         self.ended = true;
@@ -187,11 +194,14 @@ impl Session {
             (Attachment::Greeting, FromAgent::Welcome(welcome)) => {
                 self.account = welcome.account;
                 self.attachment = Attachment::Attached(welcome);
+                self.refused = None;
                 self.welcomes += 1;
                 Ok(Effects { speak: true, changed: true, ..Effects::default() })
             }
             (_, FromAgent::Refused { part: RefusedPart::Attach, code, message }) => {
-                Err(SessionError::Refused { code, message })
+                let refused = SessionError::Refused { code, message };
+                self.refused = Some(refused.to_string());
+                Err(refused)
             }
             (_, FromAgent::Goodbye { reason }) => Err(SessionError::Goodbye(reason)),
             (Attachment::Attached(_) | Attachment::Left, message) => self.attached(message),

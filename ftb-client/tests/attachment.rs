@@ -80,6 +80,27 @@ async fn what_is_published_before_an_agent_is_there_arrives_in_order_and_is_conf
 }
 
 #[tokio::test]
+async fn a_client_that_is_turned_away_learns_why_and_goes_on_trying() {
+    let (_dir, socket) = place();
+    let client = client(&socket);
+    let refused = tokio::spawn(client.refused());
+    let mut agent = Agent::start(&socket);
+    let mut attachment = agent.attachment().await;
+    attachment.hello().await;
+    attachment.say(encode_refused_attach("limit", "it is full")).await;
+    let why = soon(refused).await.unwrap().unwrap();
+    assert!(why.contains("(limit): it is full"), "{why}");
+    assert_eq!(soon(client.refused()).await.unwrap(), why, "that stands");
+    drop(attachment);
+    let _attachment = agent.welcomed().await;
+    client.wait_connected(PATIENCE).await.unwrap();
+    let never = tokio::spawn(client.refused());
+    drop(client);
+    agent.kill().await;
+    assert_eq!(soon(never).await.unwrap(), None);
+}
+
+#[tokio::test]
 async fn what_was_not_confirmed_is_handed_to_the_next_agent_again() {
     let (_dir, socket) = place();
     let client = client(&socket);

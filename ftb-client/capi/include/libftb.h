@@ -23,7 +23,8 @@ extern "C" {
 /*
  * Connects a client. Succeeds without an agent too: the client attaches when one comes, and again
  * whenever it was lost. At most 2 s, and only while a process has the agent's socket; with
- * FTB_CONNECT_WAIT at most that, and FTB_ERR_NETWORK_NO_ROUTE if no agent came.
+ * FTB_CONNECT_WAIT at most that, and FTB_ERR_NETWORK_NO_ROUTE if no agent came. FTB_ERR_GENERAL when the
+ * agent turns the client away, because it is full or of another release.
  */
 int FTB_Connect(const FTB_client_t *client_info, FTB_client_handle_t *client_handle);
 

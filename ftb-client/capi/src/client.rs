@@ -163,6 +163,22 @@ impl Connected {
         })
     }
 
+    /// Says something about this client to people.
+    pub(crate) fn say(&self, what: &str) {
+        self.reporter.say(&format!("client {:?} of {}: {what}", self.name, self.space));
+    }
+
+    /// Says once when an agent turns this client away that has been in before, or comes later.
+    pub(crate) fn watch(self: &Arc<Self>) {
+        // Not the client itself: it goes when it is disconnected.
+        let (refused, client) = (self.link.refused(), Arc::downgrade(self));
+        self.engine.spawn(async move {
+            if let (Some(why), Some(client)) = (refused.await, client.upgrade()) {
+                client.say(&why);
+            }
+        });
+    }
+
     /// Whether the client's style has that bit.
     pub(crate) fn may(&self, style: u8) -> bool {
         self.style & style != 0
@@ -306,9 +322,9 @@ impl Connected {
         let stats = self.link.stats();
         let shed: u64 = stats.shed.iter().sum();
         if shed + stats.refused > 0 {
-            self.reporter.say(&format!(
-                "client {:?} of {}: {shed} events were given up for lack of room, {} were refused",
-                self.name, self.space, stats.refused
+            let refused = stats.refused;
+            self.say(&format!(
+                "{shed} events were given up for lack of room, {refused} were refused"
             ));
         }
         self.reporter.settle();

@@ -110,14 +110,22 @@ impl Process {
     /// Connects a client. Waits a moment for an agent, and goes on without one unless it was demanded.
     pub(crate) fn connect(&self, identity: Identity, info: &ClientInfo) -> Result<(), Code> {
         let (client, engine) = self.start(identity, info)?;
-        let demanded = self.settings().connect_wait;
-        if attach(&client, &engine, demanded, &self.settings().socket) || demanded.is_none() {
-            return Ok(());
-        }
+        let Settings { connect_wait: demanded, socket, .. } = self.settings();
+        let why = match attach(&client, &engine, *demanded, socket) {
+            Attached::Refused(why) => {
+                client.say(&why);
+                Code::General
+            }
+            Attached::No if demanded.is_some() => Code::NetworkNoRoute,
+            Attached::Yes | Attached::No => {
+                client.watch();
+                return Ok(());
+            }
+        };
         self.remove(&client);
-        // Nothing was published, nobody was there: there is nothing to be told.
+        // Nothing was published: there is nothing to be told.
         let _ = client.leave();
-        Err(Code::NetworkNoRoute)
+        Err(why)
     }
 
     fn start(
@@ -182,17 +190,35 @@ impl Process {
     }
 }
 
-/// Whether an agent is attached. Waits for one that listens, at most [`ATTACH_MAX`], or for any as
-/// long as demanded.
-fn attach(client: &Connected, engine: &Engine, demanded: Option<Duration>, socket: &Path) -> bool {
+/// What has become of a new client within the time that there was.
+enum Attached {
+    Yes,
+    /// The agent will not have it, and says why.
+    Refused(String),
+    /// Not yet.
+    No,
+}
+
+/// Waits for an agent that listens, at most [`ATTACH_MAX`], or for any as long as demanded.
+fn attach(
+    client: &Connected,
+    engine: &Engine,
+    demanded: Option<Duration>,
+    socket: &Path,
+) -> Attached {
     let deadline = match demanded {
         Some(demanded) => demanded,
         None if listens(socket) => ATTACH_MAX,
-        None => return false,
+        None => return Attached::No,
     };
     let link = client.link.clone();
-    let attached = engine.wait(deadline, async move { link.wait_connected(deadline).await });
-    attached.is_some_and(|attached| attached.is_ok())
+    let attached = engine.wait(deadline, async move {
+        tokio::select! {
+            connected = link.wait_connected(deadline) => connected.ok().map(|()| Attached::Yes),
+            refused = link.refused() => refused.map(Attached::Refused),
+        }
+    });
+    attached.flatten().unwrap_or(Attached::No)
 }
 
 /// Whether a process has that socket. Neither waits nor depends on when any thread runs, and does not

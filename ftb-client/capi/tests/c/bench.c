@@ -1,17 +1,25 @@
-/* Round trips and the rate of publishing. argv[1]: round trips, argv[2]: events of each thread.
- * A round trip is from FTB_Publish to the first line of the callback: that the callback then wakes
- * the main thread is the program's own affair. */
+/* Measures what a program sees; the harness prints it.
+ *
+ * trip ROUNDS: round trips from FTB_Publish to the first line of the callback. That the callback then
+ * wakes the main thread is the program's own affair.
+ * publish THREADS EVENTS CLIENTS: each client publishes EVENTS from THREADS threads at once, one client
+ * after the other. Says a line and reads one before that and after it. */
+#include <sys/resource.h>
+
 #include "check.h"
 
 static FTB_client_handle_t handle;
 static struct counter arrived = COUNTER;
 static double arrived_us; /* guarded by the counter: written before it counts, read after */
-static int events;
+static int share; /* events of one thread */
+static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
+static double threads_us; /* processor time inside FTB_Publish */
+static long waits, preemptions;
 
-static double now_us(void)
+static double clock_us(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return now.tv_sec * 1e6 + now.tv_nsec / 1e3;
 }
 
@@ -19,7 +27,7 @@ static int on_event(FTB_receive_event_t *event, void *arg)
 {
     (void)event;
     (void)arg;
-    arrived_us = now_us();
+    arrived_us = clock_us(CLOCK_MONOTONIC);
     count_up(&arrived);
     return 0;
 }
@@ -30,50 +38,97 @@ static int compare(const void *a, const void *b)
     return (difference > 0) - (difference < 0);
 }
 
-static void *publish(void *arg)
+static void trip(int rounds)
 {
-    FTB_event_handle_t published;
-    (void)arg;
-    for (int i = 0; i < events; i++)
-        MUST(FTB_Publish(handle, "BULK", NULL, &published) == FTB_SUCCESS);
-    return NULL;
-}
-
-static double rate(int count)
-{
-    pthread_t threads[8];
-    double begin = now_us();
-    for (int i = 0; i < count; i++)
-        MUST(pthread_create(&threads[i], NULL, publish, NULL) == 0);
-    for (int i = 0; i < count; i++)
-        pthread_join(threads[i], NULL);
-    return count * (double)events / (now_us() - begin) * 1e6;
-}
-
-int main(int argc, char **argv)
-{
-    MUST(argc == 3);
-    int trips = atoi(argv[1]);
-    events = atoi(argv[2]);
-    double *times = malloc(sizeof(double) * trips);
-    FTB_event_info_t declared[] = {{"PING", "info"}, {"BULK", "info"}};
+    double *times = malloc(sizeof(double) * rounds);
+    FTB_event_info_t declared = {"PING", "info"};
     FTB_subscribe_handle_t subscription;
     FTB_event_handle_t published;
     FTB_event_properties_t payload = properties(1, "a payload of some forty bytes, as usual.");
     handle = connected("ftb.bench.c", "bench", "FTB_SUBSCRIPTION_NOTIFY");
-    MUST(FTB_Declare_publishable_events(handle, NULL, declared, 2) == FTB_SUCCESS);
+    MUST(FTB_Declare_publishable_events(handle, NULL, &declared, 1) == FTB_SUCCESS);
     MUST(FTB_Subscribe(&subscription, handle, "event_name=PING", on_event, NULL) == FTB_SUCCESS);
-    for (int i = 0; i < trips; i++) {
-        double begin = now_us();
+    for (int i = 0; i < rounds; i++) {
+        double begin = clock_us(CLOCK_MONOTONIC);
         MUST(FTB_Publish(handle, "PING", &payload, &published) == FTB_SUCCESS);
         await_count(&arrived, i + 1);
         times[i] = arrived_us - begin;
     }
-    qsort(times, trips, sizeof(double), compare);
-    printf("round trip %.1f\n", times[trips / 2]);
-    printf("publish 1 thread %.0f\n", rate(1));
-    printf("publish 8 threads %.0f\n", rate(8));
+    qsort(times, rounds, sizeof(double), compare);
+    printf("%.1f %.1f\n", times[rounds / 2], times[rounds * 99 / 100]);
     free(times);
     FTB_Disconnect(handle);
+}
+
+static void *publish(void *arg)
+{
+    FTB_event_handle_t published;
+    struct rusage before, after;
+    pthread_barrier_wait(arg);
+    getrusage(RUSAGE_THREAD, &before);
+    double begin = clock_us(CLOCK_THREAD_CPUTIME_ID);
+    for (int i = 0; i < share; i++)
+        MUST(FTB_Publish(handle, "BULK", NULL, &published) == FTB_SUCCESS);
+    double used = clock_us(CLOCK_THREAD_CPUTIME_ID) - begin;
+    getrusage(RUSAGE_THREAD, &after);
+    pthread_mutex_lock(&adding);
+    threads_us += used;
+    waits += after.ru_nvcsw - before.ru_nvcsw;
+    preemptions += after.ru_nivcsw - before.ru_nivcsw;
+    pthread_mutex_unlock(&adding);
+    return NULL;
+}
+
+static void publish_from(int count)
+{
+    pthread_t threads[64];
+    pthread_barrier_t begin;
+    pthread_barrier_init(&begin, NULL, count);
+    for (int i = 0; i < count; i++)
+        MUST(pthread_create(&threads[i], NULL, publish, &begin) == 0);
+    for (int i = 0; i < count; i++)
+        pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&begin);
+}
+
+static void bulk(int threads, int events, int clients)
+{
+    static FTB_client_handle_t handles[256];
+    FTB_event_info_t declared = {"BULK", "info"};
+    MUST(threads <= 64 && clients <= COUNT(handles));
+    for (int i = 0; i < clients; i++) {
+        char name[16];
+        sprintf(name, "bench%d", i);
+        handles[i] = connected("ftb.bench.c", name, "FTB_SUBSCRIPTION_NONE");
+        MUST(FTB_Declare_publishable_events(handles[i], NULL, &declared, 1) == FTB_SUCCESS);
+    }
+    share = events / threads;
+    puts("ready");
+    fflush(stdout);
+    await_line();
+    double wall = clock_us(CLOCK_MONOTONIC), process = clock_us(CLOCK_PROCESS_CPUTIME_ID);
+    for (int i = 0; i < clients; i++) {
+        handle = handles[i];
+        publish_from(threads);
+    }
+    wall = clock_us(CLOCK_MONOTONIC) - wall;
+    process = clock_us(CLOCK_PROCESS_CPUTIME_ID) - process;
+    printf("%d %.0f %.0f %.0f %ld %ld\n", share * threads * clients, wall, threads_us,
+           process - threads_us, waits, preemptions);
+    puts("done");
+    fflush(stdout);
+    await_line();
+    for (int i = 0; i < clients; i++)
+        FTB_Disconnect(handles[i]);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "trip") == 0)
+        trip(atoi(argv[2]));
+    else if (argc == 5 && strcmp(argv[1], "publish") == 0)
+        bulk(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]));
+    else
+        return 2;
     return 0;
 }

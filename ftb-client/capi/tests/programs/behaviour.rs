@@ -2,7 +2,7 @@
 
 use crate::support::{Link, Talk, Workshop, assert_golden, run, run_loud};
 use anyhow::{Result, ensure};
-use ftb_tests::cluster::Cluster;
+use ftb_tests::cluster::{Cluster, Plan};
 use std::path::Path;
 
 /// Runs a program that says what it sees.
@@ -104,7 +104,7 @@ async fn the_static_library_does_the_same() -> Result<()> {
 
 #[tokio::test]
 async fn without_an_agent_everything_works_later() -> Result<()> {
-    let mut cluster = ftb_tests::cluster::Plan::new(1, 2).prepare()?;
+    let mut cluster = Plan::new(1, 2).prepare()?;
     let workshop = Workshop::new()?;
     let program = workshop.compile("alone", Link::Shared)?;
     let mut command = workshop.command_alone(&program, cluster.socket(0));
@@ -132,6 +132,18 @@ async fn an_agent_can_be_demanded() -> Result<()> {
     let mut command = workshop.command_alone(&program, Path::new("/nonexistent/agent.sock"));
     let output = command.env("FTB_CONNECT_WAIT", "100ms").output()?;
     assert_eq!(String::from_utf8(output.stdout)?, "FTB_Connect is not successful ret=-21\n");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_client_that_the_agent_turns_away_is_told_once_and_with_a_code() -> Result<()> {
+    let cluster = Plan::new(1, 2).extra("[limits]\nclients_max = 4\n").start().await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile("refused", Link::Shared)?;
+    let (found, said) = run_loud(&mut workshop.command(&program, cluster.socket(0)))?;
+    assert_golden("refused", &found)?;
+    let wanted = "of ftb.refused.test: the agent refused this client (limit): ";
+    ensure!(said.lines().count() == 1 && said.contains(wanted), "{said}");
     Ok(())
 }
 
