@@ -198,6 +198,7 @@ impl Lan {
         let number = match self.numbers.take() {
             Some(number) if self.session.is_some() => number,
             _ => {
+                self.leave().await;
                 self.session = Some(self.login().await?);
                 self.numbers = RequestNumbers::new();
                 self.numbers.take().unwrap_or(0)
@@ -343,17 +344,25 @@ impl Lan {
         })
     }
 
-    /// Close Session, sent once: a BMC that does not hear it lets the session expire.
+    /// Ends the session; see [`Lan::leave`].
     pub(super) async fn close(mut self) {
+        self.leave().await;
+    }
+
+    /// Close Session, sent once and not waited for: a BMC that does not hear it lets the session
+    /// expire.
+    async fn leave(&mut self) {
         let id = match &self.session {
             Some(Session::Plus(session)) => session.bmc_session,
             Some(Session::Old(session)) => session.session,
             None => return,
         };
-        self.config.retries = 0;
-        let data = id.to_le_bytes().to_vec();
-        let message = Message::new_request(NetFn::App, 0x3C, data);
-        let _ = self.call(&message, Destination::BMC).await;
+        let message = Message::new_request(NetFn::App, 0x3C, id.to_le_bytes().to_vec());
+        // Nobody takes the answer for another's: it comes under keys that are gone.
+        if let Ok(bytes) = self.seal(&ipmb::encode_request(&message, 0, 0)) {
+            let _ = self.socket.send(&bytes).await;
+        }
+        self.session = None;
     }
 }
 

@@ -3,6 +3,10 @@
 
 use super::ipmb::REQUEST_NUMBERS;
 
+/// A number that is used again has rested for so many requests at the least. By then an answer has come
+/// that nobody counts: a request that the network has doubled is answered twice.
+const REST: usize = 32;
+
 /// Hands out request numbers. An answer carries no more than this number, the command, and the
 /// logical unit: the readings of two sensors look alike. So a number that was sent twice rests
 /// until both answers have come.
@@ -16,9 +20,13 @@ impl RequestNumbers {
         Self { last: 0, owed: [0; REQUEST_NUMBERS as usize] }
     }
 
-    /// A number to which no answer can be under way; `None` when every number has answers owed
+    /// A number to which no answer can be under way; `None` when too many numbers have answers owed
     /// (then only a new session tells old answers from new).
     pub(crate) fn take(&mut self) -> Option<u8> {
+        // Those that are free now are all used before this one's turn comes again.
+        if self.owed.iter().filter(|owed| **owed == 0).count() < REST {
+            return None;
+        }
         let free = (1..=REQUEST_NUMBERS)
             .map(|step| (self.last + step) % REQUEST_NUMBERS)
             .find(|number| self.owed[usize::from(*number)] == 0)?;
@@ -92,13 +100,23 @@ mod tests {
     }
 
     #[test]
-    fn when_all_numbers_are_owed_there_is_none() {
+    fn a_number_comes_again_only_after_its_rest_or_there_is_none() {
         let mut numbers = RequestNumbers::new();
-        for _ in 0..64 {
-            let number = numbers.take().expect("free");
+        let mut used_at = [None; REQUEST_NUMBERS as usize];
+        let mut requests = 0;
+        // Each fifth is never answered.
+        while let Some(number) = numbers.take() {
+            if let Some(before) = used_at[usize::from(number)].replace(requests) {
+                assert!(requests - before >= REST, "{number} again after {}", requests - before);
+            }
             numbers.sent(number);
+            if requests % 5 != 0 {
+                numbers.answered(number);
+            }
+            requests += 1;
         }
-        assert_eq!(numbers.take(), None);
+        let owed = numbers.owed.iter().filter(|owed| **owed > 0).count();
+        assert_eq!(owed, usize::from(REQUEST_NUMBERS) - REST + 1);
     }
 
     #[test]
