@@ -1,0 +1,100 @@
+//! What `make install` puts where, what `make uninstall` leaves, and what the units make of it (`sandbox`).
+#![allow(clippy::unwrap_used)]
+
+mod sandbox;
+
+use ftb_agent::config::Config;
+use ftb_tests::cluster::{binary, outside_cargo};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A checkout that was built: the files of this one, and in the place of the products something of their
+/// names.
+fn built(tree: &Path) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for entry in ["Makefile", "deploy", "ftb-client", "README.md", "LICENSE", "CHANGELOG.md"] {
+        symlink(root.join(entry), tree.join(entry)).unwrap();
+    }
+    let release = tree.join("target/release");
+    fs::create_dir_all(release.join("examples")).unwrap();
+    let program = |name: &str, text: &str| {
+        let path = release.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    // Run by the installation: it writes its own completion.
+    let ftbctl = binary("ftbctl", "ftbctl").unwrap();
+    program("ftbctl", &format!("#!/bin/sh\nexec '{}' \"$@\"\n", ftbctl.display()));
+    for name in ["ftb-agent", "ftb-ipmi", "ftb-ib", "ftb-launch", "ftb-nla", "ftb-demo"] {
+        program(name, "#!/bin/sh\n");
+    }
+    for name in ["examples/poisson", "libftb.so", "libftb.a"] {
+        program(name, "");
+    }
+}
+
+fn make(tree: &Path, target: &str, destination: &Path, prefix: &str) {
+    let mut command = Command::new("make");
+    command.current_dir(tree).arg(target).arg(format!("DESTDIR={}", destination.display()));
+    command.arg(format!("PREFIX={prefix}")).env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
+    command.env("CARGO_TARGET_DIR", tree.join("target"));
+    let output = outside_cargo(&mut command).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "make {target}: {told}");
+}
+
+/// All files below a folder, with their paths in it.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(within) = folders.pop() {
+        for entry in fs::read_dir(&within).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => files.push(path.strip_prefix(folder).unwrap().to_owned()),
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+#[test]
+fn units_find_their_programs_and_samples_are_right_wherever_it_is_installed() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    built(&tree);
+    for (prefix, config) in [("/usr", "/etc/ftb"), ("/opt/ftb", "/opt/ftb/etc/ftb")] {
+        let destination = dir.path().join(prefix.replace('/', "-"));
+        make(&tree, "install", &destination, prefix);
+        let installed = |path: &str| destination.join(path.trim_start_matches('/'));
+        let units = installed(&format!("{prefix}/lib/systemd/system"));
+        for unit in ["ftb-agent.service", "ftb-ipmi.service", "ftb-ib.service"] {
+            let text = fs::read_to_string(units.join(unit)).unwrap();
+            assert!(!text.contains("@BIN") && !text.contains("@SYS"), "{unit}: {text}");
+            let starts = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+            let mut words = starts.split_whitespace();
+            assert!(installed(words.next().unwrap()).is_file(), "{unit}: {starts}");
+            let file = words.skip_while(|word| *word != "--config").nth(1).unwrap();
+            assert!(file.starts_with(config), "{unit}: {starts}");
+            assert!(installed(&format!("{file}.sample")).is_file(), "{unit}: {starts}");
+        }
+        let sample = installed(&format!("{config}/agent.toml.sample"));
+        Config::read(&sample).unwrap();
+        let page = installed(&format!("{prefix}/share/man/man8/ftb-agent.8"));
+        let completion = installed(&format!("{prefix}/share/bash-completion/completions/ftbctl"));
+        assert!(page.is_file() && fs::read_to_string(completion).unwrap().contains("subscribe"));
+        // What an administrator has made of it stays.
+        fs::copy(&sample, installed(&format!("{config}/agent.toml"))).unwrap();
+        make(&tree, "uninstall", &destination, prefix);
+        let left = files(&destination);
+        let config = Path::new(config.trim_start_matches('/'));
+        assert!(left.contains(&config.join("agent.toml")), "{left:?}");
+        assert!(left.iter().all(|path| path.starts_with(config)), "{left:?}");
+        assert!(left.iter().all(|path| path.extension().is_some_and(|e| e == "toml")), "{left:?}");
+    }
+}
