@@ -6,6 +6,7 @@ use ftb_tests::cluster::{Cluster, Plan};
 use ftb_tests::load::{Load, ensure_perfect};
 use ftb_tests::told::Told;
 use nix::sys::signal::Signal;
+use std::time::Instant;
 
 /// Publishers, and what each publishes in a second: what six agents, their clients and the test can
 /// carry on two cores, without optimisation far less.
@@ -14,17 +15,18 @@ const PER_S: u32 = if cfg!(debug_assertions) { 150 } else { 1_000 };
 /// Events of each publisher that pass before an agent is killed and after each change.
 const PASSING: u64 = PER_S as u64 / 4;
 
-/// How often an agent is killed; `FTB_CHAOS_RUNS=100` for a long look.
+/// How often an agent is killed; `FTB_CHAOS_RUNS=100` for a long look (`make test-long`).
 fn runs() -> usize {
     let runs = std::env::var("FTB_CHAOS_RUNS").ok();
     runs.map_or(6, |runs| runs.parse().expect("FTB_CHAOS_RUNS is a number of runs"))
 }
 
 /// Kills one agent under load and starts it again; every subscriber, that of the killed agent too,
-/// gets every event once and in order.
-async fn kill_under_load(cluster: &mut Cluster, killed: usize) -> anyhow::Result<()> {
+/// gets every event once and in order. Gives how many there were in a second, of all publishers.
+async fn kill_under_load(cluster: &mut Cluster, killed: usize) -> anyhow::Result<f64> {
     let agents = cluster.len();
     let load = Load::start(everywhere(cluster, PUBLISHERS, PER_S)).await?;
+    let start = Instant::now();
     let elsewhere = |client: usize| client % agents != killed;
     load.wait_flow(PASSING, |_| true, |_| true).await?;
     cluster.crash(killed)?;
@@ -32,8 +34,10 @@ async fn kill_under_load(cluster: &mut Cluster, killed: usize) -> anyhow::Result
     cluster.run(killed)?;
     load.wait_flow(PASSING, |_| true, |_| true).await?;
     cluster.wait_safe().await?;
+    let rate = load.sent().iter().sum::<u64>() as f64 / start.elapsed().as_secs_f64();
     let account = load.finish().await?;
-    ensure_perfect(&account)
+    ensure_perfect(&account)?;
+    Ok(rate)
 }
 
 /// Rank 0 is the root, 1 the standby and a parent of leaves, 2 a parent too, the others are leaves.
@@ -46,11 +50,13 @@ async fn any_agent_may_be_killed_under_load() {
     cluster.wait_wanted().await.unwrap();
     for run in 0..runs() {
         let killed = run % cluster.len();
-        if let Err(error) = kill_under_load(&mut cluster, killed).await {
-            panic!("run {run}, agent {killed} killed: {error:?}\n{}", cluster.logs());
-        }
-        if run >= 6 {
-            println!("run {run}: agent {killed} killed, nothing lost");
+        match kill_under_load(&mut cluster, killed).await {
+            Ok(rate) => println!(
+                "run {run}: agent {killed} killed, nothing lost of {rate:.0} events a second"
+            ),
+            Err(error) => {
+                panic!("run {run}, agent {killed} killed: {error:?}\n{}", cluster.logs())
+            }
         }
     }
 }
