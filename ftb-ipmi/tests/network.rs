@@ -54,7 +54,7 @@ async fn bad_network(bmc_port: u16, seed: u64) -> (u16, JoinHandle<()>) {
                     forward(&packet).await;
                 }
                 2 => {
-                    let delay = Duration::from_millis(20 + random.next(200));
+                    let delay = Duration::from_millis(20 + random.next(100));
                     tokio::spawn(async move {
                         tokio::time::sleep(delay).await;
                         forward(&packet).await;

@@ -19,6 +19,9 @@ fn ranks_of(job: &str) -> Result<BTreeMap<u32, (Pid, u64)>> {
     for entry in std::fs::read_dir("/proc")?.filter_map(Result::ok) {
         let Ok(environ) = std::fs::read(entry.path().join("environ")) else { continue };
         let environ = text(&environ);
+        if !site::is_ours(&environ) {
+            continue;
+        }
         let var = |key: &str| environ.split('\0').find_map(|pair| pair.strip_prefix(key));
         let comm = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
         if var("FTB_JOB_ID=") == Some(job) && comm.trim_end() == "count" {

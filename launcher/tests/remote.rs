@@ -8,7 +8,7 @@
 mod site;
 
 use anyhow::{Context as _, Result, ensure};
-use ftb_tests::cluster::wait_for;
+use ftb_tests::cluster::{Part, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use site::fixture::{Fixture, criu_file, results};
@@ -20,14 +20,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 const SSHD: &str = "/usr/sbin/sshd";
+/// Where every sshd listens, on its own loopback address; no port that the system gives to others.
+const SSH_PORT: u16 = 14022;
 
 /// Hosts that are reached by ssh: `node01`, `node02`, ... on 127.x.y.1, 127.x.y.2, ...
 struct Hosts {
     site: Site,
     dir: PathBuf,
-    net: String,
+    part: Part,
     daemons: Vec<Option<Child>>,
-    port: u16,
 }
 
 impl Drop for Hosts {
@@ -67,17 +68,15 @@ impl Hosts {
         key("user_key")?;
         // sshd wants a directory that nobody can write to.
         std::fs::create_dir_all("/run/sshd")?;
-        let random = std::process::id();
-        let net = format!("127.{}.{}", 100 + random % 100, (random / 100) % 250);
-        let port = TcpListener::bind((format!("{net}.1"), 0))?.local_addr()?.port();
-        let mut hosts = Self { site, dir, net, daemons: Vec::new(), port };
+        let part = Part::claim(SSH_PORT, n)?;
+        let mut hosts = Self { site, dir, part, daemons: Vec::new() };
         hosts.write_config(n)?;
         for index in 0..n {
             let child = if silent.contains(&index) { None } else { Some(hosts.sshd(index)?) };
             hosts.daemons.push(child);
         }
         for index in (0..n).filter(|index| !silent.contains(index)) {
-            let address = (hosts.address(index), port);
+            let address = (hosts.address(index), SSH_PORT);
             wait_for("sshd", async || {
                 Ok(std::net::TcpStream::connect(&address).is_ok().then_some(()))
             })
@@ -87,7 +86,7 @@ impl Hosts {
     }
 
     fn address(&self, index: usize) -> String {
-        format!("{}.{}", self.net, index + 1)
+        self.part.address(index)
     }
 
     fn write_config(&self, n: usize) -> Result<()> {
@@ -101,7 +100,7 @@ impl Hosts {
             writeln!(nodes, "agent = \"{agent}\"\nimages = \"{}\"", images.display())?;
         }
         let dir = self.dir.display();
-        writeln!(ssh, "Host *\n  Port {}\n  User root\n  IdentityFile {dir}/user_key", self.port)?;
+        writeln!(ssh, "Host *\n  Port {SSH_PORT}\n  User root\n  IdentityFile {dir}/user_key")?;
         writeln!(ssh, "  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null")?;
         writeln!(ssh, "  IdentitiesOnly yes\n  BatchMode yes\n  LogLevel ERROR")?;
         std::fs::write(self.dir.join("ssh_config"), ssh)?;
@@ -118,10 +117,9 @@ impl Hosts {
         let config = self.dir.join(format!("sshd-{index}"));
         let dir = self.dir.display();
         let text = format!(
-            "ListenAddress {}\nPort {}\nHostKey {dir}/host_key\nAuthorizedKeysFile {dir}/user_key.pub\n\
+            "ListenAddress {}\nPort {SSH_PORT}\nHostKey {dir}/host_key\nAuthorizedKeysFile {dir}/user_key.pub\n\
              PermitRootLogin yes\nStrictModes no\nUsePAM no\nPidFile none\nMaxStartups 100\n",
             self.address(index),
-            self.port
         );
         std::fs::write(&config, text)?;
         std::fs::set_permissions(self.dir.join("host_key"), PermissionsExt::from_mode(0o600))?;
@@ -246,7 +244,7 @@ async fn a_host_that_cannot_be_reached_is_named_and_the_rest_goes_on_or_nothing_
     }
     // Nobody listens on the second host; on the third somebody who never says a word.
     let hosts = Hosts::new(5, &[1, 2]).await?;
-    let _mute = TcpListener::bind((hosts.address(2), hosts.port))?;
+    let _mute = TcpListener::bind((hosts.address(2), SSH_PORT))?;
     let limits = ["--start-deadline", "12s", "--fanout", "1"];
     let mut with_spare = vec!["-n", "2", "--hosts", "node[01-02]", "--spares", "node[03-04]"];
     with_spare.extend(limits);

@@ -25,8 +25,8 @@ pub const USER: &str = "ftb";
 /// Its password.
 pub const PASSWORD: &str = "secret";
 
-/// How long it may take to start.
-const START_DEADLINE: Duration = Duration::from_secs(20);
+/// How long it may take to start, or to answer on its console. Only a failing run waits so long: a machine may be slow.
+const PATIENCE: Duration = Duration::from_secs(180);
 /// How often another set of ports is tried when somebody else took one in between.
 const START_ATTEMPTS: u32 = 5;
 
@@ -163,7 +163,7 @@ impl SimulatedBmc {
     /// When the simulator is gone.
     pub fn console(&self, command: &str) -> io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.ports.console))?;
-        stream.set_read_timeout(Some(START_DEADLINE))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
         read_to_prompt(&mut stream)?;
         stream.write_all(format!("{command}\n").as_bytes())?;
         read_to_prompt(&mut stream)
@@ -221,7 +221,7 @@ impl SimulatedBmc {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         socket.set_read_timeout(Some(Duration::from_millis(50)))?;
         socket.connect(self.address())?;
-        let deadline = Instant::now() + START_DEADLINE;
+        let deadline = Instant::now() + PATIENCE;
         let mut answer = [0; 128];
         while Instant::now() < deadline {
             if self.child.try_wait()?.is_some() {

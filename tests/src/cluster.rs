@@ -2,9 +2,8 @@
 //!
 //! Responsible for: real `ftb-agent` processes, each with a configuration, a socket and a log in a
 //! folder of its own that goes away with the cluster; signals to them; waiting until they are one
-//! tree. Not responsible for: what is published. Agents listen on addresses of a random part of
-//! 127.0.0.0/8, so that clusters of tests that run at the same time do not meet, or each in a network
-//! namespace of its own ([`crate::netns`]).
+//! tree. Not responsible for: what is published. Agents listen on addresses of a part of 127.0.0.0/8
+//! that nobody else has ([`Part`]), or each in a network namespace of its own ([`crate::netns`]).
 
 use crate::netns::Net;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -16,6 +15,7 @@ use nix::unistd::Pid;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
@@ -26,8 +26,10 @@ use tempfile::TempDir;
 const PORT: u16 = 14451;
 /// Most agents of one cluster: what one random part of 127.0.0.0/8 has addresses for.
 pub const AGENTS_MAX: usize = 250;
-/// How long to wait for a condition before a test fails. Long: it is no measurement.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Random parts of 127.0.0.0/8 that are tried until one is free.
+const PARTS_TRIED_MAX: u32 = 100;
+/// How long to wait for a condition before a test fails. Only a failing run waits so long: a machine may be slow.
+pub const PATIENCE: Duration = Duration::from_secs(180);
 /// How often a condition is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -107,11 +109,11 @@ impl Plan {
         ensure!(self.hosts.len() <= AGENTS_MAX, "at most {AGENTS_MAX} agents");
         let binary = binary("ftb-agent", "ftb-agent")?;
         let dir = tempfile::Builder::new().prefix("ftb-").tempdir()?;
-        let random = RandomState::new().hash_one(std::process::id());
-        let net = format!("127.{}.{}", 1 + random % 254, (random >> 32) % 256);
+        let mut part = None;
         if self.places.is_empty() {
-            let address = |i: usize| format!("{net}.{}:{PORT}", i + 1);
-            let place = |i| Place { address: address(i), through: Vec::new() };
+            let part = part.insert(Part::claim(PORT, self.hosts.len())?);
+            let place =
+                |i| Place { address: format!("{}:{PORT}", part.address(i)), through: Vec::new() };
             self.places = (0..self.hosts.len()).map(place).collect();
         }
         let mut table = String::from("\n[addresses]\n");
@@ -140,7 +142,41 @@ impl Plan {
             std::fs::write(&agent.config, text)?;
             agents.push(agent);
         }
-        Ok(Cluster { agents, fanout: self.fanout, binary, dir })
+        Ok(Cluster { agents, fanout: self.fanout, binary, dir, _part: part })
+    }
+}
+
+/// A /24 of 127.0.0.0/8 that nobody else on this machine claims as long as this lives: neither
+/// another test, nor what a test that was killed has left running.
+#[derive(Debug)]
+pub struct Part {
+    prefix: String,
+    _claim: TcpListener,
+}
+
+impl Part {
+    /// One in which so many addresses, from the first, are free at that port.
+    ///
+    /// # Errors
+    /// There is none among many: there are no loopback addresses here but 127.0.0.1.
+    pub fn claim(port: u16, addresses: usize) -> Result<Self> {
+        let random = RandomState::new();
+        for attempt in 0..PARTS_TRIED_MAX {
+            let number = random.hash_one(attempt);
+            let prefix = format!("127.{}.{}", 1 + number % 254, (number >> 32) % 256);
+            let listen = |host: usize| TcpListener::bind((format!("{prefix}.{host}"), port));
+            let Ok(claim) = listen(AGENTS_MAX + 1) else { continue };
+            // Who was left behind by a test that was killed has no claim, but its address.
+            if (1..=addresses).all(|host| listen(host).is_ok()) {
+                return Ok(Self { prefix, _claim: claim });
+            }
+        }
+        bail!("no part of 127.0.0.0/8 is free at port {port}: tried {PARTS_TRIED_MAX}")
+    }
+
+    /// The address of a host, counted from 0.
+    pub fn address(&self, host: usize) -> String {
+        format!("{}.{}", self.prefix, host + 1)
     }
 }
 
@@ -151,6 +187,8 @@ pub struct Cluster {
     fanout: u32,
     binary: PathBuf,
     dir: TempDir,
+    /// Of a cluster whose agents share this host's network.
+    _part: Option<Part>,
 }
 
 #[derive(Debug)]
@@ -440,12 +478,27 @@ pub async fn wait_for<T>(
     what: &str,
     mut condition: impl AsyncFnMut() -> Result<Option<T>>,
 ) -> Result<T> {
-    let start = Instant::now();
+    wait_while_moving(what, async || Ok(condition().await?.ok_or(0))).await
+}
+
+/// The same where much has to happen, one after the other: what the condition gives for "not yet" says how far
+/// things are, and patience begins anew whenever that has changed. So a machine may be as slow as it
+/// likes.
+///
+/// # Errors
+/// The condition failed, or nothing moved for [`PATIENCE`].
+pub async fn wait_while_moving<T>(
+    what: &str,
+    mut condition: impl AsyncFnMut() -> Result<std::result::Result<T, u64>>,
+) -> Result<T> {
+    let (mut since, mut known) = (Instant::now(), None);
     loop {
-        if let Some(found) = condition().await? {
-            return Ok(found);
+        match condition().await? {
+            Ok(found) => return Ok(found),
+            Err(far) if known != Some(far) => (since, known) = (Instant::now(), Some(far)),
+            Err(_) => {}
         }
-        ensure!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for {what}");
+        ensure!(since.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for {what}");
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

@@ -8,7 +8,7 @@ mod ledger;
 
 pub use ledger::{Faults, Ledger, Stamp};
 
-use crate::cluster::{PATIENCE, wait_for};
+use crate::cluster::{PATIENCE, wait_while_moving};
 use anyhow::{Context as _, Result, bail, ensure};
 use ftb_client::{Client, Deliveries, Event, EventRef, Start, Stats, Subscription, event, now_ns};
 use std::path::{Path, PathBuf};
@@ -120,7 +120,7 @@ impl Load {
     /// published up to now.
     ///
     /// # Errors
-    /// They do not see it.
+    /// They do not see it: one sees nothing more for [`PATIENCE`].
     pub async fn wait_through(
         &self,
         publishers: impl Fn(usize) -> bool,
@@ -152,9 +152,25 @@ impl Load {
             let mut all = sent.iter().zip(&before).enumerate().filter(|(at, _)| publishers(*at));
             all.all(|(_, (sent, before))| *sent >= before + more)
         };
-        wait_for("more events to be published", async || Ok(wanted(&self.sent()).then_some(())))
-            .await?;
+        self.wait_sent("more events to be published", wanted).await?;
         self.wait_through(publishers, readers).await
+    }
+
+    /// Waits until so many events are published, of all publishers together.
+    ///
+    /// # Errors
+    /// They are not.
+    pub async fn wait_total(&self, count: u64) -> Result<()> {
+        let enough = |sent: &[u64]| sent.iter().sum::<u64>() >= count;
+        self.wait_sent("enough events to be published", enough).await
+    }
+
+    async fn wait_sent(&self, what: &str, wanted: impl Fn(&[u64]) -> bool) -> Result<()> {
+        let look = async || {
+            let sent = self.sent();
+            Ok(if wanted(&sent) { Ok(()) } else { Err(sent.iter().sum()) })
+        };
+        wait_while_moving(what, look).await
     }
 
     /// Ends the publishers, waits until everything is confirmed and every subscriber has seen all of
@@ -247,6 +263,13 @@ impl Source {
     /// # Errors
     /// Not everything was confirmed.
     pub async fn close(self) -> Result<Stats> {
+        let mut confirmed = 0;
+        // As long as some of it is confirmed each time, the machine is only slow.
+        while let Err(error) = self.client.flush(PATIENCE).await {
+            let stats = self.client.stats();
+            ensure!(stats.confirmed > confirmed, "{error}: {stats:?}");
+            confirmed = stats.confirmed;
+        }
         let closed = self.client.close(PATIENCE).await;
         let stats = self.client.stats();
         closed.with_context(|| format!("{stats:?}"))?;
@@ -354,9 +377,13 @@ impl Reader {
     /// Waits until its book shows something.
     ///
     /// # Errors
-    /// It does not within [`PATIENCE`].
+    /// It does not, and nothing more came for [`PATIENCE`].
     pub async fn wait(&self, what: &str, seen: impl Fn(&Ledger) -> bool) -> Result<()> {
-        wait_for(what, async || Ok(seen(&lock(&self.book).ledger).then_some(()))).await
+        let look = async || {
+            let book = lock(&self.book);
+            Ok(if seen(&book.ledger) { Ok(()) } else { Err(book.ledger.seen()) })
+        };
+        wait_while_moving(what, look).await
     }
 
     /// Stops reading.

@@ -38,8 +38,8 @@ struct Arguments {
 const NODES: usize = 5;
 /// The node whose fan stops, by rank.
 const VICTIM: usize = 2;
-/// How long the whole demonstration may take.
-const DEADLINE: Duration = Duration::from_secs(150);
+/// How long the whole demonstration may take: far more than it does, also on a slow machine.
+const DEADLINE: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -110,7 +110,7 @@ async fn disturbed(
 ) -> Result<(String, Timeline)> {
     let mut timeline = Timeline::default();
     let client = Client::builder("demo").agent(stage.cluster.socket(0)).build()?;
-    client.wait_connected(Duration::from_secs(10)).await?;
+    client.wait_connected(DEADLINE).await?;
     let mut events = client.subscribe("event_space=ftb.*", Start::Now).await?;
     let mut running = job.start(&stage.cluster, "storm")?;
     loop {

@@ -5,7 +5,7 @@ use ftb_tests::cluster::{binary, outside_cargo};
 use std::process::Command;
 
 /// Far more than a run needs; a hang is what this is about.
-const DEADLINE_S: u32 = 600;
+const DEADLINE_S: u32 = 900;
 
 #[track_caller]
 fn ends_with_the_same_bits(arguments: &[&str]) {

@@ -14,7 +14,7 @@ use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
 /// Long enough that only a hang reaches it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 pub(crate) const ACCOUNT: u64 = 77;
 
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {

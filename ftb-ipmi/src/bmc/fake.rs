@@ -108,7 +108,7 @@ pub(crate) struct FakeBmc {
 pub(crate) fn patient(target: Target) -> Target {
     match target {
         Target::Lan(config) => {
-            Target::Lan(LanConfig { timeout: Duration::from_secs(1), retries: 0, ..config })
+            Target::Lan(LanConfig { timeout: Duration::from_secs(5), retries: 0, ..config })
         }
         device @ Target::Device(_) => device,
     }

@@ -10,11 +10,22 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 use tempfile::TempDir;
 
 pub const LAUNCH: &str = env!("CARGO_BIN_EXE_ftb-launch");
 pub const STEPS: &str = "600";
 pub const PAUSE_US: &str = "500";
+
+/// Directories of the clusters of this test program. What belongs to a job of ours names the socket of an agent in one
+/// of them: jobs of the same name that another run has, or left behind, do not.
+static CLUSTERS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Whether a process with this command line or environment belongs to a job of this test program.
+pub fn is_ours(text: &str) -> bool {
+    let clusters = CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner);
+    clusters.iter().any(|dir| text.contains(dir))
+}
 
 /// Agents, a directory of jobs, and the program to run.
 pub struct Site {
@@ -55,6 +66,9 @@ impl Site {
     /// Where the examples of the package are not wanted: `count` may be missing.
     pub async fn without_examples(nodes: usize) -> Result<Self> {
         let cluster = Plan::new(nodes, 2).start().await?;
+        let mut clusters = CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner);
+        clusters.push(cluster.dir().display().to_string());
+        drop(clusters);
         // .../target/PROFILE/deps/TEST: examples are built with the tests of their package.
         let test = std::env::current_exe()?;
         let profile = test.ancestors().nth(2).context("the test runs outside a target folder")?;
@@ -219,7 +233,7 @@ pub fn result(output: &Output) -> Result<String> {
     Ok(line.with_context(|| format!("no result\n{out}\n{err}"))?.to_owned())
 }
 
-/// Nothing of the job is left: no process that has `word` in its command line or environment.
+/// Nothing of the job is left: no process of ours that has `word` in its command line or environment.
 pub async fn nothing_left(word: &str) -> Result<()> {
     wait_for(&format!("everything of {word} to be gone"), async || {
         let mut left = false;
@@ -227,7 +241,7 @@ pub async fn nothing_left(word: &str) -> Result<()> {
             let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
             let own = entry.file_name().to_str() == Some(&std::process::id().to_string());
             let all = text(&[read("cmdline"), read("environ")].concat());
-            left |= !own && all.contains(word);
+            left |= !own && all.contains(word) && is_ours(&all);
         }
         Ok((!left).then_some(()))
     })
