@@ -162,8 +162,8 @@ impl Agent {
         let mut driver = Driver::new(node, Arc::clone(&world.clock), links, announcer, role_sender);
         let mut journal_task = None;
         if let Some(journal) = journal {
-            let (writes, task) = journal.start(&world, handle.clone());
-            driver = driver.journaled(writes);
+            let (pen, task) = journal.start(&world, handle.clone());
+            driver = driver.journaled(pen);
             journal_task = Some(task);
         }
         // Tells apart the agents of one process; one agent of a host needs no such words.

@@ -13,12 +13,10 @@ use crate::outbox;
 use arc_swap::ArcSwap;
 use ftb_core::filter::Filter;
 use ftb_core::limits;
-use ftb_core::node::api::{
-    ClientId, ClientInfo, Input, RefusedWhat, Start, SubscriptionId, ToClient,
-};
+use ftb_core::node::api::{ClientId, ClientInfo, Input, RefusedWhat, SubscriptionId, ToClient};
 use ftb_core::{EventId, OriginId, PublisherId, Run};
 use ftb_proto::client::{
-    Outgoing, Publish, Said, core_position, encode_goodbye, encode_refused_attach,
+    Outgoing, Publish, Said, core_start, encode_goodbye, encode_refused_attach,
 };
 use ftb_proto::event::{SealError, Stamps, seal_batch};
 use ftb_proto::stream::{ATTACH, Answer, Received, StreamError};
@@ -370,11 +368,8 @@ impl Session {
             let text = format!("your user may not subscribe to event space {space}");
             return Err(Refusal("denied", text));
         }
-        let start = match &wanted.start {
-            None => Start::Now,
-            Some(v1::subscribe::Start::SinceNs(ns)) => Start::SinceNs(*ns),
-            Some(v1::subscribe::Start::After(position)) => Start::After(core_position(*position)),
-        };
+        let start = core_start(wanted.start, &wanted.earlier)
+            .map_err(|error| Refusal("malformed", error.to_string()))?;
         if !self.subscriptions.contains(&wanted.subscription)
             && self.subscriptions.len() >= terms.subscriptions_max
         {

@@ -7,7 +7,7 @@
 use crate::announce::Announcer;
 use crate::handle::{Command, Inbox, LinkOrigin, Status, Tree, charged_bytes};
 use crate::heap::{self, Heap};
-use crate::journal::WRITE_BYTES;
+use crate::journal::{Pen, WRITE_BYTES};
 use crate::links::{Dial, Links};
 use crate::outbox::Outboxes;
 use crate::world::{Alarm, Clock};
@@ -15,7 +15,9 @@ use ftb_core::Now;
 use ftb_core::frame::Frame;
 use ftb_core::limits::BATCH_BYTES_TARGET;
 use ftb_core::node::Node;
-use ftb_core::node::api::{ClientId, Input, JournalWrite, LinkId, Output, QueryId, Transition};
+use ftb_core::node::api::{
+    ClientId, Input, JournalRead, JournalWrite, LinkId, Output, QueryId, Transition,
+};
 use ftb_proto::client::Outgoing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
@@ -44,6 +46,8 @@ pub struct Driver {
     /// One transport: the disk. Empty without a journal.
     journal: Outboxes<(), JournalWrite>,
     journal_ready: bool,
+    /// To whom goes which pages of the journal are to be read.
+    journal_reads: Option<mpsc::Sender<JournalRead>>,
     link_ends: BTreeMap<LinkId, CancellationToken>,
     client_pauses: BTreeMap<ClientId, watch::Sender<bool>>,
     ready_links: BTreeSet<LinkId>,
@@ -85,6 +89,7 @@ impl Driver {
             client_outboxes: Outboxes::default(),
             journal: Outboxes::default(),
             journal_ready: false,
+            journal_reads: None,
             link_ends: BTreeMap::new(),
             client_pauses: BTreeMap::new(),
             ready_links: BTreeSet::new(),
@@ -96,10 +101,11 @@ impl Driver {
         }
     }
 
-    /// With a journal that takes what is to be written.
+    /// With a journal.
     #[must_use]
-    pub fn journaled(mut self, writes: mpsc::Sender<JournalWrite>) -> Self {
-        self.journal.open((), writes);
+    pub fn journaled(mut self, pen: Pen) -> Self {
+        self.journal.open((), pen.writes);
+        self.journal_reads = Some(pen.reads);
         self
     }
 
@@ -246,6 +252,7 @@ impl Driver {
             Output::CloseLink { link, reason } => self.close_link(link, &reason),
             Output::ClientReady(client) => drop(self.ready_clients.insert(client)),
             Output::JournalReady => self.journal_ready = true,
+            Output::ReadJournal(read) => return self.read_journal(read),
             Output::PauseClient(client) => self.pause(client, true),
             Output::ResumeClient(client) => self.pause(client, false),
             Output::Tree { query, nodes, complete } => {
@@ -267,6 +274,16 @@ impl Driver {
             Output::Stopped => {}
         }
         None
+    }
+
+    /// Has a page of the journal read. There is room for as many as the core asks for at once.
+    fn read_journal(&self, read: JournalRead) -> Option<Input> {
+        let id = read.read;
+        let sent = self.journal_reads.as_ref().map(|reads| reads.try_send(read));
+        match sent {
+            Some(Ok(())) => None,
+            _ => Some(Input::JournalRead { read: id, page: None }),
+        }
     }
 
     fn log(&self, transition: &Transition) {

@@ -202,7 +202,7 @@ async fn a_subscriber_that_does_not_read_loses_its_own_is_told_so_and_holds_up_n
 }
 
 fn bad_filter(subscription: u32) -> v1::Subscribe {
-    v1::Subscribe { subscription, filter: "severity>=loud".to_owned(), start: None }
+    v1::Subscribe { subscription, filter: "severity>=loud".to_owned(), ..v1::Subscribe::default() }
 }
 
 async fn refusal(client: &mut TestClient) -> v1::Refused {

@@ -8,11 +8,12 @@ use common::process::{Process, agent};
 use common::{MemoryCluster, TestClient, payloads_of, until};
 use ftb_agent::journal::fjall::DiskStorage;
 use ftb_agent::journal::keeper::{Bounds, KeepError, Keeper};
+use ftb_agent::journal::memory::MemoryStorage;
 use ftb_agent::world::Storage as _;
 use ftb_core::frame::{Content, Item};
 use ftb_core::lineage::Lineage;
 use ftb_core::node::api::{JournalBegin, JournalWrite};
-use ftb_core::{Epoch, EventId, OriginId, PublisherId};
+use ftb_core::{Epoch, EventId, OriginId, PublisherId, Rank};
 use ftb_proto::event::{Stamps, seal};
 use ftb_proto::v1::{self, to_agent, to_client};
 use std::path::{Path, PathBuf};
@@ -73,10 +74,21 @@ impl Publisher {
 async fn read_log(process: &Process, until: u64) -> Vec<u64> {
     let mut client = process.client().await;
     client.subscribe_from_the_beginning(1, "event_space=site.load").await;
-    let mut seqs = Vec::new();
+    numbers(&mut client, until).await.0
+}
+
+/// The numbers of all events that come up to one, in order, and the position of the last.
+async fn numbers(client: &mut TestClient, until: u64) -> (Vec<u64>, Option<v1::Position>) {
+    let mut seqs: Vec<u64> = Vec::new();
+    let mut position = None;
     while seqs.last() != Some(&until) {
         match client.hear().await {
             Some(to_client::Message::Deliver(deliver)) => {
+                let (epoch, epoch_root) = (deliver.epoch, deliver.epoch_root);
+                position = deliver.items.last().map(|last| {
+                    let index = last.index + last.sealed.len() as u64 - 1;
+                    v1::Position { epoch, epoch_root, index }
+                });
                 let numbers = deliver.items.into_iter().flat_map(payloads_of);
                 seqs.extend(numbers.map(|text| text["event ".len()..].parse::<u64>().unwrap()));
             }
@@ -85,7 +97,7 @@ async fn read_log(process: &Process, until: u64) -> Vec<u64> {
             None => panic!("the stream ended"),
         }
     }
-    seqs
+    (seqs, position)
 }
 
 /// Six lives under load, each ended by kill -9 while events are under way: after each everything that
@@ -123,6 +135,60 @@ async fn kill_9_under_load_loses_nothing_and_doubles_nothing() {
     }
 }
 
+/// Memory holds a little of the log, the disk all of it: who asks for everything gets everything, and who
+/// resumes from long ago gets what it has not had, once and in order; after kill -9 too.
+#[tokio::test]
+async fn what_memory_has_given_up_is_read_from_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = dir.path().join("journal");
+    let extra = "fsync = \"never\"\n[limits]\nlog_bytes = 262144\n";
+    let process = start(dir.path(), &journal, extra);
+    let mut client = process.client().await;
+    let mut publisher = Publisher { published: 0, confirmed: 0 };
+    client.subscribe(1, "event_space=site.load").await;
+    publisher.publish(&mut client, 100).await;
+    let (_, early) = numbers(&mut client, 100).await;
+    drop(client);
+    let mut client = process.client().await;
+    let mut again = Publisher { published: 0, confirmed: 0 };
+    for batch in 0..30 {
+        again.publish(&mut client, 1_000).await;
+        again.beyond(&mut client, batch * 1_000).await;
+    }
+    again.beyond(&mut client, again.published - 1).await;
+    drop(client);
+    let all: Vec<u64> = (1..=100).chain(1..=30_000).collect();
+    assert_eq!(read_log(&process, 30_000).await, all);
+    process.kill();
+    let process = start(dir.path(), &journal, extra);
+    assert_eq!(read_log(&process, 30_000).await, all);
+    let mut client = process.client().await;
+    let start = early.map(v1::subscribe::Start::After);
+    let filter = "event_space=site.load".to_owned();
+    let wanted = v1::Subscribe { subscription: 1, filter, start, ..v1::Subscribe::default() };
+    client.say(to_agent::Message::Subscribe(wanted)).await;
+    assert_eq!(numbers(&mut client, 30_000).await.0, (1..=30_000).collect::<Vec<u64>>());
+}
+
+/// What says nothing of the log, and comes when a disk is open again, does not make entries look written
+/// that never were.
+#[test]
+fn ranks_that_are_written_alone_move_no_log() {
+    let storage = MemoryStorage::default();
+    let folder = Path::new("/journal");
+    let open = || {
+        let bounds = Bounds { bytes: 1 << 20, age: Duration::from_secs(60), memory_bytes: 1 << 20 };
+        Keeper::open(storage.open(folder).unwrap(), "test", bounds, 1).unwrap()
+    };
+    let (mut keeper, _) = open();
+    let roster = Some(vec![("node09".to_owned(), Rank(262_144))]);
+    keeper.write(&JournalWrite { until: 50, roster, ..JournalWrite::default() }, 1, true).unwrap();
+    assert_eq!(keeper.stored().last, 0);
+    drop(keeper);
+    let (_, restored) = open();
+    assert_eq!((restored.lost_until, restored.damage, restored.roster.len()), (None, None, 1));
+}
+
 /// A position that was read before kill -9 is good afterwards: a subscriber goes on behind it.
 #[tokio::test]
 async fn a_subscriber_resumes_by_position_after_kill_9() {
@@ -147,7 +213,12 @@ async fn a_subscriber_resumes_by_position_after_kill_9() {
     let start = position.map(v1::subscribe::Start::After);
     let filter = "event_space=site".to_owned();
     client
-        .say(to_agent::Message::Subscribe(v1::Subscribe { subscription: 1, filter, start }))
+        .say(to_agent::Message::Subscribe(v1::Subscribe {
+            subscription: 1,
+            filter,
+            start,
+            ..v1::Subscribe::default()
+        }))
         .await;
     assert_eq!(client.payloads(1).await, ["c"]);
 }
@@ -189,7 +260,7 @@ fn items(from: u64, until: u64) -> Vec<Item> {
 
 fn lineage() -> Lineage {
     let mut lineage = Lineage::new();
-    lineage.open(Epoch { number: 1, root: OriginId(9) }, 1);
+    lineage.open(Epoch { number: 1, root: OriginId(9) }, 1, false);
     lineage
 }
 
@@ -590,7 +661,7 @@ fn a_torn_chunk_can_be_cut_where_another_log_begins() {
     let (mut keeper, restored) = open();
     assert_eq!((restored.stored.last, restored.lost_until), (49, Some(50)));
     let mut winning = lineage();
-    winning.open(Epoch { number: 2, root: OriginId(8) }, 31);
+    winning.open(Epoch { number: 2, root: OriginId(8) }, 31, false);
     let begin = JournalBegin { lineage: winning.clone(), after: 30, anew: None };
     write(&mut keeper, 2, begin, items(31, 33)).unwrap();
     let (_, restored) = open();
@@ -619,7 +690,7 @@ fn what_lies_behind_a_fork_is_given_up() {
         keeper.write(&write, 1_000, false).unwrap();
     }
     let mut winning = lineage();
-    winning.open(Epoch { number: 2, root: OriginId(8) }, 56);
+    winning.open(Epoch { number: 2, root: OriginId(8) }, 56, false);
     let begin = Some(JournalBegin { lineage: winning.clone(), after: 55, anew: None });
     let other =
         items(1_056, 1_058).into_iter().zip(56..).map(|(item, index)| Item { index, ..item });

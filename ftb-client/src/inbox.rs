@@ -11,8 +11,8 @@
 
 use crate::error::SubscribeError;
 use crate::recent::Recent;
-use ftb_core::Position;
 use ftb_core::node::api::{Gap, Start, SubscriptionId};
+use ftb_core::{Position, Trail};
 use ftb_proto::client::FromClient;
 use ftb_proto::event::EventBatch;
 use std::collections::{BTreeMap, VecDeque};
@@ -76,6 +76,8 @@ pub(crate) struct Entry {
     began: Option<Position>,
     /// Behind what has arrived; before that where it begins, unless that is a time.
     position: Option<Position>,
+    /// How far it was in each of the newest reigns.
+    trail: Option<Trail>,
     ended: Option<SubscribeError>,
     queue: VecDeque<Queued>,
     queue_bytes: usize,
@@ -120,10 +122,19 @@ impl Entry {
     /// Goes on behind what was last delivered, or where it was to begin.
     fn want_again(&mut self) {
         self.state = State::Wanted;
-        if let Some(position) = self.position {
-            self.start = Start::After(position);
+        if let Some(trail) = self.trail {
+            self.start = match trail.places() {
+                [only] => Start::After(*only),
+                _ => Start::Behind(trail),
+            };
             self.recent.suspect();
         }
+    }
+
+    /// Everything up to a position has arrived, or was told.
+    fn stand(&mut self, position: Position) {
+        self.position = Some(position);
+        self.trail.get_or_insert(Trail::at(position)).note(position);
     }
 }
 
@@ -185,6 +196,7 @@ impl Inbox {
                 state: State::Wanted,
                 began: None,
                 position: None,
+                trail: None,
                 ended: None,
                 queue: VecDeque::new(),
                 queue_bytes: 0,
@@ -251,10 +263,15 @@ impl Inbox {
             let begin = match entry.start {
                 Start::Now => Some(active_after),
                 Start::After(position) => Some(position),
+                Start::Behind(trail) => Some(trail.newest()),
                 Start::SinceNs(_) => None,
             };
             entry.began.get_or_insert(begin.unwrap_or(Position::ZERO));
             entry.position = entry.position.or(begin);
+            if let (None, Start::Behind(trail)) = (entry.trail, entry.start) {
+                entry.trail = Some(trail);
+            }
+            entry.trail = entry.trail.or(begin.map(Trail::at));
         }
     }
 
@@ -271,7 +288,7 @@ impl Inbox {
             self.counts.late += events.len() as u64;
             return None;
         };
-        entry.position = Some(events.last_position()?);
+        entry.stand(events.last_position()?);
         self.counts.copies += entry.recent.drop_copies(&mut events) as u64;
         if events.is_empty() {
             return None;
@@ -302,7 +319,7 @@ impl Inbox {
             return None;
         }
         let entry = self.by_id(id)?;
-        entry.position = Some(gap.until);
+        entry.stand(gap.until);
         self.counts.gaps += 1;
         self.queue(id, Queued::Gap(gap))
     }
@@ -315,7 +332,7 @@ impl Inbox {
         history_ended: bool,
     ) -> Option<Waker> {
         let entry = self.by_id(id)?;
-        entry.position = Some(position);
+        entry.stand(position);
         if !history_ended || std::mem::replace(&mut entry.history_told, true) {
             return None;
         }

@@ -29,7 +29,7 @@ pub mod tree;
 
 pub use event::{Event, EventKind, EventRef, Tag};
 pub use ident::{EventId, OriginId, PublisherId, Rank};
-pub use position::{Epoch, Position};
+pub use position::{Epoch, Position, Trail};
 pub use run::Run;
 pub use sealed::{Head, Sealed, SealedRef};
 pub use severity::Severity;

@@ -17,6 +17,8 @@ pub struct Segment {
     pub epoch: Epoch,
     /// The first index that it may have given out.
     pub first: u64,
+    /// Its root had no copy of the log: what lies before may be in no log.
+    pub torn: bool,
 }
 
 /// The reigns of one log, oldest first; epochs and indices rise strictly.
@@ -66,12 +68,13 @@ impl Lineage {
     }
 
     /// Begins a reign. Reigns that gave out nothing before `first` are forgotten: nobody can have
-    /// consumed anything of them in this log.
-    pub fn open(&mut self, epoch: Epoch, first: u64) {
-        while self.segments.last().is_some_and(|segment| segment.first >= first) {
-            self.segments.pop();
+    /// consumed anything of them in this log. `torn`: its root has no copy of what lies before.
+    pub fn open(&mut self, epoch: Epoch, first: u64, mut torn: bool) {
+        while let Some(empty) = self.segments.pop_if(|segment| segment.first >= first) {
+            // The log is not mended by that.
+            torn |= empty.torn;
         }
-        self.segments.push(Segment { epoch, first });
+        self.segments.push(Segment { epoch, first, torn });
         if self.segments.len() > SEGMENTS_MAX {
             self.segments.remove(0);
         }
@@ -107,6 +110,18 @@ impl Lineage {
     pub fn contains(&self, position: Position) -> bool {
         self.find(position.epoch)
             .is_some_and(|at| (self.segments[at].first..=self.end(at)).contains(&position.index))
+    }
+
+    /// Whether what was logged at that position is in this log for good: it is one of its positions,
+    /// and no root without a copy has followed.
+    pub fn keeps(&self, position: Position) -> bool {
+        self.contains(position)
+            && self.segments.iter().rev().take_while(|s| s.first > position.index).all(|s| !s.torn)
+    }
+
+    /// Whether a root without a copy of the log has followed on an index, or on one behind it.
+    pub fn is_torn_behind(&self, index: u64) -> bool {
+        self.segments.iter().any(|segment| segment.torn && segment.first > index)
     }
 
     /// The newest index up to which an agent that has consumed this log up to `consumed` has seen
@@ -146,7 +161,7 @@ mod tests {
     fn lineage(segments: &[(u64, u64)]) -> Lineage {
         let mut lineage = Lineage::new();
         for (number, first) in segments {
-            lineage.open(epoch(*number), *first);
+            lineage.open(epoch(*number), *first, false);
         }
         lineage
     }
@@ -167,7 +182,7 @@ mod tests {
     #[test]
     fn a_reign_that_gave_nothing_out_leaves_no_trace() {
         let mut empty = lineage(&[(1, 1), (2, 50)]);
-        empty.open(epoch(3), 50);
+        empty.open(epoch(3), 50, false);
         assert_eq!(empty, lineage(&[(1, 1), (3, 50)]));
         assert_eq!(lineage(&[(1, 1), (2, 50)]).common(49, &empty), Some(49));
     }
@@ -184,15 +199,28 @@ mod tests {
     }
 
     #[test]
+    fn what_a_root_without_a_copy_follows_is_kept_by_nobody() {
+        let at = |number, index| Position { epoch: epoch(number), index };
+        let mut log = lineage(&[(1, 1), (2, 50)]);
+        assert!(log.keeps(at(1, 49)) && log.keeps(at(2, 60)) && !log.keeps(at(1, 50)));
+        log.open(epoch(3), 70, true);
+        log.open(epoch(4), 70, false);
+        assert!(log.contains(at(2, 60)) && !log.keeps(at(2, 60)) && !log.keeps(at(1, 1)));
+        assert!(log.keeps(at(4, 70)));
+        log.open(epoch(5), 90, false);
+        assert!(log.keeps(at(4, 89)) && !log.keeps(at(2, 60)));
+    }
+
+    #[test]
     fn a_lineage_is_bounded_and_hostile_ones_are_refused() {
         let mut long = Lineage::new();
         for number in 1..=2 * SEGMENTS_MAX as u64 {
-            long.open(epoch(number), number);
+            long.open(epoch(number), number, false);
         }
         assert_eq!(long.segments().len(), SEGMENTS_MAX);
         assert!(Lineage::from_segments(long.segments().to_vec()).is_ok());
         let falling =
-            vec![Segment { epoch: epoch(2), first: 1 }, Segment { epoch: epoch(1), first: 5 }];
-        assert_eq!(Lineage::from_segments(falling), Err(LineageError));
+            [(2, 1), (1, 5)].map(|(of, first)| Segment { epoch: epoch(of), first, torn: false });
+        assert_eq!(Lineage::from_segments(falling.to_vec()), Err(LineageError));
     }
 }

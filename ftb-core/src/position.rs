@@ -46,6 +46,58 @@ impl fmt::Display for Position {
     }
 }
 
+/// Most reigns of which a reader remembers how far it was.
+pub const TRAIL_MAX: usize = 6;
+
+/// Where a reader has been: how far in each of the newest reigns that it has read of. By it an agent
+/// finds the place in its own log behind which the reader has not read, also where the newest reign
+/// is none that it knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trail {
+    /// Rising; the first `len` of them.
+    places: [Position; TRAIL_MAX],
+    len: usize,
+}
+
+impl Trail {
+    /// Of a reader that has been at one place only.
+    pub const fn at(position: Position) -> Self {
+        let mut places = [Position::ZERO; TRAIL_MAX];
+        places[0] = position;
+        Self { places, len: 1 }
+    }
+
+    /// The reader has come to a position. The oldest of too many reigns is forgotten.
+    pub fn note(&mut self, position: Position) {
+        let at = self.places().partition_point(|place| place.epoch < position.epoch);
+        match self.places[..self.len].get_mut(at) {
+            Some(place) if place.epoch == position.epoch => {
+                place.index = place.index.max(position.index);
+            }
+            _ if self.len < TRAIL_MAX => {
+                self.places.copy_within(at..self.len, at + 1);
+                self.places[at] = position;
+                self.len += 1;
+            }
+            _ if at > 0 => {
+                self.places.copy_within(1..at, 0);
+                self.places[at - 1] = position;
+            }
+            _ => {}
+        }
+    }
+
+    /// The furthest place of each reign, rising.
+    pub fn places(&self) -> &[Position] {
+        &self.places[..self.len]
+    }
+
+    /// The furthest place of the newest reign.
+    pub const fn newest(&self) -> Position {
+        self.places[self.len - 1]
+    }
+}
+
 /// A text that is no position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no position: expected EPOCH-ORIGIN:INDEX as ftbctl prints it")]
@@ -69,6 +121,22 @@ impl FromStr for Position {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trail_keeps_the_furthest_place_of_the_newest_reigns() {
+        let at = |number, index| Position { epoch: Epoch { number, root: OriginId(1) }, index };
+        let mut trail = Trail::at(at(5, 20));
+        for place in [at(3, 7), at(5, 18), at(9, 30), at(3, 9), at(5, 25)] {
+            trail.note(place);
+        }
+        assert_eq!(trail.places(), [at(3, 9), at(5, 25), at(9, 30)]);
+        for number in (10..13).chain([4, 1]) {
+            trail.note(at(number, number));
+        }
+        let kept = [at(4, 4), at(5, 25), at(9, 30)].into_iter().chain((10..13).map(|n| at(n, n)));
+        assert_eq!(trail.places(), kept.collect::<Vec<_>>(), "3 is forgotten, 1 was never known");
+        assert_eq!(trail.newest(), at(12, 12));
+    }
 
     #[test]
     fn positions_are_ordered_by_epoch_first_and_survive_their_text() {

@@ -10,7 +10,8 @@ use crate::event::{EventBatch, EventWireError};
 use crate::{PROTOCOL_VERSION, v1};
 use bytes::Bytes;
 use ftb_core::node::api::{Gap, GapReason, RefusedWhat, Start, SubscriptionId, ToClient};
-use ftb_core::{Epoch, OriginId, Position, SealedRef, Severity, limits};
+use ftb_core::position::TRAIL_MAX;
+use ftb_core::{Epoch, OriginId, Position, SealedRef, Severity, Trail, limits};
 use prost::Message as _;
 use v1::refused::What;
 use v1::subscribe::Start as WireStart;
@@ -125,6 +126,44 @@ pub fn core_position(position: v1::Position) -> Position {
     }
 }
 
+/// Where a subscription begins, as its message says it.
+fn wire_start(start: Start) -> (Option<WireStart>, Vec<v1::Position>) {
+    match start {
+        Start::Now => (None, Vec::new()),
+        Start::SinceNs(since_ns) => (Some(WireStart::SinceNs(since_ns)), Vec::new()),
+        Start::After(position) => (Some(WireStart::After(wire_position(position))), Vec::new()),
+        Start::Behind(trail) => {
+            let (newest, all) = (trail.newest(), trail.places());
+            let earlier = all.iter().filter(|place| **place != newest);
+            let earlier = earlier.map(|place| wire_position(*place)).collect();
+            (Some(WireStart::After(wire_position(newest))), earlier)
+        }
+    }
+}
+
+/// Where a subscription begins, from the wire.
+///
+/// # Errors
+/// [`ClientWireError`] where it names more reigns than a reader remembers.
+pub fn core_start(
+    start: Option<WireStart>,
+    earlier: &[v1::Position],
+) -> Result<Start, ClientWireError> {
+    bound("list of earlier positions", earlier.len(), TRAIL_MAX - 1)?;
+    Ok(match start {
+        None => Start::Now,
+        Some(WireStart::SinceNs(since_ns)) => Start::SinceNs(since_ns),
+        Some(WireStart::After(position)) if earlier.is_empty() => {
+            Start::After(core_position(position))
+        }
+        Some(WireStart::After(position)) => {
+            let mut trail = Trail::at(core_position(position));
+            earlier.iter().for_each(|place| trail.note(core_position(*place)));
+            Start::Behind(trail)
+        }
+    })
+}
+
 /// Who a client says that it is: its first message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
@@ -182,14 +221,12 @@ impl FromClient {
                 AgentMessage::Publish(v1::Publish { first_seq, events, again })
             }
             Self::Subscribe { subscription, filter, start } => {
+                let (start, earlier) = wire_start(start);
                 AgentMessage::Subscribe(v1::Subscribe {
                     subscription: subscription.0,
                     filter,
-                    start: match start {
-                        Start::Now => None,
-                        Start::After(position) => Some(WireStart::After(wire_position(position))),
-                        Start::SinceNs(since_ns) => Some(WireStart::SinceNs(since_ns)),
-                    },
+                    start,
+                    earlier,
                 })
             }
             Self::Unsubscribe(subscription) => {
@@ -236,15 +273,9 @@ impl FromClient {
             AgentMessage::Subscribe(subscribe) => {
                 let filter = subscribe.filter;
                 bound("filter", filter.len(), limits::FILTER_BYTES_MAX)?;
-                Ok(Self::Subscribe {
-                    subscription: SubscriptionId(subscribe.subscription),
-                    filter,
-                    start: match subscribe.start {
-                        None => Start::Now,
-                        Some(WireStart::After(position)) => Start::After(core_position(position)),
-                        Some(WireStart::SinceNs(since_ns)) => Start::SinceNs(since_ns),
-                    },
-                })
+                let start = core_start(subscribe.start, &subscribe.earlier)?;
+                let subscription = SubscriptionId(subscribe.subscription);
+                Ok(Self::Subscribe { subscription, filter, start })
             }
             AgentMessage::Unsubscribe(unsubscribe) => {
                 Ok(Self::Unsubscribe(SubscriptionId(unsubscribe.subscription)))

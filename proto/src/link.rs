@@ -263,7 +263,12 @@ pub fn wire_position(position: Position) -> v1::Position {
 
 fn wire_lineage(lineage: &Lineage) -> Vec<v1::Segment> {
     let segments = lineage.segments().iter();
-    segments.map(|s| v1::Segment { epoch: Some(wire_epoch(s.epoch)), first: s.first }).collect()
+    let wire = |segment: &Segment| v1::Segment {
+        epoch: Some(wire_epoch(segment.epoch)),
+        first: segment.first,
+        torn: segment.torn,
+    };
+    segments.map(wire).collect()
 }
 
 fn wire_standing(standing: &Standing) -> v1::Standing {
@@ -482,7 +487,7 @@ pub fn core_position(position: v1::Position) -> Position {
 fn core_lineage(segments: Vec<v1::Segment>) -> Result<Lineage> {
     let segments = segments.into_iter().map(|segment| {
         let epoch = core_epoch(need("lineage", "epoch", segment.epoch)?)?;
-        Ok(Segment { epoch, first: segment.first })
+        Ok(Segment { epoch, first: segment.first, torn: segment.torn })
     });
     Ok(Lineage::from_segments(segments.collect::<Result<_>>()?)?)
 }

@@ -13,7 +13,8 @@ use super::record::{self, Begun, Damaged};
 use crate::world::{Change, Store, StoreError};
 use bytes::Bytes;
 use ftb_core::frame::{Content, Item, Marks};
-use ftb_core::node::api::{JournalWrite, Restored, Stored};
+use ftb_core::limits::BATCH_BYTES_TARGET;
+use ftb_core::node::api::{JournalPage, JournalRead, JournalWrite, Restored, Stored};
 use ftb_core::ranges::PublisherRanges;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,6 +23,8 @@ use std::time::Duration;
 const FORMAT: &str = "ftb journal 1";
 /// The log is cut into so many segments; the oldest goes as a whole.
 const SEGMENTS: u64 = 8;
+/// Bytes of the log that are looked through for one page.
+const PAGE_BYTES: u64 = 1024 * 1024;
 /// Publishers whose events are remembered beyond what is kept of the log.
 const PUBLISHERS_MAX: usize = 65_536;
 
@@ -72,13 +75,31 @@ pub struct Keeper {
     segments: VecDeque<Segment>,
     next_segment: u64,
     last: u64,
+    /// The chunk that was looked through last, for the next page.
+    open: Option<Opened>,
+}
+
+/// What is known of a chunk.
+#[derive(Clone, Copy)]
+struct Chunk {
+    /// Its first and its last index.
+    first: u64,
+    last: u64,
+    bytes: u64,
+    written_ns: u64,
+}
+
+/// A chunk that was read.
+struct Opened {
+    segment: u64,
+    first: u64,
+    items: Vec<Item>,
 }
 
 /// A run of chunks.
 struct Segment {
     id: u64,
-    /// First and last index, and bytes, of each chunk.
-    chunks: Vec<(u64, u64, u64)>,
+    chunks: Vec<Chunk>,
     begun_ns: u64,
     ended_ns: u64,
     published: PublisherRanges,
@@ -91,7 +112,7 @@ impl Segment {
     }
 
     fn bytes(&self) -> u64 {
-        self.chunks.iter().map(|(_, _, bytes)| bytes).sum()
+        self.chunks.iter().map(|chunk| chunk.bytes).sum()
     }
 
     fn note(&mut self, items: &[Item]) {
@@ -169,6 +190,7 @@ impl Keeper {
             before,
             segments: VecDeque::new(),
             next_segment: 1,
+            open: None,
         };
         let restored = keeper.read(now_ns)?;
         Ok((keeper, restored))
@@ -210,7 +232,7 @@ impl Keeper {
             }
         }
         let marks = marks_of(&published);
-        let stored = Stored { lineage: self.begun.lineage.clone(), after, last };
+        let stored = self.stored();
         let damage = (!damage.is_empty()).then(|| {
             damage.truncate(8);
             format!("the journal is damaged: {}", damage.join("; "))
@@ -219,7 +241,8 @@ impl Keeper {
             Some(bytes) => record::decode_roster(bytes)?,
             None => Vec::new(),
         };
-        Ok(Restored { stored, items: items.into(), marks, roster, lost_until, damage })
+        let (items, items_after) = (items.into(), after);
+        Ok(Restored { stored, items, items_after, marks, roster, lost_until, damage })
     }
 
     fn read_segment(
@@ -234,10 +257,12 @@ impl Keeper {
         let mut visit = |first: u64, chunk: Vec<u8>| {
             let chunk = Bytes::from(chunk);
             let (items, head) = record::decode_chunk(&chunk);
+            let mut written_ns = segment.ended_ns;
             match head {
                 Ok(head) => {
-                    segment.begun_ns = segment.begun_ns.min(head.written_ns);
-                    segment.ended_ns = segment.ended_ns.max(head.written_ns);
+                    written_ns = head.written_ns;
+                    segment.begun_ns = segment.begun_ns.min(written_ns);
+                    segment.ended_ns = segment.ended_ns.max(written_ns);
                 }
                 Err(damaged) => {
                     reading.damage.push(format!("the chunk at entry {first}: {damaged}"));
@@ -245,7 +270,7 @@ impl Keeper {
             }
             segment.note(&items);
             let last = items.last().map_or(first, |item| item.index);
-            segment.chunks.push((first, last, chunk.len() as u64));
+            segment.chunks.push(Chunk { first, last, bytes: chunk.len() as u64, written_ns });
             reading.take(&items);
         };
         if let Err(error) = self.store.read(id, &mut visit) {
@@ -259,7 +284,7 @@ impl Keeper {
     /// Which part of which log is on disk.
     pub fn stored(&self) -> Stored {
         let first = self.segments.iter().flat_map(|segment| &segment.chunks).next();
-        let after = first.map_or(self.begun.after, |(first, _, _)| first.saturating_sub(1));
+        let after = first.map_or(self.begun.after, |chunk| chunk.first.saturating_sub(1));
         Stored {
             lineage: self.begun.lineage.clone(),
             after: after.max(self.begun.after),
@@ -290,6 +315,7 @@ impl Keeper {
     ) -> Result<(), KeepError> {
         let mut changes = Vec::new();
         let mut given_up = Vec::new();
+        self.open = None;
         if let Some(begin) = &write.begin {
             match &begin.anew {
                 Some(marks) => {
@@ -319,12 +345,16 @@ impl Keeper {
             if let Some(segment) = self.segments.back_mut() {
                 segment.note(&write.items);
                 segment.ended_ns = segment.ended_ns.max(now_ns);
-                segment.chunks.push((first.index, write.until, chunk.len() as u64));
+                let (first, last, bytes) = (first.index, write.until, chunk.len() as u64);
+                segment.chunks.push(Chunk { first, last, bytes, written_ns: now_ns });
             }
             changes.push(Change::Append { segment: id, first: first.index, chunk });
         }
         self.store.write(changes, sync)?;
-        self.last = write.until;
+        // What says nothing of the log does not move it.
+        if !write.items.is_empty() {
+            self.last = write.until;
+        }
         for id in given_up {
             self.store.remove_segment(id)?;
         }
@@ -345,6 +375,48 @@ impl Keeper {
         Ok(self.store.sync()?)
     }
 
+    /// A page of the log: what is wanted of the next [`PAGE_BYTES`] at most. What is damaged is
+    /// missing, and the page ends before it, or begins behind it.
+    ///
+    /// # Errors
+    /// As [`Keeper::write`].
+    pub fn page(&mut self, read: &JournalRead) -> Result<JournalPage, KeepError> {
+        let chunks = self
+            .segments
+            .iter()
+            .flat_map(|segment| segment.chunks.iter().map(move |chunk| (segment.id, *chunk)));
+        let wanted = |chunk: &Chunk| match read.since_ns {
+            0 => chunk.last > read.after,
+            since_ns => chunk.written_ns >= since_ns && chunk.last > read.after,
+        };
+        let mut chunks = chunks.skip_while(|(_, chunk)| !wanted(chunk)).collect::<VecDeque<_>>();
+        let mut page = Scan::new(read);
+        while let Some((segment, chunk)) = chunks.pop_front() {
+            let items = self.chunk_items(segment, chunk.first)?;
+            if !page.take(&items, chunk.bytes) {
+                break;
+            }
+        }
+        Ok(page.finish())
+    }
+
+    /// The entries of a chunk, as far as they are good.
+    fn chunk_items(&mut self, segment: u64, first: u64) -> Result<Vec<Item>, KeepError> {
+        let known = |open: &&Opened| (open.segment, open.first) == (segment, first);
+        if let Some(open) = self.open.as_ref().filter(known) {
+            return Ok(open.items.clone());
+        }
+        let chunk = Bytes::from(self.store.chunk(segment, first)?.unwrap_or_default());
+        let (items, _) = record::decode_chunk(&chunk);
+        self.open = Some(Opened { segment, first, items: items.clone() });
+        Ok(items)
+    }
+
+    /// No page will be asked for soon.
+    pub fn close_chunk(&mut self) {
+        self.open = None;
+    }
+
     /// Takes everything behind an index back.
     fn truncate(
         &mut self,
@@ -354,7 +426,7 @@ impl Keeper {
     ) -> Result<(), KeepError> {
         for segment in self.segments.iter_mut().rev() {
             let mut cut = None;
-            while let Some((first, last, _)) = segment.chunks.last().copied() {
+            while let Some(Chunk { first, last, .. }) = segment.chunks.last().copied() {
                 if last <= after {
                     break;
                 }
@@ -372,7 +444,8 @@ impl Keeper {
                 let (mut items, _) = record::decode_chunk(&chunk);
                 items.retain(|item| item.index <= after);
                 let chunk = record::encode_chunk(written_ns, &items);
-                segment.chunks.push((first, after, chunk.len() as u64));
+                let bytes = chunk.len() as u64;
+                segment.chunks.push(Chunk { first, last: after, bytes, written_ns });
                 changes.push(Change::Append { segment: segment.id, first, chunk });
             }
             if !segment.chunks.is_empty() {
@@ -419,7 +492,7 @@ impl Keeper {
             bytes -= oldest.bytes();
             let Some(oldest) = self.segments.pop_front() else { break };
             mark(&mut self.before, &marks_of(&oldest.published));
-            let last = oldest.chunks.last().map_or(self.begun.after, |(_, last, _)| *last);
+            let last = oldest.chunks.last().map_or(self.begun.after, |chunk| chunk.last);
             self.begun.after = self.begun.after.max(last);
             gone.push(oldest.id);
         }
@@ -434,6 +507,57 @@ impl Keeper {
             self.store.remove_segment(id)?;
         }
         Ok(())
+    }
+}
+
+/// Entries that are looked through for a page.
+struct Scan<'a> {
+    read: &'a JournalRead,
+    after: u64,
+    entries: Vec<Item>,
+    last: u64,
+    looked_bytes: u64,
+    wanted_bytes: usize,
+}
+
+impl<'a> Scan<'a> {
+    fn new(read: &'a JournalRead) -> Self {
+        let after = read.after;
+        Self { read, after, entries: Vec::new(), last: after, looked_bytes: 0, wanted_bytes: 0 }
+    }
+
+    /// Takes the entries of the next chunk; says whether there is room for another.
+    fn take(&mut self, items: &[Item], bytes: u64) -> bool {
+        self.looked_bytes += bytes;
+        for item in items {
+            if item.index <= self.last || self.entries.is_empty() && self.is_too_old(item) {
+                continue;
+            }
+            if self.entries.is_empty() {
+                self.after = item.index - 1;
+            } else if item.index != self.last + 1 {
+                return false;
+            }
+            self.last = item.index;
+            if let Content::Events(run) = &item.content {
+                let wanted = run.iter().filter(|event| self.read.filters.matches(*event));
+                self.wanted_bytes += wanted.map(|event| event.bytes().len()).sum::<usize>();
+            }
+            self.entries.push(item.clone());
+        }
+        self.looked_bytes < PAGE_BYTES && self.wanted_bytes < BATCH_BYTES_TARGET
+    }
+
+    /// What was written after a time can be an event of before.
+    fn is_too_old(&self, item: &Item) -> bool {
+        match &item.content {
+            Content::Events(run) => run.iter().all(|e| e.head().time_ns < self.read.since_ns),
+            Content::Gap(_) => false,
+        }
+    }
+
+    fn finish(self) -> JournalPage {
+        JournalPage::pick(self.read, self.after, self.entries)
     }
 }
 

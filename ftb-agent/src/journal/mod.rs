@@ -16,7 +16,8 @@ pub mod task;
 use crate::handle::Handle;
 use crate::world::World;
 use config::{Fsync, JournalConfig};
-use ftb_core::node::api::{JournalWrite, Restored};
+use ftb_core::node::JOURNAL_READS_MAX;
+use ftb_core::node::api::{JournalRead, JournalWrite, Restored};
 use keeper::{Bounds, KeepError, Keeper};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -61,6 +62,14 @@ pub struct Plan {
     folder: PathBuf,
     bounds: Bounds,
     fsync: Fsync,
+}
+
+/// The driver's way to its journal.
+pub struct Pen {
+    /// What is to be written.
+    pub writes: mpsc::Sender<JournalWrite>,
+    /// Which pages are to be read.
+    pub reads: mpsc::Sender<JournalRead>,
 }
 
 /// The journal of an agent that starts.
@@ -135,14 +144,11 @@ impl Opened {
         }
     }
 
-    /// Starts to write: on a thread where the storage blocks. Ends when the sender is dropped and
-    /// everything is written.
-    pub fn start(
-        self,
-        world: &World,
-        handle: Handle,
-    ) -> (mpsc::Sender<JournalWrite>, JoinHandle<()>) {
-        let (sender, receiver) = mpsc::channel(WRITES_MAX);
+    /// Starts to write and to read: on a thread where the storage blocks. Ends when the sender of what
+    /// is to be written is dropped and everything is written.
+    pub fn start(self, world: &World, handle: Handle) -> (Pen, JoinHandle<()>) {
+        let (writes, receiver) = mpsc::channel(WRITES_MAX);
+        let (reads, wanted) = mpsc::channel(JOURNAL_READS_MAX);
         let Self { plan, keeper, failed, gauge, .. } = self;
         let blocking = world.storage.is_blocking();
         let task = Task::new(plan, keeper, failed, gauge, world, handle);
@@ -150,12 +156,12 @@ impl Opened {
             true => tokio::task::spawn_blocking(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
                 match runtime {
-                    Ok(runtime) => runtime.block_on(task.run(receiver)),
+                    Ok(runtime) => runtime.block_on(task.run(receiver, wanted)),
                     Err(error) => tracing::error!(%error, "cannot start the journal"),
                 }
             }),
-            false => tokio::spawn(task.run(receiver)),
+            false => tokio::spawn(task.run(receiver, wanted)),
         };
-        (sender, running)
+        (Pen { writes, reads }, running)
     }
 }

@@ -189,6 +189,9 @@ fn get_epoch(bytes: &mut Bytes) -> Epoch {
     Epoch { number, root: OriginId(bytes.get_u64_le()) }
 }
 
+/// Set in the first index of a reign whose root had no copy of the log: no index is so high.
+const TORN: u64 = 1 << 63;
+
 /// Which log the journal holds.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Begun {
@@ -227,7 +230,7 @@ pub fn encode_begun(begun: &Begun) -> Vec<u8> {
     out.put_u64_le(begun.segment);
     for segment in begun.lineage.segments() {
         put_epoch(&mut out, segment.epoch);
-        out.put_u64_le(segment.first);
+        out.put_u64_le(segment.first | if segment.torn { TORN } else { 0 });
     }
     record(out)
 }
@@ -246,7 +249,8 @@ pub fn decode_begun(bytes: Vec<u8>) -> Result<Begun, Damaged> {
     let mut segments = Vec::new();
     while bytes.has_remaining() {
         let epoch = get_epoch(&mut bytes);
-        segments.push(Segment { epoch, first: bytes.get_u64_le() });
+        let first = bytes.get_u64_le();
+        segments.push(Segment { epoch, first: first & !TORN, torn: first & TORN != 0 });
     }
     let lineage = Lineage::from_segments(segments)
         .map_err(|_| Damaged("the record of the lineage is no lineage"))?;
@@ -383,8 +387,8 @@ mod tests {
         assert_eq!(head, Ok(ChunkHead { written_ns: 77, count: 5 }));
         assert_eq!(read, items());
         let mut lineage = Lineage::new();
-        lineage.open(Epoch { number: 1, root: OriginId(2) }, 1);
-        lineage.open(Epoch { number: 4, root: OriginId(3) }, 90);
+        lineage.open(Epoch { number: 1, root: OriginId(2) }, 1, false);
+        lineage.open(Epoch { number: 4, root: OriginId(3) }, 90, true);
         let begun = Begun { lineage, after: 12, segment: 3 };
         assert_eq!(decode_begun(encode_begun(&begun)), Ok(begun));
         let publisher = PublisherId { account: 1, token: 2 };
@@ -417,7 +421,7 @@ mod tests {
     #[test]
     fn records_with_a_flipped_bit_are_refused() {
         let mut lineage = Lineage::new();
-        lineage.open(Epoch { number: 1, root: OriginId(2) }, 1);
+        lineage.open(Epoch { number: 1, root: OriginId(2) }, 1, false);
         let begun = encode_begun(&Begun { lineage, after: 12, segment: 3 });
         let publisher = PublisherId { account: 1, token: 2 };
         let marks = encode_marks(&Marks { publishers: vec![(publisher, vec![(1, 5)])] });

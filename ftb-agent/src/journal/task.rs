@@ -10,7 +10,7 @@ use super::keeper::{KeepError, Keeper};
 use super::{Gauge, Plan};
 use crate::handle::Handle;
 use crate::world::{Clock, Storage, StoreError, World};
-use ftb_core::node::api::{Input, JournalWrite, Restored};
+use ftb_core::node::api::{Input, JournalRead, JournalWrite, Restored};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -54,6 +54,7 @@ enum State {
 
 enum Turn {
     Write(Option<JournalWrite>),
+    Read(JournalRead),
     Sync,
     Retry,
     Trim,
@@ -111,7 +112,11 @@ impl Task {
     }
 
     /// Runs until nothing more will come and everything is written.
-    pub async fn run(mut self, mut writes: mpsc::Receiver<JournalWrite>) {
+    pub async fn run(
+        mut self,
+        mut writes: mpsc::Receiver<JournalWrite>,
+        mut reads: mpsc::Receiver<JournalRead>,
+    ) {
         let mut trim_at = Instant::now() + TRIM;
         loop {
             self.tell_failure().await;
@@ -122,19 +127,30 @@ impl Task {
             let turn = tokio::select! {
                 biased;
                 write = writes.recv() => Turn::Write(write),
+                Some(read) = reads.recv() => Turn::Read(read),
                 () = until(self.sync_at) => Turn::Sync,
                 () = until(retry_at) => Turn::Retry,
                 () = sleep_until(trim_at) => Turn::Trim,
             };
             match turn {
                 Turn::Write(None) => break,
-                Turn::Write(Some(write)) => self.write_all(write, &mut writes).await,
+                Turn::Write(Some(write)) => {
+                    self.write_all(write, &mut writes).await;
+                    // Who reads must not wait until nobody writes.
+                    if let Ok(read) = reads.try_recv() {
+                        self.read(&read).await;
+                    }
+                }
+                Turn::Read(read) => self.read(&read).await,
                 Turn::Sync => self.sync(),
                 Turn::Retry => self.retry().await,
                 Turn::Trim => {
                     trim_at = Instant::now() + TRIM;
                     let now_ns = self.clock.now().wall_ns;
-                    self.with_keeper(|keeper| keeper.trim(now_ns));
+                    self.with_keeper(|keeper| {
+                        keeper.close_chunk();
+                        keeper.trim(now_ns)
+                    });
                 }
             }
         }
@@ -148,7 +164,7 @@ impl Task {
         while let Some(write) = next {
             next = writes.try_recv().ok();
             let sync = self.plan.fsync == Fsync::Batch && next.is_none();
-            if self.write(&write, sync) {
+            if self.write(&write, sync) && (write.begin.is_some() || !write.items.is_empty()) {
                 written = Some((write.generation, write.until));
             }
         }
@@ -195,6 +211,16 @@ impl Task {
         }
         self.with_keeper(|keeper| keeper.write(write, now_ns, sync));
         matches!(self.state, State::Ready(_))
+    }
+
+    /// Reads a page, and answers in any case.
+    async fn read(&mut self, read: &JournalRead) {
+        let mut page = None;
+        self.with_keeper(|keeper| {
+            page = Some(keeper.page(read)?);
+            Ok(())
+        });
+        self.tell(Input::JournalRead { read: read.read, page }).await;
     }
 
     fn is_full(&self, min: u64) -> bool {

@@ -132,7 +132,7 @@ impl TestClient {
     /// Subscribes and waits until that is active; other messages on the way are dropped.
     pub async fn subscribe(&mut self, subscription: u32, filter: &str) {
         let filter = filter.to_owned();
-        let wanted = v1::Subscribe { subscription, filter, start: None };
+        let wanted = v1::Subscribe { subscription, filter, ..v1::Subscribe::default() };
         self.say(to_agent::Message::Subscribe(wanted)).await;
         loop {
             match self.hear().await {
@@ -147,7 +147,12 @@ impl TestClient {
     /// Subscribes to everything that the log still holds, and to what comes.
     pub async fn subscribe_from_the_beginning(&mut self, subscription: u32, filter: &str) {
         let start = Some(v1::subscribe::Start::SinceNs(1));
-        let wanted = v1::Subscribe { subscription, filter: filter.to_owned(), start };
+        let wanted = v1::Subscribe {
+            subscription,
+            filter: filter.to_owned(),
+            start,
+            ..v1::Subscribe::default()
+        };
         self.say(to_agent::Message::Subscribe(wanted)).await;
     }
 

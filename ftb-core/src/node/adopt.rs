@@ -105,8 +105,10 @@ impl Node {
         // What is given up is appended again: it must be whole, or an origin would put back what is
         // missing of it behind the rest.
         let whole = self.full_after() <= fork;
+        // A root with a past that takes over a log which has lost some of it would lose its own, too.
+        let torn = fork > 0 && hello.lineage.is_torn_behind(fork);
         let worth = hello.holds.is_some_and(|holds| {
-            whole && own <= GIVEN_UP_MAX && holds.until.saturating_sub(fork) > own as u64
+            whole && !torn && own <= GIVEN_UP_MAX && holds.until.saturating_sub(fork) > own as u64
         });
         if worth {
             return Some(true);
@@ -295,7 +297,7 @@ impl Node {
             self.log.after(fork).map(|item| UpItem::from(item.content)).collect();
         self.settle_subscribers();
         let Some(root) = &mut self.root else { return };
-        root.adopting = None;
+        root.giver = root.adopting.take().map(|(link, _)| link);
         root.published = replica.published;
         root.forget_unconfirmed();
         self.note_forks(&replica.lineage, common);
@@ -316,7 +318,7 @@ impl Node {
         self.young_until_ns = 0;
         self.counters.adopted += 1;
         self.transition("root", "", "young", "acting root", "it goes on with the log of a child");
-        self.open_epoch();
+        self.open_epoch(false);
         for item in own {
             self.append(item);
         }

@@ -6,13 +6,13 @@
 //! late carries the id of what it belongs to (dial, link, client): a stale one is counted and
 //! ignored.
 
-use crate::filter::Filter;
+use crate::filter::{Filter, FilterSet};
 use crate::frame::{Frame, Item, Marks};
 use crate::ident::{PublisherId, Rank};
 use crate::lineage::Lineage;
 use crate::node::config::MemberList;
 use crate::node::storm::StormRule;
-use crate::position::{Epoch, Position};
+use crate::position::{Epoch, Position, Trail};
 use crate::run::Run;
 use crate::severity::Severity;
 
@@ -60,6 +60,9 @@ pub enum Start {
     Now,
     /// Behind a position that the subscriber has already seen.
     After(Position),
+    /// The same for one that has been in several reigns: it goes on from the furthest place that it
+    /// has in common with the log.
+    Behind(Trail),
     /// With the oldest event in the log whose time is not before this Unix time.
     SinceNs(u64),
 }
@@ -168,6 +171,13 @@ pub enum Input {
         /// The write's `until`.
         until: u64,
     },
+    /// What [`Output::ReadJournal`] asked for; `None`: it cannot be read.
+    JournalRead {
+        /// Which read.
+        read: u64,
+        /// What was read.
+        page: Option<JournalPage>,
+    },
     /// The journal can not be written; nothing that it was given counts until it is opened again.
     JournalFailed {
         /// For the log and the event that tells it.
@@ -216,6 +226,9 @@ pub enum Output {
     },
     /// There is something to pull with `poll_journal`. Said once when there stops being nothing.
     JournalReady,
+    /// Read a page of the journal, and answer with `JournalRead`, in any case. No more than
+    /// [`JOURNAL_READS_MAX`](super::JOURNAL_READS_MAX) are under way at a time.
+    ReadJournal(JournalRead),
     /// There is something to pull with `poll_client`. Said once when a queue stops being empty.
     ClientReady(ClientId),
     /// Stop reading publications of that client until `ResumeClient`: too much is unconfirmed.
@@ -262,8 +275,10 @@ pub struct Stored {
 pub struct Restored {
     /// Which log it is.
     pub stored: Stored,
-    /// Its entries, rising.
+    /// Its newest entries, rising.
     pub items: Vec<Item>,
+    /// They are complete behind this index.
+    pub items_after: u64,
     /// Events that were logged before the first of them.
     pub marks: Marks,
     /// Agents that are in no member list, and their ranks.
@@ -299,6 +314,32 @@ pub struct JournalBegin {
     /// What it holds up to there is void too, and the log begins there: with the events that were
     /// logged before. `None`: what it holds up to there is part of this log.
     pub anew: Option<Marks>,
+}
+
+/// Which page of the journal is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalRead {
+    /// The node's number of it.
+    pub read: u64,
+    /// What follows this index,
+    pub after: u64,
+    /// up to this one.
+    pub until: u64,
+    /// From what was written at this Unix time on; 0: from `after` on.
+    pub since_ns: u64,
+    /// Only what these want.
+    pub filters: FilterSet,
+}
+
+/// A page of the journal: all that is wanted of a part of it.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct JournalPage {
+    /// The part begins behind this index: what was asked for before that is not there.
+    pub after: u64,
+    /// What is wanted of it, rising.
+    pub items: Vec<Item>,
+    /// It ends with this index.
+    pub until: u64,
 }
 
 /// One line of the log: a state machine of the node has moved.

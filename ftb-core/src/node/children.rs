@@ -347,6 +347,7 @@ impl Node {
         self.routes.retain(|_, route| route.link != link);
         self.roster.child_gone(link);
         self.questions.retain(|_, question| !question.is_of(link));
+        self.asked_child_gone(link);
         self.adoption_broken(link);
         let state = if suspected { MemberState::Suspect } else { MemberState::Absent };
         let sighting = child.sighting();

@@ -1,5 +1,5 @@
 //! Older events than what is here: asked for above, piece by piece, until the reader has reached
-//! what its agent's own store has completely.
+//! what its agent's own store has completely. The acting root looks deeper ([`super::deep`]).
 //!
 //! One question, one answer of at most one frame; the next is asked when the reader has taken the
 //! last: nothing piles up. An answer that does not come (the way up has changed) is asked for again.
@@ -7,6 +7,7 @@
 use super::Node;
 use super::api::{ClientId, Gap, GapReason, LinkId, SubscriptionId};
 use super::config::ns;
+use super::deep::Search;
 use super::reader::{Cut, Reader};
 use crate::filter::FilterSet;
 use crate::frame::{Content, Fetch, Fetched, Frame, Item};
@@ -21,26 +22,51 @@ pub(super) enum Asker {
     Subscription(ClientId, SubscriptionId),
     /// A child that asked us; with its number of the question.
     Below(LinkId, u64),
+    /// The acting root above; with its number of the question.
+    Above(u64),
 }
 
-/// A question that was passed up.
+impl Asker {
+    /// Whether it is that child, or below it.
+    pub(super) fn is_on(self, child: LinkId) -> bool {
+        match self {
+            Self::Child(link) | Self::Below(link, _) => link == child,
+            Self::Subscription(..) | Self::Above(_) => false,
+        }
+    }
+}
+
+/// A question that was passed on, or is being looked into here.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     asker: Asker,
     asked_ns: u64,
+    search: Option<Search>,
 }
 
 impl Question {
+    /// What is being looked into here.
+    pub(super) fn search(&mut self) -> Option<&mut Search> {
+        self.search.as_mut()
+    }
+
     pub(super) fn is_for(&self, asker: Asker) -> bool {
         self.asker == asker
     }
 
     /// Whether a child has to do with it.
     pub(super) fn is_of(&self, child: LinkId) -> bool {
-        match self.asker {
-            Asker::Child(link) | Asker::Below(link, _) => link == child,
-            Asker::Subscription(..) => false,
-        }
+        self.asker.is_on(child)
+    }
+
+    /// Whether it waits for a child's answer.
+    fn waits_for(&self, child: LinkId) -> bool {
+        self.search.as_ref().is_some_and(|search| search.waits_for(child))
+    }
+
+    /// Whether its answer may fail to come.
+    fn may_be_late(&self) -> bool {
+        self.search.as_ref().is_none_or(Search::may_be_late)
     }
 }
 
@@ -50,7 +76,7 @@ const QUESTIONS_MAX: usize = 65_536;
 impl Node {
     /// The index behind which everything that these filters match is in the log here; `None`: not
     /// yet known.
-    fn complete_since(&self, filters: &FilterSet) -> Option<u64> {
+    pub(super) fn complete_since(&self, filters: &FilterSet) -> Option<u64> {
         let known = self.interests.complete_since(filters);
         let since = match self.root {
             Some(_) => Some(known.unwrap_or(u64::MAX).min(self.full_since)),
@@ -69,7 +95,7 @@ impl Node {
                 let found = self.clients.get_mut(&client)?.subscriptions.get_mut(&id)?;
                 Some((&mut found.reader, FilterSet::merge([&found.filter])))
             }
-            Asker::Below(..) => None,
+            Asker::Below(..) | Asker::Above(_) => None,
         }
     }
 
@@ -79,7 +105,17 @@ impl Node {
         let (cursor, since_ns, drained) = (reader.cursor, reader.since_ns, reader.is_drained());
         let complete = self.complete_since(&filters);
         let is_root = self.root.is_some();
+        let fetch = || Fetch {
+            id: 0,
+            epoch: self.lineage.head(),
+            after: cursor,
+            since_ns,
+            filters: filters.filters().to_vec(),
+        };
         if is_root && since_ns > 0 {
+            if drained && self.is_older(since_ns) && self.look_deeper(asker, fetch()) {
+                return self.wait_deeper(asker);
+            }
             let begin = self.log.before(since_ns);
             let Some((reader, _)) = self.reader_of(asker) else { return };
             reader.since_ns = 0;
@@ -88,6 +124,12 @@ impl Node {
         }
         let here = complete.is_some_and(|since| since <= cursor) && since_ns == 0;
         let lost = complete.filter(|since| is_root && *since > cursor);
+        if lost.is_some() {
+            // What is kept for the reader is read first.
+            if !drained || self.look_deeper(asker, fetch()) {
+                return self.wait_deeper(asker);
+            }
+        }
         let gap = lost.map(|since| self.retention_gap(cursor, since));
         let Some((reader, _)) = self.reader_of(asker) else { return };
         if let (Some(since), Some(gap)) = (lost, gap) {
@@ -97,15 +139,40 @@ impl Node {
         if reader.catching_up && drained {
             return self.ask(asker, cursor, since_ns, &filters);
         }
+        self.wake_asker(asker);
+    }
+
+    /// A reader waits for what is looked for.
+    fn wait_deeper(&mut self, asker: Asker) {
+        if let Some((reader, _)) = self.reader_of(asker) {
+            reader.catching_up = true;
+        }
+        self.wake_asker(asker);
+    }
+
+    /// Whether something that memory has given up may not be older than a Unix time.
+    fn is_older(&self, since_ns: u64) -> bool {
+        self.log.evicted() > 0 && self.log.before(since_ns) <= self.log.evicted()
+    }
+
+    /// Behind which index the log is in memory.
+    pub(super) fn memory_after(&self) -> u64 {
+        match &self.replica {
+            Some(replica) if self.root.is_none() => replica.log.evicted(),
+            _ => self.full_after(),
+        }
+    }
+
+    fn wake_asker(&mut self, asker: Asker) {
         match asker {
             Asker::Child(link) => self.wake(link),
             Asker::Subscription(client, id) => self.wake_subscription(client, id),
-            Asker::Below(..) => {}
+            Asker::Below(..) | Asker::Above(_) => {}
         }
     }
 
     /// What says that the log does not go back that far.
-    fn retention_gap(&self, after: u64, until: u64) -> Item {
+    pub(super) fn retention_gap(&self, after: u64, until: u64) -> Item {
         let gap = Gap {
             after: self.lineage.position(after),
             until: self.lineage.position(until),
@@ -117,12 +184,11 @@ impl Node {
     }
 
     fn ask(&mut self, asker: Asker, after: u64, since_ns: u64, filters: &FilterSet) {
-        let known = self.questions.values().any(|question| question.asker == asker);
         let Some(parent) = self.uplink.parent().filter(|parent| parent.resumed.is_some()) else {
             return;
         };
         let link = parent.link;
-        if known || self.questions.len() >= QUESTIONS_MAX {
+        if self.is_asking(asker) {
             return;
         }
         let fetch = Fetch {
@@ -135,11 +201,33 @@ impl Node {
         self.pass_up(link, asker, fetch);
     }
 
-    fn pass_up(&mut self, parent: LinkId, asker: Asker, mut fetch: Fetch) {
+    /// Whether a question of that asker is under way.
+    pub(super) fn is_asking(&self, asker: Asker) -> bool {
+        self.questions.values().any(|question| question.asker == asker)
+    }
+
+    /// Notes a question; gives its number, unless there are too many.
+    pub(super) fn question(&mut self, asker: Asker, search: Option<Search>) -> Option<u64> {
+        if self.questions.len() >= QUESTIONS_MAX {
+            return None;
+        }
         self.next_question += 1;
-        fetch.id = self.next_question;
+        let question = Question { asker, asked_ns: self.now.mono_ns, search };
+        self.questions.insert(self.next_question, question);
+        Some(self.next_question)
+    }
+
+    /// Somebody else is asked: the time to wait for an answer begins.
+    pub(super) fn asked_again(&mut self, id: u64) {
+        if let Some(question) = self.questions.get_mut(&id) {
+            question.asked_ns = self.now.mono_ns;
+        }
+    }
+
+    fn pass_up(&mut self, parent: LinkId, asker: Asker, mut fetch: Fetch) {
+        let Some(id) = self.question(asker, None) else { return };
+        fetch.id = id;
         self.counters.fetches += 1;
-        self.questions.insert(fetch.id, Question { asker, asked_ns: self.now.mono_ns });
         // One that finds no room is asked again as one that was not answered.
         self.say_if_room(parent, Frame::Fetch(fetch));
     }
@@ -154,20 +242,28 @@ impl Node {
         }
         let complete = self.complete_since(&filters);
         let here = complete.is_some_and(|since| since <= fetch.after) && fetch.since_ns == 0;
+        let asker = Asker::Below(link, fetch.id);
+        if self.root.is_some() {
+            let older = match fetch.since_ns {
+                0 => !here,
+                since_ns => self.is_older(since_ns),
+            };
+            if older && self.look_deeper(asker, fetch.clone()) {
+                return;
+            }
+        }
         if here || self.root.is_some() {
-            let answer = self.answer(&fetch, &filters);
+            let answer = self.answer(&fetch);
             return self.say_if_room(link, Frame::Fetched(answer));
         }
-        if let Some(parent) = self.uplink.parent()
-            && self.questions.len() < QUESTIONS_MAX
-        {
-            let parent = parent.link;
-            self.pass_up(parent, Asker::Below(link, fetch.id), fetch);
+        if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
+            self.pass_up(parent, asker, fetch);
         }
     }
 
     /// The next events behind the index that was asked for, out of the log here.
-    fn answer(&self, fetch: &Fetch, filters: &FilterSet) -> Fetched {
+    pub(super) fn answer(&self, fetch: &Fetch) -> Fetched {
+        let filters = &FilterSet::merge(&fetch.filters);
         let until = self.consumed;
         let mut items = Vec::new();
         let mut reader = Reader::new(fetch.after);
@@ -192,12 +288,21 @@ impl Node {
 
     /// An answer has come down.
     pub(super) fn fetched(&mut self, fetched: Fetched) {
-        let Some(question) = self.questions.remove(&fetched.id) else {
-            self.counters.stale += 1;
-            return;
-        };
-        if let Asker::Below(link, id) = question.asker {
-            return self.say_if_room(link, Frame::Fetched(Fetched { id, ..fetched }));
+        match self.questions.get(&fetched.id) {
+            Some(question) if question.search.is_none() => self.answered(fetched),
+            _ => self.counters.stale += 1,
+        }
+    }
+
+    /// A question is answered, from wherever.
+    pub(super) fn answered(&mut self, fetched: Fetched) {
+        let Some(question) = self.questions.remove(&fetched.id) else { return };
+        match question.asker {
+            Asker::Below(link, id) => {
+                return self.say_if_room(link, Frame::Fetched(Fetched { id, ..fetched }));
+            }
+            Asker::Above(id) => return self.tell_above(Fetched { id, ..fetched }),
+            Asker::Child(_) | Asker::Subscription(..) => {}
         }
         if let Asker::Subscription(..) = question.asker {
             // They are delivered here: after a merge they may come again at other places.
@@ -211,11 +316,7 @@ impl Node {
         let moved = fetched.covered > reader.cursor;
         reader.since_ns = 0;
         reader.fetched(fetched.items, fetched.covered);
-        match question.asker {
-            Asker::Child(link) => self.wake(link),
-            Asker::Subscription(client, id) => self.wake_subscription(client, id),
-            Asker::Below(..) => {}
-        }
+        self.wake_asker(question.asker);
         // With nothing new to be had the rest comes with the log: looked at again when it moves.
         if moved {
             self.catch_up(question.asker);
@@ -253,17 +354,34 @@ impl Node {
     }
 
     pub(super) fn fetch_deadline_ns(&self) -> u64 {
-        let oldest = self.questions.values().map(|question| question.asked_ns).min();
+        let open = self.questions.values().filter(|question| question.may_be_late());
+        let oldest = open.map(|question| question.asked_ns).min();
         oldest.map_or(u64::MAX, |oldest| oldest.saturating_add(ns(self.config.detection_ms)))
     }
 
-    /// Questions that were not answered are asked again.
+    /// Questions that were not answered are asked again, or somebody else is.
     pub(super) fn fetch_tick(&mut self) {
-        if self.questions.is_empty() {
+        let before = self.now.mono_ns.saturating_sub(ns(self.config.detection_ms));
+        let late = |question: &Question| question.may_be_late() && question.asked_ns <= before;
+        let late: Vec<u64> =
+            self.questions.iter().filter(|(_, q)| late(q)).map(|(id, _)| *id).collect();
+        if late.is_empty() {
             return;
         }
-        let before = self.now.mono_ns.saturating_sub(ns(self.config.detection_ms));
-        self.questions.retain(|_, question| question.asked_ns > before);
+        for id in late {
+            match self.questions.get_mut(&id).map(Question::search) {
+                Some(Some(_)) => self.look_on(id),
+                _ => drop(self.questions.remove(&id)),
+            }
+        }
         self.catch_up_all(false);
+    }
+
+    /// A child that was asked is gone: the next is.
+    pub(super) fn asked_child_gone(&mut self, child: LinkId) {
+        let waiting = self.questions.iter().filter(|(_, question)| question.waits_for(child));
+        for id in waiting.map(|(id, _)| *id).collect::<Vec<u64>>() {
+            self.look_on(id);
+        }
     }
 }

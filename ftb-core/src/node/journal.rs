@@ -176,7 +176,7 @@ impl Node {
 
     /// Takes what an earlier life has left; gives which log it is.
     fn remember(&mut self, restored: Restored) -> Stored {
-        let Restored { stored, items, marks, roster, lost_until, damage } = restored;
+        let Restored { stored, items, items_after, marks, roster, lost_until, damage } = restored;
         self.restore_roster(roster);
         if let Some(damage) = damage {
             let tags = vec![("host", self.config.host.clone())];
@@ -185,7 +185,7 @@ impl Node {
         self.counters.restored += items.iter().map(|item| item.count() as u64).sum::<u64>();
         let mut replica = Replica {
             lineage: stored.lineage.clone(),
-            log: Log::new(stored.after),
+            log: Log::new(items_after),
             published: PublisherRanges::new(self.config.publishers_max),
             complete: true,
         };
@@ -370,6 +370,16 @@ impl Node {
             self.journal.ready = true;
             self.out.push(Output::JournalReady);
         }
+    }
+
+    /// Which part of the log can be read from the disk: behind the first index at best, up to the
+    /// second. Who holds the log no longer has what it had when it did.
+    pub(super) fn disk_range(&self) -> Option<(u64, u64)> {
+        let disk = self.journal.disk.as_ref().filter(|disk| !disk.lineage.is_empty())?;
+        let source = self.journal_source();
+        let lineage = source.as_ref().map_or(&self.lineage, |source| source.lineage);
+        let until = disk.lineage.common(disk.acked, lineage)?;
+        Some((disk.after, until))
     }
 
     /// What is to be written next.

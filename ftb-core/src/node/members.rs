@@ -121,13 +121,13 @@ impl Node {
         Some(lost_below)
     }
 
-    /// The acting root in whose place we are now was lost; nobody above it could ask.
-    /// It tells of itself when it is back.
-    pub(super) fn root_gone(&mut self, root: Sighting, host: &str, why: &str) {
+    /// The acting root in whose place we are now was lost, or its standby; nobody above them could
+    /// ask. They tell of themselves when they are back.
+    pub(super) fn lost_above(&mut self, above: Sighting, host: &str, why: &str) {
         self.transition("node", host, "up", MemberState::Suspect.as_str(), why);
-        let report = self.report_of_child(root, host, MemberState::Suspect);
+        let report = self.report_of_child(above, host, MemberState::Suspect);
         self.learn(report);
-        self.suspect(None, root, host, why, Vec::new());
+        self.suspect(None, above, host, why, Vec::new());
     }
 
     /// A lost child's host answers nobody.
@@ -169,6 +169,10 @@ impl Node {
                 false => report.state != MemberState::Up && current.state == MemberState::Up,
             };
             if old {
+                // Whoever was acting root meanwhile knows of no life of those above it.
+                if self.root.is_some() && report.origin == 0 {
+                    self.tell_return(&report, report.state, false);
+                }
                 return;
             }
             let (was, is) = (current.state, report.state);

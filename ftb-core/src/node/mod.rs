@@ -9,11 +9,13 @@
 //! Responsible for: every decision. Not responsible for: sockets, clocks, encoding, who may publish
 //! or subscribe what (the shell checks that before it feeds an input).
 
+mod above;
 mod adopt;
 pub mod api;
 mod children;
 mod clients;
 mod config;
+mod deep;
 mod delivery;
 mod differences;
 mod fetch;
@@ -41,6 +43,7 @@ mod upward;
 mod verdict;
 
 pub use config::{Member, MemberList, NodeConfig};
+pub use deep::JOURNAL_READS_MAX;
 pub use status::{ChildStatus, ClientStatus, JournalState, NodeStatus};
 pub use storm::{Fold, Folder, StormRule};
 pub use unlisted::UNLISTED_MAX;
@@ -77,6 +80,7 @@ pub struct Node {
     /// Agents that are in no member list.
     roster: unlisted::Roster,
     verdicts: verdict::Verdicts,
+    above: above::Above,
     differences: differences::Differences,
 
     journal: journal::Journal,
@@ -103,6 +107,7 @@ pub struct Node {
     /// Questions for older events that were passed up.
     questions: BTreeMap<u64, fetch::Question>,
     next_question: u64,
+    deep: deep::Deep,
 
     interests: interest::Interests,
     /// The index behind which the parent said that our interest is active.
@@ -162,6 +167,7 @@ impl Node {
             members: members::Members::default(),
             roster: unlisted::Roster::default(),
             verdicts: verdict::Verdicts::default(),
+            above: above::Above::default(),
             differences: differences::Differences::default(),
             journal: journal::Journal::default(),
             past: None,
@@ -177,6 +183,7 @@ impl Node {
             young_until_ns: 0,
             questions: BTreeMap::new(),
             next_question: 0,
+            deep: deep::Deep::default(),
             interests: interest::Interests::default(),
             active_index: 0,
             outbox: outbox::Outbox::new(),
@@ -283,7 +290,10 @@ impl Node {
             Role::Closing => link.heard_ns.saturating_add(detection),
             Role::Caller => u64::MAX,
             Role::Child | Role::Parent => {
-                let asks = link.role == Role::Child && !self.is_early(*id);
+                let asks = match link.role {
+                    Role::Child => !self.is_early(*id),
+                    _ => self.asks_above(),
+                };
                 let quiet = if asks { self.early_ns() } else { detection };
                 let lost = link.heard_ns.saturating_add(quiet);
                 let beat = if link.heartbeat_due { u64::MAX } else { self.beat_ns(link) };
@@ -327,6 +337,7 @@ impl Node {
                 self.journal_opened(stored, restored.map(|restored| *restored));
             }
             Input::Journaled { generation, until } => self.journaled(generation, until),
+            Input::JournalRead { read, page } => self.journal_read(read, page),
             Input::JournalFailed { error } => self.journal_failed(&error),
             Input::Reconfigure { members, fanout, allow_unlisted, storm } => {
                 self.config.allow_unlisted = allow_unlisted;
@@ -356,7 +367,10 @@ impl Node {
         };
         found.heard_ns = self.now.mono_ns;
         let role = found.role;
-        self.forget_early(link);
+        match role {
+            Role::Parent => self.parent_heard(),
+            _ => self.forget_early(link),
+        }
         self.answer_heartbeat(link, &frame);
         match role {
             Role::Stranger => match frame {
@@ -432,6 +446,7 @@ impl Node {
             Frame::Subscribe(interest) => self.subscribed(link, interest),
             Frame::Up(batch) => self.up(link, batch),
             Frame::Fetch(fetch) => self.fetch(link, fetch),
+            Frame::Fetched(fetched) => self.fetched_below(link, fetched),
             Frame::ReplicaStart(start) => self.adopt_start(link, start),
             Frame::Marks(marks) => self.adopt_marks(link, &marks),
             Frame::Replicate(batch) => self.adopt_entries(link, batch),
@@ -460,6 +475,7 @@ impl Node {
             Frame::Down(down) => self.came_down(down.epoch, down.items, down.covered),
             Frame::FilterActive { version, index } => self.filter_active(version, index),
             Frame::Credit { bytes } => self.credited(bytes),
+            Frame::Fetch(fetch) => self.fetch_from_above(fetch),
             Frame::Fetched(fetched) => self.fetched(fetched),
             Frame::Confirm(confirm) => self.confirm(confirm),
             Frame::Nak { origin, run } => self.naked(origin, run),
@@ -592,17 +608,18 @@ impl Node {
         let detection = ns(self.config.detection_ms);
         let early = self.early_ns();
         let (mut silent, mut quiet) = (Vec::new(), Vec::new());
-        let mut beats = false;
+        let (mut beats, mut parent_is_quiet) = (false, false);
         for (id, link) in &self.links {
             let limit = match link.role {
                 Role::Stranger => link.opened_ns.saturating_add(ns(self.config.dial_ms)),
                 Role::Caller => u64::MAX,
                 _ => link.heard_ns.saturating_add(detection),
             };
-            let is_quiet =
-                link.role == Role::Child && link.heard_ns.saturating_add(early) <= now_ns;
-            if is_quiet && limit > now_ns && !self.is_early(*id) {
-                quiet.push(*id);
+            let is_quiet = link.heard_ns.saturating_add(early) <= now_ns && limit > now_ns;
+            match link.role {
+                Role::Child if is_quiet && !self.is_early(*id) => quiet.push(*id),
+                Role::Parent => parent_is_quiet = is_quiet,
+                _ => {}
             }
             if limit <= now_ns {
                 silent.push((*id, link.role));
@@ -615,6 +632,9 @@ impl Node {
             self.beat();
         }
         self.look_early(quiet);
+        if parent_is_quiet {
+            self.look_above();
+        }
         for (link, role) in silent {
             self.links.remove(&link);
             if role != Role::Closing {

@@ -188,12 +188,13 @@ impl Outbox {
         ids
     }
 
-    /// The log has another lineage now: what was confirmed in a reign that is no part of it is
-    /// unconfirmed again, and so is everything behind it. Says whether there was such.
+    /// The log has another lineage now: what was confirmed and may not be in it is unconfirmed again,
+    /// and so is everything behind it. Says whether there was such.
     pub(super) fn put_back(&mut self, lineage: &Lineage) -> bool {
-        let lost = self.items.iter().position(|kept| {
-            kept.confirmed.is_some_and(|(position, _)| !lineage.contains(position))
-        });
+        let lost = self
+            .items
+            .iter()
+            .position(|kept| kept.confirmed.is_some_and(|(position, _)| !lineage.keeps(position)));
         let Some(lost) = lost else { return false };
         let first = self.items.get(lost).map_or(self.next, |kept| kept.first);
         for kept in self.items.range_mut(lost..) {
@@ -237,7 +238,7 @@ impl Outbox {
         self.waiting_bytes = 0;
         self.grace_bytes = 0;
         let mut old = std::mem::take(&mut self.items).into_iter().peekable();
-        let safe = |kept: &Kept| kept.confirmed.is_some_and(|(at, _)| winning.contains(at));
+        let safe = |kept: &Kept| kept.confirmed.is_some_and(|(at, _)| winning.keeps(at));
         while let Some(kept) = old.next_if(safe) {
             self.push(kept.item);
             if let Some(last) = self.items.back_mut() {
@@ -332,8 +333,8 @@ mod tests {
         outbox.confirm(2, at(1, 20), 100);
         outbox.confirm(5, at(2, 25), 200);
         let mut lineage = Lineage::new();
-        lineage.open(epoch(1), 1);
-        lineage.open(epoch(3), 21);
+        lineage.open(epoch(1), 1, false);
+        lineage.open(epoch(3), 21, false);
         assert!(outbox.put_back(&lineage));
         outbox.rewind();
         assert_eq!(outbox.take(usize::MAX, 100).map(|b| (b.first, b.items.len())), Some((3, 4)));
@@ -353,8 +354,8 @@ mod tests {
         outbox.take(usize::MAX, 100);
         outbox.confirm(2, at(1, 2), 0);
         let mut winning = Lineage::new();
-        winning.open(epoch(1), 1);
-        winning.open(epoch(2), 2);
+        winning.open(epoch(1), 1, false);
+        winning.open(epoch(2), 2, false);
         let of_another = |seqs: core::ops::RangeInclusive<u64>| {
             seqs.map(|seq| UpItem::Events(sealed(2, seq).into())).collect()
         };

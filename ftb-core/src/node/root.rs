@@ -35,6 +35,8 @@ pub(super) struct Root {
     pub(super) skip_until_ns: u64,
     /// A log that is taken over from a child.
     pub(super) adopting: Option<(LinkId, Option<Replica>)>,
+    /// Who has given it the log: it may have more of it.
+    pub(super) giver: Option<LinkId>,
     /// Reigns that are no part of this log.
     pub(super) forks: Forks,
 }
@@ -76,6 +78,7 @@ impl Root {
             skipped: None,
             skip_until_ns: 0,
             adopting: None,
+            giver: None,
             forks: Forks::default(),
         }
     }
@@ -109,9 +112,11 @@ impl Node {
                 replica.published
             }
             _ => {
+                // What passed by here counts as unknown, too: origins send what they keep again, all of
+                // it, so that it is in the log in order.
                 lost = !self.lineage.is_empty();
                 self.full_since = self.log.last();
-                self.published_here()
+                PublisherRanges::new(self.config.publishers_max)
             }
         };
         let mut root = Root::new(published);
@@ -125,7 +130,7 @@ impl Node {
         self.root = Some(root);
         self.uplink.state = State::Root;
         self.transition("root", "", "searching", "acting root", why);
-        self.open_epoch();
+        self.open_epoch(lost);
         self.tell_unreadable(unreadable);
         self.outbox.put_back(&self.lineage);
         self.way_up_changed();
@@ -134,9 +139,7 @@ impl Node {
         self.answer_children();
         self.answer_all_claims();
         self.catch_up_all(true);
-        if let Some((root, host)) = self.uplink.fallen_root.take() {
-            self.root_gone(root, &host, why);
-        }
+        self.tell_fallen(why);
     }
 
     /// Behind which index the log of an acting root is complete, whatever is asked for.
@@ -151,22 +154,11 @@ impl Node {
         self.log.take_marks(old);
     }
 
-    /// The root is gone and no copy of its log is here: goes on with what passed by.
-    fn published_here(&self) -> PublisherRanges {
-        let mut published = PublisherRanges::new(self.config.publishers_max);
-        for item in self.log.after(0) {
-            if let Content::Events(run) = &item.content {
-                published.insert_run(run);
-            }
-        }
-        published
-    }
-
-    /// Begins a reign: higher than any that is known here.
-    pub(super) fn open_epoch(&mut self) {
+    /// Begins a reign: higher than any that is known here. `torn`: without a copy of what lies before.
+    pub(super) fn open_epoch(&mut self, torn: bool) {
         self.epoch_seen += 1;
         let epoch = Epoch { number: self.epoch_seen, root: self.config.origin };
-        self.lineage.open(epoch, self.log.last() + 1);
+        self.lineage.open(epoch, self.log.last() + 1, torn);
         // What subscriptions had read further on, of a reign before, is no part of this log.
         self.rewind_subscribers(self.log.last());
         self.counters.epochs += 1;
@@ -184,7 +176,7 @@ impl Node {
     /// Somebody in the component knows a higher epoch than ours: nobody would follow a lower one.
     pub(super) fn raise_epoch(&mut self) {
         if self.root.is_some() && self.lineage.head().number < self.epoch_seen {
-            self.open_epoch();
+            self.open_epoch(false);
         }
     }
 

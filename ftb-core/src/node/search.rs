@@ -62,6 +62,8 @@ impl Node {
             let redirect = self.uplink.redirects.pop_front();
             let State::Searching { candidates, .. } = &mut self.uplink.state else { return };
             match redirect.or_else(|| candidates.next()) {
+                // A look has just said so.
+                Some(rank) if self.is_silent(rank) => {}
                 Some(rank) => self.dial(rank),
                 None if self.uplink.under_way() == 0 && self.uplink.busy.is_empty() => {
                     return self.become_root("no lower rank answers");

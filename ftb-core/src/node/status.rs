@@ -122,6 +122,8 @@ counters! {
     control_dropped,
     /// Copies of events that came up and were logged before.
     copies,
+    /// Pages of the journal that were asked for.
+    deep_reads,
     /// Events handed to clients.
     delivered,
     /// Dials begun.

@@ -9,7 +9,7 @@ use super::config::ns;
 use super::fetch::Asker;
 use super::reader::Reader;
 use crate::filter::{Filter, FilterSet};
-use crate::position::Position;
+use crate::position::{Position, Trail};
 
 /// One subscription.
 pub(super) struct Subscription {
@@ -24,7 +24,7 @@ pub(super) struct Subscription {
     pub(super) history_until: Option<u64>,
 }
 
-/// How far back a subscription reads again that resumes in another log than it stood in. Half of
+/// How far back a subscription reads again that resumes in a log that it has nothing in common with. Half of
 /// the event ids that the client library remembers, by which it drops what it had.
 const READ_AGAIN_MAX: u64 = 8_192;
 
@@ -172,9 +172,9 @@ impl Node {
         let (begin, since_ns) = match start {
             Start::Now => return,
             Start::After(position) => {
-                let known = self.resume_index(position);
-                (known.unwrap_or_else(|| self.resume_elsewhere(client, id, position, active)), 0)
+                (self.resume_index(client, id, &Trail::at(position), active), 0)
             }
+            Start::Behind(trail) => (self.resume_index(client, id, &trail, active), 0),
             Start::SinceNs(since_ns) => (0, since_ns),
         };
         let found = self.clients.get_mut(&client);
@@ -189,33 +189,39 @@ impl Node {
         self.catch_up(Asker::Subscription(client, id));
     }
 
-    /// Behind which index of the log a reader at a position (of any log) resumes.
-    fn resume_index(&self, position: Position) -> Option<u64> {
-        self.lineage
-            .resume_after(position)
-            .or_else(|| self.forks.get(&position.epoch).map(|fork| position.index.min(*fork)))
-    }
-
-    /// Where a subscription resumes that stood in a log that nobody here knows. The rest of that log
-    /// may never come: that is told. What it has in common with ours is not known either, so the
-    /// subscription reads some of ours again: the logs may be about to meet, and what it passed over
-    /// here would then come behind what is newer.
-    fn resume_elsewhere(
+    /// Behind which index of the log a subscription resumes that has been at those places (of any log).
+    /// Where nobody here knows the log that it stood in, the rest of that log may never come: that is
+    /// told. It goes on behind the furthest place that both logs have; without one it reads some of ours
+    /// again: the logs may be about to meet, and what it passed over here would then come behind what
+    /// is newer.
+    fn resume_index(
         &mut self,
         client: ClientId,
         id: SubscriptionId,
-        after: Position,
+        trail: &Trail,
         active: u64,
     ) -> u64 {
-        let begin = active.saturating_sub(READ_AGAIN_MAX);
-        let gap = Gap {
-            after,
-            until: self.lineage.position(begin),
-            reason: GapReason::LogLost,
-            count: 0,
-            severity_max: None,
-        };
-        self.tell_client(client, ToClient::Gap { subscription: id, gap });
+        let after = trail.newest();
+        let newest = self.place_here(after);
+        let common = trail.places().iter().filter_map(|place| self.place_here(*place)).max();
+        let begin = common.unwrap_or_else(|| active.saturating_sub(READ_AGAIN_MAX));
+        if newest.is_none() {
+            let gap = Gap {
+                after,
+                until: self.lineage.position(begin),
+                reason: GapReason::LogLost,
+                count: 0,
+                severity_max: None,
+            };
+            self.tell_client(client, ToClient::Gap { subscription: id, gap });
+        }
         begin
+    }
+
+    /// Up to which index of the log a reader has read that has been at a position (of any log).
+    fn place_here(&self, position: Position) -> Option<u64> {
+        self.lineage
+            .resume_after(position)
+            .or_else(|| self.forks.get(&position.epoch).map(|fork| position.index.min(*fork)))
     }
 }

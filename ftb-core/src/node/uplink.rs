@@ -20,7 +20,7 @@ use crate::tree;
 use std::collections::{BTreeMap, VecDeque};
 
 /// The version of the link protocol.
-pub const LINK_PROTOCOL: u32 = 2;
+pub const LINK_PROTOCOL: u32 = 3;
 
 /// Who was told to come later comes again after so long.
 const BUSY_MS: u64 = 100;
@@ -63,9 +63,6 @@ pub(super) struct Uplink {
     settle_ms: u64,
     /// Who has told us that another agent has our rank: nobody else is asked until that has changed.
     pub(super) twin_at: Option<Rank>,
-    /// The acting root that was our parent and was lost without a word: who becomes acting root in its
-    /// place looks whether its host lives.
-    pub(super) fallen_root: Option<(Sighting, String)>,
     /// Parents that were lost: how often in a row, and when last.
     lost: BTreeMap<Rank, (u32, u64)>,
     /// Where the acting root's rotation through all lower ranks stands.
@@ -107,6 +104,13 @@ pub(super) struct Parent {
     pub(super) offer: Option<Feed>,
 }
 
+impl Parent {
+    /// Which agent it is. It does not say which of its hellos made it what it is.
+    pub(super) fn sighting(&self) -> Sighting {
+        Sighting { rank: self.rank, origin: self.origin, attempt: 0 }
+    }
+}
+
 /// Looks for a better parent in another component that must fail to bring ours along before an
 /// agent leaves on its own: its acting root should move first, and hand its log over.
 const FOREIGN_MAX: u32 = 4;
@@ -131,7 +135,6 @@ impl Uplink {
             settled_ns: 0,
             settle_ms: 0,
             twin_at: None,
-            fallen_root: None,
             lost: BTreeMap::new(),
             rotation: 0,
         }
@@ -393,7 +396,7 @@ impl Node {
             ];
             self.announce("FTB_TREE_REPARENTED", Severity::Info, tags, why);
         }
-        self.uplink.fallen_root = None;
+        self.nobody_fell();
         let offer = if welcome.adopt { self.offer_log() } else { None };
         // A copy of the log is kept up over the link that it came by, and over no other. Where another
         // log goes on there, what the copy has behind the fork may be nowhere else.
@@ -523,12 +526,10 @@ impl Node {
     pub(super) fn parent_lost(&mut self, stopping: bool, why: &str) {
         let Some(parent) = self.uplink.parent() else { return };
         let (rank, host) = (parent.rank, parent.host.clone());
-        let was_root = parent.path.first() == Some(&rank);
-        let sighting = Sighting { rank, origin: parent.origin, attempt: 0 };
         self.counters.parents_lost += 1;
         if !stopping {
             self.uplink.note_lost(rank, self.now.mono_ns);
-            self.uplink.fallen_root = was_root.then(|| (sighting, host.clone()));
+            self.note_fallen();
         }
         self.transition("parent", &host, "joined", if stopping { "left" } else { "lost" }, why);
         self.search(Some(rank), why);

@@ -43,6 +43,8 @@ struct Verdict {
     host: String,
     /// It is not lost yet: nothing is said unless it is.
     early: bool,
+    /// Nobody else is above it: it is ours to judge with whoever comes to be asked.
+    above: bool,
     /// It was below one that is dead, and has not been heard of since: nothing is said of it unless it
     /// is dead too.
     quiet: bool,
@@ -94,7 +96,10 @@ impl Node {
     ) {
         let tags = vec![("host", host.to_owned()), ("rank", child.rank.to_string())];
         self.announce("FTB_NODE_SUSPECT", Severity::Warning, tags, why.to_owned());
-        let early = link.and_then(|link| self.verdicts.early.remove(&link));
+        let early = match link {
+            Some(link) => self.verdicts.early.remove(&link),
+            None => self.above.take_early(child.rank),
+        };
         if let Some(id) = early
             && let Some(verdict) = self.verdicts.open.get_mut(&id)
         {
@@ -102,7 +107,25 @@ impl Node {
             verdict.below = below;
             return self.judge(id, false);
         }
-        self.open_verdict(child, host, below, false);
+        let id = self.open_verdict(child, host, below, false);
+        if let Some(verdict) = self.verdicts.open.get_mut(&id) {
+            verdict.above = link.is_none();
+        }
+    }
+
+    /// Asks about an agent above that may soon be lost.
+    pub(super) fn open_early(&mut self, above: Sighting, host: &str) -> u64 {
+        let id = self.open_verdict(above, host, Vec::new(), false);
+        if let Some(verdict) = self.verdicts.open.get_mut(&id) {
+            verdict.early = true;
+            verdict.above = true;
+        }
+        id
+    }
+
+    /// What was asked is of no interest any more.
+    pub(super) fn void(&mut self, verdict: u64) {
+        self.verdicts.open.remove(&verdict);
     }
 
     /// A look takes so long at most. Whoever answers at all does it in a moment; with a quarter of the
@@ -197,10 +220,12 @@ impl Node {
         // Those that were below it and have come here already know most.
         let was_below = |rank| tree::ancestors(rank, fanout).any(|above| above == child.rank);
         neighbours.sort_by_key(|(_, rank)| !was_below(*rank));
+        // Who is above is asked about those below.
+        let parent = self.uplink.parent().filter(|_| child.rank > self.own_rank());
         let neighbours: Vec<(LinkId, Rank)> = neighbours
             .into_iter()
             .take(PROBERS_MAX)
-            .chain(self.uplink.parent().map(|parent| (parent.link, parent.rank)))
+            .chain(parent.map(|parent| (parent.link, parent.rank)))
             .collect();
         let mut votes = BTreeMap::new();
         for (link, prober) in neighbours {
@@ -212,8 +237,8 @@ impl Node {
         // A neighbour's look takes a dial, and its answer the way there and back.
         let deadline_ns = self.now.mono_ns.saturating_add(ns(2 * self.config.dial_ms));
         let host = host.to_owned();
-        let (early, own) = (false, None);
-        let verdict = Verdict { child, host, early, quiet, below, deadline_ns, own, votes };
+        let (early, above, own) = (false, false, None);
+        let verdict = Verdict { child, host, early, above, quiet, below, deadline_ns, own, votes };
         self.verdicts.open.insert(id, verdict);
         self.look(child.rank, Purpose::Own(id));
         id
@@ -236,7 +261,9 @@ impl Node {
             return;
         }
         let dial = self.uplink.new_dial();
-        let deadline_ns = self.now.mono_ns.saturating_add(ns(self.look_ms()));
+        // It is known a little before the silence of who is looked at counts.
+        let look_ms = self.look_ms();
+        let deadline_ns = self.now.mono_ns.saturating_add(ns(look_ms - look_ms / 10));
         // The shell says at its deadline what it has found: this one is for a shell that says nothing.
         let give_up_ns = deadline_ns.saturating_add(ns(self.config.dial_ms));
         self.verdicts.looks.insert(dial, Look { target, deadline_ns: give_up_ns, purpose });
@@ -258,6 +285,11 @@ impl Node {
 
     /// A neighbour asks us to look at a host.
     pub(super) fn probe_asked(&mut self, link: LinkId, probe: Probe) {
+        if self.is_silent(probe.target) {
+            let Probe { asker, probe, prober, .. } = probe;
+            let answer = ProbeAnswer { asker, probe, prober, alive: false };
+            return self.say(link, Frame::ProbeAnswer(answer));
+        }
         self.look(probe.target, Purpose::Other(link, probe));
     }
 
@@ -280,6 +312,9 @@ impl Node {
     fn found(&mut self, look: Look, found: Found) {
         match look.purpose {
             Purpose::Own(id) => {
+                if found == Found::Nothing {
+                    self.above.note_silent(look.target, self.now.mono_ns);
+                }
                 if let Some(verdict) = self.verdicts.open.get_mut(&id) {
                     verdict.own = Some(found);
                     self.judge(id, false);
@@ -313,6 +348,7 @@ impl Node {
             if late {
                 self.verdicts.open.remove(&id);
                 self.verdicts.early.retain(|_, early| *early != id);
+                self.above.forget(id);
             }
             return;
         }
@@ -322,7 +358,9 @@ impl Node {
         let agreed = witness || self.config.members.len() <= 2;
         let all = verdict.own.is_some() && verdict.votes.values().all(Option::is_some);
         let seen = matches!(verdict.own, Some(Found::Agent | Found::HostOnly));
-        if !(seen || all || late) {
+        // New children that were below it too are about to come.
+        let waits = verdict.above && verdict.votes.is_empty() && self.config.members.len() > 2;
+        if !(seen || (all && !waits) || late) {
             return;
         }
         let Some(verdict) = self.verdicts.open.remove(&id) else { return };

@@ -5,7 +5,7 @@ use crate::events::count_of;
 use ftb_core::filter::Filter;
 use ftb_core::ident::{EventId, PublisherId};
 use ftb_core::node::api::{ClientId, Gap, GapReason, Start, SubscriptionId};
-use ftb_core::position::{Epoch, Position};
+use ftb_core::position::{Epoch, Position, Trail};
 use ftb_core::sealed::{Sealed, SealedRef};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ pub struct Subscriber {
     pub filter: Filter,
     /// Since when it is active, in simulated time.
     pub active_at: Option<u64>,
-    pub last: Option<Position>,
+    pub trail: Option<Trail>,
     pub by_epoch: BTreeMap<Epoch, u64>,
     pub got: BTreeSet<EventId>,
     pub by_publisher: BTreeMap<(PublisherId, usize), u64>,
@@ -83,7 +83,12 @@ pub fn broken<T>(invariant: &'static str, what: String) -> Result<T, Violation> 
 
 impl Subscriber {
     pub fn start(&self) -> Start {
-        self.last.map_or(Start::Now, Start::After)
+        self.trail.map_or(Start::Now, Start::Behind)
+    }
+
+    /// Everything up to a position has come, or was told.
+    pub fn stand(&mut self, position: Position) {
+        self.trail.get_or_insert(Trail::at(position)).note(position);
     }
 
     pub fn deliver(
@@ -102,11 +107,11 @@ impl Subscriber {
         {
             return broken("Ordered", format!("{position} is {other} for one, {id} for {here}"));
         }
+        self.stand(position);
         if self.resumed && self.got.contains(&id) {
             // Its agent has forgotten what it had delivered; the client library has not.
             return Ok(());
         }
-        self.last = Some(position);
         self.folded += count_of(sealed) - 1;
         if !self.got.insert(id) {
             return broken("Unique", format!("{here} got {id} twice, now as {position}"));
@@ -140,7 +145,7 @@ impl Subscriber {
             let what = format!("agent {}: a past that never began ends at {position}", self.agent);
             return broken("Active", what);
         }
-        self.last = Some(position);
+        self.stand(position);
         Ok(())
     }
 

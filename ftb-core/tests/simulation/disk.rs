@@ -2,7 +2,10 @@
 
 use ftb_core::frame::{Content, Item};
 use ftb_core::ident::EventId;
-use ftb_core::node::api::{JournalWrite, Restored};
+use ftb_core::node::api::{JournalPage, JournalRead, JournalWrite, Restored};
+
+/// Entries that are looked through for one page.
+const PAGE_ITEMS: usize = 40;
 
 /// What is on disk. It survives the agent.
 #[derive(Clone, Debug, Default)]
@@ -53,9 +56,26 @@ impl Disk {
         })
     }
 
-    /// What an agent that starts finds.
-    pub fn read(&self) -> Restored {
-        self.content.clone()
+    /// What an agent that starts finds; it has room for the newest only.
+    pub fn read(&self, bytes_max: usize) -> Restored {
+        let mut content = self.content.clone();
+        content.items_after = content.stored.after;
+        let mut bytes: usize = content.items.iter().map(Item::len).sum();
+        while bytes > bytes_max {
+            let oldest = content.items.remove(0);
+            bytes -= oldest.len();
+            content.items_after = oldest.last();
+        }
+        content
+    }
+
+    /// A page of what is there; of a time it knows nothing, and begins at the beginning.
+    pub fn page(&self, read: &JournalRead) -> Option<JournalPage> {
+        let Restored { stored, items, .. } = &self.content;
+        let after = read.after.max(stored.after);
+        let behind = items.iter().filter_map(|item| item.behind(after));
+        let behind = behind.take(PAGE_ITEMS);
+        Some(JournalPage::pick(read, after, behind))
     }
 
     /// The last entries are gone, as a power failure leaves a file that was not synced; `told`: they

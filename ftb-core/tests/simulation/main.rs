@@ -5,6 +5,7 @@
 mod bounds;
 mod chaos;
 mod clients;
+mod deep;
 mod disk;
 mod events;
 mod idle;

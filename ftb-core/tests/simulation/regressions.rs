@@ -265,3 +265,49 @@ fn a_root_that_gives_its_log_up_passes_on_what_it_waits_for() {
     must_hold("waits", &nine(), 90_594, &script);
     must_hold("waits", &Setup { unlisted: 3, ..nine() }, 90_594, &script);
 }
+
+/// A subscriber resumed at an agent that did not know the reign it had read last, began from the beginning
+/// of the log, and got what it had been told of as a hole long before.
+#[test]
+fn a_subscriber_of_an_unknown_reign_goes_on_from_the_last_one_that_is_known() {
+    let mut script: Script = (0..=8).map(|rank| (3_561_460, Op::Kill(rank))).collect();
+    script.push((4_275_367, Op::Start(3)));
+    script.extend([1, 5, 6, 8].map(|rank| (9_873_992, Op::Start(rank))));
+    script.extend([
+        (9_900_000, Op::Publish(2)),
+        (13_300_000, Op::Publish(2)),
+        (13_354_515, Op::Split(5)),
+        (13_500_000, Op::Publish(2)),
+        (19_951_580, Op::Kill(8)),
+    ]);
+    must_hold("unknown reign", &nine().on_disk(), 90_872, &script);
+}
+
+/// A root without a copy of its log handed it on to one that had just started. What its own agents had
+/// published before that was known to be confirmed there, in a part that nobody has, and came again only
+/// when that log met another one: behind what is newer.
+#[test]
+fn what_a_root_without_a_copy_does_not_have_is_sent_again_at_once() {
+    let script: Script = vec![
+        (10_234_784, Op::Split(5)),
+        (13_100_000, Op::Publish(2)),
+        (13_194_357, Op::Kill(5)),
+        (15_989_408, Op::Start(5)),
+        (19_900_000, Op::Publish(2)),
+    ];
+    must_hold("handed on", &Setup { unlisted: 3, ..nine() }, 90_985, &script);
+}
+
+/// A root with a past took a log over that a root without a copy had begun, and lost of its own what that
+/// one did not have: its agents sent it again, behind what is newer.
+#[test]
+fn a_root_with_a_past_takes_no_log_over_that_has_lost_its_own() {
+    let script: Script = vec![
+        (14_603_978, Op::Kill(4)),
+        (14_800_000, Op::Publish(2)),
+        (17_082_041, Op::Split(4)),
+        (19_581_225, Op::Start(4)),
+        (19_900_000, Op::Publish(2)),
+    ];
+    must_hold("with a past", &nine(), 4, &script);
+}

@@ -98,6 +98,39 @@ fn a_silent_host_is_called_dead_at_the_deadline() {
     assert_eq!(said(&world, "FTB_NODE_DEAD", "node5"), 1, "{:?}", world.announced);
 }
 
+/// Who takes a silent root's place has asked before it takes it.
+#[test]
+fn a_silent_root_is_called_dead_at_the_deadline() {
+    for setup in [seven(), Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(4, 1) }] {
+        let mut world = crate::world::boot(setup, 1).unwrap();
+        world.operate(Op::HostDown(0)).unwrap();
+        // Its last word is not older than a heartbeat, and nobody waits longer than the deadline.
+        world.run_ms(2_050).unwrap();
+        assert_eq!(said(&world, "FTB_NODE_SUSPECT", "node0"), 1, "{:?}", world.announced);
+        assert_eq!(said(&world, "FTB_NODE_DEAD", "node0"), 1, "{:?}", world.announced);
+        assert!(world.parent_of(1).is_none(), "it is acting root");
+    }
+}
+
+/// Root and standby die together: whoever comes after both has asked about both.
+#[test]
+fn a_root_and_a_standby_that_die_together_are_both_called_dead() {
+    let mut world = crate::world::boot(seven(), 1).unwrap();
+    world.operate(Op::HostDown(0)).unwrap();
+    world.operate(Op::HostDown(1)).unwrap();
+    world.run_ms(2_100).unwrap();
+    for host in ["node0", "node1"] {
+        assert_eq!(said(&world, "FTB_NODE_SUSPECT", host), 1, "{host}: {:?}", world.announced);
+        assert_eq!(said(&world, "FTB_NODE_DEAD", host), 1, "{host}: {:?}", world.announced);
+    }
+    world.operate(Op::Start(0)).unwrap();
+    world.operate(Op::Start(1)).unwrap();
+    world.run_ms(20_000).unwrap();
+    for host in ["node0", "node1"] {
+        assert_eq!(said(&world, "FTB_NODE_BACK", host), 1, "{host}: {:?}", world.announced);
+    }
+}
+
 /// Nobody is above the acting root: whoever takes its place asks, and the root tells when it is back.
 #[test]
 fn a_root_that_is_lost_is_looked_for_by_who_takes_its_place() {

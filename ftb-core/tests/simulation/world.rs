@@ -15,7 +15,7 @@ use crate::disk::Disk;
 use crate::ops::Op;
 use ftb_core::frame::Frame;
 use ftb_core::ident::OriginId;
-use ftb_core::node::api::{ClientId, DialId, Input, JournalWrite, LinkId, TreeNode};
+use ftb_core::node::api::{ClientId, DialId, Input, JournalPage, JournalWrite, LinkId, TreeNode};
 use ftb_core::node::{Member, MemberList, Node, NodeConfig};
 use ftb_core::position::Epoch;
 use ftb_core::time::Now;
@@ -112,6 +112,7 @@ enum Happening {
     Arrive { end: End, from: usize, frame: Box<Frame> },
     Close { end: End, from: usize },
     Written { agent: usize, life: u64, write: Box<JournalWrite> },
+    Read { agent: usize, life: u64, read: u64, page: Box<Option<JournalPage>> },
     Op(Op),
 }
 

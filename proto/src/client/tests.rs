@@ -126,7 +126,13 @@ proptest! {
         text in "\\PC{0,15}", seq in 1..u64::MAX - 9, number in any::<u32>(), after in position(),
     ) {
         let subscription = SubscriptionId(number);
-        let starts = [Start::Now, Start::After(after), Start::SinceNs(seq)];
+        let mut trail = Trail::at(after);
+        trail.note(Position { epoch: Epoch { number: seq, root: OriginId(7) }, index: seq });
+        let behind = match trail.places() {
+            [only] => Start::After(*only),
+            _ => Start::Behind(trail),
+        };
+        let starts = [Start::Now, Start::After(after), behind, Start::SinceNs(seq)];
         let hello = Hello { client_name: text.clone(), job_id: text.clone(), token: seq };
         let events = vec![Bytes::from(text.clone()); 3];
         let mut messages = vec![

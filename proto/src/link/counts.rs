@@ -93,7 +93,7 @@ mod tests {
                 Wire::Heartbeat(v1::LinkHeartbeat { covered: number, epoch, epoch_seen: 1 }),
                 Wire::Lineage(v1::Standing { head: number, ..v1::Standing::default() }),
                 Wire::Lineage(v1::Standing {
-                    lineage: vec![v1::Segment { epoch, first: number }],
+                    lineage: vec![v1::Segment { epoch, first: number, torn: false }],
                     ..v1::Standing::default()
                 }),
                 Wire::Resume(v1::Resume { epoch, after: number }),

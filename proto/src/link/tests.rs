@@ -30,8 +30,8 @@ fn epoch(number: u64) -> Epoch {
 
 fn lineage() -> Lineage {
     let mut lineage = Lineage::new();
-    lineage.open(epoch(1), 1);
-    lineage.open(epoch(4), 70);
+    lineage.open(epoch(1), 1, false);
+    lineage.open(epoch(4), 70, true);
     lineage
 }
 

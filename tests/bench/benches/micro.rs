@@ -166,7 +166,7 @@ fn journal_append(bencher: Bencher<'_, '_>) {
         Bounds { bytes: 64 << 20, age: Duration::from_secs(1 << 20), memory_bytes: 1 << 20 };
     let (mut keeper, _) = good(Keeper::open(store, "bench", bounds, 1));
     let mut lineage = Lineage::new();
-    lineage.open(EPOCH, 1);
+    lineage.open(EPOCH, 1, false);
     let mut begin = Some(JournalBegin { lineage, after: 0, anew: Some(Marks::default()) });
     let run = run();
     let mut index = 0;

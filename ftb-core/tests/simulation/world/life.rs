@@ -14,7 +14,7 @@ use ftb_core::severity::Severity;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl World {
-    fn config(&self, agent: usize, life: u64) -> NodeConfig {
+    pub(super) fn config(&self, agent: usize, life: u64) -> NodeConfig {
         let origin = OriginId((agent as u64 + 1) << 32 | life);
         let host = format!("node{agent}");
         let mut config = NodeConfig::new("sim", &host, origin, self.members.clone());
@@ -34,8 +34,9 @@ impl World {
         let config = self.config(agent, life);
         let seed = self.seed ^ (agent as u64) << 20 ^ life;
         let origin = config.origin;
+        let log_bytes = config.log_bytes;
         let disk = &mut self.agents[agent].disk;
-        let restored = (self.setup.disks && !disk.full).then(|| disk.read());
+        let restored = (self.setup.disks && !disk.full).then(|| disk.read(log_bytes));
         disk.unread = self.setup.disks && disk.full;
         let node = Node::with_journal(self.now(agent), config, seed, restored);
         let state = &mut self.agents[agent];
@@ -146,7 +147,7 @@ impl World {
             subscription: SubscriptionId(1),
             filter: Filter::parse(filter).unwrap(),
             active_at: None,
-            last: None,
+            trail: None,
             by_epoch: BTreeMap::new(),
             got: BTreeSet::new(),
             by_publisher: BTreeMap::new(),

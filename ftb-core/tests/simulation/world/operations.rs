@@ -95,11 +95,12 @@ impl World {
     }
 
     fn free_disk(&mut self, agent: usize) -> Result<(), Violation> {
+        let log_bytes = self.config(agent, 0).log_bytes;
         let state = &mut self.agents[agent];
         if !std::mem::take(&mut state.disk.full) {
             return Ok(());
         }
-        let read = state.disk.read();
+        let read = state.disk.read(log_bytes);
         let stored = read.stored.clone();
         let restored = std::mem::take(&mut state.disk.unread).then(|| Box::new(read));
         self.feed(agent, Input::JournalOpened { stored, restored })

@@ -73,6 +73,12 @@ impl World {
                 let error = "closed".to_owned();
                 self.feed(end.agent, Input::LinkClosed { link: end.link, error })
             }
+            Happening::Read { agent, life, read, page } => {
+                if self.agents[agent].life == life && self.agents[agent].node.is_some() {
+                    self.feed(agent, Input::JournalRead { read, page: *page })?;
+                }
+                Ok(())
+            }
             Happening::Written { agent, life, write } => self.written(agent, life, *write),
             Happening::Op(op) => self.operate(op),
         }
@@ -144,6 +150,12 @@ impl World {
                     }
                 }
                 Output::JournalReady => self.pump_journal(agent)?,
+                Output::ReadJournal(read) => {
+                    let at_ns = self.now_ns + 100_000 + self.random_below(1_500_000);
+                    let page = self.agents[agent].disk.page(&read);
+                    let (read, page) = (read.read, Box::new(page));
+                    self.schedule(at_ns, Happening::Read { agent, life, read, page });
+                }
                 Output::ClientReady(client) => self.pump_client(agent, client)?,
                 Output::PauseClient(client) => self.set_paused(client, true),
                 Output::ResumeClient(client) => self.set_paused(client, false),
@@ -290,7 +302,7 @@ impl World {
             ToClient::Subscribed { active_after, .. } => {
                 if subscriber.active_at.is_none() {
                     subscriber.active_at = Some(self.now_ns);
-                    subscriber.last = Some(active_after);
+                    subscriber.stand(active_after);
                 }
             }
             ToClient::Deliver { epoch, items, .. } => {
@@ -320,6 +332,7 @@ impl World {
                         subscriber.lost_told_ns = self.now_ns;
                     }
                 }
+                subscriber.stand(gap.until);
                 subscriber.gaps.push(gap);
             }
             ToClient::Covered { position, history_ended, .. } => {

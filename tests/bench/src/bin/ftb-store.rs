@@ -76,7 +76,7 @@ fn measure(name: &str, folder: &Path, batch: u64, sync: bool, bytes: u64) -> Res
     let items = items(batch)?;
     let each = items.first().map_or(0, |item| item.content.len()) as u64;
     let mut lineage = Lineage::new();
-    lineage.open(Epoch { number: 1, root: OriginId(1) }, 1);
+    lineage.open(Epoch { number: 1, root: OriginId(1) }, 1, false);
     let mut begin = Some(JournalBegin { lineage, after: 0, anew: Some(Marks::default()) });
     let mut times = Vec::new();
     let mut index = 0;

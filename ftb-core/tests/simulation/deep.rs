@@ -1,0 +1,103 @@
+//! Events that no memory of acting root or standby holds any more: they are on a disk, or at a child.
+
+use crate::ops::{Op, Script};
+use crate::world::{Setup, World, boot, must_hold};
+use ftb_core::ident::EventId;
+use ftb_core::node::NodeConfig;
+use ftb_core::severity::Severity;
+use std::collections::BTreeSet;
+
+const MS: u64 = 1_000;
+const S: u64 = 1_000_000;
+
+/// Memory for some hundred events.
+fn little_memory(config: &mut NodeConfig) {
+    config.log_bytes = 48 << 10;
+    config.ring_bytes = 24 << 10;
+    config.grace_ms = 2_000;
+}
+
+fn counter(world: &World, agent: usize, name: &str) -> u64 {
+    let counters = world.counters(agent);
+    counters.iter().find(|(counter, _)| *counter == name).map(|(_, count)| *count).unwrap()
+}
+
+/// A subscriber that was away for longer than any memory reaches misses nothing: its agent's, and that
+/// of the root itself.
+#[test]
+fn who_was_away_for_long_reads_on_from_the_disk() {
+    for (seed, away) in [(1, 5), (2, 3), (3, 6), (4, 4)] {
+        let mut script: Script = (0..300).map(|at| (at * 20 * MS, Op::Publish(2))).collect();
+        script.extend([(205 * MS, Op::Kill(away)), (7 * S, Op::Start(away))]);
+        script.sort_by_key(|(at, _)| *at);
+        let setup = Setup { tune: little_memory, payload: 300, ..Setup::new(7, 2) }.on_disk();
+        let world = must_hold("away for long", &setup, seed, &script);
+        assert!(counter(&world, 0, "deep_reads") > 10, "the disk was not read");
+    }
+}
+
+/// The same while disks are read under faults of all kinds: see the other mixes.
+#[test]
+fn a_root_without_a_disk_of_its_own_asks_its_standby() {
+    let mut script: Script = (0..300).map(|at| (at * 20 * MS, Op::Publish(2))).collect();
+    script.extend([
+        (205 * MS, Op::Kill(5)),
+        (5 * S, Op::LoseDisk(0)),
+        (6 * S, Op::Start(0)),
+        (12 * S, Op::Start(5)),
+    ]);
+    script.sort_by_key(|(at, _)| *at);
+    let setup = Setup { tune: little_memory, payload: 300, ..Setup::new(7, 2) }.on_disk();
+    let world = must_hold("its standby", &setup, 1, &script);
+    assert!(counter(&world, 1, "deep_reads") > 10, "the standby's disk was not read");
+}
+
+/// Root and standby die; who goes on had only what it wanted pass by. What a subscriber was away for is
+/// at an agent that had all of it pass by, which is asked, also by a root that takes the log over.
+#[test]
+fn what_a_root_without_a_copy_does_not_have_comes_from_a_child_that_has_it() {
+    fn short_grace(config: &mut NodeConfig) {
+        config.grace_ms = 1_000;
+    }
+    for seed in 0..4 {
+        let setup = Setup {
+            gaps_allowed: true,
+            losses_allowed: true,
+            tune: short_grace,
+            ..Setup::new(7, 2)
+        };
+        let setup = Setup { clients_every: 7, ..setup };
+        let mut world = boot(setup, seed).unwrap();
+        world.add_subscriber(3, "").unwrap();
+        world.add_subscriber(4, "event_space=ftb.sim").unwrap();
+        world.add_publisher(6).unwrap();
+        world.run_ms(1_000).unwrap();
+        let published = world.publishers.len() - 1;
+        let publish = |world: &mut World| {
+            for _ in 0..20 {
+                world.publish(published, 5, Severity::Error).unwrap();
+                world.run_ms(20).unwrap();
+            }
+        };
+        publish(&mut world);
+        world.operate(Op::Kill(4)).unwrap();
+        publish(&mut world);
+        // Whoever wants nothing of it hears with the next heartbeat how far the log is.
+        world.run_ms(2_000).unwrap();
+        world.operate(Op::HostDown(0)).unwrap();
+        world.operate(Op::HostDown(1)).unwrap();
+        // Beyond what origins keep and send again.
+        world.run_ms(12_000).unwrap();
+        publish(&mut world);
+        for back in [4, 0] {
+            world.operate(Op::Start(back)).unwrap();
+            world.run_ms(15_000).unwrap();
+            let got = world.subscribers.iter().find(|one| one.agent == back as usize).unwrap();
+            let owed = world.books.published.values().filter(|one| one.confirmed);
+            let owed =
+                owed.filter(|one| got.filter.matches(&one.sealed)).map(|one| one.sealed.id());
+            let missing: BTreeSet<EventId> = owed.filter(|id| !got.got.contains(id)).collect();
+            assert!(missing.is_empty(), "seed {seed}: agent {back} misses {}", missing.len());
+        }
+    }
+}
