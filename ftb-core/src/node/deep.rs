@@ -191,8 +191,13 @@ impl Node {
             let Some(search) = self.searched(id) else { return };
             let Some(link) = search.children.pop_front() else {
                 let (fetch, page) = (search.fetch.clone(), search.page.take());
-                let answer = page.unwrap_or_else(|| self.answer(&Fetch { id, ..fetch }));
-                return self.answered(answer);
+                let of_root = self.root.is_some();
+                return self.answered(match page.filter(|_| of_root) {
+                    Some(page) => page,
+                    None if of_root => self.answer(&Fetch { id, ..fetch }),
+                    // Whoever asks knows best what to tell then.
+                    None => Fetched { id, items: Vec::new(), covered: fetch.after, last: false },
+                });
             };
             if self.children.contains_key(&link)
                 && let Some(search) = self.searched(id)
