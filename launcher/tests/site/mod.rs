@@ -65,7 +65,12 @@ impl Site {
 
     /// Where the examples of the package are not wanted: `count` may be missing.
     pub async fn without_examples(nodes: usize) -> Result<Self> {
-        let cluster = Plan::new(nodes, 2).start().await?;
+        Self::planned(Plan::new(nodes, 2)).await
+    }
+
+    /// With agents as somebody else wants them.
+    pub async fn planned(plan: Plan) -> Result<Self> {
+        let cluster = plan.start().await?;
         let mut clusters = CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner);
         clusters.push(cluster.dir().display().to_string());
         drop(clusters);
