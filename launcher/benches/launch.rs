@@ -3,7 +3,7 @@
 //! docs/launcher.md. `cargo bench -p ftb-launcher`
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use ftb_tests::cluster::{Plan, binary};
+use ftb_tests::cluster::{Plan, binary, tied};
 use nix::sys::resource::{UsageWho, getrusage};
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -41,10 +41,10 @@ fn main() {
 }
 
 /// One launch: until all are up, until its end, and the processor time of it all.
-fn launch(mut command: Command, size: usize) -> [Duration; 3] {
+fn launch(command: Command, size: usize) -> [Duration; 3] {
     let before = processor_time();
     let begin = Instant::now();
-    let mut launcher = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut launcher = tied(&command).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(launcher.stdout.take().unwrap()).lines();
     let up = lines.take(size).filter(|line| line.as_ref().is_ok_and(|line| line == "up")).count();
     let all_up = begin.elapsed();

@@ -9,8 +9,10 @@ mod site;
 
 use anyhow::{Context as _, Result, ensure};
 use core::time::Duration;
+use ftb_tests::cluster::tied;
 use site::fixture::{Fixture, results};
 use site::{Site, start, text};
+use std::process::Stdio;
 use std::time::SystemTime;
 
 /// Moves of each size; the median is what is told, with the best and the worst.
@@ -46,6 +48,8 @@ async fn moves(mib: usize) -> Result<()> {
     let nodes = ["--hosts", "node[01-02]", "--spares", &spares];
     let mut launch = site.launch(&[&all[..], &nodes].concat(), &words);
     launch.env("FTB_LOG", "warn,ftb::timeline=debug").env("FTB_LOG_FORMAT", "json");
+    let mut launch = tied(&launch);
+    launch.stdin(Stdio::null());
     let running = start(launch);
     site.wait_met(&job).await?;
     for node in 2..2 + MOVES {

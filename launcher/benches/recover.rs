@@ -5,7 +5,7 @@
 
 use ftb_client::{Client, Delivery, Received, Start, Subscription};
 use ftb_job::{ImageError, Job, Op, Reader, State, Writer};
-use ftb_tests::cluster::{Cluster, Plan, binary};
+use ftb_tests::cluster::{Cluster, Plan, binary, tied};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
@@ -93,8 +93,7 @@ impl Running {
         command.args(["-n", &size.to_string(), "--local-nodes", &nodes.join(",")]);
         command.arg("--nla").arg(binary("ftb-launcher", "ftb-nla").unwrap()).args(arguments);
         command.arg("--").arg(std::env::current_exe().unwrap()).arg(ballast_mib.to_string());
-        command.stdout(Stdio::null());
-        let launcher = command.spawn().unwrap();
+        let launcher = tied(&command).stdout(Stdio::null()).spawn().unwrap();
         let mut running = Self { name, size, launcher, jobs, words, _client: client };
         running.closed("start").await;
         running

@@ -8,8 +8,10 @@ mod site;
 
 use anyhow::{Context as _, Result, ensure};
 use ftb_job::{Error, ImageError, Job, Op, Reader, State, Writer};
+use ftb_tests::cluster::tied;
 use site::{Site, run, start, text};
 use std::ops::ControlFlow;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// How long the undisturbed run takes, in seconds.
@@ -36,7 +38,11 @@ async fn compare() -> Result<()> {
     let launch = |job: &str, seconds: u64, steps: u64| {
         let (seconds, steps) = (seconds.to_string(), steps.to_string());
         let nodes = ["--hosts", "node[01-04]", "--spares", "node05", "--job", job];
-        site.launch(&[&["-n", RANKS], &nodes[..]].concat(), &[&program, &seconds, &steps])
+        let mut launch = tied(
+            &site.launch(&[&["-n", RANKS], &nodes[..]].concat(), &[&program, &seconds, &steps]),
+        );
+        launch.stdin(Stdio::null());
+        launch
     };
     let (steps, alone) = told(&run(launch("alone", SECONDS, u64::MAX)).await?)?;
     let moved = start(launch("moved", u64::MAX, steps));

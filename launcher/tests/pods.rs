@@ -31,13 +31,13 @@ impl Drop for Process {
 /// not the pod.
 #[tokio::test(flavor = "multi_thread")]
 async fn standard_input_goes_into_a_pod_and_moves_with_rank_0() -> Result<()> {
-    let site = Site::new(3).await?;
+    let site = Site::new(4).await?;
     let Some(backend) = criu_file(&site, "")? else { return Ok(()) };
     let gate = site.gate();
     let script = "read -r line; echo $line on $FTB_NODE; \
-                  while [ ! -e $0 ]; do sleep 0.01; done; wc -c; echo over";
+                  while [ ! -e $0 ]; do sleep 0.2; done; wc -c; echo over";
     let arguments = ["-n", "2", "--job", "fed", "--backend", &backend];
-    let nodes = ["--hosts", "node[01-02]", "--spares", "node03"];
+    let nodes = ["--hosts", "node[01-02]", "--spares", "node[03-04]"];
     let mut command = site.launch(
         &[&arguments[..], &nodes].concat(),
         &["sh", "-c", script, &gate.display().to_string()],
@@ -58,6 +58,9 @@ async fn standard_input_goes_into_a_pod_and_moves_with_rank_0() -> Result<()> {
     let writer = std::thread::spawn(move || stdin.write_all(&bytes));
     site.checkpoint("fed").await?;
     assert!(!writer.is_finished(), "nobody has read it");
+    // What is under way to it goes along, or to where it is then.
+    let moved = site.ask(&["migrate", "fed", "node03"]).await?;
+    assert_eq!(moved, "ranks 0 moved from node03 to node04");
     site.release()?;
     assert!(writer.join().is_ok_and(|written| written.is_ok()));
     let mut last: Vec<String> = lines.collect::<std::io::Result<_>>()?;

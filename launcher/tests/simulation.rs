@@ -14,7 +14,7 @@ use core::time::Duration;
 use ftb_launcher::backend::{Manner, Moves, Saver};
 use ftb_launcher::jl::{Deadlines, Interval, JlConfig, MTBF, OnDeath, Want};
 use ftb_launcher::message::Placement;
-use ftb_launcher::names::{JobId, Ranks};
+use ftb_launcher::names::{JobId, NodeName, Ranks};
 use ftb_launcher::nla::MigrationState;
 use sim::world::{Fate, Faults, Happens, World, node};
 
@@ -124,6 +124,24 @@ fn a_dead_node_is_replaced_by_a_spare_from_the_last_set() {
     assert_eq!(world.state_of("spare00"), None, "everybody has left");
     assert!(world.has_told("4 ranks went back to set set-000002 in place"), "{:#?}", world.told);
     assert_eq!(world.spawned, 6 + 2, "nobody was started but the dead");
+}
+
+/// Whenever a checkpoint is given up, also while its set is being stored: of it nothing stays in the store.
+#[test]
+fn a_set_that_does_not_count_is_not_kept() {
+    let mut given_up = 0;
+    for after in (0..200).step_by(4) {
+        let mut world = World::new(1, config(2, 2, 1), Faults::default());
+        world.at(500, checkpoint());
+        world.at(1000, checkpoint());
+        world.at(1000 + after, Happens::KillRank(1));
+        assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+        given_up += usize::from(world.closed.contains(&("checkpoint".to_owned(), false)));
+        let sets = &world.jl.as_ref().expect("it has just ended the job").job().sets;
+        let kept = world.store.keys().all(|(set, _)| sets.contains(set));
+        assert!(kept, "{after} ms: {:?}, and {sets:?} count", world.store.keys());
+    }
+    assert!(given_up > 10, "{given_up}");
 }
 
 #[test]
@@ -326,16 +344,47 @@ fn a_recovery_survives_a_fault_at_each_of_its_messages() {
     }
 }
 
+/// Faults that differ from seed to seed; `image` and `copy` say how much those fail.
+fn faults(seed: u64, image: u64, copy: u64) -> Faults {
+    Faults {
+        lost: seed % 3 * 4,
+        doubled: seed % 2 * 10,
+        delay_ms_max: [0, 5, 60, 400][seed as usize % 4],
+        image: seed % 5 * image,
+        copy: seed % 7 * copy,
+    }
+}
+
+/// One of three nodes with two ranks each and two spares.
+fn some_node(world: &World) -> NodeName {
+    node(["node00", "node01", "node02", "spare00", "spare01"][world.rng.0 as usize % 5])
+}
+
+/// Somebody dies: a node, a rank, or the launcher, that comes back.
+fn somebody_dies(world: &mut World, when: u64, who: u64) {
+    let what = match who {
+        0 => Happens::KillNode(some_node(world)),
+        1 => Happens::KillRank(world.rng.0 as u32 % 6),
+        _ => {
+            world.at(when + 2000, Happens::ReviveJl);
+            Happens::KillJl
+        }
+    };
+    world.at(when, what);
+}
+
+/// It ends with the right answer, or says in which of the named states.
+fn ends_well_or_named(world: &mut World) {
+    let code = world.run(HOUR_MS);
+    let named =
+        world.has_told("ended during the start") || NAMED.iter().any(|name| world.has_told(name));
+    assert!(code == 0 || named, "exit {code}: {:#?}", world.told);
+}
+
 #[test]
 fn recoveries_end_well_or_in_a_named_state_whatever_fails() {
     seeds("recoveries", 1000, |seed| {
-        let faults = Faults {
-            lost: seed % 3 * 4,
-            doubled: seed % 2 * 10,
-            delay_ms_max: [0, 5, 60, 400][seed as usize % 4],
-            image: seed % 5 * 2,
-            copy: seed % 7 * 2,
-        };
+        let faults = faults(seed, 2, 2);
         let (spares, on_death) = match seed % 13 {
             0..4 => (1, OnDeath::Shrink),
             _ => (2, OnDeath::Rollback),
@@ -346,22 +395,13 @@ fn recoveries_end_well_or_in_a_named_state_whatever_fails() {
         world.at(300, checkpoint());
         let first = 800 + world.rng.below(1500);
         world.at(first, Happens::KillRank(seed as u32 % 6));
-        let victims = ["node00", "node01", "node02", "spare00", "spare01"];
         let when = first + world.rng.below(600);
         match seed / 5 % 5 {
-            0 => world.at(when, Happens::KillRank(world.rng.0 as u32 % 6)),
-            1 => world.at(when, Happens::KillNode(node(victims[world.rng.0 as usize % 5]))),
-            2 => {
-                world.at(when, Happens::KillJl);
-                world.at(when + 2000, Happens::ReviveJl);
-            }
+            who @ 0..3 => somebody_dies(&mut world, when, (who + 1) % 3),
             3 => world.at(when, migrate("node01")),
             _ => world.at(when, checkpoint()),
         }
-        let code = world.run(HOUR_MS);
-        let early = "ended during the start";
-        let named = world.has_told(early) || NAMED.iter().any(|name| world.has_told(name));
-        assert!(code == 0 || named, "exit {code}: {:#?}", world.told);
+        ends_well_or_named(&mut world);
     });
 }
 
@@ -397,13 +437,7 @@ fn where_ranks_cannot_move_alone_the_job_starts_again_elsewhere() {
 #[test]
 fn what_agents_save_is_of_one_moment_whatever_fails() {
     seeds("agents", 600, |seed| {
-        let faults = Faults {
-            lost: seed % 3 * 4,
-            doubled: seed % 2 * 10,
-            delay_ms_max: [0, 5, 60, 400][seed as usize % 4],
-            image: seed % 5 * 4,
-            copy: seed % 7 * 3,
-        };
+        let faults = faults(seed, 4, 3);
         let manner = if seed % 3 == 2 { COMMAND } else { CRIU };
         let mut world = World::new(seed, with(manner, config(3, 2, 2)), faults);
         world.at(300, checkpoint());
@@ -412,23 +446,11 @@ fn what_agents_save_is_of_one_moment_whatever_fails() {
         let second = first + world.rng.below(700);
         world.at(second, migrate("node02"));
         world.at(second + 200, checkpoint());
-        let victims = ["node00", "node01", "node02", "spare00", "spare01"];
         let when = first + world.rng.below(900);
-        match seed % 4 {
-            0 => world.at(when, Happens::KillNode(node(victims[world.rng.0 as usize % 5]))),
-            1 => world.at(when, Happens::KillRank(world.rng.0 as u32 % 6)),
-            2 => {
-                world.at(when, Happens::KillJl);
-                world.at(when + 2000, Happens::ReviveJl);
-            }
-            _ => {}
+        if seed % 4 < 3 {
+            somebody_dies(&mut world, when, seed % 4);
         }
-        let code = world.run(HOUR_MS);
-        let early = "ended during the start";
-        let named =
-            |line: &String| line.contains(early) || NAMED.iter().any(|name| line.contains(name));
-        let reason = world.told.iter().any(named);
-        assert!(code == 0 || reason, "exit {code}: {:#?}", world.told);
+        ends_well_or_named(&mut world);
     });
 }
 

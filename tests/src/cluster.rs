@@ -520,6 +520,20 @@ pub fn binary(package: &str, name: &str) -> Result<PathBuf> {
     Ok(build(package, "--bin", name)?.join(name))
 }
 
+/// The same command, ended by a signal when the thread that starts it ends, however that is: a measurement that is killed
+/// leaves nothing running. (Needs util-linux.)
+pub fn tied(command: &Command) -> Command {
+    let mut tied = Command::new("setpriv");
+    tied.args(["--pdeathsig", "TERM", "--"]).arg(command.get_program()).args(command.get_args());
+    for (key, value) in command.get_envs() {
+        match value {
+            Some(value) => tied.env(key, value),
+            None => tied.env_remove(key),
+        };
+    }
+    tied
+}
+
 /// The path of an example program, built now if it is not up to date; in the directory `examples` of `FTB_BIN_DIR`
 /// where that is set.
 ///

@@ -125,7 +125,7 @@ impl Criu {
 
     /// CRIU writes no files of a /dev/shm that is not its own: a script that it calls saves them, where there are any, while
     /// everything stands still.
-    fn dump(&self, pod: &PodPlace<'_>, unit: &Unit<'_>, leave: bool) -> Vec<String> {
+    fn dump(&self, pod: &PodPlace<'_>, unit: &Unit<'_>, leave: bool) -> Vec<Step> {
         let script = work_dir(unit.image).join("on-dump").display().to_string();
         let text = format!(
             "#!/bin/sh\n[ \"$CRTOOLS_SCRIPT_ACTION\" = post-dump ] || exit 0\n\
@@ -133,16 +133,16 @@ impl Criu {
              if [ -e \"$file\" ] || [ -L \"$file\" ]; then exec tar -C /dev/shm -cf '{}' .; fi\ndone",
             unit.image.join(SHM).display()
         );
-        let write = "printf '%s\\n' \"$2\" >\"$1\" && chmod 700 \"$1\" && shift 2 && exec \"$@\"";
-        let mut argv = owned(&["sh", "-c", write, "sh", &script, &text]);
-        argv.extend(self.inside(pod.holder, "dump"));
+        let write = "printf '%s\\n' \"$2\" >\"$1\" && chmod 700 \"$1\"";
+        let prepare = owned(&["sh", "-c", write, "sh", &script, &text]);
+        let mut argv = self.inside(pod.holder, "dump");
         argv.extend(["--tree".to_owned(), unit.pid.to_string()]);
         argv.extend(common(unit, "dump.log"));
         argv.extend(["--action-script".to_owned(), script]);
         if !leave {
             argv.push("--leave-running".to_owned());
         }
-        argv
+        vec![self.step("prepare the dump", prepare), self.step("dump the pod", argv)]
     }
 
     /// The tender's pipes come in as standard input and output; CRIU wants them at other numbers.
@@ -237,7 +237,7 @@ impl Backend for Criu {
             Moment::Prepare => vec![self.step("cut the pod's network", link(unit, false))],
             Moment::Release => vec![self.step("join the pod's network", link(unit, true))],
             Moment::Verify => Vec::new(),
-            Moment::Save { leave } => vec![self.step("dump the pod", self.dump(pod, unit, leave))],
+            Moment::Save { leave } => self.dump(pod, unit, leave),
             Moment::Unpack if !unit.image.join(SHM).exists() => Vec::new(),
             Moment::Unpack => {
                 let (holder, shm) = (pod.holder.to_string(), unit.image.join(SHM));

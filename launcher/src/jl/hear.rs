@@ -4,7 +4,7 @@ use super::episode::Flow;
 use super::fence::Said;
 use super::{Jl, OnDeath, Output, Remedy};
 use crate::message::{FromJl, FromNla, FromRank, How, NlaSays, Part, RankSays};
-use crate::names::{Episode, NodeName, Ranks};
+use crate::names::{Episode, NodeName, Ranks, SetId};
 use ftb_core::Now;
 
 impl Jl {
@@ -204,6 +204,11 @@ impl Jl {
     pub(super) fn stored(&mut self, now: Now, episode: Episode, result: Result<u64, String>) {
         if self.open.as_ref().is_none_or(|open| open.episode != episode) {
             self.job.refused += 1;
+            // Given up while it was being stored: it counts for nothing, and nobody else would delete it.
+            let set = SetId::of_checkpoint(episode);
+            if result.is_ok() && !self.job.sets.contains(&set) {
+                self.job.out.push(Output::DropStored(set));
+            }
             return;
         }
         self.with_open(now, |remedy, job, episode| match remedy {

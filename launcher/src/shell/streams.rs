@@ -3,13 +3,15 @@
 //!
 //! After the greeting ([`super::secret`]) a client says `OUTPUT NODE` or `INPUT NODE` and is answered `OK` or
 //! `ERR reason`. Output is a sequence of frames ([`super::output`]) until the agent closes; input is plain bytes until
-//! the launcher's own standard input ends. Whoever reads slowly holds who writes: nothing is dropped.
+//! the launcher's own standard input ends, and the client says how many it has handed on, a decimal number a line: what
+//! it has not goes to the next client, where rank 0 moves. Whoever reads slowly holds who writes: nothing is dropped.
 
 use super::output::{self, Frame};
 use super::secret::{self, HELLO_WAIT, Secret};
 use crate::names::NODES_MAX;
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes, BytesMut};
 use core::time::Duration;
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
@@ -22,14 +24,56 @@ pub const CONNECTIONS_MAX: usize = 2 * NODES_MAX;
 const INPUT_CHUNKS_MAX: usize = 4;
 const INPUT_CHUNK_BYTES: usize = 64 * 1024;
 
+/// Most bytes of standard input that were sent and not handed on yet.
+const UNTAKEN_BYTES_MAX: usize = 256 * 1024;
+/// Longest line of a client of input.
+const TAKEN_LINE_BYTES_MAX: usize = 32;
+
 /// Standard input on its way to rank 0. Read from the first time that somebody wants it.
 #[derive(Debug)]
-pub struct Input(Mutex<Option<mpsc::Receiver<Bytes>>>);
+pub struct Input(Mutex<Source>);
+
+/// What has been read of standard input and is not with rank 0 yet.
+#[derive(Debug, Default)]
+struct Source {
+    chunks: Option<mpsc::Receiver<Bytes>>,
+    untaken: VecDeque<Bytes>,
+    /// There is no more to read.
+    ended: bool,
+}
+
+impl Source {
+    /// There is room for more.
+    fn wants(&self) -> bool {
+        let bytes: usize = self.untaken.iter().map(Bytes::len).sum();
+        !self.ended && bytes < UNTAKEN_BYTES_MAX
+    }
+
+    /// The next bytes; none at the end. Cancel-safe.
+    async fn next(&mut self) -> Option<Bytes> {
+        let chunk = self.chunks.get_or_insert_with(read_stdin).recv().await;
+        self.ended = chunk.is_none();
+        self.untaken.extend(chunk.clone());
+        chunk
+    }
+
+    /// So many bytes are with rank 0.
+    fn taken(&mut self, mut bytes: usize) {
+        while let Some(first) = self.untaken.front_mut().filter(|_| bytes > 0) {
+            let some = bytes.min(first.len());
+            first.advance(some);
+            bytes -= some;
+            if first.is_empty() {
+                self.untaken.pop_front();
+            }
+        }
+    }
+}
 
 impl Input {
     /// This process' standard input.
     pub fn new() -> Self {
-        Self(Mutex::new(None))
+        Self(Mutex::default())
     }
 }
 
@@ -130,25 +174,50 @@ async fn answer(
     }
 }
 
-/// One reader at a time: a second one, where rank 0 has moved, waits until the first is gone.
+/// One reader at a time: a second one, where rank 0 has moved, waits until the first is gone, and begins with what that
+/// one has not handed on.
 async fn give_input(
     input: &Input,
     mut reader: impl AsyncRead + Unpin,
-    mut writer: tokio::net::tcp::OwnedWriteHalf,
+    mut writer: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
-    let mut chunks = input.0.lock().await;
-    let chunks = chunks.get_or_insert_with(read_stdin);
-    let mut nothing = [0_u8; 1];
+    let mut source = input.0.lock().await;
+    let mut open = true;
+    for chunk in source.untaken.clone() {
+        open = open && writer.write_all(&chunk).await.is_ok();
+    }
+    if source.ended {
+        open = open && writer.shutdown().await.is_ok();
+    }
+    let (mut line, mut some) = (Vec::new(), [0_u8; TAKEN_LINE_BYTES_MAX]);
     loop {
         tokio::select! {
-            chunk = chunks.recv() => match chunk {
-                Some(chunk) => writer.write_all(&chunk).await?,
-                None => return writer.shutdown().await,
+            // A client that is gone may have said more than was heard of it: it is read to its end.
+            chunk = source.next(), if open && source.wants() => open = match chunk {
+                Some(chunk) => writer.write_all(&chunk).await.is_ok(),
+                None => writer.shutdown().await.is_ok(),
             },
-            // The client says nothing: this is its end.
-            _ = reader.read(&mut nothing) => return Ok(()),
+            got = reader.read(&mut some) => match got {
+                Ok(0) | Err(_) => return Ok(()),
+                Ok(got) => {
+                    for byte in &some[..got] {
+                        match byte {
+                            b'\n' => source.taken(number(&core::mem::take(&mut line))?),
+                            _ => line.push(*byte),
+                        }
+                    }
+                    if line.len() > TAKEN_LINE_BYTES_MAX {
+                        return Err(io::Error::other("a line without an end"));
+                    }
+                }
+            },
         }
     }
+}
+
+fn number(line: &[u8]) -> io::Result<usize> {
+    let number = core::str::from_utf8(line).ok().and_then(|line| line.parse().ok());
+    number.ok_or_else(|| io::Error::other("expected how many bytes were handed on"))
 }
 
 /// Connects to the launcher's service for `words`, such as `OUTPUT node01`.
@@ -168,6 +237,55 @@ pub async fn connect(address: &str, secret: &Secret, words: &str) -> io::Result<
     tokio::time::timeout(HELLO_WAIT, connected).await?
 }
 
+/// Standard input, as the node of rank 0 has it.
+#[derive(Debug)]
+pub struct Fed {
+    launcher: TcpStream,
+    /// What the launcher is to be told.
+    telling: BytesMut,
+}
+
+impl Fed {
+    /// Connects to the launcher's service. `address` and `node` as for [`connect`].
+    ///
+    /// # Errors
+    /// See [`connect`].
+    pub async fn connect(address: &str, secret: &Secret, node: &str) -> io::Result<Self> {
+        let launcher = connect(address, secret, &format!("INPUT {node}")).await?;
+        Ok(Self { launcher, telling: BytesMut::new() })
+    }
+
+    /// Without a word before.
+    #[cfg(test)]
+    pub(super) async fn over(address: &str) -> io::Result<Self> {
+        let launcher = TcpStream::connect(address).await?;
+        Ok(Self { launcher, telling: BytesMut::new() })
+    }
+
+    /// The next bytes; none at the end. Cancel-safe.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub async fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.launcher.read(to).await
+    }
+
+    /// So many bytes are where nothing can lose them any more. Cancel-safe: what is not told yet is told the next time.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub async fn taken(&mut self, bytes: usize) -> io::Result<()> {
+        if bytes > 0 {
+            self.telling.extend_from_slice(format!("{bytes}\n").as_bytes());
+        }
+        while !self.telling.is_empty() {
+            let told = self.launcher.write(&self.telling).await?;
+            self.telling.advance(told);
+        }
+        Ok(())
+    }
+}
+
 /// Copies standard input from the launcher to a rank until it ends.
 ///
 /// # Errors
@@ -178,9 +296,16 @@ pub async fn feed(
     node: &str,
     mut to: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
-    let mut stream = connect(address, secret, &format!("INPUT {node}")).await?;
-    tokio::io::copy(&mut stream, &mut to).await?;
-    Ok(())
+    let mut fed = Fed::connect(address, secret, node).await?;
+    let mut chunk = vec![0; INPUT_CHUNK_BYTES];
+    loop {
+        let got = fed.read(&mut chunk).await?;
+        if got == 0 {
+            return Ok(());
+        }
+        to.write_all(&chunk[..got]).await?;
+        fed.taken(got).await?;
+    }
 }
 
 #[cfg(test)]
@@ -203,5 +328,36 @@ mod tests {
         stream.write_all(b"o 3 3\nhi\n").await.unwrap();
         let frame = got.recv().await.unwrap();
         assert_eq!((frame.rank, frame.bytes.as_slice()), (3, &b"hi\n"[..]));
+    }
+
+    /// What one client has not handed on is what the next begins with; nothing is lost and nothing comes twice.
+    #[tokio::test]
+    async fn the_next_client_begins_with_what_the_last_has_not_handed_on() {
+        let (to, chunks) = mpsc::channel(4);
+        let source = Source { chunks: Some(chunks), ..Source::default() };
+        let input = Arc::new(Input(Mutex::new(source)));
+        let client = |input: &Arc<Input>| {
+            let (ours, theirs) = tokio::io::duplex(64);
+            let input = Arc::clone(input);
+            let (reader, writer) = tokio::io::split(theirs);
+            (ours, tokio::spawn(async move { give_input(&input, reader, writer).await }))
+        };
+        for text in ["one ", "two ", "three"] {
+            to.send(Bytes::from_static(text.as_bytes())).await.unwrap();
+        }
+        drop(to);
+        let (mut first, given) = client(&input);
+        let mut all = String::new();
+        first.read_to_string(&mut all).await.unwrap();
+        assert_eq!(all, "one two three");
+        first.write_all(b"3\n2\n").await.unwrap();
+        first.shutdown().await.unwrap();
+        given.await.unwrap().unwrap();
+        let (mut second, given) = client(&input);
+        let mut rest = String::new();
+        second.read_to_string(&mut rest).await.unwrap();
+        assert_eq!(rest, "wo three");
+        second.write_all(b"nonsense\n").await.unwrap();
+        assert!(given.await.unwrap().is_err());
     }
 }

@@ -304,6 +304,9 @@ impl World {
                         }
                     }
                 }
+                if result.is_err() {
+                    self.store.retain(|(other, _), _| *other != set);
+                }
                 assert!(
                     result.is_err() || !self.torn.contains(&set),
                     "{set} is of more than one moment"

@@ -49,7 +49,7 @@ pub(super) struct Task {
     pub(super) preparing: Option<(Episode, Step)>,
     pub(super) prepared: Option<SetId>,
     /// Standard input on its way to rank 0.
-    input: Feed,
+    pub(super) input: Feed,
     /// The end of the last rank, told when nothing is left of the pod.
     pub(super) last: Option<(u32, u64, How)>,
 }
