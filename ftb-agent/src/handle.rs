@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 /// Commands that may wait for the driver in one inbox.
 const INBOX_COMMANDS_MAX: usize = 1024;
 /// Bytes that may wait for the driver in one inbox.
-pub const INBOX_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub const INBOX_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The unit in which waiting bytes are counted.
 const CHARGE_BYTES: usize = 1024;
 

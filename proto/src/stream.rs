@@ -267,7 +267,9 @@ impl Messages {
         if self.begun.len() < HEAD_BYTES + len {
             return Ok(None);
         }
-        Ok(Some(self.begun.split().freeze().slice(HEAD_BYTES..)))
+        // Its buffer goes with it: what is kept of it then keeps nothing else, and nothing is kept for a
+        // message that may not come for long.
+        Ok(Some(std::mem::take(&mut self.begun).freeze().slice(HEAD_BYTES..)))
     }
 
     /// Nothing more comes.
@@ -284,7 +286,12 @@ impl Messages {
         if self.data.is_empty() {
             return;
         }
-        self.begun.reserve(missing);
+        if self.begun.capacity() < len {
+            // No more than it needs: what was appended to grows by doubling.
+            let mut whole = BytesMut::with_capacity(len);
+            whole.extend_from_slice(&self.begun);
+            self.begun = whole;
+        }
         let there = self.data.split_to(missing.min(self.data.len()));
         self.begun.extend_from_slice(there.chunk());
     }

@@ -11,6 +11,8 @@ const SIZE: usize = 200;
 pub(crate) const SAME: &str = "200 B, same event";
 /// The same for 16 subscribers.
 pub(crate) const SAME_16: &str = "16 subscribers, same event";
+/// An agent that has links in both directions, and nothing to do.
+pub(crate) const IDLE_INNER: &str = "an inner agent with 2 children, 1 client";
 /// One agent.
 const FTB: System = System::Ftb(Layout::ONE);
 
@@ -265,6 +267,9 @@ fn idle() -> Vec<Row> {
     vec![
         Row::new("2 clients", FTB, load.clone()),
         Row::new("2 clients, all agents together", System::Ftb(Layout::chain(3)), load.clone()),
+        Row::new("a root with 2 children, 1 client", System::Ftb(Layout::member(0)), load.clone()),
+        Row::new(IDLE_INNER, System::Ftb(Layout::member(1)), load.clone()),
+        Row::new("a leaf, 1 client", System::Ftb(Layout::member(3)), load.clone()),
         Row::new("2 clients", System::Nats, load.clone()),
         Row::new("2 clients", System::Mosquitto(0), load),
     ]
@@ -272,7 +277,7 @@ fn idle() -> Vec<Row> {
 
 fn memory() -> Vec<Row> {
     let load = Load { subscribers: 0, ..Load::new(Mode::Idle, SIZE) };
-    let storm = Load::new(Mode::Full, SIZE).publishers(32).subscribers(32);
+    let storm = Load::new(Mode::Full, SIZE).publishers(32).subscribers(32).rests();
     let star = System::Ftb(Layout::star(16));
     let mut rows = Vec::new();
     for system in [FTB, System::Nats] {

@@ -42,6 +42,8 @@ pub(crate) struct Load {
     pub(crate) bystander_subscriptions: usize,
     /// Whether messages are events that are encoded from fields and decoded into the same.
     pub(crate) typed: bool,
+    /// Whether the servers' memory is that of some time after the load, all clients still there.
+    pub(crate) rests: bool,
 }
 
 impl Load {
@@ -55,6 +57,7 @@ impl Load {
             bystanders: 0,
             bystander_subscriptions: 0,
             typed: false,
+            rests: false,
         }
     }
 
@@ -62,6 +65,12 @@ impl Load {
     #[must_use]
     pub(crate) fn typed(self) -> Self {
         Self { typed: true, ..self }
+    }
+
+    /// With memory as it is when all is over.
+    #[must_use]
+    pub(crate) fn rests(self) -> Self {
+        Self { rests: true, ..self }
     }
 
     /// With so many publishers.

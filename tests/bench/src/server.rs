@@ -5,6 +5,7 @@ use crate::load::{Endpoint, Load};
 use crate::process::{Ready, Server, free_port};
 use crate::wire::nats::Storage;
 use anyhow::{Context as _, Result, bail};
+use core::ops::Range;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,8 @@ impl System {
 #[derive(Debug)]
 pub(crate) struct Running {
     servers: Vec<Server>,
-    measured: usize,
+    /// Places of the servers whose use of the machine is measured.
+    measured: Range<usize>,
     endpoint: Endpoint,
     // Behind the servers: they are killed before their folder goes.
     _dir: TempDir,
@@ -69,8 +71,8 @@ impl Running {
             System::Plain => start_plain(dir.path())?,
         };
         let measured = match system {
-            System::Ftb(Layout { root_only: true, .. }) => 1,
-            _ => servers.len(),
+            System::Ftb(Layout { only: Some(rank), .. }) => rank..rank + 1,
+            _ => 0..servers.len(),
         };
         Ok(Self { servers, measured, endpoint, _dir: dir })
     }
@@ -82,7 +84,7 @@ impl Running {
 
     /// The processes whose use of the machine is measured.
     pub(crate) fn measured(&self) -> Vec<u32> {
-        self.servers[..self.measured].iter().map(Server::pid).collect()
+        self.servers[self.measured.clone()].iter().map(Server::pid).collect()
     }
 
     /// What its processes said last, for a run that failed.

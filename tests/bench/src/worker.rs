@@ -23,6 +23,10 @@ use tokio::task::JoinSet;
 const RUN_DEADLINE: Duration = Duration::from_secs(180);
 /// After the last message was sent, no delivery for so long means that the rest is lost.
 const SILENCE: Duration = Duration::from_secs(5);
+/// Within so long after a storm its memory must be given back.
+const REST: Duration = Duration::from_secs(60);
+/// How often it is looked at.
+const REST_LOOK: Duration = Duration::from_secs(5);
 /// Most messages that a publisher puts before it looks at the window again.
 const BURST: u64 = 256;
 /// Distance of two wake-ups of a paced publisher: the resolution of the timer.
@@ -176,14 +180,20 @@ async fn stream<S: System>(
     shared.stop.store(true, Ordering::Relaxed);
     shared.moved.notify_waiters();
     let mut sent = vec![0; load.publishers];
+    let mut attached = Vec::new();
     while let Some(done) = publishers.join_next().await {
-        let (number, seq) = done??;
+        let (number, seq, publisher) = done??;
         sent[number] = seq;
+        attached.push(publisher);
     }
     outcome.published = sent.iter().sum();
     if load.subscribers > 0 {
         wait_delivered(shared, outcome.published).await;
     }
+    if load.rests {
+        outcome.servers.rss_kib = rest(&order.servers).await?;
+    }
+    drop(attached);
     ended.send_replace(true);
     let mut latency = Histogram::default();
     while let Some(done) = subscribers.join_next().await {
@@ -284,14 +294,29 @@ async fn subscribe<R: Receive>(
     }
 }
 
-/// Publishes until the load ends, and sees to it that everything is handed over.
+/// The servers' memory, in KiB, once it has stopped to shrink, or after [`REST`].
+async fn rest(servers: &[u32]) -> Result<u64> {
+    let begun = Instant::now();
+    let mut last = u64::MAX;
+    loop {
+        tokio::time::sleep(REST_LOOK).await;
+        let now = Usage::of(servers)?.rss_kib;
+        if begun.elapsed() >= REST || (begun.elapsed() >= REST / 4 && now >= last) {
+            return Ok(now);
+        }
+        last = now;
+    }
+}
+
+/// Publishes until the load ends, and sees to it that everything is handed over; gives the publisher
+/// back, which stays attached as long as it is kept.
 async fn publish<P: Publish>(
     publisher: P,
     number: usize,
     load: Load,
     message: Vec<u8>,
     shared: Arc<Shared>,
-) -> Result<(usize, u64)> {
+) -> Result<(usize, u64, P)> {
     let mut source = Source { publisher, number: u32::try_from(number)?, seq: 0, message };
     match load.mode {
         Mode::Full => {
@@ -313,7 +338,7 @@ async fn publish<P: Publish>(
         let acked = source.publisher.acknowledged(seq).await?;
         ensure!(acked == seq, "{acked} of {seq} messages were acknowledged");
     }
-    Ok((number, seq))
+    Ok((number, seq, source.publisher))
 }
 
 /// One publisher and what it publishes next.

@@ -1,7 +1,7 @@
 //! What ftb is meant to reach, and whether the results at hand reach it.
 
 use super::{NONE, headline};
-use crate::case::{SAME, SAME_16, Shows};
+use crate::case::{IDLE_INNER, SAME, SAME_16, Shows};
 use crate::load::Outcome;
 use crate::run::{CaseRuns, RowRuns};
 use crate::server::System;
@@ -125,6 +125,18 @@ fn all() -> Vec<Target> {
             ("idle", "2 clients", FTB),
             Outcome::server_sleeps_per_s,
             1.0,
+        ),
+        at_most(
+            "% of a core when idle, an inner agent of a tree",
+            ("idle", IDLE_INNER, System::Ftb(Layout::member(1))),
+            |outcome| outcome.server_cores() * 100.0,
+            0.1,
+        ),
+        at_most(
+            "wake-ups/s when idle, an inner agent of a tree with 3 links",
+            ("idle", IDLE_INNER, System::Ftb(Layout::member(1))),
+            Outcome::server_sleeps_per_s,
+            6.0,
         ),
         at_most(
             "MiB, 16 children and 64 clients, after a storm",

@@ -27,8 +27,8 @@ pub(crate) struct Layout {
     pub(crate) publish_at: usize,
     /// Rank of the agent that subscribers and bystanders attach to.
     pub(crate) subscribe_at: usize,
-    /// Only the root's use of the machine is counted; else that of all agents together.
-    pub(crate) root_only: bool,
+    /// Only this agent's use of the machine is counted; else that of all agents together.
+    pub(crate) only: Option<usize>,
     /// With a journal, synced as seldom as JetStream's file store does by default.
     pub(crate) journal: bool,
 }
@@ -46,7 +46,7 @@ impl Layout {
             tls: false,
             publish_at,
             subscribe_at: 0,
-            root_only: false,
+            only: None,
             journal: false,
         }
     }
@@ -57,13 +57,19 @@ impl Layout {
 
     /// A root with so many children; all clients at the root, which alone is measured.
     pub(crate) const fn star(children: usize) -> Self {
-        Self { fanout: children, publish_at: 0, root_only: true, ..Self::chain(children + 1) }
+        Self { fanout: children, publish_at: 0, only: Some(0), ..Self::chain(children + 1) }
     }
 
     /// A binary tree; publishers at its last leaf, subscribers at its first: on the other side of the
     /// root.
     pub(crate) const fn tree(agents: usize) -> Self {
         Self { fanout: 2, publish_at: agents - 1, subscribe_at: agents / 2, ..Self::chain(agents) }
+    }
+
+    /// A binary tree of two levels below its root, with a client at the agent of that rank and one at
+    /// the last leaf; only the former agent is counted.
+    pub(crate) const fn member(rank: usize) -> Self {
+        Self { publish_at: rank, subscribe_at: 6, only: Some(rank), ..Self::tree(7) }
     }
 
     /// With mutual TLS.
