@@ -2,9 +2,9 @@
 
 use crate::events::{SPACE, Said, seal};
 use ftb_core::filter::Filter;
-use ftb_core::frame::{Fetch, Frame, Hello, Interest, Probe};
+use ftb_core::frame::{Fetch, Frame, Hello, Interest, Probe, Standing, Welcome};
 use ftb_core::ident::{OriginId, Rank};
-use ftb_core::lineage::Lineage;
+use ftb_core::lineage::{Lineage, Segment};
 use ftb_core::node::api::{
     ClientId, ClientInfo, Input, LinkId, Output, Start, SubscriptionId, ToClient,
 };
@@ -18,8 +18,8 @@ const CHILD: LinkId = LinkId(9);
 const CLIENT: ClientId = ClientId(1);
 const PAYLOAD: usize = 1_000;
 
-/// An acting root of two listed agents, the other of which is its child.
-struct Root {
+/// An agent with one child: as it is made, the acting root of two listed agents.
+struct Agent {
     node: Node,
     now: Now,
     out: Vec<Output>,
@@ -27,8 +27,8 @@ struct Root {
     epoch: Epoch,
 }
 
-impl Root {
-    fn new() -> Self {
+impl Agent {
+    fn root() -> Self {
         let members = ["a", "b"].map(|host| Member { host: host.into(), address: host.into() });
         let now = Now { mono_ns: 1, wall_ns: 1_700_000_000_000_000_000 };
         let config = NodeConfig::new("c", "a", OriginId(1), members.to_vec());
@@ -38,12 +38,18 @@ impl Root {
         for _ in 0..100 {
             root.pass_time();
         }
-        root.handle(Input::Accepted { link: CHILD, certified_hosts: None });
+        root.greet(Rank(1));
+        root
+    }
+
+    /// Its child comes.
+    fn greet(&mut self, rank: Rank) {
+        self.handle(Input::Accepted { link: CHILD, certified_hosts: None });
         let hello = Hello {
             protocol: LINK_PROTOCOL,
             cluster: "c".into(),
             host: "b".into(),
-            rank: Some(Rank(1)),
+            rank: Some(rank),
             address: String::new(),
             origin: OriginId(2),
             members_digest: 0,
@@ -52,15 +58,14 @@ impl Root {
             holds: None,
             epoch_seen: 0,
             interest: Interest::default(),
-            wall_ns: now.wall_ns,
+            wall_ns: self.now.wall_ns,
             attempt: 1,
         };
-        root.say(Frame::Hello(Box::new(hello)));
-        let frames = root.frames();
+        self.say(Frame::Hello(Box::new(hello)));
+        let frames = self.frames();
         let [Frame::Welcome(welcome), ..] = &frames[..] else { panic!("{frames:?}") };
-        root.epoch = welcome.standing.lineage.head();
-        root.say(Frame::Resume { epoch: root.epoch, after: 0 });
-        root
+        self.epoch = welcome.standing.lineage.head();
+        self.say(Frame::Resume { epoch: self.epoch, after: 0 });
     }
 
     fn handle(&mut self, input: Input) {
@@ -118,7 +123,7 @@ impl Root {
 
 #[test]
 fn who_asks_and_does_not_read_is_answered_as_far_as_there_is_room() {
-    let mut root = Root::new();
+    let mut root = Agent::root();
     root.attach();
     for batch in 0..20 {
         root.publish(1 + batch * 100, 100);
@@ -127,7 +132,7 @@ fn who_asks_and_does_not_read_is_answered_as_far_as_there_is_room() {
         let filters = vec![Filter::everything()];
         Frame::Fetch(Fetch { id, epoch: Epoch::ZERO, after: 0, since_ns: 0, filters })
     };
-    let ask = |root: &mut Root, id| {
+    let ask = |root: &mut Agent, id| {
         let Frame::Fetch(fetch) = fetch(id) else { unreachable!() };
         root.say(Frame::Fetch(Fetch { epoch: root.epoch, ..fetch }));
     };
@@ -153,12 +158,12 @@ fn who_asks_and_does_not_read_is_answered_as_far_as_there_is_room() {
 
 #[test]
 fn a_child_has_nobody_dialled_but_members() {
-    let mut root = Root::new();
+    let mut root = Agent::root();
     let probe = |target, host: &str, address: &str| {
         let (host, address) = (host.to_owned(), address.to_owned());
         Frame::Probe(Probe { asker: OriginId(2), probe: 1, prober: Rank(0), target, host, address })
     };
-    let dialled = |root: &Root| -> Vec<String> {
+    let dialled = |root: &Agent| -> Vec<String> {
         let dialled = root.out.iter().filter_map(|output| match output {
             Output::Dial { address, .. } => Some(address.clone()),
             _ => None,
@@ -176,7 +181,7 @@ fn a_child_has_nobody_dialled_but_members() {
 #[test]
 fn subscriptions_that_end_together_are_taken_out_together() {
     const COUNT: u32 = 1_000;
-    let mut root = Root::new();
+    let mut root = Agent::root();
     root.attach();
     for number in 0..COUNT {
         root.subscribe(number, &format!("event_space=other.s{number}"));
@@ -196,7 +201,7 @@ fn subscriptions_that_end_together_are_taken_out_together() {
 #[test]
 fn every_subscription_that_wants_an_event_gets_it_and_no_other() {
     const COUNT: u32 = 300;
-    let mut root = Root::new();
+    let mut root = Agent::root();
     root.attach();
     for number in 0..COUNT {
         let space = if number % 3 == 0 { SPACE } else { "other.space" };
@@ -217,4 +222,56 @@ fn every_subscription_that_wants_an_event_gets_it_and_no_other() {
         got.sort_unstable();
         assert_eq!(got, (0..COUNT).step_by(3).collect::<Vec<_>>(), "event {seq}");
     }
+}
+
+/// What a child asks is passed up as far as there is room: a parent that reads slowly is not lost for it.
+#[test]
+fn a_child_that_asks_too_much_does_not_cost_its_parent_the_way_up() {
+    const UP: LinkId = LinkId(7);
+    const QUESTIONS: u64 = 300;
+    let members = ["r", "a", "b"].map(|host| Member { host: host.into(), address: host.into() });
+    let now = Now { mono_ns: 1, wall_ns: 1_700_000_000_000_000_000 };
+    let config = NodeConfig::new("c", "a", OriginId(1), members.to_vec());
+    let node = Node::new(now, config, 1);
+    let epoch = Epoch { number: 1, root: OriginId(3) };
+    let mut agent = Agent { node, now, out: Vec::new(), epoch };
+    agent.handle(Input::Tick);
+    let dialled = agent.out.iter().find_map(|output| match output {
+        Output::Dial { dial, rank: Rank(0), .. } => Some(*dial),
+        _ => None,
+    });
+    agent.handle(Input::Dialed { dial: dialled.unwrap(), link: UP });
+    let welcome = Welcome {
+        protocol: LINK_PROTOCOL,
+        host: "r".into(),
+        rank: Rank(0),
+        origin: OriginId(3),
+        assigned: None,
+        standing: Standing {
+            lineage: Lineage::from_segments(vec![Segment { epoch, first: 1, torn: false }])
+                .unwrap(),
+            head: 100_000,
+            path: vec![Rank(0)],
+            standby: None,
+        },
+        window_bytes: 1 << 20,
+        adopt: false,
+        wall_ns: now.wall_ns,
+    };
+    let welcome = Frame::Welcome(Box::new(welcome));
+    agent.handle(Input::Frame { link: UP, frame: welcome });
+    while agent.node.poll_link(agent.now, UP, 1 << 16).is_some() {}
+    agent.greet(Rank(2));
+    let names: Vec<String> = (0..100).map(|number| format!("{number:036}")).collect();
+    let filter = Filter::parse(&format!("event_name={}", names.join("|"))).unwrap();
+    for id in 0..QUESTIONS {
+        let filters = vec![filter.clone(); 64];
+        agent.say(Frame::Fetch(Fetch { id, epoch, after: 0, since_ns: 0, filters }));
+    }
+    let lost = |output: &Output| matches!(output, Output::CloseLink { link: UP, .. });
+    assert!(!agent.out.iter().any(lost), "the parent has done nothing wrong");
+    let up = std::iter::from_fn(|| agent.node.poll_link(agent.now, UP, 1 << 16));
+    let passed = up.filter(|frame| matches!(frame, Frame::Fetch(_))).count() as u64;
+    assert!((1..QUESTIONS).contains(&passed), "{passed} of {QUESTIONS} questions were passed up");
+    assert_eq!(agent.counted("control_dropped"), QUESTIONS - passed);
 }
