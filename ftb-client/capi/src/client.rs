@@ -12,9 +12,10 @@ use crate::process::Shared;
 use crate::report::Reporter;
 use crate::text::{bounded, field, lossy, text};
 use crate::{schema, space};
+use bytes::Bytes;
 use ftb_client::{
-    Client, ClientConfig, Event, EventName, EventRef, EventSpace, PublishError, Receipt, Severity,
-    Unconfirmed,
+    Client, ClientConfig, Event, EventKind, EventName, EventRef, EventSpace, PublishError, Receipt,
+    Severity, Tag, Unconfirmed,
 };
 use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -91,6 +92,15 @@ pub(crate) fn same_client(a: &ClientId, b: &ClientId) -> bool {
         && same(&a.comp, &b.comp)
         && same(&a.client_name, &b.client_name)
         && a.ext == b.ext
+}
+
+/// An event that is about to be published: what the client itself does not have of it.
+pub(crate) struct Publication<'a> {
+    name: EventName,
+    severity: Severity,
+    kind: EventKind,
+    tags: Vec<Tag>,
+    payload: &'a [u8],
 }
 
 /// One connected client.
@@ -218,25 +228,19 @@ impl Connected {
     }
 
     /// Makes an event with the client's next number, and its handle.
-    pub(crate) fn make(
+    pub(crate) fn make<'a>(
         &self,
         name: &[u8],
-        properties: Option<&EventProperties>,
-    ) -> Result<(Event, EventHandle), Code> {
+        properties: Option<&'a EventProperties>,
+    ) -> Result<(Publication<'a>, EventHandle), Code> {
         let declared = self.declared.read().unwrap_or_else(PoisonError::into_inner).get(name);
         let declared = declared.ok_or(Code::InvalidEventName)?;
         let event_name = EventName::new(&lossy(name)).map_err(|_| Code::InvalidEventName)?;
         let (kind, payload) = convert::properties(properties)?;
         let seqnum = self.seqnum.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let event = Event {
-            severity: declared.severity,
-            client_name: self.name.clone(),
-            job_id: self.job.clone(),
-            kind,
-            tags: convert::tags(seqnum, &self.shared.process, &declared.spelling),
-            payload,
-            ..Event::new(self.space.clone(), event_name)
-        };
+        let tags = convert::tags(seqnum, &self.shared.process, &declared.spelling);
+        let severity = declared.severity;
+        let event = Publication { name: event_name, severity, kind, tags, payload };
         let handle = EventHandle {
             event_name: field(name),
             severity: declared.spelling,
@@ -264,21 +268,33 @@ impl Connected {
     }
 
     /// Hands an event to the backplane.
-    pub(crate) fn send(&self, event: Event) -> Result<(), Code> {
+    pub(crate) fn send(&self, publication: Publication<'_>) -> Result<(), Code> {
+        let event = EventRef {
+            space: &self.space,
+            name: &publication.name,
+            severity: publication.severity,
+            // The library below says when.
+            time_ns: 0,
+            client_name: &self.name,
+            job_id: &self.job,
+            kind: publication.kind,
+            tags: &publication.tags,
+            payload: publication.payload,
+        };
         let fatal = event.severity == Severity::Fatal;
         let published = if self.link.connected() {
             // Nearly always there is room: nobody has to be asked to wait for it.
-            match self.link.publish_if_room(EventRef::from(&event)).transpose() {
+            match self.link.publish_if_room(event).transpose() {
                 Some(published) => published,
                 None => {
-                    let published = publish_with_room(self.link.clone(), event);
+                    let published = publish_with_room(self.link.clone(), self.owned(publication));
                     let room_max = self.shared.settings.patience(ROOM_MAX);
                     self.engine.wait(room_max, published).ok_or(Code::NetworkGeneral)?
                 }
             }
         } else {
             // Nobody makes room now: the mildest goes.
-            self.link.publish(event)
+            self.link.publish_ref(event)
         };
         match published {
             Ok(receipt) if fatal && self.link.connected() => self.confirmed(receipt),
@@ -287,6 +303,19 @@ impl Connected {
             Err(PublishError::Full { .. }) => Err(Code::NetworkGeneral),
             // The agent takes only smaller ones.
             Err(PublishError::Event(_)) => Err(Code::General),
+        }
+    }
+
+    fn owned(&self, publication: Publication<'_>) -> Event {
+        let Publication { name, severity, kind, tags, payload } = publication;
+        Event {
+            severity,
+            client_name: self.name.clone(),
+            job_id: self.job.clone(),
+            kind,
+            tags,
+            payload: Bytes::copy_from_slice(payload),
+            ..Event::new(self.space.clone(), name)
         }
     }
 

@@ -11,7 +11,6 @@ use crate::abi::{
 };
 use crate::space;
 use crate::text::{bounded, field, lossy};
-use bytes::Bytes;
 use ftb_client::{EventKind, Received, Severity, Tag};
 
 pub(crate) const TAG_SEQNUM: &str = "cifts.seqnum";
@@ -22,8 +21,8 @@ pub(crate) const TAG_SEVERITY: &str = "cifts.severity";
 const CUT_OFF: &[u8; 4] = b"...\0";
 
 /// The payload and kind of a publication.
-pub(crate) fn properties(properties: Option<&EventProperties>) -> Result<(EventKind, Bytes), Code> {
-    let Some(properties) = properties else { return Ok((EventKind::Normal, Bytes::new())) };
+pub(crate) fn properties(properties: Option<&EventProperties>) -> Result<(EventKind, &[u8]), Code> {
+    let Some(properties) = properties else { return Ok((EventKind::Normal, &[])) };
     let kind = match properties.event_type {
         EVENT_NORMAL => EventKind::Normal,
         EVENT_RESPONSE => EventKind::Response(None),
@@ -31,7 +30,7 @@ pub(crate) fn properties(properties: Option<&EventProperties>) -> Result<(EventK
     };
     let payload = &properties.event_payload;
     let end = payload.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    Ok((kind, Bytes::copy_from_slice(&payload[..end])))
+    Ok((kind, &payload[..end]))
 }
 
 /// The tags of a publication.
@@ -143,6 +142,7 @@ pub(crate) fn same_event(a: &EventHandle, b: &EventHandle) -> bool {
 pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use bytes::Bytes;
     use ftb_client::{Event, EventId, Position, PublisherId, event as builder};
 
     fn received(event: Event) -> Received {
@@ -193,7 +193,7 @@ pub(crate) mod tests {
         assert_eq!((kind, &payload[..]), (EventKind::Response(None), &b"a\0b\xff\x01"[..]));
         let mut event = builder("FTB.a.b", "Xyz").unwrap().severity(Severity::Fatal).build();
         event.kind = kind;
-        event.payload = payload;
+        event.payload = Bytes::copy_from_slice(payload);
         event.tags = tags(65535, "99@1700000000.5", &field(b"FaTaL"));
         let event = delivered(&received(event));
         assert_eq!(event.event_payload, published.event_payload);

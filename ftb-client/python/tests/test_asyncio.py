@@ -8,6 +8,19 @@ import ftb
 from support import LONG, AgentTest
 
 
+class Turns:
+    """Counts how often the loop lets another task run."""
+
+    def __init__(self):
+        self.count = 0
+        self.task = asyncio.ensure_future(self.run())
+
+    async def run(self):
+        while True:
+            self.count += 1
+            await asyncio.sleep(0)
+
+
 class Async(AgentTest):
     def run_async(self, coroutine):
         return asyncio.run(asyncio.wait_for(coroutine, LONG))
@@ -71,22 +84,14 @@ class Async(AgentTest):
                 subscriptions = await asyncio.gather(
                     *(client.subscribe(f"event_name=E{n}") for n in range(20))
                 )
-                ticks = 0
-
-                async def tick():
-                    nonlocal ticks
-                    while True:
-                        ticks += 1
-                        await asyncio.sleep(0)
-
-                ticking = asyncio.ensure_future(tick())
+                turns = Turns()
                 readers = [asyncio.ensure_future(s.next()) for s in subscriptions]
                 for n in range(20):
                     client.publish("my.space", f"E{n}")
                 events = await asyncio.gather(*readers)
-                ticking.cancel()
+                turns.task.cancel()
                 self.assertEqual([event.name for event in events], [f"E{n}" for n in range(20)])
-                self.assertGreater(ticks, 1)
+                self.assertGreater(turns.count, 1)
 
         self.run_async(work())
 
@@ -105,18 +110,10 @@ class Async(AgentTest):
                     client.publish("my.space", "N")
                 await client.flush()
                 past = await client.history(since=timedelta(hours=1))
-                others = 0
-
-                async def count():
-                    nonlocal others
-                    while True:
-                        others += 1
-                        await asyncio.sleep(0)
-
-                counting = asyncio.ensure_future(count())
+                turns = Turns()
                 self.assertEqual(len([event async for event in past]), 1000)
-                self.assertGreaterEqual(others, 1000 // ftb._aio.BURST)
-                counting.cancel()
+                self.assertGreaterEqual(turns.count, 1000 // ftb._aio.BURST)
+                turns.task.cancel()
 
         self.run_async(work())
 

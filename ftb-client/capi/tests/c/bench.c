@@ -4,6 +4,7 @@
  * wakes the main thread is the program's own affair.
  * publish THREADS EVENTS CLIENTS: each client publishes EVENTS from THREADS threads at once, one client
  * after the other. Says a line and reads one before that and after it. */
+#define _GNU_SOURCE /* RUSAGE_THREAD */
 #include <sys/resource.h>
 
 #include "check.h"

@@ -4,7 +4,7 @@
 use crate::support::{Link, Workshop, run, run_loud};
 use anyhow::{Result, ensure};
 use ftb_tests::cluster::Cluster;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const MEMCHECK: [&str; 7] = [
@@ -29,18 +29,6 @@ async fn random_arguments_never_crash_the_caller() -> Result<()> {
 }
 
 #[tokio::test]
-async fn random_arguments_under_address_sanitizer() -> Result<()> {
-    let cluster = Cluster::start(1, 2).await?;
-    let workshop = Workshop::new()?;
-    let program = workshop.compile_with("fuzz", Link::Shared, &["-fsanitize=address,undefined"])?;
-    let mut command = workshop.command(&program, cluster.socket(0));
-    let (said, reported) = run_loud(command.arg("5000"))?;
-    assert_eq!(said, "5000 calls\n");
-    ensure!(!reported.contains("Sanitizer") && !reported.contains("runtime error"), "{reported}");
-    Ok(())
-}
-
-#[tokio::test]
 async fn many_threads_get_every_event_once() -> Result<()> {
     let cluster = Cluster::start(1, 2).await?;
     let workshop = Workshop::new()?;
@@ -50,16 +38,36 @@ async fn many_threads_get_every_event_once() -> Result<()> {
     Ok(())
 }
 
-/// Sees the program's own memory, locks and threads. The library is a black box to it: it does not
-/// know the locks of Rust's standard library.
-#[tokio::test]
-async fn many_threads_under_thread_sanitizer() -> Result<()> {
+/// ThreadSanitizer sees the program's own memory, locks and threads, also while the library calls it
+/// back. The library is a black box to it: it does not know the locks of Rust's standard library.
+async fn thread_sanitizer(name: &str, link: Link, arguments: &[&Path]) -> Result<()> {
+    let variable = ("TSAN_OPTIONS", "ignore_noninstrumented_modules=1");
+    sanitized(name, link, arguments, "-fsanitize=thread", variable).await
+}
+
+/// AddressSanitizer sees the program from within, and all that the library takes from the heap: what
+/// is freed twice, and what is lost when the program ends.
+async fn address_sanitizer(name: &str, link: Link, arguments: &[&Path]) -> Result<()> {
+    // The test of a process that forks ends its children without freeing what was its own.
+    let leaks = if name == "forked" { "detect_leaks=0" } else { "detect_leaks=1" };
+    let variable = ("ASAN_OPTIONS", leaks);
+    sanitized(name, link, arguments, "-fsanitize=address,undefined", variable).await
+}
+
+async fn sanitized(
+    name: &str,
+    link: Link,
+    arguments: &[&Path],
+    flag: &str,
+    (variable, options): (&str, &str),
+) -> Result<()> {
     let cluster = Cluster::start(1, 2).await?;
     let workshop = Workshop::new()?;
-    let program = workshop.compile_with("threads", Link::Shared, &["-fsanitize=thread"])?;
+    let program = workshop.compile_with(name, link, &[flag])?;
     let mut command = workshop.command(&program, cluster.socket(0));
-    command.env("TSAN_OPTIONS", "ignore_noninstrumented_modules=1");
-    assert_eq!(run(command.arg("100"))?, "every event came once\n");
+    command.env(variable, options).env("FTB_QUIET", "1").args(arguments);
+    let (_, reported) = run_loud(&mut command)?;
+    ensure!(reported.is_empty(), "{name}: {reported}");
     Ok(())
 }
 
@@ -82,16 +90,17 @@ async fn memcheck(name: &str, link: Link, arguments: &[&Path]) -> Result<()> {
     Ok(())
 }
 
-macro_rules! under_memcheck {
-    ($($test:ident: $program:literal $(, $argument:literal)*;)*) => {$(
+/// `CHECK { TEST: PROGRAM, ARGUMENT...; ... }`: a test for each program under that tool.
+macro_rules! programs {
+    ($check:ident { $($test:ident: $program:literal $(, $argument:literal)*;)* }) => {$(
         #[tokio::test]
         async fn $test() -> Result<()> {
-            memcheck($program, Link::Shared, &[$(Path::new($argument)),*]).await
+            $check($program, Link::Shared, &[$(Path::new($argument)),*]).await
         }
     )*};
 }
 
-under_memcheck! {
+programs! { memcheck {
     memcheck_codes: "codes";
     memcheck_grammar: "grammar";
     memcheck_deliver: "deliver";
@@ -102,13 +111,47 @@ under_memcheck! {
     memcheck_forked: "forked";
     memcheck_threads: "threads", "20";
     memcheck_fuzz: "fuzz", "1000";
-}
+} }
 
-#[tokio::test]
-async fn memcheck_twice() -> Result<()> {
+programs! { address_sanitizer {
+    address_sanitizer_codes: "codes";
+    address_sanitizer_grammar: "grammar";
+    address_sanitizer_deliver: "deliver";
+    address_sanitizer_callbacks: "callbacks";
+    address_sanitizer_queue: "queue";
+    address_sanitizer_limits: "limits", "400";
+    address_sanitizer_schema: "schema", ".";
+    address_sanitizer_forked: "forked";
+    address_sanitizer_threads: "threads", "100";
+    address_sanitizer_fuzz: "fuzz", "5000";
+} }
+
+programs! { thread_sanitizer {
+    thread_sanitizer_deliver: "deliver";
+    thread_sanitizer_callbacks: "callbacks";
+    thread_sanitizer_queue: "queue";
+    thread_sanitizer_threads: "threads", "100";
+} }
+
+/// The program that loads the library twice, with both copies.
+async fn twice<F>(check: impl FnOnce(PathBuf, PathBuf) -> F) -> Result<()>
+where
+    F: Future<Output = Result<()>>,
+{
     let folder = tempfile::tempdir()?;
     let library = Workshop::new()?.libraries().join("libftb.so");
     let copy = folder.path().join("copy.so");
     std::fs::copy(&library, &copy)?;
-    memcheck("twice", Link::None, &[&library, &copy]).await
+    check(library, copy).await
+}
+
+#[tokio::test]
+async fn memcheck_twice() -> Result<()> {
+    twice(|one, other| async move { memcheck("twice", Link::None, &[&one, &other]).await }).await
+}
+
+#[tokio::test]
+async fn address_sanitizer_twice() -> Result<()> {
+    twice(|one, other| async move { address_sanitizer("twice", Link::None, &[&one, &other]).await })
+        .await
 }
