@@ -190,7 +190,7 @@ pub(crate) mod tests {
         let mut published = EventProperties { event_type: 2, event_payload: [0; _] };
         published.event_payload[..5].copy_from_slice(b"a\0b\xff\x01");
         let (kind, payload) = properties(Some(&published)).unwrap();
-        assert_eq!((kind, &payload[..]), (EventKind::Response(None), &b"a\0b\xff\x01"[..]));
+        assert_eq!((kind, payload), (EventKind::Response(None), &b"a\0b\xff\x01"[..]));
         let mut event = builder("FTB.a.b", "Xyz").unwrap().severity(Severity::Fatal).build();
         event.kind = kind;
         event.payload = Bytes::copy_from_slice(payload);
