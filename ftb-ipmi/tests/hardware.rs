@@ -11,7 +11,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-const DEADLINE_S: u32 = 240;
+/// A limit for a guest that hangs: only a failing run takes so long.
+const DEADLINE_S: u32 = 1_200;
 
 /// Does at each mark of the guest what the scenario says.
 fn play(bmc: &SimulatedBmc, share: &Path, is_over: &AtomicBool) {
