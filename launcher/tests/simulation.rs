@@ -305,13 +305,12 @@ fn who_wants_the_job_to_stop_when_somebody_dies_gets_that() {
     assert!(!world.has_told("set-000002 in place") && !world.has_told("restarts from"));
 }
 
-/// One fault before, at and after every single message of a recovery in place.
-#[test]
-fn a_recovery_survives_a_fault_at_each_of_its_messages() {
-    let mut calm = one_dies(7, Faults::default());
+/// One fault before, at and after every single message from the end of the remedy `from` to that of `to`.
+fn a_fault_at_each_message(begin: impl Fn() -> World, from: &str, to: &str) {
+    let mut calm = begin();
     assert_eq!(calm.run(HOUR_MS), 0);
     let place = |kind: &str| calm.closed.iter().position(|(of, _)| of == kind).unwrap();
-    let (from, to) = (calm.closed_at[place("checkpoint")], calm.closed_at[place("rollback")]);
+    let (from, to) = (calm.closed_at[place(from)], calm.closed_at[place(to)]);
     assert!(to - from > 50, "{from} to {to}");
     let happens = || {
         [
@@ -328,7 +327,7 @@ fn a_recovery_survives_a_fault_at_each_of_its_messages() {
     fates.extend(happens().map(Fate::After));
     for number in from..=to + 10 {
         for fate in &fates {
-            let mut world = one_dies(7, Faults::default());
+            let mut world = begin();
             world.fate = Some((number, fate.clone()));
             // Nobody but a person brings a launcher back.
             world.at(6000, Happens::ReviveJl);
@@ -342,6 +341,23 @@ fn a_recovery_survives_a_fault_at_each_of_its_messages() {
             );
         }
     }
+}
+
+#[test]
+fn a_recovery_survives_a_fault_at_each_of_its_messages() {
+    a_fault_at_each_message(|| one_dies(7, Faults::default()), "checkpoint", "rollback");
+}
+
+/// Ranks that know nothing of it move, their image is copied while it is written.
+#[test]
+fn a_move_of_unknowing_ranks_survives_a_fault_at_each_of_its_messages() {
+    let begin = || {
+        let mut world = World::new(7, with(CRIU, config(3, 2, 2)), Faults::default());
+        world.at(500, checkpoint());
+        world.at(1500, migrate("node01"));
+        world
+    };
+    a_fault_at_each_message(begin, "checkpoint", "migration");
 }
 
 /// Faults that differ from seed to seed; `image` and `copy` say how much those fail.
