@@ -78,10 +78,12 @@ struct Shared {
 
 /// Going back to an image in place.
 struct Recovery {
-    /// Whether the program can.
-    able: bool,
+    /// Whether the program can; unknown until it says so, or speaks with others without having said it.
+    able: Option<bool>,
     /// The last episode in which it was told to, or the one that started it.
     seen: u64,
+    /// What it was told while that was unknown.
+    early: Option<Recall>,
 }
 
 impl Control {
@@ -103,7 +105,7 @@ impl Control {
             answer: Mutex::new(None),
             inbox,
             registry,
-            recovery: Mutex::new(Recovery { able: false, seen }),
+            recovery: Mutex::new(Recovery { able: None, seen, early: None }),
         });
         Self { shared, sender: inputs.sender, receiver: Some(inputs.receiver), thread: None }
     }
@@ -176,7 +178,14 @@ impl Control {
 
     /// Whether the program can go back to an image in place.
     pub(crate) fn can_roll_back(&self, able: bool) {
-        lock(&self.shared.recovery).able = able;
+        let early = {
+            let mut recovery = lock(&self.shared.recovery);
+            recovery.able = Some(able);
+            recovery.early.take()
+        };
+        if let Some(Recall { episode, set }) = early {
+            self.shared.call_back(episode, set, &[]);
+        }
     }
 
     /// The rank has gone back: what was agreed on before is void.
@@ -232,7 +241,11 @@ impl Shared {
         if episode <= recovery.seen || dead.contains(&self.rank) {
             return;
         }
-        if !recovery.able {
+        let Some(able) = recovery.able else {
+            recovery.early = Some(Recall { episode, set });
+            return;
+        };
+        if !able {
             let reason = "the program does not go back in place".to_owned();
             return self.backplane.publish(&Notice::RollbackFailed { episode, set, reason });
         }

@@ -40,6 +40,8 @@ pub struct Job {
     restore: Option<Restoring>,
     pub(crate) collectives: u32,
     told_unreachable: BTreeSet<u32>,
+    /// Whether it is known if the program can go back in place.
+    decided: bool,
 }
 
 /// Images that the program has not taken its state from yet.
@@ -172,6 +174,7 @@ impl Job {
             backplane,
             control,
             collectives,
+            decided: false,
         };
         let fenced = job.fence(episode);
         job.settle(fenced)?;
@@ -232,6 +235,7 @@ impl Job {
     /// # Errors
     /// See [`Error`].
     pub fn send(&mut self, to: u32, tag: u32, message: &[u8]) -> Result<()> {
+        self.decide();
         let sent = self.router.send(to, Class::User, tag, message);
         self.settle(sent)
     }
@@ -270,6 +274,7 @@ impl Job {
     /// # Errors
     /// As [`Job::progress`].
     pub fn safe_point(&mut self, state: &dyn State) -> Result<SafePoint> {
+        self.decide();
         let recalled = self.inbox.check_recall();
         self.settle(recalled)?;
         if let Some(restoring) = &self.restore {
@@ -326,6 +331,7 @@ impl Job {
     }
 
     pub(crate) fn take(&mut self, from: u32, class: Class, tag: u32) -> Result<Vec<u8>> {
+        self.decide();
         let size = self.config.size;
         if from >= size {
             return Err(Error::NoSuchRank { rank: from, size });
@@ -343,7 +349,15 @@ impl Job {
         self.settle(taken)
     }
 
+    /// A program that speaks with others, and has not said that it can go back in place, cannot.
+    fn decide(&mut self) {
+        if !self.decided {
+            self.can_roll_back(false);
+        }
+    }
+
     pub(crate) fn give(&mut self, to: u32, tag: u32, message: &[u8]) -> Result<()> {
+        self.decide();
         let sent = self.router.send(to, Class::Collective, tag, message);
         self.settle(sent)
     }

@@ -277,6 +277,36 @@ fn survivors_go_back_in_place_and_the_bits_are_the_same() {
     endless.finish(running);
 }
 
+/// All are called back while one that was just started has not yet said whether it can: that is not too early.
+#[test]
+fn one_that_is_called_back_before_it_says_that_it_can_goes_back() {
+    let harness = Harness { remedied: true, ..Harness::new(4) };
+    let endless = Endless::new();
+    let mut running = endless.start(&harness);
+    harness.bus.request(&checkpoint(1, "s1"), 4, is_done);
+    endless.program.dies.store(2 + 1, Ordering::Relaxed);
+    assert!(matches!(running.remove(2).join().unwrap().unwrap(), Ended::MovedAway));
+    endless.program.dies.store(0, Ordering::Relaxed);
+    let node = two_nodes(2);
+    let config = harness.config(2, &node, 5, Some(harness.set_dir(&node, "s1")));
+    let (program, speaks) = (endless.program.clone(), Arc::new(AtomicBool::new(false)));
+    let late = Arc::clone(&speaks);
+    let run = move |job: Job| {
+        while !late.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        program.run(job)
+    };
+    running.insert(2, harness.spawn(config, run));
+    let resumed =
+        |episode| move |notice: &Notice| is_resumed(notice) && notice.episode() == Some(episode);
+    harness.bus.request(&rollback(5, "s1", &[2]), 3, resumed(5));
+    harness.bus.publish(&rollback(6, "s1", &[]));
+    speaks.store(true, Ordering::Relaxed);
+    harness.bus.request(&rollback(6, "s1", &[]), 4, resumed(6));
+    endless.finish(running);
+}
+
 #[test]
 fn who_cannot_go_back_says_so_at_once() {
     let harness = Harness { remedied: true, ..Harness::new(2) };

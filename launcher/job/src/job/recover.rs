@@ -76,8 +76,10 @@ impl Job {
 
     /// Whether this program takes [`Error::RolledBack`] from any call: restores its state and goes on from there.
     /// While it says so, the death of other ranks costs this process nothing but its work since the last set;
-    /// else it is ended and started again. [`Job::run`] does it by itself.
+    /// else it is ended and started again. To be said before it first speaks with others, or comes to a safe point:
+    /// then nothing that was asked before comes too early. [`Job::run`] does it by itself.
     pub fn can_roll_back(&mut self, able: bool) {
+        self.decided = true;
         self.control.can_roll_back(able);
     }
 
