@@ -33,8 +33,10 @@ test: deps ## every test, those with real servers, drivers and BMCs included
 	$(CARGO) build --workspace --bins --examples
 	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test --workspace
 
-test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated agents, 100 killed ones under 16,000 events/s, adapter to subscriber
+test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated agents, 50 broken jobs, 100 killed ones under 16,000 events/s, adapter to subscriber
 	$(CARGO) test -p ftb-core --test simulation -- --ignored --nocapture
+	$(CARGO) build -p ftb-agent -p ftb-launcher --bins --examples
+	FTB_FAULT_RUNS=50 FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test recovery whatever_is_killed -- --nocapture
 	$(CARGO) build --release -p ftb-agent -p ftbctl -p ftb-ib --bins
 	FTB_CHAOS_RUNS=100 $(CARGO) test --release -p ftb-tests --test chaos any_agent_may_be_killed -- --nocapture
 	$(CARGO) test --release -p ftb-ib --test hardware -- --ignored --nocapture

@@ -30,33 +30,47 @@ pub enum Command {
     /// Start a job again from one of its sets (JOBDIR/sets/SET), other nodes and placement included.
     Restart(Box<Restart>),
     /// Take over a job whose launcher is gone.
+    ///
+    /// The ranks have gone on meanwhile. What was under way is brought to its end or taken back, and this launcher stays
+    /// until the job ends, as `run` does. `ps` shows such jobs as orphaned.
     Attach {
-        /// Which.
+        /// Name of the job.
         job: JobId,
     },
-    /// List the jobs.
+    /// List your jobs on this host, and what each is doing.
+    ///
+    /// STATE is running, orphaned (its launcher is gone: `attach` takes it over), done, or unreadable.
     Ps {
-        /// One object a line.
+        /// One JSON object a line.
         #[arg(long)]
         json: bool,
     },
-    /// Show a job.
+    /// Show a job: what it is doing, its sets, how often it is saved and why, and which ranks run where.
     Status {
-        /// Which.
+        /// Name of the job.
         job: JobId,
-        /// As one object.
+        /// As one JSON object.
         #[arg(long)]
         json: bool,
     },
-    /// Save a running job.
+    /// Save a running job as a set, from which it can be started again, and wait until that is done.
+    ///
+    /// The job goes on in either case. Where it is at something else, the checkpoint comes after that.
     Checkpoint(Ask),
-    /// Move the ranks of a node to a hot spare.
+    /// Move the ranks of a node to a hot spare, and wait until that is done.
+    ///
+    /// The other ranks wait meanwhile and go on with them. Without a spare nobody moves: the job is saved instead, and the
+    /// command fails. The node that was left becomes a spare when it is said to be well again, by an event that the policy
+    /// knows or by `usable`.
     Migrate(AskNode),
-    /// The same, and nothing makes the node usable again but `usable`.
-    Drain(AskNode),
-    /// A node may be used again.
+    /// Move the ranks of a node to a hot spare, and use the node no more until `usable` says so.
+    ///
+    /// For maintenance: as `migrate`, but events do not bring the node back. Without JOB the node is taken out of all
+    /// your running jobs that use it, one after the other.
+    Drain(Drain),
+    /// Let a job use a node again that was left or drained: it becomes a hot spare.
     Usable(AskNode),
-    /// End a running job.
+    /// End a running job: SIGTERM to all ranks, SIGKILL after its --kill-grace; `run` exits with code 143.
     Kill(Ask),
     /// Check and try policies, close the circuit breaker.
     Policy {
@@ -93,12 +107,12 @@ pub enum PolicyCommand {
 /// A request to a job.
 #[derive(Args, Debug)]
 pub struct Ask {
-    /// Which.
+    /// Name of the job (`ftb-launch ps` lists them).
     pub job: JobId,
     /// How long to wait for the outcome.
-    #[arg(long, default_value = "10m", value_parser = duration)]
+    #[arg(long, default_value = "10m", value_name = "TIME", value_parser = duration)]
     pub timeout: Duration,
-    /// Answers as one object a line.
+    /// Answers as one JSON object a line.
     #[arg(long)]
     pub json: bool,
 }
@@ -106,16 +120,45 @@ pub struct Ask {
 /// A request about a node of a job.
 #[derive(Args, Debug)]
 pub struct AskNode {
-    /// Which job.
+    /// Name of the job (`ftb-launch ps` lists them).
     pub job: JobId,
-    /// Which node.
+    /// The node, by the name that `ftb-launch status JOB` shows.
     pub node: NodeName,
     /// How long to wait for the outcome.
-    #[arg(long, default_value = "10m", value_parser = duration)]
+    #[arg(long, default_value = "10m", value_name = "TIME", value_parser = duration)]
     pub timeout: Duration,
-    /// Answers as one object a line.
+    /// Answers as one JSON object a line.
     #[arg(long)]
     pub json: bool,
+}
+
+/// See [`Command::Drain`].
+#[derive(Args, Debug)]
+pub struct Drain {
+    /// Name of the job, where it is to be one only; then the node.
+    #[arg(value_name = "[JOB] NODE", num_args = 1..=2, required = true)]
+    pub words: Vec<String>,
+    /// How long to wait for the outcome, of each job.
+    #[arg(long, default_value = "10m", value_name = "TIME", value_parser = duration)]
+    pub timeout: Duration,
+    /// Answers as one JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Drain {
+    /// The job, if one was said, and the node.
+    ///
+    /// # Errors
+    /// A word that is no name.
+    pub fn names(&self) -> Result<(Option<JobId>, NodeName), String> {
+        let (job, node) = match &self.words[..] {
+            [job, node] => (Some(JobId::new(job).map_err(|error| error.to_string())?), node),
+            [node, ..] => (None, node),
+            [] => return Err("which node?".to_owned()),
+        };
+        Ok((job, NodeName::new(node).map_err(|error| error.to_string())?))
+    }
 }
 
 /// Where a job runs.

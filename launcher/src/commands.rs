@@ -3,7 +3,7 @@
 mod place;
 mod tools;
 
-pub use tools::{ask, policy_check, policy_test, ps, status};
+pub use tools::{ask, drain, policy_check, policy_test, ps, status};
 
 use crate::backend::Choice;
 use crate::cli::{How, OnDeath, Restart, Run};

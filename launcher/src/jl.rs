@@ -23,7 +23,7 @@ mod wants;
 
 pub use episode::{Open, Progress, Remedy};
 pub use job::{Deadlines, JlConfig, Job, Node, OnDeath, Rank};
-pub use pace::{Interval, MTBF, Pace};
+pub use pace::{Interval, MTBF, Pace, PaceView, Source};
 
 use crate::message::{Answer, Closed, FromJl, NlaSays, Outcome, RankSays, Request};
 use crate::names::{Episode, NodeName, Ranks, SetId};
@@ -31,7 +31,7 @@ use crate::nla::MigrationState;
 use checkpoint::Checkpoint;
 use core::time::Duration;
 use end::End;
-use episode::Flow;
+use episode::{At, Flow, Steps};
 use ftb_core::Now;
 use job::SILENCES_MAX;
 use migration::Migration;
@@ -100,6 +100,13 @@ pub enum Input {
 pub enum Want {
     /// Move the ranks away from that node.
     Migrate {
+        /// Which.
+        node: NodeName,
+        /// Why.
+        reason: String,
+    },
+    /// The same, or where it has none: it gets none.
+    Drain {
         /// Which.
         node: NodeName,
         /// Why.
@@ -298,13 +305,7 @@ impl Jl {
         if now.mono_ns >= open.deadline_ns {
             // Should the way back leave the phase as it is, its time runs anew.
             open.deadline_ns = now.deadline_ns(Duration::from_millis(open.phase_deadline_ms));
-            self.with_open(now, |remedy, job, episode| match remedy {
-                Remedy::Start(start) => start.on_deadline(),
-                Remedy::Checkpoint(checkpoint) => checkpoint.on_deadline(job),
-                Remedy::Migration(migration) => migration.on_deadline(job, episode),
-                Remedy::Rollback(rollback) => rollback.on_deadline(job),
-                Remedy::End(end) => end.on_deadline(job),
-            });
+            self.with_open(now, |steps, at| steps.on_deadline(at));
         } else if now.mono_ns >= open.repeat_ns {
             open.repeat_ns = now.deadline_ns(REPEAT);
             for request in open.requests.clone() {
@@ -332,11 +333,12 @@ impl Jl {
     }
 
     /// Runs the open remedy on something, then does what it wants.
-    fn with_open(&mut self, now: Now, run: impl FnOnce(&mut Remedy, &mut Job, Episode) -> Flow) {
+    fn with_open(&mut self, now: Now, run: impl FnOnce(&mut dyn Steps, &mut At<'_>) -> Flow) {
         let Some(open) = &mut self.open else {
             return;
         };
-        let flow = run(&mut open.remedy, &mut self.job, open.episode);
+        let mut at = At { job: &mut self.job, episode: open.episode };
+        let flow = run(open.remedy.steps(), &mut at);
         self.flow(now, flow);
     }
 
@@ -346,10 +348,8 @@ impl Jl {
             Flow::Next { phase, deadline, requests } => self.enter(now, phase, deadline, requests),
             Flow::Close { done, words } => self.close(now, done, words),
             Flow::Again { words } => self.again(now, words),
-            Flow::Failed { rank, how } => {
-                self.died(now, how.code(), &format!("rank {rank} died: {how}"))
-            }
-            Flow::Restart { code, reason } => self.restart_or_end(now, code, &reason),
+            Flow::Died { code, reason } => self.died(now, code, &reason),
+            Flow::Restart { code, reason } => self.recover(now, code, &reason),
             Flow::Lost(nodes) => {
                 for node in nodes {
                     self.lost(now, &node, "its launch agent did not answer in time");
@@ -433,7 +433,7 @@ impl Jl {
 
     /// Ends the job: whatever is open is given up.
     fn end(&mut self, now: Now, code: i32, words: &str) {
-        if matches!(&self.open, Some(open) if matches!(open.remedy, Remedy::End(_))) {
+        if self.ends() {
             return;
         }
         self.job.tell(format!("the job ends: {words}"));
@@ -461,10 +461,9 @@ impl Jl {
 
     /// A rank has died, or a node with its ranks: what was open is over, and the policy says what follows.
     fn died(&mut self, now: Now, code: i32, reason: &str) {
-        self.pace.failed(now);
         match self.job.config.on_death {
             OnDeath::Rollback | OnDeath::Restart | OnDeath::Shrink => {
-                self.restart_or_end(now, code, reason)
+                self.recover(now, code, reason)
             }
             OnDeath::Stop => self.end(now, code, reason),
         }
@@ -472,14 +471,19 @@ impl Jl {
 
     /// Recovers the job from its last set, in place where that can be. Without a set, or without progress since too
     /// many recoveries, it ends; its sets stay in the store.
-    fn restart_or_end(&mut self, now: Now, code: i32, reason: &str) {
+    fn recover(&mut self, now: Now, code: i32, reason: &str) {
         let Some(set) = self.job.sets.last().cloned() else {
             self.end(now, code, &format!("{reason}; there is no set to restart from"));
             return;
         };
-        // A restart because going back in place has failed belongs to the same attempt.
-        let again =
-            matches!(self.open.as_ref().map(|open| &open.remedy), Some(Remedy::Rollback(_)));
+        let (settled, again) = match self.open.as_ref().map(|open| &open.remedy) {
+            // While ranks are coming or going nobody knows where each of them is.
+            None | Some(Remedy::Checkpoint(_)) => (true, false),
+            Some(Remedy::Rollback(rollback)) if rollback.has_met() => (true, false),
+            // A restart because going back in place has failed belongs to the same attempt.
+            Some(Remedy::Rollback(_)) => (false, true),
+            Some(Remedy::Start(_) | Remedy::Migration(_) | Remedy::End(_)) => (false, false),
+        };
         if !again && self.job.restarts >= self.job.config.restarts_max {
             let restarts = self.job.restarts;
             let words = format!("{reason}; {restarts} recoveries without a new set in between");
@@ -487,11 +491,6 @@ impl Jl {
             return;
         }
         self.job.restarts += u32::from(!again);
-        // While ranks are coming or going nobody knows where each of them is.
-        let settled = matches!(
-            self.open.as_ref().map(|open| &open.remedy),
-            None | Some(Remedy::Checkpoint(_))
-        );
         self.close(now, false, reason.to_owned());
         let episode = self.job.open();
         if settled && self.job.keeps_images() {

@@ -7,223 +7,31 @@
 //! refused and counted.
 
 mod fence;
+mod io;
 pub mod limits;
 pub mod pmi;
+mod ranks;
 mod requests;
 mod saving;
 pub mod state;
 
+pub use io::{Input, NlaConfig, Output};
 pub use state::{Cause, MigrationState};
 
-use crate::backend::{Manner, Saver};
-use crate::message::{FromJl, FromNla, How, Placement, RankSays};
-use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
+use crate::message::{FromNla, How, Placement};
+use crate::names::{Episode, Ranks, SetId};
 use core::time::Duration;
 use fence::{Incoming, Last};
 use ftb_core::Now;
 use pmi::PmiServer;
+use ranks::{Life, Process};
 use requests::Answers;
 use saving::{Restoring, Saving};
 use std::collections::BTreeMap;
 
-/// What an NLA is told at its start.
-#[derive(Clone, Debug)]
-pub struct NlaConfig {
-    /// The job.
-    pub job: JobId,
-    /// Its node.
-    pub node: NodeName,
-    /// `host:port` of its image server.
-    pub images: String,
-    /// Without a sign of a JL for so long, it ends its ranks and itself.
-    pub orphan_grace: Duration,
-    /// Between SIGTERM and SIGKILL when the job ends.
-    pub kill_grace: Duration,
-    /// Who saves the ranks, and how they move.
-    pub manner: Manner,
-}
-
-/// What happens to an NLA.
-#[derive(Clone, Debug)]
-pub enum Input {
-    /// Its subscription is active: it may speak.
-    Started,
-    /// The JL says something.
-    Jl(FromJl),
-    /// A process that it started has ended.
-    Ended {
-        /// Which.
-        rank: u32,
-        /// Of which start.
-        incarnation: u64,
-        /// By itself or by a signal; never [`How::Left`], that is found out here.
-        how: How,
-        /// The newest migration for which this rank's image is on this node's disk.
-        image: Option<Episode>,
-    },
-    /// A process could not be started.
-    SpawnFailed {
-        /// Which.
-        rank: u32,
-        /// Of which start.
-        incarnation: u64,
-        /// Why.
-        reason: String,
-    },
-    /// A rank wrote a line, or a message, to its PMI socket.
-    PmiLine {
-        /// Which.
-        rank: u32,
-        /// Of which start.
-        incarnation: u64,
-        /// Without the newline.
-        line: String,
-    },
-    /// A copy ended.
-    CopyEnded {
-        /// For which remedy.
-        episode: Episode,
-        /// Bytes copied and verified, or why not.
-        result: Result<u64, String>,
-    },
-    /// The ranks are ready to be saved, and every word of theirs has been told before; or they are not.
-    Prepared {
-        /// For which episode.
-        episode: Episode,
-        /// Why not.
-        result: Result<(), String>,
-    },
-    /// The ranks are saved, or go on unsaved.
-    Saved {
-        /// In which episode.
-        episode: Episode,
-        /// Each rank with the bytes of its image, or why not.
-        result: Result<Vec<(u32, u64)>, String>,
-    },
-    /// The ranks of [`Output::Restore`] live, or none of them does.
-    Restored {
-        /// Of which start.
-        incarnation: u64,
-        /// The key-value space that was saved with them, or why not.
-        result: Result<String, String>,
-    },
-    /// A deadline may have passed.
-    Tick,
-}
-
-/// What the shell is to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Publish.
-    Publish(FromNla),
-    /// Start a process.
-    Spawn {
-        /// Which.
-        rank: u32,
-        /// Its place among the ranks of this node.
-        local_rank: u32,
-        /// How many ranks this node has.
-        local_size: u32,
-        /// Of which start.
-        incarnation: u64,
-        /// The episode that starts it.
-        episode: Episode,
-        /// The set to restore from.
-        restore: Option<SetId>,
-        /// How many ranks the job has.
-        size: u32,
-        /// How many ranks have made the set, where that is another number.
-        set_size: Option<u32>,
-    },
-    /// Send a signal to the process group of a rank.
-    Signal {
-        /// Which.
-        rank: u32,
-        /// Which signal.
-        signal: i32,
-    },
-    /// Write to the PMI socket of a rank.
-    PmiReply {
-        /// Which.
-        rank: u32,
-        /// As it is.
-        line: String,
-    },
-    /// Fetch images.
-    Copy {
-        /// For which remedy.
-        episode: Episode,
-        /// `host:port` of the server.
-        from: String,
-        /// Which set.
-        set: SetId,
-        /// Whose.
-        ranks: Ranks,
-    },
-    /// Make the ranks ready to be saved: answered by [`Input::Prepared`].
-    Prepare {
-        /// The episode.
-        episode: Episode,
-        /// Name of the images.
-        set: SetId,
-        /// All ranks of the node.
-        ranks: Ranks,
-    },
-    /// Save them: answered by [`Input::Saved`].
-    Save {
-        /// The episode.
-        episode: Episode,
-        /// Name of the images.
-        set: SetId,
-        /// All ranks of the node.
-        ranks: Ranks,
-        /// They are gone afterwards, without a word of their end.
-        leave: bool,
-        /// The PMI key-value space, saved with them.
-        space: String,
-    },
-    /// Undo what was prepared: the ranks go on.
-    Release {
-        /// The episode.
-        episode: Episode,
-    },
-    /// Bring ranks to life from their images, all of them or none: answered by [`Input::Restored`].
-    Restore {
-        /// The episode that starts them.
-        episode: Episode,
-        /// Of which start.
-        incarnation: u64,
-        /// From which set.
-        set: SetId,
-        /// Which.
-        ranks: Ranks,
-    },
-    /// Publish on behalf of a rank that cannot.
-    PublishFor(RankSays),
-    /// Delete the images of a set.
-    DropSet(SetId),
-    /// For the log: something was refused, or goes wrong.
-    Note(String),
-    /// Leave.
-    Leave,
-}
-
 /// A signal number that the core itself sends.
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Life {
-    Running,
-    Ended(How),
-}
-
-#[derive(Clone, Debug)]
-struct Process {
-    incarnation: u64,
-    born: Episode,
-    life: Life,
-}
 
 /// The migration that this node is, or was last, the source of.
 #[derive(Clone, Debug)]
@@ -402,16 +210,6 @@ impl Nla {
         })
     }
 
-    fn running(&self) -> Ranks {
-        let alive = self.processes.iter().filter(|(_, p)| p.life == Life::Running);
-        alive.map(|(rank, _)| *rank).collect()
-    }
-
-    fn signal_all(&self, signal: i32, out: &mut Vec<Output>) {
-        let ranks = self.running();
-        out.extend(ranks.iter().map(|rank| Output::Signal { rank, signal }));
-    }
-
     /// Moves along the edge of `cause`; without one the request is refused, counted and noted.
     fn go(&mut self, episode: Episode, cause: Cause, out: &mut Vec<Output>) -> bool {
         let Some(to) = self.state.next(cause) else {
@@ -427,118 +225,6 @@ impl Nla {
             out.push(Output::Publish(FromNla::State { episode, from, to }));
         }
         true
-    }
-
-    fn start(
-        &mut self,
-        episode: Episode,
-        incarnation: u64,
-        ranks: &Ranks,
-        restore: Option<&SetId>,
-        out: &mut Vec<Output>,
-    ) {
-        let others = self.running();
-        let local: Ranks = others.iter().chain(ranks.iter()).collect();
-        let restored = restore.filter(|_| self.restores() && !ranks.is_empty());
-        if let Some(set) = restored.cloned() {
-            let ranks = ranks.clone();
-            out.push(Output::Restore { episode, incarnation, set, ranks });
-        }
-        for rank in ranks.iter() {
-            let process = Process { incarnation, born: episode, life: Life::Running };
-            self.processes.insert(rank, process);
-            if restored.is_some() {
-                continue;
-            }
-            let place = local.iter().position(|other| other == rank);
-            out.push(Output::Spawn {
-                rank,
-                local_rank: place.and_then(|p| u32::try_from(p).ok()).unwrap_or(0),
-                local_size: u32::try_from(local.len()).unwrap_or(u32::MAX),
-                incarnation,
-                episode,
-                restore: restore.cloned(),
-                size: self.size,
-                set_size: self.set_size.filter(|_| restore.is_some()),
-            });
-        }
-    }
-
-    fn spawn_failed(&mut self, rank: u32, incarnation: u64, reason: String, out: &mut Vec<Output>) {
-        let Some(process) = self.processes.get(&rank) else {
-            return;
-        };
-        if process.incarnation != incarnation {
-            return;
-        }
-        self.processes.remove(&rank);
-        self.answers.forget_starts();
-        out.push(Output::Publish(FromNla::LaunchFailed {
-            episode: self.episode,
-            incarnation,
-            ranks: Ranks::from_iter([rank]),
-            reason,
-        }));
-    }
-
-    fn ended(
-        &mut self,
-        now: Now,
-        rank: u32,
-        incarnation: u64,
-        how: How,
-        image: Option<Episode>,
-        out: &mut Vec<Output>,
-    ) {
-        let Some(process) = self.processes.get_mut(&rank) else {
-            return;
-        };
-        if process.incarnation != incarnation || process.life != Life::Running {
-            return;
-        }
-        // An image of a migration younger than the process was written by it: it has left. The rank may
-        // hear of the migration before this agent does, so whether this node is armed says nothing.
-        let how = match how {
-            How::Exit(0)
-                if self.config.manner.saver == Saver::Ranks
-                    && image.is_some_and(|of| of > process.born) =>
-            {
-                How::Left
-            }
-            other => other,
-        };
-        process.life = Life::Ended(how);
-        self.pmi.gone(rank);
-        out.push(Output::Publish(FromNla::Exited {
-            episode: self.episode,
-            rank,
-            incarnation,
-            how,
-        }));
-        self.check_left(out);
-        // The last rank outside the fence may have been this one.
-        if !self.pmi.inside().is_empty() && self.fence_repeat_ns.is_none() {
-            self.enter_fence(now, out);
-        }
-    }
-
-    /// Phase I is complete when every rank of the armed node has left with its image written.
-    fn check_left(&mut self, out: &mut Vec<Output>) {
-        let Some(armed) = self.armed.clone() else {
-            return;
-        };
-        let left = |rank| {
-            let process = self.processes.get(&rank);
-            process.is_some_and(|p| p.life == Life::Ended(How::Left))
-        };
-        if self.state != MigrationState::Arm || !armed.ranks.iter().all(left) {
-            return;
-        }
-        if self.go(armed.episode, Cause::AllLeft, out) {
-            let pic = FromNla::Pic { episode: armed.episode, ranks: armed.ranks, set: armed.set };
-            self.answers.keep_migrate(armed.episode, pic.clone());
-            out.push(Output::Publish(pic));
-        }
     }
 
     fn pmi_line(
@@ -574,19 +260,6 @@ impl Nla {
         }
         let serve = |(rank, line)| Output::PmiReply { rank, line };
         out.extend(self.pmi.served().into_iter().map(serve));
-    }
-
-    /// The rank has said its last word: it is told as ended so and killed.
-    fn force_exit(
-        &mut self,
-        now: Now,
-        rank: u32,
-        incarnation: u64,
-        how: How,
-        out: &mut Vec<Output>,
-    ) {
-        out.push(Output::Signal { rank, signal: SIGKILL });
-        self.ended(now, rank, incarnation, how, None, out);
     }
 
     /// A new start of the job: a fresh key-value space.

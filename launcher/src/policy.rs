@@ -8,6 +8,8 @@
 
 mod rules;
 #[cfg(test)]
+mod table;
+#[cfg(test)]
 mod tests;
 
 pub use rules::{ActionKind, Config, PolicyError, Rule};
@@ -269,7 +271,7 @@ impl Policy {
             ActionKind::Migrate => out.push(Action::Want(Want::Migrate { node, reason })),
             ActionKind::Drain => {
                 self.drained.insert(node.clone());
-                out.push(Action::Want(Want::Migrate { node, reason }));
+                out.push(Action::Want(Want::Drain { node, reason }));
             }
             ActionKind::Checkpoint => out.push(Action::Want(Want::Checkpoint { reason })),
             ActionKind::Usable => out.push(Action::Want(Want::Usable { node })),

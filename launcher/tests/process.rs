@@ -89,8 +89,16 @@ async fn migrations_in_a_row_and_a_checkpoint_change_no_bit() -> Result<()> {
     assert!(text(&refused.stderr).contains("no hot spare"), "{}", text(&refused.stderr));
     site.ask(&["usable", "row", "node01"]).await?;
     site.wait_spare("row", "node01").await?;
-    let moved = site.ask(&["migrate", "row", "node02"]).await?;
+    // All jobs that use a node leave it, where none is named.
+    let nobody = run(site.command(&["drain", "node09"])).await?;
+    assert_eq!(nobody.status.code(), Some(2), "{}", text(&nobody.stderr));
+    let moved = site.ask(&["drain", "node02"]).await?;
     assert_eq!(moved, "ranks 2,3 moved from node02 to node01");
+    let status: serde_json::Value =
+        serde_json::from_str(&site.ask(&["status", "row", "--json"]).await?)?;
+    assert_eq!(status["saved"]["source"], "never", "{status}");
+    let shown = text(&run(site.command(&["status", "row"])).await?.stdout);
+    assert!(shown.contains("saved   only when asked to"), "{shown}");
     site.release()?;
     assert_eq!(result(&job.await??)?, expected);
     nothing_left("FTB_JOB_ID=row").await

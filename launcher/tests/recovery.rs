@@ -84,6 +84,42 @@ async fn a_dead_rank_and_a_dead_node_cost_the_others_nothing_but_work() -> Resul
     nothing_left("FTB_JOB_ID=inplace").await
 }
 
+/// Others die while the job goes back in place: a rank, and then the node of another. One rank of each is stopped
+/// first, so that the recovery waits for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn further_deaths_join_the_recovery_under_way() -> Result<()> {
+    let site = Site::new(3).await?;
+    let expected = site.undisturbed().await?;
+    let job = start(site.counting("joined", &["--spares", "node03"]));
+    site.wait_met("joined").await?;
+    site.ask(&["checkpoint", "joined"]).await?;
+    let before = ranks_of("joined")?;
+    kill(before[&3].0, Signal::SIGSTOP)?;
+    kill_rank("joined", 1)?;
+    // Rank 1 was started again and is in the fence; rank 0 dies, and joins it.
+    site.wait_phase("joined", "join").await?;
+    kill_rank("joined", 0)?;
+    wait_for("rank 0 to be started again", async || {
+        let ranks = ranks_of("joined")?;
+        Ok(ranks.get(&0).filter(|(pid, _)| *pid != before[&0].0).map(|_| ()))
+    })
+    .await?;
+    site.wait_phase("joined", "join").await?;
+    let between = ranks_of("joined")?;
+    kill(site.nla_of("joined", "node02")?, Signal::SIGKILL)?;
+    wait_whole(&site, "joined", 1).await?;
+    let after = ranks_of("joined")?;
+    ensure!(after[&0] == between[&0] && after[&1] == between[&1], "{between:?} {after:?}");
+    site.release()?;
+    let output = job.await??;
+    assert_eq!(result(&output)?, expected);
+    let told = text(&output.stderr);
+    assert_eq!(told.matches("died while the job went back in place").count(), 2, "{told}");
+    assert_eq!(told.matches("went back to set").count(), 1, "{told}");
+    assert!(!told.contains("restarts from set"), "{told}");
+    nothing_left("FTB_JOB_ID=joined").await
+}
+
 /// Ways to hurt a job.
 const HURTS: u32 = 7;
 

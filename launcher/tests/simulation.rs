@@ -305,12 +305,59 @@ fn who_wants_the_job_to_stop_when_somebody_dies_gets_that() {
     assert!(!world.has_told("set-000002 in place") && !world.has_told("restarts from"));
 }
 
-/// One fault before, at and after every single message from the end of the remedy `from` to that of `to`.
-fn a_fault_at_each_message(begin: impl Fn() -> World, from: &str, to: &str) {
-    let mut calm = begin();
+/// At every moment of a recovery somebody else dies, or the one that was just started again: the others stay.
+#[test]
+fn a_second_death_joins_the_recovery_under_way() {
+    let (mut joined, mut anew) = (0, 0);
+    for victim in [Happens::KillRank(0), Happens::KillRank(2), Happens::KillRank(3)] {
+        for after in 1..60 {
+            let mut world = one_dies(1, Faults { delay_ms_max: 5, ..Faults::default() });
+            world.at(2000 + after, victim.clone());
+            assert_eq!(world.run(HOUR_MS), 0, "{victim:?} {after}: {:#?}", world.told);
+            assert!(!world.has_told("restarts from"), "{victim:?} {after}: {:#?}", world.told);
+            assert!((7..=8).contains(&world.spawned), "{victim:?} {after}: {:#?}", world.told);
+            joined += usize::from(world.has_told("it is started too"));
+            let backs = world.closed.iter().filter(|(kind, _)| kind == "rollback").count();
+            anew += usize::from(backs == 2);
+        }
+    }
+    assert!(joined > 10 && anew > 10, "{joined} in the round of the first, {anew} after it");
+}
+
+#[test]
+fn a_node_that_dies_while_others_go_back_is_replaced_too() {
+    for (after, spares) in (1..40).flat_map(|after| [(after, 2), (after, 1)]) {
+        let mut world = World::new(after, config(3, 2, spares), Faults::default());
+        world.at(500, checkpoint());
+        world.at(2000, Happens::Gone(node("node02")));
+        world.at(2000 + after, Happens::Gone(node("node00")));
+        let ended = world.run(HOUR_MS);
+        if spares == 1 {
+            assert!(ended == 1 && world.has_told("no hot spare is left"), "{:#?}", world.told);
+            continue;
+        }
+        assert_eq!(ended, 0, "{after}: {:#?}", world.told);
+        assert!(!world.has_told("restarts from"), "{after}: {:#?}", world.told);
+        assert!((8..=10).contains(&world.spawned), "{after}: {:#?}", world.told);
+    }
+}
+
+#[test]
+fn who_dies_again_whenever_it_is_started_does_not_keep_the_others_for_ever() {
+    let mut world = one_dies(1, Faults::default());
+    world.dies_at_start = Some(3);
+    assert_ne!(world.run(HOUR_MS), 0);
+    assert!(world.has_told("5 recoveries without a new set"), "{:#?}", world.told);
+    assert_eq!(world.spawned, 6 + 5, "{:#?}", world.told);
+}
+
+/// One fault before, at and after every single message of a recovery in place.
+#[test]
+fn a_recovery_survives_a_fault_at_each_of_its_messages() {
+    let mut calm = one_dies(7, Faults::default());
     assert_eq!(calm.run(HOUR_MS), 0);
     let place = |kind: &str| calm.closed.iter().position(|(of, _)| of == kind).unwrap();
-    let (from, to) = (calm.closed_at[place(from)], calm.closed_at[place(to)]);
+    let (from, to) = (calm.closed_at[place("checkpoint")], calm.closed_at[place("rollback")]);
     assert!(to - from > 50, "{from} to {to}");
     let happens = || {
         [
@@ -327,7 +374,7 @@ fn a_fault_at_each_message(begin: impl Fn() -> World, from: &str, to: &str) {
     fates.extend(happens().map(Fate::After));
     for number in from..=to + 10 {
         for fate in &fates {
-            let mut world = begin();
+            let mut world = one_dies(7, Faults::default());
             world.fate = Some((number, fate.clone()));
             // Nobody but a person brings a launcher back.
             world.at(6000, Happens::ReviveJl);
@@ -341,23 +388,6 @@ fn a_fault_at_each_message(begin: impl Fn() -> World, from: &str, to: &str) {
             );
         }
     }
-}
-
-#[test]
-fn a_recovery_survives_a_fault_at_each_of_its_messages() {
-    a_fault_at_each_message(|| one_dies(7, Faults::default()), "checkpoint", "rollback");
-}
-
-/// Ranks that know nothing of it move, their image is copied while it is written.
-#[test]
-fn a_move_of_unknowing_ranks_survives_a_fault_at_each_of_its_messages() {
-    let begin = || {
-        let mut world = World::new(7, with(CRIU, config(3, 2, 2)), Faults::default());
-        world.at(500, checkpoint());
-        world.at(1500, migrate("node01"));
-        world
-    };
-    a_fault_at_each_message(begin, "checkpoint", "migration");
 }
 
 /// Faults that differ from seed to seed; `image` and `copy` say how much those fail.

@@ -10,9 +10,7 @@ pub use ledger::{Faults, Ledger, Stamp};
 
 use crate::cluster::{PATIENCE, wait_while_moving};
 use anyhow::{Context as _, Result, bail, ensure};
-use ftb_client::{
-    Client, Deliveries, Event, EventRef, Gap, Start, Stats, Subscription, event, now_ns,
-};
+use ftb_client::{Client, Deliveries, Event, EventRef, Start, Stats, Subscription, event, now_ns};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -75,8 +73,6 @@ pub struct Account {
     pub sent: Vec<u64>,
     /// What is wrong with what each subscriber saw.
     pub faults: Vec<Faults>,
-    /// What each subscriber was told to be missing.
-    pub gaps: Vec<Vec<Gap>>,
     /// The publishers' clients at the end.
     pub publishers: Vec<Stats>,
     /// The subscribers' clients at the end.
@@ -191,7 +187,7 @@ impl Load {
             sent.push(stats.confirmed);
             publishers.push(stats);
         }
-        let (mut faults, mut gaps) = (Vec::new(), Vec::new());
+        let mut faults = Vec::new();
         let mut subscribers = Vec::new();
         for (at, reader) in self.readers.into_iter().enumerate() {
             let settled = |ledger: &Ledger| {
@@ -205,10 +201,9 @@ impl Load {
                 format!("{faults:?}, missing {missing:?} of {sent:?}: {:?}", reader.client.stats())
             })?;
             faults.push(reader.ledger().faults(&sent));
-            gaps.push(reader.ledger().gaps().to_vec());
             subscribers.push(reader.end().await);
         }
-        Ok(Account { sent, faults, gaps, publishers, subscribers })
+        Ok(Account { sent, faults, publishers, subscribers })
     }
 }
 
@@ -435,5 +430,5 @@ pub fn ensure_perfect(account: &Account) -> Result<()> {
     if account.all_faults().is_none() {
         return Ok(());
     }
-    bail!("{account:?}")
+    bail!("{account:#?}")
 }

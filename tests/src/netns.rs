@@ -48,8 +48,6 @@ pub struct Net {
     hosts: Vec<Namespace>,
     /// Who (second) does not hear whom (first).
     cuts: BTreeSet<(usize, usize)>,
-    /// Whose link does not hang on the bridge of the others.
-    moved: BTreeSet<usize>,
 }
 
 impl Net {
@@ -60,12 +58,8 @@ impl Net {
     pub fn new(hosts: usize) -> Result<Self> {
         ensure!(hosts <= HOSTS_MAX, "at most {HOSTS_MAX} hosts");
         let switch = Namespace::new()?;
-        switch.run(
-            "ip",
-            "link add br0 type bridge\nlink set br0 up\nlink add br1 type bridge\nlink set br1 up\n",
-        )?;
-        let (cuts, moved) = (BTreeSet::new(), BTreeSet::new());
-        let mut net = Self { switch, hosts: Vec::new(), cuts, moved };
+        switch.run("ip", "link add br0 type bridge\nlink set br0 up\n")?;
+        let mut net = Self { switch, hosts: Vec::new(), cuts: BTreeSet::new() };
         for number in 0..hosts {
             let host = Namespace::new()?;
             let batch = format!(
@@ -109,37 +103,30 @@ impl Net {
     /// The rules cannot be set.
     pub fn isolate(&mut self, host: usize, way: Way) -> Result<()> {
         let others: Vec<usize> = (0..self.hosts.len()).filter(|other| *other != host).collect();
-        match way {
-            Way::Both => self.unplug(&[host]),
-            Way::In => {
-                self.cuts.extend(others.into_iter().map(|other| (other, host)));
-                self.apply(host)
-            }
-            Way::Out => others.into_iter().try_for_each(|other| self.cut(host, other)),
+        if way != Way::Out {
+            self.cuts.extend(others.iter().map(|other| (*other, host)));
+            self.apply(host)?;
         }
+        if way != Way::In {
+            for other in others {
+                self.cut(host, other)?;
+            }
+        }
+        Ok(())
     }
 
-    /// Cuts each of these hosts off from all others, all in one moment, as a rack that loses its power:
-    /// however slow the machine is, none is cut off while another is still there to see it.
+    /// Cuts the network in two: these hosts, and all others.
     ///
     /// # Errors
-    /// Their links cannot be changed.
-    pub fn unplug(&mut self, hosts: &[usize]) -> Result<()> {
-        self.plug(hosts, "nomaster")
-    }
-
-    /// Cuts the network in two, in one moment: these hosts, and all others.
-    ///
-    /// # Errors
-    /// Their links cannot be changed.
+    /// The rules cannot be set.
     pub fn split(&mut self, these: &[usize]) -> Result<()> {
-        self.plug(these, "master br1")
-    }
-
-    fn plug(&mut self, hosts: &[usize], end: &str) -> Result<()> {
-        let line = |host: &usize| format!("link set h{host} {end}\n");
-        self.moved.extend(hosts);
-        self.switch.run("ip", &hosts.iter().map(line).collect::<String>())
+        let all = 0..self.hosts.len();
+        for (one, other) in all.clone().flat_map(|one| all.clone().map(move |other| (one, other))) {
+            if these.contains(&one) != these.contains(&other) {
+                self.cuts.insert((one, other));
+            }
+        }
+        all.into_iter().try_for_each(|host| self.apply(host))
     }
 
     /// Everybody hears everybody again.
@@ -148,9 +135,6 @@ impl Net {
     /// The rules cannot be set.
     pub fn heal(&mut self) -> Result<()> {
         self.cuts.clear();
-        let moved: Vec<usize> = std::mem::take(&mut self.moved).into_iter().collect();
-        self.plug(&moved, "master br0")?;
-        self.moved.clear();
         (0..self.hosts.len()).try_for_each(|host| self.apply(host))
     }
 

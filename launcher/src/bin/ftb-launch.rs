@@ -36,7 +36,10 @@ async fn dispatch(command: Command) -> Result<i32, Failure> {
         Command::Checkpoint(asked) => ask(asked, Request::Checkpoint).await?,
         Command::Kill(asked) => ask(asked, Request::Kill).await?,
         Command::Migrate(asked) => ask_node(asked, Request::Migrate).await?,
-        Command::Drain(asked) => ask_node(asked, Request::Drain).await?,
+        Command::Drain(asked) => {
+            let (job, node) = asked.names().map_err(Failure::bad_input)?;
+            commands::drain(job.as_ref(), &node, asked.timeout, asked.json).await?;
+        }
         Command::Usable(asked) => ask_node(asked, Request::Usable).await?,
         Command::Policy { command } => policy(command).await?,
     }

@@ -65,6 +65,9 @@ fn show(view: &JobView) -> Result<(), Failure> {
     line(&format!("job     {} ({})", view.job, view.state))?;
     line(&format!("doing   {doing}"))?;
     line(&format!("sets    {}", view.sets.join(" ")))?;
+    if let Some(saved) = &view.saved {
+        line(&format!("saved   {saved}"))?;
+    }
     for (name, node) in &view.nodes {
         let ranks: Vec<String> = node.ranks.iter().map(u32::to_string).collect();
         line(&format!("node    {name:<16} {:<20} {}", node.state, ranks.join(" ")))?;
@@ -104,6 +107,41 @@ pub async fn ask(
         Outcome::Refused => Err(Failure::failed(format!("refused: {last}"))),
         Outcome::Failed => Err(Failure::failed(last)),
     }
+}
+
+/// Takes a node out of one running job, or of all that use it.
+///
+/// # Errors
+/// No job uses it (bad input); a job refuses, or fails to leave it: the first that does, when all were asked.
+pub async fn drain(
+    job: Option<&JobId>,
+    node: &NodeName,
+    timeout: Duration,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let jobs = match job {
+        Some(job) => vec![job.clone()],
+        None => users_of(node)?,
+    };
+    let mut outcome = Ok(());
+    for job in jobs {
+        let asked = ask(&job, Request::Drain(node.clone()), timeout, as_json).await;
+        outcome = outcome.and(asked);
+    }
+    outcome
+}
+
+/// The jobs under way that a node is part of.
+fn users_of(node: &NodeName) -> Result<Vec<JobId>, Failure> {
+    let all = control::list(&jobdir::jobs_dir().map_err(Failure::bad_input)?);
+    let uses = |job: &JobView| job.state == "running" && job.nodes.contains_key(node.as_str());
+    let jobs: Vec<JobId> =
+        all.iter().filter(|job| uses(job)).filter_map(|job| JobId::new(&job.job).ok()).collect();
+    if jobs.is_empty() {
+        let problem = format!("no running job uses node {node} (ftb-launch status JOB shows its)");
+        return Err(Failure::bad_input(problem));
+    }
+    Ok(jobs)
 }
 
 /// Checks a policy file.
@@ -231,6 +269,7 @@ fn words(action: &Action) -> String {
         Action::Gone { node, .. } => format!("lost        {node}"),
         Action::Want(want) => match want {
             Want::Migrate { node, .. } => format!("migrate     {node}"),
+            Want::Drain { node, .. } => format!("drain       {node}"),
             Want::Checkpoint { .. } => "checkpoint".to_owned(),
             Want::Usable { node } => format!("usable      {node}"),
             Want::Kill { .. } => "kill".to_owned(),

@@ -2,7 +2,7 @@
 //! committed there. A set that is not complete and verified never counts; the job goes on either way.
 
 use super::Output;
-use super::episode::Flow;
+use super::episode::{At, Flow, Steps};
 use super::job::Job;
 use crate::message::{FromJl, FromNla, FromRank, How};
 use crate::names::{Episode, NodeName, Ranks, SetId};
@@ -41,58 +41,14 @@ impl Checkpoint {
         (checkpoint, flow)
     }
 
-    /// Ranks that are saved, of how many.
-    pub(super) fn progress(&self, job: &Job) -> Option<(usize, usize)> {
-        (!self.storing).then_some((self.saved.len(), job.ranks.len()))
-    }
-
     fn save(&self, job: &Job, episode: Episode) -> Flow {
         let request = FromJl::Checkpoint { episode, set: self.set.clone() };
         Flow::next("save", job.config.deadlines.save, vec![request])
     }
 
-    pub(super) fn on_nla(
-        &mut self,
-        job: &Job,
-        episode: Episode,
-        node: &NodeName,
-        message: &FromNla,
-    ) -> Flow {
-        let prepared = matches!(message, FromNla::Prepared { .. });
-        if prepared && self.preparing.remove(node) && self.preparing.is_empty() {
-            return self.save(job, episode);
-        }
-        Flow::Stay
-    }
-
     /// What node agents have prepared is undone.
     fn release(job: &Job, episode: Episode) -> Vec<FromJl> {
         if job.agents_save() { vec![FromJl::Release { episode }] } else { Vec::new() }
-    }
-
-    pub(super) fn on_rank(
-        &mut self,
-        job: &mut Job,
-        episode: Episode,
-        rank: u32,
-        message: &FromRank,
-    ) -> Flow {
-        match message {
-            FromRank::CheckpointDone { set, bytes } if *set == self.set && !self.storing => {
-                self.saved.insert(rank, *bytes);
-                if self.saved.len() < job.ranks.len() {
-                    return Flow::Stay;
-                }
-                self.storing = true;
-                self.store(job, episode);
-                let requests = Self::release(job, episode);
-                Flow::next("store", job.config.deadlines.store, requests)
-            }
-            FromRank::CheckpointFailed { set, reason } if *set == self.set && !self.storing => {
-                Self::failed(format!("rank {rank} is not saved: {reason}"))
-            }
-            _ => Flow::Stay,
-        }
     }
 
     fn store(&self, job: &mut Job, episode: Episode) {
@@ -115,43 +71,6 @@ impl Checkpoint {
         }
     }
 
-    pub(super) fn on_stored(
-        &mut self,
-        job: &mut Job,
-        episode: Episode,
-        result: Result<u64, String>,
-    ) -> Flow {
-        match result {
-            Err(reason) => Self::failed(reason),
-            Ok(bytes) => {
-                job.sets.push(self.set.clone());
-                job.set_sizes.insert(self.set.clone(), job.config.size);
-                job.restarts = 0;
-                // The store has them. The nodes keep their own copies where ranks may go back in place.
-                if job.keeps_images() {
-                    job.hold(&self.set, &job.placement());
-                } else {
-                    let set = self.set.clone();
-                    job.publish(FromJl::Drop { episode, set });
-                }
-                while job.sets.len() > job.config.sets_max {
-                    let old = job.sets.remove(0);
-                    job.set_sizes.remove(&old);
-                    job.out.push(Output::DropStored(old));
-                }
-                if let Some(leaving) = &self.leaving
-                    && let Some(node) = job.nodes.get_mut(leaving)
-                {
-                    node.avoid = true;
-                    let words = format!("the job starts again without node {leaving}");
-                    return Flow::Again { words };
-                }
-                let ranks = job.ranks.len();
-                Flow::done(format!("set {} is committed: {ranks} ranks, {bytes} bytes", self.set))
-            }
-        }
-    }
-
     /// What it makes.
     pub(super) fn set(&self) -> &SetId {
         &self.set
@@ -161,18 +80,89 @@ impl Checkpoint {
         Flow::Close { done: false, words: format!("no checkpoint, the job goes on: {reason}") }
     }
 
-    pub(super) fn on_exit(&self, rank: u32, how: How) -> Flow {
+    /// The set counts: older ones go, and a node that is to be left is left.
+    fn committed(&self, job: &mut Job, episode: Episode, bytes: u64) -> Flow {
+        job.sets.push(self.set.clone());
+        job.set_sizes.insert(self.set.clone(), job.config.size);
+        job.restarts = 0;
+        // The store has them. The nodes keep their own copies where ranks may go back in place.
+        if job.keeps_images() {
+            job.hold(&self.set, &job.placement());
+        } else {
+            let set = self.set.clone();
+            job.publish(FromJl::Drop { episode, set });
+        }
+        while job.sets.len() > job.config.sets_max {
+            let old = job.sets.remove(0);
+            job.set_sizes.remove(&old);
+            job.out.push(Output::DropStored(old));
+        }
+        if let Some(leaving) = &self.leaving
+            && let Some(node) = job.nodes.get_mut(leaving)
+        {
+            node.avoid = true;
+            let words = format!("the job starts again without node {leaving}");
+            return Flow::Again { words };
+        }
+        let ranks = job.ranks.len();
+        Flow::done(format!("set {} is committed: {ranks} ranks, {bytes} bytes", self.set))
+    }
+}
+
+impl Steps for Checkpoint {
+    fn on_nla(&mut self, at: &mut At<'_>, node: &NodeName, message: &FromNla) -> Flow {
+        let prepared = matches!(message, FromNla::Prepared { .. });
+        if prepared && self.preparing.remove(node) && self.preparing.is_empty() {
+            return self.save(at.job, at.episode);
+        }
+        Flow::Stay
+    }
+
+    fn on_rank(&mut self, at: &mut At<'_>, rank: u32, message: &FromRank) -> Flow {
+        match message {
+            FromRank::CheckpointDone { set, bytes } if *set == self.set && !self.storing => {
+                self.saved.insert(rank, *bytes);
+                if self.saved.len() < at.job.ranks.len() {
+                    return Flow::Stay;
+                }
+                self.storing = true;
+                self.store(at.job, at.episode);
+                let requests = Self::release(at.job, at.episode);
+                Flow::next("store", at.job.config.deadlines.store, requests)
+            }
+            FromRank::CheckpointFailed { set, reason } if *set == self.set && !self.storing => {
+                Self::failed(format!("rank {rank} is not saved: {reason}"))
+            }
+            _ => Flow::Stay,
+        }
+    }
+
+    fn on_exit(&mut self, _: &mut At<'_>, rank: u32, how: How) -> Flow {
         match how {
             How::Exit(0) | How::Left if self.storing => Flow::Stay,
             How::Exit(0) | How::Left => {
                 Self::failed(format!("rank {rank} ended before it was saved"))
             }
-            _ => Flow::Failed { rank, how },
+            how => Flow::died(rank, how),
         }
     }
 
-    pub(super) fn on_deadline(&self, job: &Job) -> Flow {
-        let missing = job.ranks.len() - self.saved.len();
+    fn on_lost(&mut self, at: &mut At<'_>, node: &NodeName) -> Flow {
+        if at.job.ranks_on(node).is_empty() {
+            return Flow::Stay;
+        }
+        Flow::Died { code: 1, reason: format!("node {node} was lost during a checkpoint") }
+    }
+
+    fn on_stored(&mut self, at: &mut At<'_>, result: Result<u64, String>) -> Flow {
+        match result {
+            Err(reason) => Self::failed(reason),
+            Ok(bytes) => self.committed(at.job, at.episode, bytes),
+        }
+    }
+
+    fn on_deadline(&mut self, at: &mut At<'_>) -> Flow {
+        let missing = at.job.ranks.len() - self.saved.len();
         let reason = if !self.preparing.is_empty() {
             let nodes: Vec<&str> = self.preparing.iter().map(NodeName::as_str).take(8).collect();
             format!("not ready to be saved in time: {}", nodes.join(" "))
@@ -182,5 +172,10 @@ impl Checkpoint {
             format!("{missing} ranks were not saved in time")
         };
         Self::failed(reason)
+    }
+
+    /// Ranks that are saved, of how many.
+    fn progress(&self, job: &Job) -> Option<(usize, usize)> {
+        (!self.storing).then_some((self.saved.len(), job.ranks.len()))
     }
 }

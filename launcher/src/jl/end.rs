@@ -1,9 +1,9 @@
 //! The end of a job: every NLA ends its ranks and leaves; those that do not are killed where that can be.
 
 use super::Output;
-use super::episode::Flow;
+use super::episode::{At, Flow, Steps};
 use super::job::Job;
-use crate::message::{FromJl, FromNla};
+use crate::message::{FromJl, FromNla, How};
 use crate::names::{Episode, NodeName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -16,14 +16,11 @@ pub struct End {
 }
 
 impl End {
-    /// Nodes that have left, of how many.
-    pub(super) fn progress(&self, job: &Job) -> (usize, usize) {
-        let all = job.alive().len();
-        (all.saturating_sub(self.waiting.len()), all)
-    }
-
     pub(super) fn open(job: &Job, episode: Episode, code: i32, reason: &str) -> (Self, Flow) {
         let end = Self { code, waiting: job.alive().into_iter().collect() };
+        if end.waiting.is_empty() {
+            return (end, Flow::done("no node launch agent is left"));
+        }
         let request = FromJl::Kill { episode, reason: reason.to_owned() };
         let flow = Flow::next("end", job.config.deadlines.end, vec![request]);
         (end, flow)
@@ -33,15 +30,21 @@ impl End {
     pub(super) fn code(&self) -> i32 {
         self.code
     }
+}
 
-    pub(super) fn on_nla(&mut self, node: &NodeName, message: &FromNla) -> Flow {
-        if matches!(message, FromNla::Stopped { .. }) {
-            return self.gone(node);
+impl Steps for End {
+    fn on_nla(&mut self, at: &mut At<'_>, node: &NodeName, message: &FromNla) -> Flow {
+        match message {
+            FromNla::Stopped { .. } => self.on_lost(at, node),
+            _ => Flow::Stay,
         }
+    }
+
+    fn on_exit(&mut self, _: &mut At<'_>, _rank: u32, _how: How) -> Flow {
         Flow::Stay
     }
 
-    pub(super) fn gone(&mut self, node: &NodeName) -> Flow {
+    fn on_lost(&mut self, _: &mut At<'_>, node: &NodeName) -> Flow {
         self.waiting.remove(node);
         if self.waiting.is_empty() {
             return Flow::done("all node launch agents have left");
@@ -49,11 +52,17 @@ impl End {
         Flow::Stay
     }
 
-    pub(super) fn on_deadline(&mut self, job: &mut Job) -> Flow {
+    fn on_deadline(&mut self, at: &mut At<'_>) -> Flow {
         for node in &self.waiting {
-            job.out.push(Output::KillNla(node.clone()));
+            at.job.out.push(Output::KillNla(node.clone()));
         }
         let left: Vec<&str> = self.waiting.iter().map(NodeName::as_str).collect();
         Flow::Close { done: false, words: format!("no answer from {}: killed", left.join(" ")) }
+    }
+
+    /// Nodes that have left, of how many.
+    fn progress(&self, job: &Job) -> Option<(usize, usize)> {
+        let all = job.alive().len();
+        Some((all.saturating_sub(self.waiting.len()), all))
     }
 }

@@ -1,5 +1,5 @@
-//! An open episode: which remedy, in which phase since when, what is asked again until it is answered, and
-//! what the remedy wants next.
+//! An open episode: which remedy, in which phase since when, what is asked again until it is answered; what a remedy
+//! hears, and what it wants next.
 
 use super::checkpoint::Checkpoint;
 use super::end::End;
@@ -7,7 +7,7 @@ use super::job::Job;
 use super::migration::Migration;
 use super::rollback::Rollback;
 use super::start::Start;
-use crate::message::{FromJl, How};
+use crate::message::{FromJl, FromNla, FromRank, How};
 use crate::names::{Episode, NodeName};
 use core::time::Duration;
 use ftb_core::Now;
@@ -22,11 +22,11 @@ pub(super) enum Flow {
     Next { phase: &'static str, deadline: Duration, requests: Vec<FromJl> },
     /// The episode is closed.
     Close { done: bool, words: String },
-    /// A rank has died: the job decides what that means.
-    Failed { rank: u32, how: How },
+    /// A rank or a node with ranks has died: the job decides what that means.
+    Died { code: i32, reason: String },
     /// The episode is closed, and the job starts again from the set that it has made.
     Again { words: String },
-    /// The episode has failed, and the job must restart from its last set, or end with this code.
+    /// The remedy has failed, and the job must restart from its last set, or end with this code.
     Restart { code: i32, reason: String },
     /// These nodes count as lost.
     Lost(Vec<NodeName>),
@@ -46,6 +46,59 @@ impl Flow {
     pub(super) fn restart(reason: impl Into<String>) -> Self {
         Self::Restart { code: 1, reason: reason.into() }
     }
+
+    pub(super) fn died(rank: u32, how: How) -> Self {
+        Self::Died { code: how.code(), reason: format!("rank {rank} died: {how}") }
+    }
+}
+
+/// Where a remedy is at work.
+#[derive(Debug)]
+pub(super) struct At<'a> {
+    /// What is known of the job.
+    pub job: &'a mut Job,
+    /// The episode of the remedy.
+    pub episode: Episode,
+}
+
+/// What a remedy hears. Only what is of now comes to it: the JL has looked at episode, start and sender.
+pub(super) trait Steps {
+    /// An NLA has answered.
+    fn on_nla(&mut self, _: &mut At<'_>, _node: &NodeName, _message: &FromNla) -> Flow {
+        Flow::Stay
+    }
+
+    /// A rank has spoken.
+    fn on_rank(&mut self, _: &mut At<'_>, _rank: u32, _message: &FromRank) -> Flow {
+        Flow::Stay
+    }
+
+    /// All ranks that run on the node are in the fence, and others are not.
+    fn on_inside(&mut self, _: &mut At<'_>, _node: &NodeName) -> Flow {
+        Flow::Stay
+    }
+
+    /// All ranks of the job are in the fence: it is open.
+    fn on_fence(&mut self, _: &mut At<'_>) -> Flow {
+        Flow::Stay
+    }
+
+    /// A rank has ended.
+    fn on_exit(&mut self, at: &mut At<'_>, rank: u32, how: How) -> Flow;
+
+    /// A node is lost.
+    fn on_lost(&mut self, at: &mut At<'_>, node: &NodeName) -> Flow;
+
+    /// The images of the set are in the store, or could not be brought there.
+    fn on_stored(&mut self, _: &mut At<'_>, _result: Result<u64, String>) -> Flow {
+        Flow::Stay
+    }
+
+    /// The time of the phase is over.
+    fn on_deadline(&mut self, at: &mut At<'_>) -> Flow;
+
+    /// How many have answered, of how many, where that is known.
+    fn progress(&self, job: &Job) -> Option<(usize, usize)>;
 }
 
 /// What a JL can be at.
@@ -71,6 +124,26 @@ impl Remedy {
             Self::Migration(_) => "migration",
             Self::Rollback(_) => "rollback",
             Self::End(_) => "end",
+        }
+    }
+
+    pub(super) fn steps(&mut self) -> &mut dyn Steps {
+        match self {
+            Self::Start(start) => start,
+            Self::Checkpoint(checkpoint) => checkpoint,
+            Self::Migration(migration) => migration,
+            Self::Rollback(rollback) => rollback,
+            Self::End(end) => end,
+        }
+    }
+
+    fn progress(&self, job: &Job) -> Option<(usize, usize)> {
+        match self {
+            Self::Start(start) => start.progress(job),
+            Self::Checkpoint(checkpoint) => checkpoint.progress(job),
+            Self::Migration(migration) => migration.progress(job),
+            Self::Rollback(rollback) => rollback.progress(job),
+            Self::End(end) => end.progress(job),
         }
     }
 }
@@ -145,13 +218,7 @@ impl Open {
 
     /// How far the phase is.
     pub fn progress(&self, now: Now, job: &Job) -> Progress {
-        let done = match &self.remedy {
-            Remedy::Start(start) => start.progress(job),
-            Remedy::Checkpoint(checkpoint) => checkpoint.progress(job),
-            Remedy::Migration(_) => None,
-            Remedy::Rollback(rollback) => rollback.progress(job),
-            Remedy::End(end) => Some(end.progress(job)),
-        };
+        let done = self.remedy.progress(job);
         let age = Duration::from_nanos(now.mono_ns.saturating_sub(self.phase_ns));
         Progress { words: self.words(), done, age }
     }

@@ -64,13 +64,7 @@ impl Jl {
             }
             return;
         }
-        self.with_open(now, |remedy, job, episode| match remedy {
-            Remedy::Start(start) => start.on_nla(job, episode, node, message),
-            Remedy::Checkpoint(checkpoint) => checkpoint.on_nla(job, episode, node, message),
-            Remedy::Migration(migration) => migration.on_nla(job, episode, node, message),
-            Remedy::Rollback(rollback) => rollback.on_nla(job, episode, node, message),
-            Remedy::End(end) => end.on_nla(node, message),
-        });
+        self.with_open(now, |steps, at| steps.on_nla(at, node, message));
     }
 
     fn fence(&mut self, now: Now, node: &NodeName, ranks: &Ranks, part: Part) {
@@ -99,19 +93,9 @@ impl Jl {
             self.job.publish(FromJl::Pmi { episode, part });
         }
         if complete {
-            self.with_open(now, |remedy, job, _| match remedy {
-                Remedy::Start(start) => start.on_fence(),
-                Remedy::Migration(migration) => migration.on_fence(job),
-                Remedy::Rollback(rollback) => rollback.on_fence(job),
-                Remedy::Checkpoint(_) | Remedy::End(_) => Flow::Stay,
-            });
+            self.with_open(now, |steps, at| steps.on_fence(at));
         } else {
-            let ranks = ranks.clone();
-            let message = FromNla::Pmi { episode, ranks, part };
-            self.with_open(now, |remedy, job, episode| match remedy {
-                Remedy::Migration(migration) => migration.on_nla(job, episode, node, &message),
-                _ => Flow::Stay,
-            });
+            self.with_open(now, |steps, at| steps.on_inside(at, node));
         }
     }
 
@@ -126,27 +110,26 @@ impl Jl {
             return;
         }
         row.ended = Some(how);
+        // Whoever has ended is in no fence: its node says who is.
+        self.job.fence.forget(node);
         if self.job.finished() {
             self.finish(now);
             return;
         }
-        if self.open.is_none() {
-            if !matches!(how, How::Exit(0) | How::Left) {
-                self.died(now, how.code(), &format!("rank {rank} died: {how}"));
-            }
-            return;
+        let well = matches!(how, How::Exit(0) | How::Left);
+        if !well && !self.ends() {
+            self.pace.failed(now);
         }
-        let message = FromNla::Exited { episode: self.job.episode, rank, incarnation, how };
-        self.with_open(now, |remedy, job, episode| match remedy {
-            Remedy::Start(start) => start.on_exit(job, rank, how),
-            Remedy::Checkpoint(checkpoint) => checkpoint.on_exit(rank, how),
-            Remedy::Migration(migration) => match migration.on_exit(rank, how) {
-                Flow::Stay => migration.on_nla(job, episode, node, &message),
-                flow => flow,
-            },
-            Remedy::Rollback(rollback) => rollback.on_exit(rank, how),
-            Remedy::End(_) => Flow::Stay,
-        });
+        match &self.open {
+            Some(_) => self.with_open(now, |steps, at| steps.on_exit(at, rank, how)),
+            None if well => {}
+            None => self.flow(now, Flow::died(rank, how)),
+        }
+    }
+
+    /// Whether the job is being ended.
+    pub(super) fn ends(&self) -> bool {
+        matches!(&self.open, Some(open) if matches!(open.remedy, Remedy::End(_)))
     }
 
     fn finish(&mut self, now: Now) {
@@ -161,12 +144,7 @@ impl Jl {
             self.job.refused += u64::from(late || !known);
             return;
         }
-        self.with_open(now, |remedy, job, episode| match remedy {
-            Remedy::Checkpoint(c) => c.on_rank(job, episode, says.rank, &says.message),
-            Remedy::Migration(m) => m.on_rank(job, episode, says.rank, &says.message),
-            Remedy::Rollback(r) => r.on_rank(job, says.rank, &says.message),
-            Remedy::Start(_) | Remedy::End(_) => Flow::Stay,
-        });
+        self.with_open(now, |steps, at| steps.on_rank(at, says.rank, &says.message));
     }
 
     pub(super) fn lost(&mut self, now: Now, node: &NodeName, reason: &str) {
@@ -175,30 +153,25 @@ impl Jl {
         };
         row.lost = true;
         self.job.fence.forget(node);
-        let ending = matches!(&self.open, Some(open) if matches!(open.remedy, Remedy::End(_)));
+        let ending = self.ends();
         if !ending {
             self.job.tell(format!("node {node} is lost: {reason}"));
             self.job.out.push(Output::KillNla(node.clone()));
         }
         let bears = !self.job.ranks_on(node).is_empty();
         let early = matches!(&self.open, Some(open) if matches!(open.remedy, Remedy::Start(_)));
+        if bears && !ending {
+            self.pace.failed(now);
+        }
         let stops = self.job.config.on_death == OnDeath::Stop && !early && !ending;
         if self.open.is_none() || (bears && stops) {
             if bears {
-                self.died(now, 1, &format!("node {node} was lost with its ranks"));
+                let reason = format!("node {node} was lost with its ranks");
+                self.flow(now, Flow::Died { code: 1, reason });
             }
             return;
         }
-        self.with_open(now, |remedy, job, episode| match remedy {
-            Remedy::Start(start) => start.on_lost(job, episode, node),
-            Remedy::Checkpoint(_) if !bears => Flow::Stay,
-            Remedy::Checkpoint(_) => {
-                Flow::restart(format!("node {node} was lost during a checkpoint"))
-            }
-            Remedy::Migration(migration) => migration.on_lost(job, episode, node),
-            Remedy::Rollback(rollback) => rollback.on_lost(job, node),
-            Remedy::End(end) => end.gone(node),
-        });
+        self.with_open(now, |steps, at| steps.on_lost(at, node));
     }
 
     pub(super) fn stored(&mut self, now: Now, episode: Episode, result: Result<u64, String>) {
@@ -211,9 +184,6 @@ impl Jl {
             }
             return;
         }
-        self.with_open(now, |remedy, job, episode| match remedy {
-            Remedy::Checkpoint(checkpoint) => checkpoint.on_stored(job, episode, result),
-            _ => Flow::Stay,
-        });
+        self.with_open(now, |steps, at| steps.on_stored(at, result));
     }
 }

@@ -365,7 +365,8 @@ impl Job {
     /// A node for which there is no spare.
     pub(super) fn replan(&self) -> Result<Placement, NodeName> {
         let mut placement = Placement::new();
-        let mut taken: Vec<NodeName> = Vec::new();
+        // A spare that has got ranks may not have said yet that it is none any more.
+        let mut taken: Vec<NodeName> = self.placement().into_keys().collect();
         for (name, ranks) in self.placement() {
             let host = if self.is_good(&name) { name } else { self.spare(&taken).ok_or(name)? };
             taken.push(host.clone());

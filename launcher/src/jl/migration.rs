@@ -3,7 +3,7 @@
 //! the moved ranks, or with those that stayed or came back; if that cannot be, the job restarts from its
 //! last set.
 
-use super::episode::Flow;
+use super::episode::{At, Flow, Steps};
 use super::job::Job;
 use crate::backend::Moves;
 use crate::message::{FromJl, FromNla, FromRank, How, Ipt};
@@ -124,65 +124,6 @@ impl Migration {
         &self.set
     }
 
-    pub(super) fn on_nla(
-        &mut self,
-        job: &mut Job,
-        episode: Episode,
-        node: &NodeName,
-        message: &FromNla,
-    ) -> Flow {
-        let source = *node == self.source;
-        let target = self.target.as_ref() == Some(node);
-        match (self.stage, message) {
-            (Stage::Leave | Stage::Abort, FromNla::Pic { .. }) if source => {
-                self.have_left(job, episode)
-            }
-            (Stage::Leave | Stage::Abort, FromNla::Copied { .. }) if target => {
-                self.copied = true;
-                Flow::Stay
-            }
-            (Stage::Abort, FromNla::Pmi { .. } | FromNla::Exited { .. })
-                if source && job.moves() == Moves::Meeting =>
-            {
-                self.check_aborted(job, episode)
-            }
-            (Stage::Copy, FromNla::Copied { .. }) if target => {
-                let target = node.clone();
-                let ranks = self.ranks.clone();
-                self.restart_on(job, episode, target, ranks)
-            }
-            // It may have failed before the ranks had left. It is asked again, once.
-            (Stage::Copy, FromNla::CopyFailed { .. })
-                if target && core::mem::take(&mut self.early) =>
-            {
-                let request = self.copy(job, episode, node.clone());
-                self.next(episode, "copy", job.config.deadlines.copy, Some(request))
-            }
-            (Stage::Copy, FromNla::CopyFailed { reason, .. }) if target => {
-                job.tell(format!("node {node} cannot take the images: {reason}"));
-                self.choose_target(job, episode)
-            }
-            // The others have only seen a pause: there is no barrier to wait for.
-            (Stage::Restart, FromNla::Restarted { .. })
-                if target && job.moves() == Moves::Alone =>
-            {
-                self.close("")
-            }
-            (Stage::Restart, FromNla::Restarted { .. }) if target => {
-                self.stage = Stage::Join;
-                self.next(episode, "join", job.config.deadlines.join, None)
-            }
-            (Stage::Restart | Stage::Join, FromNla::LaunchFailed { reason, .. }) if target => {
-                job.tell(format!("node {node} cannot start the ranks: {reason}"));
-                if *node == self.source {
-                    return Flow::restart(format!("node {node} cannot take its ranks back"));
-                }
-                self.choose_target(job, episode)
-            }
-            _ => Flow::Stay,
-        }
-    }
-
     /// The first spare that was not tried; when there is none, the source takes its ranks back.
     fn choose_target(&mut self, job: &mut Job, episode: Episode) -> Flow {
         let Some(target) = job.spare(&self.tried) else {
@@ -237,31 +178,6 @@ impl Migration {
         self.next(episode, "restart", job.config.deadlines.restart, Some(ipt))
     }
 
-    pub(super) fn on_rank(
-        &mut self,
-        job: &mut Job,
-        episode: Episode,
-        rank: u32,
-        message: &FromRank,
-    ) -> Flow {
-        match (self.stage, message) {
-            // All of them stay: an agent saves all ranks of its node or none.
-            (Stage::Leave | Stage::Abort, FromRank::CheckpointFailed { reason, .. })
-                if job.moves() == Moves::Alone && self.ranks.has(rank) =>
-            {
-                self.close(&format!(": {reason}"))
-            }
-            (Stage::Leave, FromRank::CheckpointFailed { reason, .. }) if self.ranks.has(rank) => {
-                self.abort(job, episode, &format!("rank {rank} is not saved: {reason}"))
-            }
-            (Stage::Join | Stage::Resume, FromRank::Resumed) => {
-                self.resumed.insert(rank);
-                self.check_resumed(job)
-            }
-            _ => Flow::Stay,
-        }
-    }
-
     fn abort(&mut self, job: &mut Job, episode: Episode, reason: &str) -> Flow {
         self.stage = Stage::Abort;
         self.aborted = Some(reason.to_owned());
@@ -280,7 +196,7 @@ impl Migration {
         };
         let gone: Ranks = self.ranks.iter().filter(|rank| left(*rank)).collect();
         let known = self.ranks.iter().all(|rank| gone.has(rank) || stayed.has(rank));
-        if !known || gone.is_empty() || stayed.is_empty() {
+        if job.moves() != Moves::Meeting || !known || gone.is_empty() || stayed.is_empty() {
             // All gone: FTB_MIGRATE_PIC follows. None gone: the fence follows.
             return Flow::Stay;
         }
@@ -288,18 +204,6 @@ impl Migration {
         self.restart_on(job, episode, source, gone)
     }
 
-    pub(super) fn on_fence(&mut self, job: &mut Job) -> Flow {
-        match self.stage {
-            _ if job.moves() == Moves::Alone => Flow::Stay,
-            Stage::Abort | Stage::Restart | Stage::Join => {
-                self.stage = Stage::Resume;
-                Flow::next("resume", job.config.deadlines.resume, Vec::new())
-            }
-            _ => Flow::Stay,
-        }
-    }
-
-    /// Whether the ranks are, or come to be, on another node than before.
     fn moved(&self) -> bool {
         let begun = matches!(self.stage, Stage::Restart | Stage::Join | Stage::Resume);
         begun && self.target.as_ref().is_some_and(|t| *t != self.source)
@@ -322,31 +226,121 @@ impl Migration {
         };
         Flow::Close { done: self.moved(), words }
     }
+}
 
-    pub(super) fn on_exit(&self, rank: u32, how: How) -> Flow {
-        match how {
-            How::Exit(0) | How::Left => Flow::Stay,
-            How::Exit(_) | How::Signal(_) => Flow::Failed { rank, how },
+impl Steps for Migration {
+    fn on_nla(&mut self, at: &mut At<'_>, node: &NodeName, message: &FromNla) -> Flow {
+        let source = *node == self.source;
+        let target = self.target.as_ref() == Some(node);
+        match (self.stage, message) {
+            (Stage::Leave | Stage::Abort, FromNla::Pic { .. }) if source => {
+                self.have_left(at.job, at.episode)
+            }
+            (Stage::Leave | Stage::Abort, FromNla::Copied { .. }) if target => {
+                self.copied = true;
+                Flow::Stay
+            }
+            (Stage::Copy, FromNla::Copied { .. }) if target => {
+                let ranks = self.ranks.clone();
+                self.restart_on(at.job, at.episode, node.clone(), ranks)
+            }
+            // It may have failed before the ranks had left. It is asked again, once.
+            (Stage::Copy, FromNla::CopyFailed { .. })
+                if target && core::mem::take(&mut self.early) =>
+            {
+                let request = self.copy(at.job, at.episode, node.clone());
+                self.next(at.episode, "copy", at.job.config.deadlines.copy, Some(request))
+            }
+            (Stage::Copy, FromNla::CopyFailed { reason, .. }) if target => {
+                at.job.tell(format!("node {node} cannot take the images: {reason}"));
+                self.choose_target(at.job, at.episode)
+            }
+            // The others have only seen a pause: there is no barrier to wait for.
+            (Stage::Restart, FromNla::Restarted { .. })
+                if target && at.job.moves() == Moves::Alone =>
+            {
+                self.close("")
+            }
+            (Stage::Restart, FromNla::Restarted { .. }) if target => {
+                self.stage = Stage::Join;
+                self.next(at.episode, "join", at.job.config.deadlines.join, None)
+            }
+            (Stage::Restart | Stage::Join, FromNla::LaunchFailed { reason, .. }) if target => {
+                at.job.tell(format!("node {node} cannot start the ranks: {reason}"));
+                if *node == self.source {
+                    return Flow::restart(format!("node {node} cannot take its ranks back"));
+                }
+                self.choose_target(at.job, at.episode)
+            }
+            _ => Flow::Stay,
         }
     }
 
-    pub(super) fn on_lost(&mut self, job: &mut Job, episode: Episode, node: &NodeName) -> Flow {
+    fn on_rank(&mut self, at: &mut At<'_>, rank: u32, message: &FromRank) -> Flow {
+        match (self.stage, message) {
+            // All of them stay: an agent saves all ranks of its node or none.
+            (Stage::Leave | Stage::Abort, FromRank::CheckpointFailed { reason, .. })
+                if at.job.moves() == Moves::Alone && self.ranks.has(rank) =>
+            {
+                self.close(&format!(": {reason}"))
+            }
+            (Stage::Leave, FromRank::CheckpointFailed { reason, .. }) if self.ranks.has(rank) => {
+                let reason = format!("rank {rank} is not saved: {reason}");
+                self.abort(at.job, at.episode, &reason)
+            }
+            (Stage::Join | Stage::Resume, FromRank::Resumed) => {
+                self.resumed.insert(rank);
+                self.check_resumed(at.job)
+            }
+            _ => Flow::Stay,
+        }
+    }
+
+    fn on_inside(&mut self, at: &mut At<'_>, node: &NodeName) -> Flow {
+        if self.stage == Stage::Abort && *node == self.source {
+            return self.check_aborted(at.job, at.episode);
+        }
+        Flow::Stay
+    }
+
+    fn on_fence(&mut self, at: &mut At<'_>) -> Flow {
+        match self.stage {
+            _ if at.job.moves() == Moves::Alone => Flow::Stay,
+            Stage::Abort | Stage::Restart | Stage::Join => {
+                self.stage = Stage::Resume;
+                Flow::next("resume", at.job.config.deadlines.resume, Vec::new())
+            }
+            _ => Flow::Stay,
+        }
+    }
+
+    fn on_exit(&mut self, at: &mut At<'_>, rank: u32, how: How) -> Flow {
+        match how {
+            How::Exit(0) | How::Left if self.stage == Stage::Abort && self.ranks.has(rank) => {
+                self.check_aborted(at.job, at.episode)
+            }
+            How::Exit(0) | How::Left => Flow::Stay,
+            how => Flow::died(rank, how),
+        }
+    }
+
+    fn on_lost(&mut self, at: &mut At<'_>, node: &NodeName) -> Flow {
         let target = self.target.as_ref() == Some(node);
         match self.stage {
             // Nothing has left yet: another node can be the target.
-            Stage::Leave if target => self.leave(job, episode),
+            Stage::Leave if target => self.leave(at.job, at.episode),
             Stage::Abort if target => {
                 self.target = None;
                 Flow::Stay
             }
             // The images are still on the source: another target can have them.
             Stage::Copy | Stage::Restart | Stage::Join if target && *node != self.source => {
-                self.choose_target(job, episode)
+                self.choose_target(at.job, at.episode)
             }
             Stage::Leave | Stage::Abort | Stage::Copy if *node == self.source => {
                 Flow::restart(format!("source {node} was lost during its migration"))
             }
-            _ if job.ranks_on(node).is_empty() => Flow::Stay,
+            _ if at.job.ranks_on(node).is_empty() => Flow::Stay,
             _ if *node != self.source || !self.moved() => {
                 Flow::restart(format!("node {node} was lost during a migration"))
             }
@@ -354,17 +348,22 @@ impl Migration {
         }
     }
 
-    pub(super) fn on_deadline(&mut self, job: &mut Job, episode: Episode) -> Flow {
+    fn on_deadline(&mut self, at: &mut At<'_>) -> Flow {
         match self.stage {
-            Stage::Leave => self.abort(job, episode, "the ranks did not leave in time"),
+            Stage::Leave => self.abort(at.job, at.episode, "the ranks did not leave in time"),
             Stage::Abort => Flow::restart("the ranks neither left nor stayed in time"),
             Stage::Copy => {
-                job.tell("the images were not copied in time");
-                self.choose_target(job, episode)
+                at.job.tell("the images were not copied in time");
+                self.choose_target(at.job, at.episode)
             }
             Stage::Restart => Flow::Lost(self.target.iter().cloned().collect()),
             Stage::Join => Flow::restart("not all ranks met in time after the migration"),
             Stage::Resume => self.close(", but not every rank said that it goes on"),
         }
+    }
+
+    /// Who leaves and who comes is told by the phases alone.
+    fn progress(&self, _: &Job) -> Option<(usize, usize)> {
+        None
     }
 }

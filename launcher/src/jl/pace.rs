@@ -89,6 +89,71 @@ fn optimum(cost: Duration, mtbf: Duration) -> Duration {
     Duration::try_from_secs_f64(best).unwrap_or(mtbf)
 }
 
+/// Where the interval in force comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// Nobody wants the job to be saved by itself.
+    Never,
+    /// It was said.
+    Clock,
+    /// It is to be as often as pays, and no checkpoint has been seen yet.
+    First,
+    /// Daly's optimum, of the measured cost and the rate of failures.
+    Optimum,
+    /// The optimum is below the rest that the job gets: twice the time until the last checkpoint was in the store.
+    Rest,
+}
+
+/// The interval in force and what it follows from, for people and programs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PaceView {
+    /// Where it comes from.
+    pub source: Source,
+    /// The interval; none where the job is not saved by itself.
+    pub interval_ms: Option<u64>,
+    /// How long the ranks stand still in a checkpoint, as measured.
+    pub cost_ms: Option<u64>,
+    /// How long the last one took until it was in the store.
+    pub took_ms: Option<u64>,
+    /// The mean time between failures, of what was said and what is seen.
+    pub mtbf_ms: u64,
+    /// Failures seen.
+    pub failures: u32,
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// For people: whole seconds where it is long.
+fn words(ms: u64) -> String {
+    let ms = if ms >= 10_000 { ms / 1000 * 1000 } else { ms };
+    humantime::format_duration(Duration::from_millis(ms)).to_string()
+}
+
+impl fmt::Display for PaceView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let every = words(self.interval_ms.unwrap_or_default());
+        let cost = words(self.cost_ms.unwrap_or_default());
+        match self.source {
+            Source::Never => f.write_str("only when asked to"),
+            Source::Clock => write!(f, "every {every}, as was said"),
+            Source::First => write!(f, "first after {every}: what it costs is not known yet"),
+            Source::Optimum => write!(
+                f,
+                "every {every}, as pays: it costs {cost}, a failure is expected every {} ({} seen)",
+                words(self.mtbf_ms),
+                self.failures
+            ),
+            Source::Rest => write!(
+                f,
+                "every {every}, twice the time that the last one took until it was in the store"
+            ),
+        }
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Pace {
@@ -155,14 +220,32 @@ impl Pace {
 
     /// Between two checkpoints, as of now; `None`: never.
     pub fn interval(&self) -> Option<Duration> {
+        self.sourced().1
+    }
+
+    fn sourced(&self) -> (Source, Option<Duration>) {
         match (self.interval, self.cost) {
-            (Interval::Never, _) => None,
-            (Interval::Every(every), _) => Some(every),
-            (Interval::Auto, None) => Some(FIRST),
+            (Interval::Never, _) => (Source::Never, None),
+            (Interval::Every(every), _) => (Source::Clock, Some(every)),
+            (Interval::Auto, None) => (Source::First, Some(FIRST)),
             (Interval::Auto, Some(cost)) => {
+                let best = optimum(cost, self.mtbf()).max(Duration::from_secs(1));
                 let rest = self.took.saturating_mul(REST);
-                Some(optimum(cost, self.mtbf()).max(rest).max(Duration::from_secs(1)))
+                if rest > best { (Source::Rest, Some(rest)) } else { (Source::Optimum, Some(best)) }
             }
+        }
+    }
+
+    /// All of it, to be shown.
+    pub fn view(&self) -> PaceView {
+        let (source, interval) = self.sourced();
+        PaceView {
+            source,
+            interval_ms: interval.map(millis),
+            cost_ms: self.cost.map(millis),
+            took_ms: self.cost.map(|_| millis(self.took)),
+            mtbf_ms: millis(self.mtbf()),
+            failures: self.failures,
         }
     }
 
@@ -225,9 +308,27 @@ mod tests {
         assert!(wild < calm / 3, "{calm:?} {wild:?}");
         pace.failed(at(13 * HOUR));
         assert_eq!(pace.mtbf(), (24 * HOUR + 12 * HOUR) / 13);
+        assert_eq!(
+            pace.view().to_string(),
+            "every 3m 18s, as pays: it costs 2s, a failure is expected every 2h 46m 9s (12 seen)"
+        );
         // Cheaper checkpoints come more often, but never without a rest.
         pace.saved(at(13 * HOUR), Duration::ZERO, 2 * HOUR);
         assert_eq!(pace.interval(), Some(4 * HOUR));
+        assert_eq!(pace.view().source, Source::Rest);
+    }
+
+    #[test]
+    fn the_interval_is_shown_with_where_it_comes_from() {
+        let view = |interval| Pace::new(interval, 24 * HOUR).view();
+        let (never, clock, first) =
+            (view(Interval::Never), view(Interval::Every(HOUR)), view(Interval::Auto));
+        assert_eq!((never.source, never.interval_ms), (Source::Never, None));
+        assert_eq!(never.to_string(), "only when asked to");
+        assert_eq!((clock.source, clock.interval_ms), (Source::Clock, Some(3_600_000)));
+        assert_eq!(clock.to_string(), "every 1h, as was said");
+        assert_eq!((first.source, first.cost_ms), (Source::First, None));
+        assert_eq!(first.to_string(), "first after 1m: what it costs is not known yet");
     }
 
     #[test]

@@ -2,14 +2,24 @@
 //! the dead ones are started again from their images (those of a lost node on a spare), and all meet in one fence.
 //! Nothing is killed and nothing but the dead is started.
 //!
-//! It is the short way and has one way back: whatever goes wrong in it, a further death included, ends in the
-//! restart of the whole job from the set ([`super::start`]), which starts from nothing but the store.
+//! **Somebody else dies before the fence is open:** that joins the recovery under way, as a further round of the
+//! same episode. Who waits in the fence already has its state of the set and has done nothing since, so it stays there; the
+//! newly dead are started as a newer incarnation, and the list of those that are not to go back grows. A round begins when
+//! what the one before has asked of nodes is answered, so that no node has two starts open. Survivors can die
+//! once each; where one dies that this recovery has started, that counts as a recovery of its own, without which
+//! it could go on for ever.
+//!
+//! **After the fence is open** a death is that of a job which is whole: another episode.
+//!
+//! There is one way back: whatever else goes wrong ends in the restart of the whole job from the set
+//! ([`super::start`]), which starts from nothing but the store.
 
-use super::episode::Flow;
+use super::episode::{At, Flow, Steps};
 use super::job::Job;
-use super::start::copies;
+use super::start::{EXIT_TORN_IMAGE, copies};
 use crate::message::{FromJl, FromNla, FromRank, How, Ipt, Placement};
 use crate::names::{Episode, NodeName, RANKS_PER_NODE_MAX, Ranks, SetId};
+use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -17,14 +27,16 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Rollback {
     set: SetId,
-    /// Who is started again.
+    /// Who was started again: nobody of them goes back.
     dead: Ranks,
-    /// Where.
+    /// Who is to be started in this round, where.
     starts: Placement,
-    placement: Placement,
     stage: Stage,
     /// Nodes that have still to answer.
     waiting: BTreeSet<NodeName>,
+    /// Somebody has died in this round: the next follows it.
+    #[serde(default)]
+    again: bool,
     resumed: BTreeSet<u32>,
 }
 
@@ -38,6 +50,12 @@ enum Stage {
     Join,
     /// They connect and go on.
     Resume,
+}
+
+/// Who has died since somebody looked last, and where all ranks are to be.
+struct Losses {
+    dead: Ranks,
+    placement: Placement,
 }
 
 impl Rollback {
@@ -56,29 +74,95 @@ impl Rollback {
         if job.other_size(&set).is_some() {
             return Err("its set is of another number of ranks");
         }
-        let (dead, placement) = losses(job)?;
+        let losses = losses(job)?;
+        if losses.dead.len() == job.ranks.len() {
+            return Err("nobody has survived");
+        }
+        job.met = false;
+        let mut rollback = Self {
+            set,
+            dead: Ranks::default(),
+            starts: Placement::new(),
+            stage: Stage::Copy,
+            waiting: BTreeSet::new(),
+            again: false,
+            resumed: BTreeSet::new(),
+        };
+        let flow = rollback.round(job, episode, losses);
+        Ok((rollback, flow))
+    }
+
+    /// Whether all have met: what happens from then on happens to a job that is whole.
+    pub(super) fn has_met(&self) -> bool {
+        self.stage == Stage::Resume
+    }
+
+    /// The dead get their places, and these the images that they lack; then the dead are started.
+    fn round(&mut self, job: &mut Job, episode: Episode, losses: Losses) -> Flow {
+        let Losses { dead, placement } = losses;
+        self.again = false;
+        self.stage = Stage::Copy;
+        job.incarnation += 1;
         let on = |(node, ranks): (&NodeName, &Ranks)| {
             let here: Ranks = ranks.iter().filter(|rank| dead.has(*rank)).collect();
             (!here.is_empty()).then(|| (node.clone(), here))
         };
-        let starts = placement.iter().filter_map(on).collect();
-        job.met = false;
-        let missing = job.without_images(&set, &placement);
-        let mut rollback = Self {
-            set,
-            dead,
-            starts,
-            placement,
-            stage: Stage::Copy,
-            waiting: missing.keys().cloned().collect(),
-            resumed: BTreeSet::new(),
-        };
-        if missing.is_empty() {
-            let flow = rollback.restart(job, episode);
-            return Ok((rollback, flow));
+        self.starts = placement.iter().filter_map(on).collect();
+        for (node, ranks) in &self.starts {
+            job.start_on(node, ranks);
         }
-        let requests = copies(job, episode, &rollback.set, &missing);
-        Ok((rollback, Flow::next("copy", job.config.deadlines.copy, requests)))
+        let missing = job.without_images(&self.set, &placement);
+        self.waiting = missing.keys().cloned().collect();
+        if missing.is_empty() {
+            return self.restart(job, episode);
+        }
+        let requests = copies(job, episode, &self.set, &missing);
+        self.next(job, episode, "copy", job.config.deadlines.copy, requests)
+    }
+
+    /// Somebody has died: the next round, when this one has its answers.
+    fn further(&mut self, job: &mut Job, episode: Episode) -> Flow {
+        self.again = true;
+        match self.stage {
+            Stage::Copy | Stage::Restart if !self.waiting.is_empty() => Flow::Stay,
+            _ => self.answered(job, episode),
+        }
+    }
+
+    /// All nodes that were asked have answered, or are lost.
+    fn answered(&mut self, job: &mut Job, episode: Episode) -> Flow {
+        if self.stage == Stage::Copy {
+            job.hold(&self.set, &job.placement());
+        }
+        if !self.again {
+            return match self.stage {
+                Stage::Copy => self.restart(job, episode),
+                _ => self.join(job, episode),
+            };
+        }
+        let mut losses = match losses(job) {
+            Ok(losses) => losses,
+            Err(why) => return Flow::restart(format!("the job cannot go back in place: {why}")),
+        };
+        if losses.dead.iter().any(|rank| self.dead.has(rank)) {
+            let (restarts, max) = (job.restarts, job.config.restarts_max);
+            if restarts >= max {
+                let words = format!("{restarts} recoveries without a new set in between");
+                return Flow::End { code: 1, words };
+            }
+            job.restarts += 1;
+        }
+        let ranks = losses.dead.join(",");
+        job.tell(format!("rank {ranks} died while the job went back in place: it is started too"));
+        if self.stage == Stage::Copy {
+            losses.dead.0.extend(self.due().0);
+        }
+        self.round(job, episode, losses)
+    }
+
+    /// Who is to be started in this round.
+    fn due(&self) -> Ranks {
+        self.starts.values().flat_map(Ranks::iter).collect()
     }
 
     /// A phase before the fence opens: the survivors are told again and again, since one that missed it would keep
@@ -88,25 +172,23 @@ impl Rollback {
         job: &Job,
         episode: Episode,
         phase: &'static str,
-        deadline: core::time::Duration,
+        deadline: Duration,
         more: Vec<FromJl>,
     ) -> Flow {
         let rollback =
             FromJl::Rollback { episode, set: self.set.clone(), ranks: self.dead.clone() };
+        // Who has its image beside it may go back; the others hear of it when they have.
+        let told = (self.stage != Stage::Copy).then_some(rollback);
         let lost = job.nodes.iter().filter(|(_, node)| node.lost);
         let evicts = lost.map(|(target, _)| FromJl::Evict { episode, target: target.clone() });
-        let requests = core::iter::once(rollback).chain(evicts).chain(more).collect();
+        let requests = told.into_iter().chain(evicts).chain(more).collect();
         Flow::next(phase, deadline, requests)
     }
 
     fn restart(&mut self, job: &mut Job, episode: Episode) -> Flow {
         self.stage = Stage::Restart;
+        self.dead.0.extend(self.due().0);
         self.waiting = self.starts.keys().cloned().collect();
-        job.hold(&self.set, &self.placement);
-        job.incarnation += 1;
-        for (node, ranks) in &self.starts {
-            job.start_on(node, ranks);
-        }
         let ipt = |(target, ranks): (&NodeName, &Ranks)| {
             FromJl::MigrateIpt(Ipt {
                 episode,
@@ -121,68 +203,9 @@ impl Rollback {
         self.next(job, episode, "restart", job.config.deadlines.restart, starts)
     }
 
-    /// Who has answered, of how many.
-    pub(super) fn progress(&self, job: &Job) -> Option<(usize, usize)> {
-        match self.stage {
-            Stage::Copy | Stage::Join => None,
-            Stage::Restart => Some((self.starts.len() - self.waiting.len(), self.starts.len())),
-            Stage::Resume => Some((self.resumed.len(), job.ranks.len())),
-        }
-    }
-
-    pub(super) fn on_nla(
-        &mut self,
-        job: &mut Job,
-        episode: Episode,
-        node: &NodeName,
-        message: &FromNla,
-    ) -> Flow {
-        match (self.stage, message) {
-            (Stage::Copy, FromNla::Copied { .. }) => {
-                if self.waiting.remove(node) && self.waiting.is_empty() {
-                    return self.restart(job, episode);
-                }
-                Flow::Stay
-            }
-            (Stage::Restart, FromNla::Restarted { .. }) => {
-                if self.waiting.remove(node) && self.waiting.is_empty() {
-                    self.stage = Stage::Join;
-                    let deadline = job.config.deadlines.join;
-                    return self.next(job, episode, "join", deadline, Vec::new());
-                }
-                Flow::Stay
-            }
-            (_, FromNla::CopyFailed { reason, .. } | FromNla::LaunchFailed { reason, .. }) => {
-                Flow::restart(format!(
-                    "node {node} cannot start rank {}: {reason}",
-                    self.dead.join(",")
-                ))
-            }
-            _ => Flow::Stay,
-        }
-    }
-
-    pub(super) fn on_rank(&mut self, job: &Job, rank: u32, message: &FromRank) -> Flow {
-        match message {
-            FromRank::Resumed => {
-                self.resumed.insert(rank);
-                self.check_resumed(job)
-            }
-            FromRank::RollbackFailed { reason, .. } => {
-                Flow::restart(format!("rank {rank} cannot go back in place: {reason}"))
-            }
-            _ => Flow::Stay,
-        }
-    }
-
-    pub(super) fn on_fence(&mut self, job: &Job) -> Flow {
-        match self.stage {
-            Stage::Restart | Stage::Join => {
-                self.stage = Stage::Resume;
-                Flow::next("resume", job.config.deadlines.resume, Vec::new())
-            }
-            Stage::Copy | Stage::Resume => Flow::Stay,
-        }
+    fn join(&mut self, job: &Job, episode: Episode) -> Flow {
+        self.stage = Stage::Join;
+        self.next(job, episode, "join", job.config.deadlines.join, Vec::new())
     }
 
     fn check_resumed(&self, job: &Job) -> Flow {
@@ -194,47 +217,107 @@ impl Rollback {
 
     fn close(&self, job: &Job, but: &str) -> Flow {
         let survivors = job.ranks.len() - self.dead.len();
-        let again: Vec<String> = self
-            .starts
-            .iter()
-            .map(|(node, ranks)| format!("{} on {node}", ranks.join(",")))
-            .collect();
+        let starts = job.placement().into_iter().filter_map(|(node, ranks)| {
+            let again: Ranks = ranks.iter().filter(|rank| self.dead.has(*rank)).collect();
+            (!again.is_empty()).then(|| format!("{} on {node}", again.join(",")))
+        });
+        let again: Vec<String> = starts.collect();
         Flow::done(format!(
             "{survivors} ranks went back to set {} in place, started again were {}{but}",
             self.set,
             again.join(", ")
         ))
     }
+}
 
-    pub(super) fn on_exit(&self, rank: u32, how: How) -> Flow {
-        match how {
-            How::Exit(0) | How::Left if self.stage == Stage::Resume => Flow::Stay,
-            how => Flow::Restart {
-                code: how.code(),
-                reason: format!("rank {rank} ended while the job went back in place: {how}"),
-            },
-        }
-    }
-
-    pub(super) fn on_lost(&mut self, job: &Job, node: &NodeName) -> Flow {
-        if self.placement.contains_key(node) || !job.ranks_on(node).is_empty() {
-            return Flow::restart(format!("node {node} was lost while the job went back in place"));
+impl Steps for Rollback {
+    fn on_nla(&mut self, at: &mut At<'_>, node: &NodeName, message: &FromNla) -> Flow {
+        let awaited = match message {
+            FromNla::Copied { .. } => self.stage == Stage::Copy,
+            // It may be the answer to an earlier round, said once more.
+            FromNla::Restarted { incarnation, .. } => {
+                self.stage == Stage::Restart && *incarnation == at.job.incarnation
+            }
+            FromNla::CopyFailed { reason, .. } | FromNla::LaunchFailed { reason, .. } => {
+                let ranks = self.due().join(",");
+                return Flow::restart(format!("node {node} cannot start rank {ranks}: {reason}"));
+            }
+            _ => false,
+        };
+        if awaited && self.waiting.remove(node) && self.waiting.is_empty() {
+            return self.answered(at.job, at.episode);
         }
         Flow::Stay
     }
 
-    pub(super) fn on_deadline(&self, job: &Job) -> Flow {
+    fn on_rank(&mut self, at: &mut At<'_>, rank: u32, message: &FromRank) -> Flow {
+        match message {
+            FromRank::Resumed => {
+                self.resumed.insert(rank);
+                self.check_resumed(at.job)
+            }
+            FromRank::RollbackFailed { reason, .. } => {
+                Flow::restart(format!("rank {rank} cannot go back in place: {reason}"))
+            }
+            _ => Flow::Stay,
+        }
+    }
+
+    fn on_fence(&mut self, at: &mut At<'_>) -> Flow {
+        match self.stage {
+            Stage::Restart | Stage::Join => {
+                self.stage = Stage::Resume;
+                Flow::next("resume", at.job.config.deadlines.resume, Vec::new())
+            }
+            Stage::Copy | Stage::Resume => Flow::Stay,
+        }
+    }
+
+    fn on_exit(&mut self, at: &mut At<'_>, rank: u32, how: How) -> Flow {
+        let well = matches!(how, How::Exit(0) | How::Left);
+        match self.stage {
+            Stage::Resume if well => Flow::Stay,
+            Stage::Resume => Flow::died(rank, how),
+            _ if well || how == How::Exit(EXIT_TORN_IMAGE) => Flow::Restart {
+                code: how.code(),
+                reason: format!("rank {rank} ended while the job went back in place: {how}"),
+            },
+            _ => self.further(at.job, at.episode),
+        }
+    }
+
+    fn on_lost(&mut self, at: &mut At<'_>, node: &NodeName) -> Flow {
+        // Whoever is asked for something has ranks from then on.
+        self.waiting.remove(node);
+        if at.job.ranks_on(node).is_empty() {
+            return Flow::Stay;
+        }
+        if self.has_met() {
+            return Flow::Died { code: 1, reason: format!("node {node} was lost with its ranks") };
+        }
+        self.further(at.job, at.episode)
+    }
+
+    fn on_deadline(&mut self, at: &mut At<'_>) -> Flow {
         match self.stage {
             Stage::Copy => Flow::restart("the images were not copied in time"),
             Stage::Restart => Flow::Lost(self.waiting.iter().cloned().collect()),
             Stage::Join => Flow::restart("not all ranks met in time after they went back"),
-            Stage::Resume => self.close(job, ", but not every rank said that it goes on"),
+            Stage::Resume => self.close(at.job, ", but not every rank said that it goes on"),
+        }
+    }
+
+    fn progress(&self, job: &Job) -> Option<(usize, usize)> {
+        match self.stage {
+            Stage::Copy | Stage::Join => None,
+            Stage::Restart => Some((self.starts.len() - self.waiting.len(), self.starts.len())),
+            Stage::Resume => Some((self.resumed.len(), job.ranks.len())),
         }
     }
 }
 
 /// Who has died, and who runs where from now on.
-fn losses(job: &Job) -> Result<(Ranks, Placement), &'static str> {
+fn losses(job: &Job) -> Result<Losses, &'static str> {
     let placement = job.replan().map_err(|_| "no hot spare is left")?;
     let mut dead = Ranks::default();
     for (rank, row) in (0..).zip(&job.ranks) {
@@ -252,12 +335,9 @@ fn losses(job: &Job) -> Result<(Ranks, Placement), &'static str> {
             None => return Err("a living rank must go to another node"),
         }
     }
-    if dead.len() == job.ranks.len() {
-        return Err("nobody has survived");
-    }
     // Their list is one tag.
     if dead.len() > RANKS_PER_NODE_MAX {
         return Err("too many ranks have died");
     }
-    Ok((dead, placement))
+    Ok(Losses { dead, placement })
 }

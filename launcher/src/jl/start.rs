@@ -1,7 +1,7 @@
 //! The start of all ranks: of a new job, of a job from a set (`ftb-launch restart`), and of a running job
 //! that restarts from its last set after a failure.
 
-use super::episode::Flow;
+use super::episode::{At, Flow, Steps};
 use super::job::{Job, OnDeath};
 use crate::message::{FromJl, FromNla, How, Launch, Placement};
 use crate::names::{Episode, NodeName, RANKS_PER_NODE_MAX, Ranks, SetId};
@@ -63,12 +63,16 @@ impl Start {
             row.incarnation = job.incarnation;
             row.ended = None;
         }
-        let start = Self {
+        let mut start = Self {
             set: Some(set),
             placement: job.placement(),
             stage: Stage::Reset,
             waiting: job.alive().into_iter().collect(),
         };
+        if start.waiting.is_empty() {
+            let flow = start.planned(job, episode);
+            return (start, flow);
+        }
         let request = FromJl::Reset { episode, fence: job.fence.void(), reason: reason.to_owned() };
         (start, Flow::next("reset", job.config.deadlines.reset, vec![request]))
     }
@@ -151,49 +155,8 @@ impl Start {
         Flow::next("join", job.config.deadlines.join, Vec::new())
     }
 
-    /// Who has answered, of how many.
-    pub(super) fn progress(&self, job: &Job) -> Option<(usize, usize)> {
-        let all = match self.stage {
-            Stage::Gather => job.nodes.len(),
-            Stage::Reset | Stage::Launch => job.alive().len(),
-            Stage::Copy => self.placement.len(),
-            Stage::Join => return None,
-        };
-        Some((all.saturating_sub(self.waiting.len()), all))
-    }
-
     fn answered(&mut self, node: &NodeName, stage: Stage) -> bool {
         self.stage == stage && self.waiting.remove(node) && self.waiting.is_empty()
-    }
-
-    pub(super) fn on_nla(
-        &mut self,
-        job: &mut Job,
-        episode: Episode,
-        node: &NodeName,
-        message: &FromNla,
-    ) -> Flow {
-        match message {
-            FromNla::Ready { .. } if self.answered(node, Stage::Gather) => {
-                self.planned(job, episode)
-            }
-            FromNla::Reset { .. } if self.answered(node, Stage::Reset) => {
-                self.planned(job, episode)
-            }
-            FromNla::Copied { .. } if self.answered(node, Stage::Copy) => self.launch(job, episode),
-            FromNla::CopyFailed { reason, .. } if self.stage == Stage::Copy => {
-                self.bad_set(job, &format!("node {node}: {reason}"))
-            }
-            FromNla::Launched { .. } if self.answered(node, Stage::Launch) => self.launched(job),
-            FromNla::LaunchFailed { reason, .. } if self.set.is_some() => {
-                self.bad_set(job, &format!("node {node}: {reason}"))
-            }
-            FromNla::LaunchFailed { ranks, reason, .. } => Flow::End {
-                code: 127,
-                words: format!("node {node} cannot start rank {ranks}: {reason}"),
-            },
-            _ => Flow::Stay,
-        }
     }
 
     /// The set cannot be restored: it is dropped, and the one before it is tried.
@@ -206,8 +169,36 @@ impl Start {
         job.release(&set);
         Flow::Restart { code: 1, reason: reason.to_owned() }
     }
+}
 
-    pub(super) fn on_fence(&mut self) -> Flow {
+impl Steps for Start {
+    fn on_nla(&mut self, at: &mut At<'_>, node: &NodeName, message: &FromNla) -> Flow {
+        match message {
+            FromNla::Ready { .. } if self.answered(node, Stage::Gather) => {
+                self.planned(at.job, at.episode)
+            }
+            FromNla::Reset { .. } if self.answered(node, Stage::Reset) => {
+                self.planned(at.job, at.episode)
+            }
+            FromNla::Copied { .. } if self.answered(node, Stage::Copy) => {
+                self.launch(at.job, at.episode)
+            }
+            FromNla::CopyFailed { reason, .. } if self.stage == Stage::Copy => {
+                self.bad_set(at.job, &format!("node {node}: {reason}"))
+            }
+            FromNla::Launched { .. } if self.answered(node, Stage::Launch) => self.launched(at.job),
+            FromNla::LaunchFailed { reason, .. } if self.set.is_some() => {
+                self.bad_set(at.job, &format!("node {node}: {reason}"))
+            }
+            FromNla::LaunchFailed { ranks, reason, .. } => Flow::End {
+                code: 127,
+                words: format!("node {node} cannot start rank {ranks}: {reason}"),
+            },
+            _ => Flow::Stay,
+        }
+    }
+
+    fn on_fence(&mut self, _: &mut At<'_>) -> Flow {
         if self.stage == Stage::Join {
             Flow::done("all ranks are restored and have met")
         } else {
@@ -215,16 +206,16 @@ impl Start {
         }
     }
 
-    pub(super) fn on_exit(&mut self, job: &mut Job, rank: u32, how: How) -> Flow {
+    fn on_exit(&mut self, at: &mut At<'_>, rank: u32, how: How) -> Flow {
         if !matches!(self.stage, Stage::Launch | Stage::Join) || how == How::Exit(0) {
             return Flow::Stay;
         }
         if how == How::Exit(EXIT_TORN_IMAGE) && self.set.is_some() {
-            return self.bad_set(job, &format!("rank {rank} refused its image"));
+            return self.bad_set(at.job, &format!("rank {rank} refused its image"));
         }
         let reason = format!("rank {rank} ended during the start: {how}");
         let code = how.code();
-        match job.config.on_death {
+        match at.job.config.on_death {
             OnDeath::Rollback | OnDeath::Restart | OnDeath::Shrink if self.set.is_some() => {
                 Flow::Restart { code, reason }
             }
@@ -232,29 +223,37 @@ impl Start {
         }
     }
 
-    pub(super) fn on_lost(&mut self, job: &mut Job, episode: Episode, node: &NodeName) -> Flow {
+    fn on_lost(&mut self, at: &mut At<'_>, node: &NodeName) -> Flow {
         let waited = self.waiting.remove(node);
         match self.stage {
             Stage::Gather | Stage::Reset if waited && self.waiting.is_empty() => {
-                self.planned(job, episode)
+                self.planned(at.job, at.episode)
             }
             Stage::Gather | Stage::Reset => Flow::Stay,
             _ if self.placement.contains_key(node) => {
-                Flow::Restart { code: 1, reason: format!("node {node} was lost during the start") }
+                Flow::restart(format!("node {node} was lost during the start"))
             }
-            Stage::Launch if waited && self.waiting.is_empty() => self.launched(job),
+            Stage::Launch if waited && self.waiting.is_empty() => self.launched(at.job),
             Stage::Copy | Stage::Launch | Stage::Join => Flow::Stay,
         }
     }
 
     /// Nodes that have not answered in time are lost: the start goes on without them.
-    pub(super) fn on_deadline(&mut self) -> Flow {
+    fn on_deadline(&mut self, _: &mut At<'_>) -> Flow {
         match self.stage {
-            Stage::Join => Flow::Restart {
-                code: 1,
-                reason: "not all ranks met in time after the restart".to_owned(),
-            },
+            Stage::Join => Flow::restart("not all ranks met in time after the restart"),
             _ => Flow::Lost(self.waiting.iter().cloned().collect()),
         }
+    }
+
+    /// Who has answered, of how many.
+    fn progress(&self, job: &Job) -> Option<(usize, usize)> {
+        let all = match self.stage {
+            Stage::Gather => job.nodes.len(),
+            Stage::Reset | Stage::Launch => job.alive().len(),
+            Stage::Copy => self.placement.len(),
+            Stage::Join => return None,
+        };
+        Some((all.saturating_sub(self.waiting.len()), all))
     }
 }

@@ -67,6 +67,21 @@ fn a_node_without_ranks_or_unknown_is_not_migrated() {
 }
 
 #[test]
+fn a_spare_that_is_drained_is_none_until_it_may_be_used_again() {
+    let mut jl = jl();
+    feed(&mut jl, Input::Started { store: String::new() });
+    let drain = |name: &str| Want::Drain { node: node(name), reason: "test".to_owned() };
+    jl.job.nodes.get_mut(&node("s")).unwrap().state = Some(MigrationState::Spare);
+    assert_eq!(jl.job.spare(&[]), Some(node("s")));
+    assert_eq!(want(&mut jl, drain("s")), Outcome::Done);
+    assert_eq!(jl.job.spare(&[]), None);
+    assert_eq!(want(&mut jl, Want::Usable { node: node("s") }), Outcome::Done);
+    assert_eq!(jl.job.spare(&[]), Some(node("s")));
+    assert_eq!(want(&mut jl, drain("a")), Outcome::Accepted, "one with ranks is left");
+    assert_eq!(want(&mut jl, drain("zz")), Outcome::Refused);
+}
+
+#[test]
 fn nothing_is_asked_of_ranks_that_have_not_met() {
     let mut jl = jl();
     feed(&mut jl, Input::Started { store: String::new() });

@@ -16,9 +16,8 @@ impl Want {
         let reason = "asked for".to_owned();
         Some(match &asked.what {
             Request::Checkpoint => Self::Checkpoint { reason },
-            Request::Migrate(node) | Request::Drain(node) => {
-                Self::Migrate { node: node.clone(), reason }
-            }
+            Request::Migrate(node) => Self::Migrate { node: node.clone(), reason },
+            Request::Drain(node) => Self::Drain { node: node.clone(), reason },
             Request::Usable(node) => Self::Usable { node: node.clone() },
             Request::Kill => Self::Kill { code: 143, reason: "it was asked to".to_owned() },
             Request::ResetBreaker => return None,
@@ -34,7 +33,22 @@ impl Jl {
                 self.reply(asked, Outcome::Done, "the job ends");
             }
             Want::Usable { node } => self.usable(&node, asked),
+            Want::Drain { node, reason } => self.drain(node, reason, asked),
             want => self.queue(want, asked),
+        }
+    }
+
+    /// A node with ranks is left. A spare is none any more, until somebody says that it may be used again.
+    fn drain(&mut self, node: NodeName, reason: String, asked: Option<u64>) {
+        let idle = self.job.ranks_on(&node).is_empty();
+        match self.job.nodes.get_mut(&node) {
+            Some(row) if idle && !row.lost => {
+                row.avoid = true;
+                self.job.out.push(Output::Save);
+                let words = format!("node {node} has no ranks of the job, and gets none");
+                self.reply(asked, Outcome::Done, &words);
+            }
+            _ => self.queue(Want::Migrate { node, reason }, asked),
         }
     }
 
@@ -60,7 +74,7 @@ impl Jl {
         if self.wanted.len() >= WANTED_MAX {
             return Err(format!("{WANTED_MAX} remedies wait already"));
         }
-        if matches!(&self.open, Some(open) if matches!(open.remedy, Remedy::End(_))) {
+        if self.ends() {
             return Err("the job is ending".to_owned());
         }
         match want {
@@ -72,7 +86,7 @@ impl Jl {
                 }
                 Ok(())
             }
-            Want::Usable { .. } | Want::Kill { .. } => Ok(()),
+            Want::Drain { .. } | Want::Usable { .. } | Want::Kill { .. } => Ok(()),
         }
     }
 
@@ -105,7 +119,7 @@ impl Jl {
             match want {
                 Want::Migrate { node, reason } => self.migrate(now, node, &reason, asked),
                 Want::Checkpoint { reason } => self.checkpoint(now, &reason, asked),
-                Want::Usable { .. } | Want::Kill { .. } => {}
+                Want::Drain { .. } | Want::Usable { .. } | Want::Kill { .. } => {}
             }
         }
     }

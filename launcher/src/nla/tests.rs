@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::backend::Manner;
-use crate::message::{FromRank, Launch, Part};
+use crate::backend::{Manner, Saver};
+use crate::message::{FromJl, FromRank, Launch, Part};
+use crate::names::{JobId, NodeName};
 use state::table;
 
 const SECOND: u64 = 1_000_000_000;

@@ -2,6 +2,7 @@
 
 use super::jobdir::{JobDir, JobFile, StateFile};
 use super::link;
+use crate::jl::PaceView;
 use crate::message::{Answer, Asked, Outcome, Request};
 use crate::names::JobId;
 use crate::wire;
@@ -26,6 +27,8 @@ pub struct JobView {
     pub nodes: BTreeMap<String, NodeView>,
     /// Committed sets, oldest first.
     pub sets: Vec<String>,
+    /// How often it is saved by itself, and why.
+    pub saved: Option<PaceView>,
     /// The exit code of a job that is done.
     pub exit: Option<i32>,
 }
@@ -58,6 +61,7 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
         doing: String::new(),
         nodes: BTreeMap::new(),
         sets: Vec::new(),
+        saved: None,
         exit: None,
     };
     let Ok(state) = dir.read::<StateFile>("state.json") else {
@@ -70,6 +74,7 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
         (None, false) => "orphaned",
     };
     view.exit = state.exit;
+    view.saved = Some(state.jl.pace().view());
     view.doing = state.jl.open().map(crate::jl::Open::words).unwrap_or_default();
     let job = state.jl.job();
     view.ranks = job.config.size;

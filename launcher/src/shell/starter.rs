@@ -22,7 +22,7 @@ const WORDS_MAX: usize = 1024;
 /// Longest line that is read from a branch.
 const LINE_BYTES_MAX: u64 = 1024;
 /// How long to wait for the last lines of a process that has ended.
-const LAST_LINES_WAIT: Duration = Duration::from_secs(3);
+const LAST_LINES_WAIT: Duration = Duration::from_secs(1);
 /// What ssh exits with when it has no connection (any more); everything else is the remote command's.
 const SSH_FAILED: i32 = 255;
 

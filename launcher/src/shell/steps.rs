@@ -17,7 +17,7 @@ const LINE_BYTES_MAX: usize = 300;
 /// So much of a command stands in a message: why it failed is behind it, and messages are cut at their end.
 const COMMAND_CHARS_MAX: usize = 120;
 /// How long to wait for the output of a command that has ended: something it started may hold the pipe.
-const OUTPUT_WAIT: Duration = Duration::from_secs(2);
+const OUTPUT_WAIT: Duration = Duration::from_millis(200);
 
 /// Runs a step to its end. `pipes`: standard input and output of a step that wants them.
 ///

@@ -216,6 +216,7 @@ impl World {
         let (id, phase, incarnation) = (*id, proc.phase, proc.incarnation);
         if line.starts_with("cmd=get_result") {
             assert!(line.contains("rc=0"), "rank {rank} misses an address: {line}");
+            self.check_address(line);
             return;
         }
         if !line.starts_with("cmd=barrier_out") {
@@ -237,6 +238,18 @@ impl World {
         if let Some((episode, set)) = recall {
             self.go_back(id, episode, &set);
         }
+    }
+
+    /// An address is not that of a process that had died, and was started again, before the fence was open.
+    fn check_address(&self, line: &str) {
+        let value = line.split_once("value=").map(|(_, value)| value.trim()).unwrap_or_default();
+        let mut words = value.split(':').skip(1).map(|word| word.parse::<u64>().expect("a number"));
+        let (id, episode, rank) = (words.next(), words.next().map(Episode), words.next());
+        let met = |p: &Proc| {
+            Some(p.born.max(p.back)) == episode || episode.map(Phase::Fence) == Some(p.phase)
+        };
+        let twin = self.procs.iter().find(|(_, p)| Some(u64::from(p.rank)) == rank && met(p));
+        assert!(twin.is_none_or(|(now, _)| Some(*now) == id), "an address of before: {line}");
     }
 
     /// Whoever leaves a fence leaves it with a consistent job: each rank once, and those that were

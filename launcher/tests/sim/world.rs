@@ -64,6 +64,8 @@ pub enum Happens {
     /// A node looks again for images that were not there.
     Copy(NodeName, Box<Copy>),
     KillNode(NodeName),
+    /// The same, known at once.
+    Gone(NodeName),
     Silence(NodeName),
     KillJl,
     ReviveJl,
@@ -136,6 +138,8 @@ pub struct World {
     pub spawned: u32,
     /// Whether the program can go back in place.
     pub recovers: bool,
+    /// Every process of this rank that comes from an image dies at once.
+    pub dies_at_start: Option<u32>,
     /// Messages sent so far.
     pub messages: u64,
     /// The message of that number has that fate.
@@ -188,6 +192,7 @@ impl World {
             divided: None,
             spawned: 0,
             recovers: true,
+            dies_at_start: None,
             messages: 0,
             fate: None,
             closed_at: Vec::new(),
@@ -413,8 +418,12 @@ impl World {
         episode: Episode,
         restore: Option<SetId>,
     ) {
+        let bad = restore.is_some() && self.dies_at_start == Some(rank);
         let id = self.new_proc(name, rank, incarnation, episode, restore);
         self.barrier_in(id, episode);
+        if bad {
+            self.at(10, Happens::KillRank(rank));
+        }
     }
 
     pub fn new_proc(
@@ -451,7 +460,9 @@ impl World {
         };
         proc.phase = Phase::Fence(episode);
         let (name, rank, incarnation) = (proc.node.clone(), proc.rank, proc.incarnation);
-        let put = format!("cmd=put kvsname=job key=addr-{episode}-{rank} value={name}:{id}");
+        let put = format!(
+            "cmd=put kvsname=job key=addr-{episode}-{rank} value={name}:{id}:{episode}:{rank}"
+        );
         // Its agent may hear of what made it do so before the first line, between them, or after the second.
         let between = 2 + self.rng.below(6);
         for (after, line) in [(1, put), (between, "cmd=barrier_in".to_owned())] {
@@ -566,6 +577,11 @@ impl World {
             Happens::Work => self.work(),
             Happens::Want(want) => self.jl_input(jl::Input::Want { want, asked: None }),
             Happens::KillNode(name) => self.kill_node(&name, true),
+            Happens::Gone(name) => {
+                self.kill_node(&name, false);
+                let reason = "killed by the test".to_owned();
+                self.jl_input(jl::Input::Gone { node: name, reason });
+            }
             Happens::Silence(name) => self.kill_node(&name, false),
             Happens::KillJl => self.jl = None,
             Happens::ReviveJl => self.revive_jl(),

@@ -3,7 +3,7 @@ mkdir -p /run/ftb
 ftb-agent --config /etc/ftb/agent.toml 2>/share/ftb-agent.log &
 ftb_agent=$!
 await 60 test -S /run/ftb/agent.sock
-ftbctl --timeout 30m --json subscribe 'event_space=ftb.ib' >$events 2>/share/ftbctl.log &
+ftbctl --timeout 60s --json subscribe 'event_space=ftb.ib' >$events 2>/share/ftbctl.log &
 # The subscription is active when an event of its own space comes through it.
 trial() { ftbctl publish ftb.ib TRIAL && at_least 1 $events TRIAL; }
 await 60 trial

@@ -135,8 +135,8 @@ async fn a_rack_that_loses_power_is_dead_and_comes_back() {
     }
     let load = Load::start(load).await.unwrap();
     load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
-    net.unplug(&rack).unwrap();
     for rank in rack {
+        net.isolate(rank, Way::Both).unwrap();
         cluster.crash(rank).unwrap();
     }
     for name in &names {
