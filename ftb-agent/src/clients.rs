@@ -79,7 +79,6 @@ pub type Messages = Egress<
 >;
 
 impl Answer for Clients {
-    const SERVICE: &'static str = "ftb.v1.Clients";
     const METHOD: &'static str = ATTACH;
     const MESSAGE_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
     type Messages = Messages;

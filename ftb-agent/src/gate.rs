@@ -354,6 +354,11 @@ impl Served {
         peer.certified_hosts = Some(hosts.into());
         Self { io, peer, spoke: false }
     }
+
+    /// The other end.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
 }
 
 /// A connection whose bytes never made a request ends in the gRPC server, which tells nobody.
@@ -365,14 +370,6 @@ impl Drop for Served {
             let what = "what came makes no request";
             ticket.gate.hostile.count("connection_malformed", &self.peer.address, what);
         }
-    }
-}
-
-impl tonic::transport::server::Connected for Served {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
-        self.peer.clone()
     }
 }
 

@@ -10,12 +10,12 @@ use crate::handle::{Command, Handle, LinkOrigin};
 use crate::hostile::Hostile;
 use crate::outbox;
 use crate::tls::Tls;
-use crate::world::{BoxIo, Net};
+use crate::world::Net;
 use ftb_core::frame::Frame;
 use ftb_core::limits;
 use ftb_core::node::api::{DialId, Input, LinkId};
 use ftb_proto::link::decode;
-use ftb_proto::stream::{Answer, EXCHANGE, Received, StreamError, call};
+use ftb_proto::stream::{Answer, EXCHANGE, Received, StreamError, Windows, call};
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::sync::Arc;
@@ -26,14 +26,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::Status;
 use tonic::codegen::http::Extensions;
-use tonic::transport::{Channel, Endpoint};
 
-/// Largest HTTP/2 frame that is taken, in bytes: a batch of full size and its head in one.
-pub const HTTP2_FRAME_BYTES: u32 = 128 * 1024;
-/// What a link may have under way without being read, in bytes: enough for a batch per round trip.
-pub const HTTP2_STREAM_BYTES: u32 = 4 * 1024 * 1024;
-/// The same for the connection below it.
-pub const HTTP2_CONNECTION_BYTES: u32 = 8 * 1024 * 1024;
+/// What a link takes without being asked again: a batch of full size and its head in one frame, and
+/// enough of them for one per round trip.
+pub const WINDOWS: Windows = Windows {
+    stream_bytes: 4 * 1024 * 1024,
+    connection_bytes: 8 * 1024 * 1024,
+    frame_bytes: 128 * 1024,
+    unsent_bytes: UNSENT_BYTES,
+};
+/// What was said on a connection and its socket did not take yet, in bytes; more waits in the core.
+pub const UNSENT_BYTES: usize = 256 * 1024;
 /// Largest message of a link, in bytes: a frame and what its encoding adds.
 pub const MESSAGE_BYTES_MAX: usize = limits::FRAME_BYTES_MAX + 64 * 1024;
 
@@ -97,18 +100,17 @@ impl Links {
         if let Some(tls) = &self.tls {
             io = tls.connect(io, &dial.host).await?;
         }
-        let channel = channel_over(io).await?;
         let (outbox, receiver) = mpsc::channel(outbox::DEPTH);
         let cancel = self.ended.child_token();
         let frames = frames(receiver, cancel.clone());
-        let answer = call(channel.clone(), EXCHANGE, frames, MESSAGE_BYTES_MAX).await;
+        let answer = call(TokioIo::new(io), WINDOWS, EXCHANGE, frames, MESSAGE_BYTES_MAX).await;
         let inbound = answer.map_err(|status| io::Error::other(StreamError::from(status)))?;
-        Ok(Transport { inbound, outbox, cancel, channel: Some(channel) })
+        Ok(Transport { inbound, outbox, cancel })
     }
 
     async fn open_dialed(&self, dial: DialId, address: &str, transport: Transport) {
         let link = LinkId(self.handle.next_id());
-        let Transport { inbound, outbox, cancel, channel } = transport;
+        let Transport { inbound, outbox, cancel } = transport;
         let opened = Command::LinkOpened {
             link,
             origin: LinkOrigin::Dialed(dial),
@@ -118,7 +120,6 @@ impl Links {
         if self.handle.command(opened).await.is_ok() {
             self.receive(link, address, inbound, cancel, || true).await;
         }
-        drop(channel);
     }
 
     /// Reads a link until it ends; `heard` is asked after each good frame whether the link may stay.
@@ -176,8 +177,6 @@ struct Transport {
     inbound: Received,
     outbox: mpsc::Sender<Frame>,
     cancel: CancellationToken,
-    /// Holds the connection below the stream.
-    channel: Option<Channel>,
 }
 
 fn frames(receiver: mpsc::Receiver<Frame>, cancel: CancellationToken) -> Frames {
@@ -187,28 +186,11 @@ fn frames(receiver: mpsc::Receiver<Frame>, cancel: CancellationToken) -> Frames 
 /// What is said on a link.
 pub type Frames = Egress<Frame, Frame, fn(Frame) -> Option<Frame>, fn() -> Option<Frame>>;
 
-/// A gRPC channel over a stream that is there already; it never connects a second time.
-pub async fn channel_over(io: BoxIo) -> io::Result<Channel> {
-    let mut once = Some(TokioIo::new(io));
-    let connector = tower::service_fn(move |_: tonic::codegen::http::Uri| {
-        let io = once.take().ok_or(io::Error::from(io::ErrorKind::NotConnected));
-        std::future::ready(io)
-    });
-    Endpoint::from_static("http://agent")
-        .max_frame_size(HTTP2_FRAME_BYTES)
-        .initial_stream_window_size(HTTP2_STREAM_BYTES)
-        .initial_connection_window_size(HTTP2_CONNECTION_BYTES)
-        .connect_with_connector(connector)
-        .await
-        .map_err(io::Error::other)
-}
-
 /// The server's half: other agents connect to it.
 #[derive(Clone)]
 pub struct LinkService(pub Links);
 
 impl Answer for LinkService {
-    const SERVICE: &'static str = "ftb.v1.Link";
     const METHOD: &'static str = EXCHANGE;
     const MESSAGE_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
     type Messages = Frames;

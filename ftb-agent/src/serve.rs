@@ -9,19 +9,16 @@ use crate::gate::{Gate, Served};
 use crate::links::{self, LinkService};
 use crate::tls::Tls;
 use crate::world::Listener;
-use ftb_proto::stream::Answering;
+use ftb_proto::stream::{Answer, Serving, Windows};
 use ftb_proto::v1;
-use std::io;
+use hyper_util::rt::TokioIo;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::transport::Server;
+use tonic::codegen::http::Extensions;
+use tonic::service::Routes;
 
-/// Accepted connections that may wait for the gRPC server.
-const SERVED_WAITING_MAX: usize = 64;
 /// After a failed accept (no file descriptors left, for example) the next one waits so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Streams that a connection may have open at once: one long one and a few questions.
@@ -50,13 +47,8 @@ impl Sockets {
         tls: Option<Arc<Tls>>,
         service: LinkService,
     ) {
-        let router = server(links::HTTP2_STREAM_BYTES, links::HTTP2_CONNECTION_BYTES)
-            .add_service(Answering(service));
-        let incoming = self.accept(listener, gate, tls);
-        let closing = self.closing.clone().cancelled_owned();
-        self.spawn(async move {
-            served(router.serve_with_incoming_shutdown(incoming, closing).await);
-        });
+        let serving = serving(service, Routes::default(), links::WINDOWS);
+        self.accept(listener, gate, tls, serving);
     }
 
     /// Serves clients and administrators of this host.
@@ -67,24 +59,24 @@ impl Sockets {
         clients: Clients,
         admin: AdminService,
     ) {
-        let router = server(CLIENT_WINDOW_BYTES, CLIENT_WINDOW_BYTES)
-            .add_service(Answering(clients))
-            .add_service(v1::admin_server::AdminServer::new(admin));
-        let incoming = self.accept(listener, gate, None);
-        let closing = self.closing.clone().cancelled_owned();
-        self.spawn(async move {
-            served(router.serve_with_incoming_shutdown(incoming, closing).await);
-        });
+        let windows = Windows {
+            stream_bytes: CLIENT_WINDOW_BYTES,
+            connection_bytes: CLIENT_WINDOW_BYTES,
+            ..links::WINDOWS
+        };
+        let questions = Routes::new(v1::admin_server::AdminServer::new(admin));
+        self.accept(listener, gate, None, serving(clients, questions, windows));
     }
 
-    /// Accepts until the agent closes; the listener is dropped then.
-    fn accept(
+    /// Accepts until the agent closes; the listener is dropped then. Each connection has a task: a
+    /// handshake waits for its peer, the others must not wait for it. The gate bounds their number.
+    fn accept<A: Answer>(
         &self,
         mut listener: Box<dyn Listener>,
         gate: Arc<Gate>,
         tls: Option<Arc<Tls>>,
-    ) -> ReceiverStream<io::Result<Served>> {
-        let (sender, receiver) = mpsc::channel(SERVED_WAITING_MAX);
+        serving: Serving<A>,
+    ) {
         let (closing, tasks, ended) =
             (self.closing.clone(), self.tasks.clone(), self.ended.clone());
         self.spawn(async move {
@@ -99,26 +91,29 @@ impl Sockets {
                     }
                 };
                 let guarded = gate.admit(conn);
-                let Some(tls) = tls.clone() else {
-                    if sender.send(Ok(Served::plain(guarded))).await.is_err() {
-                        return;
-                    }
-                    continue;
-                };
-                // A handshake waits for its peer, the others must not wait for it.
-                let (sender, gate, ended) = (sender.clone(), Arc::clone(&gate), ended.clone());
-                tasks.spawn(ended.run_until_cancelled_owned(async move {
+                let (tls, gate, closing) = (tls.clone(), Arc::clone(&gate), closing.clone());
+                let serving = serving.clone();
+                tasks.spawn(ended.clone().run_until_cancelled_owned(async move {
                     let address = Arc::clone(&guarded.peer().address);
-                    match tls.accept(guarded).await {
-                        Ok(served) => drop(sender.send(Ok(served)).await),
-                        Err(error) => {
-                            gate.hostile().count("handshake_failed", &address, &error.to_string());
-                        }
+                    let served = match tls {
+                        None => Served::plain(guarded),
+                        Some(tls) => match tls.accept(guarded).await {
+                            Ok(served) => served,
+                            Err(error) => {
+                                let error = error.to_string();
+                                return gate.hostile().count("handshake_failed", &address, &error);
+                            }
+                        },
+                    };
+                    let mut known = Extensions::new();
+                    known.insert(served.peer().clone());
+                    let closing = closing.cancelled_owned();
+                    if let Err(error) = serving.serve(TokioIo::new(served), known, closing).await {
+                        tracing::debug!(%address, %error, "a connection was torn");
                     }
                 }));
             }
         });
-        ReceiverStream::new(receiver)
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -129,17 +124,7 @@ impl Sockets {
     }
 }
 
-fn server(stream_bytes: u32, connection_bytes: u32) -> Server {
-    Server::builder()
-        .max_frame_size(links::HTTP2_FRAME_BYTES)
-        .initial_stream_window_size(stream_bytes)
-        .initial_connection_window_size(connection_bytes)
-        .max_concurrent_streams(STREAMS_MAX)
-        .http2_max_header_list_size(HEADERS_BYTES_MAX)
-}
-
-fn served(result: Result<(), tonic::transport::Error>) {
-    if let Err(error) = result {
-        tracing::error!(%error, "a listening socket is not served any more");
-    }
+fn serving<A: Answer>(answer: A, others: Routes, windows: Windows) -> Serving<A> {
+    let (streams_max, headers_bytes_max) = (STREAMS_MAX, HEADERS_BYTES_MAX);
+    Serving { answer, others, windows, streams_max, headers_bytes_max }
 }

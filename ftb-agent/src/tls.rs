@@ -17,6 +17,7 @@ use serde::Deserialize;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tokio::io::{AsyncRead, BufReader};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
@@ -24,6 +25,9 @@ use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 const CERTIFIED_HOSTS_MAX: usize = 64;
 /// What both sides speak inside: HTTP/2.
 const ALPN: &[u8] = b"h2";
+
+/// What is read at once, in bytes: two records of TLS.
+const READ_BYTES: usize = 32 * 1024;
 
 /// Where the certificates are.
 #[derive(Clone, Debug, Deserialize)]
@@ -86,7 +90,7 @@ impl Tls {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| io::Error::other(format!("{host:?} can stand in no certificate")))?;
         let connector = TlsConnector::from(Arc::clone(&self.current.load().client));
-        Ok(Box::new(connector.connect(name, io).await?))
+        Ok(Box::new(connector.connect(name, ahead(io)).await?))
     }
 
     /// The handshake as the one that was dialed.
@@ -96,11 +100,16 @@ impl Tls {
     pub async fn accept(&self, guarded: Guarded) -> io::Result<Served> {
         let peer = guarded.peer().clone();
         let acceptor = TlsAcceptor::from(Arc::clone(&self.current.load().server));
-        let stream = acceptor.accept(guarded).await?;
+        let stream = acceptor.accept(ahead(guarded)).await?;
         let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let hosts = chain.first().map(certified_hosts).unwrap_or_default();
         Ok(Served::certified(Box::new(stream), peer, hosts))
     }
+}
+
+/// Reads ahead: TLS itself reads 4 KiB at a time, and each would be a call of the system.
+fn ahead<I: AsyncRead>(io: I) -> BufReader<I> {
+    BufReader::with_capacity(READ_BYTES, io)
 }
 
 fn configs(files: &TlsFiles) -> Result<Configs, TlsError> {

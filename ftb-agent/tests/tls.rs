@@ -4,10 +4,9 @@
 
 mod common;
 
-use common::{Lone, soon, until};
+use common::{Lone, channel_over, soon, until};
 use ftb_agent::agent::Agent;
 use ftb_agent::config::Config;
-use ftb_agent::links::channel_over;
 use ftb_agent::system;
 use ftb_agent::tls::{Tls, TlsFiles};
 use ftb_proto::v1::link_client::LinkClient;

@@ -28,12 +28,6 @@ const WELCOME_MAX: Duration = Duration::from_secs(10);
 const LEAVE_MAX: Duration = Duration::from_secs(2);
 /// The shortest pause between two attempts.
 const RETRY_MIN: Duration = Duration::from_millis(20);
-/// HTTP/2 windows, in bytes: what may be under way from the agent and not yet read.
-const STREAM_WINDOW_BYTES: u32 = 1 << 20;
-const CONNECTION_WINDOW_BYTES: u32 = 2 << 20;
-/// Largest HTTP/2 frame that is taken, in bytes: a delivery of full size and its head in one.
-const HTTP2_FRAME_BYTES: u32 = 128 * 1024;
-
 /// Why an attachment ended or did not come to be.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ended {
@@ -100,10 +94,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 /// One attachment from connect to end.
 async fn attach(shared: &Arc<Shared>) -> Ended {
     let attached = async {
-        let channel = connect(&shared.config.socket).await?;
+        let socket = socket(&shared.config.socket).await?;
         let generation = shared.lock().connected();
         let speaker = Speaker { shared: Arc::clone(shared), generation };
-        let answer = timeout(WELCOME_MAX, open(channel, speaker)).await;
+        let answer = timeout(WELCOME_MAX, open(socket, speaker)).await;
         let mut stream = answer.map_err(|_| Ended::Silent)?.map_err(StreamError::from)?;
         timeout(WELCOME_MAX, listen_once(shared, &mut stream))
             .await
@@ -149,16 +143,16 @@ fn log_attached(shared: &Shared) {
     }
 }
 
-/// A connection to the agent at that socket.
-pub(crate) async fn connect(socket: &Path) -> Result<Channel, Ended> {
-    let socket =
-        timeout(CONNECT_MAX, UnixStream::connect(socket)).await.map_err(|_| Ended::Silent)?;
-    let mut socket = Some(TokioIo::new(socket.map_err(Ended::Unreachable)?));
+async fn socket(path: &Path) -> Result<UnixStream, Ended> {
+    let socket = timeout(CONNECT_MAX, UnixStream::connect(path)).await;
+    socket.map_err(|_| Ended::Silent)?.map_err(Ended::Unreachable)
+}
+
+/// A connection to the agent at that socket, for questions.
+pub(crate) async fn connect(path: &Path) -> Result<Channel, Ended> {
+    let mut socket = Some(TokioIo::new(socket(path).await?));
     // The address is of no use: the connection is made already, and made again by nobody else.
-    let endpoint = Endpoint::from_static("http://agent.invalid")
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_frame_size(HTTP2_FRAME_BYTES);
+    let endpoint = Endpoint::from_static("http://agent.invalid");
     let connector = tower::service_fn(move |_| {
         let socket = socket.take().ok_or_else(|| io::Error::other("the connection was lost"));
         core::future::ready(socket)

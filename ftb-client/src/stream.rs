@@ -5,11 +5,21 @@
 use crate::outbox::Batch;
 use ftb_core::limits;
 use ftb_proto::client::{FromClient, put_publish};
-use ftb_proto::stream::{ATTACH, Received, call};
+use ftb_proto::stream::{ATTACH, Received, Windows, call};
 use ftb_proto::wire::{Outbound, Pieces};
 use futures_core::Stream;
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
 use tonic::Status;
-use tonic::transport::Channel;
+
+/// What is taken from the agent without being asked again, in bytes: a delivery of full size and its
+/// head in one frame. Of what is published, half of that waits where it can still be shed.
+const WINDOWS: Windows = Windows {
+    stream_bytes: 1 << 20,
+    connection_bytes: 2 << 20,
+    frame_bytes: 128 * 1024,
+    unsent_bytes: 512 * 1024,
+};
 
 /// What a client says next.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,10 +47,10 @@ impl Outbound for Say {
 /// # Errors
 /// The agent's refusal, or that it cannot be spoken to.
 pub(crate) async fn open(
-    channel: Channel,
+    socket: UnixStream,
     speaker: impl Stream<Item = Say> + Send + Unpin + 'static,
 ) -> Result<Received, Status> {
-    call(channel, ATTACH, speaker, limits::FRAME_BYTES_MAX).await
+    call(TokioIo::new(socket), WINDOWS, ATTACH, speaker, limits::FRAME_BYTES_MAX).await
 }
 
 #[cfg(test)]

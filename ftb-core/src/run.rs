@@ -58,6 +58,9 @@ impl Listed {
 struct Batch {
     bytes: Bytes,
     entries: Vec<Entry>,
+    /// What neighbours have in common, once: heads whose spans count from the event's own first byte.
+    /// Number and time are those of the first.
+    heads: Vec<Head>,
     /// Where neighbours that no filter can tell apart end: places, rising, the last is the number of
     /// events.
     groups: Vec<u32>,
@@ -68,15 +71,17 @@ struct Batch {
     lists: Vec<u32>,
 }
 
-/// One event of a batch.
+/// One event of a batch: what is its own. Small, since there are many.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Its spans count from the event's own first byte.
-    head: Head,
+    seq: u64,
+    time_ns: u64,
     start: u32,
     len: u32,
     /// Bytes of all events of the batch up to this one, itself included.
     sum: u32,
+    /// The place of its head.
+    head: u32,
 }
 
 /// Some neighbours of a batch, at least one. Cloning counts one reference, whatever their number.
@@ -106,20 +111,42 @@ pub struct Stretch {
 #[derive(Debug, Default)]
 pub struct RunBuilder {
     entries: Vec<Entry>,
+    heads: Vec<Head>,
+    /// Places of events that a filter may be able to tell from the one before.
+    unlike: Vec<u32>,
     sum: u32,
 }
 
 impl RunBuilder {
     /// Nothing yet, with room for that many events.
     pub fn with_capacity(events: usize) -> Self {
-        Self { entries: Vec::with_capacity(events), sum: 0 }
+        Self { entries: Vec::with_capacity(events), ..Self::default() }
     }
 
     /// The next event: its head, whose spans count from its first byte, and where its bytes will lie
     /// in the buffer.
     pub fn push(&mut self, head: Head, at: Span) {
+        self.unlike.push(self.entries.len() as u32);
+        let (seq, time_ns) = (head.id.seq, head.time_ns);
+        let same = self.heads.last().is_some_and(|last| last.of(seq, time_ns) == head);
+        if !same {
+            self.heads.push(head);
+        }
+        self.entry(seq, time_ns, at);
+    }
+
+    /// The next event, one that differs from the one before in nothing that its head tells but
+    /// number and time: every text of it lies in the same place and is the same. There is one before.
+    pub fn push_like(&mut self, seq: u64, time_ns: u64, at: Span) {
+        debug_assert!(!self.heads.is_empty(), "there is none before");
+        self.entry(seq, time_ns, at);
+    }
+
+    fn entry(&mut self, seq: u64, time_ns: u64, at: Span) {
         self.sum = self.sum.saturating_add(at.len);
-        self.entries.push(Entry { head, start: at.start, len: at.len, sum: self.sum });
+        let head = (self.heads.len() as u32).saturating_sub(1);
+        let Span { start, len } = at;
+        self.entries.push(Entry { seq, time_ns, start, len, sum: self.sum, head });
     }
 
     /// How many events it has.
@@ -133,38 +160,38 @@ impl RunBuilder {
     /// # Errors
     /// [`SpanError`] names what does not; all must be refused.
     pub fn finish(self, bytes: Bytes) -> Result<Option<Run>, SpanError> {
+        // How long an event is at least that has all texts of its head.
+        let needs: Vec<u64> = self.heads.iter().map(Head::texts_end).collect();
         for entry in &self.entries {
             let end = u64::from(entry.start) + u64::from(entry.len);
             if end > bytes.len() as u64 {
                 return Err(SpanError("content"));
             }
-            for (field, span) in entry.head.texts() {
-                if u64::from(span.start) + u64::from(span.len) > u64::from(entry.len) {
-                    return Err(SpanError(field));
-                }
+            let need = needs.get(entry.head as usize).copied().unwrap_or(u64::MAX);
+            if need > u64::from(entry.len) {
+                let texts = self.heads.get(entry.head as usize).map(Head::texts);
+                let outside = |span: &Span| span.end() > u64::from(entry.len);
+                let field = texts.into_iter().flatten().find(|(_, span)| outside(span));
+                return Err(SpanError(field.map_or("content", |(field, _)| field)));
             }
         }
-        Ok(Run::of(bytes, self.entries))
+        Ok(Run::of(bytes, self))
     }
 }
 
 impl Run {
-    fn of(bytes: Bytes, entries: Vec<Entry>) -> Option<Self> {
+    fn of(bytes: Bytes, builder: RunBuilder) -> Option<Self> {
+        let RunBuilder { entries, heads, unlike, .. } = builder;
         let to = u32::try_from(entries.len()).ok().filter(|count| *count > 0)?;
-        let mut batch =
-            Batch { bytes, entries, groups: Vec::new(), stretches: Vec::new(), lists: Vec::new() };
+        let (groups, stretches, lists) = (Vec::new(), Vec::new(), Vec::new());
+        let mut batch = Batch { bytes, entries, heads, groups, stretches, lists };
         batch.find_lists();
-        for place in 1..to {
-            let (before, this) = (batch.view(place - 1), batch.view(place));
-            let (group_ends, stretch_ends) =
-                (!this.routes_like(before), !follows(before.head(), this.head()));
-            if group_ends {
+        for place in unlike.into_iter().filter(|place| *place > 0) {
+            if !batch.view(place).routes_like(batch.view(place - 1)) {
                 batch.groups.push(place);
             }
-            if stretch_ends {
-                batch.stretches.push(place);
-            }
         }
+        batch.find_stretches();
         batch.groups.push(to);
         batch.stretches.push(to);
         Some(Self { batch: Arc::new(batch), from: 0, to })
@@ -179,9 +206,9 @@ impl Run {
             bytes.extend_from_slice(Listed::of(event.bytes().len()).bytes());
             let start = u32::try_from(bytes.len()).ok()?;
             bytes.extend_from_slice(event.bytes());
-            builder.push(*event.head(), Span { start, len });
+            builder.push(event.head(), Span { start, len });
         }
-        Self::of(bytes.freeze(), builder.entries)
+        Self::of(bytes.freeze(), builder)
     }
 
     /// How many events.
@@ -348,17 +375,25 @@ impl Batch {
         self.lists.extend(u32::try_from(self.entries.len()));
     }
 
+    /// Looks where sequences do not follow.
+    fn find_stretches(&mut self) {
+        let neighbours = self.entries.iter().zip(&self.entries[1..]);
+        for (place, (before, this)) in (1..).zip(neighbours) {
+            let follows = before.seq.checked_add(1) == Some(this.seq);
+            let [one, other] = [before, this].map(|entry| &self.heads[entry.head as usize]);
+            let alike = one.id.publisher == other.id.publisher && other.covers == 0;
+            if !(follows && alike && one.covers == 0) {
+                self.stretches.push(place);
+            }
+        }
+    }
+
     fn view(&self, place: u32) -> SealedRef<'_> {
         let entry = &self.entries[place as usize];
         let start = entry.start as usize;
-        SealedRef::new(&entry.head, &self.bytes[start..start + entry.len as usize])
+        let bytes = &self.bytes[start..start + entry.len as usize];
+        SealedRef::of(&self.heads[entry.head as usize], entry.seq, entry.time_ns, bytes)
     }
-}
-
-fn follows(before: &Head, this: &Head) -> bool {
-    before.id.publisher == this.id.publisher
-        && before.id.seq.checked_add(1) == Some(this.id.seq)
-        && (before.covers, this.covers) == (0, 0)
 }
 
 impl PartialEq for Run {
@@ -373,10 +408,11 @@ impl From<Sealed> for Run {
     fn from(sealed: Sealed) -> Self {
         let head = *sealed.head();
         let len = u32::try_from(sealed.len()).unwrap_or(u32::MAX);
-        let entries = vec![Entry { head, start: 0, len, sum: len }];
+        let (seq, time_ns) = (head.id.seq, head.time_ns);
         let batch = Batch {
             bytes: sealed.into_bytes(),
-            entries,
+            entries: vec![Entry { seq, time_ns, start: 0, len, sum: len, head: 0 }],
+            heads: vec![head],
             groups: vec![1],
             stretches: vec![1],
             lists: Vec::new(),
@@ -477,7 +513,7 @@ mod tests {
                 bytes.extend_from_slice(Listed::of(len).bytes());
                 let at = Span { start: bytes.len() as u32, len: len as u32 };
                 bytes.extend_from_slice(event.bytes());
-                builder.push(*event.head(), at);
+                builder.push(event.head(), at);
             }
         }
         let both = builder.finish(bytes.into()).expect("good spans").expect("four events");
@@ -502,6 +538,30 @@ mod tests {
     }
 
     #[test]
+    fn what_neighbours_have_in_common_is_kept_once_and_seen_in_each() {
+        let run = run();
+        assert_eq!(run.batch.heads.len(), 4);
+        let events: Vec<Sealed> = run.iter().map(SealedRef::to_sealed).collect();
+        let (mut bytes, mut short) = (Vec::new(), RunBuilder::default());
+        for (place, event) in events.iter().take(2).enumerate() {
+            let at = Span { start: bytes.len() as u32, len: event.len() as u32 };
+            bytes.extend_from_slice(event.bytes());
+            let head = *event.head();
+            match place {
+                0 => short.push(head, at),
+                _ => short.push_like(head.id.seq, head.time_ns, at),
+            }
+        }
+        let short = short.finish(bytes.into()).expect("good spans").expect("two events");
+        assert_eq!(short, run.slice(0..2).expect("two"));
+        assert_eq!((short.batch.heads.len(), short.groups().count()), (1, 1));
+        assert_eq!(
+            short.stretches().collect::<Vec<_>>(),
+            run.slice(0..2).expect("two").stretches().collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
     fn what_lies_outside_the_buffer_is_refused() {
         let event = sealed_with(1, 1, Severity::Info);
         let len = u32::try_from(event.len()).expect("small");
@@ -514,6 +574,10 @@ mod tests {
         assert_eq!(finish(head, Span { start: 0, len }), Ok(Some(1)));
         assert_eq!(finish(head, Span { start: 1, len }), Err(SpanError("content")));
         assert_eq!(finish(head, Span { start: 0, len: 14 }), Err(SpanError("host")));
+        let mut builder = RunBuilder::default();
+        builder.push(head, Span { start: 0, len });
+        builder.push_like(2, 0, Span { start: 0, len: 14 });
+        assert_eq!(builder.finish(event.bytes().clone()), Err(SpanError("host")));
         assert_eq!(RunBuilder::default().finish(Bytes::new()), Ok(None));
     }
 }

@@ -17,6 +17,13 @@ pub struct Span {
     pub len: u32,
 }
 
+impl Span {
+    /// Where it ends.
+    pub(crate) fn end(self) -> u64 {
+        u64::from(self.start) + u64::from(self.len)
+    }
+}
+
 /// What routing, matching, folding and dedupe need of an event, without decoding the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
@@ -59,6 +66,16 @@ impl Head {
             ("client name", self.client_name),
         ]
     }
+
+    /// Behind the last of its texts.
+    pub(crate) fn texts_end(&self) -> u64 {
+        self.texts().into_iter().map(|(_, span)| span.end()).max().unwrap_or(0)
+    }
+
+    /// The same of another event.
+    pub(crate) fn of(&self, seq: u64, time_ns: u64) -> Self {
+        Self { id: EventId { seq, ..self.id }, time_ns, ..*self }
+    }
 }
 
 /// An event as agents carry it. Cloning copies no bytes.
@@ -69,11 +86,22 @@ pub struct Sealed {
 }
 
 /// An event where it lies: alone ([`Sealed`]) or among others ([`crate::run::Run`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct SealedRef<'a> {
+    /// But for number and time, which may be another's in it.
     head: &'a Head,
+    seq: u64,
+    time_ns: u64,
     bytes: &'a [u8],
 }
+
+impl PartialEq for SealedRef<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.head(), self.bytes) == (other.head(), other.bytes)
+    }
+}
+
+impl Eq for SealedRef<'_> {}
 
 /// A span of a head that does not lie in the bytes, or is no text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -154,7 +182,8 @@ impl Sealed {
 
     /// The same event, looked at.
     pub fn as_ref(&self) -> SealedRef<'_> {
-        SealedRef { head: &self.head, bytes: &self.bytes }
+        let Head { id, time_ns, .. } = self.head;
+        SealedRef { head: &self.head, seq: id.seq, time_ns, bytes: &self.bytes }
     }
 
     /// The same event in bytes of its own: what is kept for long must not pin the frame that it
@@ -166,19 +195,24 @@ impl Sealed {
 }
 
 impl<'a> SealedRef<'a> {
-    /// Of a head whose spans lie in these bytes.
-    pub(crate) fn new(head: &'a Head, bytes: &'a [u8]) -> Self {
-        Self { head, bytes }
+    /// Of a head whose spans lie in these bytes, with this number and time in place of its own.
+    pub(crate) fn of(head: &'a Head, seq: u64, time_ns: u64, bytes: &'a [u8]) -> Self {
+        Self { head, seq, time_ns, bytes }
     }
 
     /// The routing fields.
-    pub fn head(self) -> &'a Head {
-        self.head
+    pub fn head(self) -> Head {
+        self.head.of(self.seq, self.time_ns)
     }
 
     /// The event's id.
     pub fn id(self) -> EventId {
-        self.head.id
+        EventId { seq: self.seq, ..self.head.id }
+    }
+
+    /// When, in Unix nanoseconds on the publisher's clock.
+    pub fn time_ns(self) -> u64 {
+        self.time_ns
     }
 
     /// How bad it is.
@@ -218,7 +252,7 @@ impl<'a> SealedRef<'a> {
 
     /// The same event in bytes of its own.
     pub fn to_sealed(self) -> Sealed {
-        Sealed { head: *self.head, bytes: Bytes::copy_from_slice(self.bytes) }
+        Sealed { head: self.head(), bytes: Bytes::copy_from_slice(self.bytes) }
     }
 
     /// Whether no filter can tell it from another.

@@ -1,27 +1,32 @@
 //! Streams of gRPC messages as they lie in the frames of HTTP/2: both sides of both services that
 //! carry events.
 //!
-//! The same bytes as tonic would write and read, without its buffers in between: what is sent goes in
-//! the pieces that it is made of ([`crate::wire`]), what comes stays in the frame that it came in.
+//! The same bytes as tonic would write and read, straight on hyper, without its buffers in between:
+//! what is sent goes in the pieces that it is made of ([`crate::wire`]), a message in one frame; what
+//! comes stays in the frame that it came in.
 //!
 //! Responsible for: cutting messages out of frames and bounding them, bodies of requests and
-//! responses. Not responsible for: what a message says.
+//! responses, the HTTP/2 connection that carries them. Not responsible for: what a message says, and
+//! who may say it.
 
-use crate::wire::{HEAD_BYTES, Outbound, Pieces};
+use crate::wire::{HEAD_BYTES, Outbound, Parcel, Pieces};
 use bytes::{Buf as _, Bytes, BytesMut};
 use core::convert::Infallible;
-use core::future::{Ready, ready};
-use core::pin::Pin;
+use core::pin::{Pin, pin};
 use core::task::{Context, Poll, ready};
 use futures_core::Stream;
+use futures_core::future::BoxFuture;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE};
 use http::{Extensions, Method, Request, Response, Uri, Version};
 use http_body::{Body as _, Frame};
-use std::collections::VecDeque;
+use hyper::body::Incoming;
+use hyper::client::conn::http2 as client;
+use hyper::rt::{Read, Write};
+use hyper::server::conn::http2 as server;
+use hyper_util::rt::TokioExecutor;
 use tonic::body::Body;
-use tonic::codegen::Service;
-use tonic::server::NamedService;
-use tonic::transport::Channel;
+use tonic::codegen::Service as _;
+use tonic::service::Routes;
 use tonic::{Code, Status};
 
 /// The method by which a client attaches to its agent.
@@ -56,40 +61,42 @@ fn words(status: &Status) -> String {
     }
 }
 
-/// What is said on a stream, as the body of a request or a response.
-struct Sent<S> {
-    messages: S,
-    /// Of the message that is going.
-    pieces: VecDeque<Bytes>,
-    /// A response ends with a status.
-    ends_with_status: bool,
+/// What one side of an HTTP/2 connection takes without being asked again, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Windows {
+    /// Of one stream, not yet read.
+    pub stream_bytes: u32,
+    /// Of all streams together.
+    pub connection_bytes: u32,
+    /// Largest frame.
+    pub frame_bytes: u32,
+    /// What was said and the socket did not take yet; more waits where it comes from.
+    pub unsent_bytes: usize,
 }
 
-impl<S> Sent<S> {
-    fn new(messages: S, ends_with_status: bool) -> Self {
-        Self { messages, pieces: VecDeque::new(), ends_with_status }
-    }
+/// What is said on a stream, as the body of a request or a response: a frame for each message.
+#[derive(Debug)]
+pub struct Sent<S> {
+    messages: S,
+    /// A response ends with a status.
+    ends_with_status: bool,
 }
 
 impl<S> http_body::Body for Sent<S>
 where
     S: Stream<Item: Outbound> + Unpin,
 {
-    type Data = Bytes;
-    type Error = Infallible;
+    type Data = Parcel;
+    type Error = Status;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if let Some(piece) = self.pieces.pop_front() {
-            return Poll::Ready(Some(Ok(Frame::data(piece))));
-        }
+    ) -> Poll<Option<Result<Frame<Parcel>, Status>>> {
         if let Some(message) = ready!(Pin::new(&mut self.messages).poll_next(context)) {
             let mut pieces = Pieces::default();
             message.write(&mut pieces);
-            self.pieces = pieces.finish().into();
-            return Poll::Ready(self.pieces.pop_front().map(|piece| Ok(Frame::data(piece))));
+            return Poll::Ready(Some(Ok(Frame::data(Parcel::new(pieces.finish())))));
         }
         if std::mem::take(&mut self.ends_with_status) {
             let mut trailers = HeaderMap::new();
@@ -103,13 +110,26 @@ where
 /// What comes on a stream.
 #[derive(Debug)]
 pub struct Received {
-    body: Body,
+    body: Incoming,
     messages: Messages,
+    /// The connection below it lives as long, where it is its only stream.
+    _connection: Option<Connection>,
+}
+
+/// Keeps a connection that was opened for one stream.
+struct Connection(
+    #[expect(dead_code, reason = "held, not used")] Box<dyn core::any::Any + Send + Sync>,
+);
+
+impl core::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Connection")
+    }
 }
 
 impl Received {
-    fn new(body: Body, bytes_max: usize) -> Self {
-        Self { body, messages: Messages::new(bytes_max) }
+    fn new(body: Incoming, bytes_max: usize) -> Self {
+        Self { body, messages: Messages::new(bytes_max), _connection: None }
     }
 
     /// The next message; `None` when the stream has ended. Cancel-safe.
@@ -123,7 +143,7 @@ impl Received {
             }
             let body = &mut self.body;
             let frame = core::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context));
-            let Some(frame) = frame.await.transpose()? else {
+            let Some(frame) = frame.await.transpose().map_err(status_of)? else {
                 return self.messages.end().map(|()| None);
             };
             match frame.into_data() {
@@ -146,41 +166,57 @@ fn said_end(headers: &HeaderMap) -> Result<(), Status> {
     }
 }
 
-/// Opens a stream on a connection: calls a method with what will be said, and gives what is
-/// answered. No message of more than `bytes_max` is taken.
+fn status_of(error: hyper::Error) -> Status {
+    Status::from_error(Box::new(error))
+}
+
+/// Opens a connection over `io` with one stream on it: calls a method with what will be said, and
+/// gives what is answered. No message of more than `bytes_max` is taken. The connection ends with
+/// what is received. Runs on tokio.
 ///
 /// # Errors
 /// The peer's refusal, or that it cannot be spoken to.
-pub async fn call<S>(
-    mut channel: Channel,
+pub async fn call<I, S>(
+    io: I,
+    windows: Windows,
     method: &'static str,
     messages: S,
     bytes_max: usize,
 ) -> Result<Received, Status>
 where
+    I: Read + Write + Unpin + Send + 'static,
     S: Stream<Item: Outbound> + Send + Unpin + 'static,
 {
-    let lost = |error: tonic::transport::Error| Status::from_error(Box::new(error));
-    core::future::poll_fn(|context| channel.poll_ready(context)).await.map_err(lost)?;
-    let mut request = Request::new(Body::new(Sent::new(messages, false)));
+    let executor = TokioExecutor::new();
+    let mut builder = client::Builder::new(executor.clone());
+    builder
+        .initial_stream_window_size(windows.stream_bytes)
+        .initial_connection_window_size(windows.connection_bytes)
+        .max_frame_size(windows.frame_bytes)
+        .max_send_buf_size(windows.unsent_bytes);
+    let (mut sender, connection) = builder.handshake(io).await.map_err(status_of)?;
+    // It ends with an error where the peer vanishes: the stream on it tells.
+    hyper::rt::Executor::execute(&executor, async move { drop(connection.await) });
+    let uri = Uri::builder().scheme("http").authority("agent").path_and_query(method).build();
+    let mut request = Request::new(Sent { messages, ends_with_status: false });
     *request.method_mut() = Method::POST;
     *request.version_mut() = Version::HTTP_2;
-    *request.uri_mut() = Uri::from_static(method);
+    *request.uri_mut() = uri.map_err(|error| Status::internal(error.to_string()))?;
     let headers = request.headers_mut();
     headers.insert(TE, HeaderValue::from_static("trailers"));
     headers.insert(CONTENT_TYPE, CONTENT);
-    let response = channel.call(request).await.map_err(lost)?;
+    let response = sender.send_request(request).await.map_err(status_of)?;
     said_end(response.headers())?;
     if !response.status().is_success() {
         return Err(Status::unavailable(format!("it answers {}", response.status())));
     }
-    Ok(Received::new(response.into_body(), bytes_max))
+    let mut received = Received::new(response.into_body(), bytes_max);
+    received._connection = Some(Connection(Box::new(sender)));
+    Ok(received)
 }
 
 /// Who answers the calls of one method.
 pub trait Answer: Clone + Send + Sync + 'static {
-    /// The service, as `ftb.v1.Link`.
-    const SERVICE: &'static str;
     /// The method, as [`EXCHANGE`].
     const METHOD: &'static str;
     /// Largest message that is taken, in bytes.
@@ -197,38 +233,123 @@ pub trait Answer: Clone + Send + Sync + 'static {
     -> Result<Self::Messages, Status>;
 }
 
-/// The service of an [`Answer`], for tonic's router.
+/// What is not a matter of one connection.
 #[derive(Clone, Debug)]
-pub struct Answering<A>(pub A);
-
-impl<A: Answer> NamedService for Answering<A> {
-    const NAME: &'static str = A::SERVICE;
+pub struct Serving<A> {
+    /// Answers the calls of its method.
+    pub answer: A,
+    /// Answers all others.
+    pub others: Routes,
+    /// What is taken without being asked again.
+    pub windows: Windows,
+    /// Streams that a connection may have open at once.
+    pub streams_max: u32,
+    /// Largest list of HTTP headers, in bytes.
+    pub headers_bytes_max: u32,
 }
 
-impl<A: Answer> Service<Request<Body>> for Answering<A> {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Ready<Result<Response<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
+impl<A: Answer> Serving<A> {
+    /// Serves a connection until it ends; from `closing` on it takes no more calls. `known` is
+    /// what is known of it, for who answers its calls. Runs on tokio.
+    ///
+    /// # Errors
+    /// It was torn, or what came on it is no HTTP/2.
+    pub async fn serve<I>(
+        &self,
+        io: I,
+        known: Extensions,
+        closing: impl Future<Output = ()>,
+    ) -> Result<(), hyper::Error>
+    where
+        I: Read + Write + Unpin + Send + 'static,
+    {
+        let mut builder = server::Builder::new(TokioExecutor::new());
+        builder
+            .initial_stream_window_size(self.windows.stream_bytes)
+            .initial_connection_window_size(self.windows.connection_bytes)
+            .max_frame_size(self.windows.frame_bytes)
+            .max_send_buf_size(self.windows.unsent_bytes)
+            .max_concurrent_streams(self.streams_max)
+            .max_header_list_size(self.headers_bytes_max);
+        let calls = Calls { answer: self.answer.clone(), others: self.others.clone(), known };
+        let mut connection = pin!(builder.serve_connection(io, calls));
+        let mut closing = pin!(closing);
+        let mut is_closing = false;
+        core::future::poll_fn(|context| {
+            if !is_closing && closing.as_mut().poll(context).is_ready() {
+                is_closing = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            connection.as_mut().poll(context)
+        })
+        .await
     }
+}
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+/// The calls of one connection.
+struct Calls<A> {
+    answer: A,
+    others: Routes,
+    known: Extensions,
+}
+
+impl<A: Answer> hyper::service::Service<Request<Incoming>> for Calls<A> {
+    type Response = Response<Reply<A::Messages>>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().extend(self.known.clone());
+        if request.uri().path() != A::METHOD {
+            let mut others = self.others.clone();
+            return Box::pin(async move { Ok(others.call(request).await?.map(Reply::Other)) });
+        }
         let (head, body) = request.into_parts();
-        let answer = if head.uri.path() == A::METHOD {
-            self.0.answer(&head.extensions, Received::new(body, A::MESSAGE_BYTES_MAX))
-        } else {
-            Err(Status::unimplemented(format!("there is no method {}", head.uri.path())))
-        };
-        ready(Ok(match answer {
+        let answer =
+            self.answer.answer(&head.extensions, Received::new(body, A::MESSAGE_BYTES_MAX));
+        let response = match answer {
             Ok(messages) => {
-                let mut response = Response::new(Body::new(Sent::new(messages, true)));
+                let sent = Sent { messages, ends_with_status: true };
+                let mut response = Response::new(Reply::Said(sent));
                 response.headers_mut().insert(CONTENT_TYPE, CONTENT);
                 response
             }
-            Err(status) => status.into_http(),
-        }))
+            Err(status) => status.into_http().map(Reply::Other),
+        };
+        Box::pin(core::future::ready(Ok(response)))
+    }
+}
+
+/// What a call is answered with.
+enum Reply<S> {
+    Said(Sent<S>),
+    Other(Body),
+}
+
+impl<S> http_body::Body for Reply<S>
+where
+    S: Stream<Item: Outbound> + Unpin,
+{
+    type Data = Parcel;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Parcel>, Status>>> {
+        match self.get_mut() {
+            Self::Said(sent) => Pin::new(sent).poll_frame(context),
+            Self::Other(body) => Pin::new(body).poll_frame(context).map(|frame| {
+                frame.map(|frame| Ok(frame?.map_data(|data| Parcel::new(vec![data]))))
+            }),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Said(_) => false,
+            Self::Other(body) => body.is_end_stream(),
+        }
     }
 }
 
@@ -395,13 +516,13 @@ mod tests {
         let large = Bytes::from(vec![7; 10_000]);
         for ends_with_status in [false, true] {
             let said = vec![Said::Large(large.clone()), Said::Small];
-            let mut body = Sent::new(Two(said), ends_with_status);
+            let mut body = Sent { messages: Two(said), ends_with_status };
             let mut context = Context::from_waker(core::task::Waker::noop());
             let mut messages = Messages::new(20_000);
             let (mut found, mut trailers) = (Vec::new(), 0);
             while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(&mut context) {
                 match frame.into_data() {
-                    Ok(data) => messages.add(data),
+                    Ok(mut data) => messages.add(data.copy_to_bytes(data.remaining())),
                     Err(_) => trailers += 1,
                 }
                 found.extend(std::iter::from_fn(|| messages.next().unwrap()));

@@ -6,10 +6,11 @@
 //! Responsible for: what a message is made of. Not responsible for: what it means; the stream that
 //! carries it ([`crate::stream`]).
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::{Buf, BufMut as _, Bytes, BytesMut};
 use ftb_core::run::Run;
 use prost::Message;
 use prost::encoding::{encode_varint, encoded_len_varint};
+use std::io::IoSlice;
 
 /// Before each message of a stream: whether it is compressed (it never is), and its length in four
 /// bytes.
@@ -86,6 +87,57 @@ impl Pieces {
     }
 }
 
+/// A message on its way, as one buffer in pieces: it goes as one frame of HTTP/2, so that who takes
+/// it in has it in one piece.
+#[derive(Debug, Default)]
+pub struct Parcel {
+    pieces: Vec<Bytes>,
+    /// Those before it have gone.
+    at: usize,
+    remaining: usize,
+}
+
+impl Parcel {
+    pub(crate) fn new(pieces: Vec<Bytes>) -> Self {
+        let remaining = pieces.iter().map(Bytes::len).sum();
+        Self { pieces, at: 0, remaining }
+    }
+
+    fn left(&self) -> &[Bytes] {
+        self.pieces.get(self.at..).unwrap_or_default()
+    }
+}
+
+impl Buf for Parcel {
+    fn remaining(&self) -> usize {
+        self.remaining
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.left().iter().find(|piece| !piece.is_empty()).map_or(&[], |piece| piece)
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let pieces = self.left().iter().filter(|piece| !piece.is_empty());
+        slices.iter_mut().zip(pieces).map(|(slice, piece)| *slice = IoSlice::new(piece)).count()
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        assert!(count <= self.remaining, "{count} of {} bytes", self.remaining);
+        self.remaining -= count;
+        while let Some(piece) = self.pieces.get_mut(self.at).filter(|_| count > 0) {
+            let gone = count.min(piece.len());
+            piece.advance(gone);
+            count -= gone;
+            if piece.is_empty() {
+                // What has gone is let go.
+                *piece = Bytes::new();
+                self.at += 1;
+            }
+        }
+    }
+}
+
 /// The key of field `number` (below 16) that has bytes.
 pub(crate) const fn bytes_key(number: u8) -> u8 {
     number << 3 | 2
@@ -134,6 +186,27 @@ impl EventsItem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_parcel_is_its_pieces_however_it_is_taken() {
+        let pieces = [&b"ab"[..], b"", b"cde", b"f"].map(Bytes::from_static);
+        for step in 1..=6 {
+            let mut parcel = Parcel::new(pieces.to_vec());
+            let mut taken = Vec::new();
+            while parcel.has_remaining() {
+                let mut slices = [IoSlice::new(&[]); 8];
+                let count = parcel.chunks_vectored(&mut slices);
+                let all: Vec<u8> =
+                    slices[..count].iter().flat_map(|slice| slice.to_vec()).collect();
+                assert_eq!(all.len(), parcel.remaining());
+                let step = step.min(all.len());
+                taken.extend_from_slice(&all[..step]);
+                assert!(all.starts_with(parcel.chunk()) && !parcel.chunk().is_empty());
+                parcel.advance(step);
+            }
+            assert_eq!(taken, b"abcdef");
+        }
+    }
 
     #[test]
     fn what_is_large_and_shared_is_not_copied_and_all_comes_in_order() {

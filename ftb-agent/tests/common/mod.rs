@@ -5,7 +5,6 @@ pub mod process;
 
 use ftb_agent::agent::Agent;
 use ftb_agent::config::Config;
-use ftb_agent::links::channel_over;
 use ftb_agent::memory::MemoryNetwork;
 use ftb_agent::system;
 use ftb_agent::world::{BoxIo, Credentials};
@@ -15,6 +14,7 @@ use ftb_proto::event::encode_event;
 use ftb_proto::v1::admin_client::AdminClient;
 use ftb_proto::v1::clients_client::ClientsClient;
 use ftb_proto::v1::{self, to_agent, to_client};
+use hyper_util::rt::TokioIo;
 use std::path::Path;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -185,6 +185,17 @@ impl TestClient {
         }
         payloads
     }
+}
+
+/// A gRPC channel over a stream that is there already; it never connects a second time.
+pub async fn channel_over(io: BoxIo) -> std::io::Result<Channel> {
+    let mut once = Some(TokioIo::new(io));
+    let connector = tower::service_fn(move |_: tonic::codegen::http::Uri| {
+        let io = once.take().ok_or(std::io::Error::from(std::io::ErrorKind::NotConnected));
+        std::future::ready(io)
+    });
+    let endpoint = tonic::transport::Endpoint::from_static("http://agent");
+    endpoint.connect_with_connector(connector).await.map_err(std::io::Error::other)
 }
 
 /// Opens a stream that begins with that message.

@@ -4,6 +4,7 @@
 //! Who reads them looks at an [`EventView`], which copies nothing; who keeps one asks for
 //! [`EventView::to_received`].
 
+use super::shape::SealedShape;
 use super::walk::{Once, Value, Walker};
 use super::{
     EventHead, EventWireError, Folded, Received, SealedParts, bounded_text, build_event,
@@ -12,9 +13,6 @@ use super::{
 use bytes::Bytes;
 use ftb_core::sealed::Span;
 use ftb_core::{Epoch, EventId, EventKind, OriginId, Position, PublisherId, Severity, limits};
-
-mod shape;
-use shape::Shape;
 
 const MESSAGE: &str = "message to a client";
 /// What a message to a client begins with when it is a delivery.
@@ -169,7 +167,7 @@ struct Reading {
     layouts: Vec<Layout>,
     items: Vec<Item>,
     /// That of the last layout, if it is a usual one and more of it may come.
-    shape: Option<Shape>,
+    shape: Option<SealedShape>,
 }
 
 impl Reading {
@@ -209,10 +207,27 @@ impl Reading {
         if self.items.len() == before { Err(EventWireError::Missing("content")) } else { Ok(()) }
     }
 
+    /// One event that has the shape of the last layout.
+    fn short(&self, bytes: &Bytes, index: u64, sealed: Span) -> Option<Item> {
+        let (shape, layout) = (self.shape.as_ref()?, self.layouts.last()?);
+        let own = shape.fits(slice(bytes, layout.sealed), slice(bytes, sealed))?;
+        let (start, len) = (own.content_at as u32, sealed.len - own.content_at as u32);
+        let content = within(sealed, Span { start, len });
+        Some(Item {
+            index,
+            seq: own.seq,
+            time_ns: own.content.time_ns,
+            layout: self.layouts.len() as u32 - 1,
+            sealed_at: sealed.start,
+            content,
+            payload: within(content, own.content.payload),
+        })
+    }
+
     /// Checks one event in every respect, the short way where it has the shape. Its texts need no
     /// second look where they are those of the layout before.
     fn event(&mut self, bytes: &Bytes, index: u64, sealed: Span) -> Result<Item, EventWireError> {
-        if let Some(item) = self.shape.as_ref().and_then(|shape| shape.fits(bytes, index, sealed)) {
+        if let Some(item) = self.short(bytes, index, sealed) {
             return Ok(item);
         }
         let parts = walk_sealed(slice(bytes, sealed))?;
@@ -238,7 +253,11 @@ impl Reading {
         let place = self.layouts.len() as u32;
         // Two in a row: more of that publisher may follow.
         if before.is_some_and(|before| before.publisher == publisher) {
-            self.shape = Shape::of(bytes, place, &layout, id.seq);
+            let usual = layout.folded.is_none();
+            let shape = || SealedShape::of(slice(bytes, sealed), parts.event, &found, id.seq);
+            self.shape = usual.then(shape).flatten();
+        } else {
+            self.shape = None;
         }
         self.layouts.push(layout);
         Ok(Item {
@@ -434,5 +453,69 @@ impl<'a> Iterator for Tags<'a> {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::event::{Stamps, encode_event, seal};
+    use crate::v1;
+    use ftb_core::Event;
+    use prost::Message as _;
+
+    fn sealed(seq: u64, payload: usize) -> Bytes {
+        let mut event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
+        event.time_ns = seq * 1000;
+        event.client_name = "some".to_owned();
+        event.payload = vec![7; payload].into();
+        let publisher = PublisherId { account: 1, token: 2 };
+        let id = EventId { publisher, seq };
+        let stamps = Stamps { id, host: "node1", uid: 5, pid: 1, republished: false };
+        seal(&stamps, &encode_event(&event), 300).unwrap().bytes().clone()
+    }
+
+    /// A fold that covers more than there was before it is refused, whatever came before.
+    #[test]
+    fn a_fold_is_no_shape_for_others() {
+        // As prost writes it: the stamp before the event.
+        let folded = |seq| {
+            let mut message = v1::Sealed::decode(sealed(seq, 5)).unwrap();
+            message.folded = Some(v1::Folded { covers: 5, count: 6, first_ns: 1, last_ns: 2 });
+            message.encode_to_vec()
+        };
+        let events = [folded(7), folded(8), folded(5)];
+        let bytes = Bytes::from(events.concat());
+        let mut reading = Reading::default();
+        let mut start = 0;
+        for event in &events[..2] {
+            let at = Span { start, len: event.len() as u32 };
+            start += at.len;
+            let item = reading.event(&bytes, 1, at).unwrap();
+            reading.items.push(item);
+        }
+        let at = Span { start, len: events[2].len() as u32 };
+        assert_eq!(reading.event(&bytes, 3, at), Err(EventWireError::Sequence));
+    }
+
+    /// The usual events take the short way, whatever their payloads.
+    #[test]
+    fn usual_events_have_the_shape_of_those_before() {
+        let events = [sealed(1, 5), sealed(2, 5), sealed(3, 5), sealed(4, 200)];
+        let bytes = Bytes::from(events.concat());
+        let mut reading = Reading::default();
+        let mut start = 0;
+        for (index, event) in (1..).zip(&events) {
+            let at = Span { start, len: event.len() as u32 };
+            start += at.len;
+            let short = reading.short(&bytes, index, at);
+            assert_eq!(short.is_some(), index > 2, "event {index}");
+            let long = Reading::default().event(&bytes, index, at).unwrap();
+            let layout = |short: Item| Item { layout: 0, ..short };
+            assert!(short.is_none_or(|short| layout(short) == long));
+            reading.event(&bytes, index, at).unwrap();
+        }
+        assert_eq!(reading.layouts.len(), 2);
     }
 }

@@ -5,6 +5,7 @@
 //! copied. The buffer is a list as the wire has it, so that agents and clients further on are sent
 //! stretches of it.
 
+use super::shape::{ContentShape, OwnContent};
 use super::{
     EventHead, EventWireError, Neighbour, Stamps, bound, check_beside, check_event, sealed_head,
 };
@@ -45,7 +46,8 @@ pub fn seal(
     let template = Template::new(stamps)?;
     let head = check_event(event, payload_bytes_max)?;
     let mut buffer = Vec::with_capacity(template.longest() + event.len());
-    let head = template.write(&mut buffer, stamps, event, &head);
+    let content = template.write(&mut buffer, stamps, event);
+    let head = template.head(stamps, content, &head);
     Ok(Sealed::new(head, buffer.into())?)
 }
 
@@ -69,36 +71,85 @@ where
     let mut buffer = Vec::with_capacity(bytes);
     let mut builder = RunBuilder::with_capacity(events.len());
     let mut refused = Vec::new();
-    let mut neighbour = Neighbour::default();
-    // The event space that was asked about last: most messages are about one.
-    let mut asked: Option<(&[u8], bool)> = None;
+    let mut checker = Checker { payload_bytes_max, ..Checker::default() };
+    // Where the last event that was taken lies within its stamps.
+    let mut content_at = 0;
     let mut stamps = *stamps;
     for event in events {
-        let checked = check_beside(event, payload_bytes_max, &mut neighbour).map_err(Into::into);
-        let allowed = checked.and_then(|head: EventHead| {
-            let space = slice(event, head.space);
-            let may = match asked {
-                Some((last, may)) if last == space => may,
-                _ => may_publish(space),
-            };
-            asked = Some((space, may));
-            let denied = || SealError::Denied(String::from_utf8_lossy(space).into_owned());
-            if may { Ok(head) } else { Err(denied()) }
-        });
-        match allowed {
-            Ok(head) => {
+        let checked = checker.check(event, &mut may_publish);
+        match checked {
+            Ok(checked) => {
                 let len = template.len(&stamps, event);
                 buffer.extend_from_slice(Listed::of(len).bytes());
                 let start = buffer.len();
-                let head = template.write(&mut buffer, &stamps, event, &head);
+                let content = template.write(&mut buffer, &stamps, event);
                 debug_assert_eq!(buffer.len() - start, len);
-                builder.push(head, span(start, len));
+                let at = span(start, len);
+                match checked {
+                    Content::Like(head) if content_at == content.start => {
+                        builder.push_like(stamps.id.seq, head.time_ns, at);
+                    }
+                    Content::Like(head) | Content::New(head) => {
+                        builder.push(template.head(&stamps, content, &head), at);
+                    }
+                }
+                content_at = content.start;
             }
             Err(error) => refused.push((stamps.id.seq, error)),
         }
         stamps.id.seq = stamps.id.seq.saturating_add(1);
     }
     Ok(SealedBatch { run: builder.finish(buffer.into())?, refused })
+}
+
+/// Checks the events of one message, one after the other.
+#[derive(Default)]
+struct Checker<'a> {
+    payload_bytes_max: usize,
+    neighbour: Neighbour<'a>,
+    /// The event space that was asked about last: most messages are about one.
+    asked: Option<(&'a [u8], bool)>,
+    /// The last event, if it was taken, is usual, and more of its shape may come: the one of this
+    /// shape that went the long way, and what was found in it.
+    shape: Option<(ContentShape, &'a [u8], EventHead)>,
+}
+
+/// What [`Checker`] says of an event.
+enum Content {
+    /// What was found in it.
+    New(EventHead),
+    /// The same; it differs from the one before, which was taken, in nothing but time and payload.
+    Like(EventHead),
+}
+
+impl<'a> Checker<'a> {
+    fn check(
+        &mut self,
+        event: &'a [u8],
+        may_publish: &mut impl FnMut(&[u8]) -> bool,
+    ) -> Result<Content, SealError> {
+        if let Some((shape, known, head)) = &self.shape
+            && let Some(own) = shape.fits(known, event, self.payload_bytes_max)
+        {
+            let OwnContent { time_ns, payload } = own;
+            return Ok(Content::Like(EventHead { time_ns, payload, ..*head }));
+        }
+        self.shape = None;
+        let likely = self.neighbour.begins(event);
+        let head = check_beside(event, self.payload_bytes_max, &mut self.neighbour)?;
+        let space = slice(event, head.space);
+        let may = match self.asked {
+            Some((last, may)) if last == space => may,
+            _ => may_publish(space),
+        };
+        self.asked = Some((space, may));
+        if !may {
+            return Err(SealError::Denied(String::from_utf8_lossy(space).into_owned()));
+        }
+        let shape = likely.then(|| ContentShape::of(event, &head)).flatten();
+        self.shape = shape.map(|shape| (shape, event, head));
+        Ok(Content::New(head))
+    }
 }
 
 /// The stamps of a message, encoded but for the sequence number.
@@ -158,14 +209,8 @@ impl Template {
         2 + self.id.len() + self.rest.len() + numbers + event.len()
     }
 
-    /// Appends one sealed event; its head, whose spans count from its first byte.
-    fn write(
-        &self,
-        buffer: &mut Vec<u8>,
-        stamps: &Stamps<'_>,
-        event: &[u8],
-        head: &EventHead,
-    ) -> Head {
+    /// Appends one sealed event; where the publisher's bytes lie in it.
+    fn write(&self, buffer: &mut Vec<u8>, stamps: &Stamps<'_>, event: &[u8]) -> Span {
         let start = buffer.len();
         let seq = stamps.id.seq;
         // At most 29 bytes: a length of one byte.
@@ -173,16 +218,22 @@ impl Template {
         buffer.extend_from_slice(&[ID_KEY, id_len as u8]);
         buffer.extend_from_slice(&self.id);
         encode_varint(seq, buffer);
-        let rest = buffer.len() - start;
         buffer.extend_from_slice(&self.rest);
         encode_varint(event.len() as u64, buffer);
         let event_at = span(buffer.len() - start, event.len());
         buffer.extend_from_slice(event);
+        event_at
+    }
+
+    /// The head of what [`Template::write`] wrote; spans count from its first byte.
+    fn head(&self, stamps: &Stamps<'_>, content: Span, head: &EventHead) -> Head {
+        // Behind the id, which has a key and a length of one byte.
+        let rest = 2 + self.id.len() + encoded_len_varint(stamps.id.seq);
         let host = match self.host.len {
             0 => Span::default(),
             len => Span { start: self.host.start + rest as u32, len },
         };
-        sealed_head(stamps, host, event_at, head)
+        sealed_head(stamps, host, content, head)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The frames that carry events: written straight from runs, read into one run for a frame.
 
 use super::{LinkWireError, Result, bound, core_epoch, core_hole, need, v1, wire_epoch, wire_hole};
-use crate::event::{SealedChecker, Value, Walker};
+use crate::event::{Checked, SealedChecker, Value, Walker};
 use crate::wire::{EventsItem, Pieces, bytes_key};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use ftb_core::frame::{Content, Down, Fetched, Frame, Item, Replicate, UpBatch, UpItem};
@@ -306,8 +306,10 @@ impl<'a> Collector<'a> {
     /// An event of the item that is being read.
     fn event(&mut self, at: Span) -> Result<()> {
         self.counted()?;
-        let head = self.checker.check(slice(self.bytes, at))?;
-        self.events.push(head, at);
+        match self.checker.check(slice(self.bytes, at))? {
+            Checked::Head(head) => self.events.push(head, at),
+            Checked::Like { seq, time_ns } => self.events.push_like(seq, time_ns, at),
+        }
         Ok(())
     }
 
