@@ -105,6 +105,11 @@ impl Chunk {
         (Arc::clone(&self.fate), place)
     }
 
+    /// Whether one event has come in.
+    pub(crate) fn has_just_begun(&self) -> bool {
+        self.next_place == 1
+    }
+
     /// What is left of one severity.
     pub(crate) fn size_of(&self, class: usize) -> Size {
         self.sizes[class]

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::coop::consume_budget;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 /// A client of this node's agent: publishes and subscribes.
@@ -358,7 +358,8 @@ impl Client {
     }
 
     /// As [`Client::publish`], but waits for room instead of shedding. Cancel-safe: a dropped
-    /// future has published nothing. Lets other tasks run now and then even when there is room.
+    /// future has published nothing. Lets other tasks run whenever it has filled a message, even when
+    /// there is room.
     ///
     /// # Errors
     /// [`PublishError`]; [`PublishError::Full`] only for an event that could never fit.
@@ -372,14 +373,22 @@ impl Client {
     /// # Errors
     /// As there.
     pub async fn publish_ref_wait(&self, event: EventRef<'_>) -> Result<Receipt, PublishError> {
-        // A publisher that never has to wait must not keep the connection's task from its work.
-        consume_budget().await;
         let mut publication = self.complete(event)?;
         let shared = self.shared();
-        // Nearly always there is room: then nobody has to be enrolled among those who wait.
-        let at_once = {
+        // A publisher that never has to wait must not keep the connection's task from its work.
+        let unhurried = {
             let mut session = publication.lock(shared);
-            publication.push_if_room(&mut session)
+            let filled = session.outbox.has_filled_one();
+            (!filled).then(|| publication.push_if_room(&mut session))
+        };
+        // Nearly always there is room: then nobody has to be enrolled among those who wait.
+        let at_once = match unhurried {
+            Some(at_once) => at_once,
+            None => {
+                yield_now().await;
+                let mut session = publication.lock(shared);
+                publication.push_if_room(&mut session)
+            }
         };
         let (receipt, speaker) = match at_once {
             Some(pushed) => pushed,

@@ -92,6 +92,12 @@ impl Outbox {
         self.in_flight.is_empty() && self.waiting.is_empty()
     }
 
+    /// Whether a message is full that has not gone, and the next has just begun: whoever publishes
+    /// without ever having to wait must let others run now, who are to send it.
+    pub(crate) fn has_filled_one(&self) -> bool {
+        self.waiting.len() > 1 && self.waiting.back().is_some_and(Chunk::has_just_begun)
+    }
+
     /// Whether an event of that length can be taken without shedding any.
     pub(crate) fn has_room(&self, len: usize) -> bool {
         self.held_bytes() + cost(len) <= self.bytes_max

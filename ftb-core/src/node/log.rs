@@ -30,6 +30,32 @@ fn cost(item: &Item) -> usize {
     ENTRY_BYTES + item.len() + EVENT_BYTES * item.count()
 }
 
+/// The place behind all of which something holds; behind that it holds of none. Looks at the last ones
+/// first: that is where it mostly is, and the others lie in memory that nobody has touched for long.
+pub(super) fn place_behind<T>(items: &VecDeque<T>, holds: impl Fn(&T) -> bool) -> usize {
+    // It holds of none from `high` on.
+    let (mut low, mut high) = (0, items.len());
+    let mut step = 1;
+    while low < high {
+        let place = high.saturating_sub(step);
+        if holds(&items[place]) {
+            low = place + 1;
+            break;
+        }
+        high = place;
+        step *= 2;
+    }
+    while low < high {
+        let middle = low.midpoint(high);
+        if holds(&items[middle]) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
 impl Log {
     /// Nothing yet; the next index is behind `after`.
     pub(super) fn new(after: u64) -> Self {
@@ -68,7 +94,7 @@ impl Log {
 
     /// What lies behind an index.
     pub(super) fn after(&self, after: u64) -> impl Iterator<Item = Item> {
-        let start = self.entries.partition_point(|entry| entry.last() <= after);
+        let start = place_behind(&self.entries, |entry| entry.last() <= after);
         self.entries.range(start..).filter_map(move |entry| entry.behind(after))
     }
 
@@ -214,6 +240,16 @@ mod tests {
 
     fn indices(log: &Log, after: u64) -> Vec<u64> {
         log.after(after).flat_map(|item| item.index..=item.last()).collect()
+    }
+
+    #[test]
+    fn a_place_is_found_wherever_it_is() {
+        for len in 0..40 {
+            let items: VecDeque<usize> = (0..len).collect();
+            for place in 0..=len {
+                assert_eq!(place_behind(&items, |item| *item < place), place, "of {len}");
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The events of an agent's own clients on their way to the acting root: kept until confirmed, and
 //! a while longer, sent again when the way up has changed.
 
+use super::log::place_behind;
 use crate::frame::UpItem;
 use crate::ident::EventId;
 use crate::lineage::Lineage;
@@ -98,7 +99,7 @@ impl Outbox {
 
     /// The place of the item that has a sequence.
     fn at(&self, seq: u64) -> usize {
-        self.items.partition_point(|kept| kept.last() < seq)
+        place_behind(&self.items, |kept| kept.last() < seq)
     }
 
     /// Cuts the item that has a sequence behind it, so that an item ends there.
