@@ -2,6 +2,7 @@
 
 use crate::ops::Op;
 use crate::world::{Setup, World, boot};
+use ftb_core::Severity;
 use std::time::Instant;
 
 /// Three times the 2 s after which a silent link is lost.
@@ -76,6 +77,50 @@ fn a_hundred_thousand_agents_are_one_tree_again_after_a_rack_is_lost() {
         (cpu_ns() - begun_ns) as f64 / 1e9,
         started.elapsed().as_secs_f64(),
     );
+}
+
+/// What one event and one change of subscriptions cost all agents together, in frames beside the
+/// heartbeats: an event from the last leaf to the first, a subscription of the first.
+fn frames_of_one(agents: u32, fanout: u32) -> (u64, u64) {
+    let setup = Setup { clients_every: agents, announcements: false, ..Setup::new(agents, fanout) };
+    let mut world = boot(setup, u64::from(agents)).unwrap();
+    let first_leaf = (agents - 1).div_ceil(fanout) as usize;
+    world.add_subscriber(first_leaf, "").unwrap();
+    world.add_publisher(agents as usize - 1).unwrap();
+    world.run_ms(10_000).unwrap();
+    let before = world.frames;
+    world.add_subscriber(first_leaf, "jobid=nobody").unwrap();
+    world.run_ms(10_000).unwrap();
+    let subscription = world.frames - before;
+    assert!(world.subscribers.iter().all(|subscriber| subscriber.active_at.is_some()));
+    let before = world.frames;
+    world.publish(world.publishers.len() - 1, 1, Severity::Info).unwrap();
+    world.run_ms(10_000).unwrap();
+    world.check_events().unwrap();
+    (world.frames - before, subscription)
+}
+
+/// Both cost as much as the tree is deep, however many agents there are.
+#[test]
+fn an_event_and_a_subscription_cost_what_the_tree_is_deep() {
+    for (agents, fanout) in
+        [(7, 2), (63, 2), (511, 2), (4_095, 2), (21, 4), (341, 4), (5_461, 4), (4_369, 16)]
+    {
+        let (mut depth, mut width, mut above) = (0_u64, 1, 1);
+        while above < agents {
+            width *= fanout;
+            above += width;
+            depth += 1;
+        }
+        let (event, subscription) = frames_of_one(agents, fanout);
+        println!(
+            "{agents} agents, fan-out {fanout}, {depth} levels below the root: {event} frames for an event, \
+             {subscription} for a subscription"
+        );
+        // Up, down to the subscriber, the confirmation; and what root and standby say to each other.
+        assert!(event <= 3 * depth + 6, "{agents} agents: {event} frames for an event");
+        assert!(subscription <= 2 * depth, "{agents} agents: {subscription} for a subscription");
+    }
 }
 
 /// Any rack of 16, wherever it is in the tree: three detection periods later all others are one tree.

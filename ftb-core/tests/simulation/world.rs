@@ -162,6 +162,8 @@ pub struct World {
     pub subscribers: Vec<Subscriber>,
     pub books: Books,
     pub happenings: u64,
+    /// Frames that agents have said, but for heartbeats.
+    pub frames: u64,
     /// How often each agent had something to do: a timer that was due, a frame.
     pub woken: Vec<u64>,
     /// What agents said about members: the name of the event and whose host.
@@ -197,6 +199,7 @@ impl World {
             subscribers: Vec::new(),
             books: Books::default(),
             happenings: 0,
+            frames: 0,
             woken: vec![0; setup.agents as usize],
             announced: Vec::new(),
             trees: BTreeMap::new(),

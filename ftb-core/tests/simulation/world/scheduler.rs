@@ -227,6 +227,7 @@ impl World {
                 println!("{:>9.4} {agent:>4} -> {} {text}", self.seconds(), peer.agent);
             }
             let frame = Box::new(frame);
+            self.frames += u64::from(!matches!(*frame, Frame::Heartbeat(_)));
             self.send(agent, peer, Happening::Arrive { end: peer, from: agent, frame });
         }
     }
