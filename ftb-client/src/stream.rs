@@ -12,8 +12,8 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::Status;
 
-/// What is taken from the agent without being asked again, in bytes: a delivery of full size and its
-/// head in one frame. Of what is published, half of that waits where it can still be shed.
+/// What is taken from the agent without being asked again: a delivery of full size and its head in one
+/// frame. Beyond what the socket has not taken yet, what is published waits where it can still be shed.
 const WINDOWS: Windows = Windows {
     stream_bytes: 1 << 20,
     connection_bytes: 2 << 20,
