@@ -7,6 +7,7 @@ mod site;
 
 use anyhow::{Context as _, Result, ensure};
 use ftb_tests::cluster::wait_for;
+use nix::sys::signal::{Signal, kill};
 use site::{Site, nothing_left, result, run, start, text};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,7 @@ impl Drop for Slurm {
                 return;
             }
             for pid in left {
-                let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+                let _ = kill(pid, Signal::SIGKILL);
             }
             std::thread::sleep(core::time::Duration::from_millis(20));
         }
@@ -173,6 +174,35 @@ impl Slurm {
     }
 }
 
+/// A launch agent that does not go when the job ends is killed on its node, by another `srun`.
+async fn one_that_does_not_go_is_killed(site: &Site, slurm: &Slurm) -> Result<()> {
+    let deadlines = slurm.dir.join("deadlines.toml");
+    std::fs::write(&deadlines, "end = \"1s\"\n")?;
+    let (deadlines, name) =
+        (deadlines.display().to_string(), format!("stays-{}", std::process::id()));
+    let arguments = ["-n", "2", "--job", &name, "--hosts", "node[01-02]"];
+    let all = [&arguments[..], &["--deadlines", &deadlines]].concat();
+    let there = slurm.dir.join("there").display().to_string();
+    let script = format!("touch {there}.$FTB_RANK; exec sleep 1009");
+    let job = start(slurm.launch(site, &all, &["sh", "-c", &script]));
+    for rank in 0..2 {
+        let path = format!("{there}.{rank}");
+        wait_for("the ranks", async || Ok(std::fs::exists(&path)?.then_some(()))).await?;
+    }
+    let agent = slurm.everybody().into_iter().find(|pid| {
+        let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let on_node = text(&read("environ")).contains("SLURMD_NODENAME=node02\0");
+        on_node && text(&read("cmdline")).contains("ftb-nla\0serve\0")
+    });
+    kill(agent.context("no launch agent on node02")?, Signal::SIGSTOP)?;
+    site.ask(&["kill", &name]).await?;
+    let output = job.await??;
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(143), "{told}");
+    assert!(told.contains("no answer from node02: killed"), "{told}");
+    nothing_left(&format!("FTB_JOB_ID={name}\0")).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_allocation_says_where_and_srun_starts_the_launch_agents() -> Result<()> {
     if let Some(why) = cannot() {
@@ -229,6 +259,8 @@ async fn an_allocation_says_where_and_srun_starts_the_launch_agents() -> Result<
     site.release()?;
     assert_eq!(result(&job.await??)?, expected);
     nothing_left(&format!("FTB_JOB_ID={name}\0")).await?;
+
+    one_that_does_not_go_is_killed(&site, &slurm).await?;
 
     let elsewhere = ["-n", "1", "--hosts", "node09"];
     let output = run(slurm.launch(&site, &elsewhere, &["true"])).await?;
