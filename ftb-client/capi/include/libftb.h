@@ -4,7 +4,7 @@
  * All functions can be called from any thread at any time, also from callbacks. None of them waits
  * without a bound, and none ends the program. The longest waits, for an agent in trouble, are said
  * below; with a healthy agent, and with none, they return within milliseconds. FTB_CONNECT_WAIT=TIME in
- * the environment (at most 60s) makes those that are shorter that long: who demands an agent waits for
+ * the environment (at most 10m) makes those that are shorter that long: who demands an agent waits for
  * its answers as patiently. A process that forks: the handles of the parent are FTB_ERR_INVALID_HANDLE
  * in the child, which can connect anew.
  */

@@ -22,7 +22,7 @@ const QUIET: &str = "FTB_QUIET";
 /// Settings of the original without a meaning here.
 const IGNORED: [&str; 3] = ["FTB_BSTRAP_SERVER", "FTB_BSTRAP_PORT", "FTB_AGENT_PORT"];
 /// Longest wait that can be asked for.
-pub(crate) const CONNECT_WAIT_MAX: Duration = Duration::from_secs(60);
+pub(crate) const CONNECT_WAIT_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
@@ -74,7 +74,7 @@ impl Settings {
             }
         };
         let (mut connect_wait, mut matching, mut quiet) = (None, Matching::And, false);
-        word(CONNECT_WAIT, "a time up to 60s, like 5s or 500ms", &mut |text| {
+        word(CONNECT_WAIT, "a time up to 10m, like 5s or 500ms", &mut |text| {
             let wait = humantime::parse_duration(text).ok();
             connect_wait = wait.filter(|wait| *wait <= CONNECT_WAIT_MAX);
             connect_wait.is_some()

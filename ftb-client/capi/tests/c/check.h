@@ -13,7 +13,7 @@
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
 /* Long: it only bounds a test that fails. */
-#define PATIENCE_S 600
+#define PATIENCE_S 1200
 
 static const char *code_name(int code)
 {

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 const PROGRAM_S: &str = "1800";
 /// How long a program waits for its agent and its answers. The library's own bounds are for programs
 /// that must go on; on a slow machine, or under a tool, a healthy agent takes longer than those.
-const AGENT_WAIT: &str = "60s";
+const AGENT_WAIT: &str = "10m";
 
 /// How a program gets the library.
 #[derive(Clone, Copy, PartialEq, Eq)]
