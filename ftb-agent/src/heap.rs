@@ -9,6 +9,10 @@ const STORM_BYTES: u64 = 4 * 1024 * 1024;
 /// How long a period is, in nanoseconds: a storm's memory is given back after one or two.
 const PERIOD_NS: u64 = 5_000_000_000;
 
+/// How long after that it is given back once more: what was confirmed in a storm is kept for its grace
+/// time of half a minute, and who was slow has read by then.
+const AGAIN_NS: u64 = 40_000_000_000;
+
 /// Watches how much is handled.
 #[derive(Debug, Default)]
 pub(crate) struct Heap {
@@ -16,6 +20,8 @@ pub(crate) struct Heap {
     bytes: u64,
     /// The end of this period; `None` as long as there was no storm.
     until_ns: Option<u64>,
+    /// That end is the one at which memory is given back once more.
+    again: bool,
 }
 
 impl Heap {
@@ -33,14 +39,19 @@ impl Heap {
         self.until_ns
     }
 
-    /// Whether a storm was, and is over: memory should be given back. Says so once.
+    /// Whether a storm was, and is over: memory should be given back. Says so twice.
     pub(crate) fn is_over(&mut self, now_ns: u64) -> bool {
         if self.until_ns.is_none_or(|until| now_ns < until) {
             return false;
         }
-        let over = self.bytes < STORM_BYTES;
-        self.begin((!over).then(|| now_ns.saturating_add(PERIOD_NS)));
-        over
+        if std::mem::take(&mut self.again) {
+            self.begin(None);
+            return true;
+        }
+        self.again = self.bytes < STORM_BYTES;
+        let period_ns = if self.again { AGAIN_NS } else { PERIOD_NS };
+        self.begin(Some(now_ns.saturating_add(period_ns)));
+        self.again
     }
 
     fn begin(&mut self, until_ns: Option<u64>) {
@@ -63,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_given_back_once_after_a_storm_and_never_without() {
+    fn memory_is_given_back_after_a_storm_and_never_without() {
         let mut heap = Heap::default();
         heap.handled(1, STORM_BYTES - 1);
         assert_eq!(heap.deadline_ns(), None, "an idle agent sleeps");
@@ -75,7 +86,10 @@ mod tests {
         let end = heap.deadline_ns().unwrap_or(0);
         heap.handled(end - 1, STORM_BYTES - 1);
         assert!(heap.is_over(end), "some go on, the storm does not");
+        assert_eq!(heap.deadline_ns(), Some(end + AGAIN_NS));
+        assert!(!heap.is_over(end + AGAIN_NS - 1));
+        assert!(heap.is_over(end + AGAIN_NS), "what was kept for a while is free");
         assert_eq!(heap.deadline_ns(), None);
-        assert!(!heap.is_over(end + PERIOD_NS));
+        assert!(!heap.is_over(end + 2 * AGAIN_NS));
     }
 }
