@@ -369,6 +369,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use bytes::Bytes;
+    use ftb_core::Spaces;
     use ftb_core::node::api::{GapReason, ToClient};
     use ftb_core::{Epoch, Event, EventId, OriginId, PublisherId, Sealed};
     use ftb_proto::client::{FromAgent, encode_to_client};
@@ -514,7 +515,14 @@ mod tests {
             let (after, until) = (at(index), at(index + 1));
             inbox.gap(
                 id,
-                Gap { after, until, reason: GapReason::Shed, count: 1, severity_max: None },
+                Gap {
+                    after,
+                    until,
+                    reason: GapReason::Shed,
+                    count: 1,
+                    severity_max: None,
+                    spaces: Spaces::ANY,
+                },
             );
         }
         assert_eq!(inbox.take(), Some(FromClient::Unsubscribe(id)));
@@ -535,9 +543,11 @@ mod tests {
             reason: GapReason::Shed,
             count: 8,
             severity_max: None,
+            spaces: Spaces::ANY,
         };
-        inbox.gap(id, Gap { after: Position::ZERO, until: Position::ZERO, count: 0, ..gap });
-        inbox.gap(id, gap);
+        let until = Position::ZERO;
+        inbox.gap(id, Gap { after: Position::ZERO, until, count: 0, ..gap.clone() });
+        inbox.gap(id, gap.clone());
         assert!(matches!(inbox.pop(key).0, Some(Queued::Gap(told)) if told == gap));
         assert_eq!(inbox.take(), None);
         inbox.attached();

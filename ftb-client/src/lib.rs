@@ -45,6 +45,7 @@ pub use ftb_core::event::EventError;
 pub use ftb_core::filter::{Filter, FilterError};
 pub use ftb_core::node::api::{Gap, GapReason, Start};
 pub use ftb_core::space::NameError;
+pub use ftb_core::spaces::Spaces;
 pub use ftb_core::{
     Event, EventId, EventKind, EventName, EventRef, EventSpace, Position, PublisherId, Severity,
     Tag, limits,

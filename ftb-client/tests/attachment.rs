@@ -158,8 +158,9 @@ async fn a_subscription_is_there_when_it_is_active_and_goes_on_after_a_restart()
         reason: GapReason::Retention,
         count: 2,
         severity_max: Some(Severity::Error),
+        spaces: ftb_core::Spaces::of("ftb.test"),
     };
-    attachment.say(encode_to_client(ToClient::Gap { subscription: id, gap })).await;
+    attachment.say(encode_to_client(ToClient::Gap { subscription: id, gap: gap.clone() })).await;
     attachment.say(deliver(id, &[9])).await;
     assert_eq!(text_of(soon(subscription.next()).await), "event 6");
     assert_eq!(soon(subscription.next()).await, Some(Delivery::Gap(gap)));

@@ -18,6 +18,8 @@ pub use set::FilterSet;
 use crate::hostlist::Hostlist;
 use crate::sealed::SealedRef;
 use crate::severity::Severity;
+use crate::space::EventSpace;
+use crate::spaces::Spaces;
 use core::fmt;
 use pattern::{Pattern, SpacePattern};
 use std::sync::Arc;
@@ -129,12 +131,16 @@ impl Filter {
             && holds(self.clients.as_ref(), || event.client_name())
     }
 
-    /// Whether it may want an event that is no worse than that; `None`: of any severity.
-    pub fn may_want(&self, severity_max: Option<Severity>) -> bool {
-        severity_max.is_none_or(|max| {
+    /// Whether it may want an event of those spaces that is no worse than that; `None`: of any
+    /// severity.
+    pub fn may_want(&self, severity_max: Option<Severity>, spaces: &Spaces) -> bool {
+        let severe = severity_max.is_none_or(|max| {
             let milder = Severities::where_holds(|severity| severity <= max);
             self.severities.0 & milder.0 != 0
-        })
+        });
+        let (Some(ours), Some(theirs)) = (&self.spaces, spaces.names()) else { return severe };
+        let wanted = |space: &EventSpace| ours.iter().any(|ours| ours.matches(space.as_str()));
+        severe && theirs.iter().any(wanted)
     }
 
     /// Whether every event that `other` wants is wanted by this one too. May say no where it is

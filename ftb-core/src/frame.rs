@@ -12,6 +12,8 @@ use crate::node::api::{Gap, MemberState};
 use crate::position::{Epoch, Position};
 use crate::run::Run;
 
+/// What a gap counts for beside the names in it.
+const GAP_BYTES: usize = 64;
 /// Most ranks in a list of hints or redirects.
 pub const RANKS_MAX: usize = 64;
 /// Most publishers in one [`Marks`].
@@ -278,7 +280,8 @@ impl UpItem {
     pub fn len(&self) -> usize {
         match self {
             Self::Events(run) => run.len(),
-            Self::Gap(_) | Self::Fork { .. } => 64,
+            Self::Gap(gap) => GAP_BYTES + gap.spaces.len(),
+            Self::Fork { .. } => GAP_BYTES,
         }
     }
 
@@ -360,7 +363,7 @@ impl Content {
     pub fn len(&self) -> usize {
         match self {
             Self::Events(run) => run.len(),
-            Self::Gap(_) => 64,
+            Self::Gap(gap) => GAP_BYTES + gap.spaces.len(),
         }
     }
 

@@ -24,6 +24,7 @@ pub mod run;
 pub mod sealed;
 pub mod severity;
 pub mod space;
+pub mod spaces;
 pub mod time;
 pub mod tree;
 
@@ -34,4 +35,5 @@ pub use run::Run;
 pub use sealed::{Head, Sealed, SealedRef};
 pub use severity::Severity;
 pub use space::{EventName, EventSpace};
+pub use spaces::Spaces;
 pub use time::Now;

@@ -7,6 +7,8 @@
 pub const SPACE_BYTES_MAX: usize = 63;
 /// Most parts of an event space. CIFTS has exactly three; ours have one to eight.
 pub const SPACE_PARTS_MAX: usize = 8;
+/// Most event spaces that a gap names; one that concerns more concerns any.
+pub const GAP_SPACES_MAX: usize = 8;
 /// Longest event name in bytes. CIFTS allows 31; twice that leaves room for new names.
 pub const NAME_BYTES_MAX: usize = 63;
 /// Longest client name and job id in bytes.

@@ -191,6 +191,8 @@ struct GapObject {
     reason: &'static str,
     count: u64,
     severity_max: Option<&'static str>,
+    /// Of the missing events; empty where they are not known.
+    spaces: Vec<String>,
 }
 
 impl From<&Gap> for GapObject {
@@ -202,6 +204,13 @@ impl From<&Gap> for GapObject {
             reason: gap.reason.as_str(),
             count: gap.count,
             severity_max: gap.severity_max.map(|severity| severity.as_str()),
+            spaces: gap
+                .spaces
+                .names()
+                .unwrap_or_default()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
         }
     }
 }

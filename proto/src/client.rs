@@ -11,7 +11,7 @@ use crate::{PROTOCOL_VERSION, v1};
 use bytes::Bytes;
 use ftb_core::node::api::{Gap, GapReason, RefusedWhat, Start, SubscriptionId, ToClient};
 use ftb_core::position::TRAIL_MAX;
-use ftb_core::{Epoch, OriginId, Position, SealedRef, Severity, Trail, limits};
+use ftb_core::{Epoch, OriginId, Position, SealedRef, Severity, Spaces, Trail, limits};
 use prost::Message as _;
 use v1::refused::What;
 use v1::subscribe::Start as WireStart;
@@ -124,6 +124,11 @@ pub fn core_position(position: v1::Position) -> Position {
         epoch: Epoch { number: position.epoch, root: OriginId(position.epoch_root) },
         index: position.index,
     }
+}
+
+/// Event spaces by name; none for any.
+pub(crate) fn wire_spaces(spaces: &Spaces) -> Vec<String> {
+    spaces.names().unwrap_or_default().iter().map(|space| space.as_str().to_owned()).collect()
 }
 
 /// Where a subscription begins, as its message says it.
@@ -457,7 +462,13 @@ fn position_of(position: Option<v1::Position>) -> Result<Position, ClientWireErr
 fn decode_gap(gap: v1::Gap) -> Result<Gap, ClientWireError> {
     let reasons = [GapReason::Shed, GapReason::Retention, GapReason::LogLost];
     let reason = reasons.into_iter().find(|reason| reason.as_str() == gap.reason);
+    bound("list of spaces", gap.spaces.len(), limits::GAP_SPACES_MAX)?;
+    let spaces = Spaces::named(gap.spaces.iter().map(String::as_str));
     Ok(Gap {
+        spaces: spaces.map_err(|error| ClientWireError::Unknown {
+            what: "space of a gap",
+            value: error.to_string(),
+        })?,
         after: position_of(gap.after)?,
         until: position_of(gap.until)?,
         reason: reason.ok_or_else(|| ClientWireError::Unknown {
@@ -531,6 +542,7 @@ pub fn encode_to_client(message: ToClient) -> v1::ToClient {
             reason: gap.reason.as_str().to_owned(),
             count: gap.count,
             severity_max: gap.severity_max.map_or(0, Severity::to_wire),
+            spaces: wire_spaces(&gap.spaces),
         })),
         ToClient::Covered { subscription, position, history_ended } => {
             to_client(ClientMessage::Covered(v1::Covered {

@@ -4,6 +4,7 @@
 //! all bounds; whether it makes sense at this moment is the core's to judge. Events travel as the
 //! bytes of their Sealed, which are checked and never made again.
 
+use crate::client::wire_spaces;
 use crate::event::EventWireError;
 use crate::v1::{self, link_frame::Frame as Wire};
 use crate::wire::{Outbound, Pieces};
@@ -16,7 +17,7 @@ use ftb_core::frame::{
     ReplicaStart, Standing, Welcome,
 };
 use ftb_core::ident::{OriginId, PublisherId, Rank};
-use ftb_core::limits::{FILTER_BYTES_MAX, HOST_BYTES_MAX};
+use ftb_core::limits::{FILTER_BYTES_MAX, GAP_SPACES_MAX, HOST_BYTES_MAX};
 use ftb_core::lineage::{Lineage, LineageError, Segment};
 use ftb_core::node::LINK_PROTOCOL;
 use ftb_core::node::api::{Gap, GapReason, MemberState};
@@ -24,6 +25,7 @@ use ftb_core::position::{Epoch, Position};
 use ftb_core::ranges::RANGES_PER_PUBLISHER_MAX;
 use ftb_core::sealed::SpanError;
 use ftb_core::severity::Severity;
+use ftb_core::spaces::Spaces;
 use prost::{DecodeError, Message as _};
 
 mod counts;
@@ -294,6 +296,7 @@ fn wire_hole(gap: &Gap) -> v1::Hole {
         reason: gap.reason.as_str().to_owned(),
         count: gap.count,
         severity_max: gap.severity_max.map_or(0, Severity::to_wire),
+        spaces: wire_spaces(&gap.spaces),
     }
 }
 
@@ -524,7 +527,11 @@ fn core_hole(hole: v1::Hole) -> Result<Gap> {
         .into_iter()
         .find(|reason| reason.as_str() == hole.reason)
         .ok_or(LinkWireError::Range { what: "the reason of a hole" })?;
+    bound("spaces of a hole", hole.spaces.len(), GAP_SPACES_MAX)?;
+    let spaces = Spaces::named(hole.spaces.iter().map(String::as_str));
+    let spaces = spaces.map_err(|_| LinkWireError::Range { what: "a space of a hole" })?;
     Ok(Gap {
+        spaces,
         after: core_position(need("hole", "beginning", hole.after)?),
         until: core_position(need("hole", "end", hole.until)?),
         reason,

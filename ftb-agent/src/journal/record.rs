@@ -9,7 +9,7 @@ use bytes::{Buf as _, BufMut as _, Bytes};
 use ftb_core::frame::{Content, Item, Marks};
 use ftb_core::lineage::{Lineage, Segment};
 use ftb_core::node::api::{Gap, GapReason};
-use ftb_core::{Epoch, OriginId, Position, PublisherId, Rank, Severity};
+use ftb_core::{Epoch, EventSpace, OriginId, Position, PublisherId, Rank, Severity, Spaces};
 use ftb_proto::event::decode_sealed;
 
 /// Before the entries of a chunk.
@@ -129,6 +129,7 @@ fn decode_entry(rest: &mut Bytes) -> Result<Item, Damaged> {
     Ok(Item { index, content })
 }
 
+/// Before the names of its spaces, one a line.
 const GAP_BYTES: usize = 2 * POSITION_BYTES + 1 + 8 + 1;
 const POSITION_BYTES: usize = 24;
 
@@ -144,11 +145,14 @@ fn encode_gap(gap: &Gap) -> Vec<u8> {
     out.put_u64_le(gap.count);
     let severity = gap.severity_max.map_or(0, Severity::to_wire);
     out.put_u8(u8::try_from(severity).unwrap_or(0));
+    let names = gap.spaces.names().unwrap_or_default();
+    let names: Vec<&str> = names.iter().map(EventSpace::as_str).collect();
+    out.put_slice(names.join("\n").as_bytes());
     out
 }
 
 fn decode_gap(mut bytes: Bytes) -> Result<Gap, Damaged> {
-    if bytes.len() != GAP_BYTES {
+    if bytes.len() < GAP_BYTES {
         return Err(Damaged("a gap has the wrong size"));
     }
     let after = get_position(&mut bytes);
@@ -166,7 +170,11 @@ fn decode_gap(mut bytes: Bytes) -> Result<Gap, Damaged> {
             Severity::from_wire(number.into()).ok_or(Damaged("a gap has an unknown severity"))?,
         ),
     };
-    Ok(Gap { after, until, reason, count, severity_max })
+    let wrong = Damaged("a gap names what is no event space");
+    let names = core::str::from_utf8(&bytes).map_err(|_| wrong)?;
+    let names = names.split('\n').filter(|name| !name.is_empty());
+    let spaces = Spaces::named(names).map_err(|_| wrong)?;
+    Ok(Gap { after, until, reason, count, severity_max, spaces })
 }
 
 fn put_position(out: &mut Vec<u8>, position: Position) {
@@ -375,6 +383,7 @@ mod tests {
                 reason: GapReason::LogLost,
                 count: 3,
                 severity_max: Some(Severity::Fatal),
+                spaces: Spaces::named(["ftb.ib", "ftb.ipmi.fan"]).unwrap(),
             }),
         });
         items

@@ -3,6 +3,7 @@
 use super::Filter;
 use crate::sealed::SealedRef;
 use crate::severity::Severity;
+use crate::spaces::Spaces;
 
 /// Most filters that an agent tells its parent; with more it asks for more than it needs.
 pub const FILTERS_MAX: usize = 64;
@@ -56,10 +57,10 @@ impl FilterSet {
         self.filters.push(filter);
     }
 
-    /// Whether one of the filters may want an event that is no worse than that; `None`: of any
-    /// severity.
-    pub fn may_want(&self, severity_max: Option<Severity>) -> bool {
-        self.filters.iter().any(|filter| filter.may_want(severity_max))
+    /// Whether one of the filters may want an event of those spaces that is no worse than that;
+    /// `None`: of any severity.
+    pub fn may_want(&self, severity_max: Option<Severity>, spaces: &Spaces) -> bool {
+        self.filters.iter().any(|filter| filter.may_want(severity_max, spaces))
     }
 
     /// Whether one of the filters covers that one.

@@ -18,6 +18,7 @@ use crate::frame::{Frame, Hello, Marks, ReplicaStart, Replicate, UpItem};
 use crate::lineage::Lineage;
 use crate::position::{Epoch, Position};
 use crate::ranges::PublisherRanges;
+use crate::spaces::Spaces;
 use std::collections::BTreeMap;
 
 /// Most events that an acting root gives up in favour of another log, to append them again. As many as
@@ -106,7 +107,8 @@ impl Node {
         // missing of it behind the rest.
         let whole = self.full_after() <= fork;
         // A root with a past that takes over a log which has lost some of it would lose its own, too.
-        let torn = fork > 0 && hello.lineage.is_torn_behind(fork);
+        let past = fork > 0 || !self.children.is_empty();
+        let torn = past && hello.lineage.is_torn_behind(fork);
         let worth = hello.holds.is_some_and(|holds| {
             whole && !torn && own <= GIVEN_UP_MAX && holds.until.saturating_sub(fork) > own as u64
         });
@@ -172,6 +174,7 @@ impl Node {
                 reason: GapReason::LogLost,
                 count: 0,
                 severity_max: None,
+                spaces: Spaces::ANY,
             };
             self.append(UpItem::Gap(gap));
         }

@@ -15,6 +15,7 @@ use crate::node::storm::StormRule;
 use crate::position::{Epoch, Position, Trail};
 use crate::run::Run;
 use crate::severity::Severity;
+use crate::spaces::Spaces;
 
 /// One attempt to reach another agent. Never used twice in the life of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -439,7 +440,7 @@ pub enum RefusedWhat {
 }
 
 /// A hole that is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// The last position before it.
     pub after: Position,
@@ -451,6 +452,8 @@ pub struct Gap {
     pub count: u64,
     /// The worst among them; `None` where it is unknown.
     pub severity_max: Option<Severity>,
+    /// The event spaces of all of them, as far as they are known.
+    pub spaces: Spaces,
 }
 
 /// Why events are missing.

@@ -427,7 +427,7 @@ impl Node {
             }
             let wants = |content: &Content| match content {
                 Content::Events(run) => run.groups().any(|(_, event)| child.filters.matches(event)),
-                Content::Gap(gap) => child.filters.may_want(gap.severity_max),
+                Content::Gap(gap) => child.filters.may_want(gap.severity_max, &gap.spaces),
             };
             if !child.reader.is_at(from)
                 || self.log.after(from.max(child.reader.cursor)).any(|item| wants(&item.content))

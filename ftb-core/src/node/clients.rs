@@ -90,7 +90,7 @@ impl Client {
     pub(super) fn note_gap(&mut self, gap: &Gap) -> bool {
         let mut concerned = false;
         for (id, found) in &self.subscriptions {
-            if found.filter.may_want(gap.severity_max) {
+            if found.filter.may_want(gap.severity_max, &gap.spaces) {
                 self.due.insert(*id);
                 concerned = true;
             }

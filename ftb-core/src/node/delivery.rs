@@ -259,9 +259,9 @@ impl Node {
     }
 
     /// Tells every subscription that has begun of a hole.
-    pub(super) fn tell_subscribers(&mut self, gap: Gap) {
+    pub(super) fn tell_subscribers(&mut self, gap: &Gap) {
         for (client, subscription) in self.active_subscriptions() {
-            self.tell_client(client, ToClient::Gap { subscription, gap });
+            self.tell_client(client, ToClient::Gap { subscription, gap: gap.clone() });
         }
     }
 

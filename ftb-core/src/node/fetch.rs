@@ -12,6 +12,7 @@ use super::reader::{Cut, Reader};
 use crate::filter::FilterSet;
 use crate::frame::{Content, Fetch, Fetched, Frame, Item};
 use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
+use crate::spaces::Spaces;
 
 /// Who waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +180,7 @@ impl Node {
             reason: GapReason::Retention,
             count: 0,
             severity_max: None,
+            spaces: Spaces::ANY,
         };
         Item { index: until, content: Content::Gap(gap) }
     }

@@ -5,6 +5,7 @@ use super::api::{Gap, GapReason};
 use crate::frame::{Item, Standing};
 use crate::lineage::Lineage;
 use crate::position::{Epoch, Position};
+use crate::spaces::Spaces;
 
 /// Most lost reigns whose forks are remembered.
 const FORKS_MAX: usize = 256;
@@ -56,8 +57,10 @@ impl Node {
     /// have not seen what it holds so far.
     pub(super) fn tell_parted(&mut self, until: Position) {
         let after = self.lineage.position(self.consumed);
-        let gap = Gap { after, until, reason: GapReason::Retention, count: 0, severity_max: None };
-        self.tell_subscribers(gap);
+        let reason = GapReason::Retention;
+        let spaces = Spaces::ANY;
+        let gap = Gap { after, until, reason, count: 0, severity_max: None, spaces };
+        self.tell_subscribers(&gap);
     }
 
     /// Remembers where reigns that have lost left the log that goes on: positions of theirs may be

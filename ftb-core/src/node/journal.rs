@@ -28,6 +28,7 @@ use crate::lineage::Lineage;
 use crate::position::{Epoch, Position};
 use crate::ranges::PublisherRanges;
 use crate::severity::Severity;
+use crate::spaces::Spaces;
 
 /// The journal as the node knows it.
 #[derive(Default)]
@@ -461,6 +462,7 @@ impl Past {
             reason: GapReason::LogLost,
             count: until - log.last(),
             severity_max: None,
+            spaces: Spaces::ANY,
         })
     }
 }
@@ -482,9 +484,11 @@ pub(super) fn items_behind(
             reason: GapReason::Retention,
             count: 0,
             severity_max: None,
+            spaces: Spaces::ANY,
         })
     });
-    let events = log.after(fork).map(|item| UpItem::from(item.content));
+    let passed = passed_by(log, fork, oldest);
+    let events = log.after(fork.max(oldest)).map(|item| UpItem::from(item.content));
     let segments = lineage.segments();
     let told = segments.iter().enumerate().filter_map(|(at, segment)| {
         let end = segments.get(at + 1).map_or(last, |next| next.first - 1).min(last);
@@ -496,5 +500,26 @@ pub(super) fn items_behind(
         };
         Some(UpItem::Fork { epoch: segment.epoch, until, handed_over: true })
     });
-    gap.into_iter().chain(events).chain(told).collect()
+    gap.into_iter().chain(passed).chain(events).chain(told).collect()
+}
+
+/// What has passed by before a log is complete, and is not in the rest of it: that has come again there,
+/// with what was between.
+fn passed_by(log: &Log, after: u64, until: u64) -> Vec<UpItem> {
+    let mut later = PublisherRanges::new(usize::MAX);
+    for item in log.after(after.max(until)).filter(|_| after < until) {
+        if let Content::Events(run) = &item.content {
+            later.insert_run(run);
+        }
+    }
+    let passed = log.after(after).map_while(|item| item.up_to(until));
+    let fresh = passed.flat_map(|item| match item.content {
+        Content::Events(run) => {
+            let again = run.iter().enumerate().filter(|(_, event)| later.contains(event.id()));
+            let again: Vec<usize> = again.map(|(place, _)| place).collect();
+            run.without(&again).into_iter().map(UpItem::Events).collect()
+        }
+        Content::Gap(gap) => vec![UpItem::Gap(gap)],
+    });
+    fresh.collect()
 }

@@ -13,6 +13,7 @@ use crate::position::Position;
 use crate::run::Run;
 use crate::sealed::Sealed;
 use crate::severity::Severity;
+use crate::spaces::Spaces;
 
 /// What storm rules have shed is told to subscribers as one gap so long after the first of it.
 const SHED_TOLD_MS: u64 = 1_000;
@@ -24,6 +25,7 @@ const LIMITED_TOLD_MS: u64 = 60_000;
 pub(super) struct StormShed {
     count: u64,
     severity: Severity,
+    spaces: Spaces,
     due_ns: u64,
 }
 
@@ -74,22 +76,35 @@ impl Node {
         let mut left = Vec::new();
         for event in events.iter() {
             let (seq, severity) = (event.id().seq, event.severity());
+            let space = Spaces::of(event.space());
             match self.storms.take(now_ns, client, event.to_sealed(), &mut left) {
                 Fate::Passed => {}
                 Fate::Folded => self.counters.folded += 1,
-                Fate::Shed { begins } => self.shed_publication(client, seq, severity, begins),
+                Fate::Shed { begins } => {
+                    self.shed_publication(client, seq, (severity, &space), begins);
+                }
             }
         }
         self.send_up(left);
     }
 
     /// An event of a client that says too much: told to the client at once, to all subscribers soon.
-    fn shed_publication(&mut self, id: ClientId, seq: u64, severity: Severity, begins: bool) {
+    fn shed_publication(
+        &mut self,
+        id: ClientId,
+        seq: u64,
+        (severity, space): (Severity, &Spaces),
+        begins: bool,
+    ) {
         self.counters.rate_shed += 1;
         let due_ns = self.now.mono_ns.saturating_add(ns(SHED_TOLD_MS));
-        let shed = self.storm_shed.get_or_insert(StormShed { count: 0, severity, due_ns });
+        let shed = self.storm_shed.get_or_insert_with(|| {
+            let spaces = space.clone();
+            StormShed { count: 0, severity, spaces, due_ns }
+        });
         shed.count += 1;
         shed.severity = shed.severity.max(severity);
+        shed.spaces = shed.spaces.joined(space);
         let Some(client) = self.clients.get_mut(&id) else { return };
         let full = client.refused.len() >= CONTROL_MAX;
         match client.refused.back_mut() {
@@ -160,6 +175,7 @@ impl Node {
                 reason: GapReason::Shed,
                 count: shed.count,
                 severity_max: Some(shed.severity),
+                spaces: shed.spaces,
             };
             self.outbox.push(UpItem::Gap(gap));
             self.flush_outbox();

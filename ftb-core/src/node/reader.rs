@@ -10,6 +10,7 @@ use crate::lineage::Lineage;
 use crate::run::Run;
 use crate::sealed::SealedRef;
 use crate::severity::Severity;
+use crate::spaces::Spaces;
 use core::ops::Range;
 use std::collections::VecDeque;
 
@@ -27,7 +28,7 @@ impl Wants for Filter {
     }
 
     fn hole(&self, gap: &Gap) -> bool {
-        self.may_want(gap.severity_max)
+        self.may_want(gap.severity_max, &gap.spaces)
     }
 }
 
@@ -37,7 +38,7 @@ impl Wants for FilterSet {
     }
 
     fn hole(&self, gap: &Gap) -> bool {
-        self.may_want(gap.severity_max)
+        self.may_want(gap.severity_max, &gap.spaces)
     }
 }
 
@@ -168,14 +169,20 @@ impl Reader {
         let items = self.read(log, all, wants);
         let Some(last) = items.last().map(Item::last) else { return items };
         let (mut count, mut severity_max) = (0, None);
+        let mut spaces: Option<Spaces> = None;
+        let mut concern = |more: &Spaces| {
+            spaces = Some(spaces.as_ref().map_or_else(|| more.clone(), |known| known.joined(more)));
+        };
         for item in &items {
             match &item.content {
                 Content::Events(run) => {
                     count += run.count() as u64;
                     let worst = run.groups().map(|(_, first)| first.severity()).max();
                     severity_max = severity_max.max(worst);
+                    run.groups().for_each(|(_, first)| concern(&Spaces::of(first.space())));
                 }
                 Content::Gap(gap) => {
+                    concern(&gap.spaces);
                     count += gap.count;
                     severity_max = severity_max.max(gap.severity_max);
                 }
@@ -183,7 +190,8 @@ impl Reader {
         }
         self.shed += count;
         let (until, reason) = (lineage.position(last), GapReason::Shed);
-        let gap = Gap { after, until, reason, count, severity_max };
+        let spaces = spaces.unwrap_or_default();
+        let gap = Gap { after, until, reason, count, severity_max, spaces };
         vec![Item { index: last, content: Content::Gap(gap) }]
     }
 
@@ -251,6 +259,7 @@ impl Reader {
                         reason: GapReason::Shed,
                         count,
                         severity_max: Some(severity),
+                        spaces: Spaces::of(first.space()),
                     };
                     self.put(Item { index: last, content: Content::Gap(gap) });
                 } else if let Some(part) = run.slice(places) {
@@ -268,6 +277,9 @@ impl Reader {
             && last.reason == GapReason::Shed
         {
             *index = item.index;
+            self.kept_bytes -= last.spaces.len();
+            last.spaces = last.spaces.joined(&gap.spaces);
+            self.kept_bytes += last.spaces.len();
             last.until = gap.until;
             last.count += gap.count;
             last.severity_max = last.severity_max.max(gap.severity_max);
@@ -448,8 +460,9 @@ mod tests {
             reason: GapReason::Shed,
             count: 3,
             severity_max: Some(Severity::Warning),
+            spaces: Spaces::of("ftb.ib"),
         };
-        let unknown = Gap { severity_max: None, ..gap };
+        let unknown = Gap { severity_max: None, spaces: Spaces::ANY, ..gap.clone() };
         let mut log = Log::new(0);
         log.push(Item { index: 1, content: Content::Gap(gap) });
         log.push(Item { index: 2, content: Content::Gap(unknown) });
@@ -462,7 +475,9 @@ mod tests {
         };
         assert_eq!(told("severity>=error"), [2]);
         assert_eq!(told("severity>=warning"), [1, 2]);
-        assert_eq!(told("event_space=ftb.x"), [1, 2]);
+        assert_eq!(told("event_space=ftb.x"), [2]);
+        assert_eq!(told("event_space=ftb.x|ftb.ib"), [1, 2]);
+        assert_eq!(told("event_space=ftb.*"), [1, 2]);
         let mut slow = Reader::new(0);
         let filter = Filter::parse("severity=fatal").expect("a filter");
         while let Some(evicted) = log.evict(2) {

@@ -10,6 +10,7 @@ use super::fetch::Asker;
 use super::reader::Reader;
 use crate::filter::{Filter, FilterSet};
 use crate::position::{Position, Trail};
+use crate::spaces::Spaces;
 
 /// One subscription.
 pub(super) struct Subscription {
@@ -212,6 +213,7 @@ impl Node {
                 reason: GapReason::LogLost,
                 count: 0,
                 severity_max: None,
+                spaces: Spaces::ANY,
             };
             self.tell_client(client, ToClient::Gap { subscription: id, gap });
         }

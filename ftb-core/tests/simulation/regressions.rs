@@ -311,3 +311,38 @@ fn a_root_with_a_past_takes_no_log_over_that_has_lost_its_own() {
     ];
     must_hold("with a past", &nine(), 4, &script);
 }
+
+/// A root without a copy handed its log over: first what of the past had passed by, in which events are
+/// missing, and then all of it again.
+#[test]
+fn what_passed_by_comes_before_what_was_sent_again_only_if_it_was_not() {
+    let script: Script = vec![
+        (9_961_227, Op::HostDown(4)),
+        (11_800_000, Op::Publish(2)),
+        (11_900_000, Op::Publish(2)),
+        (11_905_202, Op::Split(4)),
+        (14_982_318, Op::Start(4)),
+        (17_200_000, Op::Publish(2)),
+    ];
+    must_hold("passed by", &nine(), 51_119, &script);
+}
+
+/// A root that had just started had a log by then that others had handed over, and took another one over that
+/// a root without a copy had begun: what that one had lost came again behind what is newer.
+#[test]
+fn a_root_that_others_have_joined_takes_no_torn_log_over() {
+    let mut script: Script = vec![
+        (593972, Op::Kill(5)),
+        (4356134, Op::Stop(2)),
+        (4764951, Op::Split(2)),
+        (6296169, Op::Start(2)),
+    ];
+    let loads = [
+        0, 3, 4, 5, 6, 7, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28,
+        29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 45, 46, 52, 53, 62, 63, 71, 72,
+        99,
+    ];
+    script.extend(loads.map(|at| (at * 100_000, Op::Publish(2))));
+    script.sort_by_key(|(at, _)| *at);
+    must_hold("joined", &Setup { unlisted: 3, ..nine() }, 51_058, &script);
+}

@@ -1,10 +1,11 @@
 //! Storm control in a whole cluster: nothing is counted twice, nothing is missing that was not told.
 
-use crate::events::fold;
+use crate::events::{SPACE, fold};
 use crate::ops::{Op, Script};
 use crate::world::{Setup, World, must_hold};
 use ftb_core::node::{Folder, NodeConfig, StormRule};
 use ftb_core::severity::Severity;
+use ftb_core::spaces::Spaces;
 
 const MS: u64 = 1_000;
 const S: u64 = 1_000_000;
@@ -81,12 +82,13 @@ fn a_publisher_over_its_rate_is_refused_and_everybody_is_told() {
     assert!(refused > 500, "{refused}");
     for subscriber in &world.subscribers {
         let told: u64 = subscriber.gaps.iter().map(|gap| gap.count).sum();
-        if !subscriber.filter.may_want(Some(Severity::Warning)) {
+        if !subscriber.filter.may_want(Some(Severity::Warning), &Spaces::ANY) {
             assert_eq!(told, 0, "what was refused is too mild for it");
             continue;
         }
         assert!(told >= refused, "{told} of {refused}");
         assert!(subscriber.gaps.iter().all(|gap| gap.severity_max <= Some(Severity::Warning)));
+        assert!(subscriber.gaps.iter().all(|gap| gap.spaces == Spaces::of(SPACE)));
     }
     let limited = world.announced.iter().filter(|(name, _)| *name == "FTB_PUBLISHER_LIMITED");
     assert_eq!(limited.count(), 1);

@@ -171,8 +171,9 @@ proptest! {
         prop_assert!(events.is_empty());
         for reason in [GapReason::Shed, GapReason::Retention, GapReason::LogLost] {
             for severity_max in [None, Some(Severity::Fatal)] {
-                let gap = Gap { after, until, reason, count: seq, severity_max };
-                let told = encode_to_client(ToClient::Gap { subscription, gap });
+                let spaces = if seq % 2 == 0 { Spaces::ANY } else { Spaces::of("ftb.ib") };
+                let gap = Gap { after, until, reason, count: seq, severity_max, spaces };
+                let told = encode_to_client(ToClient::Gap { subscription, gap: gap.clone() });
                 prop_assert_eq!(
                     decode(told),
                     Ok(FromAgent::Gap { subscription, gap })

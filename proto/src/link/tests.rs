@@ -43,6 +43,7 @@ fn gap() -> Gap {
         reason: GapReason::Shed,
         count: 5,
         severity_max: Some(Severity::Error),
+        spaces: Spaces::named(["ftb.ib", "ftb.ipmi.fan"]).unwrap(),
     }
 }
 

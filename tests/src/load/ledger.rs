@@ -222,6 +222,7 @@ mod tests {
             reason: GapReason::Shed,
             count: 2,
             severity_max: None,
+            spaces: ftb_core::Spaces::ANY,
         });
         assert!(ledger.faults(&[4]).all_told() && !ledger.faults(&[4]).is_none());
     }

@@ -3,7 +3,7 @@
 use super::{End, Happening, Host, MS, POLL_BYTES, World};
 use crate::clients::{Published, Violation, broken};
 use crate::events::{AGENT_SPACE, Said, seal};
-use ftb_core::frame::Frame;
+use ftb_core::frame::{Frame, UpItem};
 use ftb_core::ident::{PublisherId, Rank};
 use ftb_core::node::Node;
 use ftb_core::node::api::{
@@ -224,6 +224,7 @@ impl World {
             if self.trace && !matches!(frame, Frame::Heartbeat(_)) {
                 let text = format!("{frame:?}");
                 let text: String = text.chars().take(160).collect();
+                let text = text + &events_in(&frame);
                 println!("{:>9.4} {agent:>4} -> {} {text}", self.seconds(), peer.agent);
             }
             let frame = Box::new(frame);
@@ -344,4 +345,15 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// The events that go up in a frame, for a trace.
+fn events_in(frame: &Frame) -> String {
+    let Frame::Up(batch) = frame else { return String::new() };
+    let runs = batch.items.iter().filter_map(|item| match item {
+        UpItem::Events(run) => Some(run),
+        _ => None,
+    });
+    let ids = runs.flat_map(|run| run.iter().map(|event| event.id().to_string()));
+    format!(" {}", ids.collect::<Vec<String>>().join(" "))
 }
