@@ -125,6 +125,7 @@ impl Node {
         }
         let here = complete.is_some_and(|since| since <= cursor) && since_ns == 0;
         let lost = complete.filter(|since| is_root && *since > cursor);
+        let lost = lost.map(|since| self.whole_since(since));
         if lost.is_some() {
             // What is kept for the reader is read first.
             if !drained || self.look_deeper(asker, fetch()) {
@@ -141,6 +142,12 @@ impl Node {
             return self.ask(asker, cursor, since_ns, &filters);
         }
         self.wake_asker(asker);
+    }
+
+    /// Where a reader goes on that misses something of what lies before an index: with a root that has
+    /// no copy, behind all that is sent again, or it would come behind what is newer.
+    fn whole_since(&self, since: u64) -> u64 {
+        if self.root.is_some() { since.max(self.full_since) } else { since }
     }
 
     /// A reader waits for what is looked for.
@@ -274,6 +281,7 @@ impl Node {
         } else if let Some(since) = self.complete_since(filters)
             && since > fetch.after
         {
+            let since = self.whole_since(since);
             items.push(self.retention_gap(fetch.after, since));
             reader.seek(since);
         }

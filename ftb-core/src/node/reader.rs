@@ -432,7 +432,7 @@ mod tests {
         let one = log.after(0).map(|item| item.len()).max().unwrap_or(0);
         let mut reader = Reader::new(0);
         while let Some(evicted) = log.evict(8) {
-            reader.keep(&evicted.item, 4 * one, &Lineage::new(), &Filter::everything());
+            reader.keep(&evicted.item, 4 * one + 64, &Lineage::new(), &Filter::everything());
         }
         let mut got = Vec::new();
         let mut told = 0;
