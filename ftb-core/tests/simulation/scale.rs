@@ -85,11 +85,10 @@ fn frames_of_one(agents: u32, fanout: u32) -> (u64, u64) {
     let setup = Setup { clients_every: agents, announcements: false, ..Setup::new(agents, fanout) };
     let mut world = boot(setup, u64::from(agents)).unwrap();
     let first_leaf = (agents - 1).div_ceil(fanout) as usize;
-    world.add_subscriber(first_leaf, "").unwrap();
     world.add_publisher(agents as usize - 1).unwrap();
     world.run_ms(10_000).unwrap();
     let before = world.frames;
-    world.add_subscriber(first_leaf, "jobid=nobody").unwrap();
+    world.add_subscriber(first_leaf, "").unwrap();
     world.run_ms(10_000).unwrap();
     let subscription = world.frames - before;
     assert!(world.subscribers.iter().all(|subscriber| subscriber.active_at.is_some()));
@@ -103,8 +102,7 @@ fn frames_of_one(agents: u32, fanout: u32) -> (u64, u64) {
 /// Both cost as much as the tree is deep, however many agents there are.
 #[test]
 fn an_event_and_a_subscription_cost_what_the_tree_is_deep() {
-    for (agents, fanout) in
-        [(7, 2), (63, 2), (511, 2), (4_095, 2), (21, 4), (341, 4), (5_461, 4), (4_369, 16)]
+    for (agents, fanout) in [(7, 2), (63, 2), (511, 2), (4_095, 2), (21, 4), (341, 4), (4_369, 16)]
     {
         let (mut depth, mut width, mut above) = (0_u64, 1, 1);
         while above < agents {
@@ -118,8 +116,10 @@ fn an_event_and_a_subscription_cost_what_the_tree_is_deep() {
              {subscription} for a subscription"
         );
         // Up, down to the subscriber, the confirmation; and what root and standby say to each other.
-        assert!(event <= 3 * depth + 6, "{agents} agents: {event} frames for an event");
-        assert!(subscription <= 2 * depth, "{agents} agents: {subscription} for a subscription");
+        let (few, many) = (2 * depth, 3 * depth + 6);
+        assert!((few..=many).contains(&event), "{agents} agents: {event} frames for an event");
+        // Up, and the answer.
+        assert_eq!(subscription, 2 * depth, "{agents} agents: frames for a subscription");
     }
 }
 
