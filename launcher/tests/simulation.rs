@@ -152,6 +152,18 @@ fn a_dead_node_without_a_set_ends_the_job_with_a_reason() {
     assert!(world.told.iter().any(|line| line.contains("no set to restart from")));
 }
 
+/// Nobody is left who could answer: the job does not wait for it.
+#[test]
+fn when_all_nodes_are_lost_the_job_ends_with_a_reason() {
+    let mut world = World::new(1, config(2, 1, 1), Faults::default());
+    world.at(500, checkpoint());
+    for name in ["spare00", "node00", "node01"] {
+        world.at(2000, Happens::Gone(node(name)));
+    }
+    assert_eq!(world.run(HOUR_MS), 1, "{:#?}", world.told);
+    assert!(world.has_told("no hot spare is left"), "{:#?}", world.told);
+}
+
 /// The questions find a node that nobody reports.
 #[test]
 fn a_silent_node_is_found_by_asking() {
