@@ -2,7 +2,7 @@
 //!
 //! Responsible for: waiting until an image begins, following what is only ever appended to (the memory of the processes,
 //! which is nearly all of an image), and sending the rest when nothing changes any more. What is written says so itself:
-//! an image is whole when the file [`WHOLE`] is in it, and given up when its directory goes away. Not responsible for:
+//! an image is whole when the file `WHOLE` is in it, and given up when its directory goes away. Not responsible for:
 //! connections ([`super::images`]), the format on the wire ([`super::tree`]).
 
 use super::tree::{self, Sender, Sum};
