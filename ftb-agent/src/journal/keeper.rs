@@ -375,7 +375,7 @@ impl Keeper {
         Ok(self.store.sync()?)
     }
 
-    /// A page of the log: what is wanted of the next [`PAGE_BYTES`] at most. What is damaged is
+    /// A page of the log: what is wanted of the next `PAGE_BYTES` at most. What is damaged is
     /// missing, and the page ends before it, or begins behind it.
     ///
     /// # Errors
