@@ -46,11 +46,10 @@ async fn thread_sanitizer(name: &str, link: Link, arguments: &[&Path]) -> Result
 }
 
 /// AddressSanitizer sees the program from within, and all that the library takes from the heap: what
-/// is freed twice, and what is lost when the program ends.
+/// is freed twice, and what is lost when the program ends. Not the program that forks: the locks of
+/// AddressSanitizer's heap are not free in the child when another thread held one at that moment (GCC 12).
 async fn address_sanitizer(name: &str, link: Link, arguments: &[&Path]) -> Result<()> {
-    // The test of a process that forks ends its children without freeing what was its own.
-    let leaks = if name == "forked" { "detect_leaks=0" } else { "detect_leaks=1" };
-    let variable = ("ASAN_OPTIONS", leaks);
+    let variable = ("ASAN_OPTIONS", "detect_leaks=1");
     sanitized(name, link, arguments, "-fsanitize=address,undefined", variable).await
 }
 
@@ -121,7 +120,6 @@ programs! { address_sanitizer {
     address_sanitizer_queue: "queue";
     address_sanitizer_limits: "limits", "400";
     address_sanitizer_schema: "schema", ".";
-    address_sanitizer_forked: "forked";
     address_sanitizer_threads: "threads", "100";
     address_sanitizer_fuzz: "fuzz", "5000";
 } }
