@@ -83,9 +83,10 @@ impl Links {
                 Ok(Err(error)) => error,
                 Err(_) => io::Error::new(io::ErrorKind::TimedOut, "no answer before the deadline"),
             };
-            // A stopped agent's host still takes the connection: it must not pass for a dead one.
-            let refused = error.kind() == io::ErrorKind::ConnectionRefused
-                || answered.load(Ordering::Relaxed);
+            // A stopped agent's host still takes the connection: it must not pass for a dead one. That
+            // of one that is just ending takes it, and resets it before we have seen that.
+            let answer = [io::ErrorKind::ConnectionRefused, io::ErrorKind::ConnectionReset];
+            let refused = answer.contains(&error.kind()) || answered.load(Ordering::Relaxed);
             let error = format!("{}: {error}", dial.address);
             let failed = Input::DialFailed { dial: id, error, refused };
             let _ = links.handle.link_input(failed, 0).await;
