@@ -207,8 +207,10 @@ class Subscribing(AgentTest):
         client.close()
 
 
+# A shell's background job, and all below it, ignores the signal.
 WAITING = """
-import ftb, sys
+import ftb, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 client = ftb.Client("waiting")
 events = client.subscribe()
 try:
