@@ -121,12 +121,30 @@ impl Node {
     /// A child has consumed what is no part of our log: the root must hear of that reign, to wait for
     /// it. A newer reign, of which the child has consumed nothing, costs it nothing.
     pub(super) fn tell_fork(&mut self, hello: &Hello) {
-        let position = hello.lineage.position(hello.consumed);
-        if hello.lineage.is_empty()
-            || self.lineage.is_empty()
-            || self.lineage.contains(position)
-            || hello.consumed == 0
-        {
+        if !hello.lineage.is_empty() && hello.consumed > 0 {
+            self.tell_fork_at(hello.lineage.position(hello.consumed));
+        }
+    }
+
+    /// The log has left `old`, of which a child may have consumed more than was `here`: what a root
+    /// said that went on alone and died. When the child came its place was one of the log, so nobody
+    /// else tells of it.
+    pub(super) fn tell_fork_of_children(&mut self, old: &Lineage, here: u64) {
+        let furthest = self.children.values().map(|child| child.reader.cursor).max();
+        let Some(furthest) = furthest.filter(|index| *index > here) else { return };
+        let position = old.position(furthest);
+        if self.lineage.contains(position) {
+            return;
+        }
+        for child in self.children.values_mut() {
+            // They say anew where they are: till then it is told once.
+            child.reader.cursor = child.reader.cursor.min(self.consumed);
+        }
+        self.tell_fork_at(position);
+    }
+
+    fn tell_fork_at(&mut self, position: Position) {
+        if self.lineage.is_empty() || self.lineage.contains(position) {
             return;
         }
         let Position { epoch, index: until } = position;

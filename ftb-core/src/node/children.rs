@@ -130,6 +130,7 @@ impl Node {
             self.tell_fork(&hello);
         }
         self.note_address(&hello.host, &hello.address);
+        let is_ours = self.lineage.contains(hello.lineage.position(hello.consumed));
         let standing = self.standing();
         if let Some(link) = self.links.get_mut(&link) {
             link.role = Role::Child;
@@ -143,7 +144,7 @@ impl Node {
             filters: FilterSet::new(),
             unanswered: None,
             interest_version: 0,
-            reader: Reader::new(self.consumed),
+            reader: Reader::new(if is_ours { hello.consumed } else { self.consumed }),
             told: standing.lineage.head(),
             attached: false,
             confirms: BTreeMap::new(),

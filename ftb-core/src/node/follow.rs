@@ -18,20 +18,20 @@ impl Node {
         self.hand_over_held(winning);
         self.hand_over_restored(winning);
         self.young_until_ns = 0;
+        let here = self.log.last().max(self.consumed);
         if self.lineage.is_empty() {
             self.consumed = standing.head;
             self.log = super::log::Log::new(standing.head);
             self.move_subscribers(standing.head);
         } else {
-            let last = self.log.last().max(self.consumed);
-            let fork = self.lineage.common(last, winning);
+            let fork = self.lineage.common(here, winning);
             if fork.is_none_or(|fork| fork < self.consumed) {
                 self.settle_subscribers();
             }
             self.note_forks(winning, fork);
             // Two logs that never met: we begin where the winning one is.
             let fork = fork.unwrap_or(standing.head);
-            if self.lineage.common(last, winning).is_none() {
+            if self.lineage.common(here, winning).is_none() {
                 self.tell_parted(winning.position(fork));
                 self.log = super::log::Log::new(fork);
                 self.consumed = fork;
@@ -44,13 +44,14 @@ impl Node {
             let parting = self.lineage.common(u64::MAX, winning).unwrap_or(fork);
             self.rewind_subscribers(parting);
         }
-        self.lineage = winning.clone();
+        let old = std::mem::replace(&mut self.lineage, winning.clone());
         self.active_index = self.active_index.min(self.consumed);
         self.check_replica();
         if self.outbox.put_back(winning) {
             self.outbox.rewind();
             self.flush_outbox();
         }
+        self.tell_fork_of_children(&old, here);
     }
 
     /// Our log never had anything in common with the one that goes on: subscribers learn that they

@@ -5,8 +5,8 @@ use super::log::place_behind;
 use crate::frame::UpItem;
 use crate::ident::EventId;
 use crate::lineage::Lineage;
-use crate::position::Position;
-use std::collections::VecDeque;
+use crate::position::{Epoch, Position};
+use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Clone, Debug)]
 struct Kept {
@@ -190,22 +190,42 @@ impl Outbox {
     }
 
     /// The log has another lineage now: what was confirmed and may not be in it is unconfirmed again,
-    /// and so is everything behind it. Says whether there was such.
+    /// and so is everything behind it. Which reigns are waited for, or handed over, the root of another
+    /// reign has only in its memory: the next is told again. Says whether there was any of these.
     pub(super) fn put_back(&mut self, lineage: &Lineage) -> bool {
         let lost = self
             .items
             .iter()
             .position(|kept| kept.confirmed.is_some_and(|(position, _)| !lineage.keeps(position)));
-        let Some(lost) = lost else { return false };
-        let first = self.items.get(lost).map_or(self.next, |kept| kept.first);
-        for kept in self.items.range_mut(lost..) {
-            if kept.confirmed.take().is_some() {
-                self.grace_bytes -= kept.item.len();
-                self.waiting_bytes += kept.item.len();
+        if let Some(lost) = lost {
+            let first = self.items.get(lost).map_or(self.next, |kept| kept.first);
+            for kept in self.items.range_mut(lost..) {
+                if kept.confirmed.take().is_some() {
+                    self.grace_bytes -= kept.item.len();
+                    self.waiting_bytes += kept.item.len();
+                }
             }
+            self.confirmed = first - 1;
         }
-        self.confirmed = first - 1;
-        true
+        let forks = self.forks_of_other_reigns(lineage.head());
+        let any = lost.is_some() || !forks.is_empty();
+        forks.into_iter().for_each(|fork| self.push(fork));
+        any
+    }
+
+    /// What is kept of forks and was confirmed in other reigns only, each once, in order.
+    fn forks_of_other_reigns(&self, head: Epoch) -> Vec<UpItem> {
+        let mut furthest: BTreeMap<(Epoch, bool), (u64, bool)> = BTreeMap::new();
+        for kept in &self.items {
+            let UpItem::Fork { epoch, until, handed_over } = kept.item else { continue };
+            let said = kept.confirmed.is_none_or(|(position, _)| position.epoch == head);
+            let known = furthest.entry((epoch, handed_over)).or_insert((until, said));
+            *known = (known.0.max(until), known.1 || said);
+        }
+        let unsaid = furthest.into_iter().filter(|(_, (_, said))| !said);
+        unsaid
+            .map(|((epoch, handed_over), (until, _))| UpItem::Fork { epoch, until, handed_over })
+            .collect()
     }
 
     /// Whether an event is kept, confirmed or not.
@@ -266,7 +286,6 @@ mod tests {
     use super::super::testing::sealed;
     use super::*;
     use crate::ident::OriginId;
-    use crate::position::Epoch;
     use crate::run::Run;
     use crate::sealed::Sealed;
 
@@ -376,5 +395,28 @@ mod tests {
         // Those five are safe, and kept under new sequences.
         assert_eq!(batch.map(|b| (b.base, b.first, b.items.len())), Some((16, 16, 2)));
         assert_eq!(outbox.items.len(), 7);
+    }
+
+    #[test]
+    fn the_next_root_is_told_again_which_reigns_are_waited_for() {
+        let fork = |until, handed_over| UpItem::Fork { epoch: epoch(1), until, handed_over };
+        let mut outbox = filled(1);
+        outbox.push(fork(5, false));
+        outbox.push(fork(7, false));
+        outbox.take(usize::MAX, 100);
+        outbox.confirm(3, at(2, 20), 100);
+        let mut lineage = Lineage::new();
+        lineage.open(epoch(2), 1, false);
+        assert!(!outbox.put_back(&lineage), "the root that was told goes on");
+        lineage.open(epoch(3), 21, false);
+        assert!(outbox.put_back(&lineage));
+        let batch = outbox.take(usize::MAX, 100).expect("it is said again");
+        assert_eq!((batch.first, batch.items), (4, vec![fork(7, false)]));
+        assert!(!outbox.put_back(&lineage), "it is on its way");
+        outbox.confirm(4, at(3, 21), 200);
+        assert!(!outbox.put_back(&lineage), "that root was told");
+        outbox.expire(200, usize::MAX);
+        lineage.open(epoch(4), 22, false);
+        assert!(!outbox.put_back(&lineage), "its grace time is over");
     }
 }

@@ -346,3 +346,33 @@ fn a_root_that_others_have_joined_takes_no_torn_log_over() {
     script.sort_by_key(|(at, _)| *at);
     must_hold("joined", &Setup { unlisted: 3, ..nine() }, 51_058, &script);
 }
+
+/// A root that did not reach its standby went on alone, was heard by other children only, and died: the
+/// standby took over with a whole copy that ended before, and nobody told of the rest.
+#[test]
+fn what_only_children_have_heard_of_a_lone_root_is_told() {
+    let script: Script = vec![
+        (1_620_434, Op::CutOneWay(0, 1)),
+        (1_700_000, Op::Publish(2)),
+        (2_973_071, Op::Kill(0)),
+        (5_100_000, Op::Publish(2)),
+    ];
+    for unlisted in [0, 3] {
+        must_hold("lone root", &Setup { unlisted, ..nine() }, 52_134, &script);
+    }
+}
+
+/// The same, and the next root died before the grace time of what it waited for was over.
+#[test]
+fn what_a_root_waits_for_is_waited_for_by_the_next() {
+    let script: Script = vec![
+        (1_600_000, Op::Publish(2)),
+        (1_620_434, Op::CutOneWay(0, 1)),
+        (1_700_000, Op::Publish(2)),
+        (2_973_071, Op::Kill(0)),
+        (6_019_273, Op::Start(0)),
+        (15_118_241, Op::Heal),
+        (15_419_194, Op::Kill(0)),
+    ];
+    must_hold("waited for", &nine(), 52_134, &script);
+}
