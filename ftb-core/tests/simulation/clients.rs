@@ -34,7 +34,9 @@ pub struct Subscriber {
     pub got: BTreeSet<EventId>,
     pub by_publisher: BTreeMap<(PublisherId, usize), u64>,
     pub gaps: Vec<Gap>,
-    /// When it was told last that a log is lost that a disk may still bring back.
+    /// When it was told last that a log is lost that a disk may still bring back, or that it goes on in
+    /// a log that never had anything in common with its own: what it misses of that comes late when that
+    /// one is given up as well, and appended again.
     pub lost_told_ns: u64,
     /// How many events came as part of another.
     pub folded: u64,
@@ -128,7 +130,7 @@ impl Subscriber {
         }
         let life = books.life_of(id);
         if published < self.lost_told_ns {
-            // It was told as lost, and a disk has brought it back: late, in no order with the rest.
+            // It was told as lost or missing, and was brought back: late, in no order with the rest.
             return Ok(());
         }
         let before = self.by_publisher.insert((id.publisher, life), id.seq).unwrap_or(0);

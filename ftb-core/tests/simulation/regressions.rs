@@ -376,3 +376,20 @@ fn what_a_root_waits_for_is_waited_for_by_the_next() {
     ];
     must_hold("waited for", &nine(), 52_134, &script);
 }
+
+/// A component whose log had nothing in common with the next joined one that was given up itself: what it
+/// was told of as missing there came late, and was taken for a broken order.
+#[test]
+fn what_a_component_missed_of_a_log_that_is_given_up_may_come_late() {
+    let mut script: Script = vec![
+        (7_408_941, Op::HostDown(6)),
+        (8_034_199, Op::Split(6)),
+        (8_348_138, Op::Start(6)),
+        (18_046_271, Op::Split(3)),
+        (23_308_415, Op::Heal),
+    ];
+    let loads = [75, 81, 82, 83, 84, 88, 89, 179, 180, 199];
+    script.extend(loads.map(|at| (at * 100_000, Op::Publish(2))));
+    script.sort_by_key(|(at, _)| *at);
+    must_hold("missed", &nine(), 52_317, &script);
+}

@@ -7,7 +7,8 @@ use ftb_core::frame::{Frame, UpItem};
 use ftb_core::ident::{PublisherId, Rank};
 use ftb_core::node::Node;
 use ftb_core::node::api::{
-    ClientId, Input, JournalWrite, LinkId, MemberState, Output, QueryId, RefusedWhat, ToClient,
+    ClientId, GapReason, Input, JournalWrite, LinkId, MemberState, Output, QueryId, RefusedWhat,
+    ToClient,
 };
 use ftb_core::run::Run;
 
@@ -327,10 +328,13 @@ impl World {
                         format!("agent {} told {gap:?}, nothing may be lost", subscriber.agent);
                     return broken("GaplessOrTold", what);
                 }
-                if gap.reason != ftb_core::node::api::GapReason::Shed {
+                if gap.reason != GapReason::Shed {
                     // Of what lies in such a hole some may still be handed over: late, after it.
                     subscriber.by_publisher.clear();
-                    if self.setup.disks {
+                    // A log that never had anything in common with this one may be given up itself.
+                    let parted =
+                        gap.reason == GapReason::Retention && gap.until.epoch != gap.after.epoch;
+                    if self.setup.disks || parted {
                         subscriber.lost_told_ns = self.now_ns;
                     }
                 }
