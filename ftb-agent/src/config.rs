@@ -185,8 +185,10 @@ fn socket() -> PathBuf {
     SOCKET.into()
 }
 
+/// Two: with one, what comes in waits while an event is written to its subscribers, and a second
+/// costs an idle agent nothing.
 fn threads() -> NonZeroUsize {
-    NonZeroUsize::MIN
+    const { NonZeroUsize::new(2).expect("two is not zero") }
 }
 
 /// The name of a cluster: short printable text without blanks.
