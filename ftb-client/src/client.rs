@@ -219,6 +219,8 @@ pub struct Stats {
     pub copies: u64,
     /// Events that came for a subscription that was no longer wanted, or not that way.
     pub late: u64,
+    /// Events that came behind newer ones of their publishers: not delivered, told as gaps.
+    pub overtaken: u64,
     /// Gaps told to subscriptions.
     pub gaps: u64,
     /// How often a subscription was paused because its reader was slow.
@@ -467,6 +469,7 @@ impl Client {
             delivered: inbox.delivered,
             copies: inbox.copies,
             late: inbox.late,
+            overtaken: inbox.overtaken,
             gaps: inbox.gaps,
             paused: inbox.paused,
             attachments: session.welcomes(),

@@ -10,7 +10,7 @@
 //! No I/O, no clock.
 
 use crate::error::SubscribeError;
-use crate::recent::Recent;
+use crate::recent::{Recent, Sifted};
 use ftb_core::node::api::{Gap, Start, SubscriptionId};
 use ftb_core::{Position, Trail};
 use ftb_proto::client::FromClient;
@@ -85,6 +85,9 @@ pub(crate) struct Entry {
     recent: Recent,
     /// Its reader was told where the past ends that it began in.
     history_told: bool,
+    /// It began at a time in the past: until that ends it is given as it was logged, whatever lies
+    /// behind newer events.
+    looks_back: bool,
 }
 
 impl Entry {
@@ -144,6 +147,7 @@ pub(crate) struct Counts {
     pub(crate) delivered: u64,
     pub(crate) copies: u64,
     pub(crate) late: u64,
+    pub(crate) overtaken: u64,
     pub(crate) gaps: u64,
     pub(crate) paused: u64,
 }
@@ -203,6 +207,7 @@ impl Inbox {
                 waker: None,
                 recent: Recent::default(),
                 history_told: start == Start::Now,
+                looks_back: matches!(start, Start::SinceNs(_)),
             },
         );
         Ok(key)
@@ -288,22 +293,35 @@ impl Inbox {
             self.counts.late += events.len() as u64;
             return None;
         };
-        entry.stand(events.last_position()?);
-        self.counts.copies += entry.recent.drop_copies(&mut events) as u64;
-        if events.is_empty() {
-            return None;
-        }
+        let until = events.last_position()?;
+        entry.stand(until);
+        let as_logged = entry.looks_back && !entry.history_told;
+        let Sifted { copies, late } = entry.recent.sift(&mut events, as_logged);
+        self.counts.copies += copies as u64;
         self.counts.delivered += events.len() as u64;
-        self.queue(id, Queued::Events(events))
+        // Behind what came with it: who goes on from its end misses nothing and has nothing twice.
+        let late = late.map(|gap| Gap { until, ..gap });
+        self.counts.overtaken += late.as_ref().map_or(0, |gap| gap.count);
+        self.counts.gaps += u64::from(late.is_some());
+        let events = (!events.is_empty()).then_some(Queued::Events(events));
+        self.queue(id, events.into_iter().chain(late.map(Queued::Gap)))
     }
 
     /// Queues something for the reader of a subscription, and takes it back when that is more than it
     /// may hold. Gives whom to wake.
-    fn queue(&mut self, id: SubscriptionId, delivery: Queued) -> Option<Waker> {
+    fn queue(
+        &mut self,
+        id: SubscriptionId,
+        deliveries: impl IntoIterator<Item = Queued>,
+    ) -> Option<Waker> {
         let queue_bytes_max = self.queue_bytes_max;
         let entry = self.by_id(id)?;
-        entry.queue_bytes += delivery.cost();
-        entry.queue.push_back(delivery);
+        let before = entry.queue.len();
+        entry.queue.extend(deliveries);
+        if entry.queue.len() == before {
+            return None;
+        }
+        entry.queue_bytes += entry.queue.range(before..).map(Queued::cost).sum::<usize>();
         let waker = entry.waker.take();
         if entry.queue_bytes > queue_bytes_max {
             entry.state = State::Paused;
@@ -321,7 +339,7 @@ impl Inbox {
         let entry = self.by_id(id)?;
         entry.stand(gap.until);
         self.counts.gaps += 1;
-        self.queue(id, Queued::Gap(gap))
+        self.queue(id, [Queued::Gap(gap)])
     }
 
     /// Everything up to a position was delivered or told.
@@ -336,7 +354,7 @@ impl Inbox {
         if !history_ended || std::mem::replace(&mut entry.history_told, true) {
             return None;
         }
-        self.queue(id, Queued::HistoryEnd)
+        self.queue(id, [Queued::HistoryEnd])
     }
 
     /// The next delivery for its reader, and whether the agent must be told something now.
@@ -371,7 +389,7 @@ mod tests {
     use bytes::Bytes;
     use ftb_core::Spaces;
     use ftb_core::node::api::{GapReason, ToClient};
-    use ftb_core::{Epoch, Event, EventId, OriginId, PublisherId, Sealed};
+    use ftb_core::{Epoch, Event, EventId, OriginId, PublisherId, Sealed, Severity};
     use ftb_proto::client::{FromAgent, encode_to_client};
     use ftb_proto::event::{Stamps, encode_event, seal};
     use prost::Message as _;
@@ -441,6 +459,61 @@ mod tests {
         inbox.deliver(new, batch(vec![(12, nine), item(13)]));
         assert_eq!(indices(&mut inbox, key), [5, 7, 9, 13]);
         assert_eq!(inbox.counts().copies, 2);
+    }
+
+    #[test]
+    fn what_comes_behind_newer_events_of_its_publisher_is_told_and_not_given() {
+        let by_position = |delivery| match delivery {
+            Some(Queued::Events(events)) => {
+                events.iter().map(|event| event.position().index).collect()
+            }
+            _ => Vec::new(),
+        };
+        let come = |inbox: &mut Inbox, id, items: &[(u64, u64)]| {
+            let items = items.iter().map(|(index, seq)| (*index, item(*seq).1));
+            inbox.deliver(id, batch(items.collect()));
+        };
+        // The second event alone is more than the queue may hold: it is paused, and the gap not lost.
+        for queue_bytes_max in [1 << 20, 1] {
+            let mut inbox = Inbox::new(queue_bytes_max);
+            let key = inbox.add(String::new(), Start::Now).unwrap();
+            let (id, _) = asked(&mut inbox);
+            inbox.subscribed(id, at(0));
+            come(&mut inbox, id, &[(1, 7), (2, 5), (3, 8), (4, 6), (5, 9)]);
+            assert_eq!(by_position(inbox.pop(key).0), [1, 3, 5]);
+            let Some(Queued::Gap(gap)) = inbox.pop(key).0 else { panic!("nothing is told") };
+            assert_eq!((gap.after, gap.until, gap.reason), (at(1), at(5), GapReason::Late));
+            assert_eq!((gap.count, gap.severity_max), (2, Some(Severity::Info)));
+            assert_eq!(gap.spaces, Spaces::of("ftb.test"));
+            assert_eq!((inbox.counts().overtaken, inbox.counts().gaps), (2, 1));
+            // What is all late leaves the gap alone; one that was told is not told again.
+            inbox.attached();
+            let (id, _) = asked(&mut inbox);
+            inbox.subscribed(id, at(5));
+            come(&mut inbox, id, &[(6, 5), (7, 4)]);
+            let Some(Queued::Gap(gap)) = inbox.pop(key).0 else { panic!("nothing is told") };
+            assert_eq!((gap.after, gap.until, gap.count), (at(6), at(7), 1));
+            assert_eq!(inbox.counts().copies, 1);
+            assert!(inbox.pop(key).0.is_none());
+        }
+    }
+
+    #[test]
+    fn who_looks_back_gets_the_past_as_it_was_logged() {
+        let mut inbox = Inbox::new(1 << 20);
+        let key = inbox.add(String::new(), Start::SinceNs(9)).unwrap();
+        let (id, _) = asked(&mut inbox);
+        inbox.subscribed(id, at(3));
+        let logged = |index, seq| (index, item(seq).1);
+        inbox.deliver(id, batch(vec![logged(1, 7), logged(2, 5), logged(3, 6)]));
+        assert_eq!(indices(&mut inbox, key), [1, 2, 3]);
+        inbox.covered(id, at(3), true);
+        inbox.deliver(id, batch(vec![logged(4, 4), logged(5, 8)]));
+        let queued: Vec<Queued> = std::iter::from_fn(|| inbox.pop(key).0).collect();
+        let [Queued::HistoryEnd, Queued::Events(events), Queued::Gap(gap)] = &queued[..] else {
+            panic!("{queued:?}")
+        };
+        assert_eq!((events.len(), gap.count, gap.reason), (1, 1, GapReason::Late));
     }
 
     #[test]

@@ -1,10 +1,14 @@
-//! Which events a subscription has had lately.
+//! Which events a subscription has had: lately by their ids, of each publisher the newest.
 //!
 //! When a subscription goes on after an interruption in which two parts of the cluster became one,
-//! events that it had can come again at other positions: these it knows by their ids.
+//! events that it had can come again at other positions: these it knows by their ids. And events that it
+//! has not had can come behind newer ones of their publishers: they are not given, a gap tells them. It
+//! is held here, in the program, and not at its agent: an agent that starts again has forgotten it.
 
-use ftb_core::{EventId, PublisherId};
-use ftb_proto::event::EventBatch;
+use ftb_core::latest::Latest;
+use ftb_core::node::api::{Gap, GapReason};
+use ftb_core::{EventId, Position, PublisherId, Spaces};
+use ftb_proto::event::{EventBatch, EventView};
 use std::collections::{HashSet, VecDeque};
 
 /// How many ids of delivered events are remembered.
@@ -29,6 +33,17 @@ pub(crate) struct Recent {
     suspects: HashSet<EventId>,
     /// For how many more events that is looked at.
     checks_left: usize,
+    /// The newest of each publisher.
+    latest: Latest,
+}
+
+/// What was taken out of a delivery.
+#[derive(Debug, Default)]
+pub(crate) struct Sifted {
+    /// How many had come before.
+    pub(crate) copies: usize,
+    /// Those that came behind newer ones of their publishers.
+    pub(crate) late: Option<Gap>,
 }
 
 impl Recent {
@@ -43,14 +58,28 @@ impl Recent {
         self.checks_left = RECENT_IDS_MAX;
     }
 
-    /// Takes out what was delivered before, and remembers the rest. Gives how many were taken out.
-    pub(crate) fn drop_copies(&mut self, events: &mut EventBatch) -> usize {
+    /// Takes out what was delivered before and, unless all is wanted `as_logged`, what comes behind
+    /// newer events of its publisher. Remembers the rest.
+    pub(crate) fn sift(&mut self, events: &mut EventBatch, as_logged: bool) -> Sifted {
         let before = events.len();
         if self.checks_left > 0 {
             events.retain(|id| self.is_new(id));
         }
-        events.iter().for_each(|event| self.note(event.id()));
-        before - events.len()
+        let copies = before - events.len();
+        let mut late = None;
+        let mut late_ids = HashSet::new();
+        for event in events.iter() {
+            let id = event.id();
+            if !self.latest.advance(id) && !as_logged {
+                add_late(&mut late, &event);
+                late_ids.insert(id);
+            }
+            self.note(id);
+        }
+        if late.is_some() {
+            events.retain(|id| !late_ids.contains(&id));
+        }
+        Sifted { copies, late }
     }
 
     fn is_new(&mut self, id: EventId) -> bool {
@@ -96,6 +125,24 @@ impl Recent {
             }
         }
     }
+}
+
+/// Adds an event to the hole that tells of late ones.
+fn add_late(late: &mut Option<Gap>, event: &EventView<'_>) {
+    let spaces = Spaces::of(event.space());
+    let (until, severity) = (event.position(), event.severity());
+    let gap = late.get_or_insert_with(|| Gap {
+        after: Position { index: until.index.saturating_sub(1), ..until },
+        until,
+        reason: GapReason::Late,
+        count: 0,
+        severity_max: None,
+        spaces: spaces.clone(),
+    });
+    gap.until = until;
+    gap.count += 1;
+    gap.severity_max = gap.severity_max.max(Some(severity));
+    gap.spaces = gap.spaces.joined(&spaces);
 }
 
 #[cfg(test)]

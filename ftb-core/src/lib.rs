@@ -15,6 +15,7 @@ pub mod filter;
 pub mod frame;
 pub mod hostlist;
 pub mod ident;
+pub mod latest;
 pub mod limits;
 pub mod lineage;
 pub mod node;

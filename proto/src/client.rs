@@ -460,8 +460,7 @@ fn position_of(position: Option<v1::Position>) -> Result<Position, ClientWireErr
 }
 
 fn decode_gap(gap: v1::Gap) -> Result<Gap, ClientWireError> {
-    let reasons = [GapReason::Shed, GapReason::Retention, GapReason::LogLost];
-    let reason = reasons.into_iter().find(|reason| reason.as_str() == gap.reason);
+    let reason = GapReason::ALL.into_iter().find(|reason| reason.as_str() == gap.reason);
     bound("list of spaces", gap.spaces.len(), limits::GAP_SPACES_MAX)?;
     let spaces = Spaces::named(gap.spaces.iter().map(String::as_str));
     Ok(Gap {

@@ -523,7 +523,7 @@ fn core_interest(interest: v1::Interest) -> Result<Interest> {
 }
 
 fn core_hole(hole: v1::Hole) -> Result<Gap> {
-    let reason = [GapReason::Shed, GapReason::Retention, GapReason::LogLost]
+    let reason = GapReason::ALL
         .into_iter()
         .find(|reason| reason.as_str() == hole.reason)
         .ok_or(LinkWireError::Range { what: "the reason of a hole" })?;

@@ -141,6 +141,7 @@ fn encode_gap(gap: &Gap) -> Vec<u8> {
         GapReason::Shed => 1,
         GapReason::Retention => 2,
         GapReason::LogLost => 3,
+        GapReason::Late => 4,
     });
     out.put_u64_le(gap.count);
     let severity = gap.severity_max.map_or(0, Severity::to_wire);
@@ -161,6 +162,7 @@ fn decode_gap(mut bytes: Bytes) -> Result<Gap, Damaged> {
         1 => GapReason::Shed,
         2 => GapReason::Retention,
         3 => GapReason::LogLost,
+        4 => GapReason::Late,
         _ => return Err(Damaged("a gap has a reason that this version does not know")),
     };
     let count = bytes.get_u64_le();

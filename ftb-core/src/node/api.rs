@@ -466,15 +466,22 @@ pub enum GapReason {
     Retention,
     /// Acting root and standby were lost together.
     LogLost,
+    /// They came behind newer events of their publishers, and were not given: an older word must not
+    /// take the place of a newer one. Told by who gives events to a program ([`crate::latest`]).
+    Late,
 }
 
 impl GapReason {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Shed, Self::Retention, Self::LogLost, Self::Late];
+
     /// The stable word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Shed => "shed",
             Self::Retention => "retention",
             Self::LogLost => "log-lost",
+            Self::Late => "late",
         }
     }
 }

@@ -1,8 +1,9 @@
 //! What a hostile or careless neighbour can make one agent keep, or do: bounded, whatever it says.
 
 use crate::events::{SPACE, Said, seal};
+use crate::neighbour::{START, agent_a, hello_of_b};
 use ftb_core::filter::Filter;
-use ftb_core::frame::{Fetch, Frame, Hello, Interest, Probe, Standing, Welcome};
+use ftb_core::frame::{Fetch, Frame, Hello, Probe, Standing, Welcome};
 use ftb_core::ident::{OriginId, Rank};
 use ftb_core::lineage::{Lineage, Segment};
 use ftb_core::node::api::{
@@ -29,11 +30,7 @@ struct Agent {
 
 impl Agent {
     fn root() -> Self {
-        let members = ["a", "b"].map(|host| Member { host: host.into(), address: host.into() });
-        let now = Now { mono_ns: 1, wall_ns: 1_700_000_000_000_000_000 };
-        let config = NodeConfig::new("c", "a", OriginId(1), members.to_vec());
-        let node = Node::new(now, config, 1);
-        let mut root = Self { node, now, out: Vec::new(), epoch: Epoch::ZERO };
+        let mut root = Self { node: agent_a(), now: START, out: Vec::new(), epoch: Epoch::ZERO };
         // Until it is sure that nobody has an older log.
         for _ in 0..100 {
             root.pass_time();
@@ -45,22 +42,7 @@ impl Agent {
     /// Its child comes.
     fn greet(&mut self, rank: Rank) {
         self.handle(Input::Accepted { link: CHILD, certified_hosts: None });
-        let hello = Hello {
-            protocol: LINK_PROTOCOL,
-            cluster: "c".into(),
-            host: "b".into(),
-            rank: Some(rank),
-            address: String::new(),
-            origin: OriginId(2),
-            members_digest: 0,
-            lineage: Lineage::new(),
-            consumed: 0,
-            holds: None,
-            epoch_seen: 0,
-            interest: Interest::default(),
-            wall_ns: self.now.wall_ns,
-            attempt: 1,
-        };
+        let hello = Hello { rank: Some(rank), wall_ns: self.now.wall_ns, ..hello_of_b() };
         self.say(Frame::Hello(Box::new(hello)));
         let frames = self.frames();
         let [Frame::Welcome(welcome), ..] = &frames[..] else { panic!("{frames:?}") };

@@ -4,9 +4,11 @@
 use crate::events::count_of;
 use ftb_core::filter::Filter;
 use ftb_core::ident::{EventId, PublisherId};
+use ftb_core::latest::Latest;
 use ftb_core::node::api::{ClientId, Gap, GapReason, Start, SubscriptionId};
 use ftb_core::position::{Epoch, Position, Trail};
 use ftb_core::sealed::{Sealed, SealedRef};
+use ftb_core::spaces::Spaces;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A publisher keeps what is not confirmed, and publishes it again to a restarted agent.
@@ -32,12 +34,12 @@ pub struct Subscriber {
     pub trail: Option<Trail>,
     pub by_epoch: BTreeMap<Epoch, u64>,
     pub got: BTreeSet<EventId>,
-    pub by_publisher: BTreeMap<(PublisherId, usize), u64>,
+    /// As the client library has it: what comes behind newer events of its publisher is not given to
+    /// the program, and told as a gap.
+    pub latest: Latest,
+    /// What was told so.
+    pub late: BTreeSet<EventId>,
     pub gaps: Vec<Gap>,
-    /// When it was told last that a log is lost that a disk may still bring back, or that it goes on in
-    /// a log that never had anything in common with its own: what it misses of that comes late when that
-    /// one is given up as well, and appended again.
-    pub lost_told_ns: u64,
     /// How many events came as part of another.
     pub folded: u64,
     /// Its agent lost its memory: what it had not read by then it resumed by position.
@@ -59,17 +61,10 @@ pub struct Books {
     pub published: BTreeMap<EventId, Published>,
     /// Which event every position holds: one order for all.
     pub order: BTreeMap<Position, EventId>,
-    /// With which sequence each publisher began at each life of its agent, in runs of many faults:
-    /// an agent that has forgotten what it had sent into a component that was cut off cannot put it
-    /// before what it sends into another.
-    pub lives: BTreeMap<PublisherId, Vec<u64>>,
-}
-
-impl Books {
-    fn life_of(&self, id: EventId) -> usize {
-        let lives = self.lives.get(&id.publisher);
-        lives.map_or(0, |lives| lives.partition_point(|first| *first <= id.seq))
-    }
+    /// Publishers whose agents have started again, in runs of many faults: an agent that has forgotten
+    /// what it had sent into a component that was cut off cannot put it before what it sends into
+    /// another.
+    pub restarted: BTreeSet<PublisherId>,
 }
 
 /// A promise that was broken: the name of the invariant, and how.
@@ -81,6 +76,11 @@ pub struct Violation {
 
 pub fn broken<T>(invariant: &'static str, what: String) -> Result<T, Violation> {
     Err(Violation { invariant, what })
+}
+
+/// Whether it is unknown how much is missing, and some of it may still be brought back.
+const fn leaves_a_hole(reason: GapReason) -> bool {
+    matches!(reason, GapReason::Retention | GapReason::LogLost)
 }
 
 impl Subscriber {
@@ -110,35 +110,50 @@ impl Subscriber {
             return broken("Ordered", format!("{position} is {other} for one, {id} for {here}"));
         }
         self.stand(position);
-        if self.resumed && self.got.contains(&id) {
-            // Its agent has forgotten what it had delivered; the client library has not.
-            return Ok(());
-        }
-        self.folded += count_of(sealed) - 1;
-        if !self.got.insert(id) {
+        if self.got.contains(&id) || self.late.contains(&id) {
+            if self.resumed {
+                // Its agent has forgotten what it had delivered; the client library has not.
+                return Ok(());
+            }
             return broken("Unique", format!("{here} got {id} twice, now as {position}"));
         }
         // One that began in a cut-off component may get, when that is healed, what its component
-        // had logged before: not owed, and in no order with the rest.
+        // had logged before: not owed, and anywhere in the order of the log.
         let published = books.published.get(&id).map_or(u64::MAX, |published| published.at_ns);
-        if self.active_at.is_none_or(|active_at| published < active_at) {
+        let owed = self.active_at.is_some_and(|active_at| published >= active_at);
+        if owed {
+            let last = self.by_epoch.insert(position.epoch, position.index).unwrap_or(0);
+            if last >= position.index {
+                return broken("Ordered", format!("{here} got {position} after index {last}"));
+            }
+        }
+        if self.latest.advance(id) {
+            self.got.insert(id);
+            self.folded += count_of(sealed) - 1;
             return Ok(());
         }
-        let last = self.by_epoch.insert(position.epoch, position.index).unwrap_or(0);
-        if last >= position.index {
-            return broken("Ordered", format!("{here} got {position} after index {last}"));
-        }
-        let life = books.life_of(id);
-        if published < self.lost_told_ns {
-            // It was told as lost or missing, and was brought back: late, in no order with the rest.
-            return Ok(());
-        }
-        let before = self.by_publisher.insert((id.publisher, life), id.seq).unwrap_or(0);
-        if before > id.seq {
-            let what = format!("{here} got {id} at {position} after {before} of that publisher");
+        self.overtaken(id, position, sealed);
+        // Nothing comes late but what it was told of as lost or missing, or what was sent into two
+        // components.
+        let told = self.gaps.iter().any(|gap| leaves_a_hole(gap.reason));
+        if owed && !told && !books.restarted.contains(&id.publisher) {
+            let what = format!("{here} got {id} at {position} behind newer ones of its publisher");
             return broken("Ordered", what);
         }
         Ok(())
+    }
+
+    /// An event is not given to the program, since that has newer ones of its publisher.
+    fn overtaken(&mut self, id: EventId, position: Position, sealed: SealedRef<'_>) {
+        self.late.insert(id);
+        self.gaps.push(Gap {
+            after: Position { index: position.index - 1, ..position },
+            until: position,
+            reason: GapReason::Late,
+            count: count_of(sealed),
+            severity_max: Some(sealed.severity()),
+            spaces: Spaces::of(sealed.space()),
+        });
     }
 
     /// It was told how far it is: from there it resumes.
@@ -170,7 +185,7 @@ impl Subscriber {
         let missing: Vec<EventId> =
             owed.map(|p| p.sealed.id()).filter(|id| !self.got.contains(id)).collect();
         let told: u64 = self.gaps.iter().map(|gap| gap.count).sum();
-        let unknown = self.gaps.iter().any(|gap| gap.reason != GapReason::Shed);
+        let unknown = self.gaps.iter().any(|gap| leaves_a_hole(gap.reason));
         // A fold that takes the place of many says how many; what was shed by rule is refused.
         if missing.len() as u64 > told + self.folded && (!unknown || lossless) {
             let what = format!(

@@ -10,6 +10,7 @@ mod disk;
 mod events;
 mod idle;
 mod journal;
+mod neighbour;
 mod ops;
 mod regressions;
 mod scale;

@@ -393,3 +393,22 @@ fn what_a_component_missed_of_a_log_that_is_given_up_may_come_late() {
     script.sort_by_key(|(at, _)| *at);
     must_hold("missed", &nine(), 52_317, &script);
 }
+
+/// A log was given up for one that it had nothing in common with, and appended again there: a subscriber
+/// that had been told of its end as missing had newer events of the same publishers by then.
+#[test]
+fn what_comes_behind_newer_events_is_told_and_not_given() {
+    let script: Script = vec![
+        (7_066_191, Op::CutOneWay(0, 1)),
+        (7_405_093, Op::Kill(1)),
+        (9_994_731, Op::Start(1)),
+        (10_300_000, Op::Publish(2)),
+        (10_615_918, Op::Split(2)),
+        (14_277_833, Op::Heal),
+        (14_400_000, Op::Publish(2)),
+        (14_500_000, Op::Publish(2)),
+    ];
+    let world = must_hold("behind", &Setup { unlisted: 3, ..nine() }, 91_059, &script);
+    let late: usize = world.subscribers.iter().map(|subscriber| subscriber.late.len()).sum();
+    assert!(late > 0, "nothing comes late any more: the case is not the one that it was");
+}

@@ -1,14 +1,13 @@
 //! Agents that do not belong: another cluster, another list, another version, another clock, a rank that
 //! is taken. Each is turned away or told of, by name, and never makes a wrong tree.
 
+use crate::neighbour::{START, agent_a, hello_of_b};
 use crate::ops::Op;
 use crate::world::{Setup, World, boot};
-use ftb_core::frame::{Frame, Hello, Interest};
-use ftb_core::ident::{OriginId, Rank};
-use ftb_core::lineage::Lineage;
+use ftb_core::frame::{Frame, Hello};
+use ftb_core::ident::Rank;
 use ftb_core::node::api::{Input, LinkId, Output};
-use ftb_core::node::{LINK_PROTOCOL, Member, Node, NodeConfig};
-use ftb_core::time::Now;
+use ftb_core::node::{LINK_PROTOCOL, Member, NodeConfig};
 
 /// Starts all agents of a setup and lets them find each other.
 fn started(tune: fn(&mut NodeConfig)) -> World {
@@ -100,27 +99,10 @@ fn a_clock_that_is_hours_off_is_told_and_harms_nobody() {
 /// A later version says hello.
 #[test]
 fn another_protocol_version_is_refused_in_words_that_name_both() {
-    let members = ["a", "b"].map(|host| Member { host: host.into(), address: host.into() });
-    let mut now = Now { mono_ns: 1, wall_ns: 1_700_000_000_000_000_000 };
-    let mut node = Node::new(now, NodeConfig::new("c", "a", OriginId(1), members.to_vec()), 1);
+    let (mut now, mut node) = (START, agent_a());
     let (link, mut out) = (LinkId(9), Vec::new());
     node.handle(now, Input::Accepted { link, certified_hosts: None }, &mut out);
-    let hello = Hello {
-        protocol: LINK_PROTOCOL + 1,
-        cluster: "c".into(),
-        host: "b".into(),
-        rank: Some(Rank(1)),
-        address: String::new(),
-        origin: OriginId(2),
-        members_digest: 0,
-        lineage: Lineage::new(),
-        consumed: 0,
-        holds: None,
-        epoch_seen: 0,
-        interest: Interest::default(),
-        wall_ns: now.wall_ns,
-        attempt: 1,
-    };
+    let hello = Hello { protocol: LINK_PROTOCOL + 1, ..hello_of_b() };
     now.mono_ns += 1;
     node.handle(now, Input::Frame { link, frame: Frame::Hello(Box::new(hello)) }, &mut out);
     let told = out.iter().any(|output| match output {

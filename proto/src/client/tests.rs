@@ -169,7 +169,7 @@ proptest! {
         prop_assert_eq!(events.last_position(), Some(after));
         prop_assert_eq!(events.take_first(), unseal(after, &sealed(seq)).ok());
         prop_assert!(events.is_empty());
-        for reason in [GapReason::Shed, GapReason::Retention, GapReason::LogLost] {
+        for reason in GapReason::ALL {
             for severity_max in [None, Some(Severity::Fatal)] {
                 let spaces = if seq % 2 == 0 { Spaces::ANY } else { Spaces::of("ftb.ib") };
                 let gap = Gap { after, until, reason, count: seq, severity_max, spaces };

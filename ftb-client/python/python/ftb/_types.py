@@ -156,7 +156,7 @@ class Gap:
 
     after: str
     until: str
-    #: "shed", "retention" or "log-lost".
+    #: "shed", "retention", "log-lost" or "late".
     reason: str
     #: How many are known to be missing; 0: unknown.
     count: int

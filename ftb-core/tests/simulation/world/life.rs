@@ -5,6 +5,7 @@ use crate::clients::{Published, Publisher, Subscriber, Violation};
 use crate::events::{SPACE, Said, seal};
 use ftb_core::filter::Filter;
 use ftb_core::ident::{OriginId, PublisherId};
+use ftb_core::latest::Latest;
 use ftb_core::node::api::{ClientId, ClientInfo, Input, Start, SubscriptionId};
 use ftb_core::node::{Node, NodeConfig};
 use ftb_core::position::Epoch;
@@ -86,9 +87,7 @@ impl World {
             let publisher = self.publishers[at].id;
             self.feed(agent, Input::ClientAttached { client, info: info(publisher) })?;
             if self.setup.losses_allowed {
-                let next = self.publishers[at].published + 1;
-                let first = self.publishers[at].unconfirmed.keys().next().copied();
-                self.books.lives.entry(publisher).or_default().push(first.unwrap_or(next));
+                self.books.restarted.insert(publisher);
             }
             let again = Run::collect(self.publishers[at].unconfirmed.values().map(Sealed::as_ref));
             if let Some(events) = again {
@@ -150,9 +149,9 @@ impl World {
             trail: None,
             by_epoch: BTreeMap::new(),
             got: BTreeSet::new(),
-            by_publisher: BTreeMap::new(),
+            latest: Latest::default(),
+            late: BTreeSet::new(),
             gaps: Vec::new(),
-            lost_told_ns: 0,
             folded: 0,
             resumed: false,
             in_past: false,

@@ -7,8 +7,7 @@ use ftb_core::frame::{Frame, UpItem};
 use ftb_core::ident::{PublisherId, Rank};
 use ftb_core::node::Node;
 use ftb_core::node::api::{
-    ClientId, GapReason, Input, JournalWrite, LinkId, MemberState, Output, QueryId, RefusedWhat,
-    ToClient,
+    ClientId, Input, JournalWrite, LinkId, MemberState, Output, QueryId, RefusedWhat, ToClient,
 };
 use ftb_core::run::Run;
 
@@ -327,16 +326,6 @@ impl World {
                     let what =
                         format!("agent {} told {gap:?}, nothing may be lost", subscriber.agent);
                     return broken("GaplessOrTold", what);
-                }
-                if gap.reason != GapReason::Shed {
-                    // Of what lies in such a hole some may still be handed over: late, after it.
-                    subscriber.by_publisher.clear();
-                    // A log that never had anything in common with this one may be given up itself.
-                    let parted =
-                        gap.reason == GapReason::Retention && gap.until.epoch != gap.after.epoch;
-                    if self.setup.disks || parted {
-                        subscriber.lost_told_ns = self.now_ns;
-                    }
                 }
                 subscriber.stand(gap.until);
                 subscriber.gaps.push(gap);
