@@ -27,17 +27,17 @@ const GIVEN_UP_MAX: usize = 65_536;
 /// Most forks remembered.
 const FORKS_MAX: usize = 256;
 
-/// Reigns that are no part of the log: handed over, or still waited for.
+/// Reigns that are no part of the log: still waited for; handed over, or told as lost.
 #[derive(Default)]
 pub(super) struct Forks {
     waited_for: BTreeMap<Epoch, (u64, u64)>,
-    handed_over: BTreeMap<Epoch, u64>,
+    settled: BTreeMap<Epoch, u64>,
 }
 
 impl Forks {
     /// Somebody has consumed a fork up to an index.
     pub(super) fn heard(&mut self, epoch: Epoch, until: u64, deadline_ns: u64) {
-        let known = self.handed_over.get(&epoch).is_some_and(|handed_over| *handed_over >= until);
+        let known = self.settled.get(&epoch).is_some_and(|settled| *settled >= until);
         if epoch == Epoch::ZERO || known {
             return;
         }
@@ -53,10 +53,15 @@ impl Forks {
         if self.waited_for.get(&epoch).is_some_and(|(waited_for, _)| *waited_for <= until) {
             self.waited_for.remove(&epoch);
         }
-        let known = self.handed_over.entry(epoch).or_insert(until);
+        self.settle(epoch, until);
+    }
+
+    /// Of a fork up to an index nothing is waited for any more, whoever says that he has consumed it.
+    fn settle(&mut self, epoch: Epoch, until: u64) {
+        let known = self.settled.entry(epoch).or_insert(until);
         *known = until.max(*known);
-        if self.handed_over.len() > FORKS_MAX {
-            self.handed_over.pop_first();
+        if self.settled.len() > FORKS_MAX {
+            self.settled.pop_first();
         }
     }
 
@@ -77,8 +82,9 @@ impl Forks {
     fn overdue(&mut self, now_ns: u64) -> Vec<(Epoch, u64)> {
         let late = self.waited_for.iter().filter(|(_, (_, deadline))| *deadline <= now_ns);
         let late: Vec<(Epoch, u64)> = late.map(|(epoch, (until, _))| (*epoch, *until)).collect();
-        for (epoch, _) in &late {
+        for (epoch, until) in &late {
             self.waited_for.remove(epoch);
+            self.settle(*epoch, *until);
         }
         late
     }
@@ -118,41 +124,13 @@ impl Node {
         (self.is_young_root() && hello.holds.is_none()).then_some(false)
     }
 
-    /// A child has consumed what is no part of our log: the root must hear of that reign, to wait for
-    /// it. A newer reign, of which the child has consumed nothing, costs it nothing.
-    pub(super) fn tell_fork(&mut self, hello: &Hello) {
-        if !hello.lineage.is_empty() && hello.consumed > 0 {
-            self.tell_fork_at(hello.lineage.position(hello.consumed));
-        }
-    }
-
-    /// The log has left `old`, of which a child may have consumed more than was `here`: what a root
-    /// said that went on alone and died. When the child came its place was one of the log, so nobody
-    /// else tells of it.
-    pub(super) fn tell_fork_of_children(&mut self, old: &Lineage, here: u64) {
-        let furthest = self.children.values().map(|child| child.reader.cursor).max();
-        let Some(furthest) = furthest.filter(|index| *index > here) else { return };
-        let position = old.position(furthest);
-        if self.lineage.contains(position) {
-            return;
-        }
-        for child in self.children.values_mut() {
-            // They say anew where they are: till then it is told once.
-            child.reader.cursor = child.reader.cursor.min(self.consumed);
-        }
-        self.tell_fork_at(position);
-    }
-
-    fn tell_fork_at(&mut self, position: Position) {
-        if self.lineage.is_empty() || self.lineage.contains(position) {
-            return;
-        }
-        let Position { epoch, index: until } = position;
-        let item = UpItem::Fork { epoch, until, handed_over: false };
-        if self.root.is_some() {
-            self.append(item);
-        } else {
-            self.outbox.push(item);
+    /// Another log goes on, in which a position is none up to which everything was seen here: its root
+    /// must hear of that reign, to wait for the rest of it. Each that has seen it says so itself and keeps
+    /// it for the grace time: the next root is told again.
+    pub(super) fn tell_fork(&mut self, seen: Position) {
+        let Position { epoch, index: until } = seen;
+        if until > 0 && !self.lineage.contains(seen) {
+            self.outbox.push(UpItem::Fork { epoch, until, handed_over: false });
             self.flush_outbox();
         }
     }

@@ -127,7 +127,6 @@ impl Node {
             self.adopt(link);
         } else {
             self.raise_epoch();
-            self.tell_fork(&hello);
         }
         self.note_address(&hello.host, &hello.address);
         let is_ours = self.lineage.contains(hello.lineage.position(hello.consumed));

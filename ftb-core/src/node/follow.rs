@@ -19,6 +19,7 @@ impl Node {
         self.hand_over_restored(winning);
         self.young_until_ns = 0;
         let here = self.log.last().max(self.consumed);
+        let seen = self.lineage.position(self.consumed);
         if self.lineage.is_empty() {
             self.consumed = standing.head;
             self.log = super::log::Log::new(standing.head);
@@ -44,14 +45,14 @@ impl Node {
             let parting = self.lineage.common(u64::MAX, winning).unwrap_or(fork);
             self.rewind_subscribers(parting);
         }
-        let old = std::mem::replace(&mut self.lineage, winning.clone());
+        self.lineage = winning.clone();
         self.active_index = self.active_index.min(self.consumed);
         self.check_replica();
         if self.outbox.put_back(winning) {
             self.outbox.rewind();
             self.flush_outbox();
         }
-        self.tell_fork_of_children(&old, here);
+        self.tell_fork(seen);
     }
 
     /// Our log never had anything in common with the one that goes on: subscribers learn that they

@@ -96,7 +96,6 @@ impl Node {
     /// Takes the log over, or begins one.
     pub(super) fn become_root(&mut self, why: &str) {
         let head = self.lineage.head();
-        let (old, here) = (self.lineage.clone(), self.log.last().max(self.consumed));
         let past = self.past.take();
         let unreadable = past.as_ref().and_then(super::journal::Past::lost);
         let replica = self.replica.take().or(past.map(|past| past.replica));
@@ -132,7 +131,6 @@ impl Node {
         self.uplink.state = State::Root;
         self.transition("root", "", "searching", "acting root", why);
         self.open_epoch(lost);
-        self.tell_fork_of_children(&old, here);
         self.tell_unreadable(unreadable);
         self.outbox.put_back(&self.lineage);
         self.way_up_changed();

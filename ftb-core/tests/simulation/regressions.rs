@@ -1,7 +1,8 @@
 //! Runs that once broke a promise, shortened, each with its seed and what was wrong.
 
 use crate::ops::{Op, Script};
-use crate::world::{Setup, must_hold};
+use crate::world::{Setup, boot, must_hold};
+use ftb_core::node::api::GapReason;
 
 fn nine() -> Setup {
     Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) }
@@ -411,4 +412,29 @@ fn what_comes_behind_newer_events_is_told_and_not_given() {
     let world = must_hold("behind", &Setup { unlisted: 3, ..nine() }, 91_059, &script);
     let late: usize = world.subscribers.iter().map(|subscriber| subscriber.late.len()).sum();
     assert!(late > 0, "nothing comes late any more: the case is not the one that it was");
+}
+
+/// A lone root was heard by all but its standby and one child, and died; so did the next, a child of which
+/// each of them was by then, with what it waited for in its memory alone: that one child was told nothing.
+#[test]
+fn what_children_have_told_a_root_that_dies_is_told_to_the_next() {
+    let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 8) };
+    for unlisted in [0, 3] {
+        let mut world = boot(Setup { unlisted, ..setup.clone() }, 52_134).unwrap();
+        let ops = [
+            (100, Op::Publish(2)),
+            (10, Op::CutOneWay(0, 1)),
+            (80, Op::CutOneWay(0, 4)),
+            (1_350, Op::Publish(2)),
+            (3_000, Op::Kill(0)),
+            (60_000, Op::Kill(1)),
+        ];
+        for (then_ms, op) in ops {
+            world.operate(op).unwrap();
+            world.run_ms(then_ms).unwrap();
+        }
+        world.check_events().unwrap();
+        let told = world.subscribers[4].gaps.iter().filter(|gap| gap.reason == GapReason::LogLost);
+        assert_eq!(told.count(), 1, "{:?}", world.subscribers[4].gaps);
+    }
 }
