@@ -3,6 +3,7 @@
 use super::Node;
 use super::api::ClientId;
 use super::uplink::State;
+use crate::frame::Content;
 use crate::ident::{EventId, OriginId, Rank};
 use crate::position::{Epoch, Position};
 
@@ -286,6 +287,25 @@ impl Node {
         self.log.holds(id)
             || replica.is_some_and(|replica| replica.log.holds(id))
             || self.outbox.holds(id)
+    }
+
+    /// Where the events are that are here in the log or what passed by, in a copy of a log, or in the
+    /// log of an earlier life. Goes through all of it.
+    pub fn places(&self) -> impl Iterator<Item = (EventId, Position)> {
+        let replica = self.replica.as_ref().or(self.past.as_ref().map(|past| &past.replica));
+        let copy = replica.map(|replica| (&replica.log, &replica.lineage));
+        let logs = [(&self.log, &self.lineage)].into_iter().chain(copy);
+        let items = logs.flat_map(|(log, lineage)| log.after(0).map(move |item| (item, lineage)));
+        items.flat_map(|(item, lineage)| {
+            let Content::Events(run) = &item.content else { return Vec::new() };
+            let places = (item.index..).map(|index| lineage.position(index));
+            run.iter().map(|event| event.id()).zip(places).collect()
+        })
+    }
+
+    /// Whether it is known here that the log went as far as a position.
+    pub fn has_heard(&self, position: Position) -> bool {
+        self.consumed >= position.index && self.lineage.contains(position)
     }
 
     /// Bytes of events that are held here, whatever for.

@@ -53,6 +53,14 @@ pub struct Published {
     pub at_ns: u64,
     pub sealed: Sealed,
     pub confirmed: bool,
+    /// Where in which log it was, as far as agents that died had it.
+    pub places: BTreeSet<Position>,
+}
+
+impl Published {
+    pub fn new(at_ns: u64, sealed: Sealed) -> Self {
+        Self { at_ns, sealed, confirmed: false, places: BTreeSet::new() }
+    }
 }
 
 /// The books of a run.

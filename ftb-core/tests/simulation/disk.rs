@@ -15,7 +15,6 @@ pub struct Disk {
     pub full: bool,
     /// The agent could not read it when it started.
     pub unread: bool,
-    damaged: bool,
 }
 
 /// Keeps what lies not behind an index.
@@ -41,11 +40,6 @@ impl Disk {
         }
         items.extend(write.items);
         stored.last = write.until;
-    }
-
-    /// Whether everything that was acknowledged is there.
-    pub fn is_whole(&self) -> bool {
-        !self.full && !self.damaged
     }
 
     /// Whether an event can be read from it.
@@ -85,12 +79,10 @@ impl Disk {
         let last = stored.last;
         stored.last = last.saturating_sub(count).max(stored.after);
         cut(items, stored.last);
-        self.damaged = true;
         *lost_until = (told && last > stored.last).then_some(last);
     }
 
     pub fn wipe(&mut self) {
         self.content = Restored::default();
-        self.damaged = true;
     }
 }

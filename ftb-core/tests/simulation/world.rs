@@ -88,6 +88,8 @@ struct Agent {
     tick_ns: u64,
     skew_ns: i64,
     epoch: Epoch,
+    /// How far it has heard that the log of each reign went, in this life.
+    heard: BTreeMap<Epoch, u64>,
     deaf: bool,
     announced: u64,
     origin: OriginId,
@@ -154,8 +156,8 @@ pub struct World {
     arrivals: BTreeMap<End, u64>,
     next_link: u64,
     next_client: u64,
-    /// From whom nothing arrives at whom, and since when.
-    cuts: BTreeMap<(usize, usize), u64>,
+    /// From whom nothing arrives at whom.
+    cuts: BTreeSet<(usize, usize)>,
     /// What is stuck in a cut, in order.
     stuck: Vec<Happening>,
     pub publishers: Vec<Publisher>,
@@ -193,7 +195,7 @@ impl World {
             arrivals: BTreeMap::new(),
             next_link: 0,
             next_client: 0,
-            cuts: BTreeMap::new(),
+            cuts: BTreeSet::new(),
             stuck: Vec::new(),
             publishers: Vec::new(),
             subscribers: Vec::new(),
@@ -217,6 +219,7 @@ impl World {
                 tick_ns: u64::MAX,
                 skew_ns: 0,
                 epoch: Epoch::ZERO,
+                heard: BTreeMap::new(),
                 deaf: false,
                 announced: 0,
                 origin: OriginId(0),

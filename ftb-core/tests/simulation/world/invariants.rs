@@ -4,6 +4,7 @@ use super::World;
 use crate::clients::{Violation, broken};
 use ftb_core::ident::{EventId, Rank};
 use ftb_core::node::Node;
+use ftb_core::position::Position;
 use ftb_core::tree;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,6 +23,9 @@ impl World {
             return broken("Fenced", what);
         }
         state.epoch = epoch;
+        let Position { epoch, index } = node.position();
+        let heard = state.heard.entry(epoch).or_insert(index);
+        *heard = index.max(*heard);
         let (held, bound) = (node.held_bytes(), node.held_bytes_max());
         if held > bound {
             return broken("Bounded", format!("agent {agent} holds {held} bytes of {bound}"));

@@ -47,6 +47,7 @@ impl World {
         state.waiting.clear();
         state.tick_ns = u64::MAX;
         state.epoch = Epoch::ZERO;
+        state.heard.clear();
         state.origin = origin;
         state.announced = 0;
         self.feed(agent, Input::Tick)?;
@@ -54,14 +55,15 @@ impl World {
     }
 
     pub(super) fn kill(&mut self, agent: usize, host: Host) {
-        if self.agents[agent].node.take().is_none() {
+        let Some(dead) = self.agents[agent].node.take() else {
             if host == Host::Down {
                 self.agents[agent].host = host;
             }
             return;
-        }
+        };
         self.agents[agent].host = host;
-        self.disown(agent);
+        self.note_places(&dead);
+        self.disown();
         let ends: Vec<(End, End)> = self
             .peers
             .iter()
@@ -177,8 +179,7 @@ impl World {
                 &Said { severity, space: SPACE, name, host: &host, payload },
             );
             publisher.unconfirmed.insert(seq, sealed.clone());
-            let published =
-                Published { at_ns: self.now_ns, sealed: sealed.clone(), confirmed: false };
+            let published = Published::new(self.now_ns, sealed.clone());
             self.books.published.insert(sealed.id(), published);
             events.push(sealed);
         }

@@ -6,11 +6,11 @@ use ftb_core::node::api::{DialId, Input, LinkId};
 
 impl World {
     pub(super) fn cut(&self, from: usize, to: usize) -> bool {
-        self.cuts.contains_key(&(from, to))
+        self.cuts.contains(&(from, to))
     }
 
     pub(super) fn cut_off(&mut self, from: usize, to: usize) {
-        self.cuts.entry((from, to)).or_insert(self.now_ns);
+        self.cuts.insert((from, to));
     }
 
     /// Sends something over a link, in order, unless a cut holds it.

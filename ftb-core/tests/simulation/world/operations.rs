@@ -12,7 +12,7 @@ impl World {
     fn damage(&mut self, agent: usize, how: impl FnOnce(&mut Disk)) {
         self.kill(agent, Host::Refuses);
         how(&mut self.agents[agent].disk);
-        self.disown(agent);
+        self.disown();
     }
 
     fn pick(&self, rank: u32) -> usize {

@@ -184,8 +184,7 @@ impl World {
                         Said { severity, space: AGENT_SPACE, name, host: &host, payload: 50 };
                     let own = seal(publisher, seq, &said);
                     // Not owed to anybody, but told in order like all others.
-                    let (at_ns, sealed) = (self.now_ns, own.clone());
-                    let published = Published { at_ns, sealed, confirmed: false };
+                    let published = Published::new(self.now_ns, own.clone());
                     self.books.published.insert(own.id(), published);
                     let events = Run::from(own);
                     self.feed(agent, Input::Publish { client: ClientId::AGENT, events })?;
