@@ -125,16 +125,14 @@ impl Subscriber {
             }
             return broken("Unique", format!("{here} got {id} twice, now as {position}"));
         }
-        // One that began in a cut-off component may get, when that is healed, what its component
-        // had logged before: not owed, and anywhere in the order of the log.
+        let last = self.by_epoch.insert(position.epoch, position.index).unwrap_or(0);
+        if last >= position.index {
+            return broken("Ordered", format!("{here} got {position} after index {last}"));
+        }
+        // One that began in a cut-off component may get, when that is healed, what was published
+        // before: not owed.
         let published = books.published.get(&id).map_or(u64::MAX, |published| published.at_ns);
         let owed = self.active_at.is_some_and(|active_at| published >= active_at);
-        if owed {
-            let last = self.by_epoch.insert(position.epoch, position.index).unwrap_or(0);
-            if last >= position.index {
-                return broken("Ordered", format!("{here} got {position} after index {last}"));
-            }
-        }
         if self.latest.advance(id) {
             self.got.insert(id);
             self.folded += count_of(sealed) - 1;
