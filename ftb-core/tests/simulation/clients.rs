@@ -40,6 +40,9 @@ pub struct Subscriber {
     /// What was told so.
     pub late: BTreeSet<EventId>,
     pub gaps: Vec<Gap>,
+    /// When it was told last of a hole of which nobody knows how much is missing in it: that can concern
+    /// only what was published before.
+    pub hole_told_ns: u64,
     /// How many events came as part of another.
     pub folded: u64,
     /// Its agent lost its memory: what it had not read by then it resumed by position.
@@ -84,11 +87,6 @@ pub struct Violation {
 
 pub fn broken<T>(invariant: &'static str, what: String) -> Result<T, Violation> {
     Err(Violation { invariant, what })
-}
-
-/// Whether it is unknown how much is missing, and some of it may still be brought back.
-const fn leaves_a_hole(reason: GapReason) -> bool {
-    matches!(reason, GapReason::Retention | GapReason::LogLost)
 }
 
 impl Subscriber {
@@ -141,8 +139,7 @@ impl Subscriber {
         self.overtaken(id, position, sealed);
         // Nothing comes late but what it was told of as lost or missing, or what was sent into two
         // components.
-        let told = self.gaps.iter().any(|gap| leaves_a_hole(gap.reason));
-        if owed && !told && !books.restarted.contains(&id.publisher) {
+        if owed && published >= self.hole_told_ns && !books.restarted.contains(&id.publisher) {
             let what = format!("{here} got {id} at {position} behind newer ones of its publisher");
             return broken("Ordered", what);
         }
@@ -160,6 +157,15 @@ impl Subscriber {
             severity_max: Some(sealed.severity()),
             spaces: Spaces::of(sealed.space()),
         });
+    }
+
+    /// It was told of a hole.
+    pub fn miss(&mut self, gap: Gap, now_ns: u64) {
+        self.stand(gap.until);
+        if matches!(gap.reason, GapReason::Retention | GapReason::LogLost) {
+            self.hole_told_ns = now_ns;
+        }
+        self.gaps.push(gap);
     }
 
     /// It was told how far it is: from there it resumes.
@@ -183,17 +189,15 @@ impl Subscriber {
             let what = format!("the past of a subscription at agent {} never ends", self.agent);
             return broken("Active", what);
         }
+        let since = if lossless { active_at } else { active_at.max(self.hole_told_ns) };
         let owed = books.published.values().filter(|published| {
-            published.confirmed
-                && published.at_ns > active_at
-                && self.filter.matches(&published.sealed)
+            published.confirmed && published.at_ns > since && self.filter.matches(&published.sealed)
         });
         let missing: Vec<EventId> =
             owed.map(|p| p.sealed.id()).filter(|id| !self.got.contains(id)).collect();
         let told: u64 = self.gaps.iter().map(|gap| gap.count).sum();
-        let unknown = self.gaps.iter().any(|gap| leaves_a_hole(gap.reason));
         // A fold that takes the place of many says how many; what was shed by rule is refused.
-        if missing.len() as u64 > told + self.folded && (!unknown || lossless) {
+        if missing.len() as u64 > told + self.folded {
             let what = format!(
                 "a subscriber at agent {} misses {} events that are confirmed (told: {told}, folded: {}), the first {}",
                 self.agent,

@@ -154,6 +154,7 @@ impl World {
             latest: Latest::default(),
             late: BTreeSet::new(),
             gaps: Vec::new(),
+            hole_told_ns: 0,
             folded: 0,
             resumed: false,
             in_past: false,

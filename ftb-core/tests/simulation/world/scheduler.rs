@@ -326,8 +326,7 @@ impl World {
                         format!("agent {} told {gap:?}, nothing may be lost", subscriber.agent);
                     return broken("GaplessOrTold", what);
                 }
-                subscriber.stand(gap.until);
-                subscriber.gaps.push(gap);
+                subscriber.miss(gap, self.now_ns);
             }
             ToClient::Covered { position, history_ended, .. } => {
                 subscriber.cover(position, history_ended)?;
