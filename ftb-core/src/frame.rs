@@ -91,6 +91,11 @@ pub enum Frame {
         epoch: Epoch,
         /// The last index it holds.
         index: u64,
+        /// Which [`ReplicaStart::copy`] it is.
+        copy: u64,
+        /// It keeps what it has sent up since that [`Frame::Up`] of the link, which count from 1: an
+        /// [`Echo`] will do for that. 0: it does not.
+        kept_from: u64,
     },
     /// Child to parent, on to the acting root: where members stand.
     Members(Vec<MemberReport>),
@@ -475,6 +480,8 @@ pub struct ReplicaStart {
     pub lineage: Lineage,
     /// It is complete behind this index.
     pub after: u64,
+    /// Which copy of the sender's reign it is; acknowledgements say it again.
+    pub copy: u64,
 }
 
 /// Events that are in a log, without the events.
@@ -491,12 +498,36 @@ pub struct Replicate {
     pub epoch: Epoch,
     /// The entries, rising.
     pub items: Vec<Item>,
+    /// Those that the receiver has sent up itself, rising, between `items`.
+    pub echoes: Vec<Echo>,
     /// Everything up to here was sent.
     pub until: u64,
     /// Up to here the log is committed.
     pub committed: u64,
     /// The copy is complete: the receiver counts as standby, or takes the log over.
     pub complete: bool,
+    /// What the receiver has sent up needs no more echo up to this [`Frame::Up`] of the link.
+    pub told: u64,
+}
+
+/// Entries of the log that the receiver has sent up itself: where they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Echo {
+    /// The index of the first.
+    pub index: u64,
+    /// In which [`Frame::Up`] of the link they came, counted from 1.
+    pub batch: u64,
+    /// Behind so many sequences of it.
+    pub skip: u64,
+    /// How many events.
+    pub count: u32,
+}
+
+impl Echo {
+    /// The last index.
+    pub fn last(&self) -> u64 {
+        self.index + u64::from(self.count.max(1)) - 1
+    }
 }
 
 /// Where one member stands, as its parent or it itself reports it.

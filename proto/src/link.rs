@@ -161,6 +161,7 @@ fn wire_replica(frame: &Frame) -> Wire {
         Frame::ReplicaStart(start) => Wire::ReplicaStart(v1::ReplicaStart {
             lineage: wire_lineage(&start.lineage),
             after: start.after,
+            copy: start.copy,
         }),
         Frame::Marks(marks) => {
             let publishers = marks.publishers.iter().map(|(publisher, ranges)| {
@@ -169,9 +170,12 @@ fn wire_replica(frame: &Frame) -> Wire {
             });
             Wire::Marks(v1::Marks { publishers: publishers.collect() })
         }
-        Frame::ReplicaAck { epoch, index } => {
-            Wire::ReplicaAck(v1::ReplicaAck { epoch: Some(wire_epoch(*epoch)), index: *index })
-        }
+        Frame::ReplicaAck { epoch, index, copy, kept_from } => Wire::ReplicaAck(v1::ReplicaAck {
+            epoch: Some(wire_epoch(*epoch)),
+            index: *index,
+            copy: *copy,
+            kept_from: *kept_from,
+        }),
         // Only called with the frames above; a resend is harmless.
         _ => Wire::Resend(v1::Resend {}),
     }
@@ -375,11 +379,14 @@ fn read(bytes: Bytes) -> Result<Frame> {
         Wire::ReplicaStart(start) => Frame::ReplicaStart(ReplicaStart {
             lineage: core_lineage(start.lineage)?,
             after: start.after,
+            copy: start.copy,
         }),
         Wire::Marks(marks) => Frame::Marks(core_marks(marks)?),
         Wire::ReplicaAck(ack) => Frame::ReplicaAck {
             epoch: core_epoch(need("acknowledgement", "epoch", ack.epoch)?)?,
             index: ack.index,
+            copy: ack.copy,
+            kept_from: ack.kept_from,
         },
         Wire::Members(members) => Frame::Members(core_members(members.members)?),
         Wire::Roster(roster) => Frame::Roster(core_roster(roster.entries)?),

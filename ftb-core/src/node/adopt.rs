@@ -10,14 +10,12 @@ use super::Node;
 use super::api::{Gap, GapReason, LinkId};
 use super::config::ns;
 use super::journal::items_behind;
-use super::log::Log;
 use super::outbox::Losing;
 use super::standby::{Feed, Replica};
 use super::uplink::State;
 use crate::frame::{Frame, Hello, Marks, ReplicaStart, Replicate, UpItem};
 use crate::lineage::Lineage;
 use crate::position::{Epoch, Position};
-use crate::ranges::PublisherRanges;
 use crate::spaces::Spaces;
 use std::collections::BTreeMap;
 
@@ -201,7 +199,7 @@ impl Node {
         if !was_root {
             self.full_since = 0;
         }
-        let feed = Feed::new(&self.lineage, self.full_after(), &published);
+        let feed = Feed::new(&self.lineage, self.full_after(), &published, 0);
         self.held = Some(published);
         Some(feed)
     }
@@ -257,12 +255,7 @@ impl Node {
     pub(super) fn adopt_start(&mut self, link: LinkId, start: ReplicaStart) {
         let publishers_max = self.config.publishers_max;
         if let Some(replica) = self.adopted_from(link) {
-            *replica = Some(Replica {
-                lineage: start.lineage,
-                log: Log::new(start.after),
-                published: PublisherRanges::new(publishers_max),
-                complete: false,
-            });
+            *replica = Some(Replica::new(start, publishers_max));
         }
     }
 
@@ -279,7 +272,9 @@ impl Node {
             self.counters.stale += 1;
             return;
         }
-        replica.add(batch);
+        if !replica.add(batch) {
+            return self.misbehaved(link, "a place in the log for what was not sent up");
+        }
         if replica.complete
             && let Some(replica) = slot.take()
         {

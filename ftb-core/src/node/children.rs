@@ -35,6 +35,8 @@ pub(super) struct Child {
     /// It has said in this lineage where it resumes.
     pub(super) attached: bool,
     pub(super) confirms: BTreeMap<OriginId, Confirm>,
+    /// How many batches of events have come from it.
+    pub(super) batches: u64,
     /// On their way up.
     pub(super) up: VecDeque<UpBatch>,
     pub(super) up_bytes: u64,
@@ -147,6 +149,7 @@ impl Node {
             told: standing.lineage.head(),
             attached: false,
             confirms: BTreeMap::new(),
+            batches: 0,
             up: VecDeque::new(),
             up_bytes: 0,
             credit_due: 0,

@@ -17,11 +17,12 @@
 use super::Node;
 use super::api::{Gap, GapReason, JournalBegin, JournalWrite, Output, Restored, Stored};
 use super::config::ns;
+use super::echo::Kept;
 use super::log::Log;
 use super::outbox::Losing;
 use super::standby::Replica;
 use super::status::JournalState;
-use crate::frame::{Content, Item, Marks, UpItem};
+use crate::frame::{Content, Item, Marks, ReplicaStart, UpItem};
 use crate::ident::Rank;
 use crate::limits::BATCH_EVENTS_MAX;
 use crate::lineage::Lineage;
@@ -118,7 +119,7 @@ impl Disk {
 
     /// The next entries, and up to which index they reach.
     fn next_items(&mut self, log: &Log, bytes_max: usize) -> Vec<Item> {
-        let (items, until) = log.next(self.cursor, bytes_max, BATCH_EVENTS_MAX);
+        let (items, until) = log.next(self.cursor, log.last(), bytes_max, BATCH_EVENTS_MAX);
         self.cursor = until;
         items
     }
@@ -184,19 +185,11 @@ impl Node {
             self.announce("FTB_JOURNAL_DAMAGED", Severity::Error, tags, damage);
         }
         self.counters.restored += items.iter().map(|item| item.count() as u64).sum::<u64>();
-        let mut replica = Replica {
-            lineage: stored.lineage.clone(),
-            log: Log::new(items_after),
-            published: PublisherRanges::new(self.config.publishers_max),
-            complete: true,
-        };
+        let start = ReplicaStart { lineage: stored.lineage.clone(), after: items_after, copy: 0 };
+        let mut replica = Replica::new(start, self.config.publishers_max);
+        replica.complete = true;
         replica.mark(&marks);
-        for item in items {
-            if let Content::Events(run) = &item.content {
-                replica.published.insert_run(run);
-            }
-            replica.log.push(item);
-        }
+        items.into_iter().for_each(|item| replica.push(item));
         replica.log.cover(stored.last);
         while replica.log.bytes() > self.config.log_bytes {
             replica.log.evict(u64::MAX);
@@ -418,7 +411,8 @@ impl Node {
     pub(super) fn keep_copy(&mut self) {
         let head = self.lineage.head();
         let copy = self.replica.take().filter(|copy| copy.complete && copy.lineage.head() == head);
-        if let Some(replica) = copy {
+        if let Some(mut replica) = copy {
+            replica.kept = Kept::default();
             self.past = Some(Past { replica, lost_until: None });
         }
     }

@@ -117,7 +117,7 @@ fn weight(frame: &Frame) -> usize {
         Frame::Up(batch) => batch.items.iter().map(|item| size_of_val(item) + item.len()).sum(),
         Frame::Down(down) => of_items(&down.items),
         Frame::Fetched(fetched) => of_items(&fetched.items),
-        Frame::Replicate(batch) => of_items(&batch.items),
+        Frame::Replicate(batch) => of_items(&batch.items) + size_of_val(batch.echoes.as_slice()),
         Frame::ReplicaStart(start) => size_of_val(start.lineage.segments()),
         Frame::Marks(marks) => marks
             .publishers

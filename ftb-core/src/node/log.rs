@@ -98,11 +98,18 @@ impl Log {
         self.entries.range(start..).filter_map(move |entry| entry.behind(after))
     }
 
-    /// The next entries behind an index, as many as fit, and up to which index they reach.
-    pub(super) fn next(&self, after: u64, bytes_max: usize, events_max: usize) -> (Vec<Item>, u64) {
+    /// The next entries behind an index up to another, as many as fit, and up to which index they
+    /// reach.
+    pub(super) fn next(
+        &self,
+        after: u64,
+        until: u64,
+        bytes_max: usize,
+        events_max: usize,
+    ) -> (Vec<Item>, u64) {
         let mut items: Vec<Item> = Vec::new();
         let (mut bytes, mut count) = (0, 0);
-        for item in self.after(after) {
+        for item in self.after(after).map_while(|item| item.up_to(until)) {
             let (room, most) = (bytes_max.saturating_sub(bytes), events_max - count);
             let fits = match &item.content {
                 Content::Events(run) => run.fitting(room, most),
@@ -121,7 +128,7 @@ impl Log {
                 return (items, until);
             }
         }
-        (items, self.last)
+        (items, until)
     }
 
     /// Whether an event was delivered here before.

@@ -18,6 +18,7 @@ mod config;
 mod deep;
 mod delivery;
 mod differences;
+mod echo;
 mod fetch;
 mod follow;
 mod index;
@@ -58,6 +59,7 @@ use crate::time::Now;
 use api::{ClientId, Input, LinkId, Output, Transition};
 use config::ns;
 use link::{CONTROL_BYTES_MAX, CONTROL_MEMBER_BYTES, Link, Role};
+use standby::CopyAck;
 use std::collections::{BTreeMap, BTreeSet};
 use upward::Route;
 
@@ -450,7 +452,9 @@ impl Node {
             Frame::ReplicaStart(start) => self.adopt_start(link, start),
             Frame::Marks(marks) => self.adopt_marks(link, &marks),
             Frame::Replicate(batch) => self.adopt_entries(link, batch),
-            Frame::ReplicaAck { epoch, index } => self.replica_acked(link, epoch, index),
+            Frame::ReplicaAck { epoch, index, copy, kept_from } => {
+                self.replica_acked(link, epoch, CopyAck { index, copy, kept_from });
+            }
             Frame::Members(reports) => self.members_told(reports),
             Frame::Roster(claims) => self.claimed(Some(link), claims),
             Frame::TreeQuery { origin, query } => self.tree_queried(link, origin, query),
@@ -484,7 +488,7 @@ impl Node {
             Frame::ProbeAnswer(answer) => self.probe_answered(&answer),
             Frame::ReplicaStart(start) => self.replica_start(start),
             Frame::Marks(marks) => self.replica_marks(&marks),
-            Frame::Replicate(batch) => self.replicate(batch),
+            Frame::Replicate(batch) => self.replicate(link, batch),
             Frame::Roster(entries) => self.roster_told(entries),
             Frame::TreeAnswer { origin, query, members, last } => {
                 self.tree_answered(origin, query, members, last);

@@ -10,7 +10,7 @@ use super::log::Log;
 use super::outbox::Losing;
 use super::standby::Replica;
 use super::uplink::State;
-use crate::frame::{Confirm, Content, Frame, Item, UpBatch, UpItem};
+use crate::frame::{Confirm, Content, Echo, Frame, Item, UpBatch, UpItem};
 use crate::ident::OriginId;
 use crate::lineage::Lineage;
 use crate::position::{Epoch, Position};
@@ -30,6 +30,8 @@ pub(super) struct Root {
     /// The standby holds the log up to here, and said so last then.
     pub(super) acked: u64,
     pub(super) acked_ns: u64,
+    /// How many copies of the log were begun.
+    pub(super) copies: u64,
     /// A child that was too slow to be standby, and until when it is left alone.
     pub(super) skipped: Option<LinkId>,
     pub(super) skip_until_ns: u64,
@@ -62,6 +64,18 @@ fn placed(gap: Gap, lineage: &Lineage, index: u64) -> Gap {
     Gap { after: lineage.position(index - 1), until: lineage.position(index), ..gap }
 }
 
+/// Adds a place, to the one before where it follows.
+fn note_echo(echoes: &mut Vec<Echo>, echo: Echo) {
+    match echoes.last_mut() {
+        Some(last)
+            if last.last() + 1 == echo.index && last.skip + u64::from(last.count) == echo.skip =>
+        {
+            last.count += echo.count;
+        }
+        _ => echoes.push(echo),
+    }
+}
+
 /// Most origins whose runs are remembered; a forgotten one is asked to begin another run.
 const ORIGINS_MAX: usize = 262_144;
 
@@ -75,6 +89,7 @@ impl Root {
             heir: None,
             acked: 0,
             acked_ns: 0,
+            copies: 0,
             skipped: None,
             skip_until_ns: 0,
             adopting: None,
@@ -180,8 +195,9 @@ impl Node {
         }
     }
 
-    /// Events have come up to the root.
-    pub(super) fn root_accept(&mut self, batch: UpBatch) {
+    /// Events have come up to the root. Where somebody keeps them, `echoes` are their places in the log:
+    /// of what was logged as it came.
+    pub(super) fn root_accept(&mut self, batch: UpBatch, mut echoes: Option<&mut Vec<Echo>>) {
         let Some(root) = &mut self.root else { return };
         if root.origins.len() > ORIGINS_MAX {
             root.origins.clear();
@@ -207,11 +223,21 @@ impl Node {
         let seq = batch.first + batch.count() - 1;
         let mut known = usize::try_from(run.next - batch.first).unwrap_or(usize::MAX);
         run.next = run.next.max(seq + 1);
+        let mut passed = 0;
         for item in batch.items {
+            passed += item.count();
             let new = item.behind(known);
             known = known.saturating_sub(item.count());
-            if let Some(new) = new {
-                self.append(new);
+            let Some(new) = new else { continue };
+            let (before, count, events) =
+                (self.log.last(), new.count(), matches!(new, UpItem::Events(_)));
+            self.append(new);
+            if let Some(echoes) = &mut echoes
+                && events
+                && self.log.last() - before == count as u64
+            {
+                let (index, skip) = (before + 1, (passed - count) as u64);
+                note_echo(echoes, Echo { index, batch: 0, skip, count: count as u32 });
             }
         }
         let index = self.log.last();

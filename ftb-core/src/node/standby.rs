@@ -4,8 +4,9 @@
 use super::Node;
 use super::api::LinkId;
 use super::config::ns;
+use super::echo::{Echoes, Kept};
 use super::log::Log;
-use crate::frame::{Content, Frame, MARKS_MAX, Marks, ReplicaStart, Replicate};
+use crate::frame::{Content, Echo, Frame, Item, MARKS_MAX, Marks, ReplicaStart, Replicate};
 use crate::limits::BATCH_EVENTS_MAX;
 use crate::lineage::Lineage;
 use crate::position::Epoch;
@@ -20,8 +21,25 @@ pub(super) struct Feed {
     cursor: u64,
     /// With the entries up to here the copy was complete for the first time.
     complete_at: Option<u64>,
-    /// Up to here it was committed when that was last said.
-    committed: u64,
+    /// Which copy of this reign it is.
+    copy: u64,
+    /// What has come up from there.
+    pub(super) echoes: Echoes,
+}
+
+/// What goes into one [`Replicate`].
+#[derive(Default)]
+struct Piece {
+    items: Vec<Item>,
+    echoes: Vec<Echo>,
+}
+
+/// What a standby says of its copy, as [`Frame::ReplicaAck`] tells it.
+#[derive(Clone, Copy)]
+pub(super) struct CopyAck {
+    pub(super) index: u64,
+    pub(super) copy: u64,
+    pub(super) kept_from: u64,
 }
 
 /// The copy of the log at a standby.
@@ -31,20 +49,30 @@ pub(super) struct Replica {
     pub(super) published: PublisherRanges,
     /// Everything that the root had appended was here at some time, and all since.
     pub(super) complete: bool,
+    /// Which [`ReplicaStart::copy`] it is.
+    copy: u64,
+    /// What was sent up and is not in it yet.
+    pub(super) kept: Kept,
 }
 
 impl Feed {
     /// Of everything behind `after`.
-    pub(super) fn new(lineage: &Lineage, after: u64, published: &PublisherRanges) -> Self {
+    pub(super) fn new(
+        lineage: &Lineage,
+        after: u64,
+        published: &PublisherRanges,
+        copy: u64,
+    ) -> Self {
         let all: Vec<_> =
             published.iter().map(|(publisher, set)| (publisher, set.ranges().to_vec())).collect();
         let marks = all.chunks(MARKS_MAX).map(|chunk| Marks { publishers: chunk.to_vec() });
         Self {
-            start: Some(ReplicaStart { lineage: lineage.clone(), after }),
+            start: Some(ReplicaStart { lineage: lineage.clone(), after, copy }),
             marks: marks.collect(),
             cursor: after,
             complete_at: None,
-            committed: 0,
+            copy,
+            echoes: Echoes::default(),
         }
     }
 
@@ -63,22 +91,59 @@ impl Feed {
             return Some(Frame::Marks(marks));
         }
         let last = log.last();
-        let nothing_new = self.cursor >= last && self.committed >= committed;
+        let nothing_new = self.cursor >= last && !self.echoes.is_due();
         if nothing_new && self.complete_at.is_some() {
             return None;
         }
-        let (items, until) = log.next(self.cursor, bytes_max, BATCH_EVENTS_MAX);
-        self.cursor = until;
-        self.committed = committed;
+        let Piece { items, echoes } = self.piece(log, bytes_max);
+        let until = self.cursor;
         let complete = until == last;
         if complete && self.complete_at.is_none() {
             self.complete_at = Some(until);
         }
-        Some(Frame::Replicate(Replicate { epoch, items, until, committed, complete }))
+        let told = if complete { self.echoes.all_told() } else { 0 };
+        let batch = Replicate { epoch, items, echoes, until, committed, complete, told };
+        Some(Frame::Replicate(batch))
+    }
+
+    /// The next entries: those that the other end has sent up are named, not sent.
+    fn piece(&mut self, log: &Log, bytes_max: usize) -> Piece {
+        let mut piece = Piece::default();
+        let (mut bytes, mut events) = (bytes_max, BATCH_EVENTS_MAX);
+        while self.cursor < log.last() && piece.echoes.len() < BATCH_EVENTS_MAX {
+            let echo = self.echoes.behind(self.cursor);
+            if let Some(echo) = echo.filter(|echo| echo.index == self.cursor + 1) {
+                piece.echoes.push(*echo);
+                self.cursor = echo.last();
+                continue;
+            }
+            let end = echo.map_or(log.last(), |echo| echo.index - 1);
+            let (items, until) = log.next(self.cursor, end, bytes, events);
+            bytes = bytes.saturating_sub(items.iter().map(Item::len).sum());
+            events -= items.iter().map(Item::count).sum::<usize>();
+            piece.items.extend(items);
+            self.cursor = until;
+            if until < end {
+                break;
+            }
+        }
+        piece
     }
 }
 
 impl Replica {
+    /// Of a log behind `after`, of which nothing is here yet.
+    pub(super) fn new(start: ReplicaStart, publishers_max: usize) -> Self {
+        Self {
+            lineage: start.lineage,
+            log: Log::new(start.after),
+            published: PublisherRanges::new(publishers_max),
+            complete: false,
+            copy: start.copy,
+            kept: Kept::default(),
+        }
+    }
+
     pub(super) fn mark(&mut self, marks: &Marks) {
         for (publisher, ranges) in &marks.publishers {
             for (first, last) in ranges {
@@ -87,15 +152,30 @@ impl Replica {
         }
     }
 
-    pub(super) fn add(&mut self, batch: Replicate) {
-        for item in batch.items {
-            if let Content::Events(run) = &item.content {
-                self.published.insert_run(run);
+    /// Adds what has come of the log. Says whether it could: an echo of what was not sent up is none.
+    #[must_use]
+    pub(super) fn add(&mut self, batch: Replicate) -> bool {
+        let mut items = batch.items.into_iter().peekable();
+        for echo in &batch.echoes {
+            while let Some(item) = items.next_if(|item| item.index < echo.index) {
+                self.push(item);
             }
-            self.log.push(item);
+            let Some(entries) = self.kept.entries(echo) else { return false };
+            entries.into_iter().for_each(|entry| self.push(entry));
         }
+        items.for_each(|item| self.push(item));
+        self.kept.forget_before(batch.told.saturating_add(1));
         self.log.cover(batch.until);
         self.complete |= batch.complete;
+        true
+    }
+
+    /// Adds an entry.
+    pub(super) fn push(&mut self, item: Item) {
+        if let Content::Events(run) = &item.content {
+            self.published.insert_run(run);
+        }
+        self.log.push(item);
     }
 }
 
@@ -119,7 +199,8 @@ impl Node {
         let old = root.heir.replace(lowest);
         let after = self.full_since.max(self.log.evicted());
         if let Some(child) = self.children.get_mut(&lowest) {
-            child.feed = Some(Feed::new(&self.lineage, after, &root.published));
+            root.copies += 1;
+            child.feed = Some(Feed::new(&self.lineage, after, &root.published, root.copies));
         }
         if let Some(old) = old {
             self.stop_feed(old);
@@ -133,7 +214,7 @@ impl Node {
         if let Some(child) = self.children.get_mut(&link)
             && child.feed.take().is_some()
         {
-            let stop = ReplicaStart { lineage: Lineage::new(), after: 0 };
+            let stop = ReplicaStart { lineage: Lineage::new(), after: 0, copy: 0 };
             self.say(link, Frame::ReplicaStart(stop));
         }
     }
@@ -197,6 +278,30 @@ impl Node {
         feed.next(&self.log, epoch, committed, bytes_max)
     }
 
+    /// Whether what comes up over a link is kept there, so that its place in the log will do.
+    pub(super) fn is_echoed(&self, link: LinkId) -> bool {
+        let feed = self.children.get(&link).and_then(|child| Some((child, child.feed.as_ref()?)));
+        feed.is_some_and(|(child, feed)| feed.echoes.wants(child.batches))
+    }
+
+    /// The last batch that came up over a link is in the log, at those places.
+    pub(super) fn echo(&mut self, link: LinkId, mut places: Vec<Echo>) {
+        let Some(child) = self.children.get_mut(&link) else { return };
+        let batch = child.batches;
+        places.iter_mut().for_each(|echo| echo.batch = batch);
+        if child.feed.as_mut().is_some_and(|feed| feed.echoes.came(batch, places)) {
+            self.wake(link);
+        }
+    }
+
+    /// What a standby says of its copy.
+    pub(super) fn replica_ack(&self) -> Option<Frame> {
+        let replica = self.replica.as_ref()?;
+        let (epoch, index) = (replica.lineage.head(), replica.log.last());
+        let (copy, kept_from) = (replica.copy, replica.kept.from());
+        Some(Frame::ReplicaAck { epoch, index, copy, kept_from })
+    }
+
     /// Appended entries: whoever copies the log is to be sent them.
     pub(super) fn wake_feeds(&mut self) {
         let Some(root) = &self.root else { return };
@@ -206,15 +311,21 @@ impl Node {
     }
 
     /// The standby holds the log up to an index.
-    pub(super) fn replica_acked(&mut self, link: LinkId, epoch: Epoch, index: u64) {
+    pub(super) fn replica_acked(&mut self, link: LinkId, epoch: Epoch, ack: CopyAck) {
+        let CopyAck { index, copy, kept_from } = ack;
         let last = self.log.last();
         let Some(root) = &mut self.root else { return };
+        let feed = self.children.get_mut(&link).and_then(|child| child.feed.as_mut());
+        let Some(feed) = feed.filter(|feed| feed.copy == copy) else {
+            self.counters.stale += 1;
+            return;
+        };
         if epoch != self.lineage.head() || index > last {
             self.counters.stale += 1;
             return;
         }
-        let feed = self.children.get(&link).and_then(|child| child.feed.as_ref());
-        let Some(complete_at) = feed.and_then(|feed| feed.complete_at) else { return };
+        feed.echoes.begin(kept_from);
+        let Some(complete_at) = feed.complete_at else { return };
         if root.standby == Some(link) {
             root.acked = root.acked.max(index);
             root.acked_ns = self.now.mono_ns;
@@ -237,16 +348,16 @@ impl Node {
 
     pub(super) fn replica_start(&mut self, start: ReplicaStart) {
         self.held = None;
+        if let Some(parent) = self.uplink.parent() {
+            // What was kept for the last copy holds nothing up any more.
+            let link = parent.link;
+            self.wake(link);
+        }
         if start.lineage.is_empty() {
             self.replica = None;
             return;
         }
-        self.replica = Some(Replica {
-            lineage: start.lineage,
-            log: Log::new(start.after),
-            published: PublisherRanges::new(self.config.publishers_max),
-            complete: false,
-        });
+        self.replica = Some(Replica::new(start, self.config.publishers_max));
     }
 
     pub(super) fn replica_marks(&mut self, marks: &Marks) {
@@ -255,7 +366,7 @@ impl Node {
         }
     }
 
-    pub(super) fn replicate(&mut self, batch: Replicate) {
+    pub(super) fn replicate(&mut self, link: LinkId, batch: Replicate) {
         let bytes_max = self.config.log_bytes;
         let Some(replica) = &mut self.replica else { return };
         if replica.lineage.head() != batch.epoch {
@@ -263,7 +374,16 @@ impl Node {
             return;
         }
         let committed = batch.committed;
-        replica.add(batch);
+        if !replica.add(batch) {
+            self.replica = None;
+            return self.misbehaved(link, "a place in the log for what was not sent up");
+        }
+        if replica.complete
+            && replica.kept.from() == 0
+            && let Some(parent) = self.uplink.parent()
+        {
+            replica.kept.begin(parent.batches + 1);
+        }
         while replica.log.bytes() > bytes_max {
             if replica.log.evict(committed).is_none() {
                 break;

@@ -314,7 +314,9 @@ impl Node {
         let below = self.children.values().map(|child| child.reader.kept_bytes());
         let subscriptions = self.clients.values().flat_map(|client| client.subscriptions.values());
         self.log.bytes()
-            + self.replica.as_ref().map_or(0, |replica| replica.log.bytes())
+            + self.replica.as_ref().map_or(0, |replica| {
+                replica.log.bytes() + usize::try_from(replica.kept.bytes()).unwrap_or(usize::MAX)
+            })
             + self.past.as_ref().map_or(0, |past| past.replica.log.bytes())
             + self.outbox.bytes()
             + self.storms.bytes()
@@ -334,7 +336,10 @@ impl Node {
         let log = config.log_bytes.max(config.ring_bytes) + config.uncommitted_bytes + slack;
         let lag = config.lag_bytes + config.lag_bytes / 4 + slack;
         let outbox = 2 * config.outbox_bytes + config.log_bytes + 2 * slack;
+        let kept =
+            usize::try_from(super::upward::KEPT_WINDOWS).unwrap_or(usize::MAX) * window + slack;
         2 * log
+            + kept
             + outbox
             + super::storm::FOLD_BYTES_MAX
             + slack

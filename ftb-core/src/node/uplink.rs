@@ -20,7 +20,7 @@ use crate::tree;
 use std::collections::{BTreeMap, VecDeque};
 
 /// The version of the link protocol.
-pub const LINK_PROTOCOL: u32 = 3;
+pub const LINK_PROTOCOL: u32 = 4;
 
 /// Who was told to come later comes again after so long.
 const BUSY_MS: u64 = 100;
@@ -96,6 +96,8 @@ pub(super) struct Parent {
     pub(super) resumed: Option<Epoch>,
     /// Bytes of events that may still be sent.
     pub(super) credit: i64,
+    /// How many batches of events were sent.
+    pub(super) batches: u64,
     pub(super) subscribe_due: bool,
     pub(super) ack_due: bool,
     pub(super) path: Vec<Rank>,
@@ -409,6 +411,7 @@ impl Node {
             origin: welcome.origin,
             resumed: None,
             credit: i64::try_from(welcome.window_bytes).unwrap_or(i64::MAX),
+            batches: 0,
             subscribe_due: false,
             ack_due: false,
             path: Vec::new(),

@@ -31,6 +31,7 @@ impl Node {
         self.counters.events_up += batch.count();
         let window = self.config.window_bytes;
         let Some(child) = self.children.get_mut(&link) else { return };
+        child.batches += 1;
         if !child.attached {
             // Sent before it knew our lineage: it may still have to put older events back first.
             child.credit_due += bytes;
@@ -43,7 +44,13 @@ impl Node {
                 if child.credit_due > window / 4 {
                     self.wake(link);
                 }
-                self.root_accept(batch);
+                if self.is_echoed(link) {
+                    let mut places = Vec::new();
+                    self.root_accept(batch, Some(&mut places));
+                    self.echo(link, places);
+                } else {
+                    self.root_accept(batch, None);
+                }
             }
             State::Joined(parent) => {
                 let parent = parent.link;
@@ -80,13 +87,14 @@ impl Node {
             State::Root => {
                 while let Some(batch) = self.outbox.take(usize::MAX, BATCH_EVENTS_MAX) {
                     let origin = self.config.origin;
-                    self.root_accept(UpBatch {
+                    let batch = UpBatch {
                         origin,
                         run: batch.run,
                         base: batch.base,
                         first: batch.first,
                         items: batch.items,
-                    });
+                    };
+                    self.root_accept(batch, None);
                 }
             }
             State::Joined(parent) => {
@@ -152,21 +160,25 @@ impl Node {
         if std::mem::take(&mut parent.subscribe_due) {
             return Some(Frame::Subscribe(self.interests.told()));
         }
-        if std::mem::take(&mut parent.ack_due)
-            && let Some(replica) = &self.replica
-        {
-            let (epoch, index) = (replica.lineage.head(), replica.log.last());
-            return Some(Frame::ReplicaAck { epoch, index });
+        let (ack_due, offers) = (std::mem::take(&mut parent.ack_due), parent.offer.is_some());
+        let may_send = parent.credit > 0 && parent.resumed.is_some();
+        if let Some(ack) = self.replica_ack().filter(|_| ack_due) {
+            return Some(ack);
         }
-        if parent.offer.is_some() {
+        if offers {
             return self.poll_offer(bytes_max);
         }
-        if parent.credit <= 0 || parent.resumed.is_none() {
+        let kept = self.replica.as_ref().map_or(0, |replica| replica.kept.bytes());
+        if !may_send || kept >= KEPT_WINDOWS * self.config.window_bytes {
             return None;
         }
         let batch = self.next_batch(bytes_max.min(BATCH_BYTES_TARGET))?;
         let parent = self.uplink.parent_mut()?;
         parent.credit -= i64::try_from(batch.bytes()).unwrap_or(i64::MAX);
+        parent.batches += 1;
+        if let Some(replica) = &mut self.replica {
+            replica.kept.push(&batch);
+        }
         Some(Frame::Up(batch))
     }
 
@@ -301,6 +313,9 @@ impl Node {
         Heartbeat { covered: 0, epoch: None, epoch_seen: self.epoch_seen }
     }
 }
+
+/// A standby keeps at most so many windows of what it has sent up and has not heard of yet; more waits.
+pub(super) const KEPT_WINDOWS: u64 = 2;
 
 /// Confirmed events are kept at most so much longer than their grace time.
 const EXPIRE_GRAIN_MS: u64 = 5_000;

@@ -7,6 +7,7 @@ mod chaos;
 mod clients;
 mod deep;
 mod disk;
+mod echoes;
 mod events;
 mod idle;
 mod journal;

@@ -4,7 +4,7 @@
 //! kept as the last that there is, and added to.
 
 use super::{LinkWireError, Result};
-use ftb_core::frame::{Content, Frame, Item, Standing, UpBatch, UpItem};
+use ftb_core::frame::{Content, Echo, Frame, Item, Standing, UpBatch, UpItem};
 use ftb_core::lineage::Lineage;
 use ftb_core::node::api::Gap;
 
@@ -39,8 +39,11 @@ fn highest(frame: &Frame) -> u64 {
         Frame::Fetch(fetch) => fetch.after,
         Frame::Fetched(fetched) => fetched.covered.max(of_items(&fetched.items)),
         Frame::ReplicaStart(start) => start.after.max(of_lineage(&start.lineage)),
-        Frame::Replicate(batch) => batch.until.max(batch.committed).max(of_items(&batch.items)),
-        Frame::ReplicaAck { index, .. } => *index,
+        Frame::Replicate(batch) => {
+            let places = batch.until.max(batch.committed).max(of_items(&batch.items));
+            places.max(batch.told).max(of_echoes(&batch.echoes))
+        }
+        Frame::ReplicaAck { index, kept_from, .. } => *index.max(kept_from),
         // They carry none.
         _ => 0,
     }
@@ -65,6 +68,10 @@ fn of_items(items: &[Item]) -> u64 {
         Content::Gap(gap) => item.index.max(of_gap(gap)),
     };
     items.iter().map(of_item).max().unwrap_or(0)
+}
+
+fn of_echoes(echoes: &[Echo]) -> u64 {
+    echoes.iter().map(|echo| echo.index.max(echo.batch).max(echo.skip)).max().unwrap_or(0)
 }
 
 fn of_batch(batch: &UpBatch) -> u64 {
@@ -105,9 +112,19 @@ mod tests {
                     position: position(number),
                 }),
                 Wire::Nak(v1::Nak { origin: 1, run: number }),
-                Wire::ReplicaStart(v1::ReplicaStart { lineage: Vec::new(), after: number }),
-                Wire::ReplicaAck(v1::ReplicaAck { epoch, index: number }),
+                Wire::ReplicaStart(v1::ReplicaStart {
+                    after: number,
+                    ..v1::ReplicaStart::default()
+                }),
+                Wire::ReplicaAck(v1::ReplicaAck { epoch, index: number, copy: 1, kept_from: 1 }),
+                Wire::ReplicaAck(v1::ReplicaAck { epoch, index: 1, copy: 1, kept_from: number }),
                 Wire::Replicate(v1::Replicate { epoch, until: number, ..v1::Replicate::default() }),
+                Wire::Replicate(v1::Replicate { epoch, told: number, ..v1::Replicate::default() }),
+                Wire::Replicate(v1::Replicate {
+                    epoch,
+                    echoes: vec![v1::Echo { index: number, batch: 1, skip: 0, count: 1 }],
+                    ..v1::Replicate::default()
+                }),
                 Wire::Down(v1::Down { epoch, covered: number, ..v1::Down::default() }),
             ]
         };

@@ -4,7 +4,7 @@ use super::{LinkWireError, Result, bound, core_epoch, core_hole, need, v1, wire_
 use crate::event::{Checked, SealedChecker, Value, Walker};
 use crate::wire::{EventsItem, Pieces, bytes_key};
 use bytes::{BufMut as _, Bytes, BytesMut};
-use ftb_core::frame::{Content, Down, Fetched, Frame, Item, Replicate, UpBatch, UpItem};
+use ftb_core::frame::{Content, Down, Echo, Fetched, Frame, Item, Replicate, UpBatch, UpItem};
 use ftb_core::ident::OriginId;
 use ftb_core::limits::BATCH_EVENTS_MAX;
 use ftb_core::node::api::Gap;
@@ -64,6 +64,8 @@ pub(super) fn write(frame: &Frame, out: &mut Pieces) -> bool {
                 until: batch.until,
                 committed: batch.committed,
                 complete: batch.complete,
+                echoes: batch.echoes.iter().map(wire_echo).collect(),
+                told: batch.told,
             };
             write_frame(REPLICATE, &head, log_parts(&batch.items), out);
         }
@@ -121,6 +123,19 @@ fn log_part(item: &Item) -> Part {
             Part::encoded(LOG_ITEMS, &v1::LogItem { index, hole, ..v1::LogItem::default() })
         }
     }
+}
+
+fn wire_echo(echo: &Echo) -> v1::Echo {
+    v1::Echo { index: echo.index, batch: echo.batch, skip: echo.skip, count: echo.count }
+}
+
+fn core_echo(echo: v1::Echo) -> Result<Echo> {
+    let v1::Echo { index, batch, skip, count } = echo;
+    bound("events of an echo", count as usize, BATCH_EVENTS_MAX)?;
+    if index == 0 || batch == 0 || count == 0 {
+        return Err(LinkWireError::Range { what: "a place of an echo" });
+    }
+    Ok(Echo { index, batch, skip, count })
 }
 
 /// The frame as one field of a LinkFrame: its head, then its items.
@@ -235,7 +250,8 @@ impl Body<'_> {
     fn replicate(&self) -> Result<Replicate> {
         let mut items = Collector::new(self.bytes);
         let mut epoch = None;
-        let (mut until, mut committed, mut complete) = (0, 0, false);
+        let (mut until, mut committed, mut complete, mut told) = (0, 0, false, 0);
+        let mut echoes = Vec::new();
         self.walk(|number, value, at| {
             match (number, value) {
                 (1, Value::Bytes(_)) => epoch = Some(self.epoch(at)?),
@@ -243,13 +259,19 @@ impl Body<'_> {
                 (3, Value::Varint(number)) => until = number,
                 (4, Value::Varint(number)) => committed = number,
                 (5, Value::Varint(number)) => complete = number != 0,
-                (1..=5, _) => return Err(wrong_type("replicate")),
+                (6, Value::Bytes(_)) => {
+                    bound("echoes", echoes.len() + 1, BATCH_EVENTS_MAX)?;
+                    echoes.push(core_echo(v1::Echo::decode(slice(self.bytes, at))?)?);
+                }
+                (7, Value::Varint(number)) => told = number,
+                (1..=7, _) => return Err(wrong_type("replicate")),
                 _ => {}
             }
             Ok(())
         })?;
         let epoch = need("replicate", "epoch", epoch)?;
-        Ok(Replicate { epoch, items: items.log_items()?, until, committed, complete })
+        let items = items.log_items()?;
+        Ok(Replicate { epoch, items, echoes, until, committed, complete, told })
     }
 
     /// Calls with each field: its number, its value, and where its bytes lie in the frame.

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::event::{Stamps, encode_event, seal};
-use ftb_core::frame::{Content, Down, Fetched, Item, Replicate, UpBatch, UpItem};
+use ftb_core::frame::{Content, Down, Echo, Fetched, Item, Replicate, UpBatch, UpItem};
 use ftb_core::ident::EventId;
 use ftb_core::limits::BATCH_EVENTS_MAX;
 use ftb_core::limits::PAYLOAD_BYTES_DEFAULT;
@@ -139,16 +139,18 @@ fn every_frame() -> Vec<Frame> {
             filters: interest().filters,
         }),
         Frame::Fetched(Fetched { id: 1, items: items(), covered: 75, last: true }),
-        Frame::ReplicaStart(ReplicaStart { lineage: lineage(), after: 3 }),
+        Frame::ReplicaStart(ReplicaStart { lineage: lineage(), after: 3, copy: 2 }),
         Frame::Marks(Marks { publishers: marks }),
         Frame::Replicate(Replicate {
             epoch: epoch(4),
             items: items(),
+            echoes: vec![Echo { index: 74, batch: 9, skip: 3, count: 2 }],
             until: 75,
             committed: 74,
             complete: true,
+            told: 9,
         }),
-        Frame::ReplicaAck { epoch: epoch(4), index: 75 },
+        Frame::ReplicaAck { epoch: epoch(4), index: 75, copy: 2, kept_from: 7 },
         Frame::Members(vec![member()]),
         Frame::TreeQuery { origin: OriginId(5), query: 1 },
         Frame::TreeAnswer { origin: OriginId(5), query: 1, members: vec![member()], last: true },
