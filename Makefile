@@ -8,7 +8,7 @@ BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla
 SYSCONF  = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR  = $(PREFIX)/lib/systemd/system
 
-.PHONY: all build help deps demo test test-long check fmt clippy doc audit bench microbench python install install-capi uninstall
+.PHONY: all build help deps demo test test-long check fmt clippy doc audit bench bench-launcher microbench python install install-capi uninstall
 
 all: build
 
@@ -60,6 +60,12 @@ bench: ## throughput and latency beside NATS in the same run (docs/performance.m
 	@./deploy/dev/install-deps.sh build bench
 	$(CARGO) build --release -p ftb-agent -p ftb-bench
 	$(TARGET)/release/ftb-bench
+
+bench-launcher: ## launch, migration, recovery, what a migration costs a solver: eight minutes (docs/performance.md)
+	@./deploy/dev/install-deps.sh build test
+	$(CARGO) build --release -p ftb-agent -p ftb-launcher --bins
+	FTB_BIN_DIR=$(abspath $(TARGET))/release FTB_BENCH_REPORT=$(abspath docs/performance.md) \
+	  $(CARGO) bench -p ftb-launcher --bench launch --bench migration --bench recover --bench solver
 
 microbench: ## filter match, routing, encode and decode, ring, journal: what each costs
 	$(CARGO) bench -p ftb-bench --bench micro

@@ -1,7 +1,10 @@
 //! How long a launch takes: two agents on this host, `ftb-launch run` with so many processes on two nodes, from its
-//! start until every process has said a word, and until nothing of the job is left. Prints one line per size; see
-//! docs/launcher.md. `cargo bench -p ftb-launcher`
-#![allow(clippy::unwrap_used, missing_docs)]
+//! start until every process has said a word, and until nothing of the job is left; see docs/performance.md.
+//! `cargo bench -p ftb-launcher --bench launch`
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+#[path = "report/mod.rs"]
+mod report;
 
 use ftb_tests::cluster::{Plan, binary, tied};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -11,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// Of each size; the median is what is told, with the best and the worst.
 const RUNS: usize = 7;
+/// The largest size, and how long its start may take.
+const MOST: usize = 256;
+const ALLOWED: Duration = Duration::from_secs(2);
 
 fn main() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -21,8 +27,9 @@ fn main() {
     let jobs = tempfile::tempdir().unwrap();
     let [program, nla] =
         ["ftb-launch", "ftb-nla"].map(|name| binary("ftb-launcher", name).unwrap());
-    for size in [2, 64, 256] {
-        let mut runs: Vec<[Duration; 3]> = (0..RUNS)
+    let mut table = report::Table::new("launcher launch");
+    for size in [2, 64, MOST] {
+        let runs: Vec<[Duration; 3]> = (0..RUNS)
             .map(|_| {
                 let mut command = Command::new(&program);
                 command.env("FTB_JOBS_DIR", jobs.path()).args(["run", "-q", "--no-stdin"]);
@@ -31,13 +38,13 @@ fn main() {
                 launch(command, size)
             })
             .collect();
-        let mut of = |which: usize| {
-            runs.sort_by_key(|run| run[which]);
-            let ms = |at: usize| runs[at][which].as_millis();
-            format!("{} ms ({} to {})", ms(RUNS / 2), ms(0), ms(RUNS - 1))
-        };
-        println!("{size} processes: all up {}, over {}, processor {}", of(0), of(1), of(2));
+        let of = |which: usize| runs.iter().map(|run| run[which]).collect();
+        let allowed = (size == MOST).then_some(ALLOWED);
+        table.times(&format!("{size} processes: all are up"), of(0), allowed);
+        table.times(&format!("{size} processes: the job is over"), of(1), None);
+        table.times(&format!("{size} processes: processor time of it all"), of(2), None);
     }
+    table.write();
 }
 
 /// One launch: until all are up, until its end, and the processor time of it all.

@@ -1,9 +1,11 @@
 //! How long the ranks of a node are away when their pod moves, by the size of what they hold: an unmodified MPI program
 //! (`tests/stencil.c`) of two ranks in two pods on this host, one of which moves from node to node. Prints the phases, how
-//! long the rank that stayed has stood still, and the time line of the move in the middle; see docs/checkpoint.md.
-//! `cargo bench -p ftb-launcher --bench migration`
-#![allow(clippy::unwrap_used, missing_docs)]
+//! long the rank that stayed has stood still, and the time line of the move in the middle; see docs/performance.md.
+//! `cargo bench -p ftb-launcher --bench migration [MIB...]`
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+#[path = "report/mod.rs"]
+mod report;
 #[path = "../tests/site/mod.rs"]
 mod site;
 
@@ -19,6 +21,9 @@ use std::time::SystemTime;
 const MOVES: usize = 5;
 /// Between two of them.
 const BETWEEN: Duration = Duration::from_secs(3);
+/// How long the others may stand still, up to this much memory a rank, in MiB.
+const ALLOWED: Duration = Duration::from_secs(1);
+const ALLOWED_MIB: usize = 64;
 /// Columns of the plate; two of a rank's rows are this many times sixteen bytes.
 const COLUMNS: usize = 2048;
 
@@ -26,16 +31,21 @@ fn main() -> Result<()> {
     let all = [1, 16, 64, 256].map(|mib: usize| mib.to_string());
     let asked: Vec<String> =
         std::env::args().skip(1).filter(|word| word.parse::<usize>().is_ok()).collect();
-    let sizes = if asked.is_empty() { all.to_vec() } else { asked };
+    let (sizes, whole) = if asked.is_empty() { (all.to_vec(), true) } else { (asked, false) };
+    let mut table = report::Table::new("launcher migration");
     tokio::runtime::Runtime::new()?.block_on(async {
         for mib in sizes {
-            moves(mib.parse()?).await?;
+            moves(mib.parse()?, &mut table).await?;
         }
-        Ok(())
-    })
+        Ok::<_, anyhow::Error>(())
+    })?;
+    if whole {
+        table.write();
+    }
+    Ok(())
 }
 
-async fn moves(mib: usize) -> Result<()> {
+async fn moves(mib: usize, table: &mut report::Table) -> Result<()> {
     let site = Site::without_examples(2 + MOVES).await?;
     let Some(stencil) = Fixture::stencil(&site)? else { return Ok(()) };
     let mut words = stencil.words();
@@ -61,25 +71,18 @@ async fn moves(mib: usize) -> Result<()> {
     let output = running.await??;
     results(&output)?;
     let told = text(&output.stderr);
-    let mut phases: Vec<[u64; 3]> = told.lines().filter_map(phases).collect();
+    let phases: Vec<[u64; 3]> = told.lines().filter_map(phases).collect();
     ensure!(phases.len() == MOVES, "{told}");
-    let mut of = |which: usize| {
-        phases.sort_by_key(|move_| move_[which]);
-        let ms = |at: usize| phases[at][which];
-        format!("{} ms ({} to {})", ms(MOVES / 2), ms(0), ms(MOVES - 1))
-    };
-    let (leave, copy, restart) = (of(0), of(1), of(2));
+    for (at, phase) in ["leave", "copy", "restart"].into_iter().enumerate() {
+        let times = phases.iter().map(|move_| Duration::from_millis(move_[at])).collect();
+        table.times(&format!("{mib} MiB a rank: {phase}"), times, None);
+    }
     let mut stood: Vec<Stood> = text(&output.stdout).lines().filter_map(Stood::read).collect();
     stood.sort_by_key(|stood| stood.us);
     let middle = stood.get(stood.len() / 2).context("nobody stood still")?;
-    let ms = |at: usize| stood[at].us / 1000;
-    println!(
-        "{mib} MiB: leave {leave}, copy {copy}, restart {restart}; {} pauses of the other rank: {} ms ({} to {})",
-        stood.len(),
-        middle.us / 1000,
-        ms(0),
-        ms(stood.len() - 1)
-    );
+    let pauses = stood.iter().map(|stood| Duration::from_micros(stood.us)).collect();
+    let allowed = (mib <= ALLOWED_MIB).then_some(ALLOWED);
+    table.times(&format!("{mib} MiB a rank: the other rank stands still"), pauses, allowed);
     time_line(&told, middle);
     Ok(())
 }

@@ -1,7 +1,10 @@
 //! How long deaths and migrations interrupt a job: agents on this host, `ftb-launch run` with this very program as the
-//! ranks, processes killed, and the moments at which ranks say that they compute again. Prints one line per number; see
-//! docs/launcher.md. `cargo bench -p ftb-launcher --bench recover`
-#![allow(clippy::unwrap_used, missing_docs)]
+//! ranks, processes killed, and the moments at which ranks say that they compute again; see docs/performance.md.
+//! `cargo bench -p ftb-launcher --bench recover`
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+#[path = "report/mod.rs"]
+mod report;
 
 use ftb_client::{Client, Delivery, Received, Start, Subscription};
 use ftb_job::{ImageError, Job, Op, Reader, State, Writer};
@@ -16,8 +19,10 @@ use std::time::{Duration, Instant};
 
 /// Deaths of each kind; the median is what is told, with the best and the worst.
 const RUNS: usize = 5;
-/// What a run of a minute may lose.
-const MINUTE: Duration = Duration::from_secs(60);
+/// How long the death of a rank may interrupt, that of a node with its detection, and a migration.
+const DEATH_ALLOWED: Duration = Duration::from_millis(500);
+const NODE_ALLOWED: Duration = Duration::from_secs(3);
+const MOVE_ALLOWED: Duration = Duration::from_secs(1);
 
 fn main() {
     if std::env::var_os("FTB_RANK").is_some() {
@@ -25,10 +30,12 @@ fn main() {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
+        let mut table = report::Table::new("launcher recover");
         for size in [8, 32, 64] {
-            deaths(size).await;
+            deaths(size, &mut table).await;
         }
-        migration(8, 64).await;
+        migration(8, 64, &mut table).await;
+        table.write();
     });
 }
 
@@ -168,19 +175,13 @@ impl Running {
     }
 }
 
-fn told(mut times: Vec<Duration>) -> String {
-    times.sort();
-    let ms = |at: usize| times[at].as_millis();
-    format!("{} ms ({} to {})", ms(times.len() / 2), ms(0), ms(times.len() - 1))
-}
-
 /// A primary node at first, then each time the spare that took over the last one's ranks.
 fn taken_over(run: usize) -> String {
     if run == 0 { "node02".to_owned() } else { format!("node{:02}", 4 + run) }
 }
 
 /// From the death of a rank, and of a node, until all ranks compute again.
-async fn deaths(size: usize) {
+async fn deaths(size: usize, table: &mut report::Table) {
     let spares = format!("node[05-{:02}]", 4 + RUNS);
     let cluster = Plan::new(4 + RUNS, 4).start().await.unwrap();
     let arguments = ["--hosts", "node[01-04]", "--spares", &spares];
@@ -206,15 +207,13 @@ async fn deaths(size: usize) {
         running.closed("rollback").await;
     }
     running.end();
-    println!("{size} ranks compute again after the death of a rank: {}", told(processes));
-    println!(
-        "{size} ranks compute again after the death of a launch agent and its ranks: {}",
-        told(nodes)
-    );
+    table.times(&format!("a rank dies: all {size} compute again"), processes, Some(DEATH_ALLOWED));
+    let what = format!("a launch agent dies with its ranks: all {size} compute again");
+    table.times(&what, nodes, Some(NODE_ALLOWED));
 }
 
 /// What the migration of a node's two ranks costs all others.
-async fn migration(size: usize, ballast_mib: usize) {
+async fn migration(size: usize, ballast_mib: usize, table: &mut report::Table) {
     let spares = format!("node[05-{:02}]", 4 + RUNS);
     let cluster = Plan::new(4 + RUNS, 4).start().await.unwrap();
     let arguments = ["--hosts", "node[01-04]", "--spares", &spares];
@@ -229,13 +228,7 @@ async fn migration(size: usize, ballast_mib: usize) {
         longest.push(stood.into_iter().max().unwrap());
     }
     running.end();
-    let share = |time: Duration| time.as_secs_f64() / MINUTE.as_secs_f64() * 100.0;
-    let mut sorted = longest.clone();
-    sorted.sort();
-    println!(
-        "migration of 2 of {size} ranks with {ballast_mib} MiB each: {} from the request to the last rank, ranks stand still for {}, {:.1} % of a minute",
-        told(whole),
-        told(longest),
-        share(sorted[RUNS / 2])
-    );
+    let what = format!("2 of {size} ranks with {ballast_mib} MiB each move");
+    table.times(&format!("{what}: from the request to the last rank"), whole, None);
+    table.times(&format!("{what}: ranks stand still"), longest, Some(MOVE_ALLOWED));
 }

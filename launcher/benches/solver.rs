@@ -1,8 +1,10 @@
 //! What one migration costs a solver: Jacobi's method on a plate, eight ranks on four nodes with 64 MiB of state each, for
 //! about a minute; then the same number of steps again, in which the two ranks of a node move to a spare. Prints both
-//! times; see docs/launcher.md. `cargo bench -p ftb-launcher --bench solver`
-#![allow(clippy::unwrap_used, missing_docs)]
+//! times; see docs/performance.md. `cargo bench -p ftb-launcher --bench solver`
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+#[path = "report/mod.rs"]
+mod report;
 #[path = "../tests/site/mod.rs"]
 mod site;
 
@@ -16,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// How long the undisturbed run takes, in seconds.
 const SECONDS: u64 = 60;
+/// What a migration may cost of that.
+const ALLOWED: f64 = 0.05;
 /// State of one rank.
 const STATE_BYTES: usize = 64 << 20;
 const COLUMNS: usize = 1024;
@@ -50,11 +54,14 @@ async fn compare() -> Result<()> {
     tokio::time::sleep(Duration::from_secs(SECONDS / 3)).await;
     let words = site.ask(&["migrate", "moved", "node02"]).await?;
     let (_, with) = told(&moved.await??)?;
-    let more = (with / alone - 1.0) * 100.0;
-    println!(
-        "{steps} steps of {RANKS} ranks with {} MiB each: {alone:.2} s undisturbed, {with:.2} s with one migration ({words}): {more:+.1} %",
-        STATE_BYTES >> 20
-    );
+    let mib = STATE_BYTES >> 20;
+    println!("{steps} steps: {alone:.2} s undisturbed, {with:.2} s with one migration ({words})");
+    let mut table = report::Table::new("launcher solver");
+    let seconds = |seconds: f64| vec![Duration::from_secs_f64(seconds)];
+    table.times(&format!("{RANKS} ranks with {mib} MiB each, undisturbed"), seconds(alone), None);
+    table.times("the same steps, and one node's two ranks move", seconds(with), None);
+    table.share("what the migration costs", with / alone - 1.0, ALLOWED);
+    table.write();
     Ok(())
 }
 

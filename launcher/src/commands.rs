@@ -14,7 +14,7 @@ use crate::shell::jobdir::{self, JobDir, JobFile, StateFile};
 use crate::shell::plan::{NodeEntry, Plan};
 use crate::shell::pod::net::{self, PodNet};
 use crate::shell::spec::{Means, NlaSpec, NodePart, Starting};
-use crate::shell::{self, control, installed, secret, streams};
+use crate::shell::{self, clash, control, installed, secret, streams};
 use ftb_client::daemon::Failure;
 use place::Where;
 use std::collections::BTreeMap;
@@ -51,8 +51,13 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
     let program = Program { argv: run.argv.clone(), env, cwd, size: run.n, backend };
     let policy = policy_text(run.how.policy.as_deref())?;
     let config = config(&job, &place.plan, &program, &run.how, None, &policy.1)?;
-    let dir = JobDir::new(&jobdir::jobs_dir().map_err(Failure::bad_input)?, &job);
+    let jobs = jobdir::jobs_dir().map_err(Failure::bad_input)?;
+    jobdir::clear_left(&jobs);
+    let dir = JobDir::new(&jobs, &job);
     let token = secret::random_hex().map_err(Failure::failed)?;
+    if run.job.is_some() && !dir.path().exists() {
+        clash::check(&place.agent, &job).await.map_err(Failure::bad_input)?;
+    }
     dir.create().map_err(Failure::bad_input)?;
     let file = job_file(&job, &place, &program, &run.how, &dir, &token, policy.0);
     let jl = Jl::new(config);
@@ -171,7 +176,7 @@ fn backend(asked: Option<&str>, otherwise: &Choice, place: &Where) -> Result<Cho
             entry.name
         )));
     }
-    criu.address(place.plan.nodes.len().saturating_sub(1)).map_err(Failure::bad_input)?;
+    criu.addresses(place.plan.nodes.len(), 0).map_err(Failure::bad_input)?;
     Ok(choice)
 }
 
@@ -222,6 +227,14 @@ fn config(
     if how.keep_sets == 0 {
         return Err(Failure::bad_input("--keep-sets 0: no set could ever be restored"));
     }
+    let least = 2 * jl::ALIVE;
+    if how.orphan_grace < least {
+        return Err(Failure::bad_input(format!(
+            "--orphan-grace {:?}: a launcher that lives speaks every {:?}: at least {least:?}",
+            how.orphan_grace,
+            jl::ALIVE
+        )));
+    }
     let (interval, mtbf) = policy.pace();
     if how.mtbf.is_some_and(|mtbf| mtbf.is_zero()) {
         return Err(Failure::bad_input("--mtbf 0: nothing could ever be computed"));
@@ -258,14 +271,10 @@ fn job_file(
     token: &str,
     policy: String,
 ) -> JobFile {
-    let parts: Vec<NodePart> = (0..)
-        .zip(place.plan.nodes.values())
-        .map(|(index, entry)| {
-            let pod = pod_net(&program.backend, job, index);
-            NodePart { pod, ..place.part(entry, job, dir) }
-        })
-        .collect();
-    let master = master(&program.backend, &place.plan).unwrap_or_else(|| place.master(&parts));
+    let mut pods = pod_nets(&program.backend, place.plan.nodes.len()).into_iter();
+    let mut part = |entry| NodePart { pod: pods.next(), ..place.part(entry, job, dir) };
+    let parts: Vec<NodePart> = place.plan.nodes.values().map(&mut part).collect();
+    let master = master(&parts, &place.plan).unwrap_or_else(|| place.master(&parts));
     let stdin = !how.no_stdin && streams::input_wanted();
     let specs = parts.iter().map(|part| {
         let NodePart { node, spare, agent, image_dir, listen, address, pod } = part.clone();
@@ -306,21 +315,26 @@ fn job_file(
     }
 }
 
-/// The network of the pods of the `index`-th node. That there are addresses enough is checked with the backend.
-fn pod_net(backend: &Choice, job: &JobId, index: usize) -> Option<PodNet> {
-    let criu = backend.pods()?;
-    let (address, prefix) = criu.address(index).ok()?;
+/// The networks of the pods of all nodes, where there are pods. That there are addresses enough is checked with the
+/// backend.
+fn pod_nets(backend: &Choice, nodes: usize) -> Vec<PodNet> {
+    let Some(criu) = backend.pods() else {
+        return Vec::new();
+    };
+    let mark = control::random() as u32;
     let own = criu.bridge().is_none();
-    let bridge = criu.bridge().map_or_else(|| net::own_bridge(job.as_str()), str::to_owned);
-    Some(PodNet { address, prefix, bridge, own })
+    let bridge = criu.bridge().map_or_else(|| net::own_bridge(mark), str::to_owned);
+    let addresses = criu.addresses(nodes, mark).unwrap_or_default();
+    let net =
+        |address| PodNet { address, prefix: criu.prefix(), bridge: bridge.clone(), own, mark };
+    addresses.into_iter().map(net).collect()
 }
 
 /// The address of the pod of rank 0, where there are pods.
-fn master(backend: &Choice, plan: &Plan) -> Option<String> {
-    let criu = backend.pods()?;
-    let node = plan.placement.iter().find(|(_, ranks)| ranks.has(0)).map(|(name, _)| name);
-    let index = plan.nodes.keys().position(|name| Some(name) == node).unwrap_or(0);
-    criu.address(index).ok().map(|(address, _)| address.to_string())
+fn master(parts: &[NodePart], plan: &Plan) -> Option<String> {
+    let node = plan.placement.iter().find(|(_, ranks)| ranks.has(0)).map(|(name, _)| name)?;
+    let part = parts.iter().find(|part| part.node == *node)?;
+    part.pod.as_ref().map(|pod| pod.address.to_string())
 }
 
 async fn start(

@@ -127,6 +127,12 @@ impl SetId {
         Self(format!("mig-{:06}", episode.0))
     }
 
+    /// Whether it has a name that an episode gives.
+    pub fn is_ours(&self) -> bool {
+        let number = self.0.strip_prefix("set-").or_else(|| self.0.strip_prefix("mig-"));
+        number.is_some_and(|text| text.parse::<u64>().is_ok())
+    }
+
     /// The migration that makes this set, if one does.
     pub fn migration(&self) -> Option<Episode> {
         self.0.strip_prefix("mig-")?.parse().ok().map(Episode)

@@ -1,5 +1,6 @@
 //! The thin shell around the cores: processes, sockets, files and the clock. It decides nothing.
 
+pub mod clash;
 pub mod control;
 pub mod far;
 pub mod growing;
@@ -11,6 +12,7 @@ pub mod jobdir;
 pub mod link;
 pub mod live;
 pub mod nla;
+mod nodedir;
 pub mod output;
 pub mod plan;
 pub mod pod;

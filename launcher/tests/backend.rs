@@ -101,20 +101,44 @@ async fn starts_again_elsewhere(site: &Site, of: &Fixture, undisturbed: &[String
     site.release()?;
     let set = sets(site, &job)?.pop().context("there is no set")?;
     let nodes = site.local_nodes();
-    let again = |hosts: &'static str| {
+    let again_from = |set: &Path, hosts: &'static str| {
         let set = set.display().to_string();
         site.command(&["restart", &set, "--local-nodes", &nodes, "--hosts", hosts, "--keep"])
     };
+    let again = |hosts| again_from(&set, hosts);
     assert_eq!(results(&run(again("node[03-04]")).await?)?, undisturbed);
+    if of.ranks == 4 {
+        // One rank on each node instead of two; ranks of a pod stay together.
+        let mut spread = again("node[01-04]");
+        spread.args(["--ppn", "1"]);
+        assert_eq!(results(&run(spread).await?)?, undisturbed);
+    }
 
     let victim = a_file(&set.join("rank-0.img"))?;
     let mut bytes = std::fs::read(&victim)?;
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    std::fs::write(&victim, bytes)?;
-    let refused = run(again("node[03-04]")).await?;
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(text(&refused.stderr).contains("damaged"), "{}", text(&refused.stderr));
+    let refused = async |set: &Path, word: &str| -> Result<()> {
+        let output = run(again_from(set, "node[03-04]")).await?;
+        let told = text(&output.stderr);
+        ensure!(output.status.code() == Some(2), "{word}: {:?} {told}", output.status);
+        ensure!(told.contains(word) && told.lines().count() == 1, "{word}: {told}");
+        Ok(())
+    };
+    std::fs::write(&victim, &bytes)?;
+    refused(&set, "damaged").await?;
+    bytes[middle] ^= 1;
+    std::fs::write(&victim, &bytes[..bytes.len() - 1])?;
+    refused(&set, "damaged").await?;
+    std::fs::write(&victim, &bytes)?;
+    // Elsewhere it is not the set of that job.
+    let name = set.file_name().context("no name")?;
+    let stray = site.jobs.path().join("stray/sets");
+    std::fs::create_dir_all(&stray)?;
+    std::fs::rename(&set, stray.join(name))?;
+    refused(&stray.join(name), &format!("of job {job}")).await?;
+    std::fs::rename(stray.join(name), stray.join("set-000099"))?;
+    refused(&stray.join("set-000099"), "is not the directory of set").await?;
     nothing_left(&format!("FTB_JOB_ID={job}\0")).await
 }
 

@@ -8,6 +8,7 @@ mod site;
 use anyhow::{Context as _, Result};
 use ftb_tests::bmc::{self, SimulatedBmc};
 use ftb_tests::cluster::binary;
+use site::bridge::Bridge;
 use site::fixture::{Fixture, criu_file, results};
 use site::{Site, nothing_left, run, start, text};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -110,6 +111,98 @@ async fn pods_of_several_ranks_come_to_their_end() -> Result<()> {
     site.release()?;
     assert_eq!(results(&job.await??)?, undisturbed);
     nothing_left("FTB_JOB_ID=four\0").await
+}
+
+/// Two jobs of one name on one host, each of another cluster: neither sees anything of the other, and both move.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_jobs_of_one_name_do_not_meet() -> Result<()> {
+    let sites = [Site::new(3).await?, Site::new(3).await?];
+    let Some(stencil) = Fixture::stencil(&sites[0])? else { return Ok(()) };
+    sites[0].release()?;
+    let undisturbed = results(&run(stencil.command(&sites[0], &["-q"])).await?)?;
+    std::fs::remove_file(sites[0].gate())?;
+    let bridge = Bridge::new("two")?;
+    let mut jobs = Vec::new();
+    // The first two have bridges of their own, the others share one.
+    for (name, more) in [("twin", String::new()), ("shared", bridge.backend("10.196.0.0", 16))] {
+        for site in &sites {
+            let backend = criu_file(site, &more)?.context("CRIU was there")?;
+            let gate = sites[0].gate().display().to_string();
+            let mut words = stencil.words();
+            let last = words.len() - 1;
+            words[last] = &gate;
+            let arguments = ["-n", "2", "--job", name, "--backend", &backend];
+            let nodes = ["--hosts", "node[01-02]", "--spares", "node03"];
+            jobs.push(start(site.launch(&[&arguments[..], &nodes].concat(), &words)));
+            site.wait_met(name).await?;
+        }
+        for site in &sites {
+            let moved = site.ask(&["migrate", name, "node02"]).await?;
+            assert_eq!(moved, "ranks 1 moved from node02 to node03");
+        }
+    }
+    // In one cluster the second of a name is refused, also where its directory is another.
+    let elsewhere = tempfile::tempdir()?;
+    let mut second = sites[0].launch(&["-n", "1", "--job", "twin"], &["true"]);
+    second.env("FTB_JOBS_DIR", elsewhere.path());
+    for (mut command, word) in [
+        (second, "a job twin of yours runs already, its launcher on "),
+        (sites[0].launch(&["-n", "1", "--job", "twin"], &["true"]), "of this name already"),
+    ] {
+        let output = run({
+            command.stdin(Stdio::null());
+            command
+        })
+        .await?;
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(word) && told.contains("--job"), "{told}");
+    }
+    sites[0].release()?;
+    for job in jobs {
+        assert_eq!(results(&job.await??)?, undisturbed);
+    }
+    nothing_left("FTB_JOB_ID=twin\0").await?;
+    nothing_left("FTB_JOB_ID=shared\0").await?;
+    assert_eq!(bridge.ports()?, 0, "the bridge is not the jobs'");
+    Ok(())
+}
+
+/// What is started in a pod is started behind the answer for it: that it could not be is heard all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_is_not_there_ends_the_job_in_a_pod_too() -> Result<()> {
+    let site = Site::new(1).await?;
+    let Some(backend) = criu_file(&site, "")? else { return Ok(()) };
+    let output =
+        run(site.launch(&["-n", "2", "--backend", &backend], &["/no/such/program"])).await?;
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(127), "{told}");
+    assert!(told.contains("/no/such/program"), "{told}");
+    Ok(())
+}
+
+/// A network that has addresses for one job only: the second on that bridge is told so, and the first goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_another_job_uses_is_not_taken() -> Result<()> {
+    let site = Site::new(2).await?;
+    let bridge = Bridge::new("one")?;
+    let Some(backend) = criu_file(&site, &bridge.backend("10.196.0.0", 30))? else { return Ok(()) };
+    let gate = site.gate().display().to_string();
+    let script = "while [ ! -e $0 ]; do sleep 0.1; done; echo result well";
+    let arguments = ["-n", "2", "--backend", &backend, "--job"];
+    let job = |name: &'static str| {
+        site.launch(&[&arguments[..], &[name]].concat(), &["sh", "-c", script, &gate])
+    };
+    let first = start(job("first"));
+    site.wait_met("first").await?;
+    let output = run(job("second")).await?;
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(127), "{told}");
+    assert!(told.contains("is taken on bridge ") && told.contains("another network"), "{told}");
+    site.release()?;
+    assert_eq!(results(&first.await??)?.len(), 2);
+    nothing_left("FTB_JOB_ID=second\0").await?;
+    nothing_left("FTB_JOB_ID=first\0").await
 }
 
 /// `ftb-ipmi` for one node.

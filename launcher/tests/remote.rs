@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use ftb_tests::cluster::{Part, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use site::bridge::Bridge;
 use site::fixture::{Fixture, criu_file, results};
 use site::{Site, nothing_left, result, run, start, text};
 use std::fmt::Write as _;
@@ -365,29 +366,6 @@ async fn a_launch_agent_that_does_not_go_is_killed_on_its_host() -> Result<()> {
     hosts.nothing_left("stays").await
 }
 
-/// A bridge that joins the pods of all hosts, as an administrator would have made it.
-struct Bridge(String);
-
-impl Bridge {
-    fn new() -> Result<Self> {
-        let name = format!("ftbt{}", std::process::id());
-        for words in [
-            ["link", "add", "name", &name, "type", "bridge"].as_slice(),
-            &["link", "set", "dev", &name, "up"],
-        ] {
-            ensure!(Command::new("ip").args(words).status()?.success(), "ip {words:?}");
-        }
-        Ok(Self(name))
-    }
-}
-
-impl Drop for Bridge {
-    fn drop(&mut self) {
-        // What hung on it goes with the pods.
-        let _ = Command::new("ip").args(["link", "del", "dev", &self.0]).status();
-    }
-}
-
 /// Pods of agents that were started over ssh, joined by a bridge that is not the job's own: a rank moves between
 /// hosts, the bridge stays.
 #[tokio::test(flavor = "multi_thread")]
@@ -401,8 +379,8 @@ async fn pods_on_several_hosts_meet_on_one_bridge() -> Result<()> {
     hosts.site.release()?;
     let plain = run(hosts.site.launch(&["-n", "2", "-q"], &stencil.words())).await?;
     std::fs::remove_file(hosts.site.gate())?;
-    let bridge = Bridge::new()?;
-    let more = format!("bridge = {:?}\nnetwork = \"10.197.0.0\"\n", bridge.0);
+    let bridge = Bridge::new("far")?;
+    let more = bridge.backend("10.197.0.0", 16);
     let Some(backend) = criu_file(&hosts.site, &more)? else { return Ok(()) };
     let arguments = ["-n", "2", "--job", "far", "--backend", &backend];
     let arguments = [&arguments[..], &["--hosts", "node[01-02]", "--spares", "node03"]].concat();
@@ -413,8 +391,7 @@ async fn pods_on_several_hosts_meet_on_one_bridge() -> Result<()> {
     hosts.site.release()?;
     assert_eq!(results(&job.await??)?, results(&plain)?);
     hosts.nothing_left("far").await?;
-    let ports = std::fs::read_dir(Path::new("/sys/class/net").join(&bridge.0).join("brif"))?;
-    assert_eq!(ports.count(), 0, "the pods' links are gone, the bridge is not the job's");
+    assert_eq!(bridge.ports()?, 0, "the pods' links are gone, the bridge is not the job's");
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 #[path = "../tests/harness/mod.rs"]
 mod harness;
 
-use ftb_job::{Header, ImageReader, Job, Notice, Op, Result, write_image};
+use ftb_job::{Header, ImageReader, Job, Notice, Op, Outlives, Result, write_image};
 use harness::{Ended, Harness, checkpoint, finish_all, is_resumed, migrate};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -162,7 +162,10 @@ fn images() {
     };
     let rate = |took: Duration| BYTES as f64 / took.as_secs_f64() / 1e6;
     let started = Instant::now();
-    write_image(directory.path(), &header, &mut |writer| writer.f64s("field", &field)).unwrap();
+    write_image(directory.path(), &header, Outlives::Host, &mut |writer| {
+        writer.f64s("field", &field)
+    })
+    .unwrap();
     println!("image of 256 MiB written and synced: {:.0} MB/s", rate(started.elapsed()));
     let started = Instant::now();
     let image = ImageReader::open(&directory.path().join(Header::file_name(0))).unwrap();

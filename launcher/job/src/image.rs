@@ -12,7 +12,8 @@
 //! A block's checksum covers its header and its payload, its index tells an exchanged or doubled block,
 //! and the end tells a torn file. An image is verified as a whole before anything of it is used, and
 //! once more, block by block, while it is read. It is written under a temporary name, synced, renamed,
-//! and the directory synced: under its name there is a whole image or none.
+//! and the directory synced: under its name there is a whole image or none. That of a rank that moves is not synced:
+//! it is fetched at once, and every rank waits for it.
 //!
 //! Responsible for the file. Not responsible for what the program puts into it ([`crate::State`]), nor
 //! for which set of images counts (the launcher).
@@ -22,7 +23,7 @@ mod read;
 mod write;
 
 pub use read::{ImageReader, Reader};
-pub use write::{ImageSize, Writer, write_image};
+pub use write::{ImageSize, Outlives, Writer, write_image};
 
 use serde::{Deserialize, Serialize};
 use std::io;

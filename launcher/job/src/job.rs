@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::control::{Control, Inputs};
 use crate::error::{Error, Result};
 use crate::frame::Class;
-use crate::image::{self, Header, ImageError, ImageReader, Reader};
+use crate::image::{self, Header, ImageError, ImageReader, Outlives, Reader};
 use crate::inbox::Inbox;
 use crate::pmi::Pmi;
 use crate::request::{Request, RequestKind};
@@ -414,7 +414,7 @@ impl Job {
                 SafePoint::Stayed
             }
             RequestKind::Checkpoint { set } => {
-                let notice = self.save(request, set, state);
+                let notice = self.save(request, set, state, Outlives::Host);
                 self.inbox.end_suspension();
                 self.router.resume()?;
                 self.control.answer(notice);
@@ -434,7 +434,7 @@ impl Job {
         if self.control.is_aborted(request.episode) {
             return false;
         }
-        let notice = self.save(request, set, state);
+        let notice = self.save(request, set, state, Outlives::Process);
         let leaves = matches!(notice, Notice::CheckpointDone { .. });
         self.control.answer(notice);
         if leaves {
@@ -447,10 +447,10 @@ impl Job {
     }
 
     /// Writes this rank's image and says what became of it.
-    fn save(&self, request: &Request, set: &str, state: &dyn State) -> Notice {
+    fn save(&self, request: &Request, set: &str, state: &dyn State, outlives: Outlives) -> Notice {
         let started = Instant::now();
         let (episode, set) = (request.episode, set.to_owned());
-        match self.write_image(episode, &set, state) {
+        match self.write_image(episode, &set, state, outlives) {
             Ok(bytes) => {
                 Notice::CheckpointDone { episode, set, bytes, took_us: elapsed_us(started) }
             }
@@ -462,7 +462,13 @@ impl Job {
         }
     }
 
-    fn write_image(&self, episode: u64, set: &str, state: &dyn State) -> Result<u64, ImageError> {
+    fn write_image(
+        &self,
+        episode: u64,
+        set: &str,
+        state: &dyn State,
+        outlives: Outlives,
+    ) -> Result<u64, ImageError> {
         let Some(image_dir) = &self.config.image_dir else {
             return Err(ImageError::Write {
                 path: PathBuf::from(Header::file_name(self.config.rank)),
@@ -482,7 +488,7 @@ impl Job {
             sending: self.router.snapshot(),
             receiving: self.inbox.snapshot(),
         };
-        let size = image::write_image(&image_dir.join(set), &header, &mut |writer| {
+        let size = image::write_image(&image_dir.join(set), &header, outlives, &mut |writer| {
             communication.save(writer)?;
             state.save(writer)
         })?;

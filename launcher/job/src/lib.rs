@@ -43,7 +43,9 @@ pub use collectives::{Number, Op};
 pub use config::Config;
 pub use error::{Error, Result};
 pub use frame::{Class, Frame, Incoming};
-pub use image::{Header, ImageError, ImageReader, ImageSize, Reader, Writer, write_image};
+pub use image::{
+    Header, ImageError, ImageReader, ImageSize, Outlives, Reader, Writer, write_image,
+};
 pub use inbox::Inbox;
 pub use job::{Job, SafePoint, Sender, Setup};
 pub use request::{Request, RequestError, RequestKind};

@@ -101,17 +101,30 @@ impl Criu {
         self.bridge.as_deref()
     }
 
-    /// The address of the pod that starts on the `index`-th node, counted from 0, with its prefix length.
+    /// The addresses of the pods of a job that starts on so many nodes, in the nodes' order. On a bridge that jobs share,
+    /// each takes a block of the network that its `mark` says; on one of its own it has the first.
     ///
     /// # Errors
     /// One line: the network is too small.
-    pub fn address(&self, index: usize) -> Result<(Ipv4Addr, u8), String> {
-        let hosts = (1_u32 << (32 - self.prefix)) - 1;
-        let host = u32::try_from(index).ok().and_then(|index| index.checked_add(1));
-        let host = host.filter(|host| *host < hosts).ok_or_else(|| {
-            format!("network {}/{} has no address for node {index}", self.network, self.prefix)
-        })?;
-        Ok((Ipv4Addr::from(u32::from(self.network) + host), self.prefix))
+    pub fn addresses(&self, nodes: usize, mark: u32) -> Result<Vec<Ipv4Addr>, String> {
+        // Neither the first address of a network nor its last is anybody's.
+        let usable = (1_u32 << (32 - self.prefix)) - 2;
+        let nodes =
+            u32::try_from(nodes).ok().filter(|nodes| *nodes <= usable).ok_or_else(|| {
+                let (network, prefix) = (self.network, self.prefix);
+                format!(
+                    "network {network}/{prefix} has addresses for {usable} nodes, not for {nodes}"
+                )
+            })?;
+        let blocks = usable / nodes.max(1);
+        let block = if self.bridge.is_some() { mark % blocks } else { 0 };
+        let first = u32::from(self.network) + 1 + block * nodes;
+        Ok((first..first + nodes).map(Ipv4Addr::from).collect())
+    }
+
+    /// Prefix length of the pods' network.
+    pub fn prefix(&self) -> u8 {
+        self.prefix
     }
 
     /// Variables of the ranks where they do not have them already.

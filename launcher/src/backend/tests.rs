@@ -116,10 +116,22 @@ fn criu_keeps_what_goes_on_and_takes_what_leaves() {
         assert!(has(Moment::Restore, "fd[5]:pipe:[81]") && has(Moment::Restore, "fd[6]:pipe:[82]"));
         assert!(has(Moment::Prepare, "nomaster") && has(Moment::Release, "br0"));
     });
-    let criu = Criu::default();
-    let first = criu.address(0).unwrap();
-    assert_eq!(first, (Ipv4Addr::new(10, 198, 0, 1), 16));
-    assert!(criu.address(1 << 16).unwrap_err().contains("no address"));
+}
+
+#[test]
+fn each_job_on_a_shared_bridge_has_a_block_of_addresses_of_its_own() {
+    let own = Criu::default();
+    let first = [Ipv4Addr::new(10, 198, 0, 1), Ipv4Addr::new(10, 198, 0, 2)];
+    assert_eq!(own.addresses(2, 7).unwrap(), first, "nobody else is on its bridge");
+    let error = own.addresses(1 << 16, 0).unwrap_err();
+    assert!(error.contains("for 65534 nodes, not for 65536"), "{error}");
+    let shared = "[backend.criu]\nbridge = \"br0\"\nnetwork = \"10.0.0.0\"\nprefix = 29\n";
+    let shared = Choice::parse(shared).unwrap();
+    let addresses = |mark| shared.pods().unwrap().addresses(2, mark).unwrap();
+    let all: std::collections::BTreeSet<_> = (0..3).flat_map(addresses).collect();
+    let usable: Vec<_> = (1..7).map(|host| Ipv4Addr::new(10, 0, 0, host)).collect();
+    assert!(all.into_iter().eq(usable), "three jobs have all six, each other ones");
+    assert_eq!(addresses(3), addresses(0));
 }
 
 #[test]

@@ -33,6 +33,8 @@ enum Step {
     Guard {
         /// The node's directory for the job.
         dir: PathBuf,
+        /// A bridge of the job's own.
+        bridge: Option<String>,
     },
     /// Make the namespaces of a pod.
     #[command(hide = true)]
@@ -72,8 +74,8 @@ fn main() -> ExitCode {
     }
     match Arguments::parse().step {
         Step::Serve { node_from } => exit("ftb-nla", serve(node_from.as_deref())),
-        Step::Guard { dir } => {
-            guard::run(std::io::stdin().lock(), &dir);
+        Step::Guard { dir, bridge } => {
+            guard::run(std::io::stdin().lock(), &dir, bridge.as_deref());
             ExitCode::SUCCESS
         }
         Step::MakePod { fresh } => exit("ftb-nla", tend::make(fresh).map_err(Failure::from)),

@@ -2,6 +2,7 @@
 
 use super::episode::Flow;
 use super::fence::Said;
+use super::start::NOT_STARTED;
 use super::{Jl, OnDeath, Output, Remedy};
 use crate::message::{FromJl, FromNla, FromRank, How, NlaSays, Part, RankSays};
 use crate::names::{Episode, NodeName, Ranks, SetId};
@@ -58,6 +59,13 @@ impl Jl {
         };
         let open = self.open.as_ref().map(|open| open.episode);
         if of.is_some() && of != open {
+            // A rank in a pod is started behind the answer for it: that it could not be comes when the start is over.
+            if let FromNla::LaunchFailed { ranks, incarnation, reason, .. } = message
+                && self.runs(node, ranks, *incarnation)
+            {
+                let words = format!("node {node} cannot start rank {ranks}: {reason}");
+                return self.end(now, NOT_STARTED, &words);
+            }
             self.job.refused += 1;
             if matches!(message, FromNla::Stopped { .. }) {
                 self.lost(now, node, "its launch agent has left");
@@ -65,6 +73,17 @@ impl Jl {
             return;
         }
         self.with_open(now, |steps, at| steps.on_nla(at, node, message));
+    }
+
+    /// Whether these ranks belong to that start, on that node, and nothing else was heard of them.
+    fn runs(&self, node: &NodeName, ranks: &Ranks, incarnation: u64) -> bool {
+        let is = |rank: u32| {
+            let known = self.job.ranks.get(rank as usize);
+            known.is_some_and(|known| {
+                known.node == *node && known.incarnation == incarnation && known.ended.is_none()
+            })
+        };
+        ranks.iter().all(is)
     }
 
     fn fence(&mut self, now: Now, node: &NodeName, ranks: &Ranks, part: Part) {

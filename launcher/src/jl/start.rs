@@ -11,6 +11,9 @@ use std::collections::BTreeSet;
 /// The exit code of a rank that will not restore a torn image.
 pub(super) const EXIT_TORN_IMAGE: i32 = 65;
 
+/// The exit code of a job of which a rank could not be started.
+pub(super) const NOT_STARTED: i32 = 127;
+
 /// See the module.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Start {
@@ -191,7 +194,7 @@ impl Steps for Start {
                 self.bad_set(at.job, &format!("node {node}: {reason}"))
             }
             FromNla::LaunchFailed { ranks, reason, .. } => Flow::End {
-                code: 127,
+                code: NOT_STARTED,
                 words: format!("node {node} cannot start rank {ranks}: {reason}"),
             },
             _ => Flow::Stay,

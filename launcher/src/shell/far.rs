@@ -63,7 +63,7 @@ impl Far {
 
 /// For a POSIX shell on the node. Fails only where the agent could not be killed.
 fn script(dir: &Path) -> String {
-    let lock = starter::quoted(&dir.join(super::nla::LOCK).display().to_string());
+    let lock = starter::quoted(&dir.join(super::nodedir::LOCK).display().to_string());
     format!(
         "[ -s {lock} ] || exit 0; p=$(cat {lock}); \
          for f in /proc/$p/fd/*; do [ \"$f\" -ef {lock} ] && exec kill -KILL \"$p\"; done; :"
@@ -93,7 +93,7 @@ mod tests {
         let dir = dir.path().join("it's here");
         std::fs::create_dir(&dir).unwrap();
         assert!(run(&dir), "nobody is there");
-        let lock = dir.join(super::super::nla::LOCK);
+        let lock = dir.join(super::super::nodedir::LOCK);
         std::fs::write(&lock, "").unwrap();
         let (mut holder, other) = (sleeper(&lock), dir.join("other"));
         std::fs::write(&other, "").unwrap();

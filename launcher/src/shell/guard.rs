@@ -1,7 +1,10 @@
 //! The guard of a node: a small process beside the NLA that is told each rank's process group, and kills them all
 //! when the NLA dies without a word. The kernel kills the ranks themselves then; the guard gets what the ranks
-//! have started. It also removes what the job has on the node.
+//! have started. It also removes what the job has on the node: its directory, and a bridge of its own on which nothing
+//! hangs any more.
 
+use super::pod::net::{self, PodNet};
+use core::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
@@ -11,19 +14,26 @@ use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// How often a bridge is looked at before it is left to the agents whose pods hang on it.
+const BRIDGE_LOOKS_MAX: u32 = 20;
+/// How long between two looks: links go a moment after the processes that they belonged to.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
 /// The NLA's end.
 #[derive(Clone, Debug)]
 pub struct Guard(Arc<Mutex<ChildStdin>>);
 
 impl Guard {
-    /// Starts the guard; `dir` is the node's directory for the job.
+    /// Starts the guard; `dir` is the node's directory for the job, `pod` the network of its pod.
     ///
     /// # Errors
     /// The system's.
-    pub fn start(dir: &Path) -> io::Result<Self> {
+    pub fn start(dir: &Path, pod: Option<&PodNet>) -> io::Result<Self> {
+        let bridge = pod.filter(|pod| pod.own).map(|pod| &pod.bridge);
         let mut child = Command::new("/proc/self/exe")
             .arg("guard")
             .arg(dir)
+            .args(bridge)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .process_group(0)
@@ -50,14 +60,20 @@ impl Guard {
     }
 }
 
-/// The guard's end: until its input ends, then it kills what is left and clears the node's directory, where the NLA
-/// has not done so itself.
-pub fn run(input: impl BufRead, dir: &Path) {
+/// The guard's end: until its input ends, then it kills what is left and clears the node's directory, and a bridge of the
+/// job's own, where the NLA has not done so itself.
+pub fn run(input: impl BufRead, dir: &Path, bridge: Option<&str>) {
     for group in left(input) {
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
     }
     if dir.exists() {
-        super::nla::clear(dir);
+        super::nodedir::clear(dir);
+    }
+    for _ in 0..BRIDGE_LOOKS_MAX {
+        if bridge.is_none_or(net::remove_empty) {
+            return;
+        }
+        std::thread::sleep(LOOK_EVERY);
     }
 }
 

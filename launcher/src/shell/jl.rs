@@ -12,7 +12,7 @@ use super::secret::Secret;
 use super::spec::{Means, NlaSpec, NodePart, Starting};
 use super::streams;
 use super::timeline::Step;
-use super::{Clock, nla, starter};
+use super::{Clock, nla, nodedir, starter};
 use crate::backend::Moves;
 use crate::jl::{Input, Output, Want};
 use crate::message::{Answer, Asked, FromJl, Outcome, Request};
@@ -168,12 +168,6 @@ fn allow_many_files() {
     }
 }
 
-/// Whether that process is a launch agent: the number may be another process' by now.
-fn is_nla(pid: i32) -> bool {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    name.trim_end() == "ftb-nla"
-}
-
 /// The signals that the launcher takes.
 struct Caught(Vec<(i32, Signals)>);
 
@@ -281,7 +275,7 @@ impl Shell {
         for (node, pid) in self.state.nlas.clone() {
             let inputs = self.inputs.clone();
             tokio::spawn(async move {
-                while i32::try_from(pid).is_ok_and(is_nla) {
+                while nodedir::is_agent(pid) {
                     tokio::time::sleep(LOOK_EVERY).await;
                 }
                 let reason = "its launch agent has ended".to_owned();
@@ -323,19 +317,17 @@ impl Shell {
     }
 
     fn kill_own_nla(&mut self, node: &NodeName) {
-        let pid = self.state.nlas.remove(node).and_then(|pid| i32::try_from(pid).ok());
-        let Some(pid) = pid.filter(|pid| *pid > 0) else {
+        let Some(pid) = self.state.nlas.remove(node).filter(|pid| nodedir::is_agent(*pid)) else {
             return;
         };
-        if is_nla(pid) {
+        if let Ok(pid) = i32::try_from(pid) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
     }
 
     /// Whether the launch agent of a node is a living process on this host.
     fn lives(&self, node: &NodeName) -> bool {
-        let pid = self.state.nlas.get(node).and_then(|pid| i32::try_from(*pid).ok());
-        pid.is_some_and(is_nla)
+        self.state.nlas.get(node).is_some_and(|pid| nodedir::is_agent(*pid))
     }
 
     async fn hear(&mut self, heard: Heard) {

@@ -2,8 +2,8 @@
 //! before each protocol step), `lock` (held by the living JL), `sets/<set>/` (committed when `set.json` is there)
 //! and `nodes/<node>/` (the images of local nodes).
 
-use super::images;
-use super::spec::{NlaSpec, Starting};
+use super::spec::{Means, NlaSpec, Starting};
+use super::{images, nodedir};
 use crate::jl::Jl;
 use crate::names::{JobId, NodeName, Ranks, SetId};
 use nix::fcntl::{Flock, FlockArg};
@@ -101,7 +101,13 @@ impl JobDir {
             fs::create_dir_all(parent).map_err(fail)?;
         }
         let make = |path: &Path| fs::DirBuilder::new().mode(0o700).create(path);
-        make(&self.0).map_err(fail)?;
+        make(&self.0).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => format!(
+                "there is a job of this name already, in {} (ftb-launch ps): give this one another name (--job)",
+                self.0.display()
+            ),
+            _ => fail(error),
+        })?;
         make(&self.sets()).map_err(fail)?;
         make(&self.0.join("nodes")).map_err(fail)
     }
@@ -167,6 +173,45 @@ impl JobDir {
         if let Err(error) = fs::remove_dir_all(&self.0) {
             tracing::warn!(dir = %self.0.display(), %error, "the job's directory stays");
         }
+    }
+}
+
+/// Removes what jobs on this host have left in `jobs` of which everything was killed, launcher and launch agents: the
+/// images of their nodes, and the whole directory where no set is in it to start again from. A job whose launcher alone
+/// is gone can be taken over: it stays. So does one on other hosts: what lives there is not known here.
+pub fn clear_left(jobs: &Path) {
+    let entries = fs::read_dir(jobs).into_iter().flatten().filter_map(Result::ok);
+    for job in entries.filter_map(|e| e.file_name().to_str().and_then(|name| JobId::new(name).ok()))
+    {
+        let dir = JobDir::new(jobs, &job);
+        if let Err(error) = dir.clear_where_dead() {
+            tracing::debug!(%job, error, "what a killed job may have left is not looked at");
+        }
+    }
+}
+
+impl JobDir {
+    fn clear_where_dead(&self) -> Result<(), String> {
+        let (file, state): (JobFile, StateFile) =
+            (self.read("job.json")?, self.read("state.json")?);
+        let local = file.starting.as_ref().is_some_and(|starting| starting.means == Means::Local);
+        if !local || state.exit.is_some() {
+            return Ok(());
+        }
+        let _lock = self.lock()?;
+        let lives = |pid: &u32| nodedir::is_agent(*pid);
+        let dirs = || file.specs.values().map(|spec| &spec.image_dir);
+        if state.nlas.values().any(lives) || !dirs().all(|dir| nodedir::is_free(dir)) {
+            return Ok(());
+        }
+        dirs().for_each(|dir| nodedir::clear_where_left(dir));
+        let sets = fs::read_dir(self.sets()).map_err(|error| error.to_string())?;
+        let counts = |entry: fs::DirEntry| entry.path().join("set.json").exists();
+        if !sets.filter_map(Result::ok).any(counts) {
+            tracing::info!(dir = %self.0.display(), "a killed job without a set: removed");
+            self.remove();
+        }
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ use super::guard::Guard;
 use super::images;
 use super::link::{self, Heard};
 use super::live::Live;
+use super::nodedir::{self, OUTPUT};
 use super::output::{self, Frame};
 use super::pod::{self, Comeback, Coming, Ends, Order, Pod};
 use super::ranks::{self, Word};
@@ -20,12 +21,9 @@ use crate::tree::Word as TreeWord;
 use crate::wire;
 use core::time::Duration;
 use ftb_client::Client;
-use nix::fcntl::{Flock, FlockArg};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -40,8 +38,6 @@ const OUTPUT_WAIT: Duration = Duration::from_secs(2);
 
 /// How often an agent that stands in for another looks whether that one is there.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// Name of the lock file in the node's directory.
-pub(super) const LOCK: &str = "lock";
 
 struct Shell {
     spec: NlaSpec,
@@ -101,11 +97,17 @@ pub async fn run(handed: Handed) -> Result<(), String> {
     if !behind.is_empty() {
         tokio::spawn(starter::run(starting, spec.clone(), behind, clock, say.clone()));
     }
-    make_dir(&spec.image_dir)?;
-    let own_dir = match lock_dir(&spec.image_dir)? {
+    let own_dir = match nodedir::own(&spec.image_dir).await? {
         Ok(own) => own,
         Err(pid) => return stand_in(&spec.node, &spec.image_dir, pid, words).await,
     };
+    let (dir, node, pods) = (spec.image_dir.clone(), spec.node.clone(), spec.pod.is_some());
+    let clearing = tokio::task::spawn_blocking(move || {
+        nodedir::clear_left(&dir, &node);
+        if pods {
+            pod::net::clear_left();
+        }
+    });
     let listener = TcpListener::bind(&spec.listen).await;
     let listener =
         listener.map_err(|error| format!("cannot listen on {}: {error}", spec.listen))?;
@@ -127,11 +129,11 @@ pub async fn run(handed: Handed) -> Result<(), String> {
         address,
         secret: Secret::new(&spec.token),
         node: spec.node.to_string(),
-        spill: spec.image_dir.join("output"),
+        spill: spec.image_dir.join(OUTPUT),
     };
     let writer = tokio::spawn(output::write(frames_out, way));
     let (inputs, mut from_ranks) = mpsc::channel(INPUTS_MAX);
-    let guard = Guard::start(&spec.image_dir);
+    let guard = Guard::start(&spec.image_dir, spec.pod.as_ref());
     let guard = guard.map_err(|error| format!("cannot start the guard: {error}"))?;
     let config = NlaConfig {
         job: spec.job.clone(),
@@ -177,58 +179,10 @@ pub async fn run(handed: Handed) -> Result<(), String> {
     let written = tokio::time::timeout(OUTPUT_WAIT, writer).await;
     let _ = client.close(link::CLOSE_WAIT).await;
     drop(own_dir);
+    let _ = clearing.await;
     // The end of the output tells the JL that nothing of this node is left.
     drop(written);
     Ok(())
-}
-
-/// The node's directory for the job. It goes away with the launch agent.
-struct OwnDir {
-    path: PathBuf,
-    _lock: Flock<File>,
-}
-
-impl Drop for OwnDir {
-    fn drop(&mut self) {
-        clear(&self.path);
-    }
-}
-
-/// Makes the node's directory for the job, for its user alone.
-fn make_dir(dir: &Path) -> Result<(), String> {
-    let fail = |error: std::io::Error| format!("cannot make {}: {error}", dir.display());
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail)?;
-    let uid = nix::unistd::Uid::effective().as_raw();
-    let about = |path| std::fs::symlink_metadata(path).map_err(fail);
-    let shared = |mode: u32| mode & 0o022 != 0;
-    let (own, parent) = (about(dir)?, about(dir.parent().unwrap_or(dir))?);
-    let good = own.is_dir() && own.uid() == uid && !shared(own.mode());
-    let sticky = parent.mode() & 0o1000 != 0;
-    let safe = [uid, 0].contains(&parent.uid()) && (!shared(parent.mode()) || sticky);
-    if good && safe {
-        return Ok(());
-    }
-    Err(format!(
-        "others can change {}: name a directory in a place of your own (images in the nodes file)",
-        dir.display()
-    ))
-}
-
-/// Locks the node's directory: of one job there is one launch agent on a node. `Err`: the process id of that one.
-fn lock_dir(dir: &Path) -> Result<Result<OwnDir, u32>, String> {
-    let path = dir.join(LOCK);
-    let fail = |error: std::io::Error| format!("cannot lock {}: {error}", path.display());
-    let file = File::options().create(true).append(true).read(true).open(&path).map_err(fail)?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(mut lock) => {
-            lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id())).map_err(fail)?;
-            Ok(Ok(OwnDir { path: dir.to_owned(), _lock: lock }))
-        }
-        Err(_) => {
-            let text = std::fs::read_to_string(&path).unwrap_or_default();
-            Ok(Err(text.trim().parse().unwrap_or(0)))
-        }
-    }
 }
 
 /// There is a launch agent of this job already, and whoever has started it is gone: this one takes its place in the
@@ -242,39 +196,9 @@ async fn stand_in(
     report(node, pid, words);
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let path = dir.join(LOCK);
-        let free = match File::open(&path) {
-            Ok(file) => Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok(),
-            Err(_) => true,
-        };
-        if free {
+        if nodedir::is_free(dir) {
             return Err("the launch agent of this node has ended".to_owned());
         }
-    }
-}
-
-/// Removes what was this job's on this node. Output that nobody has taken stays, and with it the directory.
-pub(super) fn clear(dir: &Path) {
-    let kept = dir.join("output").exists();
-    for entry in std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok) {
-        let path = entry.path();
-        if entry.file_name() == "output" {
-            continue;
-        }
-        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        let gone =
-            if is_dir { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
-        if let Err(error) = gone
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(path = %path.display(), %error, "something of the job stays");
-        }
-    }
-    if !kept
-        && let Err(error) = std::fs::remove_dir(dir)
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        tracing::warn!(dir = %dir.display(), %error, "the directory of the job stays");
     }
 }
 

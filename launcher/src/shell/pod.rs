@@ -128,8 +128,7 @@ pub fn begin(spec: &NlaSpec, number: u32, ends: Ends) -> Pod {
                 .map(|net| net.address)
                 .ok_or("the node has no network for pods")?;
             let holder = Holder::make(true).await?;
-            let mut task = Task::hold(&spec, number, holder, address, ends.clone()).await?;
-            task.open().await?;
+            let mut task = Task::hold(&spec, number, holder, address, ends.clone(), true).await?;
             let program = std::env::current_exe().map_err(|error| error.to_string())?;
             task.start_tender(&program)?;
             Ok::<_, String>(task)

@@ -2,7 +2,9 @@
 
 #![allow(missing_docs, unreachable_pub, dead_code)]
 
+pub mod bridge;
 pub mod fixture;
+pub mod traces;
 
 use anyhow::{Context as _, Result, ensure};
 use ftb_tests::cluster::{Cluster, Plan, binary, wait_for};

@@ -14,7 +14,7 @@ struct Content {
 }
 
 fn write(directory: &Path, content: &Content) -> Result<PathBuf, ImageError> {
-    write_image(directory, &header(), &mut |writer| {
+    write_image(directory, &header(), Outlives::Host, &mut |writer| {
         writer.bytes("blob", &content.blob)?;
         writer.f64s("field", &content.field)?;
         writer.u64s("counts", &content.counts)?;
@@ -129,7 +129,7 @@ fn a_failed_save_leaves_the_image_before_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = write(directory.path(), &small()).unwrap();
     let before = fs::read(&path).unwrap();
-    let failed = write_image(directory.path(), &header(), &mut |writer| {
+    let failed = write_image(directory.path(), &header(), Outlives::Host, &mut |writer| {
         writer.bytes("half", b"done")?;
         writer.bytes("", b"a section needs a name")
     });

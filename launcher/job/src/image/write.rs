@@ -14,6 +14,15 @@ pub struct ImageSize {
     pub bytes: u64,
 }
 
+/// What an image is to outlive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outlives {
+    /// The host: it is on its disk before anybody is told.
+    Host,
+    /// The process: it is fetched at once by whoever goes on from it, and nobody can when this host dies before.
+    Process,
+}
+
 /// Writes `directory/rank-<r>.img`, making the directory where it is missing.
 ///
 /// # Errors
@@ -22,11 +31,12 @@ pub struct ImageSize {
 pub fn write_image(
     directory: &Path,
     header: &Header,
+    outlives: Outlives,
     save: &mut dyn FnMut(&mut Writer) -> Result<(), ImageError>,
 ) -> Result<ImageSize, ImageError> {
     let path = directory.join(Header::file_name(header.rank));
     let temporary = path.with_extension(format!("tmp-{}", std::process::id()));
-    let written = write_temporary(&temporary, &path, header, save);
+    let written = write_temporary(&temporary, &path, header, outlives, save);
     if written.is_err() {
         // It may never have been made.
         fs::remove_file(&temporary).ok();
@@ -38,6 +48,7 @@ fn write_temporary(
     temporary: &Path,
     path: &Path,
     header: &Header,
+    outlives: Outlives,
     save: &mut dyn FnMut(&mut Writer) -> Result<(), ImageError>,
 ) -> Result<ImageSize, ImageError> {
     let failed = |source| ImageError::Write { path: path.to_owned(), source };
@@ -48,9 +59,15 @@ fn write_temporary(
     writer.start(header)?;
     save(&mut writer)?;
     let (file, bytes) = writer.finish()?;
-    file.sync_all().map_err(failed)?;
+    let durable = outlives == Outlives::Host;
+    if durable {
+        file.sync_all().map_err(failed)?;
+    }
     drop(file);
     fs::rename(temporary, path).map_err(failed)?;
+    if !durable {
+        return Ok(ImageSize { bytes });
+    }
     sync_directory(directory).map_err(failed)?;
     if let Some(parent) = directory.parent() {
         sync_directory(parent).map_err(failed)?;

@@ -139,7 +139,7 @@ impl Task {
         let time = Step::begin();
         let image = image_of(spec, set, ranks)?;
         let (facts, _) = Facts::read(&image, ranks)?;
-        let mut task = Self::hold(spec, number, holder, facts.address, ends).await?;
+        let mut task = Self::hold(spec, number, holder, facts.address, ends, false).await?;
         task.tender = facts.tender;
         time.done(&spec.node, "make the pod's network");
         task.steps(Moment::Unpack, set, &image).await?;

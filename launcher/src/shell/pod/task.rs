@@ -55,17 +55,26 @@ pub(super) struct Task {
 }
 
 impl Task {
-    /// Makes the link of a pod, which leads nowhere yet.
+    /// Makes the link of a pod. That of ranks that come back leads nowhere yet; `fresh`: that of ranks that start does.
     pub(super) async fn hold(
         spec: &NlaSpec,
         number: u32,
         holder: Holder,
         address: Ipv4Addr,
         ends: Ends,
+        fresh: bool,
     ) -> Result<Self, String> {
         let net = spec.pod.as_ref().ok_or("the node has no network for pods")?;
-        let link = net::link_name(spec.job.as_str(), spec.node.as_str(), number);
-        net::join(net, holder.pid, &link, address).await?;
+        let link = net::link_name(net.mark, spec.node.as_str(), number);
+        let job = spec.job.as_str();
+        if fresh && !net.own {
+            net::join_where_free(net, job, holder.pid, &link, address).await?;
+        } else {
+            net::join(net, holder.pid, &link, address).await?;
+            if fresh {
+                net::open(net, job, &link).await?;
+            }
+        }
         let (_, said) = mpsc::channel(1);
         Ok(Self {
             spec: spec.clone(),
@@ -90,7 +99,7 @@ impl Task {
     /// Lets the pod talk.
     pub(super) async fn open(&self) -> Result<(), String> {
         let net = self.spec.pod.as_ref().ok_or("the node has no network for pods")?;
-        net::open(net, &self.link).await
+        net::open(net, self.spec.job.as_str(), &self.link).await
     }
 
     /// Starts the carriers of words; the tender's ends of the pipes are returned.

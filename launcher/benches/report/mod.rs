@@ -1,0 +1,74 @@
+//! What a bench of the launcher tells: lines to read, and a table in docs/performance.md.
+//!
+//! The table goes between the lines `<!-- bench: NAME -->` and `<!-- end: NAME -->` of the file that the environment
+//! variable `FTB_BENCH_REPORT` names; without it there are only the lines.
+
+#![allow(unreachable_pub, dead_code)]
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+/// The file with the tables.
+const REPORT: &str = "FTB_BENCH_REPORT";
+
+/// The rows of one bench.
+pub struct Table {
+    name: &'static str,
+    rows: Vec<String>,
+}
+
+impl Table {
+    pub fn new(name: &'static str) -> Self {
+        Self { name, rows: Vec::new() }
+    }
+
+    /// One number of several runs: the median, the best and the worst; with how much of what is allowed it takes.
+    pub fn times(&mut self, what: &str, mut times: Vec<Duration>, allowed: Option<Duration>) {
+        times.sort();
+        let ms = |at: usize| times[at].as_secs_f64() * 1e3;
+        let last = times.len() - 1;
+        let (median, best, worst) = (ms(times.len() / 2), ms(0), ms(last));
+        println!("{what}: {median:.0} ms ({best:.0} to {worst:.0})");
+        let allowed = allowed.map(|allowed| allowed.as_secs_f64() * 1e3);
+        self.row(what, &format!("{median:.0} ms"), &format!("{best:.0} to {worst:.0}"), {
+            allowed.map(|ms| (format!("{ms:.0} ms"), median / ms))
+        });
+    }
+
+    /// One share of a whole.
+    pub fn share(&mut self, what: &str, share: f64, allowed: f64) {
+        println!("{what}: {:+.1} %", share * 100.0);
+        let of = Some((format!("{:.0} %", allowed * 100.0), share / allowed));
+        self.row(what, &format!("{:+.1} %", share * 100.0), "", of);
+    }
+
+    fn row(&mut self, what: &str, median: &str, range: &str, allowed: Option<(String, f64)>) {
+        let (most, ratio) = allowed.map_or_else(
+            || ("–".to_owned(), "–".to_owned()),
+            |(most, ratio)| (most, format!("{ratio:.2}")),
+        );
+        self.rows.push(format!("| {what} | {median} | {range} | {most} | {ratio} |"));
+    }
+
+    /// Writes the table where it belongs.
+    ///
+    /// # Panics
+    /// The report is not there, or has no place for it.
+    pub fn write(self) {
+        let Some(file) = std::env::var_os(REPORT) else { return };
+        let file = Path::new(&file);
+        let text = std::fs::read_to_string(file).expect("the report can be read");
+        let mut table = "| what | median | best to worst | at most | share of that |\n".to_owned();
+        table.push_str("|---|--:|--:|--:|--:|\n");
+        for row in &self.rows {
+            let _ = writeln!(table, "{row}");
+        }
+        let (begin, end) =
+            (format!("<!-- bench: {} -->\n", self.name), format!("<!-- end: {} -->", self.name));
+        let (before, rest) = text.split_once(&begin).expect("the report has a place for it");
+        let (_, after) = rest.split_once(&end).expect("the place has an end");
+        std::fs::write(file, format!("{before}{begin}{table}{end}{after}"))
+            .expect("the report can be written");
+    }
+}
