@@ -68,15 +68,15 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// Empty, with room for about so many bytes.
-    pub(crate) fn new(bytes: usize) -> Self {
+    /// Empty, with room for about so many bytes and events.
+    pub(crate) fn new(bytes: usize, events: usize) -> Self {
         // In steps, so that chunks of nearly one size do not grow at their end.
         let capacity = bytes.next_power_of_two();
         let capacity = capacity.clamp(BUFFER_BYTES_MIN, limits::BATCH_BYTES_TARGET);
         Self {
             fate: Arc::default(),
             buffer: Vec::with_capacity(capacity),
-            entries: Vec::new(),
+            entries: Vec::with_capacity(events.min(limits::BATCH_EVENTS_MAX)),
             next_place: 0,
             sizes: [Size::default(); 4],
         }
@@ -192,7 +192,7 @@ impl Chunk {
         }
         fate.numbered(first_seq);
         let events = Bytes::from(buffer);
-        let flight = Flight { fate, events, entries, settled: 0, first_seq };
+        let flight = Flight { fate, events, entries, settled: 0, refused: 0, first_seq };
         (Some(flight), rest.filter(|rest| !rest.entries.is_empty()))
     }
 
@@ -232,6 +232,8 @@ pub(crate) struct Flight {
     entries: Vec<Entry>,
     /// How many have ended, from the first on.
     settled: usize,
+    /// How many were refused, whether they have ended or not.
+    refused: usize,
     first_seq: u64,
 }
 
@@ -273,7 +275,10 @@ impl Flight {
         let from = self.settled;
         let below = below_seq.saturating_sub(self.first_seq);
         let below = usize::try_from(below).unwrap_or(usize::MAX).min(self.entries.len());
-        let refused = |entries: &[Entry]| entries.iter().filter(|entry| entry.gone).count();
+        let refused = |entries: &[Entry]| match self.refused {
+            0 => 0,
+            _ => entries.iter().filter(|entry| entry.gone).count(),
+        };
         let mut confirmed = 0;
         if below > from {
             self.settled = below;
@@ -299,6 +304,7 @@ impl Flight {
             return false;
         };
         entry.gone = true;
+        self.refused += 1;
         // Without receipts there is nobody to tell.
         if Arc::strong_count(&self.fate) > 1 {
             self.fate.refused(entry.place, why);

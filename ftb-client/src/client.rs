@@ -8,7 +8,8 @@ use crate::fate::Fate;
 use crate::session::{Effects, Session};
 use crate::subscription::Subscription;
 use core::fmt;
-use core::pin::pin;
+use core::pin::{Pin, pin};
+use core::task::{Context, Poll};
 use core::time::Duration;
 use ftb_core::event::EventError;
 use ftb_core::filter::Filter;
@@ -335,8 +336,8 @@ impl Client {
     ///
     /// # Errors
     /// As there.
-    pub fn publish_ref(&self, event: EventRef<'_>) -> Result<Receipt, PublishError> {
-        let mut publication = self.complete(event)?;
+    pub fn publish_ref<'a>(&'a self, mut event: EventRef<'a>) -> Result<Receipt, PublishError> {
+        let mut publication = self.complete(&mut event)?;
         let mut session = publication.lock(self.shared());
         let receipt = publication.push(&mut session)?;
         let speaker = session.speaker.take();
@@ -349,8 +350,11 @@ impl Client {
     ///
     /// # Errors
     /// [`PublishError`]; [`PublishError::Full`] only for an event that could never fit.
-    pub fn publish_if_room(&self, event: EventRef<'_>) -> Result<Option<Receipt>, PublishError> {
-        let mut publication = self.complete(event)?;
+    pub fn publish_if_room<'a>(
+        &'a self,
+        mut event: EventRef<'a>,
+    ) -> Result<Option<Receipt>, PublishError> {
+        let mut publication = self.complete(&mut event)?;
         let mut session = publication.lock(self.shared());
         let pushed = publication.push_if_room(&mut session);
         drop(session);
@@ -374,34 +378,28 @@ impl Client {
     ///
     /// # Errors
     /// As there.
-    pub async fn publish_ref_wait(&self, event: EventRef<'_>) -> Result<Receipt, PublishError> {
-        let mut publication = self.complete(event)?;
-        let shared = self.shared();
-        // A publisher that never has to wait must not keep the connection's task from its work.
-        let unhurried = {
-            let mut session = publication.lock(shared);
-            let filled = session.outbox.has_filled_one();
-            (!filled).then(|| publication.push_if_room(&mut session))
-        };
-        // Nearly always there is room: then nobody has to be enrolled among those who wait.
-        let at_once = match unhurried {
-            Some(at_once) => at_once,
-            None => {
-                yield_now().await;
-                let mut session = publication.lock(shared);
-                publication.push_if_room(&mut session)
-            }
-        };
-        let (receipt, speaker) = match at_once {
-            Some(pushed) => pushed,
-            None => shared.wait_for(|session| publication.push_if_room(session)).await,
-        };
+    pub fn publish_ref_wait<'a>(
+        &'a self,
+        event: EventRef<'a>,
+    ) -> impl Future<Output = Result<Receipt, PublishError>> + Send + 'a {
+        PublishWait { client: self, event, later: None }
+    }
+
+    /// Publishes an event when others have run, and there is room.
+    async fn publish_later<'a>(&'a self, mut event: EventRef<'a>) -> Result<Receipt, PublishError> {
+        yield_now().await;
+        let publication = self.complete(&mut event)?;
+        let push = |session: &mut Session| publication.push_if_room(session);
+        let (receipt, speaker) = self.shared().wait_for(push).await;
         speaker.into_iter().for_each(Waker::wake);
         receipt
     }
 
     /// Fills in what is empty, and checks all bounds but the one that the agent tells.
-    fn complete<'a>(&'a self, mut event: EventRef<'a>) -> Result<Publication<'a>, PublishError> {
+    fn complete<'e, 'a: 'e>(
+        &'a self,
+        event: &'e mut EventRef<'a>,
+    ) -> Result<Publication<'e>, PublishError> {
         let config = &self.shared().config;
         if event.time_ns == 0 {
             event.time_ns = now_ns();
@@ -413,7 +411,7 @@ impl Client {
             event.job_id = &config.job_id;
         }
         event.check(limits::PAYLOAD_BYTES_MAX)?;
-        Ok(Publication { event, len: event_len(&event), bytes: None })
+        Ok(Publication { event, len: event_len(event), bytes: None })
     }
 
     /// Resolves when everything that was accepted is confirmed (or refused, or shed). Cancel-safe.
@@ -498,9 +496,44 @@ impl Client {
     }
 }
 
-/// An event that is to be published.
-struct Publication<'a> {
+/// What [`Client::publish_ref_wait`] gives. Written by hand, since an event is a dozen words that an
+/// async function would move from state to state: this takes it where it lies, and nearly always
+/// there is room.
+struct PublishWait<'a> {
+    client: &'a Client,
     event: EventRef<'a>,
+    /// What is left to do when it was not done at once.
+    later: Option<Later<'a>>,
+}
+
+type Later<'a> = Pin<Box<dyn Future<Output = Result<Receipt, PublishError>> + Send + 'a>>;
+
+impl Future for PublishWait<'_> {
+    type Output = Result<Receipt, PublishError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { client, event, later } = &mut *self;
+        if let Some(later) = later {
+            return later.as_mut().poll(context);
+        }
+        let client = *client;
+        let mut publication = client.complete(event)?;
+        let mut session = publication.lock(client.shared());
+        // A publisher that never has to wait must not keep the connection's task from its work.
+        let unhurried = !session.outbox.has_filled_one();
+        let pushed = unhurried.then(|| publication.push_if_room(&mut session)).flatten();
+        drop(session);
+        if let Some((receipt, speaker)) = pushed {
+            speaker.into_iter().for_each(Waker::wake);
+            return Poll::Ready(receipt);
+        }
+        later.insert(Box::pin(client.publish_later(*event))).as_mut().poll(context)
+    }
+}
+
+/// An event that is to be published, and what was empty in it is filled in.
+struct Publication<'a> {
+    event: &'a EventRef<'a>,
     /// When it is encoded.
     len: usize,
     /// It is encoded.
@@ -515,7 +548,7 @@ impl Publication<'_> {
             return session;
         }
         let mut bytes = Vec::with_capacity(published_len(self.len));
-        put_published(&self.event, self.len, &mut bytes);
+        put_published(self.event, self.len, &mut bytes);
         self.bytes = Some(bytes);
         shared.lock()
     }
@@ -530,7 +563,7 @@ impl Publication<'_> {
         }
         let put = |buffer: &mut Vec<u8>| match &self.bytes {
             Some(bytes) => buffer.extend_from_slice(bytes),
-            None => put_published(&self.event, self.len, buffer),
+            None => put_published(self.event, self.len, buffer),
         };
         let (fate, place) = session.outbox.push(self.event.severity, self.len, put)?;
         Ok(Receipt { fate, place })

@@ -50,7 +50,7 @@ pub(crate) struct Outbox {
     /// How many of those in flight the present attachment has been handed.
     handed: usize,
     /// How large the last chunk was when it went: the next will be as large.
-    gone_bytes: usize,
+    gone: Size,
     counts: Counts,
 }
 
@@ -66,7 +66,7 @@ impl Outbox {
             in_flight_size: Size::default(),
             next_seq: 1,
             handed: 0,
-            gone_bytes: 0,
+            gone: Size::default(),
             counts: Counts::default(),
         }
     }
@@ -120,7 +120,7 @@ impl Outbox {
         let receipt = if let Some(chunk) = open {
             chunk.push(severity, put)
         } else {
-            let mut chunk = Chunk::new(bytes.max(self.gone_bytes));
+            let mut chunk = Chunk::new(bytes.max(self.gone.bytes), self.gone.events);
             let receipt = chunk.push(severity, put);
             self.waiting.push_back(chunk);
             receipt
@@ -192,8 +192,8 @@ impl Outbox {
         }
         let flight = flight?;
         let batch = Batch { first_seq: self.next_seq, events: flight.events(), again: false };
-        self.gone_bytes = batch.events.len();
-        self.in_flight_size.add(flight.size());
+        self.gone = flight.size();
+        self.in_flight_size.add(self.gone);
         self.next_seq = flight.end_seq();
         self.in_flight.push_back(flight);
         self.handed = self.in_flight.len();
