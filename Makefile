@@ -56,9 +56,10 @@ audit: ## licences, bans, duplicate versions
 	@command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --locked
 	cargo deny --workspace check bans licenses sources
 
-bench: ## throughput and latency beside NATS in the same run (docs/performance.md)
+bench: ## throughput and latency beside NATS and Zenoh in the same run (docs/performance.md)
 	@./deploy/dev/install-deps.sh build bench
 	$(CARGO) build --release -p ftb-agent -p ftb-bench
+	-$(CARGO) build --release --locked --manifest-path tests/bench/zenoh/Cargo.toml --target-dir $(TARGET)/zenoh
 	$(TARGET)/release/ftb-bench
 
 bench-launcher: ## launch, migration, recovery, what a migration costs a solver: eight minutes (docs/performance.md)
@@ -67,8 +68,10 @@ bench-launcher: ## launch, migration, recovery, what a migration costs a solver:
 	FTB_BIN_DIR=$(abspath $(TARGET))/release FTB_BENCH_REPORT=$(abspath docs/performance.md) \
 	  $(CARGO) bench -p ftb-launcher --bench launch --bench migration --bench recover --bench solver
 
-microbench: ## filter match, routing, encode and decode, ring, journal: what each costs
-	$(CARGO) bench -p ftb-bench --bench micro
+microbench: ## filter match, routing, encode and decode, ring, journal: what each costs (docs/performance.md)
+	$(CARGO) build --release -p ftb-bench --bins
+	$(CARGO) bench -p ftb-bench --bench micro > $(TARGET)/microbench.txt
+	$(TARGET)/release/ftb-bench micro $(TARGET)/microbench.txt
 
 python: ## the wheel of the Python package, in target/wheels (docs/python.md)
 	@./deploy/dev/install-deps.sh build python

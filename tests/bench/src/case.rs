@@ -29,6 +29,9 @@ pub(crate) struct Case {
     pub(crate) quick: bool,
     /// Runs of every row in a full run.
     pub(crate) repetitions: usize,
+    /// How long one of them is, in percent of the usual: many short turns where the machine's moods
+    /// decide, long ones where there is little to see.
+    pub(crate) length_percent: u64,
     /// Its rows, measured in turn.
     pub(crate) rows: Vec<Row>,
 }
@@ -36,7 +39,11 @@ pub(crate) struct Case {
 impl Case {
     /// Keeps the rows whose system or label contains a text, and those they are compared to.
     pub(crate) fn keep_only(&mut self, text: &str) {
-        let wanted = |row: &Row| row.label.contains(text) || row.system.name().contains(text);
+        self.keep(|row| row.label.contains(text) || row.system.name().contains(text));
+    }
+
+    /// Keeps some rows, and those they are compared to.
+    pub(crate) fn keep(&mut self, wanted: impl Fn(&Row) -> bool) {
         let mut kept: Vec<usize> =
             (0..self.rows.len()).filter(|place| wanted(&self.rows[*place])).collect();
         kept.extend(kept.clone().iter().filter_map(|place| self.rows[*place].against));
@@ -118,21 +125,29 @@ fn variants(systems: &[System], variants: &[(&str, Load)]) -> Vec<Row> {
 pub(crate) fn all() -> Vec<Case> {
     let full = Load::new(Mode::Full, SIZE);
     let few = [FTB, System::Nats, System::Plain];
-    let many = [FTB, System::Nats, System::Mosquitto(0), System::Mosquitto(1), System::Plain];
+    let routed = [FTB, System::Nats, System::Zenoh, System::Plain];
+    let many = [
+        FTB,
+        System::Nats,
+        System::Zenoh,
+        System::Mosquitto(0),
+        System::Mosquitto(1),
+        System::Plain,
+    ];
     let mut cases = vec![
         case("relay", "One publisher, one subscriber, full speed", Shows::Rate, {
             let mut rows = variants(&many, &[("200 B", full.clone())]);
             let typed = full.clone().typed();
-            rows.extend(beside_nats(SAME, &few, &typed, rows.len()));
+            rows.extend(beside_nats(SAME, &routed, &typed, rows.len()));
             rows
         }),
         case("fanout", "One publisher, many subscribers, full speed", Shows::Rate, {
             let mut rows = variants(
-                &[FTB, System::Nats, System::Mosquitto(0), System::Plain],
+                &[FTB, System::Nats, System::Zenoh, System::Mosquitto(0), System::Plain],
                 &[("16 subscribers", full.clone().subscribers(16))],
             );
             let typed = full.clone().typed().subscribers(16);
-            rows.extend(beside_nats(SAME_16, &few, &typed, rows.len()));
+            rows.extend(beside_nats(SAME_16, &routed, &typed, rows.len()));
             let wide = full.clone().subscribers(128);
             rows.extend(beside_nats("128 subscribers", &few, &wide, rows.len()));
             rows
@@ -208,16 +223,23 @@ pub(crate) fn all() -> Vec<Case> {
         case.quick = ["relay", "fanout", "ping"].contains(&case.name);
         case.repetitions = match case.name {
             "relay" => 5,
+            "ping" => 15,
+            "rates" => 9,
             "memory" | "trees" | "tree-rate" => 1,
-            "filters" => 2,
+            "filters" | "idle" => 2,
             _ => 3,
+        };
+        case.length_percent = match case.name {
+            "ping" => 40,
+            "idle" => 400,
+            _ => 100,
         };
     }
     cases
 }
 
 fn case(name: &'static str, title: &'static str, shows: Shows, rows: Vec<Row>) -> Case {
-    Case { name, title, shows, quick: false, repetitions: 3, rows }
+    Case { name, title, shows, quick: false, repetitions: 3, length_percent: 100, rows }
 }
 
 /// Binary trees of 2, 5 and 8 levels below the root, compared to the smallest.

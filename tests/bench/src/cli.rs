@@ -5,8 +5,8 @@ use crate::heal;
 use crate::load::Order;
 use crate::run::{CaseRuns, Effort, run_case};
 use crate::server::{AGENT, System, beside_this};
-use crate::wire::plain;
-use crate::{machine, report, worker};
+use crate::wire::{plain, zenoh};
+use crate::{machine, micro, report, worker};
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 use std::io::Read as _;
@@ -14,9 +14,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::runtime::Builder;
 
-/// Measures ftb beside NATS, Mosquitto and a plain relay, in one run on this machine.
+/// Measures ftb beside NATS, Zenoh, Mosquitto and a plain relay, in one run on this machine.
 ///
-/// Without options everything is measured (some eight minutes) and the tables and plots of the report
+/// Without options everything is measured (some thirteen minutes) and the tables and plots of the report
 /// are written anew. Exit codes: 0 everything kept its promise; 1 a run failed, lost or reordered
 /// something; 2 wrong usage.
 #[derive(Debug, Parser)]
@@ -53,15 +53,27 @@ pub(crate) struct Arguments {
     write: bool,
 }
 
-/// Processes that the bench starts from this same program.
+/// What else this program does; mostly what the bench starts from it as processes of their own.
 #[derive(Debug, Subcommand)]
 enum Part {
+    /// Writes what the micro-benches have printed into the report, with instructions and allocations
+    /// of the routing beside it.
+    Micro {
+        /// What `cargo bench -p ftb-bench --bench micro` has printed.
+        printed: PathBuf,
+    },
     /// Drives one load: takes an order on standard input, answers on standard output.
     #[command(hide = true)]
     Worker,
     /// The plain relay.
     #[command(hide = true)]
     Relay {
+        /// On loopback.
+        port: u16,
+    },
+    /// A router of Zenoh.
+    #[command(hide = true)]
+    ZenohRouter {
         /// On loopback.
         port: u16,
     },
@@ -76,9 +88,17 @@ impl Arguments {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.part {
             Some(Part::Worker) => serve_order(),
+            Some(Part::Micro { printed }) => {
+                micro::write(&printed, &self.report)?;
+                Ok(ExitCode::SUCCESS)
+            }
             Some(Part::Relay { port }) => {
                 let runtime = Builder::new_multi_thread().enable_all().build()?;
                 runtime.block_on(plain::relay(port))?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Some(Part::ZenohRouter { port }) => {
+                zenoh::route(port)?;
                 Ok(ExitCode::SUCCESS)
             }
             None if self.list => {
@@ -166,8 +186,21 @@ impl Arguments {
             cases.iter_mut().for_each(|case| case.keep_only(text));
             cases.retain(|case| !case.rows.is_empty());
         }
+        leave_out_unbuilt(&mut cases);
         Some(cases)
     }
+}
+
+/// Leaves out what `make bench` could not build, and says so.
+fn leave_out_unbuilt(cases: &mut [Case]) {
+    let unbuilt = |row: &Row| row.system == System::Zenoh;
+    if zenoh::library().is_some() || !cases.iter().flat_map(|case| &case.rows).any(unbuilt) {
+        return;
+    }
+    eprintln!(
+        "ftb-bench: without Zenoh, which was not built: `make bench` does, from tests/bench/zenoh"
+    );
+    cases.iter_mut().for_each(|case| case.keep(|row| !unbuilt(row)));
 }
 
 /// The longest order that makes sense, in bytes.

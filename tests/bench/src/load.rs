@@ -121,6 +121,13 @@ pub(crate) enum Endpoint {
         /// On loopback.
         port: u16,
     },
+    /// A router of Zenoh.
+    Zenoh {
+        /// On loopback.
+        port: u16,
+        /// The library that speaks to it.
+        library: PathBuf,
+    },
 }
 
 /// All that a load process must know.
@@ -169,6 +176,8 @@ pub(crate) struct Latency {
     pub(crate) count: u64,
     /// Median.
     pub(crate) p50_ns: u64,
+    /// 95 of 100 are not slower.
+    pub(crate) p95_ns: u64,
     /// 99 of 100 are not slower.
     pub(crate) p99_ns: u64,
     /// 999 of 1000 are not slower.

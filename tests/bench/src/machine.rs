@@ -1,8 +1,10 @@
 //! The machine that the numbers are from, and the versions of what was measured.
 
 use crate::server::installed;
+use crate::wire::zenoh;
 use std::fs;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Facts, as (name, value).
 pub(crate) fn describe() -> Vec<(&'static str, String)> {
@@ -15,7 +17,32 @@ pub(crate) fn describe() -> Vec<(&'static str, String)> {
     for (program, argument) in [("nats-server", "--version"), ("mosquitto", "-h")] {
         facts.push((program, version(program, argument)));
     }
+    facts.push(("Zenoh", zenoh::version()));
+    facts.push(("taken from a thread that never waits", stolen()));
     facts
+}
+
+/// How long a thread that never waits is watched.
+const WATCHED: Duration = Duration::from_secs(2);
+/// A step that takes longer than this was interrupted by more than an interrupt.
+const STOLEN: Duration = Duration::from_micros(100);
+
+/// What the machine takes from a thread that never waits: whoever is hit by it while an event is under
+/// way has his share of the 99th percentiles, whatever system he measures.
+fn stolen() -> String {
+    let begun = Instant::now();
+    let (mut last, mut sum, mut longest) = (begun, Duration::ZERO, Duration::ZERO);
+    while last.duration_since(begun) < WATCHED {
+        let now = Instant::now();
+        let step = now.duration_since(last);
+        if step > STOLEN {
+            sum += step;
+            longest = longest.max(step);
+        }
+        last = now;
+    }
+    let percent = sum.as_secs_f64() / WATCHED.as_secs_f64() * 100.0;
+    format!("{percent:.1} % of its time, up to {:.1} ms at once", longest.as_secs_f64() * 1e3)
 }
 
 fn processors() -> usize {

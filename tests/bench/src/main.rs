@@ -12,6 +12,8 @@ mod histogram;
 mod load;
 mod machine;
 mod message;
+mod micro;
+mod pace;
 mod process;
 mod report;
 mod run;

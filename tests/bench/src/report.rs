@@ -20,7 +20,7 @@ type Facts = [(&'static str, String)];
 type Columns = (&'static [&'static str], fn(&RowRuns) -> Vec<String>);
 
 /// What stands in a cell that has no number.
-const NONE: &str = "–";
+pub(crate) const NONE: &str = "–";
 
 impl RowRuns {
     /// Median and spread of one number over the good runs.
@@ -155,7 +155,14 @@ fn table(case: &CaseRuns) -> String {
             rate_cells,
         ),
         Shows::Latency => (
-            &["p50, µs", "p99, µs", "± of p99", "server CPU, µs each", "server CPU, % of a core"],
+            &[
+                "p50, µs",
+                "p95, µs",
+                "p99, µs",
+                "± of p99",
+                "server CPU, µs each",
+                "server CPU, % of a core",
+            ],
             latency_cells,
         ),
         Shows::Rest => (&["CPU, % of a core", "wake-ups/s", "resident, MiB"], rest_cells),
@@ -211,6 +218,7 @@ fn latency_cells(runs: &RowRuns) -> Vec<String> {
     let p99 = runs.summary(|outcome| outcome.latency.p99_ns as f64 / 1e3).unwrap_or_default();
     vec![
         format!("{:.0}", runs.median(|outcome| outcome.latency.p50_ns as f64 / 1e3)),
+        format!("{:.0}", runs.median(|outcome| outcome.latency.p95_ns as f64 / 1e3)),
         format!("{:.0}", p99.median),
         format!("{:.0} %", p99.spread() * 100.0),
         format!("{:.1}", runs.median(Outcome::server_us_per_delivery)),

@@ -13,8 +13,6 @@ use std::process::{Command, Stdio};
 const WINDOW: u64 = 8192;
 /// Bytes in flight at full speed, for large messages.
 const WINDOW_BYTES: usize = 2 << 20;
-/// An idle system is watched longer, since there is little to see: so many times.
-const IDLE_TIMES: u64 = 4;
 
 /// How long and how often.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +50,11 @@ pub(crate) fn run_case(case: Case, effort: Effort) -> CaseRuns {
     let blank = |row: &Row| RowRuns { row: row.clone(), outcomes: vec![], failures: vec![] };
     let mut rows: Vec<RowRuns> = case.rows.iter().map(blank).collect();
     let repetitions = effort.repetitions.unwrap_or(case.repetitions);
+    let effort = Effort {
+        warm_up_ms: effort.warm_up_ms * case.length_percent.min(100) / 100,
+        measure_ms: effort.measure_ms * case.length_percent / 100,
+        ..effort
+    };
     for repetition in 1..=repetitions {
         for runs in &mut rows {
             let what = format!("{} ({})", runs.row.system.name().replace("**", ""), runs.row.label);
@@ -96,7 +99,7 @@ fn run_row(row: &Row, effort: Effort) -> Result<Outcome> {
         load: row.load.clone(),
         window: WINDOW.min(largest).max(1),
         warm_up_ms: effort.warm_up_ms,
-        measure_ms: effort.measure_ms * if row.load.mode == Mode::Idle { IDLE_TIMES } else { 1 },
+        measure_ms: effort.measure_ms,
         servers: running.measured(),
     };
     let outcome =

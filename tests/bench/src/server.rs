@@ -4,6 +4,7 @@
 use crate::load::{Endpoint, Load};
 use crate::process::{Ready, Server, free_port};
 use crate::wire::nats::Storage;
+use crate::wire::zenoh;
 use anyhow::{Context as _, Result, bail};
 use core::ops::Range;
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,8 @@ pub(crate) enum System {
     Mosquitto(u8),
     /// The plain relay of framed bytes.
     Plain,
+    /// A router of Zenoh.
+    Zenoh,
 }
 
 impl System {
@@ -41,6 +44,7 @@ impl System {
             Self::JetStream(Storage::File) => "JetStream, file".to_owned(),
             Self::Mosquitto(qos) => format!("Mosquitto QoS {qos}"),
             Self::Plain => "plain TCP relay".to_owned(),
+            Self::Zenoh => "Zenoh router".to_owned(),
         }
     }
 }
@@ -69,6 +73,7 @@ impl Running {
             System::JetStream(storage) => start_nats(Some(storage), dir.path())?,
             System::Mosquitto(qos) => start_mosquitto(qos, dir.path())?,
             System::Plain => start_plain(dir.path())?,
+            System::Zenoh => start_zenoh(dir.path())?,
         };
         let measured = match system {
             System::Ftb(Layout { only: Some(rank), .. }) => rank..rank + 1,
@@ -123,11 +128,22 @@ fn start_mosquitto(qos: u8, dir: &Path) -> Started {
 }
 
 fn start_plain(dir: &Path) -> Started {
+    let (server, port) = start_own("relay", dir)?;
+    Ok((vec![server], Endpoint::Plain { port }))
+}
+
+fn start_zenoh(dir: &Path) -> Started {
+    let library = zenoh::library().context("Zenoh was not built: run `make bench`")?;
+    let (server, port) = start_own("zenoh-router", dir)?;
+    Ok((vec![server], Endpoint::Zenoh { port, library }))
+}
+
+/// A server that is a part of this program, at a port.
+fn start_own(part: &str, dir: &Path) -> Result<(Server, u16)> {
     let port = free_port()?;
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["relay", &port.to_string()]);
-    let server = Server::start("relay", &command, dir, &Ready::Port(port))?;
-    Ok((vec![server], Endpoint::Plain { port }))
+    command.args([part, &port.to_string()]);
+    Ok((Server::start(part, &command, dir, &Ready::Port(port))?, port))
 }
 
 /// Where a program of the system is: in the path, or where Debian keeps servers.

@@ -5,12 +5,14 @@ use crate::check::{Checker, Faults};
 use crate::histogram::Histogram;
 use crate::load::{Endpoint, Latency, Load, Mode, Order, Outcome};
 use crate::message::{HEAD_BYTES, Head};
+use crate::pace::Pace;
 use crate::process::{Usage, machine_busy_ns};
 use crate::wire::ftb::Ftb;
 use crate::wire::mqtt::Mqtt;
 use crate::wire::nats::Nats;
 use crate::wire::plain::Plain;
 use crate::wire::typed::Typed;
+use crate::wire::zenoh::{Library, Zenoh};
 use crate::wire::{Publish, Receive, System};
 use anyhow::{Context as _, Result, ensure};
 use std::sync::Arc;
@@ -29,11 +31,8 @@ const REST: Duration = Duration::from_secs(60);
 const REST_LOOK: Duration = Duration::from_secs(5);
 /// Most messages that a publisher puts before it looks at the window again.
 const BURST: u64 = 256;
-/// Distance of two wake-ups of a paced publisher: the resolution of the timer.
+/// Shortest distance of two turns of a paced publisher: what is due within it goes together.
 const TICK: Duration = Duration::from_millis(1);
-/// A paced publisher that is later than this was held up by the system, not by its timer: its
-/// messages are stamped with the time when they were due.
-const LATE: Duration = Duration::from_millis(2);
 
 /// Carries out an order.
 ///
@@ -50,6 +49,12 @@ pub(crate) async fn work(order: Order) -> Result<Outcome> {
             Endpoint::Nats { port, stream } => drive_peer(Nats { port, stream }, &order).await,
             Endpoint::Mqtt { port, qos } => drive_peer(Mqtt { port, qos }, &order).await,
             Endpoint::Plain { port } => drive_peer(Plain { port }, &order).await,
+            Endpoint::Zenoh { port, library } => {
+                let library = Arc::new(Library::load(&library)?);
+                // Gathering is for rates; where the way is measured, nothing is to wait for more.
+                let express = order.load.mode != Mode::Full;
+                drive_peer(Zenoh { library, port, express }, &order).await
+            }
         }
     };
     tokio::time::timeout(RUN_DEADLINE, run)
@@ -373,24 +378,19 @@ async fn full<P: Publish>(source: &mut Source<P>, burst: u64, shared: &Shared) -
 }
 
 async fn paced<P: Publish>(source: &mut Source<P>, per_s: f64, shared: &Shared) -> Result<()> {
-    let begun = Instant::now();
-    let period = Duration::from_secs_f64(1.0 / per_s).max(TICK);
-    for tick in 1_u32.. {
-        let due = begun + period * tick;
-        tokio::time::sleep_until(due.into()).await;
+    let mut pace = Pace::new(Duration::from_secs_f64(1.0 / per_s).max(TICK))?;
+    loop {
+        let turn = pace.next().await?;
         if shared.stopped() {
-            break;
+            return Ok(());
         }
-        let late = due.elapsed() > LATE;
-        let stamp = if late { due - shared.begun } else { shared.begun.elapsed() };
-        let stamp_ns = u64::try_from(stamp.as_nanos())?;
-        let wanted = ((due - begun).as_secs_f64() * per_s).round() as u64;
+        let stamp_ns = u64::try_from((turn.stamp - shared.begun).as_nanos())?;
+        let wanted = (turn.due.as_secs_f64() * per_s).round() as u64;
         while source.seq < wanted {
             source.put(stamp_ns).await?;
         }
         source.publisher.flush().await?;
     }
-    Ok(())
 }
 
 async fn acknowledged<P: Publish>(
@@ -491,6 +491,7 @@ fn summary(latency: &Histogram) -> Latency {
     Latency {
         count: latency.count(),
         p50_ns: latency.quantile_ns(0.5),
+        p95_ns: latency.quantile_ns(0.95),
         p99_ns: latency.quantile_ns(0.99),
         p999_ns: latency.quantile_ns(0.999),
         max_ns: latency.max_ns(),

@@ -13,6 +13,7 @@ pub(crate) mod mqtt;
 pub(crate) mod nats;
 pub(crate) mod plain;
 pub(crate) mod typed;
+pub(crate) mod zenoh;
 
 /// Bytes of encoded messages after which a client writes without being asked to.
 const WRITE_BYTES: usize = 64 * 1024;
