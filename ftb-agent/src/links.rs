@@ -13,7 +13,7 @@ use crate::tls::Tls;
 use crate::world::Net;
 use ftb_core::frame::Frame;
 use ftb_core::limits;
-use ftb_core::node::api::{DialId, Input, LinkId};
+use ftb_core::node::api::{DialId, HostAnswer, Input, LinkId};
 use ftb_proto::link::decode;
 use ftb_proto::stream::{Answer, EXCHANGE, Received, StreamError, Windows, call};
 use hyper_util::rt::TokioIo;
@@ -85,10 +85,14 @@ impl Links {
             };
             // A stopped agent's host still takes the connection: it must not pass for a dead one. That
             // of one that is just ending takes it, and resets it before we have seen that.
-            let answer = [io::ErrorKind::ConnectionRefused, io::ErrorKind::ConnectionReset];
-            let refused = answer.contains(&error.kind()) || answered.load(Ordering::Relaxed);
+            let refusals = [io::ErrorKind::ConnectionRefused, io::ErrorKind::ConnectionReset];
+            let answer = match refusals.contains(&error.kind()) {
+                true => HostAnswer::Refused,
+                false if answered.load(Ordering::Relaxed) => HostAnswer::Taken,
+                false => HostAnswer::Nothing,
+            };
             let error = format!("{}: {error}", dial.address);
-            let failed = Input::DialFailed { dial: id, error, refused };
+            let failed = Input::DialFailed { dial: id, error, answer };
             let _ = links.handle.link_input(failed, 0).await;
         };
         self.spawn(task);

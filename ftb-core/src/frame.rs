@@ -10,7 +10,9 @@ use crate::ident::{OriginId, PublisherId, Rank};
 use crate::lineage::Lineage;
 use crate::node::api::{Gap, MemberState};
 use crate::position::{Epoch, Position};
+use crate::ranges::RangeSet;
 use crate::run::Run;
+use std::sync::Arc;
 
 /// What a gap counts for beside the names in it.
 const GAP_BYTES: usize = 64;
@@ -22,6 +24,8 @@ pub const MARKS_MAX: usize = 1024;
 pub const MEMBERS_MAX: usize = 512;
 /// Most entries in one [`Frame::Roster`].
 pub const ROSTER_ENTRIES_MAX: usize = 512;
+/// Most ranges of ranks in one [`Frame::Roll`]; those behind them are not told.
+pub const ROLL_RANGES_MAX: usize = 32_768;
 
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +107,9 @@ pub enum Frame {
     /// they have or (`None`) want. Parent to child, on to those who asked: the ranks that they have, or
     /// (`None`) that they get none.
     Roster(Vec<Enrolment>),
+    /// Parent to child, from the acting root on to all: the ranks of all agents that are in the tree, or
+    /// missing. Whoever becomes acting root next looks for those of them that do not come.
+    Roll(Arc<RangeSet>),
     /// Child to parent, on to the acting root: somebody wants to see the tree.
     TreeQuery {
         /// The asker.

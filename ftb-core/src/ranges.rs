@@ -55,6 +55,11 @@ impl RangeSet {
         self.ranges.get(at).is_some_and(|r| r.0 <= last)
     }
 
+    /// Only the first so many ranges.
+    pub fn truncate(&mut self, ranges: usize) {
+        self.ranges.truncate(ranges);
+    }
+
     /// The ranges, first and last number of each, rising.
     pub fn ranges(&self) -> &[(u64, u64)] {
         &self.ranges

@@ -98,7 +98,7 @@ fn people(output: &mut Output, tree: &TreeReply) -> Result<(), Failure> {
         let branches = output.styled(Style::Faint, &line.branches);
         output.line(&format!("{branches}{host}{facts}"))?;
     }
-    for (state, style) in [("dead", Style::Bad), ("absent", Style::Faint)] {
+    for (state, style) in [("dead", Style::Bad), ("lost", Style::Bad), ("absent", Style::Faint)] {
         missing(output, tree, state, style)?;
     }
     if !tree.complete {

@@ -13,8 +13,8 @@ use ftb_core::filter::set::FILTERS_MAX;
 use ftb_core::filter::{Filter, FilterError};
 use ftb_core::frame::{
     Confirm, Enrolment, Fetch, Frame, Goodbye, Heartbeat, Hello, Holding, Interest, MARKS_MAX,
-    MEMBERS_MAX, Marks, MemberReport, Probe, ProbeAnswer, RANKS_MAX, ROSTER_ENTRIES_MAX, Reject,
-    ReplicaStart, Standing, Welcome,
+    MEMBERS_MAX, Marks, MemberReport, Probe, ProbeAnswer, RANKS_MAX, ROLL_RANGES_MAX,
+    ROSTER_ENTRIES_MAX, Reject, ReplicaStart, Standing, Welcome,
 };
 use ftb_core::ident::{OriginId, PublisherId, Rank};
 use ftb_core::limits::{FILTER_BYTES_MAX, GAP_SPACES_MAX, HOST_BYTES_MAX};
@@ -22,11 +22,12 @@ use ftb_core::lineage::{Lineage, LineageError, Segment};
 use ftb_core::node::LINK_PROTOCOL;
 use ftb_core::node::api::{Gap, GapReason, MemberState};
 use ftb_core::position::{Epoch, Position};
-use ftb_core::ranges::RANGES_PER_PUBLISHER_MAX;
+use ftb_core::ranges::{RANGES_PER_PUBLISHER_MAX, RangeSet};
 use ftb_core::sealed::SpanError;
 use ftb_core::severity::Severity;
 use ftb_core::spaces::Spaces;
 use prost::{DecodeError, Message as _};
+use std::sync::Arc;
 
 mod counts;
 mod events;
@@ -149,6 +150,7 @@ fn wire(frame: &Frame) -> Option<Wire> {
         Frame::ReplicaStart(_) | Frame::Marks(_) | Frame::ReplicaAck { .. } => wire_replica(frame),
         Frame::Members(_)
         | Frame::Roster(_)
+        | Frame::Roll(_)
         | Frame::TreeQuery { .. }
         | Frame::TreeAnswer { .. }
         | Frame::Probe(_)
@@ -192,6 +194,11 @@ fn wire_members(frame: &Frame) -> Wire {
                 rank: entry.rank.map(|rank| rank.0),
             });
             Wire::Roster(v1::Roster { entries: entries.collect() })
+        }
+        Frame::Roll(ranks) => {
+            let bounds = ranks.ranges().iter().flat_map(|(first, last)| [*first, *last]);
+            let bounds = bounds.map(|bound| u32::try_from(bound).unwrap_or(u32::MAX));
+            Wire::Roll(v1::Roll { bounds: bounds.collect() })
         }
         Frame::TreeQuery { origin, query } => {
             Wire::TreeQuery(v1::TreeQuery { origin: origin.0, query: *query })
@@ -390,6 +397,7 @@ fn read(bytes: Bytes) -> Result<Frame> {
         },
         Wire::Members(members) => Frame::Members(core_members(members.members)?),
         Wire::Roster(roster) => Frame::Roster(core_roster(roster.entries)?),
+        Wire::Roll(roll) => Frame::Roll(Arc::new(core_roll(&roll.bounds)?)),
         Wire::TreeQuery(query) => {
             Frame::TreeQuery { origin: OriginId(query.origin), query: query.query }
         }
@@ -581,11 +589,27 @@ fn core_roster(entries: Vec<v1::Enrolment>) -> Result<Vec<Enrolment>> {
     entries.collect()
 }
 
+fn core_roll(bounds: &[u32]) -> Result<RangeSet> {
+    bound("ranges of ranks", bounds.len().div_ceil(2), ROLL_RANGES_MAX)?;
+    let mut ranks = RangeSet::default();
+    let mut next = 0;
+    for range in bounds.chunks(2) {
+        let [first, last] = *range else {
+            return Err(LinkWireError::Range { what: "half a range of ranks" });
+        };
+        if first < next || last < first {
+            return Err(LinkWireError::Range { what: "the order of ranks" });
+        }
+        ranks.insert_range(first.into(), last.into());
+        next = last.saturating_add(1);
+    }
+    Ok(ranks)
+}
+
 fn core_members(members: Vec<v1::MemberReport>) -> Result<Vec<MemberReport>> {
     bound("members", members.len(), MEMBERS_MAX)?;
-    let states = [MemberState::Absent, MemberState::Up, MemberState::Suspect, MemberState::Dead];
     let members = members.into_iter().map(|member| {
-        let state = states
+        let state = MemberState::ALL
             .into_iter()
             .find(|state| state.as_str() == member.state)
             .ok_or(LinkWireError::Range { what: "the state of a member" })?;

@@ -50,12 +50,15 @@ pub(crate) fn received_parts(received: &Received) -> ReceivedParts {
     (sealed, said)
 }
 
-/// Between which positions, why, how many (0: unknown), the worst.
-pub(crate) type GapParts = (String, String, &'static str, u64, Option<&'static str>);
+/// Between which positions, why, how many (0: unknown), the worst, in which event spaces (`None`: any).
+pub(crate) type GapParts =
+    (String, String, &'static str, u64, Option<&'static str>, Option<Vec<String>>);
 
 pub(crate) fn gap_parts(gap: &Gap) -> GapParts {
     let worst = gap.severity_max.map(Severity::as_str);
-    (gap.after.to_string(), gap.until.to_string(), gap.reason.as_str(), gap.count, worst)
+    let names = gap.spaces.names();
+    let spaces = names.map(|names| names.iter().map(|name| name.as_str().to_owned()).collect());
+    (gap.after.to_string(), gap.until.to_string(), gap.reason.as_str(), gap.count, worst, spaces)
 }
 
 /// What is to be published, as it comes from Python.

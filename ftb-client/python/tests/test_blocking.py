@@ -144,6 +144,23 @@ class Subscribing(AgentTest):
         self.assertIsNone(events.next(timeout=LONG))
         self.assertEqual(list(events), [])
 
+    def test_a_gap_says_what_is_missing_and_where(self):
+        rule = '\n[[storm]]\nspace = "my.loud"\nevents_per_s = 1\nburst = 1\n'
+        self.config.write_text(self.config.read_text() + rule)
+        self.start_agent()
+        with ftb.Client("loud", agent=self.socket) as client:
+            events = client.subscribe("event_space=my.loud", timeout=LONG)
+            for number in range(50):
+                client.publish("my.loud", f"E{number}", severity="warning")
+            found = events.next(timeout=LONG)
+            while isinstance(found, ftb.Event):
+                found = events.next(timeout=LONG)
+            self.assertEqual(found.reason, "shed")
+            self.assertGreater(found.count, 0)
+            self.assertEqual(found.severity_max, ftb.Severity.WARNING)
+            self.assertEqual(found.spaces, ("my.loud",))
+            self.assertNotEqual(found.after, found.until)
+
     def test_threads_share_a_client_and_a_subscription(self):
         self.start_agent()
         each, readers = 50, 4

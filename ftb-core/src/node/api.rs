@@ -86,9 +86,8 @@ pub enum Input {
         dial: DialId,
         /// For the log.
         error: String,
-        /// The host answered (it refused, or took the connection and said nothing more): it is
-        /// alive, and its agent is not there or stopped.
-        refused: bool,
+        /// What the host answered.
+        answer: HostAnswer,
     },
     /// Another agent has connected. It has said nothing yet.
     Accepted {
@@ -486,6 +485,18 @@ impl GapReason {
     }
 }
 
+/// What a host answers to a dial that fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostAnswer {
+    /// Nothing.
+    Nothing,
+    /// It refused: it is alive, and its agent is not there.
+    Refused,
+    /// It took the connection, and nothing was said on it: it is alive, and its agent stopped. A host
+    /// whose agent takes nothing for long answers nothing any more.
+    Taken,
+}
+
 /// One member as `ftbctl tree` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeNode {
@@ -510,19 +521,25 @@ pub enum MemberState {
     Absent,
     /// In the tree.
     Up,
-    /// Its link is lost; whether the node lives is being asked.
+    /// Its link is lost; whether the node lives is being asked, or not known.
     Suspect,
+    /// Its agent is gone or stopped, and its host lives.
+    Lost,
     /// Was here and is lost.
     Dead,
 }
 
 impl MemberState {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Absent, Self::Up, Self::Suspect, Self::Lost, Self::Dead];
+
     /// The stable word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Absent => "absent",
             Self::Up => "up",
             Self::Suspect => "suspect",
+            Self::Lost => "lost",
             Self::Dead => "dead",
         }
     }

@@ -294,6 +294,7 @@ impl Node {
             self.member_up(sighting, &host);
             self.transition("child", &host, "welcomed", "attached", "it resumes");
             self.ask_newcomer(link, sighting.rank);
+            self.tell_roll_to(link);
             self.choose_standby();
         }
         self.questions.retain(|_, question| !question.is_for(Asker::Child(link)));
@@ -354,9 +355,8 @@ impl Node {
         self.adoption_broken(link);
         let state = if suspected { MemberState::Suspect } else { MemberState::Absent };
         let sighting = child.sighting();
-        let below = self.member_gone(sighting, &child.host, state, why);
-        if let Some(below) = below.filter(|_| suspected) {
-            self.suspect(Some(link), sighting, &child.host, why, below);
+        if self.member_gone(sighting, &child.host, state, why) && suspected {
+            self.suspect(Some(link), sighting, &child.host, why);
         }
         self.forget_early(link);
         self.interest_narrowed();

@@ -128,6 +128,7 @@ fn weight(frame: &Frame) -> usize {
         Frame::Roster(entries) => {
             entries.iter().map(|entry| size_of_val(entry) + entry.host.len()).sum()
         }
+        Frame::Roll(ranks) => size_of_val(ranks.ranges()),
         Frame::Probe(probe) => probe.host.len() + probe.address.len(),
         Frame::Heartbeat(_)
         | Frame::Resume { .. }

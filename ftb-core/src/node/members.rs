@@ -8,7 +8,7 @@ use super::upward::Route;
 use crate::frame::{Frame, MEMBERS_MAX, MemberReport};
 use crate::ident::{OriginId, Rank};
 use crate::severity::Severity;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Members of the own subtree, what is still to be told, and questions that wait for an answer.
 #[derive(Default)]
@@ -52,6 +52,47 @@ impl Members {
         self.known.get(&rank).is_some_and(|member| member.state == MemberState::Up)
     }
 
+    /// Whether anything is known of an agent of that rank.
+    pub(super) fn is_known(&self, rank: Rank) -> bool {
+        self.known.contains_key(&rank)
+    }
+
+    /// How many are known to be somewhere below.
+    pub(super) fn count_up(&self) -> usize {
+        self.known.values().filter(|member| member.state == MemberState::Up).count()
+    }
+
+    /// Those that are in the tree, or were and are neither known to be dead nor gone in order.
+    pub(super) fn expected(&self) -> impl Iterator<Item = Rank> {
+        let gone = |state| matches!(state, MemberState::Absent | MemberState::Dead);
+        self.known.values().filter(move |member| !gone(member.state)).map(|member| member.rank)
+    }
+
+    /// Those of whom it is not known whether they come again.
+    pub(super) fn doubted(&self) -> impl Iterator<Item = Rank> {
+        let doubtful = |state| matches!(state, MemberState::Suspect | MemberState::Lost);
+        self.known.values().filter(move |member| doubtful(member.state)).map(|member| member.rank)
+    }
+
+    /// Nobody below that agent is where it was. Gives who that is.
+    pub(super) fn doubt_below(&mut self, lost: Rank) -> Vec<Rank> {
+        // A parent has a lower rank than its children.
+        let mut doubted = BTreeSet::from([lost]);
+        for member in self.known.values_mut() {
+            let below = member.parent.is_some_and(|parent| doubted.contains(&parent));
+            if below && member.state == MemberState::Up {
+                member.state = MemberState::Suspect;
+                doubted.insert(member.rank);
+            }
+        }
+        doubted.into_iter().filter(|rank| *rank != lost).collect()
+    }
+
+    /// Where an agent was last, and its host.
+    pub(super) fn sighting_of(&self, rank: Rank) -> Option<(Sighting, String)> {
+        self.known.get(&rank).map(|member| (Sighting::of(member), member.host.clone()))
+    }
+
     /// That rank is that host's: what was reported of others with it, or of the host with another
     /// rank that no list has, is forgotten.
     pub(super) fn forget_others(&mut self, rank: Rank, host: &str) {
@@ -88,37 +129,33 @@ impl Node {
         self.tell_members();
     }
 
-    /// A child is gone; what was below it reports from elsewhere. Gives who that was, unless the child
-    /// was not here by now.
+    /// A child is gone; what was below it reports from elsewhere. Says whether it was here by now.
     pub(super) fn member_gone(
         &mut self,
         child: Sighting,
         host: &str,
         state: MemberState,
         why: &str,
-    ) -> Option<Vec<(Sighting, String)>> {
+    ) -> bool {
         let known = self.members.known.get(&child.rank);
         if known.is_none_or(|m| m.state != MemberState::Up || Sighting::of(m) != child) {
             // It was only welcomed here, or lives below another parent by now, which tells of it.
-            return None;
+            return false;
         }
-        let mut lost_below = Vec::new();
-        let mut gone = vec![child.rank];
-        while let Some(above) = gone.pop() {
-            let below = self.members.known.values().filter(|m| m.parent == Some(above));
-            gone.extend(below.map(|member| member.rank).filter(|below| *below > above));
-            if let Some(lost) = self.members.known.remove(&above)
-                && above != child.rank
-                && lost.state == MemberState::Up
-            {
-                lost_below.push((Sighting::of(&lost), lost.host));
+        // The acting root goes on to look for those below one that was lost.
+        if self.root.is_none() || state == MemberState::Absent {
+            let mut gone = vec![child.rank];
+            while let Some(above) = gone.pop() {
+                let below = self.members.known.values().filter(|m| m.parent == Some(above));
+                gone.extend(below.map(|member| member.rank).filter(|below| *below > above));
+                self.members.known.remove(&above);
             }
         }
         self.transition("node", host, "up", state.as_str(), why);
         let report = self.report_of_child(child, host, state);
         self.learn(report);
         self.tell_members();
-        Some(lost_below)
+        true
     }
 
     /// The acting root in whose place we are now was lost, or its standby; nobody above them could
@@ -127,12 +164,18 @@ impl Node {
         self.transition("node", host, "up", MemberState::Suspect.as_str(), why);
         let report = self.report_of_child(above, host, MemberState::Suspect);
         self.learn(report);
-        self.suspect(None, above, host, why, Vec::new());
+        self.suspect(None, above, host, why);
     }
 
-    /// A lost child's host answers nobody.
-    pub(super) fn member_dead(&mut self, child: Sighting, host: &str) {
-        let report = self.report_of_child(child, host, MemberState::Dead);
+    /// An agent of the reign before has not come.
+    pub(super) fn member_missing(&mut self, rank: Rank, host: &str) {
+        let unseen = Sighting { rank, origin: OriginId(0), attempt: 0 };
+        self.member_is(unseen, host, MemberState::Suspect);
+    }
+
+    /// It is known what became of an agent that was lost.
+    pub(super) fn member_is(&mut self, child: Sighting, host: &str, state: MemberState) {
+        let report = self.report_of_child(child, host, state);
         self.learn(report);
         self.tell_members();
     }
@@ -166,7 +209,12 @@ impl Node {
         if let Some(current) = self.members.known.get(&report.rank) {
             let old = match current.origin == report.origin {
                 true => report.attempt < current.attempt,
-                false => report.state != MemberState::Up && current.state == MemberState::Up,
+                // Of two lives of one agent the later one counts.
+                false => {
+                    let earlier = current.origin != 0 && report.since_ns < current.since_ns;
+                    let is_up = current.state == MemberState::Up;
+                    report.state != MemberState::Up && (is_up || earlier)
+                }
             };
             if old {
                 // Whoever was acting root meanwhile knows of no life of those above it.
@@ -180,9 +228,16 @@ impl Node {
             if self.root.is_some() && is == MemberState::Up {
                 self.tell_return(&report, was, restarted);
             }
+            let left =
+                was == MemberState::Up && !matches!(is, MemberState::Up | MemberState::Absent);
+            if left || restarted {
+                self.miss_all_below(report.rank);
+            }
         }
-        self.members.untold.insert(report.rank, report.clone());
-        self.members.known.insert(report.rank, report);
+        let (rank, state) = (report.rank, report.state);
+        self.members.untold.insert(rank, report.clone());
+        self.members.known.insert(rank, report);
+        self.note_whereabouts(rank, state);
     }
 
     /// Whoever was acting root meanwhile tells of the lost ones above it: for the acting root to know, who
@@ -191,7 +246,9 @@ impl Node {
         if self.root.is_none() {
             self.members.untold.insert(report.rank, report);
         } else if Some(report.rank) != self.rank {
-            self.members.known.insert(report.rank, report);
+            let (rank, state) = (report.rank, report.state);
+            self.members.known.insert(rank, report);
+            self.note_whereabouts(rank, state);
         } else if report.state != MemberState::Up {
             let restarted = report.origin != self.config.origin.0;
             self.tell_return(&report, report.state, restarted);
@@ -207,6 +264,9 @@ impl Node {
         } else if restarted {
             let why = format!("the agent of {} was started again", report.host);
             self.announce("FTB_AGENT_RESTARTED", Severity::Warning, tags, why);
+        } else if was == MemberState::Lost {
+            let why = format!("the agent of {} answers again", report.host);
+            self.announce("FTB_AGENT_BACK", Severity::Info, tags, why);
         }
     }
 

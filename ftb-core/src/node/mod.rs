@@ -27,6 +27,7 @@ mod journal;
 mod link;
 mod log;
 mod members;
+mod missing;
 mod outbox;
 mod publishing;
 mod reader;
@@ -82,6 +83,7 @@ pub struct Node {
     /// Agents that are in no member list.
     roster: unlisted::Roster,
     verdicts: verdict::Verdicts,
+    missing: missing::Missing,
     above: above::Above,
     differences: differences::Differences,
 
@@ -169,6 +171,7 @@ impl Node {
             members: members::Members::default(),
             roster: unlisted::Roster::default(),
             verdicts: verdict::Verdicts::default(),
+            missing: missing::Missing::new(),
             above: above::Above::default(),
             differences: differences::Differences::default(),
             journal: journal::Journal::default(),
@@ -303,6 +306,7 @@ impl Node {
             }
         });
         let links = links.min().unwrap_or(u64::MAX);
+        let missing = self.root.as_ref().map_or(u64::MAX, |_| self.missing.deadline_ns());
         let deadline = links
             .min(self.uplink.deadline_ns())
             .min(self.standby_deadline_ns())
@@ -311,6 +315,7 @@ impl Node {
             .min(self.fetch_deadline_ns())
             .min(self.members.deadline_ns())
             .min(self.verdicts.deadline_ns())
+            .min(missing)
             .min(self.outbox_deadline_ns())
             .min(self.cover_deadline_ns())
             .min(self.storm_deadline_ns())
@@ -323,7 +328,7 @@ impl Node {
         match input {
             Input::Tick => {}
             Input::Dialed { dial, link } => self.dialed(dial, link),
-            Input::DialFailed { dial, error, refused } => self.dial_failed(dial, &error, refused),
+            Input::DialFailed { dial, error, answer } => self.dial_failed(dial, &error, answer),
             Input::Accepted { link, certified_hosts } => self.accepted(link, certified_hosts),
             Input::Frame { link, frame } => self.frame(link, frame),
             Input::LinkClosed { link, error } => self.link_closed(link, &error),
@@ -490,11 +495,15 @@ impl Node {
             Frame::Marks(marks) => self.replica_marks(&marks),
             Frame::Replicate(batch) => self.replicate(link, batch),
             Frame::Roster(entries) => self.roster_told(entries),
+            Frame::Roll(roll) => self.roll_told(roll),
             Frame::TreeAnswer { origin, query, members, last } => {
                 self.tree_answered(origin, query, members, last);
             }
             Frame::Goodbye(goodbye) => {
                 self.close(link, None, "the parent said goodbye");
+                if goodbye.stopping {
+                    self.forget_roll();
+                }
                 self.parent_lost(true, &goodbye.reason);
             }
             _ => self.misbehaved(link, "a frame that no parent sends"),
@@ -651,6 +660,7 @@ impl Node {
         self.uplink_tick();
         self.members_tick();
         self.verdicts_tick();
+        self.missing_tick();
         self.forks_tick();
         self.fetch_tick();
         self.expire_outbox();

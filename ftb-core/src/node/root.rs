@@ -154,6 +154,7 @@ impl Node {
         self.answer_children();
         self.answer_all_claims();
         self.catch_up_all(true);
+        self.begin_roll();
         self.tell_fallen(why);
     }
 

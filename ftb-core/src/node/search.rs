@@ -4,7 +4,7 @@
 //! ([`super::uplink`]), the rules of the tree ([`crate::tree`]).
 
 use super::Node;
-use super::api::{DialId, LinkId, Output};
+use super::api::{DialId, HostAnswer, LinkId, Output};
 use super::config::ns;
 use super::uplink::State;
 use crate::ident::Rank;
@@ -85,8 +85,8 @@ impl Node {
         self.out.push(Output::Dial { dial, rank, host, address, deadline_ns });
     }
 
-    pub(super) fn dial_failed(&mut self, dial: DialId, error: &str, refused: bool) {
-        if self.looked_in_vain(dial, refused) {
+    pub(super) fn dial_failed(&mut self, dial: DialId, error: &str, answer: HostAnswer) {
+        if self.looked_in_vain(dial, answer) {
             return;
         }
         let Some((rank, _)) = self.uplink.dials.remove(&dial) else {
@@ -95,8 +95,9 @@ impl Node {
         };
         self.uplink.twin_at = self.uplink.twin_at.filter(|at| *at != rank);
         self.counters.dials_failed += 1;
-        self.counters.dials_refused += u64::from(refused);
-        if !refused && matches!(self.uplink.state, State::Searching { .. }) {
+        let answers = answer != HostAnswer::Nothing;
+        self.counters.dials_refused += u64::from(answers);
+        if !answers && matches!(self.uplink.state, State::Searching { .. }) {
             let host = self.member(rank).map(|(host, _)| host).unwrap_or_default();
             self.transition("parent", &host, "asked", "silent", error);
         }
@@ -136,7 +137,7 @@ impl Node {
         let late: Vec<DialId> =
             self.uplink.dials.iter().filter(|(_, d)| d.1 <= now_ns).map(|(id, _)| *id).collect();
         for dial in late {
-            self.dial_failed(dial, "no answer before the deadline", false);
+            self.dial_failed(dial, "no answer before the deadline", HostAnswer::Nothing);
         }
         let silent = self.uplink.callers.iter().filter(|(_, c)| c.deadline_ns <= now_ns);
         let silent: Vec<LinkId> = silent.map(|(link, _)| *link).collect();

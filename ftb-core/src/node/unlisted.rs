@@ -228,6 +228,11 @@ impl Node {
         Some((host.to_owned(), self.roster.address_of(host)?.to_owned()))
     }
 
+    /// All ranks that no list has.
+    pub(super) fn unlisted_ranks(&self) -> impl Iterator<Item = Rank> {
+        self.roster.by_rank.keys().copied()
+    }
+
     /// An agent says where an unlisted one listens.
     pub(super) fn note_address(&mut self, host: &str, address: &str) {
         if let Some(entry) = self.roster.known.get_mut(&key(host))

@@ -212,6 +212,9 @@ impl Node {
 
     /// The configuration has changed.
     pub(super) fn reconfigure(&mut self, members: MemberList, fanout: u32) {
+        if self.config.members.digest() != members.digest() {
+            self.forget_roll();
+        }
         self.config.members = members;
         self.config.fanout = fanout;
         let unlisted = self.rank.filter(|rank| rank.is_unlisted());

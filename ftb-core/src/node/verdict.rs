@@ -4,10 +4,11 @@
 //! The parent that lost the link dials the host itself and asks a few neighbours to do the same. An
 //! agent that answers is alive, whatever became of the link; a host that refuses is alive without its
 //! agent; only a host that answers nobody, of at least two who asked, is dead. A lost acting root has no
-//! parent: who becomes acting root in its place asks. The verdicts are events of the agent's own.
+//! parent: who becomes acting root in its place asks. The verdicts are events of the agent's own. Whoever
+//! is not dead then and does not come back is looked for again by the acting root ([`super::missing`]).
 
 use super::Node;
-use super::api::{DialId, LinkId, MemberState, Output};
+use super::api::{DialId, HostAnswer, LinkId, MemberState, Output};
 use super::config::ns;
 use super::link::{Link, Role};
 use super::members::Sighting;
@@ -45,11 +46,8 @@ struct Verdict {
     early: bool,
     /// Nobody else is above it: it is ours to judge with whoever comes to be asked.
     above: bool,
-    /// It was below one that is dead, and has not been heard of since: nothing is said of it unless it
-    /// is dead too.
-    quiet: bool,
-    /// Who was below it when it was lost.
-    below: Vec<(Sighting, String)>,
+    /// The acting root looks for it again: only what is news is said.
+    again: bool,
     deadline_ns: u64,
     own: Option<Found>,
     /// What each neighbour said: whether the host answered it.
@@ -60,8 +58,43 @@ struct Verdict {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Agent,
-    HostOnly,
-    Nothing,
+    /// Its host: what it answered.
+    Host(HostAnswer),
+}
+
+/// What became of an agent that was lost.
+enum Outcome {
+    Elsewhere,
+    AgentLost(&'static str),
+    Unreachable,
+    Unconfirmed,
+    Dead,
+}
+
+impl Verdict {
+    fn outcome(&self, alone_decides: bool) -> Outcome {
+        let alive = self.votes.values().any(|vote| *vote == Some(true));
+        // Who has nobody left to ask may be the one that is cut off.
+        let witness = self.votes.values().any(|vote| *vote == Some(false));
+        match self.own {
+            Some(Found::Agent) => Outcome::Elsewhere,
+            Some(Found::Host(HostAnswer::Refused)) => Outcome::AgentLost("is gone"),
+            Some(Found::Host(HostAnswer::Taken)) => Outcome::AgentLost("says nothing"),
+            _ if alive => Outcome::Unreachable,
+            _ if !witness && !alone_decides => Outcome::Unconfirmed,
+            _ => Outcome::Dead,
+        }
+    }
+
+    fn votes_text(&self) -> String {
+        let word = |vote: &Option<bool>| match vote {
+            Some(true) => "answers",
+            Some(false) => "silent",
+            None => "unknown",
+        };
+        let votes = self.votes.iter().map(|(rank, vote)| format!("{rank}={}", word(vote)));
+        votes.collect::<Vec<String>>().join(" ")
+    }
 }
 
 /// One dial that is only a look.
@@ -77,6 +110,16 @@ enum Purpose {
 }
 
 impl Verdicts {
+    /// How many may be looked at for the acting root's own sake: half of what may be under way.
+    pub(super) fn room(&self) -> usize {
+        (LOOKS_MAX / 2).saturating_sub(self.looks.len())
+    }
+
+    /// Whether it is being asked about an agent of that rank.
+    pub(super) fn is_open(&self, rank: Rank) -> bool {
+        self.open.values().any(|verdict| verdict.child.rank == rank)
+    }
+
     pub(super) fn deadline_ns(&self) -> u64 {
         let open = self.open.values().map(|verdict| verdict.deadline_ns);
         open.chain(self.looks.values().map(|look| look.deadline_ns)).min().unwrap_or(u64::MAX)
@@ -86,14 +129,7 @@ impl Verdicts {
 impl Node {
     /// A child was lost without a goodbye, or the acting root in whose place we are (then there is no
     /// link).
-    pub(super) fn suspect(
-        &mut self,
-        link: Option<LinkId>,
-        child: Sighting,
-        host: &str,
-        why: &str,
-        below: Vec<(Sighting, String)>,
-    ) {
+    pub(super) fn suspect(&mut self, link: Option<LinkId>, child: Sighting, host: &str, why: &str) {
         let tags = vec![("host", host.to_owned()), ("rank", child.rank.to_string())];
         self.announce("FTB_NODE_SUSPECT", Severity::Warning, tags, why.to_owned());
         let early = match link {
@@ -104,10 +140,9 @@ impl Node {
             && let Some(verdict) = self.verdicts.open.get_mut(&id)
         {
             verdict.early = false;
-            verdict.below = below;
             return self.judge(id, false);
         }
-        let id = self.open_verdict(child, host, below, false);
+        let id = self.open_verdict(child, host);
         if let Some(verdict) = self.verdicts.open.get_mut(&id) {
             verdict.above = link.is_none();
         }
@@ -115,7 +150,7 @@ impl Node {
 
     /// Asks about an agent above that may soon be lost.
     pub(super) fn open_early(&mut self, above: Sighting, host: &str) -> u64 {
-        let id = self.open_verdict(above, host, Vec::new(), false);
+        let id = self.open_verdict(above, host);
         if let Some(verdict) = self.verdicts.open.get_mut(&id) {
             verdict.early = true;
             verdict.above = true;
@@ -153,7 +188,7 @@ impl Node {
                 continue;
             };
             let (sighting, host) = (child.sighting(), child.host.clone());
-            let id = self.open_verdict(sighting, &host, Vec::new(), false);
+            let id = self.open_verdict(sighting, &host);
             if let Some(verdict) = self.verdicts.open.get_mut(&id) {
                 verdict.early = true;
             }
@@ -168,14 +203,11 @@ impl Node {
         }
     }
 
-    /// An agent is dead. Whoever was below it and lives reports from elsewhere by now; who does not is
-    /// looked for.
-    fn look_for_all(&mut self, below: Vec<(Sighting, String)>) {
-        let room = LOOKS_MAX.saturating_sub(self.verdicts.looks.len());
-        let missing = below.into_iter().filter(|(child, _)| !self.members.is_up(child.rank));
-        let missing: Vec<(Sighting, String)> = missing.take(room).collect();
-        for (child, host) in missing {
-            self.open_verdict(child, &host, Vec::new(), true);
+    /// Looks for one that was lost before.
+    pub(super) fn look_again(&mut self, child: Sighting, host: &str) {
+        let id = self.open_verdict(child, host);
+        if let Some(verdict) = self.verdicts.open.get_mut(&id) {
+            verdict.again = true;
         }
     }
 
@@ -186,7 +218,7 @@ impl Node {
         let mut asked = Vec::new();
         for (id, verdict) in &mut self.verdicts.open {
             let (target, votes) = (verdict.child.rank, &mut verdict.votes);
-            if !verdict.quiet
+            if !verdict.again
                 && above.contains(&target)
                 && votes.len() < VOTES_MAX
                 && !votes.contains_key(&prober)
@@ -201,13 +233,7 @@ impl Node {
         }
     }
 
-    fn open_verdict(
-        &mut self,
-        child: Sighting,
-        host: &str,
-        below: Vec<(Sighting, String)>,
-        quiet: bool,
-    ) -> u64 {
+    fn open_verdict(&mut self, child: Sighting, host: &str) -> u64 {
         self.verdicts.last += 1;
         let id = self.verdicts.last;
         let fanout = self.config.fanout;
@@ -237,8 +263,8 @@ impl Node {
         // A neighbour's look takes a dial, and its answer the way there and back.
         let deadline_ns = self.now.mono_ns.saturating_add(ns(2 * self.config.dial_ms));
         let host = host.to_owned();
-        let (early, above, own) = (false, false, None);
-        let verdict = Verdict { child, host, early, above, quiet, below, deadline_ns, own, votes };
+        let (early, above, again, own) = (false, false, false, None);
+        let verdict = Verdict { child, host, early, above, again, deadline_ns, own, votes };
         self.verdicts.open.insert(id, verdict);
         self.look(child.rank, Purpose::Own(id));
         id
@@ -303,16 +329,17 @@ impl Node {
     }
 
     /// A look has failed. Says whether that dial was a look at all.
-    pub(super) fn looked_in_vain(&mut self, dial: DialId, refused: bool) -> bool {
+    pub(super) fn looked_in_vain(&mut self, dial: DialId, answer: HostAnswer) -> bool {
         let Some(look) = self.verdicts.looks.remove(&dial) else { return false };
-        self.found(look, if refused { Found::HostOnly } else { Found::Nothing });
+        self.found(look, Found::Host(answer));
         true
     }
 
     fn found(&mut self, look: Look, found: Found) {
+        let alive = found != Found::Host(HostAnswer::Nothing);
         match look.purpose {
             Purpose::Own(id) => {
-                if found == Found::Nothing {
+                if !alive {
                     self.above.note_silent(look.target, self.now.mono_ns);
                 }
                 if let Some(verdict) = self.verdicts.open.get_mut(&id) {
@@ -321,7 +348,6 @@ impl Node {
                 }
             }
             Purpose::Other(link, probe) => {
-                let alive = found != Found::Nothing;
                 let Probe { asker, probe, prober, .. } = probe;
                 self.say(link, Frame::ProbeAnswer(ProbeAnswer { asker, probe, prober, alive }));
             }
@@ -352,12 +378,9 @@ impl Node {
             }
             return;
         }
-        let alive = verdict.votes.values().any(|vote| *vote == Some(true));
-        // Who has nobody left to ask may be the one that is cut off.
-        let witness = verdict.votes.values().any(|vote| *vote == Some(false));
-        let agreed = witness || self.config.members.len() <= 2;
         let all = verdict.own.is_some() && verdict.votes.values().all(Option::is_some);
-        let seen = matches!(verdict.own, Some(Found::Agent | Found::HostOnly));
+        let answered = |own| own != Found::Host(HostAnswer::Nothing);
+        let seen = verdict.own.is_some_and(answered);
         // New children that were below it too are about to come.
         let waits = verdict.above && verdict.votes.is_empty() && self.config.members.len() > 2;
         if !(seen || (all && !waits) || late) {
@@ -365,58 +388,55 @@ impl Node {
         }
         let Some(verdict) = self.verdicts.open.remove(&id) else { return };
         let known = self.members.state_of(verdict.child);
-        let back = match verdict.quiet {
-            true => self.members.is_up(verdict.child.rank),
+        let back = match verdict.again {
+            true => !matches!(known, Some(MemberState::Suspect | MemberState::Lost)),
             false => known != Some(MemberState::Suspect),
         };
-        // It is back, here or elsewhere; or only its agent is missing, of whom another will tell.
-        if back || (verdict.quiet && (seen || alive)) {
-            return;
+        // It is back, here or elsewhere.
+        if !back {
+            self.speak(&verdict, known);
         }
-        if verdict.own != Some(Found::Agent) {
-            self.look_for_all(verdict.below);
-        }
-        let votes: Vec<String> = verdict
-            .votes
-            .iter()
-            .map(|(rank, vote)| {
-                let word = match vote {
-                    Some(true) => "answers",
-                    Some(false) => "silent",
-                    None => "unknown",
-                };
-                format!("{rank}={word}")
-            })
-            .collect();
+    }
+
+    /// Tells what became of one that was lost.
+    fn speak(&mut self, verdict: &Verdict, known: Option<MemberState>) {
+        let (child, host) = (verdict.child, verdict.host.as_str());
         let tags = vec![
-            ("host", verdict.host.clone()),
-            ("rank", verdict.child.rank.to_string()),
-            ("votes", votes.join(" ")),
+            ("host", host.to_owned()),
+            ("rank", child.rank.to_string()),
+            ("votes", verdict.votes_text()),
         ];
-        let host = &verdict.host;
-        match verdict.own {
-            Some(Found::Agent) => {
+        let own = &self.config.host;
+        if verdict.again && verdict.own == Some(Found::Host(HostAnswer::Taken)) {
+            self.missing.note_taken(child.rank);
+        }
+        match verdict.outcome(self.config.members.len() <= 2) {
+            Outcome::Elsewhere if verdict.again => {}
+            Outcome::Elsewhere => {
                 let why = "its agent answers: only the link was lost";
                 self.transition("node", host, "suspect", "up elsewhere", why);
             }
-            Some(Found::HostOnly) => {
-                let why = format!("the agent of {host} is gone, the host is alive");
+            Outcome::AgentLost(_) if known == Some(MemberState::Lost) => {}
+            Outcome::AgentLost(what) => {
+                let why = format!("the agent of {host} {what}, the host is alive");
+                self.transition("node", host, "suspect", "lost", &why);
                 self.announce("FTB_AGENT_LOST", Severity::Error, tags, why);
+                self.member_is(child, host, MemberState::Lost);
             }
-            _ if alive => {
-                let why = format!("{host} is out of reach from {}", self.config.host);
+            Outcome::Unreachable | Outcome::Unconfirmed if verdict.again => {}
+            Outcome::Unreachable => {
+                let why = format!("{host} is out of reach from {own}");
                 self.announce("FTB_NODE_UNREACHABLE", Severity::Error, tags, why);
             }
-            _ if !agreed => {
-                let own = &self.config.host;
+            Outcome::Unconfirmed => {
                 let why = format!("{host} does not answer {own}, which nobody else confirms");
                 self.announce("FTB_NODE_UNREACHABLE", Severity::Error, tags, why);
             }
-            _ => {
+            Outcome::Dead => {
                 let why = format!("{host} answers nobody");
                 self.transition("node", host, "suspect", "dead", &why);
                 self.announce("FTB_NODE_DEAD", Severity::Fatal, tags, why);
-                self.member_dead(verdict.child, host);
+                self.member_is(child, host, MemberState::Dead);
             }
         }
     }
@@ -426,7 +446,7 @@ impl Node {
         let now_ns = self.now.mono_ns;
         let looks = self.verdicts.looks.iter().filter(|(_, look)| look.deadline_ns <= now_ns);
         for dial in looks.map(|(dial, _)| *dial).collect::<Vec<_>>() {
-            self.looked_in_vain(dial, false);
+            self.looked_in_vain(dial, HostAnswer::Nothing);
         }
         let open = self.verdicts.open.iter().filter(|(_, open)| open.deadline_ns <= now_ns);
         for id in open.map(|(id, _)| *id).collect::<Vec<_>>() {

@@ -1,8 +1,11 @@
 //! Who is called dead, and who must not be.
 
 use crate::ops::{Op, Script};
-use crate::world::{Setup, World, must_hold};
+use crate::world::{Setup, World, boot, must_hold};
+use ftb_core::Rank;
+use ftb_core::frame::Frame;
 use ftb_core::node::api::MemberState;
+use std::collections::BTreeSet;
 
 const S: u64 = 1_000_000;
 
@@ -48,7 +51,7 @@ fn a_dead_host_takes_nobody_for_alive_with_it() {
     let rack = [2, 5, 6, 11, 12, 13];
     let script: Script = rack.iter().map(|rank| (S, Op::HostDown(*rank))).collect();
     let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(15, 2) };
-    let mut world = crate::world::boot(setup, 1).unwrap();
+    let mut world = boot(setup, 1).unwrap();
     for (_, op) in script {
         world.operate(op).unwrap();
     }
@@ -68,7 +71,7 @@ fn a_dead_host_takes_nobody_for_alive_with_it() {
 #[test]
 fn children_of_a_lost_host_have_a_vote() {
     let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(7, 2) };
-    let mut world = crate::world::boot(setup, 1).unwrap();
+    let mut world = boot(setup, 1).unwrap();
     // The root alone has lost its way to node 2; node 5 and 6 still see it.
     world.operate(Op::CutOneWay(0, 2)).unwrap();
     world.operate(Op::CutOneWay(2, 0)).unwrap();
@@ -84,7 +87,7 @@ fn children_of_a_lost_host_have_a_vote() {
 /// What a silent host is, is known when its silence counts, not only then begun to be asked.
 #[test]
 fn a_silent_host_is_called_dead_at_the_deadline() {
-    let mut world = crate::world::boot(seven(), 1).unwrap();
+    let mut world = boot(seven(), 1).unwrap();
     world.operate(Op::HostDown(5)).unwrap();
     for _ in 0..60 {
         if said(&world, "FTB_NODE_SUSPECT", "node5") > 0 {
@@ -102,7 +105,7 @@ fn a_silent_host_is_called_dead_at_the_deadline() {
 #[test]
 fn a_silent_root_is_called_dead_at_the_deadline() {
     for setup in [seven(), Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(4, 1) }] {
-        let mut world = crate::world::boot(setup, 1).unwrap();
+        let mut world = boot(setup, 1).unwrap();
         world.operate(Op::HostDown(0)).unwrap();
         // Its last word is not older than a heartbeat, and nobody waits longer than the deadline.
         world.run_ms(2_050).unwrap();
@@ -115,7 +118,7 @@ fn a_silent_root_is_called_dead_at_the_deadline() {
 /// Root and standby die together: whoever comes after both has asked about both.
 #[test]
 fn a_root_and_a_standby_that_die_together_are_both_called_dead() {
-    let mut world = crate::world::boot(seven(), 1).unwrap();
+    let mut world = boot(seven(), 1).unwrap();
     world.operate(Op::HostDown(0)).unwrap();
     world.operate(Op::HostDown(1)).unwrap();
     world.run_ms(2_100).unwrap();
@@ -155,7 +158,7 @@ fn a_root_that_is_lost_is_looked_for_by_who_takes_its_place() {
 #[test]
 fn who_has_nobody_to_ask_calls_nobody_dead() {
     for alone in [0, 2, 5] {
-        let mut world = crate::world::boot(seven(), 1).unwrap();
+        let mut world = boot(seven(), 1).unwrap();
         for other in (0..7).filter(|other| *other != alone) {
             world.operate(Op::CutOneWay(alone, other)).unwrap();
             world.operate(Op::CutOneWay(other, alone)).unwrap();
@@ -173,4 +176,144 @@ fn an_agent_that_stops_in_order_is_suspected_of_nothing() {
     let script: Script = vec![(S, Op::Stop(6)), (9 * S, Op::Start(6))];
     let world = must_hold("planned stop", &seven(), 1, &script);
     assert_eq!(said(&world, "FTB_NODE_SUSPECT", "node6"), 0, "{:?}", world.announced);
+}
+
+fn tolerant(agents: u32, fanout: u32) -> Setup {
+    Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(agents, fanout) }
+}
+
+/// Of whom it was said, each as often as it was.
+fn hosts_of(world: &World, name: &str) -> Vec<String> {
+    let about = world.announced.iter().filter(|(n, _)| *n == name);
+    let mut hosts: Vec<String> = about.map(|(_, host)| host.clone()).collect();
+    hosts.sort();
+    hosts
+}
+
+fn names(ranks: &[u32]) -> Vec<String> {
+    let mut names: Vec<String> = ranks.iter().map(|rank| format!("node{rank}")).collect();
+    names.sort();
+    names
+}
+
+/// Its parent dies, it answers one look, and dies before it has found another parent.
+#[test]
+fn a_host_that_dies_right_after_it_answered_is_dead() {
+    let mut world = boot(tolerant(15, 2), 1).unwrap();
+    // Nobody hears what it says to a new parent.
+    world.loses = |frame| matches!(frame, Frame::Hello(hello) if hello.rank == Some(Rank(5)));
+    world.operate(Op::HostDown(2)).unwrap();
+    world.run_ms(6_000).unwrap();
+    assert_eq!(hosts_of(&world, "FTB_NODE_DEAD"), names(&[2]), "{:?}", world.announced);
+    world.operate(Op::HostDown(5)).unwrap();
+    world.run_ms(20_000).unwrap();
+    assert_eq!(hosts_of(&world, "FTB_NODE_DEAD"), names(&[2, 5]), "{:?}", world.announced);
+    // So it is with one whose agent is gone before its host is.
+    world.operate(Op::Kill(9)).unwrap();
+    world.run_ms(30_000).unwrap();
+    assert_eq!(hosts_of(&world, "FTB_AGENT_LOST"), names(&[9]), "{:?}", world.announced);
+    world.operate(Op::HostDown(9)).unwrap();
+    world.run_ms(150_000).unwrap();
+    assert_eq!(hosts_of(&world, "FTB_NODE_DEAD"), names(&[2, 5, 9]), "{:?}", world.announced);
+    assert_eq!(hosts_of(&world, "FTB_AGENT_LOST"), names(&[9]), "{:?}", world.announced);
+    world.loses = |_| false;
+    for rank in [2, 5, 9] {
+        world.operate(Op::Start(rank)).unwrap();
+    }
+    world.run_ms(30_000).unwrap();
+    assert_eq!(hosts_of(&world, "FTB_NODE_BACK"), names(&[2, 5, 9]), "{:?}", world.announced);
+}
+
+/// An agent whose parent is lost with it is told of as any other.
+#[test]
+fn an_agent_that_is_lost_with_its_parent_is_told_of() {
+    let mut world = boot(tolerant(15, 2), 1).unwrap();
+    for rank in [2, 5] {
+        world.operate(Op::Kill(rank)).unwrap();
+    }
+    world.run_ms(10_000).unwrap();
+    assert_eq!(hosts_of(&world, "FTB_AGENT_LOST"), names(&[2, 5]), "{:?}", world.announced);
+    assert_eq!(hosts_of(&world, "FTB_NODE_DEAD"), names(&[]), "{:?}", world.announced);
+}
+
+/// A rack dies, and the root with it: whoever is root next calls all of them dead, also those of whom
+/// only the dead knew.
+#[test]
+fn a_rack_that_dies_with_the_root_is_dead() {
+    // Leaves beside the root; root and standby and their neighbours; a whole branch with all above it.
+    for (agents, fanout, rack) in [
+        (17, 16, &[0, 5, 6][..]),
+        (17, 16, &[0, 1, 2, 3, 4, 5, 6, 7]),
+        (15, 2, &[0, 1, 3, 7, 8]),
+        (40, 4, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]),
+    ] {
+        let mut world = boot(tolerant(agents, fanout), 1).unwrap();
+        for rank in rack {
+            world.operate(Op::HostDown(*rank)).unwrap();
+        }
+        world.run_ms(8_000).unwrap();
+        assert_eq!(hosts_of(&world, "FTB_NODE_DEAD"), names(rack), "{:?}", world.announced);
+        let lowest = (0..agents).find(|rank| !rack.contains(rank)).unwrap();
+        let states = world.states_at(lowest as usize);
+        let dead = states.iter().filter(|(_, state)| *state == MemberState::Dead);
+        let dead: BTreeSet<u32> = dead.map(|(rank, _)| rank.0).collect();
+        assert_eq!(dead, rack.iter().copied().collect());
+        for rank in rack {
+            world.operate(Op::Start(*rank)).unwrap();
+        }
+        world.run_ms(60_000).unwrap();
+        world.check_tree().unwrap();
+        assert_eq!(hosts_of(&world, "FTB_NODE_BACK"), names(rack), "{:?}", world.announced);
+        assert_eq!(hosts_of(&world, "FTB_NODE_DEAD"), names(rack), "{:?}", world.announced);
+    }
+}
+
+/// Those that are fewer than they miss are cut off, and call none of the others dead.
+#[test]
+fn a_few_that_are_cut_off_call_nobody_dead() {
+    let mut world = boot(tolerant(15, 2), 1).unwrap();
+    world.operate(Op::Split(11)).unwrap();
+    world.run_ms(30_000).unwrap();
+    let cut_off = names(&[11, 12, 13, 14]);
+    assert_eq!(hosts_of(&world, "FTB_NODE_DEAD"), cut_off, "{:?}", world.announced);
+    world.operate(Op::Heal).unwrap();
+    world.run_ms(60_000).unwrap();
+    world.check_tree().unwrap();
+    assert_eq!(hosts_of(&world, "FTB_NODE_DEAD"), cut_off, "{:?}", world.announced);
+    assert_eq!(hosts_of(&world, "FTB_NODE_BACK"), cut_off, "{:?}", world.announced);
+}
+
+/// An agent that is stopped for good is lost, at the deadline, wherever it stands; its host is not dead.
+#[test]
+fn an_agent_that_is_stopped_for_good_is_lost_at_the_deadline() {
+    for stopped in [0, 1, 5] {
+        let mut world = boot(tolerant(7, 2), 1).unwrap();
+        world.operate(Op::Pause(stopped)).unwrap();
+        // Who is below a stopped root dials it in vain first.
+        world.run_ms(3_100).unwrap();
+        let lost = names(&[stopped]);
+        assert_eq!(hosts_of(&world, "FTB_AGENT_LOST"), lost, "{:?}", world.announced);
+        world.run_ms(600_000).unwrap();
+        let states = world.states_at(if stopped == 0 { 1 } else { 0 });
+        assert!(states.contains(&(Rank(stopped), MemberState::Lost)), "{states:?}");
+        world.operate(Op::Continue(stopped)).unwrap();
+        world.run_ms(60_000).unwrap();
+        world.check_tree().unwrap();
+        assert_eq!(hosts_of(&world, "FTB_AGENT_LOST"), lost, "{:?}", world.announced);
+        assert_eq!(hosts_of(&world, "FTB_AGENT_BACK"), lost, "{:?}", world.announced);
+        assert_eq!(hosts_of(&world, "FTB_NODE_DEAD"), names(&[]), "{:?}", world.announced);
+    }
+}
+
+/// All that stop in order at once, the root too, are suspected of nothing.
+#[test]
+fn agents_that_stop_in_order_with_the_root_are_suspected_of_nothing() {
+    let mut world = boot(tolerant(15, 2), 1).unwrap();
+    for rank in [0, 1, 2, 5] {
+        world.operate(Op::Stop(rank)).unwrap();
+    }
+    world.run_ms(60_000).unwrap();
+    for name in ["FTB_NODE_SUSPECT", "FTB_AGENT_LOST", "FTB_NODE_DEAD"] {
+        assert_eq!(hosts_of(&world, name), names(&[]), "{name}: {:?}", world.announced);
+    }
 }

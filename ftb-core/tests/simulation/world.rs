@@ -15,7 +15,9 @@ use crate::disk::Disk;
 use crate::ops::Op;
 use ftb_core::frame::Frame;
 use ftb_core::ident::OriginId;
-use ftb_core::node::api::{ClientId, DialId, Input, JournalPage, JournalWrite, LinkId, TreeNode};
+use ftb_core::node::api::{
+    ClientId, DialId, HostAnswer, Input, JournalPage, JournalWrite, LinkId, TreeNode,
+};
 use ftb_core::node::{Member, MemberList, Node, NodeConfig};
 use ftb_core::position::Epoch;
 use ftb_core::time::Now;
@@ -110,7 +112,7 @@ struct End {
 enum Happening {
     Tick { agent: usize, life: u64 },
     Connect { from: usize, life: u64, dial: DialId, to: usize, deadline_ns: u64 },
-    DialFailed { agent: usize, life: u64, dial: DialId, refused: bool },
+    DialFailed { agent: usize, life: u64, dial: DialId, answer: HostAnswer },
     Arrive { end: End, from: usize, frame: Box<Frame> },
     Close { end: End, from: usize },
     Written { agent: usize, life: u64, write: Box<JournalWrite> },

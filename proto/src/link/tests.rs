@@ -158,6 +158,7 @@ fn every_frame() -> Vec<Frame> {
             Enrolment { host: "guest1".into(), rank: Some(Rank::UNLISTED_FIRST) },
             Enrolment { host: "guest2".into(), rank: None },
         ]),
+        Frame::Roll(Arc::new(roll([(0, 3), (5, 5), (262_144, 262_150)]))),
         Frame::Probe(Probe {
             asker: OriginId(5),
             probe: 1,
@@ -173,6 +174,14 @@ fn every_frame() -> Vec<Frame> {
             alive: true,
         }),
     ]
+}
+
+fn roll(ranges: impl IntoIterator<Item = (u64, u64)>) -> RangeSet {
+    let mut ranks = RangeSet::default();
+    for (first, last) in ranges {
+        ranks.insert_range(first, last);
+    }
+    ranks
 }
 
 #[test]
@@ -237,6 +246,14 @@ fn what_is_over_a_bound_is_refused() {
     let wants = Enrolment { rank: None, ..listed };
     let message = refused(Frame::Roster(vec![wants; ROSTER_ENTRIES_MAX + 1]));
     assert_eq!(message, "a frame with 513 agents that are not listed: at most 512 are allowed");
+    let ranges = (0..=ROLL_RANGES_MAX as u64).map(|at| (2 * at, 2 * at));
+    let message = refused(Frame::Roll(Arc::new(roll(ranges))));
+    assert_eq!(message, "a frame with 32769 ranges of ranks: at most 32768 are allowed");
+    for bounds in [vec![1], vec![2, 1], vec![0, 3, 3, 4]] {
+        let roll = Wire::Roll(v1::Roll { bounds });
+        let bytes = v1::LinkFrame { frame: Some(roll.clone()) }.encode_to_vec();
+        assert!(decode(bytes.into()).is_err(), "{roll:?}");
+    }
     let two = [Frame::Resend, Frame::Down(Down { epoch: epoch(1), items: items(), covered: 75 })];
     for order in [[0, 1], [1, 0]] {
         let both = order.map(|at| two[at].clone().to_bytes().to_vec()).concat();

@@ -119,16 +119,14 @@ async fn two_halves_become_one_tree_and_everybody_has_everything() {
 }
 
 /// All hosts of a rack lose power: each of them is dead, the root knows it, and all come back.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rack_that_loses_power_is_dead_and_comes_back() {
+async fn rack_loses_power(rack: &[usize], listener: usize) {
     if !hosts_are_possible() {
         return;
     }
     let _turn = turn().await;
     let (mut net, mut cluster) = seven().await;
-    let told = Told::listen(cluster.socket(1)).await.unwrap();
-    let rack = [2, 5, 6];
-    let names = rack.map(|rank| cluster.host(rank).to_owned());
+    let told = Told::listen(cluster.socket(listener)).await.unwrap();
+    let names: Vec<String> = rack.iter().map(|rank| cluster.host(*rank).to_owned()).collect();
     let mut load = everywhere(&cluster, 7, PER_S);
     for clients in [&mut load.publishers, &mut load.subscribers] {
         clients.retain(|socket| rack.iter().all(|rank| socket != cluster.socket(*rank)));
@@ -136,8 +134,10 @@ async fn a_rack_that_loses_power_is_dead_and_comes_back() {
     let load = Load::start(load).await.unwrap();
     load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
     for rank in rack {
-        net.isolate(rank, Way::Both).unwrap();
-        cluster.crash(rank).unwrap();
+        net.isolate(*rank, Way::Both).unwrap();
+    }
+    for rank in rack {
+        cluster.crash(*rank).unwrap();
     }
     for name in &names {
         let dead = told.wait("FTB_NODE_DEAD", name).await;
@@ -146,13 +146,25 @@ async fn a_rack_that_loses_power_is_dead_and_comes_back() {
     assert_eq!(told.hosts("FTB_NODE_DEAD"), names);
     load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
     for rank in rack {
-        cluster.run(rank).unwrap();
+        cluster.run(*rank).unwrap();
     }
     heals(&mut net, &mut cluster, load).await;
     for name in &names {
         let back = told.wait("FTB_NODE_BACK", name).await;
         back.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
+        assert_eq!(told.about("FTB_NODE_DEAD", name).len(), 1, "{told}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rack_that_loses_power_is_dead_and_comes_back() {
+    rack_loses_power(&[2, 5, 6], 1).await;
+}
+
+/// The root and a leaf of which only dead agents know.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rack_that_loses_power_with_the_root_is_dead() {
+    rack_loses_power(&[0, 2, 5], 1).await;
 }
 
 /// The agent is gone, the host answers: nobody calls the node dead.

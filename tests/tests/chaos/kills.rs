@@ -86,3 +86,40 @@ async fn an_agent_that_was_stopped_finds_the_wanted_tree_and_nothing_is_lost() {
         assert_eq!(told.hosts("FTB_NODE_DEAD"), [""; 0], "{told}");
     }
 }
+
+/// An agent that is stopped and does not go on is lost, wherever it stands: that is told with who says so,
+/// its host is not called dead, and it is told when it goes on after all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_is_stopped_for_good_is_lost_and_its_host_lives() {
+    let _turn = turn().await;
+    let mut cluster = plan(7).start().await.unwrap();
+    cluster.wait_wanted().await.unwrap();
+    for stopped in [5, 1, 0] {
+        let name = cluster.host(stopped).to_owned();
+        let told = Told::listen(cluster.socket(6)).await.unwrap();
+        let load = Load::start(everywhere(&cluster, 7, 50)).await.unwrap();
+        let elsewhere = |client: usize| client != stopped;
+        load.wait_flow(10, |_| true, |_| true).await.unwrap();
+        cluster.signal(stopped, Signal::SIGSTOP).unwrap();
+        let lost = told.wait("FTB_AGENT_LOST", &name).await;
+        let lost = lost.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
+        let votes = lost.tag("votes").unwrap_or_default();
+        assert!(votes.contains('='), "{votes:?}");
+        let words = String::from_utf8_lossy(&lost.payload).into_owned();
+        assert!(words.contains("says nothing, the host is alive"), "{words}");
+        load.wait_flow(10, elsewhere, elsewhere).await.unwrap();
+        let root = usize::from(stopped == 0);
+        let tree = cluster.tree(root).await.unwrap();
+        assert_eq!(tree.nodes[stopped].state, "lost", "{tree:?}");
+        cluster.signal(stopped, Signal::SIGCONT).unwrap();
+        let back = told.wait("FTB_AGENT_BACK", &name).await;
+        back.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
+        cluster.wait_wanted().await.unwrap();
+        match load.finish().await {
+            Ok(account) => ensure_perfect(&account).unwrap(),
+            Err(error) => panic!("rank {stopped} stopped: {error:?}\n{}", cluster.logs()),
+        }
+        assert_eq!(told.about("FTB_AGENT_LOST", &name).len(), 1, "{told}");
+        assert_eq!(told.hosts("FTB_NODE_DEAD"), [""; 0], "{told}");
+    }
+}

@@ -162,6 +162,8 @@ class Gap:
     count: int
     #: The worst of them, where that is known.
     severity_max: Optional[Severity]
+    #: The event spaces of all that is missing; `None`: it may be any.
+    spaces: Optional[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -217,8 +219,15 @@ def event_of(parts: Any) -> Event:
 
 
 def gap_of(parts: Any) -> Gap:
-    after, until, reason, count, worst = parts
-    return Gap(after, until, reason, count, None if worst is None else Severity[worst])
+    after, until, reason, count, worst, spaces = parts
+    return Gap(
+        after,
+        until,
+        reason,
+        count,
+        severity_max=None if worst is None else Severity[worst],
+        spaces=None if spaces is None else tuple(spaces),
+    )
 
 
 class Said(NamedTuple):

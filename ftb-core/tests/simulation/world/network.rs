@@ -2,7 +2,7 @@
 
 use super::{End, Happening, Host, World};
 use crate::clients::Violation;
-use ftb_core::node::api::{DialId, Input, LinkId};
+use ftb_core::node::api::{DialId, HostAnswer, Input, LinkId};
 
 impl World {
     pub(super) fn cut(&self, from: usize, to: usize) -> bool {
@@ -51,7 +51,13 @@ impl World {
             return Ok(());
         }
         let reachable = !self.cut(from, to) && !self.cut(to, from);
+        let failed = |answer| Happening::DialFailed { agent: from, life, dial, answer };
         match (reachable, self.agents[to].host) {
+            // The kernel takes the connection for it, and nobody answers.
+            (true, Host::Up) if self.agents[to].paused => {
+                self.schedule(deadline_ns, failed(HostAnswer::Taken));
+                Ok(())
+            }
             (true, Host::Up) => {
                 self.next_link += 2;
                 let here = End { agent: from, life, link: LinkId(self.next_link) };
@@ -63,13 +69,11 @@ impl World {
                 self.feed(from, Input::Dialed { dial, link: here.link })
             }
             (true, Host::Refuses) => {
-                let what = Happening::DialFailed { agent: from, life, dial, refused: true };
-                self.schedule(self.now_ns + 50_000, what);
+                self.schedule(self.now_ns + 50_000, failed(HostAnswer::Refused));
                 Ok(())
             }
             _ => {
-                let what = Happening::DialFailed { agent: from, life, dial, refused: false };
-                self.schedule(deadline_ns, what);
+                self.schedule(deadline_ns, failed(HostAnswer::Nothing));
                 Ok(())
             }
         }

@@ -46,10 +46,10 @@ impl World {
             Happening::Connect { from, life, dial, to, deadline_ns } => {
                 self.connect(from, life, dial, to, deadline_ns)
             }
-            Happening::DialFailed { agent, life, dial, refused } => {
+            Happening::DialFailed { agent, life, dial, answer } => {
                 if self.agents[agent].life == life && self.agents[agent].node.is_some() {
                     let error = "no answer".to_owned();
-                    self.feed(agent, Input::DialFailed { dial, error, refused })?;
+                    self.feed(agent, Input::DialFailed { dial, error, answer })?;
                 }
                 Ok(())
             }

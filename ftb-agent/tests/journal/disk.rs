@@ -1,0 +1,132 @@
+//! Disks that are full, or fail, under a running agent.
+
+use crate::common::{MemoryCluster, TestClient, until};
+use crate::{Publisher, read_log, start};
+use ftb_proto::v1::to_client;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// A small file system of its own, gone with the test.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn tmpfs(path: &Path, size: &str) -> Option<Self> {
+        std::fs::create_dir_all(path).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", size, "tmpfs"]).arg(path).stderr(Stdio::null());
+        mount.status().is_ok_and(|status| status.success()).then(|| Self(path.to_owned()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+async fn announced(client: &mut TestClient, name: &str) {
+    loop {
+        match client.hear().await {
+            Some(to_client::Message::Deliver(deliver)) => {
+                let name_of = |bytes| {
+                    let sealed = ftb_proto::event::decode_sealed(bytes).unwrap();
+                    sealed.name().to_owned()
+                };
+                let mut events = deliver.items.into_iter().flat_map(|item| item.sealed);
+                if events.any(|bytes| name_of(bytes) == name) {
+                    return;
+                }
+            }
+            Some(_) => {}
+            None => panic!("the stream ended"),
+        }
+    }
+}
+
+/// The disk fills up under a running agent: it is told by a FATAL event, the log goes on in memory;
+/// with room again the journal comes back by itself and has everything.
+#[tokio::test]
+async fn a_full_disk_is_told_the_agent_goes_on_and_the_journal_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = dir.path().join("disk");
+    let Some(_mounted) = Mounted::tmpfs(&disk, "size=96m") else {
+        eprintln!("skipped: a file system that is full can only be mounted by root");
+        return;
+    };
+    let journal = disk.join("journal");
+    let process = start(dir.path(), &journal, "");
+    let mut watcher = process.client().await;
+    watcher.subscribe(1, "event_space=ftb.agent, event_name=FTB_JOURNAL_*").await;
+    let mut client = process.client().await;
+    let mut publisher = Publisher { published: 0, confirmed: 0 };
+    publisher.publish(&mut client, 100).await;
+    publisher.beyond(&mut client, 99).await;
+    // Everything but a little is taken by somebody else.
+    let mut filler = std::fs::File::create(disk.join("filler")).unwrap();
+    let chunk = vec![1; 1 << 20];
+    while std::io::Write::write_all(&mut filler, &chunk).is_ok() {}
+    publisher.publish(&mut client, 100).await;
+    publisher.beyond(&mut client, 199).await;
+    announced(&mut watcher, "FTB_JOURNAL_FAILED").await;
+    publisher.publish(&mut client, 100).await;
+    publisher.beyond(&mut client, 299).await;
+    drop(filler);
+    std::fs::remove_file(disk.join("filler")).unwrap();
+    announced(&mut watcher, "FTB_JOURNAL_BACK").await;
+    publisher.publish(&mut client, 100).await;
+    publisher.beyond(&mut client, 399).await;
+    drop((client, watcher));
+    process.kill();
+    let process = start(dir.path(), &journal, "");
+    assert_eq!(read_log(&process, 400).await, (1..=400).collect::<Vec<u64>>());
+    drop(process);
+}
+
+/// A disk that can be opened and read, and fails each time that it is written: it is tried less and less
+/// often, since each try reads all of it, and the journal comes back with it.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_fails_when_it_is_written_is_not_opened_without_end() {
+    let cluster = MemoryCluster::start_with(1, 2, "[journal]\npath = \"/journal\"\n").await;
+    let disk = cluster.network.disk(&cluster.hosts[0]);
+    let mut watcher = cluster.client(0, "watcher").await;
+    watcher.subscribe(1, "event_name=FTB_JOURNAL_*").await;
+    let mut publisher = cluster.client(0, "publisher").await;
+    let last = publisher.publish("site", &["written"]).await;
+    publisher.confirmed(last).await;
+    disk.set_broken(true);
+    let last = publisher.publish("site", &["in memory"]).await;
+    publisher.confirmed(last).await;
+    announced(&mut watcher, "FTB_JOURNAL_FAILED").await;
+    let before = disk.opened();
+    // Simulated: tried after 0.5, 1, 2, 4, 8, 10, 10, 10 and 10 s.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let tries = disk.opened() - before;
+    assert!((5..=12).contains(&tries), "{tries} tries in a minute");
+    disk.set_broken(false);
+    announced(&mut watcher, "FTB_JOURNAL_BACK").await;
+}
+
+/// Who asks is told how much is on disk, and whether the log is kept up there.
+#[tokio::test(start_paused = true)]
+async fn the_state_of_the_journal_is_told_to_who_asks() {
+    let cluster = MemoryCluster::start_with(1, 2, "[journal]\npath = \"/journal\"\n").await;
+    let journal = async || cluster.status(0).await.journal.unwrap();
+    let mut publisher = cluster.client(0, "publisher").await;
+    let last = publisher.publish("site", &["a", "b", "c"]).await;
+    publisher.confirmed(last).await;
+    until("the disk", async || journal().await.bytes > 0).await;
+    let good = journal().await;
+    assert_eq!(good.state, "ok");
+    assert!(good.oldest_ns > 0);
+    let disk = cluster.network.disk(&cluster.hosts[0]);
+    disk.set_free(Some(0));
+    let last = publisher.publish("site", &["d"]).await;
+    publisher.confirmed(last).await;
+    until("the failure", async || journal().await.state == "degraded").await;
+    disk.set_free(None);
+    until("the return", async || journal().await.state == "ok").await;
+    until("all of it", async || journal().await.bytes > good.bytes).await;
+    let without = MemoryCluster::start(1, 2).await;
+    assert_eq!(without.status(0).await.journal, None);
+}

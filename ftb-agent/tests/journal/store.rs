@@ -1,0 +1,346 @@
+//! The files of a journal: what is read of damaged ones, how large they grow, what is cut off.
+
+use crate::common::{self, payloads_of};
+use crate::start;
+use ftb_agent::journal::fjall::DiskStorage;
+use ftb_agent::journal::keeper::{Bounds, KeepError, Keeper};
+use ftb_agent::journal::memory::MemoryStorage;
+use ftb_agent::world::Storage as _;
+use ftb_core::frame::{Content, Item};
+use ftb_core::lineage::Lineage;
+use ftb_core::node::api::{JournalBegin, JournalWrite};
+use ftb_core::{Epoch, EventId, OriginId, PublisherId, Rank};
+use ftb_proto::event::{Stamps, seal};
+use ftb_proto::v1::to_client;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+fn bounds() -> Bounds {
+    Bounds { bytes: 64 << 20, age: Duration::from_secs(3600), memory_bytes: 64 << 20 }
+}
+
+fn items(from: u64, until: u64) -> Vec<Item> {
+    let publisher = PublisherId { account: 1, token: 2 };
+    let item = |index| {
+        let id = EventId { publisher, seq: index };
+        let stamps = Stamps { id, host: "node01", uid: 0, pid: 1, republished: false };
+        let text = format!("event {index} {}", "x".repeat((index % 90) as usize));
+        let sealed = seal(&stamps, &common::event("site.load", &text), 1 << 20).unwrap();
+        Item { index, content: Content::Events(sealed.into()) }
+    };
+    (from..=until).map(item).collect()
+}
+
+fn lineage() -> Lineage {
+    let mut lineage = Lineage::new();
+    lineage.open(Epoch { number: 1, root: OriginId(9) }, 1, false);
+    lineage
+}
+
+/// A journal with 40 chunks of 25 entries.
+fn write_journal(folder: &Path) -> Vec<Item> {
+    let all = items(1, 1000);
+    let store = DiskStorage.open(folder).unwrap();
+    let (mut keeper, _) = Keeper::open(store, "test", bounds(), 1_000).unwrap();
+    for (at, chunk) in all.chunks(25).enumerate() {
+        let begin = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
+        let write = JournalWrite {
+            generation: 1,
+            begin: (at == 0).then_some(begin),
+            items: chunk.to_vec(),
+            until: chunk[24].index,
+            roster: None,
+        };
+        keeper.write(&write, 1_000 + at as u64, at == 39).unwrap();
+    }
+    all
+}
+
+/// The files of a store with their bytes, without the zeros that the store has reserved behind them.
+fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let mut bytes = std::fs::read(&path).unwrap();
+            let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+            bytes.truncate(end);
+            files.push((path, bytes));
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Puts a copy of a store somewhere, damaged.
+fn copy_damaged(
+    files: &[(PathBuf, Vec<u8>)],
+    from: &Path,
+    to: &Path,
+    damage: impl Fn(usize, &mut Vec<u8>),
+) {
+    for folder in files.iter().map(|(path, _)| path.parent().unwrap()) {
+        std::fs::create_dir_all(to.join(folder.strip_prefix(from).unwrap())).unwrap();
+    }
+    for (number, (path, bytes)) in files.iter().enumerate() {
+        let mut bytes = bytes.clone();
+        let whole = bytes.len();
+        damage(number, &mut bytes);
+        let torn = bytes.len() < whole;
+        let copy = to.join(path.strip_prefix(from).unwrap());
+        std::fs::write(&copy, &bytes).unwrap();
+        if !torn && path.extension().is_some_and(|extension| extension == "jnl") {
+            let reserved = std::fs::metadata(path).unwrap().len();
+            std::fs::File::options().write(true).open(copy).unwrap().set_len(reserved).unwrap();
+        }
+    }
+}
+
+/// What is read of a damaged copy is nothing but what was written, without a hole, and what is missing
+/// is told. Gives how many entries were read; `None`: the store is to be set aside.
+fn read_damaged(folder: &Path, all: &[Item], what: &str) -> Option<usize> {
+    let opened = DiskStorage.open(folder).map_err(KeepError::from);
+    match opened.and_then(|store| Keeper::open(store, "test", bounds(), 2_000)) {
+        Ok((_, restored)) => {
+            let first = restored.items.first().map_or(1, |item| item.index);
+            for (at, item) in restored.items.iter().enumerate() {
+                assert_eq!(item.index, first + at as u64, "{what}: a hole");
+                assert_eq!(item, &all[(item.index - 1) as usize], "{what}: a wrong entry");
+            }
+            let missing = restored.items.len() < all.len();
+            assert!(!missing || restored.damage.is_some(), "{what}: a loss is not told");
+            Some(restored.items.len())
+        }
+        Err(KeepError::Store(ftb_agent::world::StoreError::Io(error))) => {
+            panic!("{what}: damage was taken for a failing disk: {error}")
+        }
+        Err(_) => None,
+    }
+}
+
+/// The newest file torn at many lengths, and single bits flipped all over all files.
+#[test]
+fn nothing_wrong_is_read_from_torn_files_and_flipped_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = dir.path().join("journal");
+    let all = write_journal(&journal);
+    let files = files(&journal);
+    let log =
+        files.iter().position(|(path, _)| path.extension().is_some_and(|e| e == "jnl")).unwrap();
+    let len = files[log].1.len();
+    let mut whole = 0;
+    let mut part = 0;
+    let mut aside = 0;
+    let mut count = |read: Option<usize>| match read {
+        Some(1000) => whole += 1,
+        Some(_) => part += 1,
+        None => aside += 1,
+    };
+    for step in 0..40 {
+        let cut = len - 1 - step * step * len / 1600;
+        let copy = dir.path().join(format!("torn-{step}"));
+        copy_damaged(&files, &journal, &copy, |file, bytes| {
+            if file == log {
+                bytes.truncate(cut);
+            }
+        });
+        count(read_damaged(&copy, &all, &format!("torn at {cut} of {len}")));
+        std::fs::remove_dir_all(copy).unwrap();
+    }
+    let mut random = 7_u64;
+    for step in 0..120 {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // Half of them in the log itself, the others anywhere.
+        let file = if step % 2 == 0 { log } else { (random >> 8) as usize % files.len() };
+        let bytes = files[file].1.len();
+        if bytes == 0 {
+            continue;
+        }
+        let bit = (random >> 20) as usize % (bytes * 8);
+        let copy = dir.path().join(format!("flip-{step}"));
+        copy_damaged(&files, &journal, &copy, |number, bytes| {
+            if number == file {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+        });
+        let name = files[file].0.strip_prefix(&journal).unwrap().display();
+        count(read_damaged(&copy, &all, &format!("bit {bit} of {name}")));
+        std::fs::remove_dir_all(copy).unwrap();
+    }
+    assert!(
+        part + aside > 40,
+        "hardly anything was damaged: {whole} whole, {part} part, {aside} aside"
+    );
+}
+
+/// An agent whose journal is damaged starts, says so, and goes on.
+#[tokio::test]
+async fn an_agent_starts_with_a_damaged_journal_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = dir.path().join("journal");
+    write_journal(&journal);
+    for (path, bytes) in files(&journal) {
+        // Every file, in its middle: whatever it is.
+        let mut bytes = bytes;
+        if bytes.len() > 40 {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 0x55;
+            std::fs::write(&path, bytes).unwrap();
+        }
+    }
+    let process = start(dir.path(), &journal, "");
+    let mut client = process.client().await;
+    client.subscribe_from_the_beginning(1, "event_name=FTB_JOURNAL_DAMAGED").await;
+    let told = loop {
+        match client.hear().await {
+            Some(to_client::Message::Deliver(deliver)) => {
+                break deliver.items.into_iter().flat_map(payloads_of).next().unwrap();
+            }
+            Some(_) => {}
+            None => panic!("the stream ended"),
+        }
+    };
+    assert!(told.contains("journal"), "{told}");
+    let last = client.publish("site", &["goes on"]).await;
+    client.confirmed(last).await;
+    assert!(process.log().contains("journal damaged"), "{}", process.log());
+}
+
+/// What says nothing of the log, and comes when a disk is open again, does not make entries look written
+/// that never were.
+#[test]
+fn ranks_that_are_written_alone_move_no_log() {
+    let storage = MemoryStorage::default();
+    let folder = Path::new("/journal");
+    let open = || {
+        let bounds = Bounds { bytes: 1 << 20, age: Duration::from_secs(60), memory_bytes: 1 << 20 };
+        Keeper::open(storage.open(folder).unwrap(), "test", bounds, 1).unwrap()
+    };
+    let (mut keeper, _) = open();
+    let roster = Some(vec![("node09".to_owned(), Rank(262_144))]);
+    keeper.write(&JournalWrite { until: 50, roster, ..JournalWrite::default() }, 1, true).unwrap();
+    assert_eq!(keeper.stored().last, 0);
+    drop(keeper);
+    let (_, restored) = open();
+    assert_eq!((restored.lost_until, restored.damage, restored.roster.len()), (None, None, 1));
+}
+
+/// The oldest of the log goes when there is more than `bytes`, or when it is older than `age`; that its
+/// events were logged stays known.
+#[test]
+fn the_journal_is_bounded_by_size_and_age() {
+    let disk = ftb_agent::memory::MemoryNetwork::default().disk("node01");
+    let small = Bounds { bytes: 64 << 10, age: Duration::from_secs(800), memory_bytes: 1 << 20 };
+    let folder = Path::new("/journal");
+    let second = 1_000_000_000;
+    let (mut keeper, _) =
+        Keeper::open(disk.open(folder).unwrap(), "test", small.clone(), second).unwrap();
+    let begin = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
+    let mut begin = Some(begin);
+    for index in 1..=2_000 {
+        let items = items(index, index);
+        let write = JournalWrite {
+            generation: 1,
+            begin: begin.take(),
+            items,
+            until: index,
+            ..Default::default()
+        };
+        keeper.write(&write, second, false).unwrap();
+        // The segment that is written to comes on top.
+        assert!(keeper.bytes() <= (64 << 10) + (64 << 10) / 8 + 1024, "{} bytes", keeper.bytes());
+    }
+    let (mut keeper, restored) =
+        Keeper::open(disk.open(folder).unwrap(), "test", small.clone(), second).unwrap();
+    assert_eq!(restored.stored.last, 2_000);
+    assert!(restored.stored.after > 1_000 && restored.damage.is_none(), "{:?}", restored.damage);
+    assert_eq!(restored.marks.publishers[0].1, [(1, 2_000)], "that they were logged is known");
+    for (at, index) in (2_001..=2_020).enumerate() {
+        let items = items(index, index);
+        let write =
+            JournalWrite { generation: 2, begin: None, items, until: index, ..Default::default() };
+        keeper.write(&write, (at as u64 + 2) * 100 * second, false).unwrap();
+    }
+    let (_, restored) =
+        Keeper::open(disk.open(folder).unwrap(), "test", small, 2_100 * second).unwrap();
+    let first = restored.items.first().unwrap().index;
+    assert!(
+        (2_010..=2_015).contains(&first),
+        "kept from {first}: eight of twenty are young enough"
+    );
+    assert_eq!(restored.marks.publishers[0].1, [(1, 2_020)]);
+}
+
+/// The tail of a chunk is torn, and then a log wins that parts from it within that chunk: what both have
+/// in common stays, and the journal can be written.
+#[test]
+fn a_torn_chunk_can_be_cut_where_another_log_begins() {
+    let disk = ftb_agent::memory::MemoryNetwork::default().disk("node01");
+    let folder = Path::new("/journal");
+    let open = || Keeper::open(disk.open(folder).unwrap(), "test", bounds(), 1_000).unwrap();
+    let write = |keeper: &mut Keeper, generation, begin, items: Vec<Item>| {
+        let until = items.last().unwrap().index;
+        let begin = Some(begin);
+        let write = JournalWrite { generation, begin, items, until, ..Default::default() };
+        keeper.write(&write, 1_000, false)
+    };
+    let (mut keeper, _) = open();
+    let anew = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
+    write(&mut keeper, 1, anew, items(1, 50)).unwrap();
+    disk.damage_chunks(|chunk| *chunk.last_mut().unwrap() ^= 1);
+    let (mut keeper, restored) = open();
+    assert_eq!((restored.stored.last, restored.lost_until), (49, Some(50)));
+    let mut winning = lineage();
+    winning.open(Epoch { number: 2, root: OriginId(8) }, 31, false);
+    let begin = JournalBegin { lineage: winning.clone(), after: 30, anew: None };
+    write(&mut keeper, 2, begin, items(31, 33)).unwrap();
+    let (_, restored) = open();
+    assert_eq!((restored.items, restored.damage), (items(1, 33), None));
+    assert_eq!(restored.stored.lineage, winning);
+}
+
+/// A log that another has won against from an index on: what is behind it goes, the rest stays.
+#[test]
+fn what_lies_behind_a_fork_is_given_up() {
+    let disk = ftb_agent::memory::MemoryNetwork::default().disk("node01");
+    let folder = Path::new("/journal");
+    let open = || Keeper::open(disk.open(folder).unwrap(), "test", bounds(), 1_000).unwrap();
+    let (mut keeper, _) = open();
+    let anew = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
+    let mut begin = Some(anew);
+    for from in (1..100).step_by(10) {
+        let items = items(from, from + 9);
+        let write = JournalWrite {
+            generation: 1,
+            begin: begin.take(),
+            items,
+            until: from + 9,
+            ..Default::default()
+        };
+        keeper.write(&write, 1_000, false).unwrap();
+    }
+    let mut winning = lineage();
+    winning.open(Epoch { number: 2, root: OriginId(8) }, 56, false);
+    let begin = Some(JournalBegin { lineage: winning.clone(), after: 55, anew: None });
+    let other =
+        items(1_056, 1_058).into_iter().zip(56..).map(|(item, index)| Item { index, ..item });
+    let other: Vec<Item> = other.collect();
+    let write = JournalWrite {
+        generation: 2,
+        begin,
+        items: other.clone(),
+        until: 58,
+        ..Default::default()
+    };
+    keeper.write(&write, 1_000, false).unwrap();
+    let (_, restored) = open();
+    let expected: Vec<Item> = items(1, 55).into_iter().chain(other).collect();
+    assert_eq!((restored.items, restored.stored.lineage), (expected, winning));
+    assert!(restored.damage.is_none());
+}
