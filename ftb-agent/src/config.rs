@@ -15,6 +15,8 @@ use ftb_core::{OriginId, limits};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
@@ -319,13 +321,22 @@ impl Config {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let file = path.display().to_string();
         let fail = |reason: String| ConfigError { file: file.clone(), place: None, reason };
-        let size = std::fs::metadata(path).map_err(|error| fail(error.to_string()))?.len();
-        if size > FILE_BYTES_MAX {
-            return Err(fail(format!(
-                "{size} bytes: a configuration has at most {FILE_BYTES_MAX}"
-            )));
+        let told = |error: io::Error| fail(error.to_string());
+        // Looked at before it is opened: a pipe that nobody writes to would keep an agent waiting that reads
+        // its configuration again.
+        if !std::fs::metadata(path).map_err(told)?.is_file() {
+            return Err(fail("it is no file: a configuration is a file of text".to_owned()));
         }
-        let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
+        let mut bytes = Vec::new();
+        let opened = File::open(path).map_err(told)?;
+        opened.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(told)?;
+        if bytes.len() as u64 > FILE_BYTES_MAX {
+            return Err(fail(format!("a configuration has at most {FILE_BYTES_MAX} bytes")));
+        }
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            fail(format!("byte {at} is no text: expected UTF-8"))
+        })?;
         Self::parse(&file, &text)
     }
 

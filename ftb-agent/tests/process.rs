@@ -54,6 +54,56 @@ fn a_wrong_configuration_is_one_line_exit_code_2_and_nothing_is_started() {
     assert_eq!(flag.status.code(), Some(2));
 }
 
+/// Whatever lies where the configuration should be.
+#[test]
+fn what_is_no_configuration_is_exit_code_2_and_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let file = |name: &str, bytes: &[u8]| {
+        std::fs::write(path(name), bytes).unwrap();
+        path(name)
+    };
+    std::fs::create_dir(path("folder")).unwrap();
+    nix::unistd::mkfifo(&path("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    std::fs::File::create(path("huge")).unwrap().set_len(33 << 20).unwrap();
+    let list =
+        |members: &str| format!("cluster = \"c\"\ninsecure = true\nmembers = \"{members}\"\n");
+    let cases = [
+        (file("empty", b""), "missing field `cluster`"),
+        (file("binary", b"\x7fELF\x02\x01\xff\xfe"), "byte 6 is no text"),
+        (file("zeros", &[0; 4096]), "zeros:1:"),
+        (path("folder"), "it is no file"),
+        (path("pipe"), "it is no file"),
+        ("/dev/zero".into(), "it is no file"),
+        (path("huge"), "at most 33554432 bytes"),
+        (file("twice", list("node[1-3],node2").as_bytes()), "\"node2\" stands in the list twice"),
+        (file("many", list("node[1-300000]").as_bytes()), "more than 262144 hosts"),
+        (file("nobody", list("").as_bytes()), "nobody:3:11: "),
+    ];
+    for (config, expected) in cases {
+        let output = agent(&config).output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{}: {error}", config.display());
+        assert!(error.contains(expected), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+/// A list of a hundred thousand hosts, without this one: the agent is there and takes clients.
+#[tokio::test]
+async fn a_hundred_thousand_members_are_a_cluster() {
+    let dir = tempfile::tempdir().unwrap();
+    let extra = "[detection]\nsearch = \"100ms\"\n";
+    let config = common::process::write_config(dir.path(), "test", "node[000001-100000]", extra);
+    let mut process = Process::start(dir.path(), &mut agent(&config));
+    let mut client = process.client().await;
+    let last = client.publish("site", &["here"]).await;
+    client.confirmed(last).await;
+    drop(client);
+    process.signal(Signal::SIGTERM);
+    assert_eq!(process.ended(), Some(0), "{}", process.log());
+}
+
 #[test]
 fn a_good_configuration_says_who_this_host_is_and_starts_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -129,6 +179,44 @@ async fn the_socket_of_a_crashed_agent_is_replaced_but_no_other_file() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("is no socket"), "{}", text(&output.stderr));
     assert_eq!(std::fs::read(next.socket()).unwrap(), b"precious");
+
+    std::fs::remove_file(next.socket()).unwrap();
+    std::fs::create_dir(next.socket()).unwrap();
+    let output = agent(&dir.path().join("agent.toml")).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("is no socket"), "{}", text(&output.stderr));
+    assert!(next.socket().is_dir());
+}
+
+/// Killed while it stops, again and again, at another moment each time: the next one starts, with all
+/// that was confirmed.
+#[tokio::test]
+async fn an_agent_that_is_killed_while_it_stops_leaves_nothing_in_the_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = format!("[journal]\npath = \"{}\"\n", dir.path().join("journal").display());
+    let config = write_config(dir.path(), &journal);
+    let mut texts = Vec::new();
+    for life in 0..6 {
+        let mut process = Process::start(dir.path(), &mut agent(&config));
+        let mut client = process.client().await;
+        // It is one publisher: what it says has one count.
+        client.next_seq = life + 1;
+        let said = format!("life {life}");
+        let last = client.publish("site", &[&said]).await;
+        client.confirmed(last).await;
+        texts.push(said);
+        process.signal(Signal::SIGTERM);
+        if life % 2 == 1 {
+            // It has begun: the client was told goodbye.
+            while client.hear().await.is_some() {}
+        }
+        process.signal(Signal::SIGKILL);
+        process.ended();
+    }
+    let process = Process::start(dir.path(), &mut agent(&config));
+    let mut client = process.client().await;
+    client.subscribe_from_the_beginning(1, "event_space=site").await;
+    assert_eq!(client.payloads(texts.len()).await, texts);
 }
 
 #[tokio::test]

@@ -9,12 +9,12 @@ use ftb_tests::netns::{Net, Way, impossible};
 use ftb_tests::told::Told;
 
 /// Events of each publisher in a second.
-const PER_S: u32 = 100;
+pub(crate) const PER_S: u32 = 100;
 /// Events of each publisher that pass before and after each change.
-const PASSING: u64 = 20;
+pub(crate) const PASSING: u64 = 20;
 
 /// Whether there can be hosts here; says why not.
-fn hosts_are_possible() -> bool {
+pub(crate) fn hosts_are_possible() -> bool {
     let why = impossible();
     if let Some(why) = &why {
         println!("skipped: {why}");

@@ -1,7 +1,8 @@
 //! Clusters of real agent processes, broken on purpose while every event is accounted for.
 //!
 //! `kills`: any agent is killed or stopped under load; `cuts`: the network between hosts (network
-//! namespaces) is cut and healed; `crowds`: clients that come and go, never read, never speak;
+//! namespaces) is cut and healed; `crowds`: clients that come and go, never read, never speak; `reload`:
+//! configurations that change; `traps`: what the recovery protocol must survive beside that;
 //! `strangers`: agents that do not belong. Tests wait for conditions, one cluster at a time: each
 //! takes all the machine that it can get.
 #![allow(clippy::unwrap_used)]
@@ -9,7 +10,9 @@
 mod crowds;
 mod cuts;
 mod kills;
+mod reload;
 mod strangers;
+mod traps;
 
 use ftb_tests::cluster::{Cluster, Plan};
 use ftb_tests::load::LoadPlan;

@@ -1,0 +1,95 @@
+//! Traps of the recovery protocol that the other stories do not meet, with real processes: root and
+//! standby die together; a filter widens while its agent moves; two roots, of which one outruns what it keeps.
+
+use crate::cuts::{PASSING, PER_S, hosts_are_possible};
+use crate::{everywhere, plan, turn};
+use ftb_tests::load::{Account, Load, LoadPlan, Reader, Source, own_space};
+use ftb_tests::netns::Net;
+
+/// Nothing twice, nothing out of order, and nothing missing that was not told.
+fn assert_told(account: &Account, logs: &str) {
+    for faults in &account.faults {
+        assert!(faults.all_told() && faults.disordered == 0, "{account:#?}\n{logs}");
+    }
+}
+
+/// Both holders of the log are killed at one moment: the origins that live send again what they keep, and
+/// what is missing is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn root_and_standby_die_together() {
+    let _turn = turn().await;
+    let mut cluster = plan(7).start().await.unwrap();
+    cluster.wait_wanted().await.unwrap();
+    let sockets: Vec<_> = (2..7).map(|rank| cluster.socket(rank).to_owned()).collect();
+    let load = LoadPlan { publishers: sockets.clone(), per_s: PER_S, subscribers: sockets };
+    let load = Load::start(load).await.unwrap();
+    load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
+    cluster.crash(0).unwrap();
+    cluster.crash(1).unwrap();
+    load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
+    cluster.run(0).unwrap();
+    cluster.run(1).unwrap();
+    cluster.wait_wanted().await.unwrap();
+    load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
+    let account = load.finish().await;
+    let account = account.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
+    assert_told(&account, &cluster.logs());
+}
+
+/// A subscription that nobody had yet, made while its agent looks for another parent: all that is published
+/// anywhere from then on comes, once and in order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_filter_widens_while_its_agent_moves() {
+    const EVENTS: u64 = 50;
+    let _turn = turn().await;
+    let mut cluster = plan(7).start().await.unwrap();
+    for parent in [1, 0, 1] {
+        cluster.wait_wanted().await.unwrap();
+        let space = own_space();
+        // Below the parent that dies, and on the other side of the tree.
+        let mut source = Source::new(cluster.socket(5), &space, 0).unwrap();
+        cluster.crash(parent).unwrap();
+        let reader = Reader::start(cluster.socket(3), &space).await.unwrap();
+        for _ in 0..EVENTS {
+            let _ = source.publish().await.unwrap();
+        }
+        cluster.run(parent).unwrap();
+        let came = reader.wait("all that came behind", |ledger| ledger.last(0) == EVENTS).await;
+        came.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
+        let faults = reader.ledger().faults(&[EVENTS]);
+        assert!(faults.is_none(), "{faults:?}\n{}", cluster.logs());
+        source.close().await.unwrap();
+        reader.end().await;
+    }
+}
+
+/// Each half has a root of its own until far more has passed than either keeps; then they are one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_roots_that_outrun_what_they_keep_tell_it() {
+    if !hosts_are_possible() {
+        return;
+    }
+    let _turn = turn().await;
+    let mut net = Net::new(7).unwrap();
+    let small = "[detection]\nsilence = \"1s\"\nheartbeat = \"250ms\"\ndial = \"500ms\"\n\
+                 search = \"600ms\"\nprobe = \"200ms\"\n\
+                 [limits]\nlog_bytes = 65536\nring_bytes = 32768\nlag_bytes = 65536\n";
+    let mut cluster = plan(7).extra(small).on(&net).start().await.unwrap();
+    cluster.wait_wanted().await.unwrap();
+    let load = Load::start(everywhere(&cluster, 7, PER_S)).await.unwrap();
+    load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
+    let half = [1, 3, 4];
+    net.split(&half).unwrap();
+    let here = |client: usize| half.contains(&client);
+    let there = |client: usize| !half.contains(&client);
+    // Each event is a hundred bytes and more.
+    load.wait_flow(800, here, here).await.unwrap();
+    load.wait_flow(PASSING, there, there).await.unwrap();
+    net.heal().unwrap();
+    cluster.wait_wanted().await.unwrap();
+    load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
+    let account = load.finish().await;
+    let account = account.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
+    assert_told(&account, &cluster.logs());
+    assert!(account.all_faults().gaps > 0, "nothing was outrun: {account:#?}");
+}
