@@ -48,8 +48,8 @@ async fn members_that_come_and_go_in_the_middle_of_a_heal_cost_no_event() {
         (0..6).map(|rank| std::fs::read_to_string(cluster.config(rank)).unwrap()).collect();
     let before = ["node01", "node02", "node03", "node04", "node05"];
     let after = ["node01", "node02", "node04", "node05", "node06"];
-    for rank in 0..5 {
-        list(cluster.config(rank), &before, &texts[rank]);
+    for (rank, text) in texts.iter().enumerate().take(5) {
+        list(cluster.config(rank), &before, text);
         cluster.run(rank).unwrap();
     }
     wait_tree(&cluster, 0, &before).await;
@@ -58,8 +58,8 @@ async fn members_that_come_and_go_in_the_middle_of_a_heal_cost_no_event() {
     let load = LoadPlan { publishers: sockets.clone(), per_s: 100, subscribers: sockets };
     let load = Load::start(load).await.unwrap();
     load.wait_flow(20, |_| true, |_| true).await.unwrap();
-    for rank in 0..6 {
-        list(cluster.config(rank), &after, &texts[rank]);
+    for (rank, text) in texts.iter().enumerate() {
+        list(cluster.config(rank), &after, text);
     }
     cluster.stop(2).await.unwrap();
     cluster.crash(1).unwrap();
