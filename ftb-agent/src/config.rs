@@ -31,6 +31,8 @@ const FILE_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// The longest time that may be given for anything but the age of the journal: more is a mistake in the
 /// unit, and nothing counts beyond it.
 const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Longest path of a Unix socket, in bytes (unix(7)).
+const SOCKET_BYTES_MAX: usize = 107;
 /// Most threads.
 const THREADS_MAX: usize = 256;
 /// Longest name of a cluster, in bytes.
@@ -382,6 +384,10 @@ impl Config {
         if let Some((key, _)) = positive.iter().find(|(_, value)| *value == 0) {
             return Err(format!("{key} is 0: nobody could connect"));
         }
+        if self.socket.as_os_str().len() > SOCKET_BYTES_MAX {
+            let socket = self.socket.display();
+            return Err(format!("socket {socket}: a path of at most {SOCKET_BYTES_MAX} bytes"));
+        }
         if self.threads.get() > THREADS_MAX {
             return Err(format!("threads is {}: at most {THREADS_MAX}", self.threads));
         }
@@ -551,6 +557,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_one_line_with_file_line_and_what_was_meant() {
+        let long_socket = format!("socket = \"/run/{}\"\n", "x".repeat(103));
         let cases = [
             ("fan_out = 3\n", "agent.toml:4:1: unknown key `fan_out`"),
             ("[limits]\nclients = 3\n", "agent.toml:5:1: unknown key `clients`"),
@@ -562,6 +569,7 @@ mod tests {
             ("[detection]\nsilence = \"9y\"\nheartbeat = \"4y\"\n", "detection.silence is longer"),
             ("[limits]\ndrain = \"500000000000y\"\n", "limits.drain is longer than 24h"),
             ("[journal]\nfsync = \"interval:2h\"\n", "agent.toml:5:9: "),
+            (&long_socket, "a path of at most 107 bytes"),
             ("threads = 100000\n", "threads is 100000: at most 256"),
             ("fanout = 0\n", "agent.toml:4:10: "),
             ("listen = \"everywhere\"\n", "agent.toml:4:10: "),

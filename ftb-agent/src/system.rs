@@ -152,6 +152,11 @@ impl Listener for Links {
     }
 }
 
+/// What an error is about, in front of it.
+fn about(what: &str) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
 /// The socket file of this agent, removed when the agent stops.
 struct Clients {
     listener: UnixListener,
@@ -163,10 +168,17 @@ struct Clients {
 impl Clients {
     fn bind(path: &Path) -> io::Result<Self> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+            let mut builder = std::fs::DirBuilder::new();
+            let made = builder.recursive(true).mode(0o755).create(folder);
+            made.map_err(about(&format!("cannot make the folder {}", folder.display())))?;
         }
         let lock_path = path.with_extension("lock");
-        let file = File::options().create(true).truncate(false).write(true).open(&lock_path)?;
+        let opened = File::options().create(true).truncate(false).write(true).open(&lock_path);
+        let what = format!(
+            "cannot open {}, perhaps another user's: remove it or set another socket",
+            lock_path.display()
+        );
+        let file = opened.map_err(about(&what))?;
         let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
             let text = match errno {
                 nix::Error::EWOULDBLOCK => "another agent is running with this socket".to_owned(),
@@ -176,7 +188,11 @@ impl Clients {
         })?;
         match std::fs::symlink_metadata(path) {
             // With the lock in our hands nobody listens there: it is left from a crash.
-            Ok(meta) if meta.file_type().is_socket() => std::fs::remove_file(path)?,
+            Ok(meta) if meta.file_type().is_socket() => {
+                let what = "cannot remove what an agent, perhaps of another user, has left there: \
+                            remove it or set another socket";
+                std::fs::remove_file(path).map_err(about(what))?;
+            }
             Ok(_) => {
                 let text = "the file is there and is no socket: move it away or set another path";
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));

@@ -186,6 +186,14 @@ async fn the_socket_of_a_crashed_agent_is_replaced_but_no_other_file() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("is no socket"), "{}", text(&output.stderr));
     assert!(next.socket().is_dir());
+
+    let lock = dir.path().join("agent.lock");
+    std::fs::remove_file(&lock).unwrap();
+    std::fs::create_dir(&lock).unwrap();
+    let output = agent(&dir.path().join("agent.toml")).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output.stderr);
+    assert!(error.contains("agent.lock") && error.contains("set another socket"), "{error}");
 }
 
 /// Killed while it stops, again and again, at another moment each time: the next one starts, with all

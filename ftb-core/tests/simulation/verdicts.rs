@@ -316,4 +316,9 @@ fn agents_that_stop_in_order_with_the_root_are_suspected_of_nothing() {
     for name in ["FTB_NODE_SUSPECT", "FTB_AGENT_LOST", "FTB_NODE_DEAD"] {
         assert_eq!(hosts_of(&world, name), names(&[]), "{name}: {:?}", world.announced);
     }
+    // Absent, and not dead.
+    let states = world.states_at(3);
+    for rank in [0, 1, 2, 5] {
+        assert!(states.contains(&(Rank(rank), MemberState::Absent)), "{states:?}");
+    }
 }
