@@ -294,6 +294,14 @@ impl Inbox {
             return None;
         };
         let until = events.last_position()?;
+        let before = events.len();
+        // Up to there all of that reign was given or told, or lies before the beginning: it comes again
+        // where the agent went back to another place of the log.
+        let had = entry.trail.map_or(0, |trail| trail.index_in(until.epoch));
+        if events.first().is_some_and(|first| first.position().index <= had) {
+            events.skip_until(had);
+        }
+        self.counts.copies += (before - events.len()) as u64;
         entry.stand(until);
         let as_logged = entry.looks_back && !entry.history_told;
         let Sifted { copies, late } = entry.recent.sift(&mut events, as_logged);
@@ -496,6 +504,20 @@ mod tests {
             assert_eq!(inbox.counts().copies, 1);
             assert!(inbox.pop(key).0.is_none());
         }
+    }
+
+    #[test]
+    fn what_lies_before_its_place_in_a_reign_does_not_come_again() {
+        let mut inbox = Inbox::new(1 << 20);
+        let key = inbox.add(String::new(), Start::Now).unwrap();
+        let (id, _) = asked(&mut inbox);
+        inbox.subscribed(id, at(4));
+        inbox.deliver(id, batch(vec![item(5), item(8)]));
+        // The agent went to another log and came back: to a place before the beginning.
+        inbox.deliver(id, batch(vec![item(3), item(4), item(7)]));
+        inbox.deliver(id, batch(vec![item(8), item(9)]));
+        assert_eq!(indices(&mut inbox, key), [5, 8, 9]);
+        assert_eq!((inbox.counts().copies, inbox.counts().gaps), (4, 0));
     }
 
     #[test]

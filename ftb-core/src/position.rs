@@ -92,6 +92,11 @@ impl Trail {
         &self.places[..self.len]
     }
 
+    /// How far it was in a reign; 0 where it does not know.
+    pub fn index_in(&self, epoch: Epoch) -> u64 {
+        self.places().iter().find(|place| place.epoch == epoch).map_or(0, |place| place.index)
+    }
+
     /// The furthest place of the newest reign.
     pub const fn newest(&self) -> Position {
         self.places[self.len - 1]
@@ -130,6 +135,7 @@ mod tests {
             trail.note(place);
         }
         assert_eq!(trail.places(), [at(3, 9), at(5, 25), at(9, 30)]);
+        assert_eq!([3, 4, 5].map(|number| trail.index_in(at(number, 0).epoch)), [9, 0, 25]);
         for number in (10..13).chain([4, 1]) {
             trail.note(at(number, number));
         }

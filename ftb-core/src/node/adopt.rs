@@ -122,12 +122,14 @@ impl Node {
         (self.is_young_root() && hello.holds.is_none()).then_some(false)
     }
 
-    /// Another log goes on, in which a position is none up to which everything was seen here: its root
-    /// must hear of that reign, to wait for the rest of it. Each that has seen it says so itself and keeps
-    /// it for the grace time: the next root is told again.
+    /// Up to a position everything was seen, here or by a child that comes, and it is none of the log that
+    /// goes on: the root must hear of that reign, to wait for the rest of it. Each that has seen it says so
+    /// itself and keeps it for the grace time: the next root is told again. Its parent does, too: it may
+    /// die before it can.
     pub(super) fn tell_fork(&mut self, seen: Position) {
         let Position { epoch, index: until } = seen;
-        if until > 0 && !self.lineage.contains(seen) {
+        let known = epoch == Epoch::ZERO || self.lineage.is_empty() || self.lineage.contains(seen);
+        if until > 0 && !known {
             self.outbox.push(UpItem::Fork { epoch, until, handed_over: false });
             self.flush_outbox();
         }

@@ -129,10 +129,12 @@ impl Node {
             self.adopt(link);
         } else {
             self.raise_epoch();
+            self.tell_fork(hello.lineage.position(hello.consumed));
         }
         self.note_address(&hello.host, &hello.address);
         let is_ours = self.lineage.contains(hello.lineage.position(hello.consumed));
         let standing = self.standing();
+        let host = hello.host.clone();
         if let Some(link) = self.links.get_mut(&link) {
             link.role = Role::Child;
         }
@@ -170,6 +172,7 @@ impl Node {
         };
         self.say(link, Frame::Welcome(Box::new(welcome)));
         self.subscribed(link, hello.interest);
+        self.confirm_rank(host, rank);
         if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
             self.heartbeat(parent);
         }

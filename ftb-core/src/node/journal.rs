@@ -367,13 +367,14 @@ impl Node {
     }
 
     /// Which part of the log can be read from the disk: behind the first index at best, up to the
-    /// second. Who holds the log no longer has what it had when it did.
+    /// second. Who holds the log no longer has what it had when it did. `None` where nothing can: one that
+    /// begins anew has what it had before until it has acknowledged something.
     pub(super) fn disk_range(&self) -> Option<(u64, u64)> {
         let disk = self.journal.disk.as_ref().filter(|disk| !disk.lineage.is_empty())?;
         let source = self.journal_source();
         let lineage = source.as_ref().map_or(&self.lineage, |source| source.lineage);
         let until = disk.lineage.common(disk.acked, lineage)?;
-        Some((disk.after, until))
+        (disk.after < until).then_some((disk.after, until))
     }
 
     /// What is to be written next.

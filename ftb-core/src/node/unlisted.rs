@@ -257,7 +257,8 @@ impl Node {
                 || self.roster.rank_of(host).is_some_and(|known| known != rank))
     }
 
-    /// The rank of an agent that says that it is in no list; `None`: not known here.
+    /// The rank of an agent that says that it is in no list; `None`: the acting root must say. Others
+    /// may know one that it has given to somebody else since.
     pub(super) fn admit_unlisted(&self, hello: &Hello) -> Result<Option<Rank>, Reject> {
         let (host, own) = (&hello.host, &self.config.host);
         let message = if let Some(rank) = self.config.members.rank_of(host) {
@@ -272,7 +273,8 @@ impl Node {
         } else if hello.address.is_empty() {
             format!("{host} is in no member list and does not say where it listens")
         } else {
-            return Ok(self.roster.rank_of(host));
+            let known = self.roster.rank_of(host);
+            return Ok(known.filter(|rank| self.root.is_some() || hello.rank == Some(*rank)));
         };
         Err(Reject { code: "members".to_owned(), message, redirect: Vec::new() })
     }
@@ -282,6 +284,14 @@ impl Node {
         let claim = Enrolment { host: hello.host.clone(), rank: hello.rank };
         self.roster.waiting.insert(link, hello);
         self.claimed(None, vec![claim]);
+    }
+
+    /// An agent that is in no list has become a child here with the rank that both know: the acting root
+    /// says whether it is right, and by which way to reach it with another one.
+    pub(super) fn confirm_rank(&mut self, host: String, rank: Rank) {
+        if self.root.is_none() && rank.is_unlisted() {
+            self.claimed(None, vec![Enrolment { host, rank: Some(rank) }]);
+        }
     }
 
     /// Ranks are asked for: the acting root answers, anybody else passes it on.
@@ -454,7 +464,7 @@ impl Node {
                 continue;
             }
             if entry.rank.is_some() {
-                self.greeted(link, hello);
+                self.greeted(link, Hello { rank: entry.rank, ..hello });
                 continue;
             }
             let message = format!(

@@ -2,6 +2,7 @@
 
 use crate::ops::{Op, Script};
 use crate::world::{Setup, must_hold};
+use ftb_core::node::NodeConfig;
 
 struct Dice(u64);
 
@@ -29,6 +30,11 @@ fn script_with_disks(seed: u64, agents: u32, faults: u64) -> Script {
     faults_of(14, seed, agents, faults)
 }
 
+/// The same with programs that read nothing for a while, begin again, or say a thousand things at once.
+fn script_with_programs(seed: u64, agents: u32, faults: u64) -> Script {
+    faults_of(17, seed, agents, faults)
+}
+
 fn faults_of(kinds: u64, seed: u64, agents: u32, faults: u64) -> Script {
     let mut dice = Dice(seed);
     let mut script: Script = (0..200).map(|at| (at * 100_000, Op::Publish(2))).collect();
@@ -48,6 +54,9 @@ fn faults_of(kinds: u64, seed: u64, agents: u32, faults: u64) -> Script {
             10 => script.extend([(at, Op::TearDisk(rank, 20)), (later, Op::Start(rank))]),
             11 => script.extend([(at, Op::RotDisk(rank, 20)), (later, Op::Start(rank))]),
             12 => script.extend([(at, Op::FillDisk(rank)), (later, Op::FreeDisk(rank))]),
+            14 => script.extend([(at, Op::Deaf(rank)), (later, Op::Hear(rank))]),
+            15 => script.extend([(at, Op::Resubscribe(rank)), (later, Op::Resubscribe(rank))]),
+            16 => script.extend([(at, Op::Storm(rank, 1_000)), (later, Op::Storm(rank, 100))]),
             13 => {
                 let all = 0..agents;
                 script.extend(all.clone().map(|rank| (at, Op::Kill(rank))));
@@ -107,5 +116,22 @@ fn many_faults_of_agents_and_disks_lose_nothing_untold() {
         let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
         let script = script_with_disks(seed, 9, 8);
         must_hold("many faults of agents and disks", &setup.on_disk(), seed, &script);
+    }
+}
+
+/// Logs that hold a few seconds.
+pub fn small(config: &mut NodeConfig) {
+    config.log_bytes = 256 << 10;
+    config.ring_bytes = 64 << 10;
+    config.lag_bytes = 16 << 10;
+}
+
+#[test]
+fn many_faults_of_agents_disks_and_programs_lose_nothing_untold() {
+    for seed in seeds(40) {
+        let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
+        let setup = Setup { tune: small, unlisted: u32::from(seed % 2 == 1) * 3, ..setup };
+        let script = script_with_programs(seed, 9, 12);
+        must_hold("many faults of agents, disks and programs", &setup.on_disk(), seed, &script);
     }
 }

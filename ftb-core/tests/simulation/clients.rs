@@ -43,6 +43,8 @@ pub struct Subscriber {
     /// When it was told last of a hole of which nobody knows how much is missing in it: that can concern
     /// only what was published before.
     pub hole_told_ns: u64,
+    /// The same of any hole.
+    pub gap_told_ns: u64,
     /// How many events came as part of another.
     pub folded: u64,
     /// Its agent lost its memory: what it had not read by then it resumed by position.
@@ -123,14 +125,19 @@ impl Subscriber {
             }
             return broken("Unique", format!("{here} got {id} twice, now as {position}"));
         }
-        let last = self.by_epoch.insert(position.epoch, position.index).unwrap_or(0);
-        if last >= position.index {
-            return broken("Ordered", format!("{here} got {position} after index {last}"));
-        }
         // One that began in a cut-off component may get, when that is healed, what was published
         // before: not owed.
         let published = books.published.get(&id).map_or(u64::MAX, |published| published.at_ns);
         let owed = self.active_at.is_some_and(|active_at| published >= active_at);
+        let last = self.by_epoch.entry(position.epoch).or_insert(0);
+        if *last >= position.index {
+            if owed {
+                return broken("Ordered", format!("{here} got {position} after index {last}"));
+            }
+            // The client library drops it: what was wanted of that reign so far has come.
+            return Ok(());
+        }
+        *last = position.index;
         if self.latest.advance(id) {
             self.got.insert(id);
             self.folded += count_of(sealed) - 1;
@@ -139,7 +146,7 @@ impl Subscriber {
         self.overtaken(id, position, sealed);
         // Nothing comes late but what it was told of as lost or missing, or what was sent into two
         // components.
-        if owed && published >= self.hole_told_ns && !books.restarted.contains(&id.publisher) {
+        if owed && published >= self.gap_told_ns && !books.restarted.contains(&id.publisher) {
             let what = format!("{here} got {id} at {position} behind newer ones of its publisher");
             return broken("Ordered", what);
         }
@@ -162,6 +169,7 @@ impl Subscriber {
     /// It was told of a hole.
     pub fn miss(&mut self, gap: Gap, now_ns: u64) {
         self.stand(gap.until);
+        self.gap_told_ns = now_ns;
         if matches!(gap.reason, GapReason::Retention | GapReason::LogLost) {
             self.hole_told_ns = now_ns;
         }

@@ -438,3 +438,112 @@ fn what_children_have_told_a_root_that_dies_is_told_to_the_next() {
         assert_eq!(told.count(), 1, "{:?}", world.subscribers[4].gaps);
     }
 }
+
+/// A root that had begun a log of its own took another one over. Its disk was to begin anew with that, and
+/// had not yet: what was read from it was of the log that it had begun, at places of the other one.
+#[test]
+fn a_disk_that_begins_anew_has_nothing_before_it_says_so() {
+    let mut script: Script = vec![(12_764_205, Op::TearDisk(0, 20)), (19_576_339, Op::Start(0))];
+    let loads = [
+        94, 95, 96, 97, 98, 99, 100, 101, 102, 126, 127, 128, 129, 130, 131, 132, 133, 149, 150,
+        151, 158, 159, 160, 161, 162, 163, 164, 165, 166, 167, 168, 169, 170, 171, 172, 173, 174,
+        175, 176, 177, 178, 179, 180, 181, 182, 183, 184, 187, 188, 189, 190, 191, 192, 193, 194,
+        195, 196, 197, 198, 199,
+    ];
+    script.extend(loads.map(|at| (at * 100_000, Op::Publish(2))));
+    script.sort_by_key(|(at, _)| *at);
+    must_hold("begins anew", &Setup { tune: crate::chaos::small, ..nine() }.on_disk(), 8, &script);
+}
+
+/// Events were shed for a link on which much was to be caught up with, and told. A root without a copy had
+/// them sent again: they came behind what is newer, and were taken for a broken order.
+#[test]
+fn what_was_shed_and_is_sent_again_comes_late() {
+    let mut script: Script = vec![
+        (3733922, Op::TearDisk(8, 20)),
+        (5922120, Op::Start(8)),
+        (6687988, Op::CutOneWay(1, 0)),
+        (9943607, Op::ClockJump(5, -7200)),
+    ];
+    let loads = [38, 39, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 67];
+    script.extend(loads.map(|at| (at * 100_000, Op::Publish(2))));
+    script.sort_by_key(|(at, _)| *at);
+    must_hold(
+        "seed_9",
+        &Setup { tune: crate::chaos::small, unlisted: 3, ..nine() }.on_disk(),
+        9,
+        &script,
+    );
+}
+
+/// An agent between had a rank of an unlisted host in mind that the root of a merged component had given to
+/// another. The host was told the one there and the other by everybody else, and never came to rest.
+#[test]
+fn a_rank_that_only_an_agent_between_has_in_mind_is_asked_for() {
+    let mut script: Script = vec![
+        (2883997, Op::HostDown(6)),
+        (4237843, Op::Stop(7)),
+        (5093422, Op::HostDown(0)),
+        (10645686, Op::Start(0)),
+        (11150233, Op::Split(7)),
+        (11208758, Op::Start(7)),
+        (11249336, Op::CutOneWay(1, 0)),
+    ];
+    let loads = [120];
+    script.extend(loads.map(|at| (at * 100_000, Op::Publish(2))));
+    script.sort_by_key(|(at, _)| *at);
+    must_hold("in mind", &Setup { unlisted: 3, ..nine() }, 200_650, &script);
+}
+
+/// A subscription was read again from before its beginning, in a reign in which it had read further: where its
+/// agent, which had started again, came to the log of that reign by way of another one.
+#[test]
+fn what_lies_before_the_beginning_of_a_subscription_does_not_come_behind_it() {
+    let mut script: Script = vec![
+        (11261084, Op::Pause(3)),
+        (11463823, Op::Subscribe(3, 2)),
+        (11815783, Op::Kill(1)),
+        (12654847, Op::Continue(3)),
+        (13835976, Op::Kill(0)),
+        (13835976, Op::Kill(2)),
+        (13835976, Op::Kill(3)),
+        (13835976, Op::Kill(4)),
+        (13835976, Op::Kill(5)),
+        (13835976, Op::Kill(6)),
+        (13835976, Op::Kill(7)),
+        (13835976, Op::Kill(8)),
+        (13959172, Op::Start(1)),
+    ];
+    let loads = [115, 199];
+    script.extend(loads.map(|at| (at * 100_000, Op::Publish(2))));
+    script.sort_by_key(|(at, _)| *at);
+    must_hold("beginning", &nine().on_disk(), 201_006, &script);
+}
+
+/// A lone root went below another one and died with its disk before it had said anything: what it had confirmed
+/// was known to its parent alone, by its hello.
+#[test]
+fn a_lone_root_that_dies_while_it_hands_over_is_told_of_by_its_parent() {
+    let mut script: Script = vec![
+        (42546, Op::LoseDisk(8)),
+        (2453939, Op::Start(8)),
+        (10727527, Op::Kill(0)),
+        (10727527, Op::Kill(1)),
+        (10727527, Op::Kill(2)),
+        (10727527, Op::Kill(3)),
+        (10727527, Op::Kill(4)),
+        (10727527, Op::Kill(5)),
+        (10727527, Op::Kill(6)),
+        (10727527, Op::Kill(7)),
+        (10727527, Op::Kill(8)),
+        (12666739, Op::Start(8)),
+        (16103342, Op::Start(0)),
+        (16103342, Op::Start(7)),
+        (16469602, Op::Split(3)),
+        (18575811, Op::LoseDisk(8)),
+    ];
+    let loads = [164];
+    script.extend(loads.map(|at| (at * 100_000, Op::Publish(2))));
+    script.sort_by_key(|(at, _)| *at);
+    must_hold("hands over", &nine().on_disk(), 201_273, &script);
+}

@@ -151,6 +151,13 @@ impl EventBatch {
         Some(received)
     }
 
+    /// Takes those up to an index of the log out.
+    pub fn skip_until(&mut self, index: u64) {
+        self.items.drain(..self.taken);
+        self.taken = 0;
+        self.items.retain(|item| item.index > index);
+    }
+
     /// Keeps those of which `keep` says so, by their ids.
     pub fn retain(&mut self, mut keep: impl FnMut(EventId) -> bool) {
         self.items.drain(..self.taken);

@@ -123,6 +123,29 @@ impl World {
         self.feed(agent, Input::Subscribe { client, subscription, filter, start })
     }
 
+    /// The subscriptions at an agent go on by position, under other numbers.
+    pub(super) fn subscribe_again(&mut self, agent: usize) -> Result<(), Violation> {
+        if self.agents[agent].node.is_none() {
+            return Ok(());
+        }
+        for at in 0..self.subscribers.len() {
+            let subscriber = &mut self.subscribers[at];
+            let start = subscriber.start();
+            if subscriber.agent != agent || start == Start::Now {
+                continue;
+            }
+            let (client, filter) = (subscriber.client, subscriber.filter.clone());
+            let old = subscriber.subscription;
+            let subscription = SubscriptionId(old.0 + 1);
+            subscriber.subscription = subscription;
+            subscriber.resumed = true;
+            subscriber.in_past = true;
+            self.feed(agent, Input::Unsubscribe { client, subscription: old })?;
+            self.feed(agent, Input::Subscribe { client, subscription, filter, start })?;
+        }
+        Ok(())
+    }
+
     pub fn add_publisher(&mut self, agent: usize) -> Result<(), Violation> {
         let client = self.new_client();
         let id = PublisherId { account: 1_000 + agent as u64, token: client.0 };
@@ -155,6 +178,7 @@ impl World {
             late: BTreeSet::new(),
             gaps: Vec::new(),
             hole_told_ns: 0,
+            gap_told_ns: 0,
             folded: 0,
             resumed: false,
             in_past: false,

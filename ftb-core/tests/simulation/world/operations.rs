@@ -85,6 +85,7 @@ impl World {
                 self.agents[agent].deaf = true;
             }
             Op::Hear(rank) => self.hear(self.pick(rank))?,
+            Op::Resubscribe(rank) => self.subscribe_again(self.pick(rank))?,
             Op::Stop(rank) => {
                 let agent = self.pick(rank);
                 self.feed(agent, Input::Stop)?;

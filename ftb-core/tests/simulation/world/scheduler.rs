@@ -7,7 +7,8 @@ use ftb_core::frame::{Frame, UpItem};
 use ftb_core::ident::{PublisherId, Rank};
 use ftb_core::node::Node;
 use ftb_core::node::api::{
-    ClientId, Input, JournalWrite, LinkId, MemberState, Output, QueryId, RefusedWhat, ToClient,
+    ClientId, Input, JournalWrite, LinkId, MemberState, Output, QueryId, RefusedWhat,
+    SubscriptionId, ToClient,
 };
 use ftb_core::run::Run;
 
@@ -298,7 +299,9 @@ impl World {
             return Ok(());
         }
         let subscriber = self.subscribers.iter_mut().find(|s| s.client == client);
-        let Some(subscriber) = subscriber else { return Ok(()) };
+        // What comes for one that was taken back is dropped.
+        let wanted = subscriber.filter(|s| subscription_of(&message) == Some(s.subscription));
+        let Some(subscriber) = wanted else { return Ok(()) };
         match message {
             ToClient::Subscribed { active_after, .. } => {
                 if subscriber.active_at.is_none() {
@@ -335,6 +338,20 @@ impl World {
             ToClient::Confirmed { .. } => {}
         }
         Ok(())
+    }
+}
+
+/// For which subscription a message is.
+fn subscription_of(message: &ToClient) -> Option<SubscriptionId> {
+    match message {
+        ToClient::Subscribed { subscription, .. }
+        | ToClient::Deliver { subscription, .. }
+        | ToClient::Gap { subscription, .. }
+        | ToClient::Covered { subscription, .. }
+        | ToClient::Refused { what: RefusedWhat::Subscription(subscription), .. } => {
+            Some(*subscription)
+        }
+        ToClient::Refused { .. } | ToClient::Confirmed { .. } => None,
     }
 }
 
