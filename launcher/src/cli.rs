@@ -96,9 +96,12 @@ pub enum PolicyCommand {
         /// The policy (default: the built-in one).
         #[arg(long)]
         policy: Option<PathBuf>,
-        /// The nodes of the job, as a host list (default: all hosts among the events).
+        /// The nodes of the job, as a host list: events about others are left out (default: all hosts among the events).
         #[arg(long)]
         nodes: Option<String>,
+        /// One JSON object a line: `time_s` (since the first event), action, node, faults, words.
+        #[arg(long)]
+        json: bool,
     },
     /// Let the policy of a running job act again.
     Reset(Ask),

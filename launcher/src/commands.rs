@@ -1,9 +1,11 @@
 //! What `ftb-launch` does with each command. Everything that can be wrong is found before anything starts.
 
 mod place;
+mod policies;
 mod tools;
 
-pub use tools::{ask, drain, policy_check, policy_test, ps, status};
+pub use policies::{EVENTS_BYTES_MAX, policy_check, policy_test};
+pub use tools::{ask, drain, ps, status};
 
 use crate::backend::Choice;
 use crate::cli::{How, OnDeath, Restart, Run};
@@ -104,7 +106,7 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
     let token = secret::random_hex().map_err(Failure::failed)?;
     let file = job_file(&manifest.job, &place, &program, how, &dir, &token, policy.0);
     let mut jl = Jl::new(config);
-    jl.follow(before.jl.job().episode);
+    jl.follow(before.jl.job());
     start(file, dir, jl, policy.1, how, place.starting).await
 }
 

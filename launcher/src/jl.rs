@@ -10,6 +10,7 @@
 mod checkpoint;
 mod end;
 mod episode;
+mod faults;
 mod fence;
 mod hear;
 mod job;
@@ -18,32 +19,33 @@ mod pace;
 mod rollback;
 mod start;
 #[cfg(test)]
+mod table;
+#[cfg(test)]
 mod tests;
 mod wants;
 
 pub use episode::{Open, Progress, Remedy};
+pub use faults::{By, Faults};
 pub use job::{Deadlines, JlConfig, Job, Node, OnDeath, Rank};
 pub use pace::{Interval, MTBF, Pace, PaceView, Source};
 
 use crate::message::{Answer, Closed, FromJl, NlaSays, Outcome, RankSays, Request};
-use crate::names::{Episode, NodeName, Ranks, SetId};
+use crate::names::{Episode, FaultId, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
 use checkpoint::Checkpoint;
 use core::time::Duration;
 use end::End;
 use episode::{At, Flow, Steps};
 use ftb_core::Now;
-use job::SILENCES_MAX;
+use job::{SILENCES_MAX, SILENCES_TOLD};
 use migration::Migration;
 use rollback::Rollback;
 use serde::{Deserialize, Serialize};
 use start::Start;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How often an unanswered request is repeated.
 pub const REPEAT: Duration = Duration::from_secs(1);
-/// How often every NLA is asked whether it is there.
-pub const ASK: Duration = Duration::from_secs(10);
 /// How often the JL shows that it is there.
 pub const ALIVE: Duration = Duration::from_secs(2);
 /// Most remedies that wait for their turn: beyond, a request is refused.
@@ -77,8 +79,16 @@ pub enum Input {
     Want {
         /// What.
         want: Want,
-        /// Who is to be answered.
-        asked: Option<u64>,
+        /// Who.
+        by: By,
+    },
+    /// The policy has found that something else is to be done about these faults: what still waits for its turn because
+    /// of them is called off.
+    CallOff {
+        /// Which.
+        faults: BTreeSet<FaultId>,
+        /// What is to be done instead.
+        reason: String,
     },
     /// A set is in the store, or could not be brought there.
     Stored {
@@ -162,7 +172,7 @@ pub enum Output {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Waiting {
     want: Want,
-    asked: Option<u64>,
+    by: By,
 }
 
 /// See the module.
@@ -176,7 +186,12 @@ pub struct Jl {
     ask_ns: u64,
     /// When to ask because events were missed: not at once, or gaps among the answers would breed questions.
     gap_ns: u64,
-    over: bool,
+    /// The exit code of a job that is over.
+    exit: Option<i32>,
+    /// Of a JL that has taken over: nodes that have said nothing since, and may be in another state by now. It begins
+    /// nothing new before.
+    #[serde(skip)]
+    unheard: BTreeSet<NodeName>,
 }
 
 impl Jl {
@@ -190,13 +205,15 @@ impl Jl {
             alive_ns: 0,
             ask_ns: 0,
             gap_ns: u64::MAX,
-            over: false,
+            exit: None,
+            unheard: BTreeSet::new(),
         }
     }
 
-    /// The job was run before, up to this episode: those of this run come behind it.
-    pub fn follow(&mut self, episode: Episode) {
-        self.job.episode = self.job.episode.max(episode);
+    /// The job was run before: episodes and faults of this run come behind those.
+    pub fn follow(&mut self, before: &Job) {
+        self.job.episode = self.job.episode.max(before.episode);
+        self.job.faults.hear(before.faults.newest());
     }
 
     /// What it knows.
@@ -216,7 +233,7 @@ impl Jl {
 
     /// Whether the job is over.
     pub fn over(&self) -> bool {
-        self.over
+        self.exit.is_some()
     }
 
     /// The next moment at which [`Input::Tick`] is wanted, in monotonic nanoseconds.
@@ -229,7 +246,11 @@ impl Jl {
 
     /// One input.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
-        if self.over {
+        if let Some(code) = self.exit {
+            // The JL before this one may have died before it could say so.
+            if matches!(input, Input::Adopted { .. }) {
+                out.push(Output::Exit(code));
+            }
             return;
         }
         match input {
@@ -238,7 +259,8 @@ impl Jl {
             Input::Nla(says) => self.on_nla(now, says),
             Input::Rank(says) => self.on_rank(now, &says),
             Input::Gone { node, reason } => self.lost(now, &node, &reason),
-            Input::Want { want, asked } => self.want(now, want, asked),
+            Input::Want { want, by } => self.want(now, want, by),
+            Input::CallOff { faults, reason } => self.call_off(&faults, &reason),
             Input::Stored { episode, result } => self.stored(now, episode, result),
             Input::Signal(signal) => {
                 let episode = self.job.open();
@@ -249,37 +271,52 @@ impl Jl {
         }
         self.tick(now);
         self.next_wanted(now);
-        out.append(&mut self.job.out);
+        self.put_out(out);
+    }
+
+    /// The state is saved once, as it is now, and before anything else: what is deleted or asked for because of it may not
+    /// come true for a JL that takes over an older one.
+    fn put_out(&mut self, out: &mut Vec<Output>) {
+        let all = core::mem::take(&mut self.job.out);
+        if all.contains(&Output::Save) {
+            out.push(Output::Save);
+        }
+        out.extend(all.into_iter().filter(|output| *output != Output::Save));
     }
 
     fn started(&mut self, now: Now, store: String) {
         self.job.store = store;
         self.pace.begin(now);
-        self.ask_ns = now.deadline_ns(ASK);
+        self.ask_ns = now.deadline_ns(self.job.ask_every());
         let episode = self.job.open();
         let (start, flow) = Start::first(&mut self.job);
-        self.begin(now, episode, Remedy::Start(start), None, flow);
+        self.begin(now, episode, Remedy::Start(start), By::Nobody, flow);
     }
 
     /// The deadlines of before mean nothing on this clock: the open phase gets its full time again, and its
     /// requests are repeated; who has done them already says so.
     fn adopted(&mut self, now: Now, store: String) {
+        let begun = self.open.is_some() || self.job.nodes.values().any(|node| node.state.is_some());
+        if !begun {
+            // The JL before this one has died before its first step.
+            return self.started(now, store);
+        }
         self.job.store = store;
         self.pace.begin(now);
         self.alive_ns = 0;
-        self.ask_ns = now.deadline_ns(ASK);
+        self.ask_ns = now.deadline_ns(self.job.ask_every());
         for node in self.job.nodes.values_mut() {
             node.silences = 0;
         }
+        self.unheard = self.job.alive().into_iter().collect();
         self.job.publish(FromJl::Ask);
+        self.tell_usable();
         if let Some(open) = &mut self.open {
             open.phase_ns = now.mono_ns;
             open.deadline_ns = now.deadline_ns(Duration::from_millis(open.phase_deadline_ms));
             open.repeat_ns = now.mono_ns;
-            if let Remedy::Checkpoint(checkpoint) = &open.remedy {
-                checkpoint.adopt(&mut self.job, open.episode);
-            }
         }
+        self.with_open(now, |steps, at| steps.on_adopted(at));
     }
 
     fn tick(&mut self, now: Now) {
@@ -292,12 +329,12 @@ impl Jl {
             self.job.publish(FromJl::Ask);
         }
         if now.mono_ns >= self.ask_ns {
-            self.ask_ns = now.deadline_ns(ASK);
+            self.ask_ns = now.deadline_ns(self.job.ask_every());
             self.ask(now);
         }
         if self.pace.take(now) {
             let reason = "it is time".to_owned();
-            self.want(now, Want::Checkpoint { reason }, None);
+            self.want(now, Want::Checkpoint { reason }, By::Nobody);
         }
         let Some(open) = &mut self.open else {
             return;
@@ -315,19 +352,33 @@ impl Jl {
     }
 
     /// Asks every NLA; those that were silent too often are lost. Nodes that became usable are told.
+    ///
+    /// Questions are counted, not time: a JL that was stopped itself, or a machine that has slept, condemns nobody.
     fn ask(&mut self, now: Now) {
         self.job.publish(FromJl::Ask);
-        let mut silent = Vec::new();
+        let every = self.job.ask_every();
+        let (mut silent, mut doubted) = (Vec::new(), Vec::new());
         for (name, node) in &mut self.job.nodes {
             if node.state.is_some() && !node.lost {
                 node.silences += 1;
-                if node.silences > SILENCES_MAX {
-                    silent.push(name.clone());
+                match node.silences {
+                    SILENCES_TOLD => doubted.push(name.clone()),
+                    silences if silences > SILENCES_MAX => silent.push(name.clone()),
+                    _ => {}
                 }
             }
         }
+        let of = |silences: u32| every * silences.saturating_sub(1);
+        for node in doubted {
+            let (since, rest) = (of(SILENCES_TOLD), of(SILENCES_MAX - SILENCES_TOLD + 2));
+            self.job.tell(format!(
+                "the launch agent of node {node} has not answered for {since:?}: its node counts as lost after {rest:?} more"
+            ));
+        }
         for node in silent {
-            self.lost(now, &node, "its launch agent does not answer");
+            let reason =
+                format!("its launch agent does not answer since {:?}", of(SILENCES_MAX + 1));
+            self.lost(now, &node, &reason);
         }
         self.tell_usable();
     }
@@ -359,15 +410,8 @@ impl Jl {
         }
     }
 
-    fn begin(
-        &mut self,
-        now: Now,
-        episode: Episode,
-        remedy: Remedy,
-        asked: Option<u64>,
-        flow: Flow,
-    ) {
-        self.open = Some(Open::new(episode, remedy, asked));
+    fn begin(&mut self, now: Now, episode: Episode, remedy: Remedy, by: By, flow: Flow) {
+        self.open = Some(Open::new(episode, remedy, by));
         self.flow(now, flow);
     }
 
@@ -403,16 +447,15 @@ impl Jl {
         if let Some(set) = served.cloned() {
             self.job.publish(FromJl::Drop { episode, set });
         }
-        if let Some(request) = open.asked {
-            let outcome = if done { Outcome::Done } else { Outcome::Failed };
-            self.answer(request, outcome, words.clone());
-        }
+        let outcome = if done { Outcome::Done } else { Outcome::Failed };
+        self.settle(open.by, outcome, &words);
         if let (Remedy::Checkpoint(_), true) = (&open.remedy, done) {
             let (cost, took) = open.checkpoint_took();
             self.pace.saved(now, cost, took);
         }
         let phases = open.phases_text();
-        self.job.tell(format!("{} {episode}: {words} [{phases}]", open.remedy.kind()));
+        let fault = open.by.words();
+        self.job.tell(format!("{} {episode}{fault}: {words} [{phases}]", open.remedy.kind()));
         self.job.out.push(Output::Save);
         self.job.publish(FromJl::Closed(Closed {
             episode,
@@ -420,15 +463,27 @@ impl Jl {
             done,
             words,
             phases,
+            fault: open.by.fault(),
         }));
         if let Remedy::End(end) = &open.remedy {
-            self.over = true;
+            self.exit = Some(end.code());
             self.job.out.push(Output::Exit(end.code()));
         }
     }
 
-    fn answer(&mut self, request: u64, outcome: Outcome, words: String) {
-        self.job.out.push(Output::Answer(Answer { request, outcome, words }));
+    /// It is settled what becomes of something that was wanted: a person is told, a fault is closed.
+    fn settle(&mut self, by: By, outcome: Outcome, words: &str) {
+        self.reply(by, outcome, words);
+        if let Some(fault) = by.fault() {
+            self.job.faults.close(fault);
+        }
+    }
+
+    fn reply(&mut self, by: By, outcome: Outcome, words: &str) {
+        if let Some(request) = by.request() {
+            let answer = Answer { request, outcome, words: words.to_owned() };
+            self.job.out.push(Output::Answer(answer));
+        }
     }
 
     /// Ends the job: whatever is open is given up.
@@ -439,13 +494,11 @@ impl Jl {
         self.job.tell(format!("the job ends: {words}"));
         self.close(now, false, format!("the job ends: {words}"));
         for waiting in core::mem::take(&mut self.wanted) {
-            if let Some(request) = waiting.asked {
-                self.answer(request, Outcome::Refused, "the job ends".to_owned());
-            }
+            self.settle(waiting.by, Outcome::Refused, "the job ends");
         }
         let episode = self.job.open();
         let (end, flow) = End::open(&self.job, episode, code, words);
-        self.begin(now, episode, Remedy::End(end), None, flow);
+        self.begin(now, episode, Remedy::End(end), By::Nobody, flow);
     }
 
     /// The job starts again from its last set, because it is to be elsewhere.
@@ -456,7 +509,7 @@ impl Jl {
         };
         let episode = self.job.open();
         let (start, flow) = Start::again(&mut self.job, episode, set, &words);
-        self.begin(now, episode, Remedy::Start(start), None, flow);
+        self.begin(now, episode, Remedy::Start(start), By::Nobody, flow);
     }
 
     /// A rank has died, or a node with its ranks: what was open is over, and the policy says what follows.
@@ -497,13 +550,13 @@ impl Jl {
             match Rollback::open(&mut self.job, episode, set.clone()) {
                 Ok((rollback, flow)) => {
                     self.job.tell(format!("{reason}: the job goes back to set {set} in place"));
-                    return self.begin(now, episode, Remedy::Rollback(rollback), None, flow);
+                    return self.begin(now, episode, Remedy::Rollback(rollback), By::Nobody, flow);
                 }
                 Err(why) => self.job.tell(format!("the job cannot go back in place: {why}")),
             }
         }
         self.job.tell(format!("{reason}: the job restarts from set {set}"));
         let (start, flow) = Start::again(&mut self.job, episode, set, reason);
-        self.begin(now, episode, Remedy::Start(start), None, flow);
+        self.begin(now, episode, Remedy::Start(start), By::Nobody, flow);
     }
 }

@@ -1,7 +1,7 @@
 //! What JL, NLAs and ranks say to each other, typed. [`crate::wire`] turns it into events and back;
 //! `docs/launcher-protocol.md` is the contract.
 
-use crate::names::{Episode, NodeName, Ranks, SetId};
+use crate::names::{Episode, FaultId, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -200,6 +200,8 @@ pub struct Closed {
     pub words: String,
     /// The phases with their milliseconds, `leave=12 copy=30`.
     pub phases: String,
+    /// The fault that it was the remedy of, where the policy wanted it.
+    pub fault: Option<FaultId>,
 }
 
 /// How a process ended.

@@ -168,6 +168,19 @@ impl fmt::Display for Episode {
     }
 }
 
+/// Trouble that the policy has seen, from its first word until it has passed, was acted on, or another remedy has
+/// taken its place. Numbers only grow within the job; 0 is before the first.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct FaultId(pub u64);
+
+impl fmt::Display for FaultId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
 /// Ranks of the job, in order: `0 1 5`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ranks(pub BTreeSet<u32>);

@@ -15,7 +15,7 @@ mod requests;
 mod saving;
 pub mod state;
 
-pub use io::{Input, NlaConfig, Output};
+pub use io::{Input, NlaConfig, Output, Spawn};
 pub use state::{Cause, MigrationState};
 
 use crate::message::{FromNla, How, Placement};

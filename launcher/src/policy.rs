@@ -4,8 +4,11 @@
 //! Rules are tried in order; the first whose condition is fulfilled acts, those behind it do not. A rule may wait
 //! (`settle`) so that one before it can still see a larger picture. Brakes: a node is left alone for `hold_down`
 //! after an action on it, too many actions open a circuit breaker that a person must reset, and in shadow mode
-//! everything is only told. The defaults are section 3.4.3 of the thesis.
+//! everything is only told. Every fault has a number ([`FaultId`]), by which what still waits because of it is called
+//! off when a rule about the whole job sees that something else is to be done. The defaults are section 3.4.3 of the
+//! thesis.
 
+mod faults;
 mod rules;
 #[cfg(test)]
 mod table;
@@ -15,8 +18,9 @@ mod tests;
 pub use rules::{ActionKind, Config, PolicyError, Rule};
 
 use crate::jl::{Interval, OnDeath, Want};
-use crate::names::NodeName;
+use crate::names::{FaultId, NodeName};
 use core::time::Duration;
+use faults::Faults;
 use ftb_core::{Event, Now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -40,12 +44,24 @@ pub enum Action {
     /// Tell the user.
     Tell(String),
     /// Hand it to the JL.
-    Want(Want),
+    Want {
+        /// What.
+        want: Want,
+        /// Because of this fault; none where one has passed.
+        fault: Option<FaultId>,
+    },
     /// The node is gone.
     Gone {
         /// Which.
         node: NodeName,
         /// How that is known.
+        reason: String,
+    },
+    /// What was wanted because of these faults is no longer to be done.
+    CallOff {
+        /// Which.
+        faults: BTreeSet<FaultId>,
+        /// What is to be done instead.
         reason: String,
     },
 }
@@ -55,6 +71,8 @@ pub enum Action {
 struct Settling {
     rule: usize,
     node: NodeName,
+    /// None of word that a node is well again.
+    fault: Option<FaultId>,
     at_ns: u64,
 }
 
@@ -72,6 +90,12 @@ pub struct Policy {
     actions: VecDeque<u64>,
     open: bool,
     drained: BTreeSet<NodeName>,
+    faults: Faults,
+}
+
+/// Whose word it is.
+fn who(fault: Option<FaultId>) -> String {
+    fault.map_or_else(|| "policy".to_owned(), |fault| format!("fault {fault}"))
 }
 
 /// The node that an event is about: its tag `node` or `host`, else where it was published.
@@ -96,6 +120,7 @@ impl Policy {
             actions: VecDeque::new(),
             open: false,
             drained: BTreeSet::new(),
+            faults: Faults::default(),
         })
     }
 
@@ -117,6 +142,19 @@ impl Policy {
     /// Whether the circuit breaker is open.
     pub fn is_open(&self) -> bool {
         self.open
+    }
+
+    /// The faults of a policy before this one, that has served the same job, come first.
+    pub fn follow(&mut self, newest: FaultId) {
+        self.faults.follow(newest);
+    }
+
+    /// Takes over a fault of a policy before this one, for which something waits: on this node, or on the job as a whole;
+    /// `reason` is the name of the rule. Of a rule that this policy has not, nothing is known.
+    pub fn adopt(&mut self, now: Now, fault: FaultId, node: Option<&NodeName>, reason: &str) {
+        if let Some(rule) = self.config.rule.iter().position(|rule| rule.name == reason) {
+            self.faults.adopt(fault, rule, node.cloned(), now);
+        }
     }
 
     /// A person closes the circuit breaker.
@@ -190,32 +228,46 @@ impl Policy {
         event: &Event,
         out: &mut Vec<Action>,
     ) {
-        let rule = &self.config.rule[index];
-        if rule.action == ActionKind::Usable {
-            self.settling.retain(|settling| settling.node != *node);
-        }
-        if rule.action == ActionKind::Checkpoint {
+        let fault = self.fault_of(now, index, node);
+        let rules = &self.config.rule;
+        let rule = &rules[index];
+        match rule.action {
+            // The trouble has passed.
+            ActionKind::Usable => self.settling.retain(|settling| settling.node != *node),
             // The larger picture: what single nodes were about to do for the same events is off.
-            let names = rule.events.clone();
-            let rules = &self.config.rule;
-            self.settling.retain(|s| !rules[s.rule].events.iter().any(|name| names.contains(name)));
+            ActionKind::Checkpoint | ActionKind::Stop => {
+                self.settling.retain(|settling| !rules[settling.rule].shares_events(rule));
+            }
+            // It has come back before it was over.
+            _ => {
+                self.settling.retain(|settling| settling.fault.is_some() || settling.node != *node)
+            }
         }
         let waits = !rule.settle.is_zero() && self.settling.len() < SETTLING_MAX;
-        if waits {
-            let known = self.settling.iter().any(|s| s.rule == index && s.node == *node);
-            if !known {
-                let at_ns = now.deadline_ns(rule.settle);
-                self.settling.push(Settling { rule: index, node: node.clone(), at_ns });
-                out.push(Action::Tell(format!(
-                    "{} on {node}: {} in {:?} unless it passes",
-                    event.name,
-                    rule.action.words(),
-                    rule.settle
-                )));
-            }
-            return;
+        if !waits {
+            return self.act(now, index, node, fault, out);
         }
-        self.act(now, index, node, out);
+        if !self.settling.iter().any(|s| s.rule == index && s.node == *node) {
+            let at_ns = now.deadline_ns(rule.settle);
+            out.push(Action::Tell(format!(
+                "{}: {} on {node}: {} in {:?} unless it passes",
+                who(fault),
+                event.name,
+                rule.action.words(),
+                rule.settle
+            )));
+            self.settling.push(Settling { rule: index, node: node.clone(), fault, at_ns });
+        }
+    }
+
+    /// The number of what the rule has seen; that a node is well again is no fault.
+    fn fault_of(&mut self, now: Now, index: usize, node: &NodeName) -> Option<FaultId> {
+        let action = self.config.rule[index].action;
+        if action == ActionKind::Usable {
+            return None;
+        }
+        let of_node = Some(node).filter(|_| !action.is_about_the_job());
+        Some(self.faults.of(now, index, of_node, self.config.hold_down))
     }
 
     /// What has settled is done.
@@ -225,66 +277,111 @@ impl Policy {
             .into_iter()
             .partition(|settling: &Settling| settling.at_ns <= now.mono_ns);
         self.settling = rest;
-        for Settling { rule, node, .. } in due {
+        for Settling { rule, node, fault, .. } in due {
             // A rule before this one may have come to see the larger picture.
-            let names = &self.config.rule[rule].events;
             let superseded = (0..rule).any(|index| {
                 let before = &self.config.rule[index];
-                let same = before.events.iter().any(|name| names.contains(name));
+                let same = before.shares_events(&self.config.rule[rule]);
                 same && before.nodes_over.is_some() && self.fulfilled(now, index, &node, facts)
             });
             if !superseded {
-                self.act(now, rule, &node, &mut out);
+                self.act(now, rule, &node, fault, &mut out);
             }
         }
         out
     }
 
-    fn act(&mut self, now: Now, index: usize, node: &NodeName, out: &mut Vec<Action>) {
+    fn act(
+        &mut self,
+        now: Now,
+        index: usize,
+        node: &NodeName,
+        fault: Option<FaultId>,
+        out: &mut Vec<Action>,
+    ) {
         let rule = &self.config.rule[index];
         let (kind, reason) = (rule.action, rule.name.clone());
-        if kind == ActionKind::Usable && self.drained.contains(node) {
-            return;
-        }
         let what = format!("{} ({reason}, node {node})", kind.words());
-        if kind.has_power() {
-            if self.is_held(now, index, node) {
-                return;
+        match (kind, fault) {
+            (ActionKind::Usable, _) => {
+                self.faults.close_node(node);
+                if self.drained.contains(node) {
+                    return;
+                }
             }
-            if self.config.shadow {
-                out.push(Action::Tell(format!("shadow mode: would {what}")));
-                self.hold(now, index, node);
-                return;
+            (_, Some(fault)) if kind.has_power() => {
+                if !self.may_act(now, index, node, fault, &what, out) {
+                    return;
+                }
+                self.faults.acted(fault, now);
+                self.take_over(index, &reason, out);
             }
-            if !self.breaker_allows(now) {
-                out.push(Action::Tell(format!(
-                    "the circuit breaker is open, nothing is done: would {what}; \
-                     close it with ftb-launch policy reset JOB"
-                )));
-                return;
-            }
-            self.hold(now, index, node);
+            _ => {}
         }
-        out.push(Action::Tell(format!("policy: {what}")));
+        out.push(Action::Tell(format!("{}: {what}", who(fault))));
         let node = node.clone();
-        match kind {
-            ActionKind::Migrate => out.push(Action::Want(Want::Migrate { node, reason })),
+        let want = match kind {
+            ActionKind::Migrate => Want::Migrate { node, reason },
             ActionKind::Drain => {
                 self.drained.insert(node.clone());
-                out.push(Action::Want(Want::Drain { node, reason }));
+                Want::Drain { node, reason }
             }
-            ActionKind::Checkpoint => out.push(Action::Want(Want::Checkpoint { reason })),
-            ActionKind::Usable => out.push(Action::Want(Want::Usable { node })),
-            ActionKind::Lost => out.push(Action::Gone { node, reason }),
-            ActionKind::Notify => {}
+            ActionKind::Checkpoint => Want::Checkpoint { reason },
+            ActionKind::Stop => Want::Kill { code: 1, reason },
+            ActionKind::Usable => Want::Usable { node },
+            ActionKind::Lost => return out.push(Action::Gone { node, reason }),
+            ActionKind::Notify => return,
+        };
+        out.push(Action::Want { want, fault });
+    }
+
+    /// The brakes: whether that may be done now.
+    fn may_act(
+        &mut self,
+        now: Now,
+        index: usize,
+        node: &NodeName,
+        fault: FaultId,
+        what: &str,
+        out: &mut Vec<Action>,
+    ) -> bool {
+        if self.is_held(now, index, node) {
+            return false;
+        }
+        if self.config.shadow {
+            out.push(Action::Tell(format!("fault {fault}, shadow mode: would {what}")));
+            self.hold(now, index, node);
+            return false;
+        }
+        if !self.breaker_allows(now) {
+            out.push(Action::Tell(format!(
+                "fault {fault}: the circuit breaker is open, nothing is done: would {what}; \
+                 close it with ftb-launch policy reset JOB"
+            )));
+            return false;
+        }
+        self.hold(now, index, node);
+        true
+    }
+
+    /// Where a rule about the whole job acts, what single nodes wanted because of the same events, and may still wait
+    /// for its turn, is off.
+    fn take_over(&mut self, index: usize, reason: &str, out: &mut Vec<Action>) {
+        let rules = &self.config.rule;
+        if !rules[index].action.is_about_the_job() {
+            return;
+        }
+        let faults = self.faults.close_rules(|other| rules[other].shares_events(&rules[index]));
+        if !faults.is_empty() {
+            out.push(Action::CallOff { faults, reason: reason.to_owned() });
         }
     }
 
     /// Whether this node, or for a checkpoint the job, was acted on so recently that it is left alone.
     fn is_held(&self, now: Now, index: usize, node: &NodeName) -> bool {
-        let last = match self.config.rule[index].action {
-            ActionKind::Checkpoint => self.acted.get(&index),
-            _ => self.held.get(node),
+        let last = match self.config.rule[index].action.is_about_the_job() {
+            true => self.acted.get(&index),
+            false => self.held.get(node),
         };
         let hold = rules::nanos(self.config.hold_down);
         last.is_some_and(|at| now.mono_ns < at.saturating_add(hold))
@@ -292,7 +389,7 @@ impl Policy {
 
     fn hold(&mut self, now: Now, index: usize, node: &NodeName) {
         self.acted.insert(index, now.mono_ns);
-        if self.config.rule[index].action != ActionKind::Checkpoint {
+        if !self.config.rule[index].action.is_about_the_job() {
             self.held.insert(node.clone(), now.mono_ns);
         }
     }

@@ -4,61 +4,15 @@
 
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
-mod sim {
-    pub mod agent;
-    pub mod proc;
-    pub mod world;
-}
+mod sim;
 
 use core::time::Duration;
-use ftb_launcher::backend::{Manner, Moves, Saver};
-use ftb_launcher::jl::{Deadlines, Interval, JlConfig, MTBF, OnDeath, Want};
-use ftb_launcher::message::Placement;
-use ftb_launcher::names::{JobId, NodeName, Ranks};
+use ftb_launcher::jl::{Interval, JlConfig, OnDeath};
+use ftb_launcher::names::NodeName;
 use ftb_launcher::nla::MigrationState;
-use sim::world::{Fate, Faults, Happens, World, node};
-
-const HOUR_MS: u64 = 3_600_000;
-
-fn config(nodes: u32, per_node: u32, spares: u32) -> JlConfig {
-    let placement: Placement = (0..nodes)
-        .map(|n| {
-            let ranks: Ranks = (n * per_node..(n + 1) * per_node).collect();
-            (node(&format!("node{n:02}")), ranks)
-        })
-        .collect();
-    JlConfig {
-        job: JobId::new("job").unwrap(),
-        size: nodes * per_node,
-        placement,
-        spares: (0..spares).map(|n| node(&format!("spare{n:02}"))).collect(),
-        restore: None,
-        deadlines: Deadlines::default(),
-        on_death: OnDeath::Rollback,
-        restarts_max: 5,
-        interval: Interval::Never,
-        mtbf: MTBF,
-        sets_max: 2,
-        manner: Manner::default(),
-    }
-}
-
-fn migrate(name: &str) -> Happens {
-    Happens::Want(Want::Migrate { node: node(name), reason: "its fan failed".to_owned() })
-}
-
-fn checkpoint() -> Happens {
-    Happens::Want(Want::Checkpoint { reason: "asked for".to_owned() })
-}
-
-fn usable(name: &str) -> Happens {
-    Happens::Want(Want::Usable { node: node(name) })
-}
-
-fn moved(world: &World) -> usize {
-    let moved = ("migration".to_owned(), true);
-    world.closed.iter().filter(|closed| **closed == moved).count()
-}
+use sim::happens::{Fate, Faults, Happens};
+use sim::world::{World, node};
+use sim::{COMMAND, CRIU, HOUR_MS, checkpoint, config, migrate, moved, usable, with};
 
 /// Runs `scenario` for many seeds; a failure names its seed.
 fn seeds(name: &str, default: u64, scenario: impl Fn(u64) + std::panic::RefUnwindSafe) {
@@ -461,13 +415,6 @@ fn recoveries_end_well_or_in_a_named_state_whatever_fails() {
         }
         ends_well_or_named(&mut world);
     });
-}
-
-const CRIU: Manner = Manner { saver: Saver::Agent, moves: Moves::Alone };
-const COMMAND: Manner = Manner { saver: Saver::Agent, moves: Moves::Anew };
-
-fn with(manner: Manner, config: JlConfig) -> JlConfig {
-    JlConfig { manner, ..config }
 }
 
 #[test]

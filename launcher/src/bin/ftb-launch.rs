@@ -49,8 +49,8 @@ async fn dispatch(command: Command) -> Result<i32, Failure> {
 async fn policy(command: PolicyCommand) -> Result<(), Failure> {
     match command {
         PolicyCommand::Check { file } => commands::policy_check(&file),
-        PolicyCommand::Test { events, policy, nodes } => {
-            commands::policy_test(&events, policy.as_deref(), nodes.as_deref())
+        PolicyCommand::Test { events, policy, nodes, json } => {
+            commands::policy_test(&events, policy.as_deref(), nodes.as_deref(), json)
         }
         PolicyCommand::Reset(asked) => ask(asked, Request::ResetBreaker).await,
     }

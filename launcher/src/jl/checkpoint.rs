@@ -64,13 +64,6 @@ impl Checkpoint {
         job.out.push(output);
     }
 
-    /// A new JL took over: what the old one was fetching is fetched again.
-    pub(super) fn adopt(&self, job: &mut Job, episode: Episode) {
-        if self.storing {
-            self.store(job, episode);
-        }
-    }
-
     /// What it makes.
     pub(super) fn set(&self) -> &SetId {
         &self.set
@@ -159,6 +152,14 @@ impl Steps for Checkpoint {
             Err(reason) => Self::failed(reason),
             Ok(bytes) => self.committed(at.job, at.episode, bytes),
         }
+    }
+
+    /// What the old one was fetching is fetched again.
+    fn on_adopted(&mut self, at: &mut At<'_>) -> Flow {
+        if self.storing {
+            self.store(at.job, at.episode);
+        }
+        Flow::Stay
     }
 
     fn on_deadline(&mut self, at: &mut At<'_>) -> Flow {

@@ -3,6 +3,7 @@
 
 use super::checkpoint::Checkpoint;
 use super::end::End;
+use super::faults::By;
 use super::job::Job;
 use super::migration::Migration;
 use super::rollback::Rollback;
@@ -12,6 +13,9 @@ use crate::names::{Episode, NodeName};
 use core::time::Duration;
 use ftb_core::Now;
 use serde::{Deserialize, Serialize};
+
+/// What is not known of ranks that go on while one JL takes over from another.
+pub(super) const UNHEARD: &str = ", whether every rank goes on was not heard by this launcher";
 
 /// What a remedy wants after an input.
 #[derive(Debug, PartialEq, Eq)]
@@ -94,6 +98,11 @@ pub(super) trait Steps {
         Flow::Stay
     }
 
+    /// Another JL has taken over: what nobody says twice, or the shell of the old one was at, is lost.
+    fn on_adopted(&mut self, _: &mut At<'_>) -> Flow {
+        Flow::Stay
+    }
+
     /// The time of the phase is over.
     fn on_deadline(&mut self, at: &mut At<'_>) -> Flow;
 
@@ -172,12 +181,12 @@ pub struct Open {
     pub(super) requests: Vec<FromJl>,
     /// Finished phases with their milliseconds.
     pub(super) phases: Vec<(String, u64)>,
-    /// Who asked for it, to be answered.
-    pub(super) asked: Option<u64>,
+    /// Who wanted it.
+    pub(super) by: By,
 }
 
 impl Open {
-    pub(super) fn new(episode: Episode, remedy: Remedy, asked: Option<u64>) -> Self {
+    pub(super) fn new(episode: Episode, remedy: Remedy, by: By) -> Self {
         Self {
             episode,
             remedy,
@@ -188,7 +197,7 @@ impl Open {
             repeat_ns: u64::MAX,
             requests: Vec::new(),
             phases: Vec::new(),
-            asked,
+            by,
         }
     }
 

@@ -29,6 +29,7 @@ impl Jl {
             FromNla::Ready { state, images, .. } => {
                 row.state = Some(*state);
                 row.images.clone_from(images);
+                self.unheard.remove(&node);
             }
             FromNla::State { to, .. } => row.state = Some(*to),
             _ => {}
@@ -171,6 +172,7 @@ impl Jl {
             return;
         };
         row.lost = true;
+        self.unheard.remove(node);
         self.job.fence.forget(node);
         let ending = self.ends();
         if !ending {

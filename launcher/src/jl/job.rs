@@ -2,6 +2,7 @@
 //! decides anything.
 
 use super::Output;
+use super::faults::Faults;
 use super::fence::Fence;
 use super::pace::{Interval, MTBF};
 use crate::backend::{Manner, Moves, Saver};
@@ -52,6 +53,9 @@ pub struct Deadlines {
     /// Until the NLAs have left at the end.
     #[serde(with = "humantime_serde")]
     pub end: Duration,
+    /// Of no phase: how long an NLA may be silent at any time before its node counts as lost.
+    #[serde(with = "humantime_serde")]
+    pub silence: Duration,
 }
 
 impl Default for Deadlines {
@@ -70,6 +74,7 @@ impl Default for Deadlines {
             copy: s(300),
             reset: s(20),
             end: s(15),
+            silence: s(15),
         }
     }
 }
@@ -127,8 +132,12 @@ fn mtbf() -> Duration {
     MTBF
 }
 
-/// Unanswered questions after which an NLA counts as lost.
+/// Unanswered questions after which an NLA counts as lost, when the next one is due.
 pub(super) const SILENCES_MAX: u32 = 5;
+/// Unanswered questions, the newest included, at which it is told that there may be trouble.
+pub(super) const SILENCES_TOLD: u32 = 4;
+/// How many answers a second all questions may lead to: the NLAs of a job of more nodes are asked less often.
+const ANSWERS_PER_SECOND: u32 = 500;
 
 /// One node of the job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -197,6 +206,9 @@ pub struct Job {
     pub store: String,
     /// Messages refused because their episode, start or sender was not of now.
     pub refused: u64,
+    /// Which faults are closed.
+    #[serde(default)]
+    pub faults: Faults,
     #[serde(skip)]
     pub(super) out: Vec<Output>,
 }
@@ -227,12 +239,20 @@ impl Job {
             restarts: 0,
             store: String::new(),
             refused: 0,
+            faults: Faults::default(),
             out: Vec::new(),
             config,
         };
         let placement = job.config.placement.clone();
         job.place(&placement);
         job
+    }
+
+    /// How often every NLA is asked whether it is there.
+    pub(super) fn ask_every(&self) -> Duration {
+        let nodes = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
+        let often = self.config.deadlines.silence / SILENCES_MAX;
+        often.max(Duration::from_secs(1) * nodes / ANSWERS_PER_SECOND)
     }
 
     /// Whether node agents save the ranks, which know nothing of it.
@@ -291,21 +311,15 @@ impl Job {
         self.episode
     }
 
-    /// Takes a placement over.
+    /// Takes a placement of all ranks over.
     pub(super) fn place(&mut self, placement: &Placement) {
-        let unplaced = Rank {
-            node: placement.keys().next().cloned().expect("a checked configuration has a node"),
-            incarnation: self.incarnation,
-            ended: None,
+        let of_node = |(node, ranks): (&NodeName, &Ranks)| {
+            ranks.iter().map(|rank| (rank, node.clone())).collect::<Vec<_>>()
         };
-        self.ranks = vec![unplaced; self.config.size as usize];
-        for (node, ranks) in placement {
-            for rank in ranks.iter() {
-                if let Some(row) = self.ranks.get_mut(rank as usize) {
-                    row.node = node.clone();
-                }
-            }
-        }
+        let nodes: BTreeMap<u32, NodeName> = placement.iter().flat_map(of_node).collect();
+        let incarnation = self.incarnation;
+        let row = |node| Rank { node, incarnation, ended: None };
+        self.ranks = nodes.into_values().map(row).collect();
     }
 
     /// These ranks are started on that node, as the newest start.

@@ -3,7 +3,7 @@
 //! the moved ranks, or with those that stayed or came back; if that cannot be, the job restarts from its
 //! last set.
 
-use super::episode::{At, Flow, Steps};
+use super::episode::{At, Flow, Steps, UNHEARD};
 use super::job::Job;
 use crate::backend::Moves;
 use crate::message::{FromJl, FromNla, FromRank, How, Ipt};
@@ -117,6 +117,12 @@ impl Migration {
     /// The node that is being left.
     pub(super) fn source(&self) -> &NodeName {
         &self.source
+    }
+
+    /// The node that is to take its ranks, once it is chosen.
+    #[cfg(test)]
+    pub(super) fn target(&self) -> Option<&NodeName> {
+        self.target.as_ref()
     }
 
     /// Its images.
@@ -344,6 +350,14 @@ impl Steps for Migration {
             _ if *node != self.source || !self.moved() => {
                 Flow::restart(format!("node {node} was lost during a migration"))
             }
+            _ => Flow::Stay,
+        }
+    }
+
+    /// All have met. That they go on each rank says once.
+    fn on_adopted(&mut self, _: &mut At<'_>) -> Flow {
+        match self.stage {
+            Stage::Resume => self.close(UNHEARD),
             _ => Flow::Stay,
         }
     }

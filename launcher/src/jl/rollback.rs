@@ -14,7 +14,7 @@
 //! There is one way back: whatever else goes wrong ends in the restart of the whole job from the set
 //! ([`super::start`]), which starts from nothing but the store.
 
-use super::episode::{At, Flow, Steps};
+use super::episode::{At, Flow, Steps, UNHEARD};
 use super::job::Job;
 use super::start::{EXIT_TORN_IMAGE, copies};
 use crate::message::{FromJl, FromNla, FromRank, How, Ipt, Placement};
@@ -296,6 +296,14 @@ impl Steps for Rollback {
             return Flow::Died { code: 1, reason: format!("node {node} was lost with its ranks") };
         }
         self.further(at.job, at.episode)
+    }
+
+    /// All have met. That they go on each rank says once.
+    fn on_adopted(&mut self, at: &mut At<'_>) -> Flow {
+        match self.stage {
+            Stage::Resume => self.close(at.job, UNHEARD),
+            _ => Flow::Stay,
+        }
     }
 
     fn on_deadline(&mut self, at: &mut At<'_>) -> Flow {

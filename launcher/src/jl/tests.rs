@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::backend::Manner;
-use crate::message::Placement;
+use crate::message::{FromRank, Placement};
 use crate::names::JobId;
 
 fn node(name: &str) -> NodeName {
@@ -37,7 +37,7 @@ fn feed(jl: &mut Jl, input: Input) -> Vec<Output> {
 }
 
 fn want(jl: &mut Jl, want: Want) -> Outcome {
-    let out = feed(jl, Input::Want { want, asked: Some(1) });
+    let out = feed(jl, Input::Want { want, by: By::Request(1) });
     let answer = out.into_iter().find_map(|output| match output {
         Output::Answer(answer) => Some(answer.outcome),
         _ => None,
@@ -85,7 +85,7 @@ fn a_spare_that_is_drained_is_none_until_it_may_be_used_again() {
 fn nothing_is_asked_of_ranks_that_have_not_met() {
     let mut jl = jl();
     feed(&mut jl, Input::Started { store: String::new() });
-    let out = feed(&mut jl, Input::Want { want: migrate("a"), asked: None });
+    let out = feed(&mut jl, Input::Want { want: migrate("a"), by: By::Nobody });
     assert!(!out.iter().any(|o| matches!(o, Output::Publish(FromJl::Migrate { .. }))));
 }
 
@@ -105,4 +105,70 @@ fn state_is_saved_before_what_it_leads_to_is_published() {
     let save = out.iter().position(|o| *o == Output::Save).unwrap();
     let ask = out.iter().position(|o| *o == Output::Publish(FromJl::Ask)).unwrap();
     assert!(save < ask);
+}
+
+fn wanted_by(jl: &mut Jl, fault: u64, want: Want) -> Vec<Output> {
+    feed(jl, Input::Want { want, by: By::Fault(FaultId(fault)) })
+}
+
+fn call_off(jl: &mut Jl, fault: u64) -> Vec<Output> {
+    let faults = [FaultId(fault)].into();
+    feed(jl, Input::CallOff { faults, reason: "cooling has failed".to_owned() })
+}
+
+#[test]
+fn what_waits_for_a_fault_is_called_off_and_its_late_action_is_refused() {
+    let mut jl = jl();
+    feed(&mut jl, Input::Started { store: String::new() });
+    wanted_by(&mut jl, 1, migrate("a"));
+    wanted_by(&mut jl, 2, migrate("b"));
+    let waits = |jl: &Jl| jl.waiting_faults().map(|(fault, ..)| fault.0).collect::<Vec<_>>();
+    assert_eq!(waits(&jl), [1, 2]);
+    let out = call_off(&mut jl, 1);
+    assert!(out.contains(&Output::Save), "{out:?}");
+    assert_eq!(waits(&jl), [2]);
+    let refused = jl.job().refused;
+    assert_eq!(wanted_by(&mut jl, 1, migrate("a")), [], "it comes too late");
+    assert_eq!((waits(&jl), jl.job().refused), (vec![2], refused + 1));
+    assert_eq!(call_off(&mut jl, 1), [], "nothing is left of it");
+    // What a person has asked for is nobody's to call off.
+    want(&mut jl, migrate("a"));
+    call_off(&mut jl, 2);
+    assert_eq!(jl.wanted.len(), 1);
+}
+
+#[test]
+fn a_remedy_that_has_ended_closes_its_fault_and_names_it() {
+    let mut jl = jl();
+    feed(&mut jl, Input::Started { store: String::new() });
+    jl.open = None;
+    jl.job.met = true;
+    wanted_by(&mut jl, 5, Want::Checkpoint { reason: "heat".to_owned() });
+    let (episode, set) = (jl.job.episode, SetId::of_checkpoint(jl.job.episode));
+    let failed = FromRank::CheckpointFailed { set, reason: "disk full".to_owned() };
+    let out = feed(&mut jl, Input::Rank(RankSays { episode, rank: 0, message: failed }));
+    let named = |output: &Output| match output {
+        Output::Publish(FromJl::Closed(closed)) => closed.fault == Some(FaultId(5)),
+        _ => false,
+    };
+    assert!(out.iter().any(named), "{out:?}");
+    assert!(jl.job.faults.is_closed(FaultId(5)));
+}
+
+#[test]
+fn a_launcher_that_takes_an_ended_job_over_says_only_its_code() {
+    let mut jl = jl();
+    feed(&mut jl, Input::Started { store: String::new() });
+    feed(
+        &mut jl,
+        Input::Want { want: Want::Kill { code: 143, reason: String::new() }, by: By::Nobody },
+    );
+    for name in ["a", "b", "s"] {
+        feed(&mut jl, Input::Gone { node: node(name), reason: String::new() });
+    }
+    assert!(jl.over());
+    let text = serde_json::to_string(&jl).unwrap();
+    let mut next: Jl = serde_json::from_str(&text).unwrap();
+    assert_eq!(feed(&mut next, Input::Tick), []);
+    assert_eq!(feed(&mut next, Input::Adopted { store: String::new() }), [Output::Exit(143)]);
 }

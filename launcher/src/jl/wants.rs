@@ -1,14 +1,14 @@
 //! What the policy and people want of a JL: the queue of remedies that wait for their turn.
 
 use super::{
-    Checkpoint, Jl, Migration, MigrationState, Outcome, Output, Remedy, Request, WANTED_MAX,
+    By, Checkpoint, Jl, Migration, MigrationState, Outcome, Output, Remedy, Request, WANTED_MAX,
     Waiting, Want,
 };
 use crate::backend::Moves;
 use crate::message::{Asked, FromJl};
-use crate::names::NodeName;
+use crate::names::{FaultId, NodeName};
 use ftb_core::Now;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 impl Want {
     /// What a request of a person means.
@@ -23,50 +23,98 @@ impl Want {
             Request::ResetBreaker => return None,
         })
     }
+
+    /// What it is, for people.
+    fn words(&self) -> String {
+        match self {
+            Self::Migrate { node, .. } | Self::Drain { node, .. } => {
+                format!("the migration from {node}")
+            }
+            Self::Checkpoint { .. } => "the checkpoint".to_owned(),
+            Self::Usable { node } => format!("the word that node {node} may be used"),
+            Self::Kill { .. } => "the end".to_owned(),
+        }
+    }
 }
 
 impl Jl {
-    pub(super) fn want(&mut self, now: Now, want: Want, asked: Option<u64>) {
+    pub(super) fn want(&mut self, now: Now, want: Want, by: By) {
+        if let Some(fault) = by.fault() {
+            if self.job.faults.is_closed(fault) {
+                self.job.refused += 1;
+                return;
+            }
+            self.job.faults.hear(fault);
+        }
         match want {
             Want::Kill { code, reason } => {
                 self.end(now, code, &reason);
-                self.reply(asked, Outcome::Done, "the job ends");
+                self.settle(by, Outcome::Done, "the job ends");
             }
-            Want::Usable { node } => self.usable(&node, asked),
-            Want::Drain { node, reason } => self.drain(node, reason, asked),
-            want => self.queue(want, asked),
+            Want::Usable { node } => self.usable(&node, by),
+            Want::Drain { node, reason } => self.drain(node, reason, by),
+            want => self.queue(want, by),
         }
     }
 
+    /// The faults for which something waits, with the node and the reason: for a policy that knows nothing of them yet.
+    pub fn waiting_faults(&self) -> impl Iterator<Item = (FaultId, Option<&NodeName>, &str)> {
+        self.wanted.iter().filter_map(|waiting| {
+            let fault = waiting.by.fault()?;
+            match &waiting.want {
+                Want::Migrate { node, reason } | Want::Drain { node, reason } => {
+                    Some((fault, Some(node), reason.as_str()))
+                }
+                Want::Checkpoint { reason } => Some((fault, None, reason.as_str())),
+                Want::Usable { .. } | Want::Kill { .. } => None,
+            }
+        })
+    }
+
+    /// What waits because of these faults is called off; what is under way goes to its end.
+    pub(super) fn call_off(&mut self, faults: &BTreeSet<FaultId>, reason: &str) {
+        let off = |waiting: &Waiting| waiting.by.fault().is_some_and(|of| faults.contains(&of));
+        let gone = self.take_waiting(off);
+        for waiting in &gone {
+            let words = waiting.by.words();
+            self.job.tell(format!("{} is called off{words}: {reason}", waiting.want.words()));
+            self.settle(waiting.by, Outcome::Refused, reason);
+        }
+        if !gone.is_empty() {
+            self.job.out.push(Output::Save);
+        }
+    }
+
+    /// Takes out of the queue what `of` says.
+    fn take_waiting(&mut self, of: impl Fn(&Waiting) -> bool) -> VecDeque<Waiting> {
+        let gone;
+        (gone, self.wanted) = core::mem::take(&mut self.wanted).into_iter().partition(of);
+        gone
+    }
+
     /// A node with ranks is left. A spare is none any more, until somebody says that it may be used again.
-    fn drain(&mut self, node: NodeName, reason: String, asked: Option<u64>) {
+    fn drain(&mut self, node: NodeName, reason: String, by: By) {
         let idle = self.job.ranks_on(&node).is_empty();
         match self.job.nodes.get_mut(&node) {
             Some(row) if idle && !row.lost => {
                 row.avoid = true;
                 self.job.out.push(Output::Save);
                 let words = format!("node {node} has no ranks of the job, and gets none");
-                self.reply(asked, Outcome::Done, &words);
+                self.settle(by, Outcome::Done, &words);
             }
-            _ => self.queue(Want::Migrate { node, reason }, asked),
-        }
-    }
-
-    fn reply(&mut self, asked: Option<u64>, outcome: Outcome, words: &str) {
-        if let Some(request) = asked {
-            self.answer(request, outcome, words.to_owned());
+            _ => self.queue(Want::Migrate { node, reason }, by),
         }
     }
 
     /// Puts a remedy into the queue; at most one for a node, one checkpoint.
-    fn queue(&mut self, want: Want, asked: Option<u64>) {
+    fn queue(&mut self, want: Want, by: By) {
         if let Err(why) = self.check(&want) {
-            self.job.tell(why.clone());
-            self.reply(asked, Outcome::Refused, &why);
+            self.job.tell(format!("{why}{}", by.words()));
+            self.settle(by, Outcome::Refused, &why);
             return;
         }
-        self.reply(asked, Outcome::Accepted, "it is next, or under way");
-        self.wanted.push_back(Waiting { want, asked });
+        self.reply(by, Outcome::Accepted, "it is next, or under way");
+        self.wanted.push_back(Waiting { want, by });
         self.job.out.push(Output::Save);
     }
 
@@ -112,33 +160,33 @@ impl Jl {
 
     /// Opens the next remedy when none is open and all ranks have met.
     pub(super) fn next_wanted(&mut self, now: Now) {
-        while self.open.is_none() && self.job.met && !self.over {
-            let Some(Waiting { want, asked }) = self.wanted.pop_front() else {
+        while self.open.is_none() && self.job.met && self.unheard.is_empty() && !self.over() {
+            let Some(Waiting { want, by }) = self.wanted.pop_front() else {
                 return;
             };
             match want {
-                Want::Migrate { node, reason } => self.migrate(now, node, &reason, asked),
-                Want::Checkpoint { reason } => self.checkpoint(now, &reason, asked),
+                Want::Migrate { node, reason } => self.migrate(now, node, &reason, by),
+                Want::Checkpoint { reason } => self.checkpoint(now, &reason, by),
                 Want::Drain { .. } | Want::Usable { .. } | Want::Kill { .. } => {}
             }
         }
     }
 
-    fn ranks_have_ended(&mut self, asked: Option<u64>) -> bool {
+    fn ranks_have_ended(&mut self, by: By) -> bool {
         let ended = self.job.ranks.iter().any(|row| row.ended.is_some());
         if ended {
             let why = "ranks have ended already: there is nothing to save";
-            self.reply(asked, Outcome::Refused, why);
+            self.settle(by, Outcome::Refused, why);
         }
         ended
     }
 
-    fn migrate(&mut self, now: Now, node: NodeName, reason: &str, asked: Option<u64>) {
-        if self.ranks_have_ended(asked) {
+    fn migrate(&mut self, now: Now, node: NodeName, reason: &str, by: By) {
+        if self.ranks_have_ended(by) {
             return;
         }
         if let Err(why) = self.check_migrate(&node) {
-            self.reply(asked, Outcome::Refused, &why);
+            self.settle(by, Outcome::Refused, &why);
             return;
         }
         if self.job.spare(&[]).is_none() {
@@ -146,52 +194,53 @@ impl Jl {
                 "no hot spare is left for the ranks of {node} ({reason}): the job is saved instead"
             );
             self.job.tell(words.clone());
-            self.reply(asked, Outcome::Failed, &words);
-            self.checkpoint(now, reason, None);
+            self.reply(by, Outcome::Failed, &words);
+            // A person has the answer; a fault has this remedy now.
+            let by = by.fault().map_or(By::Nobody, By::Fault);
+            self.checkpoint(now, reason, by);
             return;
         }
-        self.job.tell(format!("the ranks of {node} move: {reason}"));
+        self.job.tell(format!("the ranks of {node} move: {reason}{}", by.words()));
         if self.job.moves() == Moves::Anew {
-            return self.save_job(now, Some(node), asked);
+            return self.save_job(now, Some(node), by);
         }
         let episode = self.job.open();
         let (migration, flow) = Migration::open(&self.job, episode, node);
-        self.begin(now, episode, Remedy::Migration(migration), asked, flow);
+        self.begin(now, episode, Remedy::Migration(migration), by, flow);
     }
 
-    fn checkpoint(&mut self, now: Now, reason: &str, asked: Option<u64>) {
-        if self.ranks_have_ended(asked) {
+    fn checkpoint(&mut self, now: Now, reason: &str, by: By) {
+        if self.ranks_have_ended(by) {
             return;
         }
-        self.job.tell(format!("the job is saved: {reason}"));
-        self.save_job(now, None, asked);
+        self.job.tell(format!("the job is saved: {reason}{}", by.words()));
+        self.save_job(now, None, by);
     }
 
-    fn save_job(&mut self, now: Now, leaving: Option<NodeName>, asked: Option<u64>) {
+    fn save_job(&mut self, now: Now, leaving: Option<NodeName>, by: By) {
         let episode = self.job.open();
         let (checkpoint, flow) = Checkpoint::open(&self.job, episode, leaving);
-        self.begin(now, episode, Remedy::Checkpoint(checkpoint), asked, flow);
+        self.begin(now, episode, Remedy::Checkpoint(checkpoint), by, flow);
     }
 
     /// The fault of a node is gone: a migration that still waits is called off, an inactive node becomes a
     /// spare (when it is inactive: in the middle of a migration, after it).
-    fn usable(&mut self, node: &NodeName, asked: Option<u64>) {
+    fn usable(&mut self, node: &NodeName, by: By) {
         let Some(row) = self.job.nodes.get_mut(node).filter(|row| !row.lost) else {
             let why = format!("node {node} is not part of the job, or lost");
-            self.reply(asked, Outcome::Refused, &why);
+            self.settle(by, Outcome::Refused, &why);
             return;
         };
         row.usable = true;
         row.avoid = false;
-        let gone: VecDeque<Waiting>;
-        (gone, self.wanted) = core::mem::take(&mut self.wanted)
-            .into_iter()
-            .partition(|w| matches!(&w.want, Want::Migrate { node: n, .. } if n == node));
-        for waiting in gone {
-            let why = format!("node {node} is well again");
-            self.reply(waiting.asked, Outcome::Refused, &why);
+        // Nobody says it twice.
+        self.job.out.push(Output::Save);
+        let why = format!("node {node} is well again");
+        let is_its = |w: &Waiting| matches!(&w.want, Want::Migrate { node: n, .. } if n == node);
+        for waiting in self.take_waiting(is_its) {
+            self.settle(waiting.by, Outcome::Refused, &why);
         }
-        self.reply(asked, Outcome::Done, "the node may be used again");
+        self.settle(by, Outcome::Done, "the node may be used again");
         self.tell_usable();
     }
 

@@ -90,30 +90,34 @@ pub enum Input {
     Tick,
 }
 
+/// A process that is to be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spawn {
+    /// Which rank it is.
+    pub rank: u32,
+    /// Its place among the ranks of this node.
+    pub local_rank: u32,
+    /// How many ranks this node has.
+    pub local_size: u32,
+    /// Of which start.
+    pub incarnation: u64,
+    /// The episode that starts it.
+    pub episode: Episode,
+    /// The set to restore from.
+    pub restore: Option<SetId>,
+    /// How many ranks the job has.
+    pub size: u32,
+    /// How many ranks have made the set, where that is another number.
+    pub set_size: Option<u32>,
+}
+
 /// What the shell is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Publish.
     Publish(FromNla),
     /// Start a process.
-    Spawn {
-        /// Which.
-        rank: u32,
-        /// Its place among the ranks of this node.
-        local_rank: u32,
-        /// How many ranks this node has.
-        local_size: u32,
-        /// Of which start.
-        incarnation: u64,
-        /// The episode that starts it.
-        episode: Episode,
-        /// The set to restore from.
-        restore: Option<SetId>,
-        /// How many ranks the job has.
-        size: u32,
-        /// How many ranks have made the set, where that is another number.
-        set_size: Option<u32>,
-    },
+    Spawn(Spawn),
     /// Send a signal to the process group of a rank.
     Signal {
         /// Which.

@@ -1,6 +1,6 @@
 //! The processes of the ranks on one node: how they are started, how their ends are told, and when all of them have left.
 
-use super::{Cause, MigrationState, Nla, Output, SIGKILL};
+use super::{Cause, MigrationState, Nla, Output, SIGKILL, Spawn};
 use crate::backend::Saver;
 use crate::message::{FromNla, How};
 use crate::names::{Episode, Ranks, SetId};
@@ -52,7 +52,7 @@ impl Nla {
                 continue;
             }
             let place = local.iter().position(|other| other == rank);
-            out.push(Output::Spawn {
+            out.push(Output::Spawn(Spawn {
                 rank,
                 local_rank: place.and_then(|p| u32::try_from(p).ok()).unwrap_or(0),
                 local_size: u32::try_from(local.len()).unwrap_or(u32::MAX),
@@ -61,7 +61,7 @@ impl Nla {
                 restore: restore.cloned(),
                 size: self.size,
                 set_size: self.set_size.filter(|_| restore.is_some()),
-            });
+            }));
         }
     }
 

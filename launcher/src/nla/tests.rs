@@ -49,7 +49,7 @@ fn feed(nla: &mut Nla, now: Now, message: FromJl) -> Vec<Output> {
 }
 
 fn spawns(out: &[Output]) -> usize {
-    out.iter().filter(|o| matches!(o, Output::Spawn { .. })).count()
+    out.iter().filter(|o| matches!(o, Output::Spawn(_))).count()
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! The policy file: what a rule says, and what is refused before anything starts.
 
+use super::HISTORY_MAX;
 use crate::jl::{Interval, MTBF, OnDeath};
 use core::time::Duration;
 use ftb_core::{Event, EventName, EventSpace, Severity};
 use serde::Deserialize;
+use std::collections::BTreeSet;
 
 /// What a rule does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -15,6 +17,8 @@ pub enum ActionKind {
     Drain,
     /// Save the job, move nobody.
     Checkpoint,
+    /// End the job; its sets stay.
+    Stop,
     /// The node may be used again.
     Usable,
     /// The node is gone: restart from the last set with a spare in its place.
@@ -30,6 +34,7 @@ impl ActionKind {
             Self::Migrate => "migrate",
             Self::Drain => "drain",
             Self::Checkpoint => "checkpoint the job",
+            Self::Stop => "end the job",
             Self::Usable => "mark as usable",
             Self::Lost => "count as lost",
             Self::Notify => "tell",
@@ -38,7 +43,13 @@ impl ActionKind {
 
     /// Whether the brakes apply: it moves the job by choice. A lost node is a fact, not a choice.
     pub fn has_power(self) -> bool {
-        matches!(self, Self::Migrate | Self::Drain | Self::Checkpoint)
+        matches!(self, Self::Migrate | Self::Drain | Self::Checkpoint | Self::Stop)
+    }
+
+    /// Whether it is about the job as a whole and not about a node: what it does is instead of what single nodes would do
+    /// for the same events.
+    pub(super) fn is_about_the_job(self) -> bool {
+        matches!(self, Self::Checkpoint | Self::Stop)
     }
 }
 
@@ -143,21 +154,15 @@ impl Config {
         for (index, rule) in config.rule.iter().enumerate() {
             let at = |problem| PolicyError { line: line_of_rule(text, index), problem };
             rule.check().map_err(at)?;
-            let twin = config.rule[..index].iter().find(|other| rule.is_shadowed_by(other));
-            if let Some(other) = twin {
-                return Err(at(format!(
-                    "rule {:?} can never act: rule {:?} before it takes the same events",
-                    rule.name, other.name
-                )));
-            }
+            rule.check_after(&config.rule[..index]).map_err(at)?;
         }
         if config.mtbf.is_zero() {
             let problem = "mtbf is 0: nothing could ever be computed; say how long it is".into();
-            return Err(PolicyError { line: 1, problem });
+            return Err(PolicyError { line: line_of_key(text, "mtbf"), problem });
         }
         if config.breaker.actions == 0 {
             let problem = "breaker.actions is 0: no rule could ever act; use shadow = true".into();
-            return Err(PolicyError { line: 1, problem });
+            return Err(PolicyError { line: line_of_key(text, "actions"), problem });
         }
         Ok(config)
     }
@@ -169,8 +174,18 @@ fn line_of(text: &str, at: usize) -> usize {
 
 /// The line of the `[[rule]]` header with that index.
 fn line_of_rule(text: &str, index: usize) -> usize {
-    let headers = text.lines().enumerate().filter(|(_, line)| line.trim() == "[[rule]]");
+    let is_header = |line: &str| {
+        let header = line.split('#').next().unwrap_or_default();
+        header.split_ascii_whitespace().collect::<String>() == "[[rule]]"
+    };
+    let headers = text.lines().enumerate().filter(|(_, line)| is_header(line));
     headers.map(|(line, _)| line + 1).nth(index).unwrap_or(1)
+}
+
+/// The first line that sets this key.
+fn line_of_key(text: &str, key: &str) -> usize {
+    let sets = |line: &str| line.split('=').next().is_some_and(|word| word.trim().ends_with(key));
+    text.lines().position(sets).map_or(1, |line| line + 1)
 }
 
 impl Rule {
@@ -189,9 +204,20 @@ impl Rule {
         if self.count == 0 {
             return Err(format!("rule {name:?}: count is 0: at least 1 is meant"));
         }
+        let never = |why: String| Err(format!("rule {name:?} can never match: {why}"));
+        if self.count as usize > HISTORY_MAX {
+            let count = self.count;
+            return never(format!(
+                "count is {count}, and {HISTORY_MAX} events are remembered at most"
+            ));
+        }
+        let counts = self.count > 1 || self.nodes_over.is_some();
+        if counts && self.within.is_zero() {
+            return never("nothing happens twice within 0s: say within = \"60s\"".to_owned());
+        }
         match self.nodes_over {
-            Some(share) if !(0.0..1.0).contains(&share) => Err(format!(
-                "rule {name:?} can never match: nodes_over is {share}, expected 0 up to below 1"
+            Some(share) if !(0.0..1.0).contains(&share) => never(format!(
+                "nodes_over is {share}: it is a share of the job's nodes, from 0 to below 1, as 0.5"
             )),
             Some(_) if self.count != 1 => {
                 Err(format!("rule {name:?} has count and nodes_over: one of them"))
@@ -200,14 +226,61 @@ impl Rule {
         }
     }
 
-    /// Whether whatever this rule could act on is taken by `other` first.
-    fn is_shadowed_by(&self, other: &Self) -> bool {
-        let takes = |name: &String| other.events.iter().any(|e| e.eq_ignore_ascii_case(name));
-        other.space.eq_ignore_ascii_case(&self.space)
-            && other.count == 1
-            && other.nodes_over.is_none()
-            && other.severity.is_none()
-            && self.events.iter().all(takes)
+    /// Whether any event is left for it by the rules before it.
+    fn check_after(&self, before: &[Self]) -> Result<(), String> {
+        let whole = before.iter().find(|other| {
+            self.events.iter().all(|event| other.names(event)) && other.is_no_stricter_than(self)
+        });
+        let taker = |event: &String| {
+            let takes = |other: &&Self| {
+                other.takes_each() && other.names(event) && other.is_no_stricter_than(self)
+            };
+            before.iter().find(takes)
+        };
+        let takers: Option<Vec<&Self>> = match whole {
+            Some(other) => Some(vec![other]),
+            None => self.events.iter().map(taker).collect(),
+        };
+        let Some(takers) = takers else {
+            return Ok(());
+        };
+        let names: BTreeSet<String> =
+            takers.iter().map(|rule| format!("{:?}", rule.name)).collect();
+        let names = names.into_iter().collect::<Vec<_>>().join(" and ");
+        Err(format!(
+            "rule {:?} can never act: rule {names} before it takes the same events: put it before, or take it out",
+            self.name
+        ))
+    }
+
+    /// Whether it takes each event that it names, at once.
+    fn takes_each(&self) -> bool {
+        self.count == 1 && self.nodes_over.is_none()
+    }
+
+    /// Whether its condition is fulfilled whenever that of `other` is, as far as they name the same events.
+    fn is_no_stricter_than(&self, other: &Self) -> bool {
+        let least =
+            |rule: &Self| rule.severity.as_ref().and_then(|word| word.parse::<Severity>().ok());
+        let severity = least(self).is_none_or(|own| least(other).is_some_and(|its| own <= its));
+        let condition = match (self.nodes_over, other.nodes_over) {
+            _ if self.takes_each() => true,
+            (None, None) => self.count <= other.count && self.within >= other.within,
+            (Some(own), Some(its)) => own <= its && self.within >= other.within,
+            _ => false,
+        };
+        self.space.eq_ignore_ascii_case(&other.space) && severity && condition
+    }
+
+    /// Whether an event can concern both.
+    pub(super) fn shares_events(&self, other: &Self) -> bool {
+        self.space.eq_ignore_ascii_case(&other.space)
+            && self.events.iter().any(|name| other.names(name))
+    }
+
+    /// Whether events of that name are among its.
+    fn names(&self, name: &str) -> bool {
+        self.events.iter().any(|event| event.eq_ignore_ascii_case(name))
     }
 
     pub(super) fn matches(&self, event: &Event) -> bool {

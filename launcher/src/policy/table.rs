@@ -120,14 +120,15 @@ fn done(actions: &[Action]) -> String {
         .iter()
         .map(|action| match action {
             Action::Tell(words) if words.contains("unless it passes") => "told".to_owned(),
+            Action::CallOff { .. } => "what single nodes still wait for is called off".to_owned(),
             Action::Tell(words) if words.contains("would") => "only told".to_owned(),
             Action::Tell(_) => String::new(),
             Action::Gone { .. } => "the node counts as lost".to_owned(),
-            Action::Want(Want::Migrate { .. }) => "migrate".to_owned(),
-            Action::Want(Want::Drain { .. }) => "drain".to_owned(),
-            Action::Want(Want::Checkpoint { .. }) => "save the job".to_owned(),
-            Action::Want(Want::Usable { .. }) => "the node may be used".to_owned(),
-            Action::Want(Want::Kill { .. }) => "end the job".to_owned(),
+            Action::Want { want: Want::Migrate { .. }, .. } => "migrate".to_owned(),
+            Action::Want { want: Want::Drain { .. }, .. } => "drain".to_owned(),
+            Action::Want { want: Want::Checkpoint { .. }, .. } => "save the job".to_owned(),
+            Action::Want { want: Want::Usable { .. }, .. } => "the node may be used".to_owned(),
+            Action::Want { want: Want::Kill { .. }, .. } => "end the job".to_owned(),
         })
         .filter(|word| !word.is_empty())
         .collect();

@@ -29,7 +29,7 @@ fn ipmi(policy: &mut Policy, seconds: u64, name: &str, number: u32) -> Vec<Actio
 
 fn wants(actions: &[Action]) -> Vec<Want> {
     let want = |action: &Action| match action {
-        Action::Want(want) => Some(want.clone()),
+        Action::Want { want, .. } => Some(want.clone()),
         _ => None,
     };
     actions.iter().filter_map(want).collect()
@@ -144,6 +144,87 @@ fn the_node_of_an_event_is_the_one_it_is_about() {
     assert_eq!(node_of(&event, "poller"), NodeName::new("node07").ok());
 }
 
+/// Faults of what is wanted, and of what is called off.
+fn faults(actions: &[Action]) -> Vec<(&'static str, BTreeSet<FaultId>)> {
+    let fault = |action: &Action| match action {
+        Action::Want { fault, .. } => Some(("wanted", fault.iter().copied().collect())),
+        Action::CallOff { faults, .. } => Some(("off", faults.clone())),
+        Action::Tell(_) | Action::Gone { .. } => None,
+    };
+    actions.iter().filter_map(fault).collect()
+}
+
+fn ids<const N: usize>(numbers: [u64; N]) -> BTreeSet<FaultId> {
+    numbers.into_iter().map(FaultId).collect()
+}
+
+#[test]
+fn a_fault_keeps_its_number_until_it_has_passed_or_the_hold_down_is_over() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    policy.follow(FaultId(10));
+    let first = ipmi(&mut policy, 1, "FTB_IPMI_FANFAIL", 2);
+    assert_eq!(faults(&first), [("wanted", ids([11]))]);
+    assert!(
+        first.contains(&Action::Tell("fault 11: migrate (fan failed, node node02)".to_owned()))
+    );
+    // The same, told once more, and one of another node.
+    assert!(ipmi(&mut policy, 2, "FTB_IPMI_FANFAIL", 2).is_empty());
+    assert_eq!(faults(&ipmi(&mut policy, 3, "FTB_IPMI_FANFAIL", 1)), [("wanted", ids([12]))]);
+    assert_eq!(faults(&ipmi(&mut policy, 62, "FTB_IPMI_FANFAIL", 2)), [("wanted", ids([13]))]);
+    // What has passed and comes back is another fault.
+    assert_eq!(faults(&ipmi(&mut policy, 130, "FTB_IPMI_NORMAL", 2)), [("wanted", ids([]))]);
+    assert_eq!(faults(&ipmi(&mut policy, 140, "FTB_IPMI_FANFAIL", 2)), [("wanted", ids([14]))]);
+}
+
+#[test]
+fn the_larger_picture_calls_off_what_single_nodes_have_wanted() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    ipmi(&mut policy, 1, "FTB_IPMI_FANFAIL", 4);
+    for number in [1, 2] {
+        ipmi(&mut policy, 1, "FTB_IPMI_OVERTEMP", number);
+    }
+    let moves = policy.tick(at(6), &facts(4));
+    assert_eq!(faults(&moves), [("wanted", ids([2])), ("wanted", ids([3]))]);
+    let all = ipmi(&mut policy, 20, "FTB_IPMI_OVERTEMP", 3);
+    assert_eq!(faults(&all), [("off", ids([2, 3])), ("wanted", ids([4]))], "the fan is no heat");
+    assert!(matches!(&wants(&all)[..], [Want::Checkpoint { .. }]));
+    assert!(faults(&policy.tick(at(60), &facts(4))).is_empty(), "they are closed");
+}
+
+#[test]
+fn a_policy_that_takes_a_job_over_knows_what_waits() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    policy.adopt(at(0), FaultId(7), Some(&node(1)), "overheating");
+    policy.adopt(at(0), FaultId(8), Some(&node(1)), "a rule that is no more");
+    ipmi(&mut policy, 1, "FTB_IPMI_OVERTEMP", 1);
+    ipmi(&mut policy, 1, "FTB_IPMI_OVERTEMP", 2);
+    let all = ipmi(&mut policy, 2, "FTB_IPMI_OVERTEMP", 3);
+    assert_eq!(faults(&all)[0], ("off", ids([7])), "{all:?}");
+}
+
+#[test]
+fn a_job_may_be_ended_instead() {
+    let text = DEFAULT.replacen("action = \"checkpoint\"", "action = \"stop\"", 1);
+    let mut policy = Policy::parse(&text).unwrap();
+    let mut all = Vec::new();
+    for number in 1..=3 {
+        all.extend(ipmi(&mut policy, u64::from(number), "FTB_IPMI_OVERTEMP", number));
+    }
+    assert!(matches!(&wants(&all)[..], [Want::Kill { code: 1, .. }]), "{all:?}");
+}
+
+#[test]
+fn a_node_that_must_stay_well_for_a_while_is_not_used_when_trouble_comes_back() {
+    let text = DEFAULT.replacen("action = \"usable\"", "action = \"usable\"\nsettle = \"30s\"", 1);
+    let mut policy = Policy::parse(&text).unwrap();
+    ipmi(&mut policy, 1, "FTB_IPMI_FANFAIL", 2);
+    assert!(wants(&ipmi(&mut policy, 10, "FTB_IPMI_NORMAL", 2)).is_empty());
+    ipmi(&mut policy, 20, "FTB_IPMI_FANFAIL", 2);
+    assert!(wants(&policy.tick(at(41), &facts(4))).is_empty());
+    ipmi(&mut policy, 50, "FTB_IPMI_NORMAL", 2);
+    assert_eq!(wants(&policy.tick(at(80), &facts(4))), [Want::Usable { node: node(2) }]);
+}
+
 #[test]
 fn a_policy_that_cannot_work_is_refused_with_its_line() {
     let error = |from: &str, to: &str| {
@@ -153,11 +234,60 @@ fn a_policy_that_cannot_work_is_refused_with_its_line() {
     };
     let wrong = error("hold_down", "hold_dawn");
     assert!(wrong.problem.contains("hold_dawn") && wrong.line == 17, "{wrong}");
-    assert!(error("nodes_over = 0.5", "nodes_over = 1.0").problem.contains("can never match"));
+    let never = |from: &str, to: &str| {
+        let error = error(from, to);
+        assert!(error.problem.contains("can never match"), "{error}");
+        error.line
+    };
+    for share in ["1.0", "-0.5", "nan", "7"] {
+        assert_eq!(never("nodes_over = 0.5", &format!("nodes_over = {share}")), 26);
+    }
+    assert_eq!(never("within = \"60s\"", "within = \"0s\""), 26);
+    assert_eq!(never("count = 3", "count = 4097"), 64);
+    assert_eq!(never("within = \"5m\"", "within = \"0s\""), 64);
     assert!(error("count = 3", "count = 0").problem.contains("count is 0"));
     assert!(error("\"FTB_IPMI_FANFAIL\"", "").problem.contains("can never match"));
     assert!(error("\"migrate\"", "\"explode\"").problem.contains("explode"));
     let shadowed = error("nodes_over = 0.5\n", "");
-    assert!(shadowed.problem.contains("can never act"), "{shadowed}");
+    assert!(shadowed.problem.contains("can never act") && shadowed.line == 34, "{shadowed}");
     assert_eq!(Policy::parse(DEFAULT).unwrap().config.hold_down, Duration::from_secs(60));
+}
+
+/// Each way in which the rules before it leave nothing for a rule, and some in which they leave a little.
+#[test]
+fn a_rule_for_which_nothing_is_left_is_refused() {
+    let head = "hold_down = \"1m\"\nbreaker = { actions = 3, within = \"1m\" }\n";
+    let rule = |name: &str, events: &str, more: &str| {
+        format!(
+            "[[rule]]\nname = \"{name}\"\nspace = \"ftb.x\"\nevents = [{events}]\naction = \"notify\"\n{more}\n"
+        )
+    };
+    let read = |rules: &[String]| Policy::parse(&format!("{head}{}", rules.concat())).map(|_| ());
+    let refused = |before: &[String], last: String| {
+        let error = read(&[before, &[last]].concat()).unwrap_err();
+        assert!(error.problem.contains("can never act"), "{error}");
+        assert_eq!(error.line, 3 + 6 * before.len(), "{error}");
+    };
+    let one = rule("one", "\"A\"", "");
+    let two = rule("two", "\"b\"", "");
+    refused(&[one.clone(), two.clone()], rule("both", "\"A\", \"B\"", "severity = \"fatal\""));
+    refused(std::slice::from_ref(&one), rule("many", "\"A\"", "count = 5"));
+    refused(std::slice::from_ref(&one), rule("half", "\"A\"", "nodes_over = 0.5"));
+    let thrice = rule("thrice", "\"A\", \"B\"", "count = 3");
+    refused(std::slice::from_ref(&thrice), rule("more", "\"A\"", "count = 4"));
+    refused(std::slice::from_ref(&thrice), rule("sooner", "\"A\"", "count = 3\nwithin = \"9s\""));
+    let half = rule("half", "\"A\"", "nodes_over = 0.5");
+    refused(std::slice::from_ref(&half), rule("most", "\"A\"", "nodes_over = 0.7"));
+    let bad = rule("bad", "\"A\"", "severity = \"error\"");
+    refused(std::slice::from_ref(&bad), rule("worse", "\"A\"", "severity = \"fatal\""));
+    for (before, last) in [
+        (&bad, rule("all", "\"A\"", "")),
+        (&thrice, rule("twice", "\"A\"", "count = 2")),
+        (&thrice, rule("longer", "\"A\"", "count = 3\nwithin = \"9m\"")),
+        (&thrice, rule("some nodes", "\"A\"", "nodes_over = 0.1")),
+        (&half, rule("each", "\"A\"", "")),
+        (&one, rule("other", "\"A\", \"C\"", "")),
+    ] {
+        assert_eq!(read(&[before.clone(), last]), Ok(()));
+    }
 }

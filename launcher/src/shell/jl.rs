@@ -14,7 +14,7 @@ use super::streams;
 use super::timeline::Step;
 use super::{Clock, nla, nodedir, starter};
 use crate::backend::Moves;
-use crate::jl::{Input, Output, Want};
+use crate::jl::{By, Input, Output, Want};
 use crate::message::{Answer, Asked, FromJl, Outcome, Request};
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use crate::policy::{self, Action, Policy};
@@ -114,6 +114,7 @@ pub async fn run(run: Run) -> Result<i32, String> {
     let clock = Clock::start();
     let starting = run.starting.clone();
     let mut shell = Shell::new(run, clock, client, inputs, streams, progress);
+    shell.adopt_faults();
     let mut signals = Caught::listen().map_err(|error| error.to_string())?;
     if let Some(starting) = starting {
         shell.start_nlas(starting, say);
@@ -245,7 +246,7 @@ impl Shell {
         let name = Signal::try_from(signal).map_or("a signal", Signal::as_str);
         let reason = format!("the launcher got {name}");
         let want = Want::Kill { code: 128 + signal, reason };
-        self.handle(Input::Want { want, asked: None }).await;
+        self.handle(Input::Want { want, by: By::Nobody }).await;
         1
     }
 
@@ -371,7 +372,7 @@ impl Shell {
             Request::Checkpoint | Request::Migrate(_) | Request::Kill => {}
         }
         if let Some(want) = Want::of_request(asked) {
-            self.handle(Input::Want { want, asked: Some(asked.request) }).await;
+            self.handle(Input::Want { want, by: By::Request(asked.request) }).await;
         }
     }
 
@@ -390,6 +391,15 @@ impl Shell {
         self.act(actions).await;
     }
 
+    /// What the launcher before this one has wanted because of faults is known to the policy of this one.
+    fn adopt_faults(&mut self) {
+        let now = self.clock.now();
+        self.policy.follow(self.state.jl.job().faults.newest());
+        for (fault, node, reason) in self.state.jl.waiting_faults() {
+            self.policy.adopt(now, fault, node, reason);
+        }
+    }
+
     fn facts(&self) -> policy::Facts {
         let job = self.state.jl.job();
         policy::Facts { nodes: job.placement().into_keys().collect() }
@@ -399,7 +409,13 @@ impl Shell {
         for action in actions {
             match action {
                 Action::Tell(words) => self.tell(&words),
-                Action::Want(want) => self.handle(Input::Want { want, asked: None }).await,
+                Action::Want { want, fault } => {
+                    let by = fault.map_or(By::Nobody, By::Fault);
+                    self.handle(Input::Want { want, by }).await;
+                }
+                Action::CallOff { faults, reason } => {
+                    self.handle(Input::CallOff { faults, reason }).await;
+                }
                 Action::Gone { node, .. } if self.lives(&node) => self.tell(&format!(
                     "node {node} is out of the backplane, but its launch agent lives: waiting for its agent"
                 )),
@@ -416,7 +432,7 @@ impl Shell {
         if now.mono_ns >= self.limit_ns {
             self.limit_ns = u64::MAX;
             let want = Want::Kill { code: TIMED_OUT, reason: "its time is over".to_owned() };
-            self.handle(Input::Want { want, asked: None }).await;
+            self.handle(Input::Want { want, by: By::Nobody }).await;
         }
         self.handle(Input::Tick).await;
     }

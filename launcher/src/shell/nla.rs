@@ -282,28 +282,10 @@ impl Shell {
                 let says = NlaSays { node: self.spec.node.clone(), message };
                 link::publish(&self.client, wire::to_nla(&says)).await;
             }
-            Output::Spawn {
-                rank,
-                local_rank,
-                local_size,
-                incarnation,
-                episode,
-                restore,
-                size,
-                set_size,
-            } => {
-                let argv = restore.as_ref().and_then(|set| saver::restart(&self.spec, set, rank));
-                let start = ranks::Start {
-                    rank,
-                    local_rank,
-                    local_size,
-                    incarnation,
-                    episode,
-                    restore,
-                    size,
-                    set_size,
-                    argv,
-                };
+            Output::Spawn(spawn) => {
+                let set = spawn.restore.as_ref();
+                let argv = set.and_then(|set| saver::restart(&self.spec, set, spawn.rank));
+                let start = ranks::Start { spawn, argv };
                 return self.spawn(start).await;
             }
             Output::Signal { rank, signal } => {
@@ -423,7 +405,7 @@ impl Shell {
 
     /// Starts a rank in the pod of its start, which begins with its first rank.
     async fn spawn_in_pod(&mut self, start: ranks::Start) {
-        let (rank, incarnation) = (start.rank, start.incarnation);
+        let (rank, incarnation) = (start.spawn.rank, start.spawn.incarnation);
         let known = self.pod.as_ref().filter(|(of, pod)| *of == incarnation && !pod.over());
         let pod = match known {
             Some((_, pod)) => pod.clone(),
@@ -454,7 +436,7 @@ impl Shell {
             self.spawn_in_pod(start).await;
             return None;
         }
-        let (rank, incarnation) = (start.rank, start.incarnation);
+        let (rank, incarnation) = (start.spawn.rank, start.spawn.incarnation);
         let (inputs, root) = (self.inputs.clone(), self.spec.image_dir.clone());
         let tell = move |word: Word| {
             let input = match word {

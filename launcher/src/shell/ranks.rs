@@ -9,7 +9,7 @@ use super::images;
 use super::output::{self, Frame, Stream};
 use super::spec::NlaSpec;
 use crate::message::How;
-use crate::names::{Episode, SetId};
+use crate::nla::Spawn;
 use crate::nla::limits::PMI_LINE_BYTES_MAX;
 use crate::nla::pmi::wire::Decoder;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -31,22 +31,8 @@ const REPLIES_MAX: usize = 16;
 /// What a rank is started with.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// Which.
-    pub rank: u32,
-    /// Its place among the ranks of the node.
-    pub local_rank: u32,
-    /// How many ranks the node has.
-    pub local_size: u32,
-    /// Of which start.
-    pub incarnation: u64,
-    /// The episode that starts it.
-    pub episode: Episode,
-    /// The set to restore from.
-    pub restore: Option<SetId>,
-    /// How many ranks the job has.
-    pub size: u32,
-    /// How many ranks have made the set, where that is another number.
-    pub set_size: Option<u32>,
+    /// Which rank, as the core says.
+    pub spawn: Spawn,
     /// What it is started as, where that is not the program of the job.
     pub argv: Option<Vec<String>>,
 }
@@ -115,7 +101,7 @@ pub fn start(
     ] {
         if let Some(pipe) = pipe {
             let pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(pipe?)?;
-            tokio::spawn(output::read(start.rank, stream, pipe, frames.clone()));
+            tokio::spawn(output::read(start.spawn.rank, stream, pipe, frames.clone()));
         }
     }
     let (replies, waiting) = mpsc::channel(REPLIES_MAX);
@@ -137,7 +123,7 @@ fn command(spec: &NlaSpec, start: &Start, pmi: &OwnedFd) -> io::Result<Command> 
     command.env_clear();
     command.envs(environment(spec, start)).env("PMI_FD", pmi.as_raw_fd().to_string());
     command.current_dir(&spec.cwd).process_group(0);
-    let fed = spec.stdin && start.rank == 0;
+    let fed = spec.stdin && start.spawn.rank == 0;
     command.stdin(if fed { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     Ok(command)
@@ -145,37 +131,37 @@ fn command(spec: &NlaSpec, start: &Start, pmi: &OwnedFd) -> io::Result<Command> 
 
 /// The whole environment of a rank, but for the number of its PMI descriptor.
 pub(super) fn environment(spec: &NlaSpec, start: &Start) -> Vec<(String, String)> {
-    let (rank, size) = (start.rank.to_string(), start.size.to_string());
+    let (rank, size) = (start.spawn.rank.to_string(), start.spawn.size.to_string());
     let mut env = spec.env.clone();
     let own = [
         ("FTB_JOB_ID", spec.job.to_string()),
         ("FTB_RANK", rank.clone()),
         ("FTB_SIZE", size.clone()),
-        ("FTB_LOCAL_RANK", start.local_rank.to_string()),
+        ("FTB_LOCAL_RANK", start.spawn.local_rank.to_string()),
         ("FTB_NODE", spec.node.to_string()),
-        ("FTB_EPISODE", start.episode.to_string()),
-        ("FTB_INCARNATION", start.incarnation.to_string()),
+        ("FTB_EPISODE", start.spawn.episode.to_string()),
+        ("FTB_INCARNATION", start.spawn.incarnation.to_string()),
         ("PMI_RANK", rank.clone()),
         ("PMI_SIZE", size.clone()),
         ("PMI_SPAWNED", "0".to_owned()),
         ("PMI_JOBID", spec.job.to_string()),
         ("RANK", rank),
         ("WORLD_SIZE", size),
-        ("LOCAL_RANK", start.local_rank.to_string()),
-        ("LOCAL_WORLD_SIZE", start.local_size.to_string()),
+        ("LOCAL_RANK", start.spawn.local_rank.to_string()),
+        ("LOCAL_WORLD_SIZE", start.spawn.local_size.to_string()),
         ("MASTER_ADDR", spec.master_addr.clone()),
         ("MASTER_PORT", spec.master_port.to_string()),
         ("FTB_AGENT_SOCKET", spec.agent.display().to_string()),
         ("FTB_IMAGE_DIR", spec.image_dir.display().to_string()),
     ];
     env.extend(own.map(|(key, value)| (key.to_owned(), value)));
-    if let Some(set) = &start.restore {
-        let image = images::path(&spec.image_dir, set, start.rank);
+    if let Some(set) = &start.spawn.restore {
+        let image = images::path(&spec.image_dir, set, start.spawn.rank);
         env.push((
             "FTB_RESTORE".to_owned(),
             spec.image_dir.join(set.as_str()).display().to_string(),
         ));
-        if let Some(size) = start.set_size {
+        if let Some(size) = start.spawn.set_size {
             env.push(("FTB_RESTORE_SIZE".to_owned(), size.to_string()));
         }
         env.push(("FTB_IMAGE".to_owned(), image.display().to_string()));

@@ -5,7 +5,7 @@ use crate::message::{
     Answer, Asked, Closed, FromJl, FromNla, FromRank, How, Ipt, Launch, NlaSays, Outcome, Part,
     Placement, RankSays, Request,
 };
-use crate::names::{Episode, NodeName, Ranks, SetId};
+use crate::names::{Episode, FaultId, NodeName, Ranks, SetId};
 use core::fmt::Display;
 use core::str::FromStr;
 use ftb_core::Event;
@@ -187,6 +187,7 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
             done: read.text("outcome")? == "done",
             words: read.payload()?.to_owned(),
             phases: read.text("phases")?.to_owned(),
+            fault: event.tag("fault").map(|_| read.parsed("fault").map(FaultId)).transpose()?,
         }),
         _ => return read.unknown(),
     })

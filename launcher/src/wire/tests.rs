@@ -79,6 +79,7 @@ fn jl_messages() -> Vec<FromJl> {
             done: true,
             words: "moved".to_owned(),
             phases: "leave=1".to_owned(),
+            fault: Some(crate::names::FaultId(3)),
         }),
     ]
 }

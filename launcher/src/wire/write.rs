@@ -32,6 +32,14 @@ impl Draft {
         self
     }
 
+    /// The tag, where there is something to say.
+    fn maybe(self, key: &str, value: Option<impl ToString>) -> Self {
+        match value {
+            Some(value) => self.tag(key, value),
+            None => self,
+        }
+    }
+
     fn episode(self, episode: Episode) -> Self {
         self.tag("episode", episode)
     }
@@ -116,6 +124,7 @@ pub fn to_jl(message: &FromJl) -> Event {
                 .tag("kind", &closed.kind)
                 .tag("outcome", if closed.done { "done" } else { "failed" })
                 .tag("phases", &closed.phases)
+                .maybe("fault", closed.fault)
         }
         FromJl::Alive => draft("FTB_JL_ALIVE", Info, ""),
     }

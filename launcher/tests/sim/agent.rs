@@ -1,8 +1,9 @@
 //! Node agents that save ranks which know nothing of it, in the model. The one thing that must never happen: a set
 //! counts of which an image was made while something could still pass between nodes.
 
+use super::happens::Happens;
 use super::proc::Phase;
-use super::world::{Happens, World};
+use super::world::World;
 use ftb_launcher::message::How;
 use ftb_launcher::names::{Episode, NodeName, Ranks, SetId};
 use ftb_launcher::nla;

@@ -1,6 +1,7 @@
 //! A model rank: does what `docs/launcher-protocol.md` asks of one, and checks what it is told.
 
-use super::world::{Happens, World};
+use super::happens::Happens;
+use super::world::World;
 use ftb_launcher::message::{FromJl, FromRank, How};
 use ftb_launcher::names::{Episode, NodeName, SetId};
 use std::collections::BTreeMap;

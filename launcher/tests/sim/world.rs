@@ -1,113 +1,21 @@
 //! One job in one thread: the real cores of the JL and the NLAs, model ranks that keep the contract of
 //! `docs/launcher-protocol.md`, and a backplane that loses, doubles and delays what it is told to.
 
+use super::happens::{At, Copy, Fate, Faults, Happens, LOOKS_MAX, Rng};
 use super::proc::{Phase, Proc};
 use ftb_core::Now;
 use ftb_launcher::backend::Manner;
-use ftb_launcher::jl::{self, Jl, JlConfig, Want};
+use ftb_launcher::jl::{self, Jl, JlConfig};
 use ftb_launcher::message::{FromJl, FromNla, FromRank, How, NlaSays, RankSays};
-use ftb_launcher::names::{Episode, JobId, NodeName, Ranks, SetId};
+use ftb_launcher::names::{Episode, JobId, NodeName, SetId};
 use ftb_launcher::nla::{self, MigrationState, Nla, NlaConfig};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// splitmix64: small, seeded, good enough for scenarios.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n.max(1)
-    }
-
-    pub fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
-
-/// What goes wrong, in percent of the messages, image writes and copies.
-#[derive(Clone, Copy, Default)]
-pub struct Faults {
-    pub lost: u64,
-    pub doubled: u64,
-    pub delay_ms_max: u64,
-    pub image: u64,
-    pub copy: u64,
-}
-
-/// What befalls one message.
-#[derive(Clone, Debug)]
-pub enum Fate {
-    Lost,
-    Doubled,
-    Late,
-    /// This happens just before it arrives.
-    Before(Happens),
-    /// This happens just after it has arrived.
-    After(Happens),
-}
-
-#[derive(Clone, Debug)]
-pub enum Happens {
-    ToJl(Box<jl::Input>),
-    ToNla(NodeName, Box<nla::Input>),
-    ToProc(u64, FromJl),
-    Written(u64, Episode, SetId),
-    Work,
-    Want(Want),
-    /// A node looks again for images that were not there.
-    Copy(NodeName, Box<Copy>),
-    KillNode(NodeName),
-    /// The same, known at once.
-    Gone(NodeName),
-    Silence(NodeName),
-    KillJl,
-    ReviveJl,
-    KillRank(u32),
-}
-
-/// Images on their way to a node.
-#[derive(Clone, Debug)]
-pub struct Copy {
-    episode: Episode,
-    from: String,
-    set: SetId,
-    ranks: Ranks,
-    /// How often it was looked for them in vain.
-    looks: u32,
-}
-
-/// Then a node does not look for an image any more.
-const LOOKS_MAX: u32 = 50;
-
-struct At(u64, u64, Happens);
-
-impl PartialEq for At {
-    fn eq(&self, other: &Self) -> bool {
-        (self.0, self.1) == (other.0, other.1)
-    }
-}
-impl Eq for At {}
-impl PartialOrd for At {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for At {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (other.0, other.1).cmp(&(self.0, self.1))
-    }
-}
-
-/// How far a rank has to count.
-pub const WORK: u64 = 400;
+/// How far a rank has to count by default.
+const WORK: u64 = 400;
 const MS: u64 = 1_000_000;
+/// A launcher that has died is replaced after so long.
+const REPLACED_MS: u64 = 2500;
 
 pub struct World {
     pub now_ms: u64,
@@ -146,6 +54,13 @@ pub struct World {
     pub fate: Option<(u64, Fate)>,
     /// Messages sent when each episode was closed.
     pub closed_at: Vec<u64>,
+    /// What the job launchers have been told to do so far: saves, messages, all of it.
+    pub steps: u64,
+    /// The job launcher dies after that many of them, and is replaced. What the test wants meanwhile comes that much later.
+    pub dies_after: Option<u64>,
+    replacing: bool,
+    /// How far a rank has to count.
+    pub work: u64,
 }
 
 pub fn node(name: &str) -> NodeName {
@@ -196,7 +111,13 @@ impl World {
             messages: 0,
             fate: None,
             closed_at: Vec::new(),
+            steps: 0,
+            dies_after: None,
+            replacing: false,
+            work: WORK,
         };
+        // The launcher writes it before it does anything.
+        world.saved = serde_json::to_string(&world.jl).expect("a state is text");
         let store = "store:1".to_owned();
         world.at(0, Happens::ToJl(Box::new(jl::Input::Started { store })));
         for name in world.nlas.keys().cloned().collect::<Vec<_>>() {
@@ -283,9 +204,24 @@ impl World {
         let Some(jl) = &mut self.jl else {
             return;
         };
+        let asked = match &input {
+            jl::Input::Want { want, .. } => Some(want.clone()),
+            _ => None,
+        };
         let mut out = Vec::new();
         jl.handle(now, input, &mut out);
         for output in out {
+            if self.dies_after == Some(self.steps) {
+                self.dies_after = None;
+                self.jl = None;
+                self.replacing = true;
+                // Whoever has got no answer asks again.
+                if let Some(want) = asked {
+                    self.at(REPLACED_MS + 1, Happens::Want(want));
+                }
+                return self.at(REPLACED_MS, Happens::ReviveJl);
+            }
+            self.steps += 1;
             self.jl_output(output);
         }
     }
@@ -356,9 +292,9 @@ impl World {
                 let says = NlaSays { node, message };
                 self.send("jl", Happens::ToJl(Box::new(jl::Input::Nla(says))));
             }
-            nla::Output::Spawn { rank, incarnation, episode, restore, set_size, .. } => {
-                self.divided = set_size;
-                self.spawn(name, rank, incarnation, episode, restore);
+            nla::Output::Spawn(spawn) => {
+                self.divided = spawn.set_size;
+                self.spawn(name, spawn.rank, spawn.incarnation, spawn.episode, spawn.restore);
                 self.divided = None;
             }
             nla::Output::Signal { rank, signal } => self.signal(name, rank, signal),
@@ -513,6 +449,7 @@ impl World {
         }
         let jl: Jl = serde_json::from_str(&self.saved).expect("a state reads back");
         self.jl = Some(jl);
+        self.replacing = false;
         let store = "store:1".to_owned();
         self.jl_input(jl::Input::Adopted { store });
     }
@@ -520,12 +457,12 @@ impl World {
     /// All ranks work; when the last has counted to the end they end together.
     fn work(&mut self) {
         for proc in self.procs.values_mut() {
-            if proc.phase == Phase::Running && proc.done < WORK {
+            if proc.phase == Phase::Running && proc.done < self.work {
                 proc.done += 1;
             }
         }
         let size = self.jl.as_ref().map_or(usize::MAX, |jl| jl.job().ranks.len());
-        let done = |p: &Proc| p.done >= WORK && p.phase == Phase::Running;
+        let done = |p: &Proc| p.done >= self.work && p.phase == Phase::Running;
         if self.procs.len() == size && self.procs.values().all(done) {
             for id in self.procs.keys().copied().collect::<Vec<_>>() {
                 self.end_proc(id, How::Exit(0));
@@ -565,6 +502,9 @@ impl World {
 
     fn happen(&mut self, what: Happens) {
         match what {
+            Happens::Want(_) | Happens::KillRank(_) if self.replacing => {
+                self.at(REPLACED_MS, what);
+            }
             Happens::ToJl(input) => self.jl_input(*input),
             Happens::ToNla(name, input) => self.nla_input(&name, *input),
             Happens::ToProc(id, message) => self.proc_hears(id, &message),
@@ -575,7 +515,7 @@ impl World {
                 }
             }
             Happens::Work => self.work(),
-            Happens::Want(want) => self.jl_input(jl::Input::Want { want, asked: None }),
+            Happens::Want(want) => self.jl_input(jl::Input::Want { want, by: jl::By::Nobody }),
             Happens::KillNode(name) => self.kill_node(&name, true),
             Happens::Gone(name) => {
                 self.kill_node(&name, false);

@@ -1,0 +1,211 @@
+//! The commands that read policies and try them on recorded events.
+
+use super::policy_text;
+use super::tools::{json, line};
+use crate::jl::Want;
+use crate::names::{FaultId, NodeName};
+use crate::policy::{self, Action, Facts, Policy};
+use ftb_client::daemon::Failure;
+use ftb_core::hostlist::Hostlist;
+use ftb_core::{Event, EventName, EventSpace, Now, Severity, Tag};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
+use std::path::Path;
+
+/// Largest file of recorded events in bytes.
+pub const EVENTS_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Checks a policy file.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn policy_check(file: &Path) -> Result<(), Failure> {
+    policy_text(Some(file))?;
+    line(&format!("{}: good", file.display()))
+}
+
+/// One recorded event.
+#[derive(Deserialize)]
+struct Recorded {
+    space: String,
+    name: String,
+    #[serde(default)]
+    severity: Option<String>,
+    host: String,
+    #[serde(default)]
+    time_ns: Option<u64>,
+    #[serde(default)]
+    time_s: Option<f64>,
+    #[serde(default)]
+    tags: BTreeMap<String, String>,
+}
+
+/// What a policy hears: when, about which node, what.
+type Heard = (u64, NodeName, Event);
+
+impl Recorded {
+    fn heard(&self) -> Result<Heard, String> {
+        let space = EventSpace::new(&self.space).map_err(|error| error.to_string())?;
+        let name = EventName::new(&self.name).map_err(|error| error.to_string())?;
+        let mut event = Event::new(space, name);
+        if let Some(word) = &self.severity {
+            event.severity = word.parse::<Severity>().map_err(|error| error.to_string())?;
+        }
+        let tag = |(key, value): (&String, &String)| Tag { key: key.clone(), value: value.clone() };
+        event.tags = self.tags.iter().map(tag).collect();
+        let node = policy::node_of(&event, &self.host);
+        Ok((self.time_ns()?, node.ok_or_else(|| format!("{:?} is no node", self.host))?, event))
+    }
+
+    fn time_ns(&self) -> Result<u64, String> {
+        if let Some(seconds) = self.time_s.filter(|seconds| *seconds < 0.0) {
+            return Err(format!("time_s is {seconds}: expected seconds from 0 on"));
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a time of day"
+        )]
+        let seconds = self.time_s.map(|seconds| (seconds * 1e9) as u64);
+        let time_ns = self.time_ns.or(seconds);
+        time_ns.ok_or_else(|| "the event has neither time_ns nor time_s".to_owned())
+    }
+}
+
+/// Reads recorded events, in the order of their times.
+fn read_events(path: &Path) -> Result<Vec<Heard>, Failure> {
+    let name = path.display();
+    let fail = |error: std::io::Error| Failure::bad_input(format!("{name}: {error}"));
+    let file = std::fs::File::open(path).map_err(fail)?;
+    let mut text = String::new();
+    file.take(EVENTS_BYTES_MAX + 1).read_to_string(&mut text).map_err(fail)?;
+    if text.len() as u64 > EVENTS_BYTES_MAX {
+        let problem = format!("{name}: more than {EVENTS_BYTES_MAX} bytes: try a part of it");
+        return Err(Failure::bad_input(problem));
+    }
+    let mut events = Vec::new();
+    for (number, text) in (1..).zip(text.lines()).filter(|(_, text)| !text.trim().is_empty()) {
+        let bad = |problem: String| {
+            Failure::bad_input(format!("{name} line {number}: {}", problem.replace('\n', " ")))
+        };
+        let one: Recorded = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
+        events.push(one.heard().map_err(bad)?);
+    }
+    events.sort_by_key(|(time_ns, _, _)| *time_ns);
+    Ok(events)
+}
+
+/// Shows what a policy would have done with recorded events.
+///
+/// # Errors
+/// The file, the line in it, what is wrong.
+pub fn policy_test(
+    events: &Path,
+    policy: Option<&Path>,
+    nodes: Option<&str>,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let (_, mut policy) = policy_text(policy)?;
+    let mut heard = read_events(events)?;
+    let facts = Facts { nodes: job_nodes(nodes, &heard)? };
+    // As a launcher does.
+    heard.retain(|(_, node, _)| facts.nodes.contains(node));
+    replay(&mut policy, &heard, &facts, as_json)
+}
+
+fn job_nodes(nodes: Option<&str>, heard: &[Heard]) -> Result<BTreeSet<NodeName>, Failure> {
+    let Some(text) = nodes else {
+        return Ok(heard.iter().map(|(_, node, _)| node.clone()).collect());
+    };
+    let list = Hostlist::parse(text).map_err(|e| Failure::bad_input(format!("--nodes: {e}")))?;
+    let name =
+        |host| NodeName::new(host).map_err(|error| Failure::bad_input(format!("--nodes: {error}")));
+    list.iter().map(name).collect()
+}
+
+fn replay(
+    policy: &mut Policy,
+    heard: &[Heard],
+    facts: &Facts,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let start = heard.first().map_or(0, |(time_ns, _, _)| *time_ns);
+    let at = |time_ns: u64| Now { mono_ns: time_ns.saturating_sub(start), wall_ns: time_ns };
+    let say = |now: Now, actions: Vec<Action>| {
+        actions.iter().try_for_each(|action| Line::of(now, action).say(as_json))
+    };
+    for (time_ns, node, event) in heard {
+        settle(policy, facts, at(*time_ns).mono_ns, &say)?;
+        say(at(*time_ns), policy.event(at(*time_ns), event, node, facts))?;
+    }
+    settle(policy, facts, u64::MAX, &say)
+}
+
+/// Lets everything that settles before `until_ns` happen at its time.
+fn settle(
+    policy: &mut Policy,
+    facts: &Facts,
+    until_ns: u64,
+    say: &impl Fn(Now, Vec<Action>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    while policy.next_deadline_ns() < until_ns {
+        let now = Now { mono_ns: policy.next_deadline_ns(), wall_ns: 0 };
+        say(now, policy.tick(now, facts))?;
+    }
+    Ok(())
+}
+
+/// What a policy does, for people and programs.
+#[derive(Serialize)]
+struct Line<'a> {
+    /// Since the first event.
+    time_s: f64,
+    action: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<&'a NodeName>,
+    /// The faults that it is about.
+    faults: BTreeSet<FaultId>,
+    /// The name of the rule, or what is told.
+    words: &'a str,
+}
+
+impl<'a> Line<'a> {
+    fn of(now: Now, action: &'a Action) -> Self {
+        let (word, node, words) = match action {
+            Action::Tell(words) => ("tell", None, words.as_str()),
+            Action::Gone { node, reason } => ("lost", Some(node), reason.as_str()),
+            Action::CallOff { reason, .. } => ("call-off", None, reason.as_str()),
+            Action::Want { want, .. } => match want {
+                Want::Migrate { node, reason } => ("migrate", Some(node), reason.as_str()),
+                Want::Drain { node, reason } => ("drain", Some(node), reason.as_str()),
+                Want::Checkpoint { reason } => ("checkpoint", None, reason.as_str()),
+                Want::Usable { node } => ("usable", Some(node), ""),
+                Want::Kill { reason, .. } => ("stop", None, reason.as_str()),
+            },
+        };
+        let faults = match action {
+            Action::Want { fault, .. } => fault.iter().copied().collect(),
+            Action::CallOff { faults, .. } => faults.clone(),
+            Action::Tell(_) | Action::Gone { .. } => BTreeSet::new(),
+        };
+        #[expect(clippy::cast_precision_loss, reason = "for people")]
+        let time_s = now.mono_ns as f64 / 1e9;
+        Self { time_s, action: word, node, faults, words }
+    }
+
+    fn say(&self, as_json: bool) -> Result<(), Failure> {
+        if as_json {
+            return line(&json(self)?);
+        }
+        let Self { time_s, action, .. } = self;
+        let faults: Vec<String> = self.faults.iter().map(ToString::to_string).collect();
+        let about = match (self.node, *action) {
+            (Some(node), _) => node.to_string(),
+            (None, "tell") => self.words.to_owned(),
+            (None, "call-off") => format!("fault {}: {}", faults.join(", "), self.words),
+            (None, _) => String::new(),
+        };
+        line(format!("{time_s:>10.3}s  {action:<10}  {about}").trim_end())
+    }
+}
