@@ -226,6 +226,13 @@ fn config(
             toml::from_str(&text).map_err(|error| bad(error.to_string()))?
         }
     };
+    if deadlines.silence.is_zero() {
+        let path = how.deadlines.as_deref().unwrap_or(Path::new("deadlines"));
+        return Err(Failure::bad_input(format!(
+            "{}: silence is 0: every node would count as lost; say how long it may be silent",
+            path.display()
+        )));
+    }
     if how.keep_sets == 0 {
         return Err(Failure::bad_input("--keep-sets 0: no set could ever be restored"));
     }

@@ -60,7 +60,14 @@ async fn bad_input_is_refused_before_anything_starts() -> Result<()> {
     refused(vec!["-n", "2", "--hosts", "node09"], "node09 is not among the nodes").await?;
     refused(vec!["-n", "2", "--hosts", "node01", "--spares", "node01"], "spare and a primary")
         .await?;
-    refused(vec!["-n", "9", "--ppn", "2"], "4 places").await?;
+    refused(vec!["-n", "9", "--ppn", "2"], "4 places: name more hosts, or a larger --ppn").await?;
+    refused(vec!["-n", "0"], "0 ranks: 1 to 8192 are allowed").await?;
+    refused(vec!["-n", "0", "--hosts", "node01"], "0 ranks").await?;
+    refused(vec!["-n", "9000"], "9000 ranks: 1 to 8192").await?;
+    refused(vec!["-n", "2", "--ppn", "0"], "0 places").await?;
+    refused(vec!["-n", "2", "--hosts", ""], "there is no host to run on").await?;
+    refused(vec!["-n", "2", "--spares", "node[01-02]"], "there is no host to run on").await?;
+    refused(vec!["-n", "2", "--hosts", "node01,node01", "--ppn", "1"], "node01").await?;
     refused(vec!["-n", "2", "--keep-sets", "0"], "--keep-sets").await?;
     refused(vec!["-n", "2", "--policy", "/no/such/file"], "/no/such/file").await?;
     let bad = site.jobs.path().join("bad.toml");

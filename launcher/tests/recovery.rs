@@ -12,6 +12,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use site::{Site, nothing_left, result, start, text};
 use std::collections::BTreeMap;
+use std::process::Output;
+use tokio::task::JoinHandle;
 
 /// The processes of a job by rank, with their incarnations.
 fn ranks_of(job: &str) -> Result<BTreeMap<u32, (Pid, u64)>> {
@@ -118,6 +120,63 @@ async fn further_deaths_join_the_recovery_under_way() -> Result<()> {
     assert_eq!(told.matches("went back to set").count(), 1, "{told}");
     assert!(!told.contains("restarts from set"), "{told}");
     nothing_left("FTB_JOB_ID=joined").await
+}
+
+/// A job on `node01` and `node04` that was saved, with the time for which a launch agent may be silent.
+async fn saved(site: &Site, job: &str, silence: &str) -> Result<JoinHandle<Result<Output>>> {
+    let deadlines = site.jobs.path().join("deadlines.toml");
+    std::fs::write(&deadlines, format!("silence = \"{silence}\"\n"))?;
+    let deadlines = deadlines.display().to_string();
+    let options =
+        ["--hosts", "node01,node04", "--spares", "node[02-03]", "--deadlines", &deadlines];
+    let running = start(site.counting(job, &options));
+    site.wait_met(job).await?;
+    site.ask(&["checkpoint", job]).await?;
+    Ok(running)
+}
+
+/// The ranks of node04 have gone on elsewhere, those of node01 where they were, because of its silence alone.
+async fn goes_on(
+    site: &Site,
+    job: &str,
+    before: &BTreeMap<u32, (Pid, u64)>,
+    running: JoinHandle<Result<Output>>,
+    expected: &str,
+) -> Result<()> {
+    let after = ranks_of(job)?;
+    ensure!(after[&0] == before[&0] && after[&1] == before[&1], "{before:?} {after:?}");
+    ensure!(after[&2] != before[&2] && after[&3] != before[&3], "{before:?} {after:?}");
+    site.release()?;
+    let output = running.await??;
+    assert_eq!(result(&output)?, expected);
+    let told = text(&output.stderr);
+    let silent = "node node04 is lost: its launch agent does not answer since";
+    assert!(told.contains(silent) && told.contains("went back to set"), "{told}");
+    nothing_left(&format!("FTB_JOB_ID={job}\0")).await
+}
+
+/// Its host is alive, and so are its ranks; but nobody can say anything to them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launch_agent_that_hangs_is_judged_by_the_launcher() -> Result<()> {
+    let site = Site::new(4).await?;
+    let expected = site.undisturbed().await?;
+    let running = saved(&site, "hangs", "5s").await?;
+    let before = ranks_of("hangs")?;
+    kill(site.nla_of("hangs", "node04")?, Signal::SIGSTOP)?;
+    wait_whole(&site, "hangs", 1).await?;
+    goes_on(&site, "hangs", &before, running, &expected).await
+}
+
+/// The agent of its node, and not of the job.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_agent_hangs_is_judged_by_the_launcher() -> Result<()> {
+    let site = Site::new(4).await?;
+    let expected = site.undisturbed().await?;
+    let running = saved(&site, "cutoff", "5s").await?;
+    let before = ranks_of("cutoff")?;
+    site.cluster.signal(3, Signal::SIGSTOP)?;
+    wait_whole(&site, "cutoff", 1).await?;
+    goes_on(&site, "cutoff", &before, running, &expected).await
 }
 
 /// Ways to hurt a job.

@@ -178,6 +178,22 @@ async fn what_cannot_be_placed_or_started_is_refused() -> Result<()> {
     refused(vec![], "where is it to run").await?;
     refused(vec!["--start", "slurm"], "no Slurm allocation").await?;
     refused(vec!["--start", "local"], "--local-nodes").await?;
+    refused(vec!["--local-nodes", ""], "there is no host to run on").await?;
+    let nodes = site.jobs.path().join("nodes.toml");
+    let named = nodes.display().to_string();
+    for (text, word) in [
+        ("", "line 1: missing field `node`"),
+        ("node = []\n", "there is no host to run on"),
+        (
+            "[[node]]\nname = \"node01\"\n[[node]]\nname = \"NODE01\"\n",
+            "node node01 is named twice",
+        ),
+        ("[[node]]\nname = \"../x\"\n", "line 2: node name \"../x\""),
+    ] {
+        std::fs::write(&nodes, text)?;
+        refused(vec!["--nodes", &named], word).await?;
+    }
+    refused(vec!["--hosts", ""], "there is no host to run on").await?;
     refused(vec!["--local-nodes", &local, "--start", "ssh"], "on this host").await?;
     refused(vec!["--hosts", "node[1-", "--start", "ssh"], "--hosts").await?;
     refused(vec!["--hosts", "node1", "--fanout", "0"], "--fanout 0").await?;

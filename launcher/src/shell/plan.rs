@@ -188,13 +188,14 @@ pub fn place(
 fn blocks(primaries: &[NodeName], size: u32, per_node: Option<u32>) -> Result<Placement, String> {
     let hosts = u32::try_from(primaries.len()).unwrap_or(u32::MAX);
     if hosts == 0 {
-        return Err("there is no host to run on: all nodes are spares".to_owned());
+        return Err("there is no host to run on: no node is named that is no spare".to_owned());
     }
     let per_node = per_node.unwrap_or_else(|| size.div_ceil(hosts));
     let places = hosts.saturating_mul(per_node);
     if places < size {
         return Err(format!(
-            "{size} ranks do not fit: {hosts} hosts with {per_node} ranks each have {places} places"
+            "{size} ranks do not fit: {hosts} hosts with {per_node} ranks each have {places} places: \
+             name more hosts, or a larger --ppn"
         ));
     }
     let mut placement = Placement::new();
@@ -240,7 +241,7 @@ mod tests {
         assert!(why(4, None, Some("node01"), Some("node01")).contains("spare and a primary"));
         assert!(why(0, None, None, None).contains("0 ranks"));
         assert!(why(171, Some(171), Some("node01"), None).contains("at most 170"));
-        assert!(why(2, None, None, Some("node[01-03]")).contains("all nodes are spares"));
+        assert!(why(2, None, None, Some("node[01-03]")).contains("no spare"));
         assert!(parse_local("node01").unwrap_err().contains("NODE=SOCKET"));
     }
 
