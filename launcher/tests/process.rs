@@ -65,7 +65,7 @@ async fn bad_input_is_refused_before_anything_starts() -> Result<()> {
     refused(vec!["-n", "0", "--hosts", "node01"], "0 ranks").await?;
     refused(vec!["-n", "9000"], "9000 ranks: 1 to 8192").await?;
     refused(vec!["-n", "2", "--ppn", "0"], "0 places").await?;
-    refused(vec!["-n", "2", "--hosts", ""], "there is no host to run on").await?;
+    refused(vec!["-n", "2", "--hosts", ""], "--hosts: host list, column 1: empty").await?;
     refused(vec!["-n", "2", "--spares", "node[01-02]"], "there is no host to run on").await?;
     refused(vec!["-n", "2", "--hosts", "node01,node01", "--ppn", "1"], "node01").await?;
     refused(vec!["-n", "2", "--keep-sets", "0"], "--keep-sets").await?;

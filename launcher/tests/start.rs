@@ -193,7 +193,7 @@ async fn what_cannot_be_placed_or_started_is_refused() -> Result<()> {
         std::fs::write(&nodes, text)?;
         refused(vec!["--nodes", &named], word).await?;
     }
-    refused(vec!["--hosts", ""], "there is no host to run on").await?;
+    refused(vec!["--hosts", ""], "--hosts: host list, column 1: empty").await?;
     refused(vec!["--local-nodes", &local, "--start", "ssh"], "on this host").await?;
     refused(vec!["--hosts", "node[1-", "--start", "ssh"], "--hosts").await?;
     refused(vec!["--hosts", "node1", "--fanout", "0"], "--fanout 0").await?;
