@@ -376,8 +376,7 @@ impl Jl {
             ));
         }
         for node in silent {
-            let reason =
-                format!("its launch agent does not answer since {:?}", of(SILENCES_MAX + 1));
+            let reason = format!("its launch agent does not answer for {:?}", of(SILENCES_MAX + 1));
             self.lost(now, &node, &reason);
         }
         self.tell_usable();
