@@ -2,7 +2,7 @@
 //!
 //! `kills`: any agent is killed or stopped under load; `cuts`: the network between hosts (network
 //! namespaces) is cut and healed; `crowds`: clients that come and go, never read, never speak; `reload`:
-//! configurations that change; `traps`: what the recovery protocol must survive beside that;
+//! configurations that change; `machines`: clocks that jump and disks that are full; `traps`: what the recovery protocol must survive beside that;
 //! `strangers`: agents that do not belong. Tests wait for conditions, one cluster at a time: each
 //! takes all the machine that it can get.
 #![allow(clippy::unwrap_used)]
@@ -10,6 +10,7 @@
 mod crowds;
 mod cuts;
 mod kills;
+mod machines;
 mod reload;
 mod strangers;
 mod traps;

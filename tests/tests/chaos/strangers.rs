@@ -7,7 +7,7 @@ use ftb_proto::v1::{self, link_frame};
 use ftb_tests::cluster::{Cluster, wait_for};
 use ftb_tests::load::{Load, LoadPlan, ensure_perfect};
 use ftb_tests::told::Told;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tokio_stream::StreamExt as _;
 
 /// The stranger is the last of five.
@@ -181,17 +181,23 @@ async fn older_and_newer_protocols_are_refused_in_words_that_name_both() {
     cluster.wait_wanted().await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_is_hours_off_is_told_and_harms_nobody() {
-    let _turn = turn().await;
-    let mut cluster = plan(5).prepare().unwrap();
-    let (source, library) = (cluster.dir().join("clock.c"), cluster.dir().join("clock.so"));
+/// What gives an agent a wrong clock when it is preloaded.
+pub(crate) fn clock_library(folder: &Path) -> PathBuf {
+    let (source, library) = (folder.join("clock.c"), folder.join("clock.so"));
     std::fs::write(&source, include_str!("../../src/clock_apart.c")).unwrap();
     let built = std::process::Command::new("cc")
         .args(["-shared", "-fPIC", "-o"])
         .args([&library, &source])
         .status();
     assert!(built.expect("a C compiler, as for the build").success());
+    library
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_hours_off_is_told_and_harms_nobody() {
+    let _turn = turn().await;
+    let mut cluster = plan(5).prepare().unwrap();
+    let library = clock_library(cluster.dir());
     cluster.through(
         STRANGER,
         &[
