@@ -297,13 +297,44 @@ impl Node {
     /// The log begins behind an index: subscriptions that stand before it get what is missing, or hear
     /// of it, when all catch up.
     pub(super) fn subscribers_catch_up(&mut self, oldest: u64) {
+        let mut any = false;
         for client in self.clients.values_mut() {
             for (id, subscription) in &mut client.subscriptions {
                 client.due.insert(*id);
                 let before = subscription.is_active() && subscription.reader.cursor < oldest;
                 subscription.reader.catching_up |= before;
+                any |= before;
             }
         }
+        self.had = any.then(|| self.seen.clone());
+    }
+
+    /// Events come for a subscription from elsewhere: they count as delivered here. Gives those that it has
+    /// not had already, at other places of a log that was left; `all`: it was not there then.
+    pub(super) fn note_fetched(&mut self, items: Vec<Item>, all: bool) -> Vec<Item> {
+        let had = self.had.as_ref().filter(|_| !all);
+        let mut fresh = Vec::with_capacity(items.len());
+        for item in items {
+            let Content::Events(run) = &item.content else {
+                fresh.push(item);
+                continue;
+            };
+            self.seen.insert_run(run);
+            let again = run
+                .iter()
+                .enumerate()
+                .filter(|(_, event)| had.is_some_and(|had| had.contains(event.id())));
+            let again: Vec<usize> = again.map(|(place, _)| place).collect();
+            self.counters.repeated += again.len() as u64;
+            let mut start = 0;
+            for place in again.into_iter().chain([run.count()]) {
+                let index = item.index + start as u64;
+                let part = run.slice(start..place);
+                fresh.extend(part.map(|part| Item { index, content: Content::Events(part) }));
+                start = place + 1;
+            }
+        }
+        fresh
     }
 }
 

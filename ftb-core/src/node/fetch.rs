@@ -314,22 +314,23 @@ impl Node {
             Asker::Above(id) => return self.tell_above(Fetched { id, ..fetched }),
             Asker::Child(_) | Asker::Subscription(..) => {}
         }
+        let Fetched { mut items, covered, .. } = fetched;
+        let Some((reader, _)) = self.reader_of(question.asker) else { return };
+        let all = reader.reads_repeated;
         if let Asker::Subscription(..) = question.asker {
-            // They are delivered here: after a merge they may come again at other places.
-            for item in &fetched.items {
-                if let Content::Events(run) = &item.content {
-                    self.seen.insert_run(run);
-                }
-            }
+            items = self.note_fetched(items, all);
         }
         let Some((reader, _)) = self.reader_of(question.asker) else { return };
-        let moved = fetched.covered > reader.cursor;
+        let moved = covered > reader.cursor;
         reader.since_ns = 0;
-        reader.fetched(fetched.items, fetched.covered);
+        reader.fetched(items, covered);
         self.wake_asker(question.asker);
         // With nothing new to be had the rest comes with the log: looked at again when it moves.
         if moved {
             self.catch_up(question.asker);
+        }
+        if self.had.is_some() && !self.anybody_catches_up() {
+            self.had = None;
         }
     }
 

@@ -142,6 +142,8 @@ pub struct Node {
     cover_ns: u64,
     /// Events that were delivered to clients here.
     seen: PublisherRanges,
+    /// What of them had been when the log was left for the one in which subscriptions catch up now.
+    had: Option<PublisherRanges>,
 }
 
 impl Node {
@@ -206,6 +208,7 @@ impl Node {
             histories: BTreeSet::new(),
             cover_ns: u64::MAX,
             seen: PublisherRanges::new(config.publishers_max),
+            had: None,
             config,
         };
         node.young_until_ns = now.mono_ns.saturating_add(node.youth_ns());

@@ -30,7 +30,7 @@ fn script_with_disks(seed: u64, agents: u32, faults: u64) -> Script {
     faults_of(14, seed, agents, faults)
 }
 
-/// The same with programs that read nothing for a while, begin again, or say a thousand things at once.
+/// The same with programs that read nothing for a while, begin again, or say hundreds of things at once.
 fn script_with_programs(seed: u64, agents: u32, faults: u64) -> Script {
     faults_of(17, seed, agents, faults)
 }
@@ -56,7 +56,7 @@ fn faults_of(kinds: u64, seed: u64, agents: u32, faults: u64) -> Script {
             12 => script.extend([(at, Op::FillDisk(rank)), (later, Op::FreeDisk(rank))]),
             14 => script.extend([(at, Op::Deaf(rank)), (later, Op::Hear(rank))]),
             15 => script.extend([(at, Op::Resubscribe(rank)), (later, Op::Resubscribe(rank))]),
-            16 => script.extend([(at, Op::Storm(rank, 1_000)), (later, Op::Storm(rank, 100))]),
+            16 => script.extend([(at, Op::Storm(rank, 200)), (later, Op::Storm(rank, 20))]),
             13 => {
                 let all = 0..agents;
                 script.extend(all.clone().map(|rank| (at, Op::Kill(rank))));

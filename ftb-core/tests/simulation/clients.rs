@@ -131,10 +131,10 @@ impl Subscriber {
         let owed = self.active_at.is_some_and(|active_at| published >= active_at);
         let last = self.by_epoch.entry(position.epoch).or_insert(0);
         if *last >= position.index {
-            if owed {
+            if owed && published >= self.gap_told_ns {
                 return broken("Ordered", format!("{here} got {position} after index {last}"));
             }
-            // The client library drops it: what was wanted of that reign so far has come.
+            // The client library drops it: what was wanted of that reign so far has come, or was told.
             return Ok(());
         }
         *last = position.index;

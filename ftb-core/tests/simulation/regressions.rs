@@ -547,3 +547,55 @@ fn a_lone_root_that_dies_while_it_hands_over_is_told_of_by_its_parent() {
     script.sort_by_key(|(at, _)| *at);
     must_hold("hands over", &nine().on_disk(), 201_273, &script);
 }
+
+/// A root took a log over whose memory began behind the place where its own left it: its subscribers read the
+/// part between from a disk, and got again what had been handed over there of what they had.
+#[test]
+fn what_is_caught_up_with_in_another_log_leaves_out_what_was_had() {
+    let mut script: Script =
+        vec![(9649557, Op::Kill(1)), (10706454, Op::Split(1)), (14217112, Op::Start(1))];
+    let loads = [
+        96, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113, 126, 127, 128,
+        129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142, 143, 144, 145, 146,
+        147, 148, 149, 150,
+    ];
+    script.extend(loads.map(|at| (at * 100_000, Op::Publish(2))));
+    script.sort_by_key(|(at, _)| *at);
+    must_hold(
+        "seed_210066",
+        &Setup { tune: crate::chaos::small, ..nine() }.on_disk(),
+        210_066,
+        &script,
+    );
+}
+
+/// A subscriber was told of the beginning of a reign as missing and read on in it. When it had started again it
+/// came to that beginning by way of another log.
+#[test]
+fn what_was_told_of_a_reign_does_not_come_behind_what_was_read_of_it() {
+    let mut script: Script = vec![
+        (11886295, Op::Kill(0)),
+        (11886295, Op::Kill(1)),
+        (11886295, Op::Kill(2)),
+        (11886295, Op::Kill(3)),
+        (11886295, Op::Kill(4)),
+        (11886295, Op::Kill(5)),
+        (11886295, Op::Kill(6)),
+        (11886295, Op::Kill(7)),
+        (11886295, Op::Kill(8)),
+        (12076910, Op::Start(3)),
+        (14275268, Op::Start(0)),
+        (14275268, Op::Start(1)),
+        (14275268, Op::Start(2)),
+        (14442300, Op::Kill(1)),
+        (16768804, Op::Kill(0)),
+        (16768804, Op::Kill(2)),
+        (16768804, Op::Kill(3)),
+        (18874640, Op::Start(1)),
+        (21266277, Op::Start(8)),
+    ];
+    let loads = [145, 167];
+    script.extend(loads.map(|at| (at * 100_000, Op::Publish(2))));
+    script.sort_by_key(|(at, _)| *at);
+    must_hold("told of", &nine().on_disk(), 210_171, &script);
+}
