@@ -34,6 +34,8 @@ pub(super) struct Missing {
     call_ns: u64,
     call_pause_ms: u64,
     sought: BTreeMap<Rank, Sought>,
+    /// No one is to be looked for before this: asked for after every input, however many are sought.
+    due_ns: u64,
 }
 
 struct Sought {
@@ -51,17 +53,15 @@ impl Missing {
             call_ns: u64::MAX,
             call_pause_ms: 0,
             sought: BTreeMap::new(),
+            due_ns: u64::MAX,
         }
     }
 
     /// Looks for an agent after that time, unless it is looked for already.
     fn seek(&mut self, rank: Rank, now_ns: u64, after_ms: u64) {
-        let fresh = || Sought {
-            next_ns: now_ns.saturating_add(ns(after_ms)),
-            pause_ms: after_ms,
-            taken: 0,
-        };
-        self.sought.entry(rank).or_insert_with(fresh);
+        let next_ns = now_ns.saturating_add(ns(after_ms));
+        self.due_ns = self.due_ns.min(next_ns);
+        self.sought.entry(rank).or_insert(Sought { next_ns, pause_ms: after_ms, taken: 0 });
     }
 
     /// Its host took the connection and its agent said nothing.
@@ -75,8 +75,7 @@ impl Missing {
 
     /// When the acting root has to do something here.
     pub(super) fn deadline_ns(&self) -> u64 {
-        let sought = self.sought.values().map(|sought| sought.next_ns);
-        sought.fold(self.tell_ns.min(self.call_ns), u64::min)
+        self.due_ns.min(self.tell_ns).min(self.call_ns)
     }
 }
 
@@ -175,7 +174,9 @@ impl Node {
             self.missing.tell_ns = u64::MAX;
             self.tell_roll();
         }
-        self.look_for_missing();
+        if self.missing.due_ns <= now_ns {
+            self.look_for_missing();
+        }
     }
 
     /// Whoever is on the roll and has not come is missing, and looked for at once.
@@ -199,6 +200,7 @@ impl Node {
             self.member_missing(rank, &host);
             let sought = Sought { next_ns: now_ns, pause_ms, taken: 0 };
             self.missing.sought.insert(rank, sought);
+            self.missing.due_ns = now_ns;
         }
     }
 
@@ -242,6 +244,8 @@ impl Node {
                 looks.push(*rank);
             }
         }
+        let next = self.missing.sought.values().map(|sought| sought.next_ns);
+        self.missing.due_ns = next.min().unwrap_or(u64::MAX);
         for rank in looks {
             match self.members.sighting_of(rank) {
                 Some((child, host)) => self.look_again(child, &host),
