@@ -375,7 +375,12 @@ impl Jl {
                 "the launch agent of node {node} has not answered for {since:?}: its node counts as lost after {rest:?} more"
             ));
         }
+        let ends = self.ends();
         for node in silent {
+            // Whoever has left by itself needs that not; one that hangs would stay.
+            if ends {
+                self.job.out.push(Output::KillNla(node.clone()));
+            }
             let reason = format!("its launch agent does not answer for {:?}", of(SILENCES_MAX + 1));
             self.lost(now, &node, &reason);
         }

@@ -28,7 +28,12 @@ impl Middle {
         std::fs::remove_file(site.gate())?;
         let job = format!("{}-{edge}", fixture.name);
         let nodes = ["--job", &job, "--hosts", "node[01-02]", "--spares", "node[03-04]"];
-        let running = start(fixture.command(&site, &nodes));
+        // Who is stopped here must not count as lost while this machine has other things to do.
+        let deadlines = site.cluster.dir().join("deadlines.toml");
+        std::fs::write(&deadlines, "silence = \"10m\"\n")?;
+        let deadlines = deadlines.display().to_string();
+        let options = [&nodes[..], &["--deadlines", &deadlines]].concat();
+        let running = start(fixture.command(&site, &options));
         site.wait_met(&job).await?;
         site.checkpoint(&job).await?;
         kill(site.nla_of(&job, "node03")?, Signal::SIGSTOP)?;

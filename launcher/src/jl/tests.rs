@@ -155,6 +155,26 @@ fn a_remedy_that_has_ended_closes_its_fault_and_names_it() {
     assert!(jl.job.faults.is_closed(FaultId(5)));
 }
 
+/// The silence may be noticed before the deadline of the end is over.
+#[test]
+fn an_agent_that_hangs_while_the_job_ends_is_killed() {
+    let mut jl = jl();
+    jl.job.config.deadlines.silence = Duration::from_secs(5);
+    feed(&mut jl, Input::Started { store: String::new() });
+    jl.job.nodes.get_mut(&node("b")).unwrap().state = Some(MigrationState::Ready);
+    let kill = Want::Kill { code: 143, reason: String::new() };
+    feed(&mut jl, Input::Want { want: kill, by: By::Nobody });
+    let mut killed = Vec::new();
+    for second in 1..=7 {
+        let now = Now { mono_ns: second * 1_000_000_000, wall_ns: 0 };
+        let mut out = Vec::new();
+        jl.handle(now, Input::Tick, &mut out);
+        killed.extend(out.into_iter().filter(|output| matches!(output, Output::KillNla(_))));
+    }
+    assert_eq!(killed, [Output::KillNla(node("b"))]);
+    assert!(!jl.over(), "the others have not left yet");
+}
+
 #[test]
 fn a_launcher_that_takes_an_ended_job_over_says_only_its_code() {
     let mut jl = jl();
