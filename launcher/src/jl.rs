@@ -469,6 +469,8 @@ impl Jl {
             phases,
             fault: open.by.fault(),
         }));
+        // The source of a migration may be well again by now.
+        self.tell_usable();
         if let Remedy::End(end) = &open.remedy {
             self.exit = Some(end.code());
             self.job.out.push(Output::Exit(end.code()));

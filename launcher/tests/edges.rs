@@ -81,7 +81,8 @@ async fn the_last_set_is_what_is_left(site: Site, fixture: &Fixture) -> Result<(
     middle.signal("node02", Signal::SIGKILL)?;
     middle.signal("node03", Signal::SIGCONT)?;
     let (done, told) = middle.told().await?;
-    assert!(!done && told.contains("source node02 was lost"), "{told}");
+    // What was on its way may have come, so that the ranks were being started already.
+    assert!(!done && told.contains("node02 was lost"), "{told}");
     let told = middle.ends_well().await?;
     assert_eq!(told.matches("restarts from set").count(), 1, "{told}");
     Ok(())
