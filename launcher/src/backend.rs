@@ -56,6 +56,8 @@ pub struct Manner {
 /// The moments at which a node agent may have something to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
+    /// Ranks that are about to leave still work: what can be sent of them before they are stopped.
+    Precopy,
     /// Before any rank of the job is saved. When all nodes have done it, nothing passes between nodes any more.
     Prepare,
     /// The image is written. `leave`: the ranks are gone when it is complete; else they go on.
@@ -93,6 +95,9 @@ pub struct Unit<'a> {
     /// Where the pod is.
     pub pod: Option<PodPlace<'a>>,
 }
+
+/// The folder of an image with what was sent of it before the ranks were stopped. (CRIU looks for it under this name.)
+pub const PARENT: &str = "parent";
 
 /// Where commands of a backend leave what is not part of the image: logs, statistics.
 pub fn work_dir(image: &Path) -> PathBuf {

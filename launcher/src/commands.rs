@@ -321,6 +321,7 @@ fn job_file(
         policy,
         prefix: how.prefix,
         starting: Some(place.starting.clone()),
+        precopy: program.backend.pods().map(installed::tracks_memory),
     }
 }
 

@@ -296,6 +296,9 @@ fn pods_move_in_a_guest_whose_kernel_and_criu_belong_together() -> Result<()> {
     assert_eq!(results(read("moved")?), undisturbed, "{}", read("moved.log")?);
     assert_eq!(results(read("again")?), undisturbed, "{}", read("again.log")?);
     assert_eq!(read("moved.log")?.matches("moved from").count(), 2, "{}", read("moved.log")?);
+    let early = read("moved.log")?.matches("copy memory beforehand").count();
+    assert_eq!(early, 2, "{}", read("moved.log")?);
+    assert!(read("status")?.contains("copied while they work"), "{}", read("status")?);
     assert_eq!(read("bridges")?, "", "the jobs' bridges are gone");
     assert!(!read("processes")?.contains("ftb-nla"), "{}", read("processes")?);
     Ok(())

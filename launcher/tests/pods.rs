@@ -87,6 +87,9 @@ async fn a_pod_that_is_cut_off_keeps_its_carrier() -> Result<()> {
     for _ in 0..3 {
         site.checkpoint("carrier").await?;
     }
+    let status = site.ask(&["status", "carrier", "--json"]).await?;
+    let status: serde_json::Value = serde_json::from_str(&status)?;
+    assert!(status["precopy"].is_boolean(), "whether the kernel can is known: {status}");
     site.ask(&["migrate", "carrier", "node01"]).await?;
     site.release()?;
     assert_eq!(results(&job.await??)?, ["result 0 without"]);

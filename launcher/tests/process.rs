@@ -186,6 +186,9 @@ async fn a_job_outlives_its_launcher_and_is_taken_over() -> Result<()> {
     launcher.wait()?;
     let listed = site.ask(&["ps", "--json"]).await?;
     assert!(listed.contains("\"state\":\"orphaned\""), "{listed}");
+    let unheard = run(site.command(&["checkpoint", "adopted"])).await?;
+    let told = text(&unheard.stderr);
+    assert!(!unheard.status.success() && told.contains("ftb-launch attach adopted"), "{told}");
     let second = start(site.command(&["attach", "adopted"]));
     wait_for("the new launcher", async || {
         Ok(site.ask(&["ps", "--json"]).await?.contains("\"state\":\"running\"").then_some(()))

@@ -75,8 +75,7 @@ impl Pieces {
     }
 
     /// The message with its head, in pieces that follow each other.
-    #[must_use]
-    pub fn finish(mut self) -> Vec<Bytes> {
+    pub(crate) fn finish(mut self) -> Vec<Bytes> {
         if !self.open.is_empty() {
             self.more.push(self.open.freeze());
         }

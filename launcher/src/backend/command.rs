@@ -116,7 +116,7 @@ impl Backend for Command {
             Moment::Save { .. } => ("checkpoint", &self.checkpoint),
             Moment::Release => ("resume", &self.resume),
             Moment::Verify => ("verify", &self.verify),
-            Moment::Unpack | Moment::Restore => return Vec::new(),
+            Moment::Precopy | Moment::Unpack | Moment::Restore => return Vec::new(),
         };
         if hook.is_empty() {
             return Vec::new();

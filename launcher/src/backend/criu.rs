@@ -6,7 +6,8 @@
 //! again. TCP then repeats what was lost.
 
 use super::{
-    Backend, Manner, Moment, Moves, Need, PodPlace, STEP_DEADLINE, Saver, Step, Unit, work_dir,
+    Backend, Manner, Moment, Moves, Need, PARENT, PodPlace, STEP_DEADLINE, Saver, Step, Unit,
+    work_dir,
 };
 use core::net::Ipv4Addr;
 use core::time::Duration;
@@ -35,6 +36,9 @@ pub struct Criu {
     network: Ipv4Addr,
     /// Its prefix length.
     prefix: u8,
+    /// Ranks that move and hold at least so much memory together, in MiB, are copied while they still work, where the
+    /// kernel can tell what they change meanwhile.
+    precopy_from_mib: u64,
     /// For one dump or restore.
     #[serde(with = "humantime_serde")]
     deadline: Duration,
@@ -50,6 +54,7 @@ impl Default for Criu {
             bridge: None,
             network: Ipv4Addr::new(10, 198, 0, 0),
             prefix: 16,
+            precopy_from_mib: 32,
             deadline: STEP_DEADLINE,
             env: [("UCX_TLS", "tcp,self"), ("UCX_TCP_KEEPIDLE", "inf")]
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -127,6 +132,11 @@ impl Criu {
         self.prefix
     }
 
+    /// From how many bytes on ranks that move are copied while they still work.
+    pub fn precopy_from_bytes(&self) -> u64 {
+        self.precopy_from_mib.saturating_mul(1 << 20)
+    }
+
     /// Variables of the ranks where they do not have them already.
     pub fn env(&self) -> Vec<(String, String)> {
         self.env.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
@@ -150,12 +160,23 @@ impl Criu {
         let prepare = owned(&["sh", "-c", write, "sh", &script, &text]);
         let mut argv = self.inside(pod.holder, "dump");
         argv.extend(["--tree".to_owned(), unit.pid.to_string()]);
-        argv.extend(common(unit, "dump.log"));
+        argv.extend(common(unit, unit.image, "dump.log"));
         argv.extend(["--action-script".to_owned(), script]);
         if !leave {
             argv.push("--leave-running".to_owned());
         }
+        if unit.image.join(PARENT).exists() {
+            argv.extend(owned(&["--track-mem", "--prev-images-dir", PARENT]));
+        }
         vec![self.step("prepare the dump", prepare), self.step("dump the pod", argv)]
+    }
+
+    /// The memory of the pod while it works; the kernel notes what changes from now on.
+    fn precopy(&self, pod: &PodPlace<'_>, unit: &Unit<'_>) -> Step {
+        let mut argv = self.inside(pod.holder, "pre-dump");
+        argv.extend(["--tree".to_owned(), unit.pid.to_string(), "--track-mem".to_owned()]);
+        argv.extend(common(unit, &unit.image.join(PARENT), "pre-dump.log"));
+        self.step("copy memory beforehand", argv)
     }
 
     /// The tender's pipes come in as standard input and output; CRIU wants them at other numbers.
@@ -163,7 +184,7 @@ impl Criu {
         let mut argv = owned(&["sh", "-c", "exec \"$@\" 5<&0 6>&1 </dev/null >&2", "sh"]);
         argv.extend(self.inside(pod.holder, "restore"));
         argv.push("--restore-detached".to_owned());
-        argv.extend(common(unit, "restore.log"));
+        argv.extend(common(unit, unit.image, "restore.log"));
         let (to, from) = pod.pipes;
         for (number, inode) in [(5, to), (6, from)] {
             argv.extend(["--inherit-fd".to_owned(), format!("fd[{number}]:pipe:[{inode}]")]);
@@ -187,8 +208,8 @@ fn owned(words: &[&str]) -> Vec<String> {
 
 /// What dump and restore have in common: the image, TCP connections that are kept (the pod is cut off, so there
 /// is nothing for CRIU to lock, but it insists), unlinked files and locks.
-fn common(unit: &Unit<'_>, log: &str) -> Vec<String> {
-    let image = unit.image.display().to_string();
+fn common(unit: &Unit<'_>, images: &Path, log: &str) -> Vec<String> {
+    let image = images.display().to_string();
     let work = work_dir(unit.image).display().to_string();
     let words = [
         "--images-dir",
@@ -247,6 +268,7 @@ impl Backend for Criu {
             return Vec::new();
         };
         match moment {
+            Moment::Precopy => vec![self.precopy(pod, unit)],
             Moment::Prepare => vec![self.step("cut the pod's network", link(unit, false))],
             Moment::Release => vec![self.step("join the pod's network", link(unit, true))],
             Moment::Verify => Vec::new(),

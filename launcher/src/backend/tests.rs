@@ -36,7 +36,8 @@ fn with_unit<T>(run: impl FnOnce(&Unit<'_>) -> T) -> T {
     })
 }
 
-const MOMENTS: [Moment; 7] = [
+const MOMENTS: [Moment; 8] = [
+    Moment::Precopy,
     Moment::Prepare,
     Moment::Save { leave: false },
     Moment::Save { leave: true },

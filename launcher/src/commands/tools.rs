@@ -60,6 +60,13 @@ fn show(view: &JobView) -> Result<(), Failure> {
     if let Some(saved) = &view.saved {
         line(&format!("saved   {saved}"))?;
     }
+    match view.precopy {
+        Some(true) => line("memory  large ranks that move are copied while they work")?,
+        Some(false) => {
+            line("memory  not copied while ranks work: the kernel does not track its changes")?;
+        }
+        None => {}
+    }
     for (name, node) in &view.nodes {
         let ranks: Vec<String> = node.ranks.iter().map(u32::to_string).collect();
         line(&format!("node    {name:<16} {:<20} {}", node.state, ranks.join(" ")))?;

@@ -29,6 +29,9 @@ pub struct JobView {
     pub sets: Vec<String>,
     /// How often it is saved by itself, and why.
     pub saved: Option<PaceView>,
+    /// Whether ranks that move are copied while they work: where the backend copies them, and the kernel of the launcher's
+    /// host can tell what they change.
+    pub precopy: Option<bool>,
     /// The exit code of a job that is done.
     pub exit: Option<i32>,
 }
@@ -62,6 +65,7 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
         nodes: BTreeMap::new(),
         sets: Vec::new(),
         saved: None,
+        precopy: dir.read::<JobFile>("job.json").ok().and_then(|file| file.precopy),
         exit: None,
     };
     let Ok(state) = dir.read::<StateFile>("state.json") else {
@@ -89,6 +93,19 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
         view.nodes.insert(name.to_string(), NodeView { state: word, ranks });
     }
     view
+}
+
+/// How often is looked whether the launcher that is to answer lives.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// What it has said last may still be on its way when it is gone.
+const LAST_WORD_WAIT: Duration = Duration::from_secs(3);
+
+/// Comes back when no launcher holds the job any more.
+async fn unheld(dir: &JobDir) {
+    while dir.path().exists() && dir.lock().is_err() {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    tokio::time::sleep(LAST_WORD_WAIT).await;
 }
 
 /// Asks a running job for something and waits for its last answer; `told` hears every answer.
@@ -122,10 +139,16 @@ pub async fn ask(
         }
         Err("the agent ended the subscription".to_owned())
     };
-    let answered = tokio::time::timeout(timeout, wait).await;
-    let outcome = answered.unwrap_or_else(|_| {
-        Err(format!("job {} has not answered within {timeout:?}: is its launcher alive?", file.job))
-    });
+    let job = &file.job;
+    let outcome = tokio::select! {
+        biased;
+        answered = tokio::time::timeout(timeout, wait) => answered.unwrap_or_else(|_| {
+            Err(format!("job {job} has not answered within {timeout:?}: is its launcher alive?"))
+        }),
+        () = unheld(dir) => Err(format!(
+            "job {job} has not answered: it has ended, or its launcher is gone (ftb-launch ps, ftb-launch attach {job})"
+        )),
+    };
     let _ = client.close(link::CLOSE_WAIT).await;
     outcome
 }

@@ -6,6 +6,7 @@
 //! connections ([`super::images`]), the format on the wire ([`super::tree`]).
 
 use super::tree::{self, Sender, Sum};
+use crate::backend::PARENT;
 use core::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
@@ -105,7 +106,9 @@ struct Followed {
 /// The system's; the image was given up.
 pub(super) fn send(image: &Path, to: &mut impl Write) -> io::Result<Sum> {
     // A directory with open files in it does not tell its own end; the one above it does.
-    let watch = Watch::new(image.ancestors().take(2).map(Path::to_owned).collect())?;
+    let parent = image.join(PARENT);
+    let dirs = image.ancestors().take(2).chain([parent.as_path()]);
+    let watch = Watch::new(dirs.map(Path::to_owned).collect())?;
     let mut sender = Sender::new(image, to);
     let mut followed: Vec<Followed> = Vec::new();
     let whole = watch.until(PAUSE_MAX, || {
@@ -113,7 +116,10 @@ pub(super) fn send(image: &Path, to: &mut impl Write) -> io::Result<Sum> {
         if !whole && !image.exists() {
             return Err(io::Error::other("the image was given up"));
         }
-        follow(image, &mut followed)?;
+        follow(image, "", &mut followed)?;
+        if parent.exists() {
+            follow(image, &format!("{PARENT}/"), &mut followed)?;
+        }
         for one in &mut followed {
             one.send(&mut sender)?;
         }
@@ -128,14 +134,13 @@ pub(super) fn send(image: &Path, to: &mut impl Write) -> io::Result<Sum> {
     sender.end()
 }
 
-/// Finds files to follow that are new.
-fn follow(image: &Path, followed: &mut Vec<Followed>) -> io::Result<()> {
-    for entry in fs::read_dir(image)? {
+/// Finds files to follow that are new, in a folder of the image.
+fn follow(image: &Path, folder: &str, followed: &mut Vec<Followed>) -> io::Result<()> {
+    for entry in fs::read_dir(image.join(folder))? {
         let Ok(name) = entry?.file_name().into_string() else { continue };
-        if follows(&name)
-            && followed.len() < tree::FILES_MAX
-            && !followed.iter().any(|one| one.name == name)
-        {
+        let good = follows(&name) && followed.len() < tree::FILES_MAX;
+        let name = format!("{folder}{name}");
+        if good && !followed.iter().any(|one| one.name == name) {
             let file = File::open(image.join(&name))?;
             followed.push(Followed { name, file, sent: None });
         }
@@ -198,10 +203,12 @@ mod tests {
             begun(&there, Duration::from_secs(60), || Ok(()))?;
             send(&there, &mut Told(told))
         });
-        fs::create_dir_all(&image).unwrap();
+        fs::create_dir_all(image.join(PARENT)).unwrap();
+        let mut all = Vec::new();
+        fs::write(image.join(PARENT).join("pages-1.img"), "early").unwrap();
+        sent(&from, &mut all, b"early");
         fs::write(image.join("core-1.img"), "core").unwrap();
         let mut pages = File::create(image.join("pages-1.img")).unwrap();
-        let mut all = Vec::new();
         sent(&from, &mut all, b"0 pages-1.img\n");
         pages.write_all(b"first").unwrap();
         sent(&from, &mut all, b"first");
@@ -213,7 +220,8 @@ mod tests {
         let copy = dir.path().join("copy");
         let got = tree::receive(&mut &all[..], &copy, Outlives::Nothing).unwrap();
         assert_eq!(got, sum);
-        assert_eq!(sum.bytes, 15);
+        assert_eq!(sum.bytes, 20);
+        assert_eq!(fs::read(copy.join(PARENT).join("pages-1.img")).unwrap(), b"early");
         assert_eq!(fs::read(copy.join("pages-1.img")).unwrap(), b"firstsecond");
         assert_eq!(fs::read(copy.join("core-1.img")).unwrap(), b"core");
         assert!(copy.join(WHOLE).exists());

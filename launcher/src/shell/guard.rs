@@ -8,6 +8,7 @@ use core::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -68,6 +69,10 @@ pub fn run(input: impl BufRead, dir: &Path, bridge: Option<&str>) {
     }
     if dir.exists() {
         super::nodedir::clear(dir);
+    }
+    // Whoever has started the agent waits for the end of its errors, to tell that it is gone.
+    if let Ok(null) = File::options().write(true).open("/dev/null") {
+        let _ = nix::unistd::dup2_stderr(null);
     }
     for _ in 0..BRIDGE_LOOKS_MAX {
         if bridge.is_none_or(net::remove_empty) {

@@ -17,6 +17,12 @@ pub fn check(choice: &Choice) -> Result<(), String> {
     choice.pods().map_or(Ok(()), works)
 }
 
+/// Whether CRIU can tell, on this kernel, what a process changes in its memory: only then can it be copied while it works.
+pub fn tracks_memory(criu: &Criu) -> bool {
+    let check = ["check", "--feature", "mem_dirty_track"];
+    Command::new(criu.program()).args(check).output().is_ok_and(|output| output.status.success())
+}
+
 /// The first program that is not there.
 pub fn missing(choice: &Choice) -> Option<Need> {
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -38,6 +38,10 @@ pub struct JobFile {
     /// How the agents were started: the same way leads to them when they must be ended by force.
     #[serde(default)]
     pub starting: Option<Starting>,
+    /// Whether ranks that move are copied while they work, as far as the launcher's host can tell; none where no ranks are
+    /// copied by agents.
+    #[serde(default)]
+    pub precopy: Option<bool>,
 }
 
 /// The JL on disk.

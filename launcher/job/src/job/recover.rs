@@ -1,8 +1,7 @@
 //! How a program goes on from an image: in a loop that does it by itself, in place after others have died, or from
 //! the images of another number of ranks.
 
-use super::images::open_image;
-use super::{Job, Restoring, Source};
+use super::{Job, Restoring, Source, open_image};
 use crate::agreement::Agreement;
 use crate::backplane::Notice;
 use crate::config::Config;

@@ -2,7 +2,7 @@
 //! pod's first rank; the images of its other ranks only say where it is.
 
 use super::super::{growing, images, tree};
-use crate::backend::work_dir;
+use crate::backend::{PARENT, work_dir};
 use crate::names::{Ranks, SetId};
 use core::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
@@ -49,11 +49,29 @@ impl Facts {
     }
 }
 
-/// Makes the directories of an image, with what is known besides the dump.
-pub(super) fn make(image: &Path, facts: &Facts, space: &str) -> io::Result<()> {
+/// Makes the directories of an image that begins with what the ranks have in memory while they work.
+pub(super) fn make_parent(image: &Path) -> io::Result<()> {
+    make_dirs(image)?;
+    fs::create_dir(image.join(PARENT))
+}
+
+/// Gives up what was copied beforehand: the image goes on from here, and will be whole without it.
+pub(super) fn drop_parent(image: &Path) -> io::Result<()> {
+    tree::remove(&image.join(PARENT))
+}
+
+fn make_dirs(image: &Path) -> io::Result<()> {
     for dir in [image, &work_dir(image)] {
         tree::remove(dir)?;
         fs::create_dir_all(dir)?;
+    }
+    Ok(())
+}
+
+/// Makes the directories of an image, with what is known besides the dump. `begun`: they are there, see [`make_parent`].
+pub(super) fn make(image: &Path, facts: &Facts, space: &str, begun: bool) -> io::Result<()> {
+    if !begun {
+        make_dirs(image)?;
     }
     fs::write(image.join(FACTS), serde_json::to_vec(facts)?)?;
     fs::write(image.join(SPACE), space)
@@ -96,8 +114,8 @@ pub(super) fn log_error(image: &Path) -> String {
         let why = |line: &&str| !line.contains("FAILED") && !line.contains("failed with");
         errors().find(why).or_else(|| errors().next()).map(|line| format!(": {line}"))
     };
-    let (restore, dump) = (text("restore.log"), text("dump.log"));
-    last(&restore).or_else(|| last(&dump)).unwrap_or_default()
+    let logs = ["restore.log", "dump.log", "pre-dump.log"];
+    logs.into_iter().find_map(|name| last(&text(name))).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -112,7 +130,7 @@ mod tests {
         let image = images::path(root.path(), &set, 2);
         let address = Ipv4Addr::new(10, 0, 0, 1);
         let facts = Facts { address, pipes: (1, 2), tender: 1001, ranks: vec![2, 3] };
-        make(&image, &facts, "a=b\n").unwrap();
+        make(&image, &facts, "a=b\n", false).unwrap();
         let sizes = sizes(root.path(), &set, &image, &facts.ranks).unwrap();
         assert_eq!(sizes.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [2, 3]);
         let both = Ranks::from_iter([2, 3]);

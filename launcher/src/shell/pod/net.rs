@@ -95,6 +95,9 @@ const PROBES: u32 = 4;
 /// How often the answer to a probe is looked for, while the kernel still asks.
 const PROBE_LOOKS_MAX: u32 = 50;
 
+/// How often a link that was made is looked at before it counts as broken.
+const UP_LOOKS_MAX: u32 = 250;
+
 /// Gives the pod of `holder` its link and address. The link leads nowhere yet. It has a carrier all the same, now and
 /// whenever it is cut: programs count a device without one as not there.
 ///
@@ -149,6 +152,22 @@ async fn is_taken(holder: u32, address: Ipv4Addr) -> Result<bool, String> {
         }
     }
     Err(format!("the kernel did not say whether the address {address} is free"))
+}
+
+/// Waits until the kernel counts the pod's link as up, which it does a moment after it is: UCX takes no other, and a program
+/// that looks too early fails in `MPI_Init`.
+///
+/// # Errors
+/// One line: it does not come up.
+pub async fn wait_up(holder: u32) -> Result<(), String> {
+    for _ in 0..UP_LOOKS_MAX {
+        let said = ip(Some(holder), "link show dev eth0\n").await?;
+        if said.contains("state UP") {
+            return Ok(());
+        }
+        tokio::time::sleep(PROBE_WAIT).await;
+    }
+    Err("the pod's network link does not come up".to_owned())
 }
 
 async fn make_link(holder: u32, link: &str) -> Result<(), String> {

@@ -10,7 +10,8 @@ use crate::backend::{Moment, PodPlace, Unit};
 use crate::names::{Ranks, SetId};
 use crate::shell::spec::NlaSpec;
 use crate::shell::timeline::Step;
-use crate::shell::{images, saver, steps};
+use crate::shell::{images, installed, saver, steps};
+use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -32,33 +33,40 @@ impl Task {
         image: &Path,
         pipes: Option<((OwnedFd, OwnedFd), (u64, u64))>,
     ) -> Result<(), String> {
-        let (mut fds, inodes) =
-            pipes.map_or((None, self.pipes), |(fds, inodes)| (Some(fds), inodes));
-        let bridge = self.spec.pod.as_ref().map_or("", |net| net.bridge.as_str());
-        let unit = Unit {
-            job: &self.spec.job,
-            node: &self.spec.node,
-            set,
-            size: self.spec.size,
+        let (fds, inodes) = pipes.map_or((None, self.pipes), |(fds, inodes)| (Some(fds), inodes));
+        let place = Place { pipes: inodes, ..self.place() };
+        place.steps(&self.spec, moment, set, image, fds).await
+    }
+
+    fn place(&self) -> Place {
+        Place {
             rank: self.ranks.keys().next().copied().unwrap_or(0),
-            pid: self.tender,
-            image,
-            pod: Some(PodPlace {
-                holder: self.holder.pid,
-                link: &self.link,
-                bridge,
-                pipes: inodes,
-            }),
-        };
-        let env = saver::env(&unit, &self.spec);
-        for step in self.spec.backend.get().steps(moment, &unit) {
-            let fds = if step.piped { fds.take() } else { None };
-            let time = Step::begin();
-            let done = steps::run(&step, &env, Path::new("/"), fds).await;
-            done.map_err(|error| format!("{error}{}", image::log_error(image)))?;
-            time.done(&self.spec.node, step.name);
+            tender: self.tender,
+            holder: self.holder.pid,
+            link: self.link.clone(),
+            pipes: self.pipes,
         }
-        Ok(())
+    }
+
+    /// Begins to copy what the ranks have in memory while they work, where that pays.
+    pub(super) fn begin_precopy(&mut self, set: SetId) {
+        let (spec, place) = (self.spec.clone(), self.place());
+        self.precopy.spawn(async move {
+            let image = images::path(&spec.image_dir, &set, place.rank);
+            if !place.pays(&spec).await {
+                return None;
+            }
+            if let Err(error) = image::make_parent(&image) {
+                tracing::warn!(node = %spec.node, %error, "nothing is copied beforehand");
+                return None;
+            }
+            if let Err(error) = place.steps(&spec, Moment::Precopy, &set, &image, None).await {
+                tracing::warn!(node = %spec.node, error, "what was copied beforehand is not used");
+                image::drop_parent(&image).ok()?;
+            }
+            // The image has begun, and is being fetched: it goes on from here.
+            Some(set)
+        });
     }
 
     /// Waits for a word of the tender; what else it says is heard meanwhile. An error when there is none in time.
@@ -96,7 +104,8 @@ impl Task {
         let first = *ranks.first().ok_or("the ranks have ended")?;
         let image = images::path(&root, set, first);
         let facts = Facts { address: self.address, pipes: self.pipes, tender: self.tender, ranks };
-        let made = image::make(&image, &facts, space)
+        let begun = self.precopied.as_ref() == Some(set);
+        let made = image::make(&image, &facts, space, begun)
             .map_err(|error| format!("cannot make {}: {error}", image.display()));
         let written = match made {
             Ok(()) => self.dump(set, &image, leave).await,
@@ -166,6 +175,89 @@ impl Task {
         self.say(ToTender::Go).await;
         Ok(space)
     }
+}
+
+/// Where a pod is, for steps that run while its task does something else.
+struct Place {
+    rank: u32,
+    tender: u32,
+    holder: u32,
+    link: String,
+    pipes: (u64, u64),
+}
+
+impl Place {
+    /// Runs what the backend has for a moment, for the pod as a whole.
+    async fn steps(
+        &self,
+        spec: &NlaSpec,
+        moment: Moment,
+        set: &SetId,
+        image: &Path,
+        mut fds: Option<(OwnedFd, OwnedFd)>,
+    ) -> Result<(), String> {
+        let bridge = spec.pod.as_ref().map_or("", |net| net.bridge.as_str());
+        let unit = Unit {
+            job: &spec.job,
+            node: &spec.node,
+            set,
+            size: spec.size,
+            rank: self.rank,
+            pid: self.tender,
+            image,
+            pod: Some(PodPlace {
+                holder: self.holder,
+                link: &self.link,
+                bridge,
+                pipes: self.pipes,
+            }),
+        };
+        let env = saver::env(&unit, spec);
+        for step in spec.backend.get().steps(moment, &unit) {
+            let fds = if step.piped { fds.take() } else { None };
+            let time = Step::begin();
+            let done = steps::run(&step, &env, Path::new("/"), fds).await;
+            done.map_err(|error| format!("{error}{}", image::log_error(image)))?;
+            time.done(&spec.node, step.name);
+        }
+        Ok(())
+    }
+
+    /// Whether it pays to copy memory beforehand: there is much of it, and the kernel can tell what changes meanwhile.
+    async fn pays(&self, spec: &NlaSpec) -> bool {
+        let Some(criu) = spec.backend.pods().cloned() else {
+            return false;
+        };
+        let (holder, node) = (self.holder, spec.node.clone());
+        let looked = tokio::task::spawn_blocking(move || {
+            let bytes = memory_bytes(holder);
+            let much = bytes >= criu.precopy_from_bytes();
+            let tracked = much && installed::tracks_memory(&criu);
+            if much && !tracked {
+                tracing::info!(%node, bytes, "memory is not copied beforehand: the kernel does not track its changes");
+            }
+            tracked
+        });
+        looked.await.unwrap_or(false)
+    }
+}
+
+/// What the processes of a pod have in memory.
+fn memory_bytes(holder: u32) -> u64 {
+    let space = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let pod = space(&holder.to_string());
+    let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
+    let page = page.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(4096);
+    let resident = |pid: String| {
+        let own = pod.is_some() && space(&pid) == pod;
+        let pages = || fs::read_to_string(format!("/proc/{pid}/statm")).ok();
+        let pages = if own { pages() } else { None };
+        pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    let pids = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let pids = pids.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    pids.map(resident).sum::<u64>().saturating_mul(page)
 }
 
 /// The image of all ranks of a pod is that of the first.

@@ -22,6 +22,7 @@ use std::process::Stdio;
 use tokio::io::{AsyncWriteExt as _, DuplexStream};
 use tokio::process::Command;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 /// A rank in the pod.
 pub(super) struct InPod {
@@ -48,6 +49,10 @@ pub(super) struct Task {
     /// The answer that a preparation waits for.
     pub(super) preparing: Option<(Episode, Step)>,
     pub(super) prepared: Option<SetId>,
+    /// The memory of the ranks on its way while they work; the ranks are stopped when it is over.
+    pub(super) precopy: JoinSet<Option<SetId>>,
+    /// The set whose image has begun so.
+    pub(super) precopied: Option<SetId>,
     /// Standard input on its way to rank 0.
     pub(super) input: Feed,
     /// The end of the last rank, told when nothing is left of the pod.
@@ -75,6 +80,9 @@ impl Task {
                 net::open(net, job, &link).await?;
             }
         }
+        if fresh {
+            net::wait_up(holder.pid).await?;
+        }
         let (_, said) = mpsc::channel(1);
         Ok(Self {
             spec: spec.clone(),
@@ -91,6 +99,8 @@ impl Task {
             quiet: false,
             preparing: None,
             prepared: None,
+            precopy: JoinSet::new(),
+            precopied: None,
             input: Feed::default(),
             last: None,
         })
@@ -151,6 +161,10 @@ impl Task {
                     }
                     None => break,
                 },
+                Some(done) = self.precopy.join_next() => {
+                    self.precopied = done.ok().flatten();
+                    self.hold_ranks().await;
+                }
                 bytes = self.input.next(), if !self.quiet => {
                     self.say(ToTender::Input { rank: FED_RANK, bytes }).await;
                 }
@@ -256,9 +270,15 @@ impl Task {
             Order::Feed(address) => self.input = Feed::begin(&self.spec, address),
             Order::Tell(word) => self.say(word).await,
             Order::Prepare(episode, set) => {
-                self.prepared = Some(set);
                 self.preparing = Some((episode, Step::begin()));
-                self.say(ToTender::Hold(episode.0)).await;
+                let moves = set.migration().is_some();
+                if moves && self.precopied.as_ref() != Some(&set) && self.precopy.is_empty() {
+                    self.begin_precopy(set.clone());
+                }
+                self.prepared = Some(set);
+                if self.precopy.is_empty() {
+                    self.hold_ranks().await;
+                }
             }
             Order::Save { episode, set, leave, space } => {
                 let result = self.save(&set, leave, &space).await;
@@ -273,6 +293,15 @@ impl Task {
             Order::Release => self.release().await,
         }
         false
+    }
+
+    /// Stops the ranks that are to be saved, if that is still wanted.
+    async fn hold_ranks(&mut self) {
+        if let Some((episode, step)) = &mut self.preparing {
+            *step = Step::begin();
+            let word = ToTender::Hold(episode.0);
+            self.say(word).await;
+        }
     }
 
     /// The ranks stand still: what they have sent arrives and is acknowledged while the pod still can talk, so that nobody
