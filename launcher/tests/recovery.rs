@@ -150,7 +150,7 @@ async fn goes_on(
     let output = running.await??;
     assert_eq!(result(&output)?, expected);
     let told = text(&output.stderr);
-    let silent = "node node04 is lost: its launch agent does not answer since";
+    let silent = "node node04 is lost: its launch agent does not answer for";
     assert!(told.contains(silent) && told.contains("went back to set"), "{told}");
     nothing_left(&format!("FTB_JOB_ID={job}\0")).await
 }

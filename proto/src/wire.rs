@@ -75,7 +75,8 @@ impl Pieces {
     }
 
     /// The message with its head, in pieces that follow each other.
-    pub(crate) fn finish(mut self) -> Vec<Bytes> {
+    #[must_use]
+    pub fn finish(mut self) -> Vec<Bytes> {
         if !self.open.is_empty() {
             self.more.push(self.open.freeze());
         }

@@ -5,6 +5,7 @@
 //! channels are drained in [`crate::router`] and [`crate::inbox`]. Collective operations are in
 //! [`crate::collectives`].
 
+mod images;
 mod recover;
 
 use crate::agreement::Agreement;
@@ -14,16 +15,17 @@ use crate::config::Config;
 use crate::control::{Control, Inputs};
 use crate::error::{Error, Result};
 use crate::frame::Class;
-use crate::image::{self, Header, ImageError, ImageReader, Outlives, Reader};
+use crate::image::{Outlives, Reader};
 use crate::inbox::Inbox;
 use crate::pmi::Pmi;
 use crate::request::{Request, RequestKind};
 use crate::router::Router;
 use crate::state::{Communication, State};
 use crate::{events, limits, lock};
+use images::open_image;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -429,72 +431,6 @@ impl Job {
         Ok(outcome)
     }
 
-    /// Writes the image of a rank that is to move; true where it leaves.
-    fn leave(&mut self, request: &Request, set: &str, state: &dyn State) -> bool {
-        if self.control.is_aborted(request.episode) {
-            return false;
-        }
-        let notice = self.save(request, set, state, Outlives::Process);
-        let leaves = matches!(notice, Notice::CheckpointDone { .. });
-        self.control.answer(notice);
-        if leaves {
-            self.control.stop();
-            if !self.backplane.confirm(limits::LAST_WORD_TIMEOUT) {
-                tracing::warn!(rank = self.config.rank, "left without a confirmed last word");
-            }
-        }
-        leaves
-    }
-
-    /// Writes this rank's image and says what became of it.
-    fn save(&self, request: &Request, set: &str, state: &dyn State, outlives: Outlives) -> Notice {
-        let started = Instant::now();
-        let (episode, set) = (request.episode, set.to_owned());
-        match self.write_image(episode, &set, state, outlives) {
-            Ok(bytes) => {
-                Notice::CheckpointDone { episode, set, bytes, took_us: elapsed_us(started) }
-            }
-            Err(error) => {
-                let reason = error.to_string();
-                tracing::warn!(rank = self.config.rank, episode, %reason, "checkpoint failed");
-                Notice::CheckpointFailed { episode, set, reason }
-            }
-        }
-    }
-
-    fn write_image(
-        &self,
-        episode: u64,
-        set: &str,
-        state: &dyn State,
-        outlives: Outlives,
-    ) -> Result<u64, ImageError> {
-        let Some(image_dir) = &self.config.image_dir else {
-            return Err(ImageError::Write {
-                path: PathBuf::from(Header::file_name(self.config.rank)),
-                source: std::io::Error::other("FTB_IMAGE_DIR is not set"),
-            });
-        };
-        let header = Header {
-            job: self.config.job_id.clone(),
-            rank: self.config.rank,
-            size: self.config.size,
-            set: set.to_owned(),
-            episode,
-            safe_point: self.control.passed() + 1,
-        };
-        let communication = Communication {
-            collectives: self.collectives,
-            sending: self.router.snapshot(),
-            receiving: self.inbox.snapshot(),
-        };
-        let size = image::write_image(&image_dir.join(set), &header, outlives, &mut |writer| {
-            communication.save(writer)?;
-            state.save(writer)
-        })?;
-        Ok(size.bytes)
-    }
-
     /// The migration barrier, and the one at the start: opens this rank's end-points, and waits until those of all
     /// ranks are open. Their addresses are looked up when they are needed.
     fn fence(&self, fence: u64) -> Result<()> {
@@ -579,21 +515,6 @@ impl Sender {
     pub fn send(&self, to: u32, tag: u32, message: &[u8]) -> Result<()> {
         self.router.send_in(self.era, to, Class::User, tag, message)
     }
-}
-
-/// The image that this rank starts from, verified, and that it is this rank's.
-fn open_image(config: &Config) -> Result<Option<(Header, Reader)>> {
-    let Some(set_dir) = &config.restore else {
-        return Ok(None);
-    };
-    let image = ImageReader::open(&set_dir.join(Header::file_name(config.rank)))?;
-    let header = image.header().clone();
-    let set = set_dir.file_name().map(Path::new).and_then(Path::to_str);
-    image.require(header.job == config.job_id, "it is of another job")?;
-    image.require(header.rank == config.rank, "it is of another rank")?;
-    image.require(header.size == config.size, "it is of a job of another size")?;
-    image.require(Some(header.set.as_str()) == set, "it is of another set")?;
-    Ok(Some((header, image.into_reader())))
 }
 
 fn elapsed_us(started: Instant) -> u64 {

@@ -6,11 +6,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod page;
+
 use super::*;
 use crate::backend::{Manner, Moves, Saver};
 use crate::message::{FromNla, FromRank, How, Launch, Part, Placement};
 use crate::names::JobId;
 use crate::wire;
+use page::Found;
 use std::fmt::Write as _;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/phases.md");
@@ -47,15 +50,6 @@ fn node(name: &str) -> NodeName {
 struct World {
     jl: Jl,
     now_ns: u64,
-}
-
-/// What was found.
-#[derive(Default)]
-struct Found {
-    /// What is asked in each phase, by name.
-    asks: BTreeMap<String, BTreeSet<String>>,
-    /// Where what leads to from where.
-    edges: BTreeMap<(String, &'static str), BTreeSet<String>>,
 }
 
 impl World {
@@ -125,11 +119,10 @@ impl World {
 
     /// Lets these come one after the other, as long as they are of the same phase.
     fn comes(&mut self, inputs: Vec<Input>) {
-        let phase = |world: &Self| world.open_phase().map(|(of, phase)| (of, phase.to_owned()));
-        let begun = phase(self);
+        let begun = self.clone();
         for input in inputs {
             self.handle(input);
-            if phase(self) != begun {
+            if self.open_phase() != begun.open_phase() {
                 break;
             }
         }
@@ -169,6 +162,11 @@ impl World {
         Input::Nla(NlaSays { node: node.clone(), message })
     }
 
+    /// Every node says that.
+    fn each(&self, says: impl Fn(&NodeName) -> FromNla) -> Vec<Input> {
+        self.jl.job.alive().iter().map(|node| Self::nla(node, says(node))).collect()
+    }
+
     /// The node has come to that state.
     fn is_now(&self, node: &NodeName, to: MigrationState) -> Input {
         let from = MigrationState::Ready;
@@ -190,26 +188,23 @@ impl World {
         for request in &open.requests {
             match request {
                 FromJl::Ask => {
-                    let ready = |node: NodeName| {
-                        let spare = job.config.spares.contains(&node);
+                    let ready = |node: &NodeName| {
+                        let spare = job.config.spares.contains(node);
                         let state =
                             if spare { MigrationState::Spare } else { MigrationState::Ready };
                         let (images, ranks) = (String::new(), Ranks::default());
-                        Self::nla(&node, FromNla::Ready { state, images, ranks })
+                        FromNla::Ready { state, images, ranks }
                     };
-                    all.push(("FTB_NLA_READY", job.alive().into_iter().map(ready).collect()));
+                    all.push(("FTB_NLA_READY", self.each(ready)));
                 }
                 FromJl::Reset { .. } => {
-                    let reset = |node: NodeName| Self::nla(&node, FromNla::Reset { episode });
-                    all.push(("FTB_NLA_RESET", job.alive().into_iter().map(reset).collect()));
+                    all.push(("FTB_NLA_RESET", self.each(|_| FromNla::Reset { episode })));
                 }
                 FromJl::Prepare { .. } => {
-                    let prepared = |node: NodeName| Self::nla(&node, FromNla::Prepared { episode });
-                    all.push(("FTB_NLA_PREPARED", job.alive().into_iter().map(prepared).collect()));
+                    all.push(("FTB_NLA_PREPARED", self.each(|_| FromNla::Prepared { episode })));
                 }
                 FromJl::Kill { .. } => {
-                    let stopped = |node: NodeName| Self::nla(&node, FromNla::Stopped { episode });
-                    all.push(("FTB_NLA_STOPPED", job.alive().into_iter().map(stopped).collect()));
+                    all.push(("FTB_NLA_STOPPED", self.each(|_| FromNla::Stopped { episode })));
                 }
                 FromJl::Copy { target, set, ranks, .. } => {
                     let (set, ranks) = (set.clone(), ranks.clone());
@@ -221,13 +216,7 @@ impl World {
                     all.push(("FTB_NLA_COPY_FAILED", vec![Self::nla(target, failed)]));
                 }
                 FromJl::Launch(launch) => all.extend(self.launched(launch)),
-                FromJl::Checkpoint { set, .. } => {
-                    let done =
-                        |of| rank(of, FromRank::CheckpointDone { set: set.clone(), bytes: 1 });
-                    all.push(("FTB_CHECKPOINT_DONE", ranks().map(done).collect()));
-                    let failed = FromRank::CheckpointFailed { set: set.clone(), reason: reason() };
-                    all.push(("FTB_CHECKPOINT_FAILED", vec![rank(0, failed)]));
-                }
+                FromJl::Checkpoint { set, .. } => all.extend(self.saved(episode, set)),
                 FromJl::Migrate { source, set, ranks, .. } => {
                     all.extend(self.leaves(source, set, ranks));
                 }
@@ -262,6 +251,17 @@ impl World {
             all.push(("FTB_MPI_RESUMED", resumed));
         }
         all
+    }
+
+    fn saved(&self, episode: Episode, set: &SetId) -> [(&'static str, Vec<Input>); 2] {
+        let say = |rank, message| Input::Rank(RankSays { episode, rank, message });
+        let done = |rank| say(rank, FromRank::CheckpointDone { set: set.clone(), bytes: 1 });
+        let ranks = 0..u32::try_from(self.jl.job.ranks.len()).unwrap();
+        let failed = FromRank::CheckpointFailed { set: set.clone(), reason: "a test".to_owned() };
+        [
+            ("FTB_CHECKPOINT_DONE", ranks.map(done).collect()),
+            ("FTB_CHECKPOINT_FAILED", vec![say(0, failed)]),
+        ]
     }
 
     fn launched(&self, launch: &Launch) -> Vec<(&'static str, Vec<Input>)> {
@@ -431,90 +431,6 @@ impl Found {
         let names = open.requests.iter().map(|request| wire::to_jl(request).name.to_string());
         self.asks.entry(world.place()).or_default().extend(names);
     }
-
-    /// What leads elsewhere. The same of several phases of a remedy, and several things that lead to the same, are one row.
-    fn rows(&self) -> Vec<String> {
-        let mut by_outcome: BTreeMap<(usize, &str, String), Vec<&str>> = BTreeMap::new();
-        for ((place, what), next) in &self.edges {
-            let (remedy, phase) = parts(place);
-            let outcome = outcome(place, next);
-            if !outcome.is_empty() && !EVERYWHERE.contains(what) {
-                by_outcome.entry((remedy, what, outcome)).or_default().push(phase);
-            }
-        }
-        let mut by_phases: BTreeMap<(usize, Vec<&str>, String), Vec<&str>> = BTreeMap::new();
-        for ((remedy, what, outcome), mut phases) in by_outcome {
-            phases.sort_by_key(|phase| ORDER.iter().position(|other| other == phase));
-            by_phases.entry((remedy, phases, outcome)).or_default().push(what);
-        }
-        let key = |phases: &[&str]| -> Vec<Option<usize>> {
-            phases.iter().map(|phase| ORDER.iter().position(|other| other == phase)).collect()
-        };
-        let mut rows: Vec<_> = by_phases.into_iter().collect();
-        rows.sort_by_key(|((remedy, phases, _), _)| (*remedy, key(phases)));
-        let row = |((remedy, phases, outcome), what): &((usize, Vec<&str>, String), Vec<&str>)| {
-            format!(
-                "| {} | {} | {} | {outcome} |",
-                REMEDIES[*remedy],
-                phases.join(", "),
-                what.join("; ")
-            )
-        };
-        rows.iter().map(row).collect()
-    }
-}
-
-/// What happens in every phase alike.
-const EVERYWHERE: [&str; 2] = [KILL, ALL_END];
-/// Remedies in the order of their rows.
-const REMEDIES: [&str; 6] = ["none", "start", "checkpoint", "migration", "rollback", "end"];
-/// Phases in the order of their rows.
-const ORDER: [&str; 15] = [
-    "gather",
-    "reset",
-    "prepare",
-    "save",
-    "store",
-    "leave",
-    "abort",
-    "copy",
-    "launch",
-    "restart",
-    "join",
-    "resume",
-    "end",
-    "not all have met",
-    "running",
-];
-
-/// The number of the remedy, and the phase.
-fn parts(place: &str) -> (usize, &str) {
-    let (remedy, phase) = place.split_once(' ').unwrap_or(("none", place));
-    let number = REMEDIES.iter().position(|other| *other == remedy);
-    (number.unwrap_or(0), if number.is_none() { "not all have met" } else { phase })
-}
-
-/// Where it leads, in words; nothing where it leads nowhere.
-fn outcome(from: &str, next: &BTreeSet<String>) -> String {
-    let is_end =
-        |place: &str| place.starts_with("end ") || (place == "over" && !from.starts_with("end "));
-    let is_back = |place: &str| place.starts_with("rollback ");
-    let resets = next.contains("start reset");
-    let goes_back = next.iter().any(|place| is_back(place)) && !is_back(from);
-    let mut words = BTreeSet::new();
-    for place in next.iter().filter(|place| *place != from) {
-        words.insert(match place.as_str() {
-            place if goes_back && (is_back(place) || place == "start reset" || is_end(place)) => {
-                "*recovery*"
-            }
-            place if resets && (place == "start reset" || is_end(place)) => "*restart*",
-            place if is_end(place) => "end",
-            // Within a remedy its phases need no more than their names.
-            place if parts(place).0 == parts(from).0 => parts(place).1,
-            place => place,
-        });
-    }
-    words.into_iter().collect::<Vec<_>>().join(", or ")
 }
 
 /// What can follow.
@@ -547,37 +463,6 @@ fn followers(world: &World) -> Vec<(&'static str, World)> {
     all
 }
 
-fn page(found: &Found, rows: &[String]) -> String {
-    let mut page = String::from(
-        "# What the launcher does in each phase\n\n\
-         Found by trying everything that can happen in the states that it leads to, by a test (`launcher/src/jl/table.rs`;\n\
-         `FTB_BLESS=1 cargo test -p ftb-launcher --lib jl::table` writes it): jobs of three ranks on two nodes with two spares, of programs of\n\
-         ftb-job, with CRIU, and with hooks, new ones and such from a set, with `on_death = \"rollback\"`. What each phase is for, and its\n\
-         deadline, is in [launcher.md](launcher.md#phases-deadlines-ways-back); the events are in [launcher-protocol.md](launcher-protocol.md).\n\n\
-         ## What is asked, each second until it is answered\n\n\
-         | remedy | phase | requests, as far as they are needed |\n|---|---|---|\n",
-    );
-    let mut asks: Vec<_> = found.asks.iter().map(|(place, names)| (parts(place), names)).collect();
-    let order = |phase: &str| ORDER.iter().position(|other| *other == phase);
-    asks.sort_by_key(|((remedy, phase), _)| (*remedy, order(phase)));
-    for ((remedy, phase), names) in asks {
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let names = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
-        let _ = writeln!(page, "| {} | {phase} | {names} |", REMEDIES[remedy]);
-    }
-    page += "\n## What leads where\n\n\
-         What has no row leaves the phase as it is; another node or set may be tried in it. *Recovery* is a rollback (its phase copy, or\n\
-         restart where all images are there), else a *restart*; that is a start from its phase reset on, or the end where there is no set, no\n\
-         spare, or no progress since too many recoveries. In every phase the end is asked for, or all ranks come to their end: then the job\n\
-         ends. An event stands for the last one that was awaited, a deadline for one node that is silent or all of them.\n\n\
-         | remedy | phase | what comes | where it leads |\n|---|---|---|---|\n";
-    for row in rows {
-        page += row;
-        page.push('\n');
-    }
-    page
-}
-
 #[test]
 fn the_docs_show_what_the_launcher_does_in_each_phase() {
     let mut found = Found::default();
@@ -588,7 +473,7 @@ fn the_docs_show_what_the_launcher_does_in_each_phase() {
     }
     let rows = found.rows();
     assert!(rows.len() <= ROWS_MAX, "{} rows are too many to read", rows.len());
-    let page = page(&found, &rows);
+    let page = found.page(&rows);
     if std::env::var_os("FTB_BLESS").is_some() {
         std::fs::write(PAGE, &page).unwrap();
     }

@@ -223,8 +223,8 @@ pub(crate) fn all() -> Vec<Case> {
         case.quick = ["relay", "fanout", "ping"].contains(&case.name);
         case.repetitions = match case.name {
             "relay" => 5,
-            "ping" => 15,
-            "rates" => 9,
+            "ping" => 11,
+            "rates" => 7,
             "memory" | "trees" | "tree-rate" => 1,
             "filters" | "idle" => 2,
             _ => 3,

@@ -1,7 +1,8 @@
 //! How a program goes on from an image: in a loop that does it by itself, in place after others have died, or from
 //! the images of another number of ranks.
 
-use super::{Job, Restoring, Source, open_image};
+use super::images::open_image;
+use super::{Job, Restoring, Source};
 use crate::agreement::Agreement;
 use crate::backplane::Notice;
 use crate::config::Config;

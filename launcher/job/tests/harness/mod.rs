@@ -2,6 +2,7 @@
 //! files: what the launcher would do, to the letter of docs/launcher-protocol.md.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)]
 
+pub mod chain;
 pub mod pmi_server;
 pub mod processes;
 
