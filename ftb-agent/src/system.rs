@@ -8,6 +8,7 @@ use crate::alarm::KernelAlarm;
 use crate::journal::fjall::DiskStorage;
 use crate::world::{Alarm, Clock, Conn, Credentials, Entropy, Listener, Net, TokioClock, World};
 use ftb_core::Now;
+use ftb_proto::local::LocalStream;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use nix::fcntl::{Flock, FlockArg};
@@ -229,7 +230,8 @@ impl Listener for Clients {
             let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
             let credentials = Credentials { uid: peer.uid(), gid: peer.gid(), pid };
             let address = format!("uid {} pid {pid}", peer.uid());
-            Ok(Conn { io: Box::new(stream), address, credentials: Some(credentials) })
+            let io = Box::new(LocalStream::new(stream)?);
+            Ok(Conn { io, address, credentials: Some(credentials) })
         }
         .boxed()
     }

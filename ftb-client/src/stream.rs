@@ -5,6 +5,7 @@
 use crate::outbox::Batch;
 use ftb_core::limits;
 use ftb_proto::client::{FromClient, put_publish};
+use ftb_proto::local::LocalStream;
 use ftb_proto::stream::{ATTACH, Received, Windows, call};
 use ftb_proto::wire::{Outbound, Pieces};
 use futures_core::Stream;
@@ -50,6 +51,7 @@ pub(crate) async fn open(
     socket: UnixStream,
     speaker: impl Stream<Item = Say> + Send + Unpin + 'static,
 ) -> Result<Received, Status> {
+    let socket = LocalStream::new(socket)?;
     call(TokioIo::new(socket), WINDOWS, ATTACH, speaker, limits::FRAME_BYTES_MAX).await
 }
 

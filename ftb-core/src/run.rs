@@ -154,6 +154,11 @@ impl RunBuilder {
         self.entries.len()
     }
 
+    /// So many events are likely to come yet.
+    pub fn expect(&mut self, events: usize) {
+        self.entries.reserve(events);
+    }
+
     /// Binds them to their buffer; `None` without any event. Texts were checked by whoever found
     /// them: here it is made sure that they lie within their event, and the event in the buffer.
     ///
@@ -181,7 +186,11 @@ impl RunBuilder {
 
 impl Run {
     fn of(bytes: Bytes, builder: RunBuilder) -> Option<Self> {
-        let RunBuilder { entries, heads, unlike, .. } = builder;
+        let RunBuilder { mut entries, heads, unlike, .. } = builder;
+        if entries.capacity() > 2 * entries.len() {
+            // More were expected: what is kept keeps no room for them.
+            entries.shrink_to_fit();
+        }
         let to = u32::try_from(entries.len()).ok().filter(|count| *count > 0)?;
         let (groups, stretches, lists) = (Vec::new(), Vec::new(), Vec::new());
         let mut batch = Batch { bytes, entries, heads, groups, stretches, lists };

@@ -7,6 +7,7 @@
 pub mod client;
 pub mod event;
 pub mod link;
+pub mod local;
 pub mod stream;
 pub mod wire;
 

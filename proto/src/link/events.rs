@@ -328,6 +328,12 @@ impl<'a> Collector<'a> {
     /// An event of the item that is being read.
     fn event(&mut self, at: Span) -> Result<()> {
         self.counted()?;
+        if self.events.count() == 1 {
+            // Those behind the first are mostly as long.
+            let left = self.bytes.len().saturating_sub(at.start as usize);
+            let more = left / (at.len as usize).max(1);
+            self.events.expect(more.min(BATCH_EVENTS_MAX));
+        }
         match self.checker.check(slice(self.bytes, at))? {
             Checked::Head(head) => self.events.push(head, at),
             Checked::Like { seq, time_ns } => self.events.push_like(seq, time_ns, at),
