@@ -319,7 +319,9 @@ impl Task {
     async fn release(&mut self) {
         self.preparing = None;
         if let Some(set) = self.prepared.take()
-            && let Err(error) = self.steps(Moment::Release, &set, Path::new("/")).await
+            && self.steps(Moment::Release, &set, Path::new("/")).await.is_err()
+            // While all pods were cut off the bridge looked left, and somebody may have removed it: it is made again.
+            && let Err(error) = self.open().await
         {
             tracing::warn!(node = %self.spec.node, %error, "the ranks may not go on");
         }
