@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const SILENCE: Duration = jl::ALIVE.saturating_mul(3);
 
 /// Looks whether a launcher of this user's speaks for a job of that name. Takes no time where none has within
-/// [`SILENCE`]; after one that has said no last word it waits so long for the next.
+/// three times [`jl::ALIVE`]; after one that has said no last word it waits so long for the next.
 ///
 /// # Errors
 /// One line: where it runs, and the way out; or that there is no agent.
