@@ -8,7 +8,7 @@ use core::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -19,6 +19,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 const BRIDGE_LOOKS_MAX: u32 = 20;
 /// How long between two looks: links go a moment after the processes that they belonged to.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The first argument of a guard; the node's directory follows, and then the bridge where there is one.
+const WORD: &str = "guard";
+
+/// Whether a guard on this host watches over that bridge: then a job uses it, whether anything hangs on it now or not.
+pub fn watches(bridge: &str) -> bool {
+    let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    lines.into_iter().any(|line| is_guard_of(&line, bridge))
+}
+
+fn is_guard_of(command_line: &[u8], bridge: &str) -> bool {
+    let words: Vec<&[u8]> = command_line.split(|byte| *byte == 0).collect();
+    matches!(words[..], [_, word, _, last, ..] if word == WORD.as_bytes() && last == bridge.as_bytes())
+}
 
 /// The NLA's end.
 #[derive(Clone, Debug)]
@@ -32,7 +47,7 @@ impl Guard {
     pub fn start(dir: &Path, pod: Option<&PodNet>) -> io::Result<Self> {
         let bridge = pod.filter(|pod| pod.own).map(|pod| &pod.bridge);
         let mut child = Command::new("/proc/self/exe")
-            .arg("guard")
+            .arg(WORD)
             .arg(dir)
             .args(bridge)
             .stdin(Stdio::piped())
@@ -100,6 +115,18 @@ fn left(input: impl BufRead) -> BTreeSet<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_guard_is_known_by_its_words() {
+        assert!(is_guard_of(b"/proc/self/exe\0guard\0/tmp/a.node01\0ftb00000001\0", "ftb00000001"));
+        let others: [&[u8]; 4] = [
+            b"",
+            b"/proc/self/exe\0guard\0/tmp/a.node01\0",
+            b"/proc/self/exe\0guard\0/tmp/a.node01\0ftb00000002\0",
+            b"ip\0link\0show\0ftb00000001\0",
+        ];
+        assert!(others.iter().all(|line| !is_guard_of(line, "ftb00000001")));
+    }
 
     #[test]
     fn what_is_not_gone_is_left_and_nonsense_is_nobody() {

@@ -4,6 +4,7 @@
 //! Whose a bridge is says its alias: so what a killed job has left of its own can be told from everything else, and
 //! the next one removes it ([`clear_left`]).
 
+use crate::shell::guard;
 use core::net::Ipv4Addr;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
@@ -253,14 +254,15 @@ pub fn remove_empty(bridge: &str) -> bool {
     !path.exists()
 }
 
-/// Removes bridges of jobs' own on which nothing hangs: those of jobs of which everything was killed at once. A job that has
-/// just made one makes it again.
+/// Removes bridges of jobs' own on which nothing hangs and over which no guard watches: those of jobs of which everything was
+/// killed at once. (On the bridge of a job that lives nothing hangs either while all its pods are cut off.)
 pub fn clear_left() {
     for link in std::fs::read_dir(LINKS).into_iter().flatten().filter_map(Result::ok) {
         let alias = std::fs::read_to_string(link.path().join("ifalias")).unwrap_or_default();
         let name = link.file_name();
         if let Some(job) = alias.trim_end().strip_prefix(ALIAS)
             && let Some(name) = name.to_str()
+            && !guard::watches(name)
             && remove_empty(name)
         {
             tracing::info!(job, bridge = name, "a killed job had left its bridge: removed");
