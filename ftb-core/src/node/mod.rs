@@ -12,6 +12,7 @@
 mod above;
 mod adopt;
 pub mod api;
+mod beat;
 mod children;
 mod clients;
 mod config;
@@ -21,6 +22,7 @@ mod differences;
 mod echo;
 mod fetch;
 mod follow;
+mod hear;
 mod index;
 mod interest;
 mod journal;
@@ -60,7 +62,6 @@ use crate::time::Now;
 use api::{ClientId, Input, LinkId, Output, Transition};
 use config::ns;
 use link::{CONTROL_BYTES_MAX, CONTROL_MEMBER_BYTES, Link, Role};
-use standby::CopyAck;
 use std::collections::{BTreeMap, BTreeSet};
 use upward::Route;
 
@@ -359,160 +360,6 @@ impl Node {
         self.tick();
     }
 
-    fn accepted(&mut self, link: LinkId, certified_hosts: Option<Vec<String>>) {
-        let strangers = self.links.values().filter(|link| link.role == Role::Stranger).count();
-        let mut new = Link::new(Role::Stranger, self.now.mono_ns);
-        new.certified_hosts = certified_hosts;
-        self.links.insert(link, new);
-        if strangers >= self.config.strangers_max {
-            self.counters.refused += 1;
-            self.close(link, None, "too many links have not said who they are");
-        }
-    }
-
-    fn frame(&mut self, link: LinkId, frame: Frame) {
-        let Some(found) = self.links.get_mut(&link) else {
-            self.counters.stale += 1;
-            return;
-        };
-        found.heard_ns = self.now.mono_ns;
-        let role = found.role;
-        match role {
-            Role::Parent => self.parent_heard(),
-            _ => self.forget_early(link),
-        }
-        self.answer_heartbeat(link, &frame);
-        match role {
-            Role::Stranger => match frame {
-                Frame::Hello(hello) => self.greeted(link, *hello),
-                _ => self.misbehaved(link, "something else than a hello"),
-            },
-            Role::Caller => match frame {
-                Frame::Welcome(welcome) => self.welcomed(link, welcome),
-                Frame::Reject(reject) => self.rejected(link, &reject),
-                Frame::Lineage(standing) => self.caller_standing(link, *standing),
-                Frame::Goodbye(_) => {
-                    self.caller_lost(link);
-                    self.close(link, None, "it said goodbye");
-                }
-                // What a parent says to a child that it already counts as its own.
-                _ => {}
-            },
-            Role::Child => self.frame_from_child(link, frame),
-            Role::Parent => self.frame_from_parent(link, frame),
-            Role::Closing => {}
-        }
-    }
-
-    /// A heartbeat is answered at once if ours is due within half a period, and all others that are
-    /// go with it. So the root's timer is the only one of a quiet tree: heartbeats go from it to the
-    /// leaves and back as one wave, which wakes an agent once for each of its links.
-    fn answer_heartbeat(&mut self, link: LinkId, frame: &Frame) {
-        if let (Frame::Heartbeat(_), Some(found)) = (frame, self.links.get(&link))
-            && self.beats_soon(found)
-        {
-            self.beat();
-        }
-    }
-
-    /// Heartbeats on all links on which one is due within half a period.
-    fn beat(&mut self) {
-        let due = self.links.iter().filter(|(_, link)| self.beats_soon(link));
-        let due: Vec<LinkId> = due.map(|(id, _)| *id).collect();
-        due.into_iter().for_each(|link| self.heartbeat(link));
-    }
-
-    /// When a heartbeat on a link is due if nothing else is said. Who has a parent waits a little longer,
-    /// for that of the parent, and longer for what it says to the parent than for what its own children
-    /// wait for.
-    fn beat_ns(&self, link: &Link) -> u64 {
-        let period = ns(self.config.heartbeat_ms);
-        let longer = match link.role {
-            Role::Parent => period / 4,
-            _ if self.uplink.parent().is_some() => period / 8,
-            _ => 0,
-        };
-        link.said_ns.saturating_add(period + longer)
-    }
-
-    /// Whether the next heartbeat on a link is due within half a period.
-    fn beats_soon(&self, link: &Link) -> bool {
-        let speaks = matches!(link.role, Role::Child | Role::Parent);
-        speaks && link.said_ns.saturating_add(ns(self.config.heartbeat_ms) / 2) <= self.now.mono_ns
-    }
-
-    fn frame_from_child(&mut self, link: LinkId, frame: Frame) {
-        match frame {
-            Frame::Heartbeat(beat) => {
-                if beat.epoch_seen > self.epoch_seen {
-                    self.epoch_seen = beat.epoch_seen;
-                    self.raise_epoch();
-                    if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
-                        self.heartbeat(parent);
-                    }
-                }
-            }
-            Frame::Resume { epoch, after } => self.resumed(link, epoch, after),
-            Frame::Subscribe(interest) => self.subscribed(link, interest),
-            Frame::Up(batch) => self.up(link, batch),
-            Frame::Fetch(fetch) => self.fetch(link, fetch),
-            Frame::Fetched(fetched) => self.fetched_below(link, fetched),
-            Frame::ReplicaStart(start) => self.adopt_start(link, start),
-            Frame::Marks(marks) => self.adopt_marks(link, &marks),
-            Frame::Replicate(batch) => self.adopt_entries(link, batch),
-            Frame::ReplicaAck { epoch, index, copy, kept_from } => {
-                self.replica_acked(link, epoch, CopyAck { index, copy, kept_from });
-            }
-            Frame::Members(reports) => self.members_told(reports),
-            Frame::Roster(claims) => self.claimed(Some(link), claims),
-            Frame::TreeQuery { origin, query } => self.tree_queried(link, origin, query),
-            Frame::Probe(probe) => self.probe_asked(link, probe),
-            Frame::ProbeAnswer(answer) => self.probe_answered(&answer),
-            Frame::Goodbye(goodbye) => {
-                self.lose_child(link, false, &goodbye.reason);
-                self.close(link, None, "the child said goodbye");
-            }
-            _ => self.misbehaved(link, "a frame that no child sends"),
-        }
-    }
-
-    fn frame_from_parent(&mut self, link: LinkId, frame: Frame) {
-        match frame {
-            Frame::Heartbeat(beat) => {
-                if let Some(epoch) = beat.epoch {
-                    self.came_down(epoch, Vec::new(), beat.covered);
-                }
-            }
-            Frame::Lineage(standing) => self.stand(*standing),
-            Frame::Down(down) => self.came_down(down.epoch, down.items, down.covered),
-            Frame::FilterActive { version, index } => self.filter_active(version, index),
-            Frame::Credit { bytes } => self.credited(bytes),
-            Frame::Fetch(fetch) => self.fetch_from_above(fetch),
-            Frame::Fetched(fetched) => self.fetched(fetched),
-            Frame::Confirm(confirm) => self.confirm(confirm),
-            Frame::Nak { origin, run } => self.naked(origin, run),
-            Frame::Resend => self.way_up_changed(),
-            Frame::Probe(probe) => self.probe_asked(link, probe),
-            Frame::ProbeAnswer(answer) => self.probe_answered(&answer),
-            Frame::ReplicaStart(start) => self.replica_start(start),
-            Frame::Marks(marks) => self.replica_marks(&marks),
-            Frame::Replicate(batch) => self.replicate(link, batch),
-            Frame::Roster(entries) => self.roster_told(entries),
-            Frame::Roll(roll) => self.roll_told(roll),
-            Frame::TreeAnswer { origin, query, members, last } => {
-                self.tree_answered(origin, query, members, last);
-            }
-            Frame::Goodbye(goodbye) => {
-                self.close(link, None, "the parent said goodbye");
-                if goodbye.stopping {
-                    self.forget_roll();
-                }
-                self.parent_lost(true, &goodbye.reason);
-            }
-            _ => self.misbehaved(link, "a frame that no parent sends"),
-        }
-    }
-
     /// The transport of a link is gone.
     fn link_closed(&mut self, link: LinkId, error: &str) {
         let Some(gone) = self.links.remove(&link) else {
@@ -593,13 +440,6 @@ impl Node {
         {
             found.ready = true;
             self.out.push(Output::LinkReady(link));
-        }
-    }
-
-    fn heartbeat(&mut self, link: LinkId) {
-        if let Some(found) = self.links.get_mut(&link) {
-            found.heartbeat_due = true;
-            self.wake(link);
         }
     }
 

@@ -1,0 +1,56 @@
+//! Heartbeats: when one is due, and that they go through a quiet tree as one wave.
+//!
+//! Responsible for: when a link must say something. Not responsible for: what a heartbeat says
+//! ([`super::Node::poll_link`]), and what silence means ([`super::verdict`]).
+
+use super::Node;
+use super::api::LinkId;
+use super::config::ns;
+use super::link::{Link, Role};
+use crate::frame::Frame;
+
+impl Node {
+    /// A heartbeat is answered at once if ours is due within half a period, and all others that are
+    /// go with it. So the root's timer is the only one of a quiet tree: heartbeats go from it to the
+    /// leaves and back as one wave, which wakes an agent once for each of its links.
+    pub(super) fn answer_heartbeat(&mut self, link: LinkId, frame: &Frame) {
+        if let (Frame::Heartbeat(_), Some(found)) = (frame, self.links.get(&link))
+            && self.beats_soon(found)
+        {
+            self.beat();
+        }
+    }
+
+    /// Heartbeats on all links on which one is due within half a period.
+    pub(super) fn beat(&mut self) {
+        let due = self.links.iter().filter(|(_, link)| self.beats_soon(link));
+        let due: Vec<LinkId> = due.map(|(id, _)| *id).collect();
+        due.into_iter().for_each(|link| self.heartbeat(link));
+    }
+
+    /// When a heartbeat on a link is due if nothing else is said. Who has a parent waits a little longer,
+    /// for that of the parent, and longer for what it says to the parent than for what its own children
+    /// wait for.
+    pub(super) fn beat_ns(&self, link: &Link) -> u64 {
+        let period = ns(self.config.heartbeat_ms);
+        let longer = match link.role {
+            Role::Parent => period / 4,
+            _ if self.uplink.parent().is_some() => period / 8,
+            _ => 0,
+        };
+        link.said_ns.saturating_add(period + longer)
+    }
+
+    /// Whether the next heartbeat on a link is due within half a period.
+    pub(super) fn beats_soon(&self, link: &Link) -> bool {
+        let speaks = matches!(link.role, Role::Child | Role::Parent);
+        speaks && link.said_ns.saturating_add(ns(self.config.heartbeat_ms) / 2) <= self.now.mono_ns
+    }
+
+    pub(super) fn heartbeat(&mut self, link: LinkId) {
+        if let Some(found) = self.links.get_mut(&link) {
+            found.heartbeat_due = true;
+            self.wake(link);
+        }
+    }
+}
