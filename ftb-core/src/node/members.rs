@@ -74,6 +74,14 @@ impl Members {
         self.known.values().filter(move |member| doubtful(member.state)).map(|member| member.rank)
     }
 
+    /// A child has gone to another parent, which tells of it. It is not known here as gone in order: who calls the
+    /// roll later must miss it when it does not come.
+    pub(super) fn forget_moved(&mut self, rank: Rank) {
+        if self.known.get(&rank).is_some_and(|member| member.state == MemberState::Absent) {
+            self.known.remove(&rank);
+        }
+    }
+
     /// Nobody below that agent is where it was. Gives who that is.
     pub(super) fn doubt_below(&mut self, lost: Rank) -> Vec<Rank> {
         // A parent has a lower rank than its children.

@@ -268,6 +268,22 @@ fn a_rack_that_dies_with_the_root_is_dead() {
     }
 }
 
+/// A child that went from the standby to the root before is missed by the standby when both die.
+#[test]
+fn who_moved_to_the_root_and_dies_with_it_is_dead() {
+    let mut world = boot(tolerant(7, 2), 1).unwrap();
+    world.operate(Op::Stop(0)).unwrap();
+    world.run_ms(20_000).unwrap();
+    world.operate(Op::Start(0)).unwrap();
+    world.run_ms(60_000).unwrap();
+    world.check_tree().unwrap();
+    for rank in [0, 2, 5] {
+        world.operate(Op::HostDown(rank)).unwrap();
+    }
+    world.run_ms(8_000).unwrap();
+    assert_eq!(hosts_of(&world, "FTB_NODE_DEAD"), names(&[0, 2, 5]), "{:?}", world.announced);
+}
+
 /// Those that are fewer than they miss are cut off, and call none of the others dead.
 #[test]
 fn a_few_that_are_cut_off_call_nobody_dead() {
