@@ -69,9 +69,10 @@ fn help_man_page_and_completion_come_from_one_source() {
 
 #[test]
 fn the_demonstration_that_is_not_installed_says_how_to_get_it() {
-    let alone = tempfile::tempdir().unwrap();
+    // A second name and not a copy: one that is just being written, while another test starts a program, cannot be started.
+    let alone = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let ours = alone.path().join("ftbctl");
-    std::fs::copy(env!("CARGO_BIN_EXE_ftbctl"), &ours).unwrap();
+    std::fs::hard_link(env!("CARGO_BIN_EXE_ftbctl"), &ours).unwrap();
     let output = Command::new(&ours).arg("demo").env("PATH", alone.path()).output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{told}");
