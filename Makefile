@@ -62,7 +62,7 @@ bench: ## throughput and latency beside NATS and Zenoh in the same run (docs/per
 	-$(CARGO) build --release --locked --manifest-path tests/bench/zenoh/Cargo.toml --target-dir $(TARGET)/zenoh
 	$(TARGET)/release/ftb-bench
 
-bench-launcher: ## launch, migration, recovery, what a migration costs a solver: eight minutes (docs/performance.md)
+bench-launcher: ## launch, migration, recovery, what a migration costs a solver: four minutes once it is built (docs/performance.md)
 	@./deploy/dev/install-deps.sh build test
 	$(CARGO) build --release -p ftb-agent -p ftb-launcher --bins
 	FTB_BIN_DIR=$(abspath $(TARGET))/release FTB_BENCH_REPORT=$(abspath docs/performance.md) \
