@@ -18,9 +18,10 @@
 //!
 //! Nothing here may be called from within a tokio runtime: the waiting calls would stop it.
 
-use crate::client::{Receipt, Stats};
+use crate::client::Stats;
 use crate::config::ClientConfig;
 use crate::error::{ConfigError, PublishError, SubscribeError, Unconfirmed, WaitError};
+use crate::publish::Receipt;
 use crate::subscription::{self, Deliveries, Delivery};
 use core::future::Future;
 use core::time::Duration;

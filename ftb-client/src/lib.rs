@@ -30,15 +30,17 @@ mod fate;
 mod inbox;
 pub mod json;
 mod outbox;
+pub mod publish;
 mod recent;
 mod session;
 mod stream;
 pub mod subscription;
 
-pub use client::{Agent, Client, Receipt, Stats};
+pub use client::{Agent, Client, Stats};
 pub use config::{ClientBuilder, ClientConfig, default_socket};
 pub use error::{ConfigError, PublishError, SubscribeError, Unconfirmed, WaitError};
 pub use event::{EventBuilder, event, now_ns};
+pub use publish::Receipt;
 pub use subscription::{Deliveries, Delivery, Subscription};
 
 pub use ftb_core::event::EventError;
