@@ -18,6 +18,7 @@
 //!
 //! Nothing here may be called from within a tokio runtime: the waiting calls would stop it.
 
+use crate::batch::Receipts;
 use crate::client::Stats;
 use crate::config::ClientConfig;
 use crate::error::{ConfigError, PublishError, SubscribeError, Unconfirmed, WaitError};
@@ -131,6 +132,11 @@ impl Client {
         self.driver.wait(deadline, self.client.publish_wait(event))
     }
 
+    /// As [`crate::Client::batch`].
+    pub fn batch(&self) -> Batch {
+        Batch { batch: self.client.batch(), driver: Arc::clone(&self.driver) }
+    }
+
     /// As [`Receipt::confirmed`].
     ///
     /// # Errors
@@ -141,6 +147,18 @@ impl Client {
         deadline: Duration,
     ) -> Result<Result<EventId, Unconfirmed>, WaitError> {
         self.driver.wait(deadline, receipt.confirmed())
+    }
+
+    /// As [`Receipts::confirmed`].
+    ///
+    /// # Errors
+    /// The outer one when it took longer than `deadline`, the inner one as there.
+    pub fn all_confirmed(
+        &self,
+        receipts: &Receipts,
+        deadline: Duration,
+    ) -> Result<Result<(), Unconfirmed>, WaitError> {
+        self.driver.wait(deadline, receipts.confirmed())
     }
 
     /// As [`crate::Client::flush`].
@@ -179,6 +197,54 @@ impl Client {
     /// As there.
     pub fn close(&self, deadline: Duration) -> Result<(), WaitError> {
         self.driver.handle.block_on(self.client.close(deadline.min(WAIT_MAX)))
+    }
+}
+
+/// As [`crate::Batch`].
+#[derive(Debug)]
+pub struct Batch {
+    // Before the driver, as in the client.
+    batch: crate::Batch,
+    driver: Arc<Driver>,
+}
+
+impl Batch {
+    /// As [`crate::Batch::push`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn push(&mut self, event: EventRef<'_>) -> Result<(), PublishError> {
+        self.batch.push(event)
+    }
+
+    /// How many events it holds.
+    pub fn len(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.batch.is_empty()
+    }
+
+    /// As [`crate::Batch::publish`]: never waits.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn publish(&mut self) -> Result<Receipts, PublishError> {
+        self.batch.publish()
+    }
+
+    /// As [`crate::Batch::publish_wait`].
+    ///
+    /// # Errors
+    /// The outer one when there was no room within `deadline`: the batch still holds its events. The
+    /// inner one as there.
+    pub fn publish_wait(
+        &mut self,
+        deadline: Duration,
+    ) -> Result<Result<Receipts, PublishError>, WaitError> {
+        self.driver.wait(deadline, self.batch.publish_wait())
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::error::Unconfirmed;
 use crate::fate::Fate;
 use bytes::Bytes;
+use core::ops::Range;
 use ftb_core::{PublisherId, Severity, limits};
 use std::sync::Arc;
 
@@ -62,7 +63,8 @@ pub(crate) struct Chunk {
     fate: Arc<Fate>,
     buffer: Vec<u8>,
     entries: Vec<Entry>,
-    next_place: u32,
+    /// The places of all that came in, whatever became of them.
+    places: Range<u32>,
     /// What is left of each severity.
     sizes: [Size; 4],
 }
@@ -70,14 +72,35 @@ pub(crate) struct Chunk {
 impl Chunk {
     /// Empty, with room for about so many bytes and events.
     pub(crate) fn new(bytes: usize, events: usize) -> Self {
+        Self::of_fate(Arc::default(), 0, bytes, events)
+    }
+
+    /// The last of several chunks of one fate, or a new one behind them where it does not take so many
+    /// bytes more. The first is made as large as `expected`.
+    pub(crate) fn open(chunks: &mut Vec<Self>, bytes: usize, expected: Size) -> &mut Self {
+        if !chunks.last().is_some_and(|chunk| chunk.takes(bytes)) {
+            let chunk = match chunks.last() {
+                Some(last) => {
+                    let expected = bytes.max(last.buffer.len());
+                    let fate = Arc::clone(&last.fate);
+                    Self::of_fate(fate, last.places.end, expected, last.entries.len())
+                }
+                None => Self::new(bytes.max(expected.bytes), expected.events),
+            };
+            chunks.push(chunk);
+        }
+        chunks.last_mut().expect("it was made just now if there was none")
+    }
+
+    fn of_fate(fate: Arc<Fate>, place: u32, bytes: usize, events: usize) -> Self {
         // In steps, so that chunks of nearly one size do not grow at their end.
         let capacity = bytes.next_power_of_two();
         let capacity = capacity.clamp(BUFFER_BYTES_MIN, limits::BATCH_BYTES_TARGET);
         Self {
-            fate: Arc::default(),
+            fate,
             buffer: Vec::with_capacity(capacity),
             entries: Vec::with_capacity(events.min(limits::BATCH_EVENTS_MAX)),
-            next_place: 0,
+            places: place..place,
             sizes: [Size::default(); 4],
         }
     }
@@ -85,29 +108,57 @@ impl Chunk {
     /// Whether one more event of so many bytes can come in. A single large one always can.
     pub(crate) fn takes(&self, bytes: usize) -> bool {
         let full = self.buffer.len() + bytes > limits::BATCH_BYTES_TARGET;
-        (self.next_place as usize) < limits::BATCH_EVENTS_MAX && (!full || self.buffer.is_empty())
+        self.places.len() < limits::BATCH_EVENTS_MAX && (!full || self.buffer.is_empty())
     }
 
-    /// Takes an event, which `put` appends to the buffer. Gives its fate and its place in it.
-    pub(crate) fn push(
-        &mut self,
-        severity: Severity,
-        put: impl FnOnce(&mut Vec<u8>),
-    ) -> (Arc<Fate>, u32) {
+    /// Whether all events of another one can come in.
+    pub(crate) fn takes_all_of(&self, other: &Self) -> bool {
+        self.places.len() + other.places.len() <= limits::BATCH_EVENTS_MAX
+            && self.buffer.len() + other.buffer.len() <= limits::BATCH_BYTES_TARGET
+    }
+
+    /// Takes the events of another one, which has lost none. Gives their places, in its own fate.
+    pub(crate) fn append(&mut self, other: &Self) -> Range<u32> {
+        let (place, at) = (self.places.end, self.buffer.len() as u32);
+        self.buffer.extend_from_slice(&other.buffer);
+        let moved = |entry: &Entry| {
+            let place = place + (entry.place - other.places.start);
+            Entry { place, end: at + entry.end, ..*entry }
+        };
+        self.entries.extend(other.entries.iter().map(moved));
+        for (size, more) in self.sizes.iter_mut().zip(other.sizes) {
+            size.add(more);
+        }
+        self.places.end += other.places.len() as u32;
+        place..self.places.end
+    }
+
+    /// What becomes of its events.
+    pub(crate) fn fate(&self) -> &Arc<Fate> {
+        &self.fate
+    }
+
+    /// The places of all events that came in.
+    pub(crate) fn places(&self) -> Range<u32> {
+        self.places.clone()
+    }
+
+    /// Takes an event, which `put` appends to the buffer. Gives its place in the fate.
+    pub(crate) fn push(&mut self, severity: Severity, put: impl FnOnce(&mut Vec<u8>)) -> u32 {
         let start = self.buffer.len();
         put(&mut self.buffer);
-        let (class, place) = (class(severity), self.next_place);
+        let (class, place) = (class(severity), self.places.end);
         let end = u32::try_from(self.buffer.len())
             .expect("a chunk holds 64 KiB or one event, far less than 4 GiB");
         self.entries.push(Entry { place, end, class: class as u8, gone: false });
         self.sizes[class].add(Size { events: 1, bytes: self.buffer.len() - start });
-        self.next_place += 1;
-        (Arc::clone(&self.fate), place)
+        self.places.end += 1;
+        place
     }
 
     /// Whether one event has come in.
     pub(crate) fn has_just_begun(&self) -> bool {
-        self.next_place == 1
+        self.places.len() == 1
     }
 
     /// What is left of one severity.
@@ -208,7 +259,7 @@ impl Chunk {
             fate: Arc::clone(&self.fate),
             buffer: self.buffer.split_off(end),
             entries: self.entries.split_off(keep),
-            next_place: self.next_place,
+            places: self.places.clone(),
             sizes: [Size::default(); 4],
         };
         for entry in &mut rest.entries {

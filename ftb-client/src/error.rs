@@ -44,6 +44,17 @@ pub enum PublishError {
         /// The bound.
         bytes_max: usize,
     },
+    /// No room beside the other events of its batch.
+    #[error(
+        "the batch has no room for the event ({held_bytes} of {bytes_max} bytes): \
+         publish the batch first, or raise buffer_bytes"
+    )]
+    BatchFull {
+        /// What the batch holds.
+        held_bytes: usize,
+        /// The bound.
+        bytes_max: usize,
+    },
     /// The client was closed.
     #[error("the client is closed")]
     Closed,

@@ -5,6 +5,7 @@
 //! Receipts keep the record alive; nothing else does once the outbox has let go of the run.
 
 use crate::error::Unconfirmed;
+use core::ops::Range;
 use core::pin::pin;
 use ftb_core::{EventId, PublisherId};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -48,12 +49,21 @@ impl Fate {
 
     /// Resolves when the event at that place has ended. Cancel-safe.
     pub(crate) async fn ended(&self, place: u32) -> Outcome {
+        self.wait_for(|state| state.outcome(place)).await
+    }
+
+    /// Resolves when all events at those places have ended well, or one is known not to. Cancel-safe.
+    pub(crate) async fn all_ended_well(&self, places: Range<u32>) -> Result<(), Unconfirmed> {
+        self.wait_for(|state| state.common_outcome(&places)).await
+    }
+
+    async fn wait_for<T>(&self, look: impl Fn(&State) -> Option<T>) -> T {
         let mut changed = pin!(self.changed.notified());
         loop {
             // Before the look at the state: what changes in between is not missed.
             changed.as_mut().enable();
-            if let Some(outcome) = self.outcome(place) {
-                return outcome;
+            if let Some(found) = look(&self.state()) {
+                return found;
             }
             changed.as_mut().await;
             changed.set(self.changed.notified());
@@ -106,6 +116,20 @@ impl State {
             let numbered_before = u64::from(place) - self.shed.count_below(place);
             let seq = self.first_seq + numbered_before;
             return Some(Ok(EventId { publisher, seq }));
+        }
+        self.closed.then_some(Err(Unconfirmed::Closed))
+    }
+
+    /// That of several: a bad one as soon as it is known.
+    fn common_outcome(&self, places: &Range<u32>) -> Option<Result<(), Unconfirmed>> {
+        if self.shed.count_below(places.end) > self.shed.count_below(places.start) {
+            return Some(Err(Unconfirmed::Shed));
+        }
+        if let Some((_, why)) = self.refused.iter().find(|(place, _)| places.contains(place)) {
+            return Some(Err(why.clone()));
+        }
+        if places.is_empty() || places.end <= self.settled {
+            return Some(Ok(()));
         }
         self.closed.then_some(Err(Unconfirmed::Closed))
     }
@@ -163,5 +187,24 @@ mod tests {
         fate.close();
         assert_eq!(seq_of(71), Some(Ok(80)));
         assert_eq!(seq_of(72), Some(Err(Unconfirmed::Closed)));
+    }
+
+    #[test]
+    fn of_several_a_bad_end_is_known_at_once_and_a_good_one_with_the_last() {
+        let fate = Fate::default();
+        let common = |places| fate.state().common_outcome(&places);
+        fate.shed(3);
+        fate.numbered(1);
+        let refusal = Unconfirmed::Refused { code: "denied".to_owned(), message: String::new() };
+        fate.refused(7, refusal.clone());
+        assert_eq!(common(3..5), Some(Err(Unconfirmed::Shed)));
+        assert_eq!(common(6..8), Some(Err(refusal)));
+        assert_eq!((common(0..3), common(4..7), common(8..9)), (None, None, None));
+        assert_eq!(common(5..5), Some(Ok(())), "none at all");
+        fate.settled(6, PUBLISHER);
+        assert_eq!((common(0..3), common(4..6), common(4..7)), (Some(Ok(())), Some(Ok(())), None));
+        fate.close();
+        assert_eq!(common(4..6), Some(Ok(())));
+        assert_eq!(common(4..7), Some(Err(Unconfirmed::Closed)));
     }
 }

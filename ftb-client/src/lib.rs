@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+pub mod batch;
 pub mod blocking;
 mod chunk;
 pub mod client;
@@ -36,6 +37,7 @@ mod session;
 mod stream;
 pub mod subscription;
 
+pub use batch::{Batch, Receipts};
 pub use client::{Agent, Client, Stats};
 pub use config::{ClientBuilder, ClientConfig, default_socket};
 pub use error::{ConfigError, PublishError, SubscribeError, Unconfirmed, WaitError};

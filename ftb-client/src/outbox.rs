@@ -13,6 +13,7 @@ use crate::chunk::{Chunk, Flight, Size, class};
 use crate::error::{PublishError, Unconfirmed};
 use crate::fate::Fate;
 use bytes::Bytes;
+use core::ops::Range;
 use ftb_core::{PublisherId, Severity};
 use ftb_proto::client::published_len;
 use std::collections::VecDeque;
@@ -98,9 +99,21 @@ impl Outbox {
         self.waiting.len() > 1 && self.waiting.back().is_some_and(Chunk::has_just_begun)
     }
 
+    /// As [`Outbox::has_filled_one`], before chunks are taken: whether a message waits that they will
+    /// not be part of.
+    pub(crate) fn has_full_one_before(&self, chunks: &[Chunk]) -> bool {
+        let join = |open: &Chunk| matches!(chunks, [only] if open.takes_all_of(only));
+        self.waiting.back().is_some_and(|open| !join(open))
+    }
+
     /// Whether an event of that length can be taken without shedding any.
     pub(crate) fn has_room(&self, len: usize) -> bool {
-        self.held_bytes() + cost(len) <= self.bytes_max
+        self.has_room_for(cost(len))
+    }
+
+    /// Whether what costs so much can be taken without shedding any.
+    pub(crate) fn has_room_for(&self, cost: usize) -> bool {
+        self.held_bytes() + cost <= self.bytes_max
     }
 
     /// Takes an event, `len` bytes long when encoded, which `put` writes as
@@ -118,16 +131,44 @@ impl Outbox {
         let bytes = published_len(len);
         let open = self.waiting.back_mut().filter(|chunk| chunk.takes(bytes));
         let receipt = if let Some(chunk) = open {
-            chunk.push(severity, put)
+            let place = chunk.push(severity, put);
+            (Arc::clone(chunk.fate()), place)
         } else {
             let mut chunk = Chunk::new(bytes.max(self.gone.bytes), self.gone.events);
-            let receipt = chunk.push(severity, put);
+            let place = chunk.push(severity, put);
+            let fate = Arc::clone(chunk.fate());
             self.waiting.push_back(chunk);
-            receipt
+            (fate, place)
         };
         self.waiting_sizes[class(severity)].add(Size { events: 1, bytes });
         self.counts.accepted += 1;
         Ok(receipt)
+    }
+
+    /// Takes events that are encoded already, in chunks of one fate; they may become part of one that
+    /// waits. When there is no room, the mildest of all that wait are shed, the oldest first: these
+    /// may be among them. Gives their fate and their places in it.
+    pub(crate) fn push_all(&mut self, chunks: Vec<Chunk>) -> (Arc<Fate>, Range<u32>) {
+        for chunk in &chunks {
+            self.counts.accepted += chunk.size().events as u64;
+            for (class, size) in self.waiting_sizes.iter_mut().enumerate() {
+                size.add(chunk.size_of(class));
+            }
+        }
+        let joined = match (self.waiting.back_mut(), &chunks[..]) {
+            (Some(open), [only]) if open.takes_all_of(only) => {
+                Some((Arc::clone(open.fate()), open.append(only)))
+            }
+            _ => None,
+        };
+        let receipts = joined.unwrap_or_else(|| {
+            let fate = chunks.first().map(|first| Arc::clone(first.fate())).unwrap_or_default();
+            let end = chunks.last().map_or(0, |last| last.places().end);
+            self.waiting.extend(chunks);
+            (fate, 0..end)
+        });
+        while self.held_bytes() > self.bytes_max && self.shed_one() {}
+        receipts
     }
 
     fn make_room(&mut self, len: usize, severity: Severity) -> Result<(), PublishError> {
@@ -302,6 +343,27 @@ mod tests {
         Ok(Receipt(fate, place))
     }
 
+    /// Events of a batch with those payloads.
+    fn batch<'a>(said: impl IntoIterator<Item = (&'a [u8], Severity)>) -> Vec<Chunk> {
+        let mut chunks = Vec::new();
+        for (payload, severity) in said {
+            let event = event(payload, severity);
+            let event = EventRef::from(&event);
+            let len = event_len(&event);
+            let put = |bytes: &mut Vec<u8>| put_published(&event, len, bytes);
+            Chunk::open(&mut chunks, published_len(len), Size::default()).push(severity, put);
+        }
+        chunks
+    }
+
+    fn push_batch<'a>(
+        outbox: &mut Outbox,
+        said: impl IntoIterator<Item = (&'a [u8], Severity)>,
+    ) -> Vec<Receipt> {
+        let (fate, places) = outbox.push_all(batch(said));
+        places.map(|place| Receipt(Arc::clone(&fate), place)).collect()
+    }
+
     /// What an event with so many bytes of payload costs.
     fn cost_of(payload: usize) -> usize {
         cost(event_len(&EventRef::from(&event(&vec![0; payload], Severity::Info))))
@@ -396,12 +458,60 @@ mod tests {
         outbox.refuse(77, 99, denied(), PUBLISHER);
     }
 
+    #[test]
+    fn a_small_batch_joins_what_waits_and_a_large_one_goes_as_it_is() {
+        let mut outbox = Outbox::new(1 << 21);
+        let alone = push(&mut outbox, "a", Severity::Info).unwrap();
+        let small = [(&b"b"[..], Severity::Info), (b"c", Severity::Fatal)];
+        assert!(!outbox.has_full_one_before(&batch(small)));
+        let small = push_batch(&mut outbox, small);
+        assert_eq!((small.len(), outbox.counts().accepted), (2, 3));
+        let payload = [7; 100];
+        let large = || vec![(&payload[..], Severity::Error); 2000];
+        assert!(outbox.has_full_one_before(&batch(large())));
+        let held = outbox.held_bytes() + 2000 * cost_of(100);
+        let large = push_batch(&mut outbox, large());
+        assert_eq!(outbox.held_bytes(), held);
+        let late = push(&mut outbox, "d", Severity::Info).unwrap();
+        let first = outbox.take().unwrap();
+        assert_eq!(texts(&first), ["a", "b", "c"]);
+        let (mut next, mut messages) = (4, 0);
+        while let Some(message) = outbox.take() {
+            assert_eq!(message.first_seq, next);
+            assert!(message.events.len() <= ftb_core::limits::BATCH_BYTES_TARGET);
+            next += events(&message).len() as u64;
+            messages += 1;
+        }
+        assert_eq!((next, outbox.in_flight.len()), (2005, messages + 1));
+        assert!(messages > 2, "{messages}");
+        outbox.confirm(u64::MAX, PUBLISHER);
+        let seqs = [alone].into_iter().chain(small).chain(large).chain([late]);
+        let seqs: Vec<u64> = seqs.map(|receipt| receipt.outcome().unwrap().unwrap().seq).collect();
+        assert_eq!(seqs, (1..=2004).collect::<Vec<u64>>());
+        assert!(outbox.is_empty() && outbox.held_bytes() == 0);
+        assert!(push_batch(&mut outbox, []).is_empty() && outbox.is_empty());
+    }
+
+    #[test]
+    fn where_a_batch_finds_no_room_the_mildest_of_all_are_shed() {
+        let mut outbox = Outbox::new(3 * cost_of(1));
+        let warning = push(&mut outbox, "w", Severity::Warning).unwrap();
+        let info = push(&mut outbox, "i", Severity::Info).unwrap();
+        let said = [(&b"j"[..], Severity::Info), (b"f", Severity::Fatal), (b"k", Severity::Info)];
+        let receipts = push_batch(&mut outbox, said);
+        let is_shed = |receipt: &Receipt| receipt.outcome() == Some(Err(Unconfirmed::Shed));
+        assert!(is_shed(&info) && !is_shed(&warning));
+        assert_eq!(receipts.iter().map(is_shed).collect::<Vec<_>>(), [true, false, false]);
+        assert_eq!((outbox.counts().accepted, outbox.counts().shed), (5, [2, 0, 0, 0]));
+        assert_eq!(outbox.held_bytes(), 3 * cost_of(1));
+    }
+
     proptest! {
         /// Whatever happens, numbers handed to one attachment follow each other, the bound holds,
         /// and every receipt comes to an end exactly as counted.
         #[test]
         fn numbers_stay_dense_and_bytes_bounded(
-            ops in proptest::collection::vec((0..6_u8, 0..4_usize, 0..40_usize), 1..200),
+            ops in proptest::collection::vec((0..7_u8, 0..4_usize, 0..40_usize), 1..200),
         ) {
             let bytes_max = 1500;
             let mut outbox = Outbox::new(bytes_max);
@@ -411,7 +521,13 @@ mod tests {
                 match op {
                     0..=2 => {
                         let payload = vec![0; number];
-                        receipts.extend(push_bytes(&mut outbox, &payload, Severity::ALL[class]));
+                        receipts.push(push_bytes(&mut outbox, &payload, Severity::ALL[class]));
+                    }
+                    6 => {
+                        let payload = vec![0; number];
+                        let severity = |place| Severity::ALL[(class + place) % 4];
+                        let said = (0..class * 3).map(|place| (&payload[..], severity(place)));
+                        receipts.extend(push_batch(&mut outbox, said).into_iter().map(Ok));
                     }
                     3 => {
                         if let Some(batch) = outbox.take() {
@@ -443,6 +559,7 @@ mod tests {
             let counts = outbox.counts();
             let confirmed = receipts
                 .into_iter()
+                .flatten()
                 .filter_map(|receipt| receipt.outcome().unwrap().ok())
                 .count() as u64;
             prop_assert_eq!(counts.confirmed, confirmed);

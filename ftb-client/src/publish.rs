@@ -4,6 +4,7 @@
 //! waiting for room. Not responsible for: what becomes of an event afterwards (`outbox.rs`, `fate.rs`).
 
 use crate::client::{Client, Shared};
+use crate::config::ClientConfig;
 use crate::error::{PublishError, Unconfirmed};
 use crate::event::now_ns;
 use crate::fate::Fate;
@@ -29,6 +30,10 @@ pub struct Receipt {
 }
 
 impl Receipt {
+    pub(crate) fn new(fate: Arc<Fate>, place: u32) -> Self {
+        Self { fate, place }
+    }
+
     /// Resolves with the event's id when acting root and standby hold it: from then on it will be
     /// delivered. Costs nothing until it is asked.
     ///
@@ -128,18 +133,22 @@ impl Client {
         &'a self,
         event: &'e mut EventRef<'a>,
     ) -> Result<Publication<'e>, PublishError> {
-        let config = &self.shared().config;
         if event.time_ns == 0 {
             event.time_ns = now_ns();
         }
-        if event.client_name.is_empty() {
-            event.client_name = &config.name;
-        }
-        if event.job_id.is_empty() {
-            event.job_id = &config.job_id;
-        }
+        fill_in(event, &self.shared().config);
         event.check(limits::PAYLOAD_BYTES_MAX)?;
         Ok(Publication { event, len: event_len(event), bytes: None })
+    }
+}
+
+/// Says whose event it is where that is not said.
+pub(crate) fn fill_in<'a>(event: &mut EventRef<'a>, config: &'a ClientConfig) {
+    if event.client_name.is_empty() {
+        event.client_name = &config.name;
+    }
+    if event.job_id.is_empty() {
+        event.job_id = &config.job_id;
     }
 }
 

@@ -68,13 +68,22 @@ impl Recent {
         let copies = before - events.len();
         let mut late = None;
         let mut late_ids = HashSet::new();
-        for event in events.iter() {
-            let id = event.id();
-            if !self.latest.advance(id) && !as_logged {
-                add_late(&mut late, &event);
-                late_ids.insert(id);
+        let mut place = 0;
+        for (first, count) in events.id_runs() {
+            self.note(first, count);
+            let newest = EventId { seq: first.seq + (count as u64 - 1), ..first };
+            // Behind the first all are newer.
+            if self.latest.advance(first) || as_logged {
+                self.latest.advance(newest);
+            } else {
+                for event in events.iter().skip(place).take(count) {
+                    if event.id() == first || !self.latest.advance(event.id()) {
+                        add_late(&mut late, &event);
+                        late_ids.insert(event.id());
+                    }
+                }
             }
-            self.note(id);
+            place += count;
         }
         if late.is_some() {
             events.retain(|id| !late_ids.contains(&id));
@@ -96,30 +105,33 @@ impl Recent {
         true
     }
 
-    fn note(&mut self, id: EventId) {
+    /// So many ids that follow each other, from the first on.
+    fn note(&mut self, first: EventId, count: usize) {
         match self.runs.back_mut() {
             Some(run)
-                if run.publisher == id.publisher
-                    && run.first_seq.checked_add(run.count as u64) == Some(id.seq) =>
+                if run.publisher == first.publisher
+                    && run.first_seq.checked_add(run.count as u64) == Some(first.seq) =>
             {
-                run.count += 1;
+                run.count += count;
             }
             _ => {
-                let run = Run { publisher: id.publisher, first_seq: id.seq, count: 1 };
+                let run = Run { publisher: first.publisher, first_seq: first.seq, count };
                 self.runs.push_back(run);
             }
         }
-        self.count += 1;
-        if self.count > RECENT_IDS_MAX {
-            self.forget_oldest();
-        }
+        self.count += count;
+        self.forget(self.count.saturating_sub(RECENT_IDS_MAX));
     }
 
-    fn forget_oldest(&mut self) {
-        if let Some(oldest) = self.runs.front_mut() {
-            oldest.first_seq = oldest.first_seq.wrapping_add(1);
-            oldest.count -= 1;
-            self.count -= 1;
+    /// Forgets the oldest.
+    fn forget(&mut self, mut count: usize) {
+        self.count -= count;
+        while count > 0 {
+            let Some(oldest) = self.runs.front_mut() else { return };
+            let forgotten = oldest.count.min(count);
+            oldest.first_seq = oldest.first_seq.wrapping_add(forgotten as u64);
+            oldest.count -= forgotten;
+            count -= forgotten;
             if oldest.count == 0 {
                 self.runs.pop_front();
             }
@@ -157,14 +169,14 @@ mod tests {
     fn the_last_ids_are_known_and_no_others() {
         let mut recent = Recent::default();
         let many = RECENT_IDS_MAX as u64;
-        recent.note(id(1, 1));
+        recent.note(id(1, 1), 1);
         for seq in 1..=many - 1 {
-            recent.note(id(2, seq));
+            recent.note(id(2, seq), 1);
         }
         assert_eq!((recent.count, recent.runs.len()), (RECENT_IDS_MAX, 2));
-        recent.note(id(3, 9));
-        recent.note(id(3, u64::MAX));
-        recent.note(id(3, 0));
+        recent.note(id(3, 9), 1);
+        recent.note(id(3, u64::MAX), 1);
+        recent.note(id(3, 0), 1);
         assert_eq!((recent.count, recent.runs.len()), (RECENT_IDS_MAX, 4));
         recent.suspect();
         assert!(recent.is_new(id(1, 1)) && recent.is_new(id(2, 2)));
@@ -175,7 +187,7 @@ mod tests {
     #[test]
     fn an_interruption_is_forgotten_after_as_many_events() {
         let mut recent = Recent::default();
-        recent.note(id(1, 1));
+        recent.note(id(1, 1), 1);
         recent.suspect();
         for seq in 0..RECENT_IDS_MAX as u64 {
             assert!(recent.is_new(id(2, seq)));

@@ -5,11 +5,12 @@
 mod scripted;
 
 use ftb_client::{
-    Client, Delivery, EventBuilder, Gap, GapReason, PublishError, Severity, Start, SubscribeError,
-    Unconfirmed, WaitError, blocking, event,
+    Batch, Client, Delivery, Event, EventBuilder, EventRef, Gap, GapReason, PublishError, Severity,
+    Start, SubscribeError, Unconfirmed, WaitError, blocking, event,
 };
 use ftb_core::node::api::{RefusedWhat, SubscriptionId, ToClient};
 use ftb_proto::client::{FromClient, encode_goodbye, encode_refused_attach, encode_to_client};
+use ftb_proto::event::decode_event;
 use scripted::{ACCOUNT, Agent, Attachment, PATIENCE, at, sealed, soon, welcome};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -295,6 +296,109 @@ async fn a_full_buffer_sheds_the_mildest_or_makes_the_publisher_wait() {
     assert_eq!(client.stats().shed, [1, 0, 0, 0]);
 }
 
+/// Adds an event with that payload to a batch.
+fn add(batch: &mut Batch, text: &str) -> Result<(), PublishError> {
+    let event = Event::from(said(text));
+    batch.push(EventRef::from(&event))
+}
+
+#[tokio::test]
+async fn a_batch_goes_in_its_order_between_single_events() {
+    let (_dir, socket) = place();
+    let client = client(&socket);
+    let mut batch = client.batch();
+    let _ = client.publish(said("first")).unwrap();
+    for text in ["a", "b"] {
+        add(&mut batch, text).unwrap();
+    }
+    let too_large = add(&mut batch, &"x".repeat(65_537));
+    assert!(matches!(too_large, Err(PublishError::Event(_))), "{too_large:?}");
+    assert_eq!((batch.len(), client.stats().published), (2, 1), "nobody has it yet");
+    let receipts = batch.publish_wait().await.unwrap();
+    assert!(batch.is_empty());
+    add(&mut batch, "c").unwrap();
+    let last = batch.publish().unwrap();
+    let mut agent = Agent::start(&socket);
+    let mut attachment = agent.welcomed().await;
+    let sent = attachment.published(4).await;
+    let expected = ["first", "a", "b", "c"].map(str::to_owned);
+    assert_eq!(sent.iter().map(|(seq, ..)| *seq).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert_eq!(sent.into_iter().map(|(.., text)| text).collect::<Vec<_>>(), expected);
+    attachment.say(confirmed(2)).await;
+    let mut each = receipts.clone();
+    assert_eq!(soon(each.next().unwrap().confirmed()).await.unwrap().seq, 2);
+    assert_eq!((each.len(), each.next().unwrap().outcome()), (1, None), "not all are confirmed");
+    attachment.say(confirmed(3)).await;
+    soon(receipts.confirmed()).await.unwrap();
+    agent.kill().await;
+    drop(attachment);
+    client.close(Duration::ZERO).await.unwrap_err();
+    assert_eq!(soon(last.confirmed()).await, Err(Unconfirmed::Closed));
+    add(&mut batch, "late").unwrap();
+    assert!(matches!(batch.publish(), Err(PublishError::Closed)));
+    assert!(matches!(batch.publish_wait().await, Err(PublishError::Closed)));
+    assert_eq!(batch.len(), 1, "it still holds what was not published");
+}
+
+#[tokio::test]
+async fn a_batch_says_whose_it_is_and_when() {
+    let (_dir, socket) = place();
+    let client = client(&socket);
+    let mut agent = Agent::start(&socket);
+    let mut attachment = agent.welcomed().await;
+    let mut batch = client.batch();
+    let before = ftb_client::now_ns();
+    let said = [Event::from(said("now")), said("then").time_ns(5).job_id("other").into()];
+    for event in &said {
+        batch.push(EventRef::from(event)).unwrap();
+    }
+    let _ = batch.publish().unwrap();
+    let Some(FromClient::Publish { events, .. }) = attachment.next().await else {
+        panic!("nothing was published");
+    };
+    let events: Vec<Event> = events.into_iter().map(|bytes| decode_event(bytes).unwrap()).collect();
+    let whose = |event: &Event| (event.client_name.clone(), event.job_id.clone());
+    assert_eq!(whose(&events[0]), ("test".to_owned(), "j7".to_owned()));
+    assert_eq!(whose(&events[1]), ("test".to_owned(), "other".to_owned()));
+    assert!(events[0].time_ns >= before && events[0].time_ns <= ftb_client::now_ns());
+    assert_eq!(events[1].time_ns, 5);
+}
+
+#[tokio::test]
+async fn a_batch_is_bounded_and_waits_for_room_as_a_whole() {
+    let (_dir, socket) = place();
+    let client = Client::builder("test").agent(&socket).buffer_bytes(2000).build().unwrap();
+    let mut batch = client.batch();
+    while add(&mut batch, "many").is_ok() {}
+    let count = batch.len();
+    assert!(count > 1);
+    let full = add(&mut batch, "many").unwrap_err();
+    assert!(
+        matches!(full, PublishError::BatchFull { held_bytes, bytes_max: 2000 } if held_bytes > 1500)
+    );
+    assert!(full.to_string().contains("publish the batch first"), "{full}");
+    let _ = client.publish(said("before")).unwrap();
+    let now = Duration::from_millis(20);
+    assert!(tokio::time::timeout(now, batch.publish_wait()).await.is_err(), "there is no room");
+    assert_eq!((batch.len(), client.stats().published), (count, 1), "a dropped wait did nothing");
+    let waiting = batch.publish_wait();
+    tokio::pin!(waiting);
+    assert!(tokio::time::timeout(now, waiting.as_mut()).await.is_err());
+    let mut agent = Agent::start(&socket);
+    let mut attachment = agent.welcomed().await;
+    let agent_side = confirm_all(&mut attachment);
+    tokio::pin!(agent_side);
+    let receipts = tokio::select! {
+        receipts = soon(waiting) => receipts.unwrap(),
+        () = &mut agent_side => unreachable!("it goes on for ever"),
+    };
+    tokio::select! {
+        all = soon(receipts.confirmed()) => all.unwrap(),
+        () = &mut agent_side => unreachable!("it goes on for ever"),
+    }
+    assert_eq!((receipts.len(), client.stats().shed), (count, [0; 4]));
+}
+
 #[tokio::test]
 async fn closing_hands_everything_over_and_says_goodbye() {
     let (_dir, socket) = place();
@@ -341,6 +445,8 @@ fn a_program_without_a_runtime_uses_the_blocking_client() {
             attachment.say(deliver(id, &[1])).await;
             attachment.published(1).await;
             attachment.say(confirmed(1)).await;
+            attachment.published(2).await;
+            attachment.say(confirmed(3)).await;
             assert_eq!(attachment.next().await, Some(FromClient::Unsubscribe(id)));
             assert!(matches!(attachment.next().await, Some(FromClient::Goodbye { .. })));
             drop(attachment);
@@ -358,7 +464,14 @@ fn a_program_without_a_runtime_uses_the_blocking_client() {
     assert_eq!(subscription.try_next(), None);
     let receipt = client.publish(said("a")).unwrap();
     assert_eq!(client.confirmed(receipt, PATIENCE).unwrap().unwrap().seq, 1);
-    drop(subscription);
+    let mut batch = client.batch();
+    for text in ["b", "c"] {
+        batch.push(EventRef::from(&Event::from(said(text)))).unwrap();
+    }
+    let receipts = batch.publish_wait(PATIENCE).unwrap().unwrap();
+    assert_eq!((receipts.len(), batch.len()), (2, 0));
+    client.all_confirmed(&receipts, PATIENCE).unwrap().unwrap();
+    drop((subscription, batch));
     client.close(PATIENCE).unwrap();
     assert!(matches!(client.publish(said("late")), Err(PublishError::Closed)));
     assert_eq!(client.flush(PATIENCE), Ok(()));

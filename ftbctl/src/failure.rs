@@ -92,7 +92,9 @@ impl From<PublishError> for Failure {
     fn from(error: PublishError) -> Self {
         match error {
             PublishError::Event(_) => Self::usage(error),
-            PublishError::Full { .. } | PublishError::Closed => Self::failed(error),
+            PublishError::Full { .. } | PublishError::BatchFull { .. } | PublishError::Closed => {
+                Self::failed(error)
+            }
         }
     }
 }

@@ -277,25 +277,28 @@ fn walk_beside(
     Ok((EventHead { severity, time_ns, space, name, job_id, client_name, payload }, severity_end))
 }
 
-/// Checks the texts of an event whose spans lie in what `slice` cuts from.
+/// Checks the texts of an event whose spans lie in what `slice` cuts from: gives event space, name,
+/// client name and job id.
 fn check_texts<'a>(
     head: &EventHead,
     slice: impl Fn(Span) -> &'a [u8],
-) -> Result<(), EventWireError> {
-    EventSpace::check(text("event space", slice(head.space))?)?;
-    EventName::check(text("event name", slice(head.name))?)?;
-    check_short_texts(head, slice)
+) -> Result<[&'a str; 4], EventWireError> {
+    let space = text("event space", slice(head.space))?;
+    EventSpace::check(space)?;
+    let name = text("event name", slice(head.name))?;
+    EventName::check(name)?;
+    let [client_name, job_id] = check_short_texts(head, slice)?;
+    Ok([space, name, client_name, job_id])
 }
 
 /// Of these, client name and job id.
 fn check_short_texts<'a>(
     head: &EventHead,
     slice: impl Fn(Span) -> &'a [u8],
-) -> Result<(), EventWireError> {
+) -> Result<[&'a str; 2], EventWireError> {
     let short = limits::CLIENT_NAME_BYTES_MAX;
-    bounded_text("client name", slice(head.client_name), short)?;
-    bounded_text("job id", slice(head.job_id), short)?;
-    Ok(())
+    let client_name = bounded_text("client name", slice(head.client_name), short)?;
+    Ok([client_name, bounded_text("job id", slice(head.job_id), short)?])
 }
 
 const SEALED: &str = "sealed event";

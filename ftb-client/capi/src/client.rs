@@ -300,7 +300,9 @@ impl Connected {
             Ok(receipt) if fatal && self.link.connected() => self.confirmed(receipt),
             Ok(_) => Ok(()),
             Err(PublishError::Closed) => Err(Code::InvalidHandle),
-            Err(PublishError::Full { .. }) => Err(Code::NetworkGeneral),
+            Err(PublishError::Full { .. } | PublishError::BatchFull { .. }) => {
+                Err(Code::NetworkGeneral)
+            }
             // The agent takes only smaller ones.
             Err(PublishError::Event(_)) => Err(Code::General),
         }

@@ -40,7 +40,7 @@ impl From<ConfigError> for Trouble {
 impl From<PublishError> for Trouble {
     fn from(error: PublishError) -> Self {
         let kind = match error {
-            PublishError::Full { .. } => "full",
+            PublishError::Full { .. } | PublishError::BatchFull { .. } => "full",
             PublishError::Closed => "closed",
             PublishError::Event(_) => "event",
         };

@@ -46,6 +46,13 @@ fn asked(inbox: &mut Inbox) -> (SubscriptionId, Start) {
     }
 }
 
+fn indices_of(delivery: Option<Queued>) -> Vec<u64> {
+    match delivery {
+        Some(Queued::Events(events)) => events.iter().map(|event| event.position().index).collect(),
+        _ => Vec::new(),
+    }
+}
+
 fn indices(inbox: &mut Inbox, key: Key) -> Vec<u64> {
     let mut indices = Vec::new();
     while let (Some(Queued::Events(events)), _) = inbox.pop(key) {
@@ -78,10 +85,6 @@ fn it_goes_on_behind_its_last_position_without_copies() {
 
 #[test]
 fn what_comes_behind_newer_events_of_its_publisher_is_told_and_not_given() {
-    let by_position = |delivery| match delivery {
-        Some(Queued::Events(events)) => events.iter().map(|event| event.position().index).collect(),
-        _ => Vec::new(),
-    };
     let come = |inbox: &mut Inbox, id, items: &[(u64, u64)]| {
         let items = items.iter().map(|(index, seq)| (*index, item(*seq).1));
         inbox.deliver(id, batch(items.collect()));
@@ -93,7 +96,7 @@ fn what_comes_behind_newer_events_of_its_publisher_is_told_and_not_given() {
         let (id, _) = asked(&mut inbox);
         inbox.subscribed(id, at(0));
         come(&mut inbox, id, &[(1, 7), (2, 5), (3, 8), (4, 6), (5, 9)]);
-        assert_eq!(by_position(inbox.pop(key).0), [1, 3, 5]);
+        assert_eq!(indices_of(inbox.pop(key).0), [1, 3, 5]);
         let Some(Queued::Gap(gap)) = inbox.pop(key).0 else { panic!("nothing is told") };
         assert_eq!((gap.after, gap.until, gap.reason), (at(1), at(5), GapReason::Late));
         assert_eq!((gap.count, gap.severity_max), (2, Some(Severity::Info)));
@@ -109,6 +112,27 @@ fn what_comes_behind_newer_events_of_its_publisher_is_told_and_not_given() {
         assert_eq!(inbox.counts().copies, 1);
         assert!(inbox.pop(key).0.is_none());
     }
+}
+
+/// Events of one publisher whose numbers follow each other are noted together: here old ones lead to new ones.
+#[test]
+fn of_a_run_that_begins_behind_newer_events_only_the_beginning_is_late() {
+    let mut inbox = Inbox::new(1 << 20);
+    let key = inbox.add(String::new(), Start::Now).unwrap();
+    let (id, _) = asked(&mut inbox);
+    inbox.subscribed(id, at(0));
+    let come = |inbox: &mut Inbox, items: Vec<(u64, u64)>| {
+        let items = items.into_iter().map(|(index, seq)| (index, item(seq).1));
+        inbox.deliver(id, batch(items.collect()));
+    };
+    come(&mut inbox, vec![(1, 7), (2, 8), (3, 9)]);
+    assert_eq!(indices(&mut inbox, key), [1, 2, 3]);
+    come(&mut inbox, (4..=10).zip(7..).collect());
+    assert_eq!(indices_of(inbox.pop(key).0), [7, 8, 9, 10]);
+    let Some(Queued::Gap(gap)) = inbox.pop(key).0 else { panic!("nothing is told") };
+    assert_eq!((gap.after, gap.until, gap.count), (at(3), at(10), 3));
+    come(&mut inbox, vec![(11, 13), (12, 14)]);
+    assert_eq!(indices(&mut inbox, key), [12], "the newest was noted");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::shape::SealedShape;
 use super::walk::{Once, Value, Walker};
 use super::{
     EventHead, EventWireError, Folded, Received, SealedParts, bounded_text, build_event,
-    check_texts, walk_event, walk_id, walk_sealed, walk_tag,
+    check_texts, span_number, walk_event, walk_id, walk_sealed, walk_tag,
 };
 use bytes::Bytes;
 use ftb_core::sealed::Span;
@@ -29,6 +29,8 @@ pub struct EventBatch {
     epoch: Epoch,
     bytes: Bytes,
     layouts: Vec<Layout>,
+    /// What the layouts speak of, as text: it is looked at for every event, and checked once.
+    texts: String,
     items: Vec<Item>,
     /// How many of them have been taken.
     taken: usize,
@@ -49,6 +51,9 @@ struct Layout {
     /// Where the publisher's bytes lie.
     content: Span,
     head: EventHead,
+    /// Where its texts begin among those of the batch: event space, name, client name, job id and host,
+    /// one behind the other.
+    texts_at: u32,
 }
 
 /// One event: what is its own. Small, since there are many. Spans are relative to the bytes of the
@@ -106,8 +111,8 @@ impl EventBatch {
             once.check(DELIVER, &field)?;
         }
         let epoch = Epoch { number: epoch, root: OriginId(root) };
-        let Reading { layouts, items, .. } = reading;
-        Ok((subscription, Self { epoch, bytes, layouts, items, taken: 0 }))
+        let Reading { layouts, texts, items, .. } = reading;
+        Ok((subscription, Self { epoch, bytes, layouts, texts, items, taken: 0 }))
     }
 
     /// How many are left.
@@ -151,6 +156,15 @@ impl EventBatch {
         Some(received)
     }
 
+    /// The ids of those that are left, as runs of one publisher whose numbers follow each other: the
+    /// first of each, and how many.
+    pub fn id_runs(&self) -> impl Iterator<Item = (EventId, usize)> {
+        let follows = |one: &Item, next: &Item| {
+            one.layout == next.layout && one.seq.checked_add(1) == Some(next.seq)
+        };
+        self.items[self.taken..].chunk_by(follows).map(|run| (self.view(&run[0]).id(), run.len()))
+    }
+
     /// Takes those up to an index of the log out.
     pub fn skip_until(&mut self, index: u64) {
         self.items.drain(..self.taken);
@@ -172,6 +186,7 @@ impl EventBatch {
 #[derive(Default)]
 struct Reading {
     layouts: Vec<Layout>,
+    texts: String,
     items: Vec<Item>,
     /// That of the last layout, if it is a usual one and more of it may come.
     shape: Option<SealedShape>,
@@ -251,12 +266,19 @@ impl Reading {
         let SealedParts { id, uid, pid, folded, .. } = parts;
         let folded = folded.map(|fold| Box::new(Folded::from(fold)));
         let publisher = id.publisher;
-        let layout = Layout { publisher, uid, pid, folded, sealed, host, content, head };
+        let mut layout =
+            Layout { publisher, uid, pid, folded, sealed, host, content, head, texts_at: 0 };
         let before = self.layouts.last();
-        if !before.is_some_and(|before| same_texts(bytes, before, &layout)) {
-            bounded_text("host", slice(bytes, host), limits::HOST_BYTES_MAX)?;
-            check_texts(&layout.head, |span| slice(bytes, span))?;
-        }
+        layout.texts_at = match before.filter(|before| same_texts(bytes, before, &layout)) {
+            Some(before) => before.texts_at,
+            None => {
+                let host = bounded_text("host", slice(bytes, host), limits::HOST_BYTES_MAX)?;
+                let texts = check_texts(&layout.head, |span| slice(bytes, span))?;
+                let texts_at = span_number(self.texts.len());
+                self.texts.extend(texts.into_iter().chain([host]));
+                texts_at
+            }
+        };
         let place = self.layouts.len() as u32;
         // Two in a row: more of that publisher may follow.
         if before.is_some_and(|before| before.publisher == publisher) {
@@ -321,8 +343,7 @@ impl<'a> EventView<'a> {
 
     /// Where it was published; its agent vouches for it.
     pub fn host(&self) -> &'a str {
-        let start = self.layout.host.start - self.layout.sealed.start + self.item.sealed_at;
-        self.text(Span { start, ..self.layout.host })
+        self.text(4)
     }
 
     /// Who published it; its agent vouches for it.
@@ -337,12 +358,12 @@ impl<'a> EventView<'a> {
 
     /// Namespace.
     pub fn space(&self) -> &'a str {
-        self.text(self.in_content(self.layout.head.space))
+        self.text(0)
     }
 
     /// What happened.
     pub fn name(&self) -> &'a str {
-        self.text(self.in_content(self.layout.head.name))
+        self.text(1)
     }
 
     /// How bad it is.
@@ -357,12 +378,12 @@ impl<'a> EventView<'a> {
 
     /// The publishing client's name; may be empty.
     pub fn client_name(&self) -> &'a str {
-        self.text(self.in_content(self.layout.head.client_name))
+        self.text(2)
     }
 
     /// The job it belongs to; may be empty.
     pub fn job_id(&self) -> &'a str {
-        self.text(self.in_content(self.layout.head.job_id))
+        self.text(3)
     }
 
     /// Normal, or response to another.
@@ -437,9 +458,14 @@ impl<'a> EventView<'a> {
         Span { start, ..span }
     }
 
-    /// A text that was checked when the batch was decoded.
-    fn text(&self, span: Span) -> &'a str {
-        core::str::from_utf8(slice(&self.batch.bytes, span)).unwrap_or_default()
+    /// One of the texts of its layout, by its place among them.
+    fn text(&self, place: usize) -> &'a str {
+        let Layout { host, head, texts_at, .. } = self.layout;
+        let spans = [head.space, head.name, head.client_name, head.job_id, *host];
+        let before: u32 = spans[..place].iter().map(|span| span.len).sum();
+        let start = (texts_at + before) as usize;
+        let end = start + spans[place].len as usize;
+        self.batch.texts.get(start..end).unwrap_or_default()
     }
 }
 

@@ -9,6 +9,8 @@ use crate::wire::nats::Storage;
 const SIZE: usize = 200;
 /// The row in which all systems carry the same typed event of that size.
 pub(crate) const SAME: &str = "200 B, same event";
+/// That with a call of our client for every event, not one for all that a publisher has at once.
+const SAME_SINGLY: &str = "200 B, same event, a call for each";
 /// The same for 16 subscribers.
 pub(crate) const SAME_16: &str = "16 subscribers, same event";
 /// An agent that has links in both directions, and nothing to do.
@@ -138,7 +140,9 @@ pub(crate) fn all() -> Vec<Case> {
         case("relay", "One publisher, one subscriber, full speed", Shows::Rate, {
             let mut rows = variants(&many, &[("200 B", full.clone())]);
             let typed = full.clone().typed();
-            rows.extend(beside_nats(SAME, &routed, &typed, rows.len()));
+            let first = rows.len();
+            rows.extend(beside_nats(SAME, &routed, &typed, first));
+            rows.push(Row::new(SAME_SINGLY, FTB, typed.singly()).against(first));
             rows
         }),
         case("fanout", "One publisher, many subscribers, full speed", Shows::Rate, {

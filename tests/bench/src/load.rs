@@ -42,6 +42,8 @@ pub(crate) struct Load {
     pub(crate) bystander_subscriptions: usize,
     /// Whether messages are events that are encoded from fields and decoded into the same.
     pub(crate) typed: bool,
+    /// Whether our own publisher publishes every event with a call of its own.
+    pub(crate) singly: bool,
     /// Whether the servers' memory is that of some time after the load, all clients still there.
     pub(crate) rests: bool,
 }
@@ -57,6 +59,7 @@ impl Load {
             bystanders: 0,
             bystander_subscriptions: 0,
             typed: false,
+            singly: false,
             rests: false,
         }
     }
@@ -65,6 +68,12 @@ impl Load {
     #[must_use]
     pub(crate) fn typed(self) -> Self {
         Self { typed: true, ..self }
+    }
+
+    /// With a call of our client for every event.
+    #[must_use]
+    pub(crate) fn singly(self) -> Self {
+        Self { singly: true, ..self }
     }
 
     /// With memory as it is when all is over.

@@ -43,8 +43,8 @@ pub(crate) async fn work(order: Order) -> Result<Outcome> {
         match order.endpoint.clone() {
             Endpoint::Ftb { publish, subscribe } => {
                 let receipts = order.load.mode == Mode::Acknowledged;
-                let typed = order.load.typed;
-                drive(Ftb { publish, subscribe, receipts, typed }, &order).await
+                let Load { typed, singly, .. } = order.load;
+                drive(Ftb { publish, subscribe, receipts, typed, singly }, &order).await
             }
             Endpoint::Nats { port, stream } => drive_peer(Nats { port, stream }, &order).await,
             Endpoint::Mqtt { port, qos } => drive_peer(Mqtt { port, qos }, &order).await,

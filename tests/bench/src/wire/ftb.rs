@@ -1,9 +1,9 @@
 //! ftb itself, through its client library as a program would use it.
 
 use super::typed::{CLIENT, Fields, load_event, payload_bytes};
-use super::{ANSWER_DEADLINE, Publish, Receive, System};
+use super::{ANSWER_DEADLINE, Publish, Receive, System, WRITE_BYTES};
 use anyhow::{Context as _, Result, bail, ensure};
-use ftb_client::{Client, Deliveries, Event, EventRef, Receipt, Start, Subscription};
+use ftb_client::{Batch, Client, Deliveries, Event, EventRef, Receipts, Start, Subscription};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,8 @@ pub(crate) struct Ftb {
     pub(crate) receipts: bool,
     /// Read all fields of an event, not only its payload.
     pub(crate) typed: bool,
+    /// Publish every event with a call of its own, not all that are put between two flushes together.
+    pub(crate) singly: bool,
 }
 
 /// A publishing client.
@@ -30,7 +32,10 @@ pub(crate) struct Ftb {
 pub(crate) struct Publisher {
     client: Client,
     event: Event,
-    receipts: Option<VecDeque<Receipt>>,
+    /// What was put and not flushed.
+    batch: Batch,
+    singly: bool,
+    receipts: Option<VecDeque<Receipts>>,
     confirmed: u64,
 }
 
@@ -64,7 +69,8 @@ impl System for Ftb {
     async fn publisher(&self, _number: usize) -> Result<Publisher> {
         let client = attach(&self.publish).await?;
         let receipts = self.receipts.then(VecDeque::new);
-        Ok(Publisher { client, event: load_event()?, receipts, confirmed: 0 })
+        let (event, batch, singly) = (load_event()?, client.batch(), self.singly);
+        Ok(Publisher { client, event, batch, singly, receipts, confirmed: 0 })
     }
 
     async fn subscriber(&self, _number: usize) -> Result<Subscriber> {
@@ -105,19 +111,27 @@ impl System for Ftb {
 impl Publish for Publisher {
     async fn put(&mut self, message: &[u8]) -> Result<()> {
         let event = EventRef { payload: message, ..EventRef::from(&self.event) };
-        let receipt = self.client.publish_ref_wait(event).await?;
-        if let Some(receipts) = &mut self.receipts {
-            receipts.push_back(receipt);
+        if self.singly {
+            let _ = self.client.publish_ref_wait(event).await?;
+            return Ok(());
+        }
+        self.batch.push(event)?;
+        // As the lines of the others do.
+        if self.batch.bytes() >= WRITE_BYTES { self.flush().await } else { Ok(()) }
+    }
+
+    async fn flush(&mut self) -> Result<()> {
+        if !self.batch.is_empty() {
+            let published = self.batch.publish_wait().await?;
+            if let Some(receipts) = &mut self.receipts {
+                receipts.push_back(published);
+            }
         }
         Ok(())
     }
 
-    /// The client hands events over by itself.
-    async fn flush(&mut self) -> Result<()> {
-        Ok(())
-    }
-
     async fn acknowledged(&mut self, wanted: u64) -> Result<u64> {
+        self.flush().await?;
         let Some(receipts) = &mut self.receipts else {
             self.client.flush(ANSWER_DEADLINE).await?;
             let stats = self.client.stats();
@@ -125,14 +139,11 @@ impl Publish for Publisher {
             return Ok(stats.confirmed);
         };
         while self.confirmed < wanted {
-            let receipt = receipts.pop_front().context("more is wanted than was published")?;
-            match receipt.outcome() {
-                Some(outcome) => outcome?,
-                None => tokio::time::timeout(ANSWER_DEADLINE, receipt.confirmed())
-                    .await
-                    .context("the agent stopped confirming")??,
-            };
-            self.confirmed += 1;
+            let oldest = receipts.pop_front().context("more is wanted than was published")?;
+            tokio::time::timeout(ANSWER_DEADLINE, oldest.confirmed())
+                .await
+                .context("the agent stopped confirming")??;
+            self.confirmed += oldest.len() as u64;
         }
         Ok(self.confirmed)
     }

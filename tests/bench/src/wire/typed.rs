@@ -89,6 +89,9 @@ pub(crate) struct TypedPublisher<P> {
     publisher: P,
     event: Event,
     encoded: Vec<u8>,
+    /// When the first event was put after the last flush: what goes together bears one time, as it
+    /// does in a batch of ours.
+    time_ns: Option<u64>,
 }
 
 /// Decodes an event from each message.
@@ -102,7 +105,7 @@ impl<S: System> System for Typed<S> {
 
     async fn publisher(&self, number: usize) -> Result<Self::Publisher> {
         let publisher = self.0.publisher(number).await?;
-        Ok(TypedPublisher { publisher, event: load_event()?, encoded: Vec::new() })
+        Ok(TypedPublisher { publisher, event: load_event()?, encoded: Vec::new(), time_ns: None })
     }
 
     async fn subscriber(&self, number: usize) -> Result<Self::Subscriber> {
@@ -125,7 +128,8 @@ impl<S: System> System for Typed<S> {
 impl<P: Publish> Publish for TypedPublisher<P> {
     async fn put(&mut self, message: &[u8]) -> Result<()> {
         let fields = EventRef::from(&self.event);
-        let event = EventRef { time_ns: now_ns(), payload: message, ..fields };
+        let time_ns = *self.time_ns.get_or_insert_with(now_ns);
+        let event = EventRef { time_ns, payload: message, ..fields };
         event.check(limits::PAYLOAD_BYTES_DEFAULT)?;
         self.encoded.clear();
         self.encoded.reserve(event_len(&event));
@@ -134,6 +138,7 @@ impl<P: Publish> Publish for TypedPublisher<P> {
     }
 
     async fn flush(&mut self) -> Result<()> {
+        self.time_ns = None;
         self.publisher.flush().await
     }
 
