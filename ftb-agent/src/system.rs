@@ -5,7 +5,7 @@
 //! the sockets.
 
 use crate::alarm::KernelAlarm;
-use crate::journal::fjall::DiskStorage;
+use crate::journal::files::DiskStorage;
 use crate::world::{Alarm, Clock, Conn, Credentials, Entropy, Listener, Net, TokioClock, World};
 use ftb_core::Now;
 use ftb_proto::local::LocalStream;

@@ -106,6 +106,9 @@ pub enum StoreError {
     /// It is not what was written: it must not be used any more.
     #[error("{0}")]
     Damaged(String),
+    /// It is in a form that this version does not know: nothing may be changed in it.
+    #[error("{0}")]
+    Foreign(String),
 }
 
 /// One change of a store.
@@ -113,8 +116,8 @@ pub enum StoreError {
 pub enum Change {
     /// A record, in the place of the one of that key.
     Put(&'static str, Vec<u8>),
-    /// A chunk of a segment, in the place of the one of that key. The segment is made where it is not
-    /// there.
+    /// A chunk at the end of a segment, its key above those of the others. The segment is made where it
+    /// is not there.
     Append {
         /// Which segment.
         segment: u64,
@@ -123,12 +126,12 @@ pub enum Change {
         /// The chunk.
         chunk: Vec<u8>,
     },
-    /// A chunk is not there any more.
-    Remove {
+    /// The end of a segment is not there any more.
+    Cut {
         /// Which segment.
         segment: u64,
-        /// The chunk's key.
-        first: u64,
+        /// The key of the first chunk that goes.
+        from: u64,
     },
 }
 
@@ -170,8 +173,9 @@ pub trait Store: Send {
     -> Result<(), StoreError>;
     /// One chunk.
     fn chunk(&mut self, segment: u64, first: u64) -> Result<Option<Vec<u8>>, StoreError>;
-    /// Makes all changes or none; they survive the process, with `sync` a power failure too. No two
-    /// of them have the same key.
+    /// Makes the changes in their order: a crash leaves the first few of them, and of records that stand
+    /// together all or none. They survive the process, with `sync` a power failure too, and so does what
+    /// stands before a cut or a record when that is made.
     fn write(&mut self, changes: Vec<Change>, sync: bool) -> Result<(), StoreError>;
     /// Gives a segment up.
     fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError>;

@@ -4,29 +4,33 @@
 //! Responsible for: the layout, what is kept and what goes, and that nothing damaged is taken for the
 //! log. Not responsible for: when it is called ([`super::task`]), how a store keeps bytes.
 //!
-//! A segment is a run of chunks; the key of a chunk is the index of its first entry. Beside the
-//! segments there are records: the format, the cluster, which log it is ([`Begun`]), the events that
-//! were logged before the oldest segment, the ranks of agents that are in no member list, and up to
-//! which index was acknowledged. The last one shows a tail that is missing.
+//! A segment is a run of chunks; the key of a chunk is the index of its first entry. Before them, at key
+//! [`HEAD`], it says where it begins and which events were logged before ([`Head`]): so the oldest can go
+//! without a word. Beside the segments there are records: the format, the cluster, which log it is
+//! ([`Begun`]), the events that were logged before that began, the ranks of agents that are in no member
+//! list, and up to which index was acknowledged. The last one shows a tail that is missing.
+//!
+//! A store does what it is told in order, and a crash leaves the first few changes of a write. So what
+//! goes on is written before what it replaces is removed, and which log it is comes after both.
 
-use super::record::{self, Begun, Damaged};
+use super::reading::{Reading, Scan};
+use super::record::{self, Begun, Damaged, Head};
 use crate::world::{Change, Store, StoreError};
 use bytes::Bytes;
 use ftb_core::frame::{Content, Item, Marks};
-use ftb_core::limits::BATCH_BYTES_TARGET;
 use ftb_core::node::api::{JournalPage, JournalRead, JournalWrite, Restored, Stored};
 use ftb_core::ranges::PublisherRanges;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// The format that this version writes, and the only one that it reads.
-const FORMAT: &str = "ftb journal 1";
+const FORMAT: &str = "ftb journal 2";
 /// The log is cut into so many segments; the oldest goes as a whole.
 const SEGMENTS: u64 = 8;
-/// Bytes of the log that are looked through for one page.
-const PAGE_BYTES: u64 = 1024 * 1024;
 /// Publishers whose events are remembered beyond what is kept of the log.
 const PUBLISHERS_MAX: usize = 65_536;
+/// The key of a segment's head: no entry has that index.
+pub const HEAD: u64 = 0;
 
 const KEY_FORMAT: &str = "format";
 const KEY_CLUSTER: &str = "cluster";
@@ -70,10 +74,12 @@ pub struct Keeper {
     store: Box<dyn Store>,
     bounds: Bounds,
     begun: Begun,
-    /// Events that were logged before the oldest segment.
-    before: PublisherRanges,
+    /// Events that are in the log, or were before its oldest went.
+    logged: PublisherRanges,
     segments: VecDeque<Segment>,
     next_segment: u64,
+    /// The newest segment is not written to any more: what follows begins another.
+    closed: bool,
     last: u64,
     /// The chunk that was looked through last, for the next page.
     open: Option<Opened>,
@@ -100,63 +106,29 @@ struct Opened {
 struct Segment {
     id: u64,
     chunks: Vec<Chunk>,
+    /// Of all its chunks.
+    bytes: u64,
     begun_ns: u64,
     ended_ns: u64,
-    published: PublisherRanges,
 }
 
 impl Segment {
     fn new(id: u64, now_ns: u64) -> Self {
-        let published = PublisherRanges::new(PUBLISHERS_MAX);
-        Self { id, chunks: Vec::new(), begun_ns: now_ns, ended_ns: now_ns, published }
+        Self { id, chunks: Vec::new(), bytes: 0, begun_ns: now_ns, ended_ns: now_ns }
     }
 
-    fn bytes(&self) -> u64 {
-        self.chunks.iter().map(|chunk| chunk.bytes).sum()
+    fn push(&mut self, chunk: Chunk) {
+        self.bytes += chunk.bytes;
+        self.begun_ns = self.begun_ns.min(chunk.written_ns);
+        self.ended_ns = self.ended_ns.max(chunk.written_ns);
+        self.chunks.push(chunk);
     }
 
-    fn note(&mut self, items: &[Item]) {
-        for item in items {
-            if let Content::Events(run) = &item.content {
-                self.published.insert_run(run);
-            }
-        }
-    }
-}
-
-/// What reading the segments has found so far.
-struct Reading {
-    items: VecDeque<Item>,
-    bytes: usize,
-    bytes_max: usize,
-    after: u64,
-    last: u64,
-    damage: Vec<String>,
-}
-
-impl Reading {
-    /// Takes the entries of a chunk; those before a hole are given up.
-    fn take(&mut self, items: &[Item]) {
-        for item in items {
-            if item.index <= self.last {
-                continue;
-            }
-            if item.index != self.last + 1 {
-                let (from, until) = (self.last + 1, item.index - 1);
-                self.damage.push(format!("entries {from} to {until} cannot be read"));
-                self.items.clear();
-                self.bytes = 0;
-                self.after = until;
-            }
-            self.last = item.index;
-            self.bytes += item.content.len();
-            self.items.push_back(item.clone());
-            while self.bytes > self.bytes_max {
-                let Some(oldest) = self.items.pop_front() else { break };
-                self.bytes -= oldest.content.len();
-                self.after = oldest.index;
-            }
-        }
+    /// Takes the last chunk that has anything behind an index.
+    fn pop_behind(&mut self, after: u64) -> Option<Chunk> {
+        let chunk = self.chunks.pop_if(|chunk| chunk.last > after)?;
+        self.bytes -= chunk.bytes;
+        Some(chunk)
     }
 }
 
@@ -176,20 +148,18 @@ impl Keeper {
             Some(bytes) => record::decode_begun(bytes)?,
             None => Begun::default(),
         };
-        let marks = match store.get(KEY_MARKS)? {
-            Some(bytes) => record::decode_marks(bytes)?,
-            None => Marks::default(),
-        };
-        let mut before = PublisherRanges::new(PUBLISHERS_MAX);
-        mark(&mut before, &marks);
+        let marks = marks_at_beginning(store.as_mut())?;
+        let mut logged = PublisherRanges::new(PUBLISHERS_MAX);
+        mark(&mut logged, &marks);
         let mut keeper = Self {
             store,
             bounds,
             last: begun.after,
             begun,
-            before,
+            logged,
             segments: VecDeque::new(),
             next_segment: 1,
+            closed: false,
             open: None,
         };
         let restored = keeper.read(now_ns)?;
@@ -197,14 +167,8 @@ impl Keeper {
     }
 
     fn read(&mut self, now_ns: u64) -> Result<Restored, KeepError> {
-        let mut reading = Reading {
-            items: VecDeque::new(),
-            bytes: 0,
-            bytes_max: self.bounds.memory_bytes,
-            after: self.begun.after,
-            last: self.begun.after,
-            damage: Vec::new(),
-        };
+        let mut reading = Reading::new(self.begun.after, self.bounds.memory_bytes);
+        let mut unknown = None;
         for id in self.store.segments()? {
             self.next_segment = self.next_segment.max(id + 1);
             if id < self.begun.segment {
@@ -212,7 +176,11 @@ impl Keeper {
                 self.store.remove_segment(id)?;
                 continue;
             }
-            self.read_segment(id, now_ns, &mut reading)?;
+            // What is missing of the newest is known from what was acknowledged.
+            if let Some(id) = unknown.take() {
+                reading.damage.push(format!("segment {id} cannot be read"));
+            }
+            unknown = (!self.read_segment(id, now_ns, &mut reading)?).then_some(id);
         }
         let Reading { items, after, last, mut damage, .. } = reading;
         self.last = last;
@@ -223,15 +191,7 @@ impl Keeper {
             damage.push(format!("entries {} to {until} are missing", last + 1));
         }
         self.trim(now_ns)?;
-        let mut published = self.before.clone();
-        for segment in &self.segments {
-            for (publisher, set) in segment.published.iter() {
-                for (first, last) in set.ranges() {
-                    published.insert_range(publisher, *first, *last);
-                }
-            }
-        }
-        let marks = marks_of(&published);
+        let marks = marks_of(&self.logged);
         let stored = self.stored();
         let damage = (!damage.is_empty()).then(|| {
             damage.truncate(8);
@@ -245,40 +205,63 @@ impl Keeper {
         Ok(Restored { stored, items, items_after, marks, roster, lost_until, damage })
     }
 
+    /// Reads a segment; says whether it is known where it begins. One that holds nothing, or begins before
+    /// the one before it ends, is what a crash has left of a beginning that was not finished: it is removed.
+    /// But where the oldest begins is where the log begins.
     fn read_segment(
         &mut self,
         id: u64,
         now_ns: u64,
         reading: &mut Reading,
-    ) -> Result<(), KeepError> {
-        let mut segment = Segment::new(id, now_ns);
-        segment.begun_ns = u64::MAX;
-        segment.ended_ns = 0;
+    ) -> Result<bool, KeepError> {
+        let mut segment = Segment { ended_ns: 0, ..Segment::new(id, now_ns) };
+        let is_oldest = !std::mem::replace(&mut reading.begun, true);
+        let (logged, begun_after) = (&mut self.logged, &mut self.begun.after);
+        let mut marks = None;
+        let (mut is_known, mut unfinished) = (false, false);
         let mut visit = |first: u64, chunk: Vec<u8>| {
-            let chunk = Bytes::from(chunk);
-            let (items, head) = record::decode_chunk(&chunk);
-            let mut written_ns = segment.ended_ns;
-            match head {
-                Ok(head) => {
-                    written_ns = head.written_ns;
-                    segment.begun_ns = segment.begun_ns.min(written_ns);
-                    segment.ended_ns = segment.ended_ns.max(written_ns);
+            if first == HEAD {
+                is_known = true;
+                match record::decode_head(chunk) {
+                    Ok(head) if head.after < reading.last && !is_oldest => unfinished = true,
+                    Ok(head) => {
+                        if is_oldest {
+                            reading.begin(head.after);
+                            *begun_after = reading.last;
+                        }
+                        marks = Some(head.marks);
+                    }
+                    Err(damaged) => {
+                        reading.damage.push(format!("the head of segment {id}: {damaged}"));
+                    }
                 }
-                Err(damaged) => {
-                    reading.damage.push(format!("the chunk at entry {first}: {damaged}"));
-                }
+            } else if !unfinished {
+                let chunk = Bytes::from(chunk);
+                let (items, head) = record::decode_chunk(&chunk);
+                let written_ns = match head {
+                    Ok(head) => head.written_ns,
+                    Err(damaged) => {
+                        reading.damage.push(format!("the chunk at entry {first}: {damaged}"));
+                        if segment.ended_ns == 0 { now_ns } else { segment.ended_ns }
+                    }
+                };
+                mark(logged, &marks.take().unwrap_or_default());
+                note(logged, &items);
+                let last = items.last().map_or(first, |item| item.index);
+                segment.push(Chunk { first, last, bytes: chunk.len() as u64, written_ns });
+                reading.take(&items);
             }
-            segment.note(&items);
-            let last = items.last().map_or(first, |item| item.index);
-            segment.chunks.push(Chunk { first, last, bytes: chunk.len() as u64, written_ns });
-            reading.take(&items);
         };
-        if let Err(error) = self.store.read(id, &mut visit) {
+        let read = self.store.read(id, &mut visit);
+        if let Err(error) = read {
             reading.damage.push(format!("segment {id}: {error}"));
+        } else if segment.chunks.is_empty() && !(is_oldest && is_known) {
+            self.store.remove_segment(id)?;
+            return Ok(is_known);
         }
-        segment.begun_ns = segment.begun_ns.min(now_ns);
+        mark(&mut self.logged, &marks.unwrap_or_default());
         self.segments.push_back(segment);
-        Ok(())
+        Ok(true)
     }
 
     /// Which part of which log is on disk.
@@ -294,7 +277,7 @@ impl Keeper {
 
     /// Bytes of the log on disk.
     pub fn bytes(&self) -> u64 {
-        self.segments.iter().map(Segment::bytes).sum()
+        self.segments.iter().map(|segment| segment.bytes).sum()
     }
 
     /// When the oldest of it was written, Unix nanoseconds; 0 where nothing is there.
@@ -303,7 +286,8 @@ impl Keeper {
         written.map_or(0, |oldest| oldest.begun_ns)
     }
 
-    /// Writes; all of it is there afterwards, or none. With `sync` it survives a power failure.
+    /// Writes. With `sync` it survives a power failure. A crash on the way leaves the log as it was, or
+    /// ending where the new beginning is, or as it is to be up to some entry.
     ///
     /// # Errors
     /// [`KeepError`]: what the store holds is not known any more, it must be opened again.
@@ -320,8 +304,8 @@ impl Keeper {
             match &begin.anew {
                 Some(marks) => {
                     given_up.extend(self.segments.drain(..).map(|segment| segment.id));
-                    self.before = PublisherRanges::new(PUBLISHERS_MAX);
-                    mark(&mut self.before, marks);
+                    self.logged = PublisherRanges::new(PUBLISHERS_MAX);
+                    mark(&mut self.logged, marks);
                     changes.push(Change::Put(KEY_MARKS, record::encode_marks(marks)));
                     self.begun.after = begin.after;
                     self.begun.segment = self.next_segment;
@@ -329,7 +313,7 @@ impl Keeper {
                 None => {
                     // Said first: a crash must not make what is given up look lost.
                     self.acknowledge(begin.after.min(self.last))?;
-                    self.truncate(begin.after, now_ns, &mut changes)?;
+                    given_up = self.truncate(begin.after, now_ns, &mut changes)?;
                 }
             }
             self.begun.lineage = begin.lineage.clone();
@@ -339,17 +323,7 @@ impl Keeper {
         if let Some(roster) = &write.roster {
             changes.push(Change::Put(KEY_ROSTER, record::encode_roster(roster)));
         }
-        if let Some(first) = write.items.first() {
-            let id = self.open_segment(now_ns);
-            let chunk = record::encode_chunk(now_ns, &write.items);
-            if let Some(segment) = self.segments.back_mut() {
-                segment.note(&write.items);
-                segment.ended_ns = segment.ended_ns.max(now_ns);
-                let (first, last, bytes) = (first.index, write.until, chunk.len() as u64);
-                segment.chunks.push(Chunk { first, last, bytes, written_ns: now_ns });
-            }
-            changes.push(Change::Append { segment: id, first: first.index, chunk });
-        }
+        self.append(now_ns, &write.items, write.until, now_ns, &mut changes);
         self.store.write(changes, sync)?;
         // What says nothing of the log does not move it.
         if !write.items.is_empty() {
@@ -417,68 +391,106 @@ impl Keeper {
         self.open = None;
     }
 
-    /// Takes everything behind an index back.
+    /// Takes everything behind an index back; gives the segments that hold nothing any more.
     fn truncate(
         &mut self,
         after: u64,
         now_ns: u64,
         changes: &mut Vec<Change>,
-    ) -> Result<(), KeepError> {
+    ) -> Result<Vec<u64>, KeepError> {
+        let mut emptied = Vec::new();
+        let mut cuts = Vec::new();
+        let mut cut = None;
         for segment in self.segments.iter_mut().rev() {
-            let mut cut = None;
-            while let Some(Chunk { first, last, .. }) = segment.chunks.last().copied() {
-                if last <= after {
-                    break;
-                }
-                segment.chunks.pop();
-                match first <= after {
-                    true => cut = Some(first),
-                    false => changes.push(Change::Remove { segment: segment.id, first }),
-                }
+            let id = segment.id;
+            let lowest = std::iter::from_fn(|| segment.pop_behind(after)).last();
+            if let Some(Chunk { first, .. }) = lowest {
+                cuts.push(Change::Cut { segment: id, from: first });
+                cut = Some((id, first));
             }
-            if let Some(first) = cut {
-                let chunk = self.store.chunk(segment.id, first)?.map(Bytes::from);
-                let chunk = chunk.unwrap_or_default();
-                // What of it is damaged lies behind what could be read, and is given up with that.
-                let written_ns = record::chunk_head(&chunk)?.written_ns;
-                let (mut items, _) = record::decode_chunk(&chunk);
-                items.retain(|item| item.index <= after);
-                let chunk = record::encode_chunk(written_ns, &items);
-                let bytes = chunk.len() as u64;
-                segment.chunks.push(Chunk { first, last: after, bytes, written_ns });
-                changes.push(Change::Append { segment: segment.id, first, chunk });
-            }
-            if !segment.chunks.is_empty() {
-                break;
+            match (lowest, segment.chunks.is_empty()) {
+                (_, false) => break,
+                (Some(_), true) => emptied.push(id),
+                // Nothing of it could be read.
+                (None, true) => {}
             }
         }
-        if !changes.is_empty() {
-            // A store may not be asked to remove a chunk and to write one of the same key at once.
-            self.begin_segment(now_ns);
+        self.segments.retain(|segment| !emptied.contains(&segment.id));
+        let Some((id, first)) = cut else { return Ok(emptied) };
+        self.closed = true;
+        self.logged = self.logged_until(id, after.min(first.saturating_sub(1)))?;
+        if first <= after {
+            let chunk = Bytes::from(self.store.chunk(id, first)?.unwrap_or_default());
+            // What of it is damaged lies behind what could be read, and is given up with that.
+            let written_ns = record::chunk_head(&chunk)?.written_ns;
+            let (mut items, _) = record::decode_chunk(&chunk);
+            items.retain(|item| item.index <= after);
+            self.append(written_ns, &items, after, now_ns, changes);
+        } else if self.segments.iter().all(|segment| segment.chunks.is_empty()) {
+            changes.push(Change::Put(KEY_MARKS, record::encode_marks(&marks_of(&self.logged))));
         }
-        Ok(())
+        changes.extend(cuts);
+        Ok(emptied)
     }
 
-    fn begin_segment(&mut self, now_ns: u64) {
-        self.segments.push_back(Segment::new(self.next_segment, now_ns));
-        self.next_segment += 1;
+    /// Which events had been logged up to an entry of a segment.
+    fn logged_until(&mut self, segment: u64, last: u64) -> Result<PublisherRanges, KeepError> {
+        let mut logged = PublisherRanges::new(PUBLISHERS_MAX);
+        mark(&mut logged, &marks_at_beginning(self.store.as_mut())?);
+        let mut visit = |first: u64, chunk: Vec<u8>| {
+            if first == HEAD {
+                // One that is damaged was told when it was read.
+                if let Ok(head) = record::decode_head(chunk) {
+                    mark(&mut logged, &head.marks);
+                }
+            } else if first <= last {
+                let (mut items, _) = record::decode_chunk(&Bytes::from(chunk));
+                items.retain(|item| item.index <= last);
+                note(&mut logged, &items);
+            }
+        };
+        self.store.read(segment, &mut visit)?;
+        Ok(logged)
     }
 
-    /// The segment that is written to: a new one when the newest is large or old enough.
-    fn open_segment(&mut self, now_ns: u64) -> u64 {
+    /// Puts entries at the end of the newest segment.
+    fn append(
+        &mut self,
+        written_ns: u64,
+        items: &[Item],
+        last: u64,
+        now_ns: u64,
+        changes: &mut Vec<Change>,
+    ) {
+        let Some(first) = items.first().map(|item| item.index) else { return };
+        if self.needs_segment(now_ns) {
+            let id = self.next_segment;
+            let head = Head { after: first.saturating_sub(1), marks: marks_of(&self.logged) };
+            let chunk = record::encode_head(&head);
+            changes.push(Change::Append { segment: id, first: HEAD, chunk });
+            self.segments.push_back(Segment::new(id, now_ns));
+            self.next_segment += 1;
+            self.closed = false;
+        }
+        note(&mut self.logged, items);
+        let Some(segment) = self.segments.back_mut() else { return };
+        let chunk = record::encode_chunk(written_ns, items);
+        segment.push(Chunk { first, last, bytes: chunk.len() as u64, written_ns });
+        changes.push(Change::Append { segment: segment.id, first, chunk });
+    }
+
+    /// Whether what follows begins a new segment: the newest is large or old enough, or was cut.
+    fn needs_segment(&self, now_ns: u64) -> bool {
         let age_ns = u64::try_from(self.bounds.age.as_nanos()).unwrap_or(u64::MAX);
-        let full = self.segments.back().is_none_or(|newest| {
-            newest.bytes() >= self.bounds.bytes / SEGMENTS
-                || now_ns.saturating_sub(newest.begun_ns) >= age_ns / SEGMENTS
-        });
-        if full {
-            self.begin_segment(now_ns);
-        }
-        self.segments.back().map_or(0, |newest| newest.id)
+        self.closed
+            || self.segments.back().is_none_or(|newest| {
+                newest.bytes >= self.bounds.bytes / SEGMENTS
+                    || now_ns.saturating_sub(newest.begun_ns) >= age_ns / SEGMENTS
+            })
     }
 
     /// Removes the oldest segments beyond the bounds, but never the one that is written to. That
-    /// their events were logged is remembered.
+    /// their events were logged is in the head of the next.
     pub fn trim(&mut self, now_ns: u64) -> Result<(), KeepError> {
         let age_ns = u64::try_from(self.bounds.age.as_nanos()).unwrap_or(u64::MAX);
         let mut gone = Vec::new();
@@ -489,75 +501,16 @@ impl Keeper {
             if bytes <= self.bounds.bytes && !old {
                 break;
             }
-            bytes -= oldest.bytes();
+            bytes -= oldest.bytes;
             let Some(oldest) = self.segments.pop_front() else { break };
-            mark(&mut self.before, &marks_of(&oldest.published));
             let last = oldest.chunks.last().map_or(self.begun.after, |chunk| chunk.last);
             self.begun.after = self.begun.after.max(last);
             gone.push(oldest.id);
         }
-        if gone.is_empty() {
-            return Ok(());
-        }
-        let marks = record::encode_marks(&marks_of(&self.before));
-        let begun = record::encode_begun(&self.begun);
-        let changes = vec![Change::Put(KEY_MARKS, marks), Change::Put(KEY_BEGUN, begun)];
-        self.store.write(changes, false)?;
         for id in gone {
             self.store.remove_segment(id)?;
         }
         Ok(())
-    }
-}
-
-/// Entries that are looked through for a page.
-struct Scan<'a> {
-    read: &'a JournalRead,
-    after: u64,
-    entries: Vec<Item>,
-    last: u64,
-    looked_bytes: u64,
-    wanted_bytes: usize,
-}
-
-impl<'a> Scan<'a> {
-    fn new(read: &'a JournalRead) -> Self {
-        let after = read.after;
-        Self { read, after, entries: Vec::new(), last: after, looked_bytes: 0, wanted_bytes: 0 }
-    }
-
-    /// Takes the entries of the next chunk; says whether there is room for another.
-    fn take(&mut self, items: &[Item], bytes: u64) -> bool {
-        self.looked_bytes += bytes;
-        for item in items {
-            if item.index <= self.last || self.entries.is_empty() && self.is_too_old(item) {
-                continue;
-            }
-            if self.entries.is_empty() {
-                self.after = item.index - 1;
-            } else if item.index != self.last + 1 {
-                return false;
-            }
-            self.last = item.index;
-            if let Content::Events(run) = &item.content {
-                let wanted = run.iter().filter(|event| self.read.filters.matches(*event));
-                self.wanted_bytes += wanted.map(|event| event.bytes().len()).sum::<usize>();
-            }
-            self.entries.push(item.clone());
-        }
-        self.looked_bytes < PAGE_BYTES && self.wanted_bytes < BATCH_BYTES_TARGET
-    }
-
-    /// What was written after a time can be an event of before.
-    fn is_too_old(&self, item: &Item) -> bool {
-        match &item.content {
-            Content::Events(run) => run.iter().all(|e| e.head().time_ns < self.read.since_ns),
-            Content::Gap(_) => false,
-        }
-    }
-
-    fn finish(self) -> JournalPage {
-        JournalPage::pick(self.read, self.after, self.entries)
     }
 }
 
@@ -587,6 +540,22 @@ fn check_owner(store: &mut dyn Store, cluster: &str) -> Result<(), KeepError> {
              another path, or move it away",
             String::from_utf8_lossy(&owner)
         ))),
+    }
+}
+
+/// Which events were logged before the log of a store began.
+fn marks_at_beginning(store: &mut dyn Store) -> Result<Marks, KeepError> {
+    Ok(match store.get(KEY_MARKS)? {
+        Some(bytes) => record::decode_marks(bytes)?,
+        None => Marks::default(),
+    })
+}
+
+fn note(logged: &mut PublisherRanges, items: &[Item]) {
+    for item in items {
+        if let Content::Events(run) = &item.content {
+            logged.insert_run(run);
+        }
     }
 }
 

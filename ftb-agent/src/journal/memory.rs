@@ -1,5 +1,6 @@
 //! A store in memory, for worlds in memory: it outlives its agent, and can be full or damaged.
 
+use super::keeper::HEAD;
 use crate::world::{Change, Storage, Store, StoreError};
 use std::collections::BTreeMap;
 use std::io;
@@ -46,10 +47,11 @@ impl MemoryStorage {
         self.disk().opened
     }
 
-    /// Changes the bytes of all chunks of all segments.
+    /// Changes the bytes of all chunks of all segments, but not their heads.
     pub fn damage_chunks(&self, mut how: impl FnMut(&mut Vec<u8>)) {
         if let Some(content) = &mut self.disk().content {
-            content.segments.values_mut().flat_map(BTreeMap::values_mut).for_each(&mut how);
+            let chunks = content.segments.values_mut().flatten();
+            chunks.filter(|(key, _)| **key != HEAD).for_each(|(_, chunk)| how(chunk));
         }
     }
 
@@ -159,8 +161,8 @@ impl Store for MemoryStore {
                 Change::Append { segment, first, chunk } => {
                     content.segments.entry(segment).or_default().insert(first, chunk);
                 }
-                Change::Remove { segment, first } => {
-                    content.segments.entry(segment).or_default().remove(&first);
+                Change::Cut { segment, from } => {
+                    content.segments.entry(segment).or_default().split_off(&from);
                 }
             }
         }
@@ -189,6 +191,6 @@ impl Store for MemoryStore {
 fn size(change: &Change) -> u64 {
     match change {
         Change::Put(_, bytes) | Change::Append { chunk: bytes, .. } => bytes.len() as u64,
-        Change::Remove { .. } => 0,
+        Change::Cut { .. } => 0,
     }
 }

@@ -4,17 +4,18 @@
 //! it meets a disk. docs/journal.md has the whole story. Responsible for: opening the journal when the
 //! agent starts, writing what the driver hands out on a thread of its own ([`task`]), never in the
 //! driver's way. Not responsible for: the layout ([`keeper`]), the bytes ([`record`]), the store
-//! ([`fjall`], [`memory`]).
+//! ([`files`], [`memory`]).
 
 pub mod config;
-pub mod fjall;
+pub mod files;
 pub mod keeper;
 pub mod memory;
+mod reading;
 pub mod record;
 pub mod task;
 
 use crate::handle::Handle;
-use crate::world::World;
+use crate::world::{StoreError, World};
 use config::{Fsync, JournalConfig};
 use ftb_core::node::JOURNAL_READS_MAX;
 use ftb_core::node::api::{JournalRead, JournalWrite, Restored};
@@ -133,7 +134,7 @@ impl Opened {
                 gauge.set(&keeper);
                 Ok(Self { restored, failed: None, gauge, plan, keeper: Some(keeper) })
             }
-            Err(KeepError::Foreign(reason)) => {
+            Err(KeepError::Foreign(reason) | KeepError::Store(StoreError::Foreign(reason))) => {
                 Err(JournalError { folder: plan.folder.display().to_string(), reason })
             }
             Err(error) => {

@@ -3,7 +3,7 @@
 //!
 //! Numbers are little-endian. A chunk is `crc32c u32 | written_ns u64 | count u32`, then `count`
 //! entries of `crc32c u32 | len u32 | kind u8 | index u64 | content`. A record is `crc32c u32 |
-//! content`. Responsible for: encoding, checking. Not responsible for: where it lies.
+//! content`, and so is the head of a segment. Responsible for: encoding, checking. Not responsible for: where it lies.
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use ftb_core::frame::{Content, Item, Marks};
@@ -267,9 +267,43 @@ pub fn decode_begun(bytes: Vec<u8>) -> Result<Begun, Damaged> {
     Ok(Begun { lineage, after, segment })
 }
 
+/// Where a segment begins.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Head {
+    /// Its entries follow this index.
+    pub after: u64,
+    /// Events that were logged before.
+    pub marks: Marks,
+}
+
+/// Makes the head of a segment.
+pub fn encode_head(head: &Head) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.put_u64_le(head.after);
+    put_marks(&mut out, &head.marks);
+    record(out)
+}
+
+/// Reads it.
+///
+/// # Errors
+/// [`Damaged`].
+pub fn decode_head(bytes: Vec<u8>) -> Result<Head, Damaged> {
+    let mut bytes = checked(bytes)?;
+    if bytes.len() < 8 {
+        return Err(Damaged("the head of a segment ends too early"));
+    }
+    Ok(Head { after: bytes.get_u64_le(), marks: get_marks(bytes)? })
+}
+
 /// Makes the record of the events that were logged before.
 pub fn encode_marks(marks: &Marks) -> Vec<u8> {
     let mut out = Vec::new();
+    put_marks(&mut out, marks);
+    record(out)
+}
+
+fn put_marks(out: &mut Vec<u8>, marks: &Marks) {
     for (publisher, ranges) in &marks.publishers {
         out.put_u64_le(publisher.account);
         out.put_u64_le(publisher.token);
@@ -279,7 +313,6 @@ pub fn encode_marks(marks: &Marks) -> Vec<u8> {
             out.put_u64_le(*last);
         }
     }
-    record(out)
 }
 
 /// Reads it.
@@ -287,8 +320,11 @@ pub fn encode_marks(marks: &Marks) -> Vec<u8> {
 /// # Errors
 /// [`Damaged`].
 pub fn decode_marks(bytes: Vec<u8>) -> Result<Marks, Damaged> {
+    get_marks(checked(bytes)?)
+}
+
+fn get_marks(mut bytes: Bytes) -> Result<Marks, Damaged> {
     const SHORT: Damaged = Damaged("the record of logged events ends too early");
-    let mut bytes = checked(bytes)?;
     let mut publishers = Vec::new();
     while bytes.has_remaining() {
         if bytes.len() < 20 {
@@ -404,7 +440,9 @@ mod tests {
         assert_eq!(decode_begun(encode_begun(&begun)), Ok(begun));
         let publisher = PublisherId { account: 1, token: 2 };
         let marks = Marks { publishers: vec![(publisher, vec![(1, 5), (9, 9)])] };
-        assert_eq!(decode_marks(encode_marks(&marks)), Ok(marks));
+        assert_eq!(decode_marks(encode_marks(&marks)).as_ref(), Ok(&marks));
+        let head = Head { after: 7, marks };
+        assert_eq!(decode_head(encode_head(&head)), Ok(head));
         let roster = vec![("guest".to_owned(), Rank::UNLISTED_FIRST)];
         assert_eq!(decode_roster(encode_roster(&roster)), Ok(roster));
         assert_eq!(decode_acknowledged(encode_acknowledged(3, 8)), Some((3, 8)));
@@ -435,7 +473,8 @@ mod tests {
         lineage.open(Epoch { number: 1, root: OriginId(2) }, 1, false);
         let begun = encode_begun(&Begun { lineage, after: 12, segment: 3 });
         let publisher = PublisherId { account: 1, token: 2 };
-        let marks = encode_marks(&Marks { publishers: vec![(publisher, vec![(1, 5)])] });
+        let before = Marks { publishers: vec![(publisher, vec![(1, 5)])] };
+        let marks = encode_marks(&before);
         for bit in 0..begun.len() * 8 {
             let mut flipped = begun.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -449,6 +488,12 @@ mod tests {
         }
         let listed = encode_roster(&[("node001".to_owned(), Rank(3))]);
         assert!(decode_roster(listed).is_err(), "a rank of the list");
+        let head = encode_head(&Head { after: 7, marks: before });
+        for bit in 0..head.len() * 8 {
+            let mut flipped = head.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode_head(flipped).is_err(), "bit {bit}");
+        }
         for bit in 0..marks.len() * 8 {
             let mut flipped = marks.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);

@@ -10,6 +10,7 @@ use super::keeper::{KeepError, Keeper};
 use super::{Gauge, Plan};
 use crate::handle::Handle;
 use crate::world::{Clock, Storage, StoreError, World};
+use ftb_core::frame::Item;
 use ftb_core::node::api::{Input, JournalRead, JournalWrite, Restored};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,10 @@ use tokio::time::{Instant, sleep_until};
 const FREE_BYTES_MIN: u64 = 16 * 1024 * 1024;
 /// A full disk counts as free again with so much room: not one that a few events fill again.
 const FREE_BYTES_AGAIN: u64 = 2 * FREE_BYTES_MIN;
+/// It is looked again how much room there is when so much was written since,
+const LOOK_BYTES: usize = 4 * 1024 * 1024;
+/// or so long ago.
+const LOOK: Duration = Duration::from_secs(1);
 /// How long after a failure the disk is tried again; doubled up to [`RETRY_MAX`].
 const RETRY: Duration = Duration::from_millis(500);
 /// The longest pause between two attempts.
@@ -39,6 +44,8 @@ pub struct Task {
     known: bool,
     /// When what was written is to be synced.
     sync_at: Option<Instant>,
+    /// How much room there was, and what was written since.
+    room: Option<Room>,
     /// How long after the next failure the disk is tried again.
     pause: Duration,
 }
@@ -50,6 +57,12 @@ enum State {
     Failed { at: Instant, told: bool, reason: String },
     /// It is open again: what was handed out for the one before is void.
     Reopened(Keeper),
+}
+
+/// When it was last looked how much room the disk has.
+struct Room {
+    looked_at: Instant,
+    written: usize,
 }
 
 enum Turn {
@@ -107,6 +120,7 @@ impl Task {
             known: matches!(state, State::Ready(_)),
             state,
             sync_at: None,
+            room: None,
             pause: RETRY,
         }
     }
@@ -157,12 +171,23 @@ impl Task {
         self.sync();
     }
 
-    /// Writes one piece and all that wait; the last of them carries the sync for all.
+    /// Writes one piece. Where it is synced before it is acknowledged, so are those that wait, and the last
+    /// of them carries the sync for all.
     async fn write_all(&mut self, first: JournalWrite, writes: &mut mpsc::Receiver<JournalWrite>) {
+        let mut waiting = match self.plan.fsync {
+            Fsync::Batch => writes.len(),
+            Fsync::Interval(_) | Fsync::Never => 0,
+        };
         let mut next = Some(first);
         let mut written = None;
         while let Some(write) = next {
-            next = writes.try_recv().ok();
+            next = match waiting.checked_sub(1) {
+                Some(fewer) => {
+                    waiting = fewer;
+                    writes.try_recv().ok()
+                }
+                None => None,
+            };
             let sync = self.plan.fsync == Fsync::Batch && next.is_none();
             if self.write(&write, sync) && (write.begin.is_some() || !write.items.is_empty()) {
                 written = Some((write.generation, write.until));
@@ -205,7 +230,8 @@ impl Task {
             // What the core has handed out before it heard of the failure.
             State::Failed { .. } | State::Reopened(_) => return false,
         }
-        if self.is_full(FREE_BYTES_MIN) {
+        let bytes = write.items.iter().map(Item::len).sum();
+        if self.is_to_look(bytes) && self.is_full(FREE_BYTES_MIN) {
             self.fail(&"no space is left on the disk");
             return false;
         }
@@ -221,6 +247,21 @@ impl Task {
             Ok(())
         });
         self.tell(Input::JournalRead { read: read.read, page }).await;
+    }
+
+    /// Whether it is time to look how much room there is. The disk tells when it is full; that is looked
+    /// for before, so that others who use it are not held up by what a log takes at its speed.
+    fn is_to_look(&mut self, bytes: usize) -> bool {
+        let now = Instant::now();
+        if let Some(room) = &mut self.room
+            && now < room.looked_at + LOOK
+            && room.written < LOOK_BYTES
+        {
+            room.written += bytes;
+            return false;
+        }
+        self.room = Some(Room { looked_at: now, written: bytes });
+        true
     }
 
     fn is_full(&self, min: u64) -> bool {
@@ -251,6 +292,7 @@ impl Task {
         tracing::error!(reason, "the journal cannot be written");
         let at = self.next_try();
         self.sync_at = None;
+        self.room = None;
         self.state = State::Failed { at, told: false, reason };
     }
 

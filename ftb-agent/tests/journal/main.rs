@@ -2,11 +2,13 @@
 //! full disk costs the journal and not the agent.
 //!
 //! `lives`: agents that end, and the log that their next life goes on with; `store`: files, their damage
-//! and their bounds; `disk`: disks that are full or fail under a running agent.
+//! and their bounds; `crash`: what a crash leaves of a new beginning; `disk`: disks that are full or fail
+//! under a running agent.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
 mod common;
+mod crash;
 mod disk;
 mod lives;
 mod store;

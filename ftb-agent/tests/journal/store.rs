@@ -2,10 +2,10 @@
 
 use crate::common::{self, payloads_of};
 use crate::start;
-use ftb_agent::journal::fjall::DiskStorage;
+use ftb_agent::journal::files::DiskStorage;
 use ftb_agent::journal::keeper::{Bounds, KeepError, Keeper};
 use ftb_agent::journal::memory::MemoryStorage;
-use ftb_agent::world::Storage as _;
+use ftb_agent::world::{Storage, Store, StoreError};
 use ftb_core::frame::{Content, Item};
 use ftb_core::lineage::Lineage;
 use ftb_core::node::api::{JournalBegin, JournalWrite};
@@ -19,7 +19,7 @@ fn bounds() -> Bounds {
     Bounds { bytes: 64 << 20, age: Duration::from_secs(3600), memory_bytes: 64 << 20 }
 }
 
-fn items(from: u64, until: u64) -> Vec<Item> {
+pub(crate) fn items(from: u64, until: u64) -> Vec<Item> {
     let publisher = PublisherId { account: 1, token: 2 };
     let item = |index| {
         let id = EventId { publisher, seq: index };
@@ -31,17 +31,22 @@ fn items(from: u64, until: u64) -> Vec<Item> {
     (from..=until).map(item).collect()
 }
 
-fn lineage() -> Lineage {
+pub(crate) fn lineage() -> Lineage {
     let mut lineage = Lineage::new();
     lineage.open(Epoch { number: 1, root: OriginId(9) }, 1, false);
     lineage
 }
 
+/// Of a journal that lies in several segments.
+pub(crate) fn short_segments() -> Bounds {
+    Bounds { bytes: 256 << 10, ..bounds() }
+}
+
 /// A journal with 40 chunks of 25 entries.
-fn write_journal(folder: &Path) -> Vec<Item> {
+pub(crate) fn write_journal(folder: &Path) -> Vec<Item> {
     let all = items(1, 1000);
-    let store = DiskStorage.open(folder).unwrap();
-    let (mut keeper, _) = Keeper::open(store, "test", bounds(), 1_000).unwrap();
+    let (mut keeper, _) =
+        Keeper::open(open_store(folder), "test", short_segments(), 1_000).unwrap();
     for (at, chunk) in all.chunks(25).enumerate() {
         let begin = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
         let write = JournalWrite {
@@ -56,25 +61,47 @@ fn write_journal(folder: &Path) -> Vec<Item> {
     all
 }
 
-/// The files of a store with their bytes, without the zeros that the store has reserved behind them.
+/// The files of a store with their bytes.
 fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
+            match path.is_dir() {
+                true => folders.push(path),
+                false => files.push((path.clone(), std::fs::read(&path).unwrap())),
             }
-            let mut bytes = std::fs::read(&path).unwrap();
-            let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
-            bytes.truncate(end);
-            files.push((path, bytes));
         }
     }
     files.sort();
     files
+}
+
+/// Opens a store, whenever it is free: a process that another test starts holds its lock from fork to
+/// exec.
+fn open_when_free(disk: &dyn Storage, folder: &Path) -> Result<Box<dyn Store>, StoreError> {
+    loop {
+        match disk.open(folder) {
+            Err(StoreError::Locked) => std::thread::yield_now(),
+            opened => return opened,
+        }
+    }
+}
+
+pub(crate) fn open_store(folder: &Path) -> Box<dyn Store> {
+    open_when_free(&DiskStorage, folder).unwrap()
+}
+
+fn is_segment(path: &Path) -> bool {
+    path.file_name().unwrap().to_str().unwrap().starts_with("log-")
+}
+
+/// Which of the files are segments, the oldest first.
+fn segments(files: &[(PathBuf, Vec<u8>)]) -> Vec<usize> {
+    let logs: Vec<usize> = (0..files.len()).filter(|file| is_segment(&files[*file].0)).collect();
+    assert!(logs.len() > 3, "the log lies in {} files", logs.len());
+    logs
 }
 
 /// Puts a copy of a store somewhere, damaged.
@@ -84,27 +111,19 @@ fn copy_damaged(
     to: &Path,
     damage: impl Fn(usize, &mut Vec<u8>),
 ) {
-    for folder in files.iter().map(|(path, _)| path.parent().unwrap()) {
-        std::fs::create_dir_all(to.join(folder.strip_prefix(from).unwrap())).unwrap();
-    }
     for (number, (path, bytes)) in files.iter().enumerate() {
         let mut bytes = bytes.clone();
-        let whole = bytes.len();
         damage(number, &mut bytes);
-        let torn = bytes.len() < whole;
         let copy = to.join(path.strip_prefix(from).unwrap());
-        std::fs::write(&copy, &bytes).unwrap();
-        if !torn && path.extension().is_some_and(|extension| extension == "jnl") {
-            let reserved = std::fs::metadata(path).unwrap().len();
-            std::fs::File::options().write(true).open(copy).unwrap().set_len(reserved).unwrap();
-        }
+        std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        std::fs::write(copy, bytes).unwrap();
     }
 }
 
 /// What is read of a damaged copy is nothing but what was written, without a hole, and what is missing
 /// is told. Gives how many entries were read; `None`: the store is to be set aside.
 fn read_damaged(folder: &Path, all: &[Item], what: &str) -> Option<usize> {
-    let opened = DiskStorage.open(folder).map_err(KeepError::from);
+    let opened = open_when_free(&DiskStorage, folder).map_err(KeepError::from);
     match opened.and_then(|store| Keeper::open(store, "test", bounds(), 2_000)) {
         Ok((_, restored)) => {
             let first = restored.items.first().map_or(1, |item| item.index);
@@ -116,23 +135,23 @@ fn read_damaged(folder: &Path, all: &[Item], what: &str) -> Option<usize> {
             assert!(!missing || restored.damage.is_some(), "{what}: a loss is not told");
             Some(restored.items.len())
         }
-        Err(KeepError::Store(ftb_agent::world::StoreError::Io(error))) => {
+        Err(KeepError::Store(StoreError::Io(error))) => {
             panic!("{what}: damage was taken for a failing disk: {error}")
         }
         Err(_) => None,
     }
 }
 
-/// The newest file torn at many lengths, and single bits flipped all over all files.
+/// The newest segment torn at many lengths, and single bits flipped all over all files.
 #[test]
 fn nothing_wrong_is_read_from_torn_files_and_flipped_bits() {
     let dir = tempfile::tempdir().unwrap();
     let journal = dir.path().join("journal");
     let all = write_journal(&journal);
     let files = files(&journal);
-    let log =
-        files.iter().position(|(path, _)| path.extension().is_some_and(|e| e == "jnl")).unwrap();
-    let len = files[log].1.len();
+    let logs = segments(&files);
+    let newest = *logs.last().unwrap();
+    let len = files[newest].1.len();
     let mut whole = 0;
     let mut part = 0;
     let mut aside = 0;
@@ -145,7 +164,7 @@ fn nothing_wrong_is_read_from_torn_files_and_flipped_bits() {
         let cut = len - 1 - step * step * len / 1600;
         let copy = dir.path().join(format!("torn-{step}"));
         copy_damaged(&files, &journal, &copy, |file, bytes| {
-            if file == log {
+            if file == newest {
                 bytes.truncate(cut);
             }
         });
@@ -157,7 +176,8 @@ fn nothing_wrong_is_read_from_torn_files_and_flipped_bits() {
         random =
             random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         // Half of them in the log itself, the others anywhere.
-        let file = if step % 2 == 0 { log } else { (random >> 8) as usize % files.len() };
+        let any = (random >> 8) as usize;
+        let file = if step % 2 == 0 { logs[any % logs.len()] } else { any % files.len() };
         let bytes = files[file].1.len();
         if bytes == 0 {
             continue;
@@ -177,6 +197,78 @@ fn nothing_wrong_is_read_from_torn_files_and_flipped_bits() {
         part + aside > 40,
         "hardly anything was damaged: {whole} whole, {part} part, {aside} aside"
     );
+}
+
+/// The beginning of a segment says where the next chunk is: what cannot be found any more is told,
+/// whichever segment it is, and what lies behind it stays.
+#[test]
+fn a_segment_whose_beginning_is_damaged_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = dir.path().join("journal");
+    let all = write_journal(&journal);
+    let files = files(&journal);
+    let logs = segments(&files);
+    for log in &logs {
+        let copy = dir.path().join(format!("beginning-{log}"));
+        copy_damaged(&files, &journal, &copy, |file, bytes| {
+            if file == *log {
+                bytes[5] ^= 1;
+            }
+        });
+        let read = read_damaged(&copy, &all, &format!("the beginning of file {log}")).unwrap();
+        assert!(read < 1_000 && (read > 0 || logs.len() == 1), "{read} of file {log}");
+    }
+}
+
+/// A write that a crash has torn is no damage where nobody was told that it is there, and is written
+/// over.
+#[test]
+fn a_torn_tail_is_written_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = dir.path().join("journal");
+    let all = write_journal(&journal);
+    let files = files(&journal);
+    let newest = *segments(&files).last().unwrap();
+    let len = files[newest].1.len();
+    for cut in [1, 8, 200, len / 2, len - 3] {
+        let copy = dir.path().join(format!("torn-{cut}"));
+        copy_damaged(&files, &journal, &copy, |file, bytes| {
+            if file == newest {
+                bytes.truncate(len - cut);
+            }
+        });
+        let open = || Keeper::open(open_store(&copy), "test", short_segments(), 2_000).unwrap();
+        let (mut keeper, restored) = open();
+        let last = restored.stored.last;
+        assert!(last < 1_000 && restored.lost_until == Some(1_000), "{last}");
+        let write =
+            JournalWrite { items: items(last + 1, 1_000), until: 1_000, ..Default::default() };
+        keeper.write(&write, 2_000, false).unwrap();
+        drop(keeper);
+        let (keeper, restored) = open();
+        assert!(restored.items == all, "{cut} bytes short: {:?}", restored.damage);
+        assert_eq!((restored.damage, restored.lost_until), (None, None), "{cut} bytes short");
+        drop(keeper);
+    }
+}
+
+/// A store has one user; and one that an older version has written is left alone.
+#[test]
+fn a_store_that_is_in_use_or_of_an_older_format_is_not_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = dir.path().join("journal");
+    let first = open_store(&journal);
+    assert!(matches!(DiskStorage.open(&journal), Err(StoreError::Locked)));
+    drop(first);
+    drop(open_store(&journal));
+    let old = dir.path().join("old");
+    std::fs::create_dir_all(old.join("store/keyspaces")).unwrap();
+    let error = DiskStorage.open(&old).err().unwrap();
+    assert!(
+        matches!(&error, StoreError::Foreign(text) if text.contains("ftb journal 1")),
+        "{error}"
+    );
+    assert!(files(&old).is_empty(), "something was written");
 }
 
 /// An agent whose journal is damaged starts, says so, and goes on.
@@ -236,11 +328,18 @@ fn ranks_that_are_written_alone_move_no_log() {
 #[test]
 fn the_journal_is_bounded_by_size_and_age() {
     let disk = ftb_agent::memory::MemoryNetwork::default().disk("node01");
+    bounded(disk.as_ref(), Path::new("/journal"));
+    let dir = tempfile::tempdir().unwrap();
+    bounded(&DiskStorage, dir.path());
+    let left = files(dir.path()).into_iter().filter(|(path, _)| is_segment(path)).count();
+    assert!((2..=10).contains(&left), "{left} segments are left");
+}
+
+fn bounded(disk: &dyn Storage, folder: &Path) {
     let small = Bounds { bytes: 64 << 10, age: Duration::from_secs(800), memory_bytes: 1 << 20 };
-    let folder = Path::new("/journal");
     let second = 1_000_000_000;
     let (mut keeper, _) =
-        Keeper::open(disk.open(folder).unwrap(), "test", small.clone(), second).unwrap();
+        Keeper::open(open_when_free(disk, folder).unwrap(), "test", small.clone(), second).unwrap();
     let begin = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
     let mut begin = Some(begin);
     for index in 1..=2_000 {
@@ -256,8 +355,9 @@ fn the_journal_is_bounded_by_size_and_age() {
         // The segment that is written to comes on top.
         assert!(keeper.bytes() <= (64 << 10) + (64 << 10) / 8 + 1024, "{} bytes", keeper.bytes());
     }
+    drop(keeper);
     let (mut keeper, restored) =
-        Keeper::open(disk.open(folder).unwrap(), "test", small.clone(), second).unwrap();
+        Keeper::open(open_when_free(disk, folder).unwrap(), "test", small.clone(), second).unwrap();
     assert_eq!(restored.stored.last, 2_000);
     assert!(restored.stored.after > 1_000 && restored.damage.is_none(), "{:?}", restored.damage);
     assert_eq!(restored.marks.publishers[0].1, [(1, 2_000)], "that they were logged is known");
@@ -267,8 +367,9 @@ fn the_journal_is_bounded_by_size_and_age() {
             JournalWrite { generation: 2, begin: None, items, until: index, ..Default::default() };
         keeper.write(&write, (at as u64 + 2) * 100 * second, false).unwrap();
     }
+    drop(keeper);
     let (_, restored) =
-        Keeper::open(disk.open(folder).unwrap(), "test", small, 2_100 * second).unwrap();
+        Keeper::open(open_when_free(disk, folder).unwrap(), "test", small, 2_100 * second).unwrap();
     let first = restored.items.first().unwrap().index;
     assert!(
         (2_010..=2_015).contains(&first),

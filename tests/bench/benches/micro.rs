@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
-use ftb_agent::journal::fjall::DiskStorage;
+use ftb_agent::journal::files::DiskStorage;
 use ftb_agent::journal::keeper::{Bounds, Keeper};
 use ftb_agent::world::Storage as _;
 use ftb_bench::{OneAgent, PAYLOAD_BYTES_MAX, PUBLISHER, event, sealed};

@@ -1,13 +1,18 @@
-//! Which store the journal deserves: the same log, written by the agent's own keeper into fjall, redb
-//! and a plain file, synced with every write or not at all. `ftb-store FOLDER [MIB]`.
+//! Which store the journal deserves: the same log, written by the agent's own keeper into its own
+//! files, fjall, redb and a plain file, synced with every write or not at all. `ftb-store FOLDER [MIB]`.
 //!
 //! A write is what the driver hands out at once: 1, 32 or 1,024 events of 200 bytes. Each row says
 //! events and writes a second, the median and the worst write, what lies on the disk for each byte of
 //! events, and how long it takes to open it again and read everything.
 
+mod fjall;
+mod redb;
+
+use crate::fjall::FjallStore;
+use crate::redb::RedbStore;
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
-use ftb_agent::journal::fjall::DiskStorage;
+use ftb_agent::journal::files::DiskStorage;
 use ftb_agent::journal::keeper::{Bounds, Keeper};
 use ftb_agent::world::{Change, Storage as _, Store, StoreError};
 use ftb_core::frame::{Content, Item, Marks};
@@ -15,7 +20,6 @@ use ftb_core::lineage::Lineage;
 use ftb_core::node::api::{JournalBegin, JournalWrite};
 use ftb_core::{Epoch, Event, EventId, EventName, EventSpace, OriginId, PublisherId};
 use ftb_proto::event::{Stamps, encode_event, seal};
-use redb::{Database, Durability, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -26,7 +30,11 @@ use std::time::{Duration, Instant};
 const PAYLOAD: usize = 200;
 /// A run ends after that, whatever is written by then.
 const RUN: Duration = Duration::from_secs(4);
-const NAMES: [&str; 3] = ["fjall", "redb", "plain file"];
+const NAMES: [&str; 4] = ["own files", "fjall", "redb", "plain file"];
+
+fn damaged(error: impl std::fmt::Display) -> StoreError {
+    StoreError::Damaged(error.to_string())
+}
 
 fn main() -> ExitCode {
     match run() {
@@ -61,8 +69,9 @@ fn run() -> Result<()> {
 
 fn open(name: &str, folder: &Path) -> Result<Box<dyn Store>> {
     Ok(match name {
-        "fjall" => DiskStorage.open(folder)?,
-        "redb" => Box::new(RedbStore { database: Database::create(folder.join("redb"))? }),
+        "own files" => DiskStorage.open(folder)?,
+        "fjall" => Box::new(FjallStore::open(&folder.join("fjall"))?),
+        "redb" => Box::new(RedbStore::open(&folder.join("redb"))?),
         _ => Box::new(FileStore(
             File::options().create(true).append(true).read(true).open(folder.join("file"))?,
         )),
@@ -149,98 +158,6 @@ fn disk_bytes(folder: &Path) -> Result<u64> {
         };
     }
     Ok(bytes)
-}
-
-/// redb: one table of records, one of chunks.
-struct RedbStore {
-    database: Database,
-}
-
-const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
-const CHUNKS: TableDefinition<'_, (u64, u64), &[u8]> = TableDefinition::new("chunks");
-
-fn damaged(error: impl std::fmt::Display) -> StoreError {
-    StoreError::Damaged(error.to_string())
-}
-
-impl Store for RedbStore {
-    fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let read = self.database.begin_read().map_err(damaged)?;
-        let Ok(table) = read.open_table(RECORDS) else { return Ok(None) };
-        Ok(table.get(key).map_err(damaged)?.map(|value| value.value().to_vec()))
-    }
-
-    fn segments(&mut self) -> Result<Vec<u64>, StoreError> {
-        let read = self.database.begin_read().map_err(damaged)?;
-        let Ok(table) = read.open_table(CHUNKS) else { return Ok(Vec::new()) };
-        let mut segments = Vec::new();
-        for chunk in table.iter().map_err(damaged)? {
-            segments.push(chunk.map_err(damaged)?.0.value().0);
-        }
-        segments.dedup();
-        Ok(segments)
-    }
-
-    fn read(
-        &mut self,
-        segment: u64,
-        visit: &mut dyn FnMut(u64, Vec<u8>),
-    ) -> Result<(), StoreError> {
-        let read = self.database.begin_read().map_err(damaged)?;
-        let table = read.open_table(CHUNKS).map_err(damaged)?;
-        for chunk in table.range((segment, 0)..=(segment, u64::MAX)).map_err(damaged)? {
-            let (key, chunk) = chunk.map_err(damaged)?;
-            visit(key.value().1, chunk.value().to_vec());
-        }
-        Ok(())
-    }
-
-    fn chunk(&mut self, segment: u64, first: u64) -> Result<Option<Vec<u8>>, StoreError> {
-        let read = self.database.begin_read().map_err(damaged)?;
-        let table = read.open_table(CHUNKS).map_err(damaged)?;
-        Ok(table.get((segment, first)).map_err(damaged)?.map(|value| value.value().to_vec()))
-    }
-
-    fn write(&mut self, changes: Vec<Change>, sync: bool) -> Result<(), StoreError> {
-        let mut write = self.database.begin_write().map_err(damaged)?;
-        // Without a sync nothing reaches the file: such a commit does not survive the process.
-        let durability = if sync { Durability::Immediate } else { Durability::None };
-        write.set_durability(durability).map_err(damaged)?;
-        {
-            let mut records = write.open_table(RECORDS).map_err(damaged)?;
-            let mut chunks = write.open_table(CHUNKS).map_err(damaged)?;
-            for change in changes {
-                match change {
-                    Change::Put(key, value) => {
-                        records.insert(key, value.as_slice()).map_err(damaged)?;
-                    }
-                    Change::Append { segment, first, chunk } => {
-                        chunks.insert((segment, first), chunk.as_slice()).map_err(damaged)?;
-                    }
-                    Change::Remove { segment, first } => {
-                        chunks.remove((segment, first)).map_err(damaged)?;
-                    }
-                }
-            }
-        }
-        write.commit().map_err(damaged)
-    }
-
-    fn remove_segment(&mut self, _segment: u64) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn sync(&mut self) -> Result<(), StoreError> {
-        self.write(vec![Change::Put("synced", Vec::new())], true)
-    }
-
-    fn acknowledge(&mut self, _record: &[u8]) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn acknowledged(&mut self) -> Option<Vec<u8>> {
-        None
-    }
 }
 
 /// The bound: the same bytes, appended.

@@ -1,0 +1,445 @@
+//! The journal's store on disk: a file for each segment, which only grows, and one for the records.
+//!
+//! ```text
+//! lock         held by who has the store open
+//! records      crc32c u32 | (key length u8 | key | value length u32 | value)*; replaced as a whole
+//! log-NUMBER   a segment: (crc32c u32 of the next two | length u32 | key u64 | chunk)*
+//! ```
+//!
+//! Numbers are little-endian. A chunk is written once, at the end of its file, and is there when the
+//! `write` has returned: the kernel has it, whatever becomes of the process. Records are few and rare
+//! and are synced before they take the place of the old ones, after every chunk that was written before
+//! them. Responsible for: files, what is found of them after a crash. Not responsible for: what a chunk
+//! or a record means, and whether a chunk is good: it carries checksums of its own ([`super::record`]).
+//! docs/journal.md says why it is no store of the registry.
+
+use crate::world::{Change, Storage, Store, StoreError};
+use bytes::{Buf as _, BufMut as _};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, TryLockError};
+use std::io::{self, BufReader, IoSlice, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
+use std::path::{Path, PathBuf};
+
+/// Where the store lies in the journal's folder.
+const STORE: &str = "store";
+/// The record of what was acknowledged: beside the store, to be read when that is damaged.
+const ACKNOWLEDGED: &str = "acknowledged";
+/// Stores that were set aside; the oldest beyond it is removed.
+const SET_ASIDE_MAX: usize = 2;
+/// What set-aside stores are called, with the time behind it.
+const SET_ASIDE: &str = "store.damaged-";
+/// Longest record of what was acknowledged, in bytes.
+const ACKNOWLEDGED_BYTES_MAX: usize = 64;
+
+const LOCK: &str = "lock";
+const RECORDS: &str = "records";
+/// The records that are to take the place of the others.
+const RECORDS_NEW: &str = "records.new";
+const SEGMENT: &str = "log-";
+/// In a store of format 1 only, which was a database of fjall.
+const FORMAT_1: &str = "keyspaces";
+
+/// Before a chunk.
+const FRAME_BYTES: usize = 4 + 4 + 8;
+/// Of a segment that is read from its beginning to its end.
+const READ_BYTES: usize = 256 * 1024;
+
+/// Stores on the disks of this host.
+pub struct DiskStorage;
+
+impl Storage for DiskStorage {
+    fn exists(&self, folder: &Path) -> bool {
+        folder.join(STORE).exists()
+    }
+
+    fn open(&self, folder: &Path) -> Result<Box<dyn Store>, StoreError> {
+        let path = folder.join(STORE);
+        std::fs::DirBuilder::new().recursive(true).mode(0o750).create(&path)?;
+        if path.join(FORMAT_1).exists() {
+            return Err(StoreError::Foreign(
+                "it is in the format \"ftb journal 1\", which this version does not read: run the \
+                 version that wrote it, or move it away"
+                    .to_owned(),
+            ));
+        }
+        let acknowledged = open_file(&folder.join(ACKNOWLEDGED))?;
+        let lock = open_file(&path.join(LOCK))?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => StoreError::Locked,
+            TryLockError::Error(error) => StoreError::Io(error),
+        })?;
+        let names = File::open(&path)?;
+        let mut store = FileStore {
+            folder: path,
+            names,
+            records: BTreeMap::new(),
+            segments: BTreeMap::new(),
+            writing: None,
+            unsynced: BTreeSet::new(),
+            names_unsynced: false,
+            acknowledged,
+            _lock: lock,
+        };
+        store.read_records()?;
+        Ok(Box::new(store))
+    }
+
+    fn set_aside(&self, folder: &Path, now_ns: u64) -> io::Result<PathBuf> {
+        let mut old: Vec<PathBuf> = std::fs::read_dir(folder)?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| {
+                path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(SET_ASIDE))
+            })
+            .collect();
+        old.sort();
+        for path in old.iter().take(old.len().saturating_sub(SET_ASIDE_MAX - 1)) {
+            std::fs::remove_dir_all(path)?;
+        }
+        let aside = folder.join(format!("{SET_ASIDE}{:020}", now_ns / 1_000_000_000));
+        std::fs::rename(folder.join(STORE), &aside)?;
+        Ok(aside)
+    }
+
+    fn free_bytes(&self, folder: &Path) -> io::Result<u64> {
+        let there = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+        let stat = nix::sys::statvfs::statvfs(there)?;
+        // Their types differ between platforms.
+        #[allow(clippy::useless_conversion)]
+        let (blocks, size): (u64, u64) =
+            (stat.blocks_available().into(), stat.fragment_size().into());
+        Ok(blocks.saturating_mul(size))
+    }
+
+    fn is_blocking(&self) -> bool {
+        true
+    }
+}
+
+fn open_file(path: &Path) -> io::Result<File> {
+    File::options().create(true).truncate(false).read(true).write(true).open(path)
+}
+
+struct FileStore {
+    folder: PathBuf,
+    /// The folder, to be synced where a file has come or gone.
+    names: File,
+    records: BTreeMap<String, Vec<u8>>,
+    segments: BTreeMap<u64, Places>,
+    /// The segment that was written to last.
+    writing: Option<Writing>,
+    /// Segments that have chunks that a power failure may take.
+    unsynced: BTreeSet<u64>,
+    names_unsynced: bool,
+    acknowledged: File,
+    /// Held as long as the store is open.
+    _lock: File,
+}
+
+/// A segment that is written to.
+struct Writing {
+    segment: u64,
+    file: File,
+    /// Where the file ends, and the next chunk comes.
+    at: u64,
+}
+
+/// The chunks of a segment.
+#[derive(Default)]
+struct Places {
+    /// Rising by place.
+    chunks: Vec<Place>,
+    /// Behind the last chunk that is whole: there the next one comes.
+    end: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    key: u64,
+    /// Where the chunk begins in its file, behind its frame.
+    at: u64,
+    bytes: u32,
+}
+
+fn damaged(what: impl Into<String>) -> StoreError {
+    StoreError::Damaged(what.into())
+}
+
+/// A file that ends too early, or is not where it was, is damage.
+fn failed(error: io::Error) -> StoreError {
+    use io::ErrorKind::{NotFound, UnexpectedEof};
+    match error.kind() {
+        NotFound | UnexpectedEof => damaged(error.to_string()),
+        _ => StoreError::Io(error),
+    }
+}
+
+/// What stands before a chunk.
+fn frame(key: u64, bytes: u32) -> [u8; FRAME_BYTES] {
+    let mut frame = [0; FRAME_BYTES];
+    (&mut frame[4..8]).put_u32_le(bytes);
+    (&mut frame[8..]).put_u64_le(key);
+    let crc = crc32c::crc32c(&frame[4..]);
+    (&mut frame[..4]).put_u32_le(crc);
+    frame
+}
+
+/// Key and length of the chunk that follows; `None`: it is no frame.
+fn parse_frame(frame: &[u8; FRAME_BYTES]) -> Option<(u64, u32)> {
+    let mut rest = &frame[..];
+    let crc = rest.get_u32_le();
+    if crc32c::crc32c(rest) != crc {
+        return None;
+    }
+    let bytes = rest.get_u32_le();
+    Some((rest.get_u64_le(), bytes))
+}
+
+fn encode_records(records: &BTreeMap<String, Vec<u8>>) -> Vec<u8> {
+    let mut out = vec![0; 4];
+    for (key, value) in records {
+        // Keys are constants of a few letters; a record has at most some MiB.
+        out.put_u8(u8::try_from(key.len()).unwrap_or(u8::MAX));
+        out.put_slice(key.as_bytes());
+        out.put_u32_le(u32::try_from(value.len()).unwrap_or(u32::MAX));
+        out.put_slice(value);
+    }
+    let crc = crc32c::crc32c(&out[4..]);
+    (&mut out[..4]).put_u32_le(crc);
+    out
+}
+
+/// `None`: it is not what was written.
+fn decode_records(mut bytes: &[u8]) -> Option<BTreeMap<String, Vec<u8>>> {
+    let crc = bytes.try_get_u32_le().ok()?;
+    if crc32c::crc32c(bytes) != crc {
+        return None;
+    }
+    let mut records = BTreeMap::new();
+    while bytes.has_remaining() {
+        let key = usize::from(bytes.get_u8());
+        let key = std::str::from_utf8(bytes.split_off(..key)?).ok()?;
+        let len = usize::try_from(bytes.try_get_u32_le().ok()?).ok()?;
+        records.insert(key.to_owned(), bytes.split_off(..len)?.to_vec());
+    }
+    Some(records)
+}
+
+impl FileStore {
+    fn read_records(&mut self) -> Result<(), StoreError> {
+        let bytes = match std::fs::read(self.folder.join(RECORDS)) {
+            Ok(bytes) => bytes,
+            // It ended before it had written anything.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return match self.segments()?.is_empty() {
+                    true => Ok(()),
+                    false => Err(damaged("the records are missing")),
+                };
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.records = decode_records(&bytes).ok_or_else(|| damaged("the records are damaged"))?;
+        Ok(())
+    }
+
+    /// Replaces the records; they and all that was written before them survive a power failure then.
+    fn write_records(&mut self) -> Result<(), StoreError> {
+        self.sync()?;
+        let new = self.folder.join(RECORDS_NEW);
+        let mut file = File::create(&new)?;
+        file.write_all(&encode_records(&self.records))?;
+        file.sync_data()?;
+        std::fs::rename(new, self.folder.join(RECORDS))?;
+        Ok(self.names.sync_all()?)
+    }
+
+    fn path(&self, segment: u64) -> PathBuf {
+        self.folder.join(format!("{SEGMENT}{segment:020}"))
+    }
+
+    /// Writes a chunk at the end of its segment; those of its key and of later ones are gone.
+    fn append(&mut self, segment: u64, key: u64, chunk: &[u8]) -> Result<(), StoreError> {
+        let bytes = u32::try_from(chunk.len()).map_err(|_| io::Error::other("a chunk of 4 GiB"))?;
+        self.names_unsynced |= !self.segments.contains_key(&segment);
+        let places = self.segments.entry(segment).or_default();
+        places.cut(key);
+        let end = places.end;
+        let is_there = |writing: &Writing| writing.segment == segment && writing.at == end;
+        let mut writing = match self.writing.take().filter(is_there) {
+            Some(writing) => writing,
+            None => Writing { segment, file: open_at(&self.path(segment), end)?, at: end },
+        };
+        self.unsynced.insert(segment);
+        write_both(&mut writing.file, &frame(key, bytes), chunk)?;
+        let places = self.segments.entry(segment).or_default();
+        places.push(key, bytes);
+        writing.at = places.end;
+        self.writing = Some(writing);
+        Ok(())
+    }
+
+    /// Takes the chunks of a key and of later ones from the end of a segment.
+    fn cut(&mut self, segment: u64, key: u64) -> Result<(), StoreError> {
+        let Some(places) = self.segments.get_mut(&segment) else { return Ok(()) };
+        places.cut(key);
+        let end = places.end;
+        self.writing = None;
+        self.unsynced.insert(segment);
+        open_at(&self.path(segment), end).map_err(failed)?;
+        Ok(())
+    }
+}
+
+/// A file that ends at a place, to be written from there on.
+fn open_at(path: &Path, end: u64) -> io::Result<File> {
+    let mut file = open_file(path)?;
+    file.set_len(end)?;
+    file.seek(SeekFrom::Start(end))?;
+    Ok(file)
+}
+
+fn write_both(file: &mut File, first: &[u8], second: &[u8]) -> io::Result<()> {
+    let mut slices = [IoSlice::new(first), IoSlice::new(second)];
+    let mut rest = &mut slices[..];
+    while !rest.is_empty() {
+        match file.write_vectored(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut rest, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+impl Places {
+    fn push(&mut self, key: u64, bytes: u32) {
+        let at = self.end + FRAME_BYTES as u64;
+        self.chunks.push(Place { key, at, bytes });
+        self.end = at + u64::from(bytes);
+    }
+
+    /// Forgets the chunks of a key and of later ones.
+    fn cut(&mut self, key: u64) {
+        while let Some(last) = self.chunks.pop_if(|last| last.key >= key) {
+            self.end = last.at - FRAME_BYTES as u64;
+        }
+    }
+
+    fn find(&self, key: u64) -> Option<Place> {
+        let at = self.chunks.binary_search_by_key(&key, |place| place.key).ok()?;
+        self.chunks.get(at).copied()
+    }
+}
+
+impl Store for FileStore {
+    fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.records.get(key).cloned())
+    }
+
+    fn segments(&mut self) -> Result<Vec<u64>, StoreError> {
+        let mut numbers = Vec::new();
+        for entry in std::fs::read_dir(&self.folder)? {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix(SEGMENT));
+            numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Ends where something is no chunk: a crash has torn it off there, or it is damaged. Who knows
+    /// what should follow sees that it is missing.
+    fn read(
+        &mut self,
+        segment: u64,
+        visit: &mut dyn FnMut(u64, Vec<u8>),
+    ) -> Result<(), StoreError> {
+        let file = File::open(self.path(segment)).map_err(failed)?;
+        let len = file.metadata()?.len();
+        let mut file = BufReader::with_capacity(READ_BYTES, file);
+        let mut places = Places::default();
+        loop {
+            let mut head = [0; FRAME_BYTES];
+            if len - places.end < head.len() as u64 {
+                break;
+            }
+            file.read_exact(&mut head).map_err(failed)?;
+            let room = len - places.end - head.len() as u64;
+            let is_whole = |(_, bytes): &(u64, u32)| u64::from(*bytes) <= room;
+            let Some((key, bytes)) = parse_frame(&head).filter(is_whole) else { break };
+            let mut chunk = vec![0; bytes as usize];
+            file.read_exact(&mut chunk).map_err(failed)?;
+            places.push(key, bytes);
+            visit(key, chunk);
+        }
+        self.segments.insert(segment, places);
+        Ok(())
+    }
+
+    fn chunk(&mut self, segment: u64, first: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        let place = self.segments.get(&segment).and_then(|places| places.find(first));
+        let Some(place) = place else { return Ok(None) };
+        let mut chunk = vec![0; place.bytes as usize];
+        let file = File::open(self.path(segment)).map_err(failed)?;
+        file.read_exact_at(&mut chunk, place.at).map_err(failed)?;
+        Ok(Some(chunk))
+    }
+
+    fn write(&mut self, changes: Vec<Change>, sync: bool) -> Result<(), StoreError> {
+        let (mut replaced, mut cut) = (false, false);
+        for change in changes {
+            if replaced && !matches!(change, Change::Put(..)) {
+                self.write_records()?;
+                replaced = false;
+            }
+            // What is there in the place of what goes.
+            if !std::mem::replace(&mut cut, matches!(change, Change::Cut { .. })) && cut {
+                self.sync()?;
+            }
+            match change {
+                Change::Put(key, value) => {
+                    self.records.insert(key.to_owned(), value);
+                    replaced = true;
+                }
+                Change::Append { segment, first, chunk } => self.append(segment, first, &chunk)?,
+                Change::Cut { segment, from } => self.cut(segment, from)?,
+            }
+        }
+        if replaced {
+            self.write_records()?;
+        }
+        if sync { self.sync() } else { Ok(()) }
+    }
+
+    fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError> {
+        self.writing.take_if(|writing| writing.segment == segment);
+        self.unsynced.remove(&segment);
+        self.segments.remove(&segment);
+        Ok(std::fs::remove_file(self.path(segment))?)
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        for segment in std::mem::take(&mut self.unsynced) {
+            match self.writing.as_ref().filter(|writing| writing.segment == segment) {
+                Some(writing) => writing.file.sync_data()?,
+                None => File::open(self.path(segment)).map_err(failed)?.sync_data()?,
+            }
+        }
+        if std::mem::take(&mut self.names_unsynced) {
+            self.names.sync_all()?;
+        }
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, record: &[u8]) -> Result<(), StoreError> {
+        Ok(self.acknowledged.write_all_at(record, 0)?)
+    }
+
+    fn acknowledged(&mut self) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; ACKNOWLEDGED_BYTES_MAX];
+        let len = self.acknowledged.read_at(&mut bytes, 0).ok()?;
+        bytes.truncate(len);
+        Some(bytes)
+    }
+}

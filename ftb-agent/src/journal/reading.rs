@@ -1,0 +1,124 @@
+//! What is found in chunks that are read: the log when the agent starts, a page of it later.
+//!
+//! Responsible for: which entries are taken, and where there is a hole. Not responsible for: where
+//! chunks are and how they are read ([`super::keeper`]).
+
+use ftb_core::frame::{Content, Item};
+use ftb_core::limits::BATCH_BYTES_TARGET;
+use ftb_core::node::api::{JournalPage, JournalRead};
+use std::collections::VecDeque;
+
+/// Bytes of the log that are looked through for one page.
+const PAGE_BYTES: u64 = 1024 * 1024;
+
+/// What reading the segments has found so far.
+pub(super) struct Reading {
+    pub(super) items: VecDeque<Item>,
+    bytes: usize,
+    bytes_max: usize,
+    /// The entries follow this index,
+    pub(super) after: u64,
+    /// and end with this one.
+    pub(super) last: u64,
+    /// The oldest segment was seen.
+    pub(super) begun: bool,
+    /// What could not be read.
+    pub(super) damage: Vec<String>,
+}
+
+impl Reading {
+    /// Nothing so far of a log that follows an index; only the newest so many bytes of it are kept.
+    pub(super) fn new(after: u64, bytes_max: usize) -> Self {
+        Self {
+            items: VecDeque::new(),
+            bytes: 0,
+            bytes_max,
+            after,
+            last: after,
+            begun: false,
+            damage: Vec::new(),
+        }
+    }
+
+    /// What lies before was let go.
+    pub(super) fn begin(&mut self, after: u64) {
+        if after > self.last {
+            (self.after, self.last) = (after, after);
+        }
+    }
+
+    /// Takes the entries of a chunk; those before a hole are given up.
+    pub(super) fn take(&mut self, items: &[Item]) {
+        for item in items {
+            if item.index <= self.last {
+                continue;
+            }
+            if item.index != self.last + 1 {
+                let (from, until) = (self.last + 1, item.index - 1);
+                self.damage.push(format!("entries {from} to {until} cannot be read"));
+                self.items.clear();
+                self.bytes = 0;
+                self.after = until;
+            }
+            self.last = item.index;
+            self.bytes += item.content.len();
+            self.items.push_back(item.clone());
+            while self.bytes > self.bytes_max {
+                let Some(oldest) = self.items.pop_front() else { break };
+                self.bytes -= oldest.content.len();
+                self.after = oldest.index;
+            }
+        }
+    }
+}
+
+/// Entries that are looked through for a page.
+pub(super) struct Scan<'a> {
+    read: &'a JournalRead,
+    after: u64,
+    entries: Vec<Item>,
+    last: u64,
+    looked_bytes: u64,
+    wanted_bytes: usize,
+}
+
+impl<'a> Scan<'a> {
+    pub(super) fn new(read: &'a JournalRead) -> Self {
+        let after = read.after;
+        Self { read, after, entries: Vec::new(), last: after, looked_bytes: 0, wanted_bytes: 0 }
+    }
+
+    /// Takes the entries of the next chunk; says whether there is room for another.
+    pub(super) fn take(&mut self, items: &[Item], bytes: u64) -> bool {
+        self.looked_bytes += bytes;
+        for item in items {
+            if item.index <= self.last || self.entries.is_empty() && self.is_too_old(item) {
+                continue;
+            }
+            if self.entries.is_empty() {
+                self.after = item.index - 1;
+            } else if item.index != self.last + 1 {
+                return false;
+            }
+            self.last = item.index;
+            if let Content::Events(run) = &item.content {
+                let wanted = run.iter().filter(|event| self.read.filters.matches(*event));
+                self.wanted_bytes += wanted.map(|event| event.bytes().len()).sum::<usize>();
+            }
+            self.entries.push(item.clone());
+        }
+        self.looked_bytes < PAGE_BYTES && self.wanted_bytes < BATCH_BYTES_TARGET
+    }
+
+    /// What was written after a time can be an event of before.
+    fn is_too_old(&self, item: &Item) -> bool {
+        match &item.content {
+            Content::Events(run) => run.iter().all(|e| e.head().time_ns < self.read.since_ns),
+            Content::Gap(_) => false,
+        }
+    }
+
+    pub(super) fn finish(self) -> JournalPage {
+        JournalPage::pick(self.read, self.after, self.entries)
+    }
+}

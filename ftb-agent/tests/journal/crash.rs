@@ -1,0 +1,162 @@
+//! A crash in the middle of a new beginning, after each of its steps.
+
+use crate::store::{items, lineage, open_store, short_segments, write_journal};
+use ftb_agent::journal::keeper::Keeper;
+use ftb_agent::world::{Change, Store, StoreError};
+use ftb_core::frame::{Content, Item, Marks};
+use ftb_core::node::api::{JournalBegin, JournalWrite, Restored};
+use ftb_core::ranges::RangeSet;
+use ftb_core::{Epoch, OriginId, PublisherId};
+use std::path::Path;
+
+/// A store that is gone after some steps of what it is told.
+struct Dying {
+    store: Box<dyn Store>,
+    steps: usize,
+}
+
+impl Dying {
+    fn step(&mut self) -> Result<(), StoreError> {
+        let dead = || StoreError::Io(std::io::Error::other("the process is gone"));
+        self.steps = self.steps.checked_sub(1).ok_or_else(dead)?;
+        Ok(())
+    }
+}
+
+impl Store for Dying {
+    fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.store.get(key)
+    }
+
+    fn segments(&mut self) -> Result<Vec<u64>, StoreError> {
+        self.store.segments()
+    }
+
+    fn read(
+        &mut self,
+        segment: u64,
+        visit: &mut dyn FnMut(u64, Vec<u8>),
+    ) -> Result<(), StoreError> {
+        self.store.read(segment, visit)
+    }
+
+    fn chunk(&mut self, segment: u64, first: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        self.store.chunk(segment, first)
+    }
+
+    fn write(&mut self, changes: Vec<Change>, _sync: bool) -> Result<(), StoreError> {
+        let is_record = |change: &Change| matches!(change, Change::Put(..));
+        for together in changes.chunk_by(|one, next| is_record(one) && is_record(next)) {
+            self.step()?;
+            self.store.write(together.to_vec(), false)?;
+        }
+        Ok(())
+    }
+
+    fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError> {
+        self.step()?;
+        self.store.remove_segment(segment)
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        self.store.sync()
+    }
+
+    fn acknowledge(&mut self, record: &[u8]) -> Result<(), StoreError> {
+        self.step()?;
+        self.store.acknowledge(record)
+    }
+
+    fn acknowledged(&mut self) -> Option<Vec<u8>> {
+        self.store.acknowledged()
+    }
+}
+
+/// Another log wins, and the agent dies after each step of the change: its next life finds the old log at
+/// least up to where they part, or the new one up to some entry, never a mixture; it knows exactly which
+/// events are in it, and nothing of it looks lost.
+#[test]
+fn a_crash_in_the_middle_of_a_new_beginning_leaves_one_log() {
+    let all = items(1, 1_000);
+    let mut winning = lineage();
+    // Within a chunk, between two, within the first one, behind the last.
+    for after in [310, 300, 5, 1_000] {
+        winning = lineage();
+        winning.open(Epoch { number: 2, root: OriginId(8) }, after + 1, false);
+        let other = items(5_001, 5_030).into_iter().zip(after + 1..);
+        let other: Vec<Item> = other.map(|(item, index)| Item { index, ..item }).collect();
+        let new = [&all[..after as usize], &other[..]].concat();
+        let write = JournalWrite {
+            generation: 2,
+            begin: Some(JournalBegin { lineage: winning.clone(), after, anew: None }),
+            items: other,
+            until: after + 30,
+            roster: None,
+        };
+        crash_after_each_step(&write, |restored, what| {
+            let log: &[Item] = match restored.stored.lineage == lineage() {
+                true => &all,
+                false => &new,
+            };
+            let read = &restored.items;
+            assert!(read.len() >= after as usize, "{what}: only {}", read.len());
+            assert!(log.starts_with(read), "{what}: another entry");
+        });
+    }
+    let begin = JournalBegin { lineage: winning.clone(), after: 4_000, anew: Some(before()) };
+    let write = JournalWrite {
+        generation: 2,
+        begin: Some(begin),
+        items: items(4_001, 4_030),
+        until: 4_030,
+        roster: None,
+    };
+    crash_after_each_step(&write, |restored, what| match restored.stored.lineage == lineage() {
+        true => assert!(restored.items == all, "{what}: another entry"),
+        false => assert!(items(4_001, 4_030).starts_with(&restored.items), "{what}: another entry"),
+    });
+}
+
+/// What was logged before a log that begins anew.
+fn before() -> Marks {
+    Marks { publishers: vec![(PublisherId { account: 1, token: 2 }, vec![(3_000, 4_000)])] }
+}
+
+/// Does a write to a journal of 1,000 entries, and dies after each step; shows what is read then.
+fn crash_after_each_step(write: &JournalWrite, check: impl Fn(&Restored, &str)) {
+    let dir = tempfile::tempdir().unwrap();
+    let anew = write.begin.as_ref().is_some_and(|begin| begin.anew.is_some());
+    let open = |journal: &Path, steps| {
+        let store = Box::new(Dying { store: open_store(journal), steps });
+        Keeper::open(store, "test", short_segments(), 2_000).unwrap()
+    };
+    for steps in 0.. {
+        let journal = dir.path().join(format!("{steps}"));
+        write_journal(&journal);
+        let done = open(&journal, steps).0.write(write, 2_000, false).is_ok();
+        for life in ["next", "second"] {
+            let what = format!("after {steps} steps, in the {life} life");
+            let (_, restored) = open(&journal, usize::MAX);
+            check(&restored, &what);
+            assert_eq!((&restored.damage, restored.lost_until), (&None, None), "{what}");
+            let mut logged = RangeSet::default();
+            if anew && restored.stored.lineage != lineage() {
+                logged.insert_range(3_000, 4_000);
+            }
+            for item in &restored.items {
+                let Content::Events(run) = &item.content else { panic!("{what}: a gap") };
+                for event in run.iter() {
+                    logged.insert(event.id().seq);
+                }
+            }
+            assert_eq!(restored.marks.publishers[0].1, logged.ranges(), "{what}");
+        }
+        let (_, restored) = open(&journal, usize::MAX);
+        if done {
+            assert_eq!(restored.stored.last, write.until, "all of it is there");
+            assert!(steps > 2, "a beginning takes {steps} steps");
+            return;
+        }
+        std::fs::remove_dir_all(journal).unwrap();
+    }
+}
