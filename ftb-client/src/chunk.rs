@@ -95,7 +95,7 @@ impl Chunk {
     fn of_fate(fate: Arc<Fate>, place: u32, bytes: usize, events: usize) -> Self {
         // In steps, so that chunks of nearly one size do not grow at their end.
         let capacity = bytes.next_power_of_two();
-        let capacity = capacity.clamp(BUFFER_BYTES_MIN, limits::BATCH_BYTES_TARGET);
+        let capacity = capacity.clamp(BUFFER_BYTES_MIN, limits::CHUNK_BYTES_TARGET);
         Self {
             fate,
             buffer: Vec::with_capacity(capacity),
@@ -107,14 +107,14 @@ impl Chunk {
 
     /// Whether one more event of so many bytes can come in. A single large one always can.
     pub(crate) fn takes(&self, bytes: usize) -> bool {
-        let full = self.buffer.len() + bytes > limits::BATCH_BYTES_TARGET;
+        let full = self.buffer.len() + bytes > limits::CHUNK_BYTES_TARGET;
         self.places.len() < limits::BATCH_EVENTS_MAX && (!full || self.buffer.is_empty())
     }
 
     /// Whether all events of another one can come in.
     pub(crate) fn takes_all_of(&self, other: &Self) -> bool {
         self.places.len() + other.places.len() <= limits::BATCH_EVENTS_MAX
-            && self.buffer.len() + other.buffer.len() <= limits::BATCH_BYTES_TARGET
+            && self.buffer.len() + other.buffer.len() <= limits::CHUNK_BYTES_TARGET
     }
 
     /// Takes the events of another one, which has lost none. Gives their places, in its own fate.

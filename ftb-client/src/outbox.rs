@@ -478,7 +478,7 @@ mod tests {
         let (mut next, mut messages) = (4, 0);
         while let Some(message) = outbox.take() {
             assert_eq!(message.first_seq, next);
-            assert!(message.events.len() <= ftb_core::limits::BATCH_BYTES_TARGET);
+            assert!(message.events.len() <= ftb_core::limits::CHUNK_BYTES_TARGET);
             next += events(&message).len() as u64;
             messages += 1;
         }

@@ -18,7 +18,7 @@ use tonic::Status;
 const WINDOWS: Windows = Windows {
     stream_bytes: 1 << 20,
     connection_bytes: 2 << 20,
-    frame_bytes: 128 * 1024,
+    frame_bytes: 256 * 1024,
     unsent_bytes: 512 * 1024,
 };
 

@@ -17,6 +17,10 @@ use std::os::unix::net::UnixStream;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
+/// What the peer may leave unread before there is no room, in bytes as the kernel counts them: it takes
+/// twice that, a few messages of full size. So much is granted by a kernel with its own settings
+/// (`net.core.wmem_max`), one with lower ones grants what it has.
+const UNREAD_BYTES: usize = 212_992;
 /// After so many writes in a row for which there was room, it is not watched any more.
 const ROOMY_WRITES: u32 = 64;
 
@@ -44,7 +48,9 @@ impl LocalStream {
     /// # Errors
     /// Too many files are open, or there is no runtime.
     pub fn new(socket: tokio::net::UnixStream) -> io::Result<Self> {
-        let socket = watch(socket.into_std()?, Interest::READABLE)?;
+        let socket = socket.into_std()?;
+        SockRef::from(&socket).set_send_buffer_size(UNREAD_BYTES)?;
+        let socket = watch(socket, Interest::READABLE)?;
         Ok(Self { socket, room: None, roomy: 0 })
     }
 

@@ -98,6 +98,11 @@ impl Publish {
                 (field::PUBLISH_EVENTS, Value::Bytes(span)) => {
                     bound("list of events", events.len() + 1, limits::BATCH_EVENTS_MAX)?;
                     events.push(Span { start: span.start + at.start, len: span.len });
+                    if events.len() == 2 {
+                        // Those behind it are mostly as long.
+                        let left = at.len.saturating_sub(span.start + span.len) / (span.len + 2);
+                        events.reserve((left as usize).min(limits::BATCH_EVENTS_MAX));
+                    }
                 }
                 (1..=3, _) => return Err(field.wrong_type(WHAT).into()),
                 _ => {}

@@ -5,7 +5,7 @@
 //! copied. The buffer is a list as the wire has it, so that agents and clients further on are sent
 //! stretches of it.
 
-use super::shape::{ContentShape, OwnContent};
+use super::shape::ContentShape;
 use super::{
     EventHead, EventWireError, Neighbour, Stamps, bound, check_beside, check_event, sealed_head,
 };
@@ -46,7 +46,9 @@ pub fn seal(
     let template = Template::new(stamps)?;
     let head = check_event(event, payload_bytes_max)?;
     let mut buffer = Vec::with_capacity(template.longest() + event.len());
-    let content = template.write(&mut buffer, stamps, event);
+    template.put_before(&mut buffer, stamps.id.seq, event.len());
+    let content = span(buffer.len(), event.len());
+    buffer.extend_from_slice(event);
     let head = template.head(stamps, content, &head);
     Ok(Sealed::new(head, buffer.into())?)
 }
@@ -65,35 +67,36 @@ pub fn seal_batch<'a, I>(
 where
     I: IntoIterator<Item = &'a [u8], IntoIter: ExactSizeIterator + Clone>,
 {
-    let template = Template::new(stamps)?;
+    let mut template = Template::new(stamps)?;
     let events = events.into_iter();
     let bytes: usize = events.clone().map(|event| event.len() + template.longest()).sum();
     let mut buffer = Vec::with_capacity(bytes);
     let mut builder = RunBuilder::with_capacity(events.len());
     let mut refused = Vec::new();
     let mut checker = Checker { payload_bytes_max, ..Checker::default() };
-    // Where the last event that was taken lies within its stamps.
-    let mut content_at = 0;
+    // What was found in the last event whose head was kept, and where that lies within its stamps.
+    let mut last: Option<(EventHead, u32)> = None;
     let mut stamps = *stamps;
     for event in events {
-        let checked = checker.check(event, &mut may_publish);
-        match checked {
+        match checker.check(event, &mut may_publish) {
             Ok(checked) => {
-                let len = template.len(&stamps, event);
-                buffer.extend_from_slice(Listed::of(len).bytes());
-                let start = buffer.len();
-                let content = template.write(&mut buffer, &stamps, event);
-                debug_assert_eq!(buffer.len() - start, len);
-                let at = span(start, len);
-                match checked {
-                    Content::Like(head) if content_at == content.start => {
-                        builder.push_like(stamps.id.seq, head.time_ns, at);
+                let Written { at, content } = template.write(&mut buffer, stamps.id.seq, event);
+                let head = match (checked, last) {
+                    (Content::Like { time_ns }, Some((_, content_at)))
+                        if content_at == content.start =>
+                    {
+                        builder.push_like(stamps.id.seq, time_ns, at);
+                        None
                     }
-                    Content::Like(head) | Content::New(head) => {
-                        builder.push(template.head(&stamps, content, &head), at);
+                    (Content::Like { time_ns }, last) => {
+                        last.map(|(head, _)| EventHead { time_ns, ..head })
                     }
+                    (Content::New(head), _) => Some(head),
+                };
+                if let Some(head) = head {
+                    builder.push(template.head(&stamps, content, &head), at);
+                    last = Some((head, content.start));
                 }
-                content_at = content.start;
             }
             Err(error) => refused.push((stamps.id.seq, error)),
         }
@@ -110,16 +113,18 @@ struct Checker<'a> {
     /// The event space that was asked about last: most messages are about one.
     asked: Option<(&'a [u8], bool)>,
     /// The last event, if it was taken, is usual, and more of its shape may come: the one of this
-    /// shape that went the long way, and what was found in it.
-    shape: Option<(ContentShape, &'a [u8], EventHead)>,
+    /// shape that went the long way.
+    shape: Option<(ContentShape, &'a [u8])>,
 }
 
 /// What [`Checker`] says of an event.
 enum Content {
     /// What was found in it.
     New(EventHead),
-    /// The same; it differs from the one before, which was taken, in nothing but time and payload.
-    Like(EventHead),
+    /// It differs from the one before, which was taken, in nothing but payload and this time. No more is
+    /// told of it: what is written in halves and read as a whole waits until all has reached the cache
+    /// that was written before it, the last event among that, into memory that is cold.
+    Like { time_ns: u64 },
 }
 
 impl<'a> Checker<'a> {
@@ -128,11 +133,10 @@ impl<'a> Checker<'a> {
         event: &'a [u8],
         may_publish: &mut impl FnMut(&[u8]) -> bool,
     ) -> Result<Content, SealError> {
-        if let Some((shape, known, head)) = &self.shape
+        if let Some((shape, known)) = &self.shape
             && let Some(own) = shape.fits(known, event, self.payload_bytes_max)
         {
-            let OwnContent { time_ns, payload } = own;
-            return Ok(Content::Like(EventHead { time_ns, payload, ..*head }));
+            return Ok(Content::Like { time_ns: own.time_ns });
         }
         self.shape = None;
         let likely = self.neighbour.begins(event);
@@ -147,7 +151,7 @@ impl<'a> Checker<'a> {
             return Err(SealError::Denied(String::from_utf8_lossy(space).into_owned()));
         }
         let shape = likely.then(|| ContentShape::of(event, &head)).flatten();
-        self.shape = shape.map(|shape| (shape, event, head));
+        self.shape = shape.map(|shape| (shape, event));
         Ok(Content::New(head))
     }
 }
@@ -160,6 +164,18 @@ struct Template {
     rest: Vec<u8>,
     /// Where the host lies in `rest`.
     host: Span,
+    /// What stands before an event in a list, of the last event but for its number; empty until two of
+    /// those lengths have come.
+    before: Vec<u8>,
+    /// The bytes of the number and of the last event, and of what a list has before it.
+    lens: (usize, usize),
+    listed_len: usize,
+}
+
+/// Where a sealed event was written, and where the publisher's bytes lie in it.
+struct Written {
+    at: Span,
+    content: Span,
 }
 
 /// Most bytes of the varint of a sequence number or a length.
@@ -195,7 +211,7 @@ impl Template {
             bool::encode(5, &stamps.republished, &mut rest);
         }
         rest.push(EVENT_KEY);
-        Ok(Self { id, rest, host })
+        Ok(Self { id, rest, host, before: Vec::new(), lens: (0, 0), listed_len: 0 })
     }
 
     /// Most bytes that it adds to an event, what stands before it in a list included.
@@ -203,29 +219,52 @@ impl Template {
         2 + self.id.len() + self.rest.len() + 3 * VARINT_BYTES_MAX
     }
 
-    /// How many bytes [`Template::write`] appends.
-    fn len(&self, stamps: &Stamps<'_>, event: &[u8]) -> usize {
-        let numbers = encoded_len_varint(stamps.id.seq) + encoded_len_varint(event.len() as u64);
-        2 + self.id.len() + self.rest.len() + numbers + event.len()
+    /// Appends one sealed event as an item of a list.
+    fn write(&mut self, buffer: &mut Vec<u8>, seq: u64, event: &[u8]) -> Written {
+        let begin = buffer.len();
+        let (seq_len, event_len) = (encoded_len_varint(seq), event.len());
+        if self.lens != (seq_len, event_len) {
+            self.lens = (seq_len, event_len);
+            self.before.clear();
+            self.put_listed(buffer, seq, event_len);
+        } else {
+            if self.before.is_empty() {
+                let mut before = std::mem::take(&mut self.before);
+                self.put_listed(&mut before, seq, event_len);
+                self.before = before;
+            }
+            buffer.extend_from_slice(&self.before);
+            let seq_at = begin + self.listed_len + 2 + self.id.len();
+            put_varint(&mut buffer[seq_at..seq_at + seq_len], seq);
+        }
+        let (start, content_at) = (begin + self.listed_len, buffer.len());
+        buffer.extend_from_slice(event);
+        let content = span(content_at - start, event_len);
+        Written { at: span(start, buffer.len() - start), content }
     }
 
-    /// Appends one sealed event; where the publisher's bytes lie in it.
-    fn write(&self, buffer: &mut Vec<u8>, stamps: &Stamps<'_>, event: &[u8]) -> Span {
-        let start = buffer.len();
-        let seq = stamps.id.seq;
+    /// Appends what stands before an event in a list, its stamps included.
+    fn put_listed(&mut self, buffer: &mut Vec<u8>, seq: u64, event_len: usize) {
+        let numbers = encoded_len_varint(seq) + encoded_len_varint(event_len as u64);
+        let len = 2 + self.id.len() + self.rest.len() + numbers + event_len;
+        let listed = Listed::of(len);
+        self.listed_len = listed.bytes().len();
+        buffer.extend_from_slice(listed.bytes());
+        self.put_before(buffer, seq, event_len);
+    }
+
+    /// Appends what stands before the publisher's bytes in a sealed event.
+    fn put_before(&self, buffer: &mut Vec<u8>, seq: u64, event_len: usize) {
         // At most 29 bytes: a length of one byte.
         let id_len = self.id.len() + encoded_len_varint(seq);
         buffer.extend_from_slice(&[ID_KEY, id_len as u8]);
         buffer.extend_from_slice(&self.id);
         encode_varint(seq, buffer);
         buffer.extend_from_slice(&self.rest);
-        encode_varint(event.len() as u64, buffer);
-        let event_at = span(buffer.len() - start, event.len());
-        buffer.extend_from_slice(event);
-        event_at
+        encode_varint(event_len as u64, buffer);
     }
 
-    /// The head of what [`Template::write`] wrote; spans count from its first byte.
+    /// The head of what was written; spans count from its first byte.
     fn head(&self, stamps: &Stamps<'_>, content: Span, head: &EventHead) -> Head {
         // Behind the id, which has a key and a length of one byte.
         let rest = 2 + self.id.len() + encoded_len_varint(stamps.id.seq);
@@ -234,6 +273,18 @@ impl Template {
             len => Span { start: self.host.start + rest as u32, len },
         };
         sealed_head(stamps, host, content, head)
+    }
+}
+
+/// Writes a number that takes all of these bytes.
+fn put_varint(bytes: &mut [u8], number: u64) {
+    let mut rest = number;
+    if let Some((last, more)) = bytes.split_last_mut() {
+        for byte in more {
+            *byte = rest as u8 | 0x80;
+            rest >>= 7;
+        }
+        *last = rest as u8;
     }
 }
 

@@ -67,6 +67,7 @@ impl ContentShape {
     }
 
     /// What is its own in a publisher's bytes, if they have this shape. `known` are those that it is of.
+    #[inline]
     pub(super) fn fits(
         &self,
         known: &[u8],
@@ -138,6 +139,7 @@ impl SealedShape {
     }
 
     /// What is its own in a sealed event, if it has this shape. `known` is the one that it is of.
+    #[inline]
     pub(super) fn fits(&self, known: &[u8], whole: &[u8]) -> Option<OwnSealed> {
         let seq_end = SEQ_AT + self.seq_len;
         let same = |part: Range<usize>| Some(whole.get(part.clone())? == known.get(part)?);
@@ -172,6 +174,7 @@ fn are_fields(bytes: &[u8]) -> bool {
 }
 
 /// A number of at most nine bytes in its shortest form, and how many bytes it has.
+#[inline]
 fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0;
     for (place, byte) in bytes.iter().take(9).enumerate() {

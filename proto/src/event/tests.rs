@@ -257,6 +257,35 @@ fn a_bad_event_of_a_batch_is_refused_alone() {
     assert!(none.run.is_none());
 }
 
+/// Events as long as the one before, with a number as long, are written in another way: here lengths and
+/// numbers grow and shrink by a byte, by ones, twos and threes.
+#[test]
+fn a_batch_is_a_list_of_what_is_sealed_one_by_one_whatever_the_lengths() {
+    let event = |payload: usize, time_ns: u64| {
+        encode_event(&Event { payload: vec![7; payload].into(), time_ns, ..example() })
+    };
+    let lengths = [9, 9, 9, 9, 127, 127, 128, 128, 128, 9, 100, 9, 9, 9];
+    let events: Vec<Bytes> =
+        (0..).zip(lengths).map(|(time, payload)| event(payload, time)).collect();
+    for seq in [1, 120, 125, 127, 128, 16_380, (1 << 35) - 3, u64::MAX - 20] {
+        let first = EventId { seq, ..first_id() };
+        let stamps = Stamps { republished: false, ..stamps(first) };
+        let slices = events.iter().map(|event| &event[..]);
+        let batch = seal_batch(&stamps, slices, PAYLOAD_MAX, |_| true).unwrap();
+        let run = batch.run.unwrap();
+        assert_eq!(run.count(), events.len());
+        let mut list = Vec::new();
+        for (offset, (sealed, event)) in (0..).zip(run.iter().zip(&events)) {
+            let id = EventId { seq: seq + offset, ..first };
+            let alone = seal(&Stamps { id, ..stamps }, event, PAYLOAD_MAX).unwrap();
+            assert_eq!(sealed, alone.as_ref(), "{seq} and {offset}");
+            list.extend_from_slice(ftb_core::run::Listed::of(alone.len()).bytes());
+            list.extend_from_slice(alone.bytes());
+        }
+        assert_eq!(run.list(), [list]);
+    }
+}
+
 #[test]
 fn stamps_that_make_no_sense_are_refused() {
     let event = encode_event(&example());
