@@ -35,6 +35,8 @@ pub(super) struct ContentShape {
     time_at: usize,
     /// Behind the key of the payload.
     payload_len_at: usize,
+    /// That of the event that it is of.
+    payload: Span,
 }
 
 /// What an event that fits has of its own.
@@ -63,7 +65,7 @@ impl ContentShape {
         let ends = payload_at + head.payload.len as usize == content.len();
         let rest = content.get(time_at + TIME_BYTES..payload_len_at.checked_sub(1)?)?;
         (head_fits && ends && content[payload_len_at - 1] == PAYLOAD && are_fields(rest))
-            .then_some(Self { time_at, payload_len_at })
+            .then_some(Self { time_at, payload_len_at, payload: head.payload })
     }
 
     /// What is its own in a publisher's bytes, if they have this shape. `known` are those that it is of.
@@ -141,6 +143,9 @@ impl SealedShape {
     /// What is its own in a sealed event, if it has this shape. `known` is the one that it is of.
     #[inline]
     pub(super) fn fits(&self, known: &[u8], whole: &[u8]) -> Option<OwnSealed> {
+        if let Some(own) = self.fits_as_long(known, whole) {
+            return Some(own);
+        }
         let seq_end = SEQ_AT + self.seq_len;
         let same = |part: Range<usize>| Some(whole.get(part.clone())? == known.get(part)?);
         if !(same(0..SEQ_AT)? && same(seq_end..self.content_len_at)?) {
@@ -158,6 +163,29 @@ impl SealedShape {
             content_at,
             content: own,
         })
+    }
+
+    /// What is its own in a sealed event that has this shape and is as long in every part: what lies
+    /// between number and time, and between time and payload, are the same bytes, lengths among them.
+    #[inline]
+    fn fits_as_long(&self, known: &[u8], whole: &[u8]) -> Option<OwnSealed> {
+        let seq_end = SEQ_AT + self.seq_len;
+        let time_at = self.content_at + self.content.time_at;
+        let payload_at = self.content_at + self.content.payload.start as usize;
+        let same = |part: Range<usize>| Some(whole.get(part.clone())? == known.get(part)?);
+        let fits = whole.len() == known.len()
+            && whole.first_chunk::<SEQ_AT>()? == known.first_chunk::<SEQ_AT>()?
+            && same(seq_end..time_at)?
+            && same(time_at + TIME_BYTES..payload_at)?;
+        if !fits {
+            return None;
+        }
+        let time = whole.get(time_at..)?.first_chunk::<TIME_BYTES>()?;
+        let (seq, _) = varint(&whole[SEQ_AT..seq_end])
+            .filter(|(seq, len)| *seq > 0 && *len == self.seq_len)?;
+        let content =
+            OwnContent { time_ns: u64::from_le_bytes(*time), payload: self.content.payload };
+        Some(OwnSealed { seq, content_at: self.content_at, content })
     }
 }
 
@@ -191,8 +219,8 @@ fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::event::{check_event, encode_event};
-    use ftb_core::Event;
+    use crate::event::{Stamps, check_event, encode_event, seal, walk_sealed};
+    use ftb_core::{Event, EventId, PublisherId};
 
     fn event(time_ns: u64, payload: usize) -> Vec<u8> {
         let mut event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
@@ -228,5 +256,55 @@ mod tests {
         }
         assert!(short > 700 && others > 100, "{short} and {others}");
         assert_eq!(shape.fits(&known, &event(2, 300), 299), None, "over the bound");
+    }
+
+    /// The same of sealed events, as long as the known one and of other lengths.
+    #[test]
+    fn what_fits_of_a_sealed_event_is_what_the_long_way_finds() {
+        let publisher = PublisherId { account: 1, token: 2 };
+        let sealed = |seq: u64, content: &[u8]| {
+            let id = EventId { publisher, seq };
+            let stamps = Stamps { id, host: "node017", uid: 0, pid: 7, republished: false };
+            seal(&stamps, content, 300).unwrap().bytes().to_vec()
+        };
+        let known = sealed(200, &event(1, 200));
+        let parts = walk_sealed(&known).unwrap();
+        let head = check_event(&event(1, 200), 300).unwrap();
+        let shape = SealedShape::of(&known, parts.event, &head, 200).unwrap();
+        let (mut as_long, mut shorter, mut others) = (0, 0, 0);
+        for (seq, length) in
+            [(201, 200), (16_383, 200), (201, 199), (201, 5), (20_000, 200), (3, 200)]
+        {
+            let whole = sealed(seq, &event(2, length));
+            for (at, bit) in (0..=whole.len()).flat_map(|at| [(at, 1), (at, 0x80)]) {
+                let mut bytes = whole.clone();
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= bit;
+                }
+                let Some(own) = shape.fits(&known, &bytes) else {
+                    others += 1;
+                    continue;
+                };
+                match shape.fits_as_long(&known, &bytes) {
+                    Some(short) => {
+                        as_long += 1;
+                        assert_eq!(short, own);
+                    }
+                    None => shorter += 1,
+                }
+                let found = walk_sealed(&bytes).unwrap();
+                assert_eq!((found.id.publisher, found.id.seq), (publisher, own.seq));
+                assert_eq!((found.uid, found.pid, found.republished), (0, 7, false));
+                assert_eq!(found.event.start as usize, own.content_at);
+                let inner = check_event(&bytes[own.content_at..], 300).unwrap();
+                assert_eq!(
+                    (inner.time_ns, inner.payload),
+                    (own.content.time_ns, own.content.payload)
+                );
+                assert_eq!(EventHead { time_ns: 1, payload: head.payload, ..inner }, head);
+            }
+        }
+        assert!(as_long > 800 && shorter > 300 && others > 500, "{as_long} {shorter} {others}");
+        assert!(shape.fits(&known, &known[..known.len() - 1]).is_none());
     }
 }
