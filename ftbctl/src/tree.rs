@@ -24,7 +24,7 @@ pub(crate) async fn run(common: &Common, mut output: Output) -> Result<(), Failu
 
 /// An agent that stands in the tree, as opposed to one that is listed as missing.
 fn stands(node: &TreeNode) -> bool {
-    matches!(node.state.as_str(), "up" | "suspect")
+    matches!(node.state.as_str(), "up" | "moved" | "suspect")
 }
 
 /// One line of the drawing: the branches, the node, what is said of it.
@@ -88,6 +88,7 @@ fn people(output: &mut Output, tree: &TreeReply) -> Result<(), Failure> {
         let padding = " ".repeat(widest.saturating_sub(width(line)));
         let (words, style) = match (line.node.state.as_str(), line.node.role.as_str()) {
             ("suspect", _) => ("suspect", Style::Warn),
+            ("moved", _) => ("moved", Style::Warn),
             (_, "root") => ("root", Style::Strong),
             (_, "standby") => ("standby", Style::Good),
             _ => ("", Style::Plain),

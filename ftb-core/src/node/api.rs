@@ -521,6 +521,8 @@ pub enum MemberState {
     Absent,
     /// In the tree.
     Up,
+    /// Has left its parent for another one, which has not told of it yet.
+    Moved,
     /// Its link is lost; whether the node lives is being asked, or not known.
     Suspect,
     /// Its agent is gone or stopped, and its host lives.
@@ -531,13 +533,20 @@ pub enum MemberState {
 
 impl MemberState {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Absent, Self::Up, Self::Suspect, Self::Lost, Self::Dead];
+    pub const ALL: [Self; 6] =
+        [Self::Absent, Self::Up, Self::Moved, Self::Suspect, Self::Lost, Self::Dead];
+
+    /// Whether the acting root looks for one of whom nothing else is known.
+    pub(super) const fn is_missed(self) -> bool {
+        matches!(self, Self::Moved | Self::Suspect | Self::Lost)
+    }
 
     /// The stable word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Absent => "absent",
             Self::Up => "up",
+            Self::Moved => "moved",
             Self::Suspect => "suspect",
             Self::Lost => "lost",
             Self::Dead => "dead",

@@ -105,7 +105,11 @@ impl Node {
         let same_place = self.children.iter().find(|(_, child)| child.rank == rank);
         let same_place = same_place.map(|(old, child)| (*old, child.origin));
         if let Some((old, origin)) = same_place {
-            self.lose_child(old, false, "the same agent has come back on another link");
+            self.lose_child(
+                old,
+                MemberState::Moved,
+                "the same agent has come back on another link",
+            );
             let goodbye = Goodbye { stopping: false, reason: "replaced by a newer link".into() };
             self.close(old, Some(goodbye), "replaced by a newer link");
             if origin != hello.origin {
@@ -344,10 +348,11 @@ impl Node {
         }
     }
 
-    /// A child is gone.
-    pub(super) fn lose_child(&mut self, link: LinkId, suspected: bool, why: &str) {
+    /// A child is gone: where to, as far as that is known here.
+    pub(super) fn lose_child(&mut self, link: LinkId, state: MemberState, why: &str) {
         let Some(child) = self.children.remove(&link) else { return };
         self.counters.children_lost += 1;
+        let suspected = state == MemberState::Suspect;
         let to = if suspected { "lost" } else { "left" };
         self.transition("child", &child.host, "attached", to, why);
         self.vacated(child.rank);
@@ -356,7 +361,6 @@ impl Node {
         self.questions.retain(|_, question| !question.is_of(link));
         self.asked_child_gone(link);
         self.adoption_broken(link);
-        let state = if suspected { MemberState::Suspect } else { MemberState::Absent };
         let sighting = child.sighting();
         if self.member_gone(sighting, &child.host, state, why) && suspected {
             self.suspect(Some(link), sighting, &child.host, why);
@@ -365,6 +369,19 @@ impl Node {
         self.interest_narrowed();
         self.standby_gone(link);
         self.choose_standby();
+    }
+
+    /// A child has said goodbye. Who stops has stopped, also where it was only welcomed.
+    pub(super) fn child_left(&mut self, link: LinkId, stopping: bool, why: &str) {
+        if !stopping {
+            return self.lose_child(link, MemberState::Moved, why);
+        }
+        let welcomed = self.children.get(&link).filter(|child| !child.attached);
+        let welcomed = welcomed.map(|child| (child.sighting(), child.host.clone()));
+        self.lose_child(link, MemberState::Absent, why);
+        if let Some((child, host)) = welcomed {
+            self.member_is(child, &host, MemberState::Absent);
+        }
     }
 
     /// The next frame for a child, most urgent first; control frames have gone already.

@@ -82,11 +82,7 @@ impl Node {
             Frame::Probe(probe) => self.probe_asked(link, probe),
             Frame::ProbeAnswer(answer) => self.probe_answered(&answer),
             Frame::Goodbye(goodbye) => {
-                let rank = self.children.get(&link).map(|child| child.rank);
-                self.lose_child(link, false, &goodbye.reason);
-                if let Some(rank) = rank.filter(|_| !goodbye.stopping) {
-                    self.members.forget_moved(rank);
-                }
+                self.child_left(link, goodbye.stopping, &goodbye.reason);
                 self.close(link, None, "the child said goodbye");
             }
             _ => self.misbehaved(link, "a frame that no child sends"),

@@ -9,6 +9,7 @@ use crate::frame::{Frame, MEMBERS_MAX, MemberReport};
 use crate::ident::{OriginId, Rank};
 use crate::severity::Severity;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 
 /// Members of the own subtree, what is still to be told, and questions that wait for an answer.
 #[derive(Default)]
@@ -70,16 +71,35 @@ impl Members {
 
     /// Those of whom it is not known whether they come again.
     pub(super) fn doubted(&self) -> impl Iterator<Item = Rank> {
-        let doubtful = |state| matches!(state, MemberState::Suspect | MemberState::Lost);
-        self.known.values().filter(move |member| doubtful(member.state)).map(|member| member.rank)
+        self.known.values().filter(|member| member.state.is_missed()).map(|member| member.rank)
     }
 
-    /// A child has gone to another parent, which tells of it. It is not known here as gone in order: who calls the
-    /// roll later must miss it when it does not come.
-    pub(super) fn forget_moved(&mut self, rank: Rank) {
-        if self.known.get(&rank).is_some_and(|member| member.state == MemberState::Absent) {
-            self.known.remove(&rank);
+    /// Nobody below that agent is where it was; others tell where they are. Whose coming was not told yet is
+    /// told as on its way: `expected`, or it has stopped with that agent.
+    fn forget_below(&mut self, left: Rank, expected: bool) {
+        let mut gone = vec![left];
+        while let Some(above) = gone.pop() {
+            // A parent has a lower rank than its children.
+            let below = self.known.range((Excluded(above), Unbounded));
+            let below = below.filter(|(_, member)| member.parent == Some(above));
+            for rank in below.map(|(rank, _)| *rank).collect::<Vec<Rank>>() {
+                self.known.remove(&rank);
+                gone.push(rank);
+                match self.untold.get_mut(&rank).filter(|report| report.state == MemberState::Up) {
+                    Some(report) if expected => report.state = MemberState::Moved,
+                    Some(_) => drop(self.untold.remove(&rank)),
+                    None => {}
+                }
+            }
         }
+    }
+
+    /// Whether one more report finds room, among at most so many.
+    fn has_room_for(&self, rank: Rank, members_max: usize) -> bool {
+        let room = |members: &BTreeMap<Rank, MemberReport>| {
+            members.len() < members_max || members.contains_key(&rank)
+        };
+        room(&self.known) && room(&self.untold)
     }
 
     /// Nobody below that agent is where it was. Gives who that is.
@@ -150,15 +170,6 @@ impl Node {
             // It was only welcomed here, or lives below another parent by now, which tells of it.
             return false;
         }
-        // The acting root goes on to look for those below one that was lost.
-        if self.root.is_none() || state == MemberState::Absent {
-            let mut gone = vec![child.rank];
-            while let Some(above) = gone.pop() {
-                let below = self.members.known.values().filter(|m| m.parent == Some(above));
-                gone.extend(below.map(|member| member.rank).filter(|below| *below > above));
-                self.members.known.remove(&above);
-            }
-        }
         self.transition("node", host, "up", state.as_str(), why);
         let report = self.report_of_child(child, host, state);
         self.learn(report);
@@ -214,17 +225,10 @@ impl Node {
         if self.rank.is_some_and(|own| report.rank <= own) {
             return self.learn_of_lower(report);
         }
+        let has_moved = report.state == MemberState::Moved;
+        let is_told_above = self.uplink.parent().is_some();
         if let Some(current) = self.members.known.get(&report.rank) {
-            let old = match current.origin == report.origin {
-                true => report.attempt < current.attempt,
-                // Of two lives of one agent the later one counts.
-                false => {
-                    let earlier = current.origin != 0 && report.since_ns < current.since_ns;
-                    let is_up = current.state == MemberState::Up;
-                    report.state != MemberState::Up && (is_up || earlier)
-                }
-            };
-            if old {
+            if is_old(current, &report) {
                 // Whoever was acting root meanwhile knows of no life of those above it.
                 if self.root.is_some() && report.origin == 0 {
                     self.tell_return(&report, report.state, false);
@@ -233,19 +237,54 @@ impl Node {
             }
             let (was, is) = (current.state, report.state);
             let restarted = current.origin != report.origin && current.origin != 0;
+            if has_moved && !is_told_above && (was.is_missed() || was == MemberState::Dead) {
+                // It came and left again meanwhile: it is missed until it has come to stay.
+                return;
+            }
             if self.root.is_some() && is == MemberState::Up {
                 self.tell_return(&report, was, restarted);
             }
-            let left =
-                was == MemberState::Up && !matches!(is, MemberState::Up | MemberState::Absent);
-            if left || restarted {
-                self.miss_all_below(report.rank);
-            }
+            self.unsettle_below(report.rank, was, is, restarted);
         }
         let (rank, state) = (report.rank, report.state);
         self.members.untold.insert(rank, report.clone());
-        self.members.known.insert(rank, report);
+        if has_moved && is_told_above {
+            // Who reigns expects it. It may come back or not, and stop elsewhere, without a word to us: whoever
+            // takes over is told by the roll whether to miss it.
+            self.members.known.remove(&rank);
+        } else {
+            self.members.known.insert(rank, report);
+        }
         self.note_whereabouts(rank, state);
+    }
+
+    /// An agent is not where it was, or another life of it is: what becomes of those below it.
+    fn unsettle_below(&mut self, rank: Rank, was: MemberState, is: MemberState, restarted: bool) {
+        let stood = matches!(was, MemberState::Up | MemberState::Moved);
+        match is {
+            MemberState::Up if !restarted => {}
+            _ if self.root.is_none() => {
+                self.members.forget_below(rank, is != MemberState::Absent);
+            }
+            _ if restarted => self.miss_all_below(rank),
+            // Who is not heard of any more has stopped with it.
+            MemberState::Absent => self.members.forget_below(rank, false),
+            // They go with it.
+            MemberState::Up | MemberState::Moved => {}
+            MemberState::Suspect | MemberState::Lost | MemberState::Dead if stood => {
+                self.miss_all_below(rank);
+            }
+            MemberState::Suspect | MemberState::Lost | MemberState::Dead => {}
+        }
+    }
+
+    /// The member list has changed: nobody is on its way to a place that is none any more.
+    pub(super) fn forget_strange_moves(&mut self) {
+        let moved = self.members.known.values().filter(|m| m.state == MemberState::Moved);
+        let strange = moved.filter(|member| self.is_strange(member.rank, &member.host));
+        for rank in strange.map(|member| member.rank).collect::<Vec<Rank>>() {
+            self.members.known.remove(&rank);
+        }
     }
 
     /// Whoever was acting root meanwhile tells of the lost ones above it: for the acting root to know, who
@@ -281,9 +320,7 @@ impl Node {
     /// A child tells of its subtree.
     pub(super) fn members_told(&mut self, reports: Vec<MemberReport>) {
         for report in reports {
-            if self.members.known.len() < self.members_max()
-                || self.members.known.contains_key(&report.rank)
-            {
+            if self.members.has_room_for(report.rank, self.members_max()) {
                 self.learn(report);
             }
         }
@@ -295,13 +332,16 @@ impl Node {
         self.config.members.len() + UNLISTED_MAX
     }
 
-    /// On a new way up everything is news. What an acting root knew of lower ranks is the new root's now.
+    /// On a new way up everything is news. What an acting root knew of lower ranks is the new root's now, and
+    /// who was on its way.
     pub(super) fn members_all_untold(&mut self) {
-        self.members.untold = self.members.known.clone();
+        let members = &mut self.members;
+        members.untold.extend(members.known.iter().map(|(rank, report)| (*rank, report.clone())));
+        let own = self.rank;
+        members.known.retain(|rank, report| {
+            own.is_none_or(|own| *rank > own) && report.state != MemberState::Moved
+        });
         self.tell_members();
-        if let Some(own) = self.rank {
-            self.members.known.retain(|rank, _| *rank > own);
-        }
     }
 
     fn tell_members(&mut self) {
@@ -445,6 +485,20 @@ impl Node {
     ) {
         self.out.push(Output::Announce(Announcement { name, severity, tags, payload }));
     }
+}
+
+/// Whether a report tells of a time before what is known.
+fn is_old(current: &MemberReport, report: &MemberReport) -> bool {
+    let is_up = |member: &MemberReport| member.state == MemberState::Up;
+    // A place that was left in order was left for good: who is there again came with another hello.
+    let was_left = matches!(current.state, MemberState::Absent | MemberState::Moved);
+    if current.origin == report.origin {
+        let again = report.attempt == current.attempt && was_left && is_up(report);
+        return report.attempt < current.attempt || again;
+    }
+    // Of two lives of one agent the later one counts.
+    let earlier = current.origin != 0 && report.since_ns < current.since_ns;
+    !is_up(report) && (is_up(current) || earlier)
 }
 
 fn tree_node(member: &MemberReport) -> TreeNode {

@@ -2,8 +2,8 @@
 //! somewhere, or answer nobody.
 //!
 //! Whoever loses a child asks about it at once ([`super::verdict`]). What remains is the acting root's,
-//! who knows the whole tree: who was below a lost agent and has not come elsewhere, and who was lost and
-//! is not known to be dead. So that the next root knows it too, all are told the *roll* by the one that
+//! who knows the whole tree: who was below a lost agent and has not come elsewhere, who has left a parent
+//! for another one and has not come there, and who was lost and is not known to be dead. So that the next root knows it too, all are told the *roll* by the one that
 //! reigns: whoever takes over calls it, and looks for those that do not come.
 //!
 //! Responsible for: the roll, whom the acting root looks for, and when. Not responsible for: what a look
@@ -85,15 +85,12 @@ impl Node {
         if self.root.is_none() || Some(rank) == self.rank {
             return;
         }
-        match state {
-            // Whoever lost it asks about it first, and tells.
-            MemberState::Suspect | MemberState::Lost => {
-                let after_ms = self.config.detection_ms + 2 * self.config.dial_ms;
-                self.missing.seek(rank, self.now.mono_ns, after_ms);
-            }
-            MemberState::Up | MemberState::Absent | MemberState::Dead => {
-                self.missing.sought.remove(&rank);
-            }
+        if state.is_missed() {
+            // Whoever lost it asks about it first, and tells; who has moved is about to be told of.
+            let after_ms = self.config.detection_ms + 2 * self.config.dial_ms;
+            self.missing.seek(rank, self.now.mono_ns, after_ms);
+        } else {
+            self.missing.sought.remove(&rank);
         }
         self.roll_has_changed();
     }

@@ -371,7 +371,7 @@ impl Node {
 
     fn link_gone(&mut self, link: LinkId, role: Role, why: &str) {
         match role {
-            Role::Child => self.lose_child(link, true, why),
+            Role::Child => self.lose_child(link, api::MemberState::Suspect, why),
             Role::Parent => self.parent_lost(false, why),
             Role::Caller => self.caller_lost(link),
             Role::Stranger => self.roster.link_gone(link),

@@ -12,7 +12,7 @@
 //! host is sent away by its parent, comes back, and gets another rank.
 
 use super::Node;
-use super::api::LinkId;
+use super::api::{LinkId, MemberState};
 use super::link::Role;
 use crate::frame::{Enrolment, Frame, Hello, ROSTER_ENTRIES_MAX, Reject};
 use crate::ident::Rank;
@@ -448,7 +448,7 @@ impl Node {
             .map(|(link, _)| *link)
             .collect();
         for link in strange {
-            self.lose_child(link, false, "its rank is another one now");
+            self.lose_child(link, MemberState::Absent, "its rank is another one now");
             self.decline(link, "its rank is another one now");
         }
         let waiting: BTreeSet<LinkId> = self

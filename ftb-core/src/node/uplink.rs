@@ -6,7 +6,8 @@
 //! [`super::root`]'s.
 
 use super::Node;
-use super::api::{DialId, LinkId};
+use super::api::{DialId, LinkId, MemberState};
+use super::children::Child;
 use super::config::{MemberList, ns};
 use super::differences::TWIN;
 use super::link::{Link, Role};
@@ -20,7 +21,7 @@ use crate::tree;
 use std::collections::{BTreeMap, VecDeque};
 
 /// The version of the link protocol.
-pub const LINK_PROTOCOL: u32 = 4;
+pub const LINK_PROTOCOL: u32 = 5;
 
 /// Who was told to come later comes again after so long.
 const BUSY_MS: u64 = 100;
@@ -221,16 +222,18 @@ impl Node {
         let rank = self.config.members.rank_of(&self.config.host).or(unlisted);
         let moved = rank != self.rank;
         self.rank = rank;
-        let strange: Vec<LinkId> = self
-            .children
-            .iter()
-            .filter(|(_, child)| moved || self.is_strange(child.rank, &child.host))
-            .map(|(link, _)| *link)
-            .collect();
-        for link in strange {
-            self.lose_child(link, false, "the member list has changed");
+        let place = |child: &Child| match self.is_strange(child.rank, &child.host) {
+            true => Some(MemberState::Absent),
+            false => moved.then_some(MemberState::Moved),
+        };
+        let children = self.children.iter();
+        let strange: Vec<(LinkId, MemberState)> =
+            children.filter_map(|(link, child)| Some((*link, place(child)?))).collect();
+        for (link, state) in strange {
+            self.lose_child(link, state, "the member list has changed");
             self.decline(link, "the member list has changed");
         }
+        self.forget_strange_moves();
         let parent = self.uplink.parent().map(|p| (p.link, p.rank, p.host.clone()));
         if let Some((link, rank, host)) = parent
             && (moved || self.is_strange(rank, &host))
@@ -242,7 +245,7 @@ impl Node {
     }
 
     /// Whether a neighbour has no place any more by the member list of now.
-    fn is_strange(&self, rank: Rank, host: &str) -> bool {
+    pub(super) fn is_strange(&self, rank: Rank, host: &str) -> bool {
         match self.config.members.get(rank) {
             Some(member) => !member.host.eq_ignore_ascii_case(host),
             None => {

@@ -389,7 +389,7 @@ impl Node {
         let Some(verdict) = self.verdicts.open.remove(&id) else { return };
         let known = self.members.state_of(verdict.child);
         let back = match verdict.again {
-            true => !matches!(known, Some(MemberState::Suspect | MemberState::Lost)),
+            true => !known.is_some_and(MemberState::is_missed),
             false => known != Some(MemberState::Suspect),
         };
         // It is back, here or elsewhere.

@@ -284,6 +284,105 @@ fn who_moved_to_the_root_and_dies_with_it_is_dead() {
     assert_eq!(hosts_of(&world, "FTB_NODE_DEAD"), names(&[0, 2, 5]), "{:?}", world.announced);
 }
 
+/// Agent 5 lives below 4, which is below the standby, until it can move back to the other side of the
+/// root; it has just done so, and nobody has told of it yet.
+fn just_moved(agents: u32, seed: u64, loses: fn(&Frame) -> bool) -> World {
+    let mut world = boot(tolerant(agents, 2), seed).unwrap();
+    for other in 0..4 {
+        world.operate(Op::CutOneWay(5, other)).unwrap();
+        world.operate(Op::CutOneWay(other, 5)).unwrap();
+    }
+    world.run_ms(20_000).unwrap();
+    assert_eq!(world.parent_of(5), Some(Rank(4)));
+    world.loses = loses;
+    world.operate(Op::Heal).unwrap();
+    for _ in 0..2_000_000 {
+        if world.parent_of(5) != Some(Rank(4)) {
+            break;
+        }
+        world.run_until(world.now_ns + STEP_NS).unwrap();
+    }
+    assert!(world.parent_of(5).is_some_and(|parent| parent != Rank(4)));
+    world.announced.clear();
+    world
+}
+
+/// A part of the time that a frame takes from one agent to the next.
+const STEP_NS: u64 = 25_000;
+
+/// An agent moves and dies with its new parent and the root, whoever has heard by then that it has gone,
+/// and that it has come; so do those below it.
+#[test]
+fn who_moves_and_dies_with_its_new_parent_and_the_root_is_dead() {
+    for (agents, rack) in [(7, &[0, 2, 5][..]), (15, &[0, 2, 5, 11])] {
+        for seed in 1..=10 {
+            for steps in 0..30 {
+                let mut world = just_moved(agents, seed, |_| false);
+                world.run_until(world.now_ns + steps * STEP_NS).unwrap();
+                for rank in rack {
+                    world.operate(Op::HostDown(*rank)).unwrap();
+                }
+                world.run_ms(10_000).unwrap();
+                let dead = hosts_of(&world, "FTB_NODE_DEAD");
+                assert_eq!(dead, names(rack), "{seed} {steps}: {:?}", world.announced);
+                let states = world.states_at(1);
+                let found = states.iter().filter(|(_, state)| *state == MemberState::Dead);
+                assert_eq!(found.count(), rack.len(), "{seed} {steps}: {states:?}");
+            }
+        }
+    }
+}
+
+/// An agent moves and dies before its new parent could tell of it; all others live.
+#[test]
+fn who_dies_before_its_new_parent_has_told_of_it_is_dead() {
+    for (agents, rack) in [(7, &[5][..]), (15, &[5, 11, 12])] {
+        for seed in 1..=4 {
+            let at_new_parent = |frame: &Frame| matches!(frame, Frame::Resume { .. });
+            let mut world = just_moved(agents, seed, at_new_parent);
+            // It has said goodbye, and is nowhere.
+            world.run_ms(1_000).unwrap();
+            let states = world.states_at(0);
+            assert!(states.contains(&(Rank(5), MemberState::Moved)), "{seed}: {states:?}");
+            for rank in rack {
+                world.operate(Op::HostDown(*rank)).unwrap();
+            }
+            world.run_ms(20_000).unwrap();
+            let dead = hosts_of(&world, "FTB_NODE_DEAD");
+            assert_eq!(dead, names(rack), "{seed}: {:?}", world.announced);
+            world.loses = |_| false;
+            for rank in rack {
+                world.operate(Op::Start(*rank)).unwrap();
+            }
+            world.run_ms(30_000).unwrap();
+            assert_eq!(hosts_of(&world, "FTB_NODE_BACK"), names(rack), "{:?}", world.announced);
+        }
+    }
+}
+
+/// An agent that moves, and lives, is suspected of nothing, and is where it went.
+#[test]
+fn who_moves_is_suspected_of_nothing() {
+    for seed in 1..=4 {
+        let mut world = just_moved(15, seed, |_| false);
+        world.run_ms(60_000).unwrap();
+        world.check_tree().unwrap();
+        for name in ["FTB_NODE_SUSPECT", "FTB_AGENT_LOST", "FTB_NODE_DEAD", "FTB_AGENT_BACK"] {
+            assert_eq!(hosts_of(&world, name), names(&[]), "{name}: {:?}", world.announced);
+        }
+        let states = world.states_at(0);
+        assert!(states.iter().all(|(_, state)| *state == MemberState::Up), "{states:?}");
+        // Nor is it later, when it has stopped in order and those take over that it had left.
+        world.operate(Op::Stop(5)).unwrap();
+        world.run_ms(10_000).unwrap();
+        world.announced.clear();
+        world.operate(Op::HostDown(0)).unwrap();
+        world.run_ms(30_000).unwrap();
+        assert_eq!(hosts_of(&world, "FTB_AGENT_LOST"), names(&[]), "{:?}", world.announced);
+        assert_eq!(hosts_of(&world, "FTB_NODE_DEAD"), names(&[0]), "{:?}", world.announced);
+    }
+}
+
 /// Those that are fewer than they miss are cut off, and call none of the others dead.
 #[test]
 fn a_few_that_are_cut_off_call_nobody_dead() {

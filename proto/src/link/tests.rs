@@ -195,6 +195,13 @@ fn every_frame_survives_the_wire() {
 }
 
 #[test]
+fn every_state_of_a_member_survives_the_wire() {
+    let states = MemberState::ALL.map(|state| MemberReport { state, ..member() });
+    let frame = Frame::Members(states.to_vec());
+    assert_eq!(decode(frame.clone().to_bytes()).unwrap(), frame);
+}
+
+#[test]
 fn events_keep_their_bytes_and_share_the_frame() {
     let events = run(3, 2);
     let items = vec![Item { index: 1, content: Content::Events(events.clone()) }];
