@@ -7,9 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Unix time now, in nanoseconds.
 pub fn now_ns() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| {
+        let whole_ns = since.as_secs().saturating_mul(1_000_000_000);
+        whole_ns.saturating_add(u64::from(since.subsec_nanos()))
+    })
 }
 
 /// An INFO event of that space and name, to be filled in.

@@ -213,6 +213,11 @@ impl Inbox {
         Ok(key)
     }
 
+    /// Whether the agent must be told that one is taken back.
+    pub(crate) fn takes_back(&self) -> bool {
+        !self.unwanted.is_empty()
+    }
+
     /// Its reader is gone.
     pub(crate) fn remove(&mut self, key: Key) {
         if let Some(id) = self.entries.remove(&key).and_then(|entry| entry.state.id()) {

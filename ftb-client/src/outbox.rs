@@ -93,6 +93,11 @@ impl Outbox {
         self.in_flight.is_empty() && self.waiting.is_empty()
     }
 
+    /// Whether some wait for a number.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Whether a message is full that has not gone, and the next has just begun: whoever publishes
     /// without ever having to wait must let others run now, who are to send it.
     pub(crate) fn has_filled_one(&self) -> bool {

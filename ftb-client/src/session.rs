@@ -214,7 +214,9 @@ impl Session {
         match message {
             FromAgent::Confirmed { seq } => {
                 self.outbox.confirm(seq, self.publisher());
-                (effects.speak, effects.changed) = (true, true);
+                // Who has nothing to say is not woken for nothing: that may be another thread.
+                effects.speak = self.outbox.has_waiting() || self.leaving;
+                effects.changed = true;
             }
             FromAgent::Subscribed { subscription, active_after } => {
                 self.inbox.subscribed(subscription, active_after);
@@ -241,15 +243,15 @@ impl Session {
             FromAgent::Deliver { subscription, events } => {
                 effects.wakers.extend(self.inbox.deliver(subscription, events));
                 // A full queue takes its subscription back.
-                effects.speak = true;
+                effects.speak = self.inbox.takes_back();
             }
             FromAgent::Gap { subscription, gap } => {
                 effects.wakers.extend(self.inbox.gap(subscription, gap));
-                effects.speak = true;
+                effects.speak = self.inbox.takes_back();
             }
             FromAgent::Covered { subscription, position, history_ended } => {
                 effects.wakers.extend(self.inbox.covered(subscription, position, history_ended));
-                effects.speak = true;
+                effects.speak = self.inbox.takes_back();
             }
             FromAgent::Welcome(_) | FromAgent::Goodbye { .. } => {
                 return Err(SessionError::OutOfTurn);
@@ -264,8 +266,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::fate::Fate;
-    use ftb_core::node::api::Start;
-    use ftb_core::{Event, EventRef, OriginId};
+    use ftb_core::node::api::{Gap, GapReason, Start};
+    use ftb_core::{Epoch, Event, EventRef, OriginId, Position, Spaces};
     use ftb_proto::client::put_published;
     use ftb_proto::event::event_len;
     use std::sync::Arc;
@@ -322,6 +324,41 @@ mod tests {
         session.handle(welcome()).unwrap();
         assert!(session.handle(welcome()).is_err(), "a second welcome");
         assert!(session.handle(confirmed()).is_ok());
+    }
+
+    #[test]
+    fn nobody_is_asked_to_speak_who_has_nothing_to_say() {
+        let hello = Hello { client_name: "test".to_owned(), job_id: String::new(), token: 2 };
+        let mut session = Session::new(hello, 1000, 200);
+        session.connected();
+        session.speak();
+        session.handle(welcome()).unwrap();
+        session.inbox.add(String::new(), Start::Now).unwrap();
+        let Some(Say::Message(FromClient::Subscribe { subscription, .. })) = session.speak() else {
+            panic!("the subscription is not asked for");
+        };
+        let at = |index| Position { epoch: Epoch { number: 1, root: OriginId(1) }, index };
+        let gap = |index| {
+            let (after, until) = (at(index), at(index + 1));
+            let (reason, count, spaces) = (GapReason::Retention, 1, Spaces::of("ftb.test"));
+            let gap = Gap { after, until, reason, count, severity_max: None, spaces };
+            FromAgent::Gap { subscription, gap }
+        };
+        assert!(!session.handle(gap(1)).unwrap().speak);
+        assert!(session.handle(gap(2)).unwrap().speak, "its queue is full");
+        let unsubscribe = FromClient::Unsubscribe(subscription);
+        assert_eq!(session.speak(), Some(Say::Message(unsubscribe)));
+
+        let confirmed = |seq| FromAgent::Confirmed { seq };
+        let _ = publish(&mut session);
+        assert!(matches!(session.speak(), Some(Say::Publish(_))));
+        assert!(!session.handle(confirmed(1)).unwrap().speak);
+        while !session.outbox.has_waiting() {
+            let _ = publish(&mut session);
+            session.speak();
+        }
+        assert!(session.handle(confirmed(2)).unwrap().speak, "there is room for what waits");
+        assert!(matches!(session.speak(), Some(Say::Publish(_))));
     }
 
     #[test]
