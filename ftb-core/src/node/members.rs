@@ -75,13 +75,17 @@ impl Members {
     }
 
     /// Nobody below that agent is where it was; others tell where they are. Whose coming was not told yet is
-    /// told as on its way: `expected`, or it has stopped with that agent.
+    /// told as on its way: `expected`, or it has stopped with that agent. What is known of those that were
+    /// gone before stays so.
     fn forget_below(&mut self, left: Rank, expected: bool) {
         let mut gone = vec![left];
         while let Some(above) = gone.pop() {
             // A parent has a lower rank than its children.
             let below = self.known.range((Excluded(above), Unbounded));
-            let below = below.filter(|(_, member)| member.parent == Some(above));
+            let settled = |state| {
+                matches!(state, MemberState::Absent | MemberState::Lost | MemberState::Dead)
+            };
+            let below = below.filter(|(_, m)| m.parent == Some(above) && !settled(m.state));
             for rank in below.map(|(rank, _)| *rank).collect::<Vec<Rank>>() {
                 self.known.remove(&rank);
                 gone.push(rank);
@@ -92,6 +96,12 @@ impl Members {
                 }
             }
         }
+    }
+
+    /// Who was gone from here and has come elsewhere is not known here any more.
+    pub(super) fn forget_gone(&mut self, came: impl Fn(Rank) -> bool) {
+        let gone = |state| matches!(state, MemberState::Absent | MemberState::Dead);
+        self.known.retain(|rank, member| !(gone(member.state) && came(*rank)));
     }
 
     /// Whether one more report finds room, among at most so many.

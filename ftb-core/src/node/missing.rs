@@ -113,7 +113,12 @@ impl Node {
 
     /// The parent tells who is expected.
     pub(super) fn roll_told(&mut self, roll: Arc<RangeSet>) {
-        self.missing.roll = roll;
+        let old = std::mem::replace(&mut self.missing.roll, Arc::clone(&roll));
+        // Nobody tells where it has come but those above it: whoever takes over must miss it all the same.
+        self.members.forget_gone(|rank| {
+            let rank = rank.0.into();
+            roll.contains(rank) && !old.contains(rank)
+        });
         self.pass_roll_on();
     }
 

@@ -284,9 +284,8 @@ fn who_moved_to_the_root_and_dies_with_it_is_dead() {
     assert_eq!(hosts_of(&world, "FTB_NODE_DEAD"), names(&[0, 2, 5]), "{:?}", world.announced);
 }
 
-/// Agent 5 lives below 4, which is below the standby, until it can move back to the other side of the
-/// root; it has just done so, and nobody has told of it yet.
-fn just_moved(agents: u32, seed: u64, loses: fn(&Frame) -> bool) -> World {
+/// Agent 5 lives below 4, which is below the standby, for it is cut off from those below which it would be.
+fn displaced(agents: u32, seed: u64) -> World {
     let mut world = boot(tolerant(agents, 2), seed).unwrap();
     for other in 0..4 {
         world.operate(Op::CutOneWay(5, other)).unwrap();
@@ -294,6 +293,12 @@ fn just_moved(agents: u32, seed: u64, loses: fn(&Frame) -> bool) -> World {
     }
     world.run_ms(20_000).unwrap();
     assert_eq!(world.parent_of(5), Some(Rank(4)));
+    world
+}
+
+/// Agent 5 has moved back to the other side of the root, and nobody has told of it yet.
+fn just_moved(agents: u32, seed: u64, loses: fn(&Frame) -> bool) -> World {
+    let mut world = displaced(agents, seed);
     world.loses = loses;
     world.operate(Op::Heal).unwrap();
     for _ in 0..2_000_000 {
@@ -357,6 +362,44 @@ fn who_dies_before_its_new_parent_has_told_of_it_is_dead() {
             world.run_ms(30_000).unwrap();
             assert_eq!(hosts_of(&world, "FTB_NODE_BACK"), names(rack), "{:?}", world.announced);
         }
+    }
+}
+
+/// It stops in order below the standby, comes back on the other side of the root, and dies there with it.
+#[test]
+fn who_comes_back_elsewhere_and_dies_with_the_root_is_dead() {
+    for gone in [Op::Stop(5), Op::HostDown(5)] {
+        let mut world = displaced(7, 1);
+        world.operate(gone).unwrap();
+        world.run_ms(20_000).unwrap();
+        world.operate(Op::Heal).unwrap();
+        world.operate(Op::Start(5)).unwrap();
+        world.run_ms(30_000).unwrap();
+        world.check_tree().unwrap();
+        world.announced.clear();
+        for rank in [0, 2, 5] {
+            world.operate(Op::HostDown(rank)).unwrap();
+        }
+        world.run_ms(10_000).unwrap();
+        let dead = hosts_of(&world, "FTB_NODE_DEAD");
+        assert_eq!(dead, names(&[0, 2, 5]), "{gone}: {:?}", world.announced);
+    }
+}
+
+/// An agent that is lost is told of once, also when its parent dies after it, and then the root.
+#[test]
+fn an_agent_that_was_lost_before_its_parent_is_not_lost_again_for_the_next_root() {
+    for (agents, lost, parent) in [(15, 7, 3), (31, 15, 7)] {
+        let mut world = boot(tolerant(agents, 2), 1).unwrap();
+        world.operate(Op::Kill(lost)).unwrap();
+        world.run_ms(10_000).unwrap();
+        world.operate(Op::HostDown(parent)).unwrap();
+        world.run_ms(10_000).unwrap();
+        world.operate(Op::HostDown(0)).unwrap();
+        world.run_ms(30_000).unwrap();
+        assert_eq!(hosts_of(&world, "FTB_AGENT_LOST"), names(&[lost]), "{:?}", world.announced);
+        let dead = hosts_of(&world, "FTB_NODE_DEAD");
+        assert_eq!(dead, names(&[0, parent]), "{:?}", world.announced);
     }
 }
 
