@@ -2,7 +2,7 @@
 //! sent again when the way has changed; and the confirmations that come back.
 
 use super::Node;
-use super::api::{ClientId, LinkId, Output};
+use super::api::{LinkId, Output};
 use super::config::ns;
 use super::uplink::State;
 use crate::frame::{Confirm, Frame, Heartbeat, UpBatch};
@@ -249,22 +249,13 @@ impl Node {
             self.plan_resend();
         }
         for id in news {
-            let client = self.publishers.get(&id.publisher).copied();
-            if let Some((of, client)) =
-                client.and_then(|client| Some((client, self.clients.get_mut(&client)?)))
-            {
-                let held = if self.storms.is_off() { id.seq } else { self.storms.held(of, id.seq) };
-                client.confirmed = client.confirmed.max(held);
+            let Some(of) = self.publishers.get(&id.publisher).copied() else { continue };
+            let Some(client) = self.clients.get_mut(&of) else { continue };
+            let held = if self.storms.is_off() { id.seq } else { self.storms.held(of, id.seq) };
+            client.confirmed = client.confirmed.max(held);
+            if client.confirmed > client.told_confirmed {
+                self.wake_client(of);
             }
-        }
-        let waiting: Vec<ClientId> = self
-            .clients
-            .iter()
-            .filter(|(_, client)| client.confirmed > client.told_confirmed)
-            .map(|(client, _)| *client)
-            .collect();
-        for client in waiting {
-            self.wake_client(client);
         }
         if self.outbox.waiting_bytes() <= self.config.outbox_bytes / 2 {
             for client in std::mem::take(&mut self.paused) {

@@ -45,7 +45,7 @@ pub fn seal(
 ) -> Result<Sealed, EventWireError> {
     let template = Template::new(stamps)?;
     let head = check_event(event, payload_bytes_max)?;
-    let mut buffer = Vec::with_capacity(template.longest() + event.len());
+    let mut buffer = Vec::with_capacity(template.len(stamps.id.seq, event.len()));
     template.put_before(&mut buffer, stamps.id.seq, event.len());
     let content = span(buffer.len(), event.len());
     buffer.extend_from_slice(event);
@@ -69,7 +69,9 @@ where
 {
     let mut template = Template::new(stamps)?;
     let events = events.into_iter();
-    let bytes: usize = events.clone().map(|event| event.len() + template.longest()).sum();
+    // It is kept as long as the events: with room for no more.
+    let last_seq = stamps.id.seq.saturating_add(events.len() as u64);
+    let bytes = events.clone().map(|event| template.listed_len(last_seq, event.len())).sum();
     let mut buffer = Vec::with_capacity(bytes);
     let mut builder = RunBuilder::with_capacity(events.len());
     let mut refused = Vec::new();
@@ -178,9 +180,6 @@ struct Written {
     content: Span,
 }
 
-/// Most bytes of the varint of a sequence number or a length.
-const VARINT_BYTES_MAX: usize = 10;
-
 impl Template {
     fn new(stamps: &Stamps<'_>) -> Result<Self, EventWireError> {
         use prost::encoding::{bool, fixed64, string, uint32};
@@ -214,9 +213,16 @@ impl Template {
         Ok(Self { id, rest, host, before: Vec::new(), lens: (0, 0), listed_len: 0 })
     }
 
-    /// Most bytes that it adds to an event, what stands before it in a list included.
-    fn longest(&self) -> usize {
-        2 + self.id.len() + self.rest.len() + 3 * VARINT_BYTES_MAX
+    /// How long a sealed event is.
+    fn len(&self, seq: u64, event_len: usize) -> usize {
+        let numbers = encoded_len_varint(seq) + encoded_len_varint(event_len as u64);
+        2 + self.id.len() + self.rest.len() + numbers + event_len
+    }
+
+    /// And with what stands before it in a list.
+    fn listed_len(&self, seq: u64, event_len: usize) -> usize {
+        let len = self.len(seq, event_len);
+        1 + encoded_len_varint(len as u64) + len
     }
 
     /// Appends one sealed event as an item of a list.
@@ -245,9 +251,7 @@ impl Template {
 
     /// Appends what stands before an event in a list, its stamps included.
     fn put_listed(&mut self, buffer: &mut Vec<u8>, seq: u64, event_len: usize) {
-        let numbers = encoded_len_varint(seq) + encoded_len_varint(event_len as u64);
-        let len = 2 + self.id.len() + self.rest.len() + numbers + event_len;
-        let listed = Listed::of(len);
+        let listed = Listed::of(self.len(seq, event_len));
         self.listed_len = listed.bytes().len();
         buffer.extend_from_slice(listed.bytes());
         self.put_before(buffer, seq, event_len);
