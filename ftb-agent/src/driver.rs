@@ -13,7 +13,7 @@ use crate::outbox::Outboxes;
 use crate::world::{Alarm, Clock};
 use ftb_core::Now;
 use ftb_core::frame::Frame;
-use ftb_core::limits::BATCH_BYTES_TARGET;
+use ftb_core::limits::{BATCH_BYTES_TARGET, LINK_BYTES_TARGET};
 use ftb_core::node::Node;
 use ftb_core::node::api::{
     ClientId, Input, JournalRead, JournalWrite, LinkId, Output, QueryId, Transition,
@@ -335,7 +335,7 @@ impl Driver {
             self.journal.pump((), |()| node.poll_journal(now, WRITE_BYTES));
         }
         for link in std::mem::take(&mut self.ready_links) {
-            self.link_outboxes.pump(link, |link| node.poll_link(now, link, BATCH_BYTES_TARGET));
+            self.link_outboxes.pump(link, |link| node.poll_link(now, link, LINK_BYTES_TARGET));
         }
         for client in std::mem::take(&mut self.ready_clients) {
             self.client_outboxes.pump(client, |client| {

@@ -32,7 +32,7 @@ use tonic::codegen::http::Extensions;
 pub const WINDOWS: Windows = Windows {
     stream_bytes: 4 * 1024 * 1024,
     connection_bytes: 8 * 1024 * 1024,
-    frame_bytes: 256 * 1024,
+    frame_bytes: 512 * 1024,
     unsent_bytes: UNSENT_BYTES,
 };
 /// What was said on a connection and its socket did not take yet, in bytes; more waits in the core.

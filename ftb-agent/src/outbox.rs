@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
 /// Messages that wait in one transport's channel; each is a batch of up to
+/// [`ftb_core::limits::LINK_BYTES_TARGET`] or, to a client,
 /// [`ftb_core::limits::BATCH_BYTES_TARGET`]. Full: the rest waits in the core.
 pub const DEPTH: usize = 4;
 

@@ -7,7 +7,7 @@ use super::config::ns;
 use super::uplink::State;
 use crate::frame::{Confirm, Frame, Heartbeat, UpBatch};
 use crate::ident::OriginId;
-use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
+use crate::limits::{BATCH_EVENTS_MAX, LINK_BYTES_TARGET};
 
 /// The way back to an origin below.
 pub(super) struct Route {
@@ -172,7 +172,7 @@ impl Node {
         if !may_send || kept >= KEPT_WINDOWS * self.config.window_bytes {
             return None;
         }
-        let batch = self.next_batch(bytes_max.min(BATCH_BYTES_TARGET))?;
+        let batch = self.next_batch(bytes_max.min(LINK_BYTES_TARGET))?;
         let parent = self.uplink.parent_mut()?;
         parent.credit -= i64::try_from(batch.bytes()).unwrap_or(i64::MAX);
         parent.batches += 1;
