@@ -293,7 +293,10 @@ impl FileStore {
 /// A file that ends at a place, to be written from there on.
 fn open_at(path: &Path, end: u64) -> io::Result<File> {
     let mut file = open_file(path)?;
-    file.set_len(end)?;
+    // To cut an empty file makes some file systems write all of it to the disk when it is closed.
+    if file.metadata()?.len() != end {
+        file.set_len(end)?;
+    }
     file.seek(SeekFrom::Start(end))?;
     Ok(file)
 }
