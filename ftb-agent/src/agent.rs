@@ -134,7 +134,6 @@ impl Agent {
             hostile: Arc::clone(&hostile),
             access: Arc::clone(&access),
             terms: Arc::clone(&terms),
-            tasks: tasks.clone(),
             ended: ended.clone(),
         };
         let gates = gates(&config, &hostile);

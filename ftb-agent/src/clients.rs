@@ -18,6 +18,7 @@ use ftb_core::{EventId, OriginId, PublisherId, Run};
 use ftb_proto::client::{
     Outgoing, Publish, Said, core_start, encode_goodbye, encode_refused_attach,
 };
+use ftb_proto::crew::Crew;
 use ftb_proto::event::{SealError, Stamps, seal_batch};
 use ftb_proto::stream::{ATTACH, Answer, Received, StreamError};
 use ftb_proto::v1::to_agent::Message;
@@ -27,7 +28,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tonic::Status;
 use tonic::codegen::http::Extensions;
 
@@ -48,8 +48,6 @@ pub struct Clients {
     pub access: Arc<ArcSwap<Access>>,
     /// What is the same for all clients.
     pub terms: Arc<Terms>,
-    /// The tasks of all clients.
-    pub tasks: TaskTracker,
     /// Cancelled when the agent ends.
     pub ended: CancellationToken,
 }
@@ -83,7 +81,12 @@ impl Answer for Clients {
     const MESSAGE_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
     type Messages = Messages;
 
-    fn answer(&self, connection: &Extensions, inbound: Received) -> Result<Messages, Status> {
+    fn answer(
+        &self,
+        connection: &Extensions,
+        inbound: Received,
+        crew: &Crew,
+    ) -> Result<Messages, Status> {
         let Some(peer) = connection.get::<Peer>().cloned() else {
             return Err(Status::internal("the connection has no peer"));
         };
@@ -113,10 +116,7 @@ impl Answer for Clients {
             cancel,
             subscriptions: BTreeSet::new(),
         };
-        let ended = self.ended.clone();
-        self.tasks.spawn(async move {
-            ended.run_until_cancelled(session.run()).await;
-        });
+        crew.join(session.run());
         Ok(egress)
     }
 }

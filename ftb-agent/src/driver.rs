@@ -19,6 +19,7 @@ use ftb_core::node::api::{
     ClientId, Input, JournalRead, JournalWrite, LinkId, Output, QueryId, Transition,
 };
 use ftb_proto::client::Outgoing;
+use ftb_proto::crew::one_after_another;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ use tokio_util::sync::CancellationToken;
 const TURN_COMMANDS_MAX: usize = 128;
 /// Questions about the tree under way; the oldest is given up beyond it.
 const QUERIES_MAX: usize = 64;
+/// What comes alone: for less than so many bytes it takes longer to wake a second thread than to send it.
+const SMALL_BYTES: u64 = 8 * 1024;
 /// How long the last frames of a closed link may take.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -51,7 +54,10 @@ pub struct Driver {
     link_ends: BTreeMap<LinkId, CancellationToken>,
     client_pauses: BTreeMap<ClientId, watch::Sender<bool>>,
     ready_links: BTreeSet<LinkId>,
-    ready_clients: BTreeSet<ClientId>,
+    /// In the order in which the core has named them: who is delivered to before who is told that it is held.
+    ready_clients: Vec<ClientId>,
+    /// What the core was given since the transports were filled, in bytes.
+    given_bytes: u64,
     queries: BTreeMap<QueryId, oneshot::Sender<Tree>>,
     heap: Heap,
     /// The last transition, for who reports on the agent.
@@ -93,7 +99,8 @@ impl Driver {
             link_ends: BTreeMap::new(),
             client_pauses: BTreeMap::new(),
             ready_links: BTreeSet::new(),
-            ready_clients: BTreeSet::new(),
+            ready_clients: Vec::new(),
+            given_bytes: 0,
             queries: BTreeMap::new(),
             heap: Heap::default(),
             role,
@@ -114,7 +121,10 @@ impl Driver {
     pub async fn run(mut self, mut inbox: Inbox, mut alarm: Box<dyn Alarm>) {
         self.feed(Input::Tick);
         loop {
-            self.pump();
+            match std::mem::take(&mut self.given_bytes) {
+                0..SMALL_BYTES => one_after_another(|| self.pump()),
+                _ => self.pump(),
+            }
             if self.stopping
                 && self.link_outboxes.is_empty()
                 && self.client_outboxes.is_empty()
@@ -134,7 +144,7 @@ impl Driver {
             };
             match wake {
                 Wake::LinkRoom(link) => drop(self.ready_links.insert(link)),
-                Wake::ClientRoom(client) => drop(self.ready_clients.insert(client)),
+                Wake::ClientRoom(client) => self.ready_clients.push(client),
                 Wake::JournalRoom => self.journal_ready = true,
                 Wake::Link(Some(command)) | Wake::Client(Some(command)) => self.obey(command),
                 Wake::Link(None) | Wake::Client(None) => return,
@@ -178,7 +188,9 @@ impl Driver {
                     Input::ClientDetached { client } => self.forget_client(*client),
                     _ => {}
                 }
-                self.heap.handled(self.clock.now().mono_ns, charged_bytes(charge.as_ref()));
+                let bytes = charged_bytes(charge.as_ref());
+                self.given_bytes += bytes;
+                self.heap.handled(self.clock.now().mono_ns, bytes);
                 self.feed(input);
                 drop(charge);
             }
@@ -250,7 +262,7 @@ impl Driver {
             }
             Output::LinkReady(link) => drop(self.ready_links.insert(link)),
             Output::CloseLink { link, reason } => self.close_link(link, &reason),
-            Output::ClientReady(client) => drop(self.ready_clients.insert(client)),
+            Output::ClientReady(client) => self.ready_clients.push(client),
             Output::JournalReady => self.journal_ready = true,
             Output::ReadJournal(read) => return self.read_journal(read),
             Output::PauseClient(client) => self.pause(client, true),

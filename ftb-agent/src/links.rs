@@ -14,12 +14,14 @@ use crate::world::Net;
 use ftb_core::frame::Frame;
 use ftb_core::limits;
 use ftb_core::node::api::{DialId, HostAnswer, Input, LinkId};
+use ftb_proto::crew::Crew;
 use ftb_proto::link::decode;
 use ftb_proto::stream::{Answer, EXCHANGE, Received, StreamError, Windows, call};
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -39,6 +41,9 @@ pub const WINDOWS: Windows = Windows {
 pub const UNSENT_BYTES: usize = 256 * 1024;
 /// Largest message of a link, in bytes: a frame and what its encoding adds.
 pub const MESSAGE_BYTES_MAX: usize = limits::FRAME_BYTES_MAX + 64 * 1024;
+
+/// How long the last frames of a link may take when it has ended.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// What every link needs.
 #[derive(Clone)]
@@ -72,34 +77,41 @@ pub struct Dial {
 impl Links {
     /// Dials in a task of its own and tells the driver how it ended.
     pub fn dial(&self, dial: Dial) {
-        let links = self.clone();
-        let task = async move {
-            let id = dial.id;
-            let answered = AtomicBool::new(false);
-            let connect = links.connect(&dial, &answered);
-            let connected = tokio::time::timeout_at(dial.deadline, connect).await;
-            let error = match connected {
-                Ok(Ok(transport)) => return links.open_dialed(id, &dial.address, transport).await,
-                Ok(Err(error)) => error,
-                Err(_) => io::Error::new(io::ErrorKind::TimedOut, "no answer before the deadline"),
-            };
-            // A stopped agent's host still takes the connection: it must not pass for a dead one. That
-            // of one that is just ending takes it, and resets it before we have seen that.
-            let refusals = [io::ErrorKind::ConnectionRefused, io::ErrorKind::ConnectionReset];
-            let answer = match refusals.contains(&error.kind()) {
-                true => HostAnswer::Refused,
-                false if answered.load(Ordering::Relaxed) => HostAnswer::Taken,
-                false => HostAnswer::Nothing,
-            };
-            let error = format!("{}: {error}", dial.address);
-            let failed = Input::DialFailed { dial: id, error, answer };
-            let _ = links.handle.link_input(failed, 0).await;
+        let (links, crew) = (self.clone(), Crew::default());
+        // What was said last may still be on its way.
+        let linger = async { tokio::time::sleep(LINGER).await };
+        self.spawn(async move { crew.run(links.dial_and_receive(&dial, &crew), linger).await });
+    }
+
+    /// A link from its dial to its end; `crew` carries its connection on.
+    async fn dial_and_receive(&self, dial: &Dial, crew: &Crew) {
+        let answered = AtomicBool::new(false);
+        let connect = self.connect(dial, &answered, crew);
+        let error = match tokio::time::timeout_at(dial.deadline, connect).await {
+            Ok(Ok(transport)) => return self.open_dialed(dial, transport).await,
+            Ok(Err(error)) => error,
+            Err(_) => io::Error::new(io::ErrorKind::TimedOut, "no answer before the deadline"),
         };
-        self.spawn(task);
+        // A stopped agent's host still takes the connection: it must not pass for a dead one. That
+        // of one that is just ending takes it, and resets it before we have seen that.
+        let refusals = [io::ErrorKind::ConnectionRefused, io::ErrorKind::ConnectionReset];
+        let answer = match refusals.contains(&error.kind()) {
+            true => HostAnswer::Refused,
+            false if answered.load(Ordering::Relaxed) => HostAnswer::Taken,
+            false => HostAnswer::Nothing,
+        };
+        let error = format!("{}: {error}", dial.address);
+        let failed = Input::DialFailed { dial: dial.id, error, answer };
+        let _ = self.handle.link_input(failed, 0).await;
     }
 
     /// Opens a link; `answered` is set as soon as the host has taken the connection.
-    async fn connect(&self, dial: &Dial, answered: &AtomicBool) -> io::Result<Transport> {
+    async fn connect(
+        &self,
+        dial: &Dial,
+        answered: &AtomicBool,
+        crew: &Crew,
+    ) -> io::Result<Transport> {
         let mut io = self.net.dial(&dial.address).await?.io;
         answered.store(true, Ordering::Relaxed);
         if let Some(tls) = &self.tls {
@@ -108,22 +120,23 @@ impl Links {
         let (outbox, receiver) = mpsc::channel(outbox::DEPTH);
         let cancel = self.ended.child_token();
         let frames = frames(receiver, cancel.clone());
-        let answer = call(TokioIo::new(io), WINDOWS, EXCHANGE, frames, MESSAGE_BYTES_MAX).await;
+        let io = TokioIo::new(io);
+        let answer = call(crew, io, WINDOWS, EXCHANGE, frames, MESSAGE_BYTES_MAX).await;
         let inbound = answer.map_err(|status| io::Error::other(StreamError::from(status)))?;
         Ok(Transport { inbound, outbox, cancel })
     }
 
-    async fn open_dialed(&self, dial: DialId, address: &str, transport: Transport) {
+    async fn open_dialed(&self, dial: &Dial, transport: Transport) {
         let link = LinkId(self.handle.next_id());
         let Transport { inbound, outbox, cancel } = transport;
         let opened = Command::LinkOpened {
             link,
-            origin: LinkOrigin::Dialed(dial),
+            origin: LinkOrigin::Dialed(dial.id),
             outbox,
             cancel: cancel.clone(),
         };
         if self.handle.command(opened).await.is_ok() {
-            self.receive(link, address, inbound, cancel, || true).await;
+            self.receive(link, &dial.address, inbound, cancel, || true).await;
         }
     }
 
@@ -200,7 +213,12 @@ impl Answer for LinkService {
     const MESSAGE_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
     type Messages = Frames;
 
-    fn answer(&self, connection: &Extensions, inbound: Received) -> Result<Frames, Status> {
+    fn answer(
+        &self,
+        connection: &Extensions,
+        inbound: Received,
+        crew: &Crew,
+    ) -> Result<Frames, Status> {
         let Some(peer) = connection.get::<Peer>().cloned() else {
             return Err(Status::internal("the connection has no peer"));
         };
@@ -209,7 +227,7 @@ impl Answer for LinkService {
         let cancel = self.0.ended.child_token();
         let egress = frames(receiver, cancel.clone());
         let links = self.0.clone();
-        self.0.spawn(async move {
+        crew.join(async move {
             let link = LinkId(links.handle.next_id());
             let certified_hosts = peer.certified_hosts.as_ref().map(|hosts| hosts.to_vec());
             let opened = Command::LinkOpened {

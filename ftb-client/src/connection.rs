@@ -6,10 +6,12 @@
 use crate::client::{Shared, random};
 use crate::session::{Session, SessionError};
 use crate::stream::{Say, open};
+use core::future::ready;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 use ftb_proto::client::{ClientWireError, FromAgent};
+use ftb_proto::crew::Crew;
 use ftb_proto::stream::{Received, StreamError};
 use futures_core::Stream;
 use hyper_util::rt::TokioIo;
@@ -63,7 +65,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut told = String::new();
     loop {
         let welcomes = shared.lock().welcomes();
-        let why = attach(&shared).await.to_string();
+        let crew = Crew::default();
+        // A client that has left has heard that its goodbye was read: nothing is on its way.
+        let attached = crew.run(attach(&shared, &crew), ready(()));
+        let why = attached.await.to_string();
         let attached = shared.lock().welcomes() > welcomes;
         if attached {
             pauses.reset();
@@ -91,13 +96,13 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// One attachment from connect to end.
-async fn attach(shared: &Arc<Shared>) -> Ended {
+/// One attachment from connect to end; `crew` carries its connection on.
+async fn attach(shared: &Arc<Shared>, crew: &Crew) -> Ended {
     let attached = async {
         let socket = socket(&shared.config.socket).await?;
         let generation = shared.lock().connected();
         let speaker = Speaker { shared: Arc::clone(shared), generation };
-        let answer = timeout(WELCOME_MAX, open(socket, speaker)).await;
+        let answer = timeout(WELCOME_MAX, open(crew, socket, speaker)).await;
         let mut stream = answer.map_err(|_| Ended::Silent)?.map_err(StreamError::from)?;
         timeout(WELCOME_MAX, listen_once(shared, &mut stream))
             .await
@@ -155,7 +160,7 @@ pub(crate) async fn connect(path: &Path) -> Result<Channel, Ended> {
     let endpoint = Endpoint::from_static("http://agent.invalid");
     let connector = tower::service_fn(move |_| {
         let socket = socket.take().ok_or_else(|| io::Error::other("the connection was lost"));
-        core::future::ready(socket)
+        ready(socket)
     });
     let channel = endpoint.connect_with_connector(connector);
     timeout(CONNECT_MAX, channel)

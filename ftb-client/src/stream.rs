@@ -5,6 +5,7 @@
 use crate::outbox::Batch;
 use ftb_core::limits;
 use ftb_proto::client::{FromClient, put_publish};
+use ftb_proto::crew::Crew;
 use ftb_proto::local::LocalStream;
 use ftb_proto::stream::{ATTACH, Received, Windows, call};
 use ftb_proto::wire::{Outbound, Pieces};
@@ -43,16 +44,17 @@ impl Outbound for Say {
     }
 }
 
-/// Opens the stream on a connection: gives what the agent says.
+/// Opens the stream on a connection, which `crew` carries on: gives what the agent says.
 ///
 /// # Errors
 /// The agent's refusal, or that it cannot be spoken to.
 pub(crate) async fn open(
+    crew: &Crew,
     socket: UnixStream,
     speaker: impl Stream<Item = Say> + Send + Unpin + 'static,
 ) -> Result<Received, Status> {
     let socket = LocalStream::new(socket)?;
-    call(TokioIo::new(socket), WINDOWS, ATTACH, speaker, limits::FRAME_BYTES_MAX).await
+    call(crew, TokioIo::new(socket), WINDOWS, ATTACH, speaker, limits::FRAME_BYTES_MAX).await
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! responsible for: sockets, and what is done with a message.
 
 pub mod client;
+pub mod crew;
 pub mod event;
 pub mod link;
 pub mod local;

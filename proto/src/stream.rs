@@ -9,6 +9,7 @@
 //! responses, the HTTP/2 connection that carries them. Not responsible for: what a message says, and
 //! who may say it.
 
+use crate::crew::Crew;
 use crate::wire::{HEAD_BYTES, Outbound, Parcel, Pieces};
 use bytes::{Buf as _, Bytes, BytesMut};
 use core::convert::Infallible;
@@ -23,7 +24,6 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2 as client;
 use hyper::rt::{Read, Write};
 use hyper::server::conn::http2 as server;
-use hyper_util::rt::TokioExecutor;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
@@ -171,12 +171,13 @@ fn status_of(error: hyper::Error) -> Status {
 }
 
 /// Opens a connection over `io` with one stream on it: calls a method with what will be said, and
-/// gives what is answered. No message of more than `bytes_max` is taken. The connection ends with
-/// what is received. Runs on tokio.
+/// gives what is answered. No message of more than `bytes_max` is taken. The connection is carried on
+/// by `crew`, and ends with what is received.
 ///
 /// # Errors
 /// The peer's refusal, or that it cannot be spoken to.
 pub async fn call<I, S>(
+    crew: &Crew,
     io: I,
     windows: Windows,
     method: &'static str,
@@ -187,8 +188,7 @@ where
     I: Read + Write + Unpin + Send + 'static,
     S: Stream<Item: Outbound> + Send + Unpin + 'static,
 {
-    let executor = TokioExecutor::new();
-    let mut builder = client::Builder::new(executor.clone());
+    let mut builder = client::Builder::new(crew.clone());
     builder
         .initial_stream_window_size(windows.stream_bytes)
         .initial_connection_window_size(windows.connection_bytes)
@@ -196,7 +196,7 @@ where
         .max_send_buf_size(windows.unsent_bytes);
     let (mut sender, connection) = builder.handshake(io).await.map_err(status_of)?;
     // It ends with an error where the peer vanishes: the stream on it tells.
-    hyper::rt::Executor::execute(&executor, async move { drop(connection.await) });
+    crew.join(async move { drop(connection.await) });
     let uri = Uri::builder().scheme("http").authority("agent").path_and_query(method).build();
     let mut request = Request::new(Sent { messages, ends_with_status: false });
     *request.method_mut() = Method::POST;
@@ -225,12 +225,16 @@ pub trait Answer: Clone + Send + Sync + 'static {
     type Messages: Stream<Item: Outbound> + Send + Unpin + 'static;
 
     /// Takes a call: what is known of its connection, and what the caller says. Gives what is
-    /// answered.
+    /// answered. Who is to listen joins the connection's crew.
     ///
     /// # Errors
     /// Why the call is refused.
-    fn answer(&self, connection: &Extensions, received: Received)
-    -> Result<Self::Messages, Status>;
+    fn answer(
+        &self,
+        connection: &Extensions,
+        received: Received,
+        crew: &Crew,
+    ) -> Result<Self::Messages, Status>;
 }
 
 /// What is not a matter of one connection.
@@ -249,8 +253,8 @@ pub struct Serving<A> {
 }
 
 impl<A: Answer> Serving<A> {
-    /// Serves a connection until it ends; from `closing` on it takes no more calls. `known` is
-    /// what is known of it, for who answers its calls. Runs on tokio.
+    /// Serves a connection, as one task, until it has ended and nobody listens to it any more; from
+    /// `closing` on it takes no more calls. `known` is what is known of it, for who answers its calls.
     ///
     /// # Errors
     /// It was torn, or what came on it is no HTTP/2.
@@ -263,7 +267,8 @@ impl<A: Answer> Serving<A> {
     where
         I: Read + Write + Unpin + Send + 'static,
     {
-        let mut builder = server::Builder::new(TokioExecutor::new());
+        let crew = Crew::default();
+        let mut builder = server::Builder::new(crew.clone());
         builder
             .initial_stream_window_size(self.windows.stream_bytes)
             .initial_connection_window_size(self.windows.connection_bytes)
@@ -271,18 +276,23 @@ impl<A: Answer> Serving<A> {
             .max_send_buf_size(self.windows.unsent_bytes)
             .max_concurrent_streams(self.streams_max)
             .max_header_list_size(self.headers_bytes_max);
-        let calls = Calls { answer: self.answer.clone(), others: self.others.clone(), known };
-        let mut connection = pin!(builder.serve_connection(io, calls));
-        let mut closing = pin!(closing);
-        let mut is_closing = false;
-        core::future::poll_fn(|context| {
-            if !is_closing && closing.as_mut().poll(context).is_ready() {
-                is_closing = true;
-                connection.as_mut().graceful_shutdown();
-            }
-            connection.as_mut().poll(context)
-        })
-        .await
+        let (answer, others) = (self.answer.clone(), self.others.clone());
+        let calls = Calls { answer, others, known, crew: crew.clone() };
+        let connection = builder.serve_connection(io, calls);
+        let serve = async move {
+            let mut connection = pin!(connection);
+            let mut closing = pin!(closing);
+            let mut is_closing = false;
+            core::future::poll_fn(|context| {
+                if !is_closing && closing.as_mut().poll(context).is_ready() {
+                    is_closing = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                connection.as_mut().poll(context)
+            })
+            .await
+        };
+        crew.run(serve, core::future::pending()).await
     }
 }
 
@@ -291,6 +301,7 @@ struct Calls<A> {
     answer: A,
     others: Routes,
     known: Extensions,
+    crew: Crew,
 }
 
 impl<A: Answer> hyper::service::Service<Request<Incoming>> for Calls<A> {
@@ -305,9 +316,8 @@ impl<A: Answer> hyper::service::Service<Request<Incoming>> for Calls<A> {
             return Box::pin(async move { Ok(others.call(request).await?.map(Reply::Other)) });
         }
         let (head, body) = request.into_parts();
-        let answer =
-            self.answer.answer(&head.extensions, Received::new(body, A::MESSAGE_BYTES_MAX));
-        let response = match answer {
+        let received = Received::new(body, A::MESSAGE_BYTES_MAX);
+        let response = match self.answer.answer(&head.extensions, received, &self.crew) {
             Ok(messages) => {
                 let sent = Sent { messages, ends_with_status: true };
                 let mut response = Response::new(Reply::Said(sent));

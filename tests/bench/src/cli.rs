@@ -211,7 +211,10 @@ fn serve_order() -> Result<ExitCode> {
     std::io::stdin().take(ORDER_BYTES_MAX).read_to_string(&mut text)?;
     let order: Order = serde_json::from_str(&text).context("this is for the bench to start")?;
     let runtime = Builder::new_multi_thread().enable_all().build()?;
-    let outcome = runtime.block_on(worker::work(order));
+    // As a task of the runtime, as in a daemon: from outside of it each message would wake a thread more,
+    // with every system.
+    let work = runtime.spawn(worker::work(order));
+    let outcome = runtime.block_on(work)?;
     // Connections of a failed run must not hold the process up.
     runtime.shutdown_background();
     println!("{}", serde_json::to_string(&outcome?)?);

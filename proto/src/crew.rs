@@ -1,0 +1,488 @@
+//! Futures that run as one task.
+//!
+//! What a connection is made of (HTTP/2, the streams on it, whoever reads them) hands every message on
+//! several times. As tasks of the runtime each hand-over goes through its queues, and often wakes another
+//! thread, which for a message that comes alone takes longer than all the rest. Here they are polled one
+//! after the other by the one task that they are, until none has anything left to do.
+//!
+//! Where one message wakes several crews, each wakes the next when it has had its turn
+//! ([`one_after_another`]): the runtime would wake another thread for the second, before the first has run.
+//!
+//! Responsible for: polling whom somebody has woken, and nobody else. Not responsible for: what they do.
+
+use core::pin::{Pin, pin};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use core::task::{Context, Poll, Waker};
+use futures_util::task::AtomicWaker;
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Wake;
+
+/// Rounds in one turn; then others have theirs. More than a message needs on its way, and few enough that
+/// a connection that never rests does not keep a thread.
+const ROUNDS_MAX: usize = 16;
+
+/// Nobody polls, nobody has been woken since.
+const ASLEEP: u8 = 0;
+/// Members are being polled.
+const POLLING: u8 = 1;
+/// Bit: somebody was woken since the round began.
+const AGAIN: u8 = 2;
+
+/// Most crews that wait for each other; where more are woken at once, several threads are worth waking.
+const IN_TURN_MAX: usize = 3;
+
+thread_local! {
+    /// Crews that were woken within [`one_after_another`] on this thread.
+    static HELD: RefCell<Option<Vec<Arc<Shared>>>> = const { RefCell::new(None) };
+}
+
+/// Crews that are woken within `work` have their turns one after the other, in that order, if they are
+/// few: for work of which each has little to do.
+pub fn one_after_another<R>(work: impl FnOnce() -> R) -> R {
+    let outer = HELD.replace(Some(Vec::new()));
+    let held = Held { outer };
+    let result = work();
+    drop(held);
+    result
+}
+
+/// Wakes those that were held back, also when the work has panicked.
+struct Held {
+    outer: Option<Vec<Arc<Shared>>>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let held = HELD.replace(self.outer.take()).unwrap_or_default();
+        if held.len() > IN_TURN_MAX {
+            held.iter().for_each(|crew| crew.task.wake());
+        } else {
+            wake_in_turn(held);
+        }
+    }
+}
+
+/// Wakes the first, which wakes the others when it has had its turn.
+fn wake_in_turn(crews: Vec<Arc<Shared>>) {
+    let mut crews = crews.into_iter();
+    while let Some(first) = crews.next() {
+        let mut outside = first.outside();
+        // One that is over has no turn any more.
+        if !outside.over {
+            outside.behind.extend(crews);
+            drop(outside);
+            return first.task.wake();
+        }
+    }
+}
+
+type Member = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Takes futures in, which run with [`Crew::run`]. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Crew(Arc<Shared>);
+
+impl core::fmt::Debug for Crew {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Crew")
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    state: AtomicU8,
+    /// The task that polls all of them.
+    task: AtomicWaker,
+    outside: Mutex<Outside>,
+}
+
+/// What others leave for it.
+#[derive(Default)]
+struct Outside {
+    newcomers: Vec<Member>,
+    /// Those that are woken when this one has had its turn.
+    behind: Vec<Arc<Shared>>,
+    /// It is over: nobody is taken in any more.
+    over: bool,
+}
+
+impl Shared {
+    fn again(self: &Arc<Self>) {
+        if self.state.fetch_or(AGAIN, Ordering::AcqRel) != ASLEEP {
+            return;
+        }
+        let is_held = HELD.with_borrow_mut(|held| {
+            held.as_mut().map(|held| held.push(Arc::clone(self))).is_some()
+        });
+        if !is_held {
+            self.task.wake();
+        }
+    }
+
+    fn outside(&self) -> MutexGuard<'_, Outside> {
+        // Nothing that could panic happens under it.
+        self.outside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Crew {
+    /// Takes a future in. It begins when the others have run; once the crew is over it is dropped.
+    pub fn join(&self, member: impl Future<Output = ()> + Send + 'static) {
+        let mut outside = self.0.outside();
+        if outside.over {
+            return;
+        }
+        outside.newcomers.push(Box::pin(member));
+        drop(outside);
+        self.0.again();
+    }
+
+    /// Runs `first` and who has joined; gives what `first` gave once all have ended. When it has ended,
+    /// the others have as long as `patience` takes, which begins then; who is still there is dropped.
+    pub async fn run<F: Future>(&self, first: F, patience: impl Future<Output = ()>) -> F::Output {
+        let (mut first, mut patience) = (pin!(Some(first)), pin!(patience));
+        let call = Arc::new(Call::of(&self.0));
+        let waker = Waker::from(Arc::clone(&call));
+        let mut others = Others { shared: Arc::clone(&self.0), members: Vec::new() };
+        let mut output = None;
+        core::future::poll_fn(|context| {
+            let _turn = Turn(&self.0);
+            others.shared.task.register(context.waker());
+            for _ in 0..ROUNDS_MAX {
+                // What was done before somebody was woken is seen from here on.
+                others.shared.state.swap(POLLING, Ordering::AcqRel);
+                if let Some(leader) = first.as_mut().as_pin_mut()
+                    && call.take()
+                    && let Poll::Ready(given) = leader.poll(&mut Context::from_waker(&waker))
+                {
+                    output = Some(given);
+                    first.set(None);
+                }
+                others.poll();
+                let mut over = || others.is_empty() || patience.as_mut().poll(context).is_ready();
+                if let Some(output) = output.take_if(|_| over()) {
+                    return Poll::Ready(output);
+                }
+                let (all, none) = (Ordering::AcqRel, Ordering::Relaxed);
+                if others.shared.state.compare_exchange(POLLING, ASLEEP, all, none).is_ok() {
+                    return Poll::Pending;
+                }
+            }
+            // Whoever is woken from now on finds it woken.
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Crew {
+    fn execute(&self, member: F) {
+        self.join(member);
+    }
+}
+
+/// How one member is woken.
+struct Call {
+    woken: AtomicBool,
+    shared: Arc<Shared>,
+}
+
+impl Call {
+    /// Of one that has not begun.
+    fn of(shared: &Arc<Shared>) -> Self {
+        Self { woken: AtomicBool::new(true), shared: Arc::clone(shared) }
+    }
+
+    fn take(&self) -> bool {
+        // Read first: most of the time nobody was woken, and a swap costs more.
+        self.woken.load(Ordering::Acquire) && self.woken.swap(false, Ordering::AcqRel)
+    }
+}
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.woken.swap(true, Ordering::AcqRel) {
+            self.shared.again();
+        }
+    }
+}
+
+/// A turn of a crew: when it is over, those behind it have theirs, however it ends.
+struct Turn<'a>(&'a Shared);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let behind = std::mem::take(&mut self.0.outside().behind);
+        wake_in_turn(behind);
+    }
+}
+
+/// Those who have joined, while they run.
+struct Others {
+    shared: Arc<Shared>,
+    members: Vec<(Member, Arc<Call>, Waker)>,
+}
+
+impl Others {
+    /// Polls once whom somebody has woken.
+    fn poll(&mut self) {
+        let newcomers = std::mem::take(&mut self.shared.outside().newcomers);
+        self.members.extend(newcomers.into_iter().map(|member| {
+            let call = Arc::new(Call::of(&self.shared));
+            let waker = Waker::from(Arc::clone(&call));
+            (member, call, waker)
+        }));
+        self.members.retain_mut(|(member, call, waker)| {
+            !(call.take() && member.as_mut().poll(&mut Context::from_waker(waker)).is_ready())
+        });
+    }
+
+    fn is_empty(&self) -> bool {
+        self.members.is_empty() && self.shared.outside().newcomers.is_empty()
+    }
+}
+
+/// The futures hold the crew that they have joined: nobody may be left in it. Nor may anybody wait for a
+/// turn that it will not have.
+impl Drop for Others {
+    fn drop(&mut self) {
+        let mut outside = self.shared.outside();
+        outside.over = true;
+        let left = std::mem::take(&mut outside.newcomers);
+        let behind = std::mem::take(&mut outside.behind);
+        drop(outside);
+        drop(left);
+        wake_in_turn(behind);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use core::future::{pending, poll_fn, ready};
+    use core::sync::atomic::AtomicUsize;
+    use futures_util::task::noop_waker;
+    use tokio::sync::mpsc;
+
+    /// A message goes round between members, which takes one turn of the task, not one a hand-over.
+    #[test]
+    fn a_message_goes_from_member_to_member_in_one_turn() {
+        let crew = Crew::default();
+        let (sender, mut first) = mpsc::unbounded_channel();
+        let mut before = sender.clone();
+        for _ in 0..5 {
+            let (next, mut receiver) = mpsc::unbounded_channel();
+            let sender = std::mem::replace(&mut before, next);
+            // Each is behind the one that it is woken by, or before it: both ways.
+            crew.join(async move {
+                while let Some(number) = receiver.recv().await {
+                    sender.send(number + 1).unwrap();
+                }
+            });
+        }
+        before.send(0).unwrap();
+        let mut run = pin!(crew.run(async { first.recv().await.unwrap() }, ready(())));
+        let given = run.as_mut().poll(&mut Context::from_waker(&noop_waker()));
+        assert_eq!(given, Poll::Ready(5));
+        drop(sender);
+    }
+
+    #[test]
+    fn nobody_is_polled_who_was_not_woken() {
+        let (crew, polls) = (Crew::default(), Arc::new(AtomicUsize::new(0)));
+        let (sender, mut receiver) = mpsc::unbounded_channel::<()>();
+        let counted = Arc::clone(&polls);
+        crew.join(poll_fn(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Poll::Pending
+        }));
+        let heard = async move { while receiver.recv().await.is_some() {} };
+        let mut run = pin!(crew.run(heard, ready(())));
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..3 {
+            sender.send(()).unwrap();
+            assert!(run.as_mut().poll(&mut context).is_pending());
+        }
+        assert_eq!(polls.load(Ordering::Relaxed), 1, "when it joined");
+        drop(sender);
+        assert!(run.as_mut().poll(&mut context).is_ready());
+    }
+
+    #[test]
+    fn the_others_have_as_long_as_patience_takes() {
+        let mut context = Context::from_waker(Waker::noop());
+        for (patient, over) in [(false, true), (true, false)] {
+            let crew = Crew::default();
+            crew.join(pending());
+            let patience = async move {
+                if patient {
+                    pending().await
+                }
+            };
+            let mut run = pin!(crew.run(ready(7), patience));
+            let given = run.as_mut().poll(&mut context);
+            assert_eq!(given.is_ready(), over);
+        }
+    }
+
+    /// Members hold the crew; what they hold besides must go with it.
+    #[test]
+    fn nothing_is_left_of_one_that_is_over() {
+        let kept = Arc::new(());
+        let crew = Crew::default();
+        let member = || {
+            let (crew, kept) = (crew.clone(), Arc::clone(&kept));
+            async move {
+                pending::<()>().await;
+                drop((crew, kept));
+            }
+        };
+        crew.join(member());
+        let mut run = Box::pin(crew.run(pending::<()>(), ready(())));
+        assert!(run.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        crew.join(member());
+        assert_eq!(Arc::strong_count(&kept), 3);
+        drop(run);
+        crew.join(member());
+        assert_eq!(Arc::strong_count(&kept), 1);
+    }
+
+    /// Three crews that wait for a word each; gives who has heard it, in order.
+    struct Waiting {
+        tells: Vec<mpsc::UnboundedSender<()>>,
+        runs: Vec<Pin<Box<dyn Future<Output = ()>>>>,
+        heard: Arc<Mutex<Vec<usize>>>,
+        woken: Vec<Arc<Flag>>,
+    }
+
+    #[derive(Default)]
+    struct Flag(AtomicBool);
+
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    impl Waiting {
+        fn new(count: usize) -> Self {
+            let heard = Arc::new(Mutex::new(Vec::new()));
+            let mut all = Self { tells: vec![], runs: vec![], heard, woken: vec![] };
+            for number in 0..count {
+                let (tell, mut told) = mpsc::unbounded_channel();
+                let (crew, heard) = (Crew::default(), Arc::clone(&all.heard));
+                let hear = async move {
+                    while told.recv().await.is_some() {
+                        heard.lock().unwrap().push(number);
+                    }
+                };
+                all.tells.push(tell);
+                all.runs.push(Box::pin(async move { crew.run(hear, ready(())).await }));
+                all.woken.push(Arc::default());
+                assert!(!all.turn(number), "it has begun, and waits");
+            }
+            all
+        }
+
+        /// Gives whether it is over.
+        fn turn(&mut self, number: usize) -> bool {
+            self.woken[number].0.store(false, Ordering::Relaxed);
+            let waker = Waker::from(Arc::clone(&self.woken[number]));
+            self.runs[number].as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+        }
+
+        fn woken(&self) -> Vec<usize> {
+            let woken = |number: &usize| self.woken[*number].0.load(Ordering::Relaxed);
+            (0..self.woken.len()).filter(woken).collect()
+        }
+
+        fn tell(&self, numbers: &[usize]) {
+            for number in numbers {
+                self.tells[*number].send(()).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn crews_that_are_woken_in_turn_have_their_turns_in_that_order() {
+        let mut all = Waiting::new(3);
+        one_after_another(|| all.tell(&[2, 0, 1]));
+        for (order, woken) in [2, 0, 1].into_iter().enumerate() {
+            assert_eq!(all.woken(), [woken], "{order}");
+            assert!(!all.turn(woken));
+        }
+        assert!(all.woken().is_empty());
+        assert_eq!(*all.heard.lock().unwrap(), [2, 0, 1]);
+        all.tell(&[0, 1]);
+        assert_eq!(all.woken(), [0, 1], "at once");
+    }
+
+    #[test]
+    fn many_are_woken_at_once() {
+        let all = Waiting::new(IN_TURN_MAX + 1);
+        let everybody: Vec<usize> = (0..=IN_TURN_MAX).collect();
+        one_after_another(|| all.tell(&everybody));
+        assert_eq!(all.woken(), everybody);
+    }
+
+    #[test]
+    fn nobody_waits_for_one_that_is_over() {
+        // Dropped while the others wait for it.
+        let mut all = Waiting::new(3);
+        one_after_another(|| all.tell(&[0, 1, 2]));
+        assert_eq!(all.woken(), [0]);
+        all.runs[0] = Box::pin(pending());
+        assert_eq!(all.woken(), [0, 1]);
+        // Over in its turn.
+        all.tells[1] = mpsc::unbounded_channel().0;
+        assert!(all.turn(1));
+        assert!(all.woken().contains(&2));
+        // Woken first, and over before it is known who comes behind it.
+        let mut all = Waiting::new(2);
+        one_after_another(|| {
+            all.tell(&[0, 1]);
+            all.runs[0] = Box::pin(pending());
+        });
+        assert!(all.woken().contains(&1));
+    }
+
+    /// Woken from other threads all the time, it misses nothing and never sleeps over it.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn who_is_woken_from_elsewhere_is_polled() {
+        const EACH: u32 = 20_000;
+        let crew = Crew::default();
+        let mut counts = Vec::new();
+        for _ in 0..4 {
+            let (sender, mut receiver) = mpsc::channel(1);
+            tokio::spawn(async move {
+                for number in 0..EACH {
+                    sender.send(number).await.unwrap();
+                }
+            });
+            let (count, counted) = tokio::sync::oneshot::channel();
+            crew.join(async move {
+                let mut got = 0;
+                while receiver.recv().await.is_some() {
+                    got += 1;
+                }
+                count.send(got).unwrap();
+            });
+            counts.push(counted);
+        }
+        let all = async {
+            let mut sum = 0;
+            for count in counts {
+                sum += count.await.unwrap();
+            }
+            sum
+        };
+        assert_eq!(crew.run(all, pending()).await, 4 * EACH);
+    }
+}
