@@ -122,7 +122,7 @@ impl Driver {
         self.feed(Input::Tick);
         loop {
             match std::mem::take(&mut self.given_bytes) {
-                0..SMALL_BYTES => one_after_another(|| self.pump()),
+                1..SMALL_BYTES => one_after_another(|| self.pump()),
                 _ => self.pump(),
             }
             if self.stopping

@@ -28,6 +28,8 @@ const ASLEEP: u8 = 0;
 const POLLING: u8 = 1;
 /// Bit: somebody was woken since the round began.
 const AGAIN: u8 = 2;
+/// Bit: it is woken when those before it have had their turns, or when somebody else wakes it.
+const IN_LINE: u8 = 4;
 
 /// Most crews that wait for each other; where more are woken at once, several threads are worth waking.
 const IN_TURN_MAX: usize = 3;
@@ -109,13 +111,19 @@ struct Outside {
 
 impl Shared {
     fn again(self: &Arc<Self>) {
-        if self.state.fetch_or(AGAIN, Ordering::AcqRel) != ASLEEP {
+        let before = self.state.fetch_or(AGAIN, Ordering::AcqRel);
+        if before != ASLEEP && before & IN_LINE == 0 {
             return;
         }
         let is_held = HELD.with_borrow_mut(|held| {
-            held.as_mut().map(|held| held.push(Arc::clone(self))).is_some()
+            let Some(held) = held else { return false };
+            if self.state.fetch_or(IN_LINE, Ordering::AcqRel) & IN_LINE == 0 {
+                held.push(Arc::clone(self));
+            }
+            true
         });
         if !is_held {
+            self.state.fetch_and(!IN_LINE, Ordering::AcqRel);
             self.task.wake();
         }
     }
@@ -422,6 +430,22 @@ mod tests {
         assert_eq!(*all.heard.lock().unwrap(), [2, 0, 1]);
         all.tell(&[0, 1]);
         assert_eq!(all.woken(), [0, 1], "at once");
+    }
+
+    /// What comes for it from elsewhere does not wait for those before it.
+    #[test]
+    fn who_stands_in_line_can_be_woken() {
+        let mut all = Waiting::new(3);
+        one_after_another(|| all.tell(&[0, 1, 2, 1]));
+        assert_eq!(all.woken(), [0]);
+        all.tell(&[1, 1]);
+        assert_eq!(all.woken(), [0, 1]);
+        assert!(!all.turn(1));
+        assert_eq!(*all.heard.lock().unwrap(), [1; 4]);
+        for number in [0, 1, 2] {
+            assert!(!all.turn(number));
+        }
+        assert_eq!(*all.heard.lock().unwrap(), [1, 1, 1, 1, 0, 2]);
     }
 
     #[test]
