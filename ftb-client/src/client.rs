@@ -71,8 +71,8 @@ pub(crate) struct Shared {
     session: Mutex<Session>,
     /// Notified when something has changed that somebody may wait for.
     changed: Notify,
-    /// Notified when the agent has turned the client away: apart, since that hardly ever happens and
-    /// may be waited for all the time.
+    /// Notified when the agent has turned the client away, or it leaves: apart, since that hardly ever
+    /// happens and is waited for all the time.
     refused: Notify,
     /// Whether an agent is attached, for who looks without the session.
     attached: AtomicBool,
@@ -145,6 +145,11 @@ impl Shared {
     /// Resolves when the condition gives something. Cancel-safe.
     pub(crate) async fn wait_for<T>(&self, condition: impl FnMut(&mut Session) -> Option<T>) -> T {
         self.wait_on(&self.changed, condition).await
+    }
+
+    /// Resolves when nothing more is accepted. Cancel-safe.
+    pub(crate) async fn left(&self) {
+        self.wait_on(&self.refused, |session| session.is_closed().then_some(())).await;
     }
 
     async fn wait_on<T>(

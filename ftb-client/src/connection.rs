@@ -89,7 +89,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         if shared.lock().is_closed() {
             break;
         }
-        let leaving = shared.wait_for(|session| session.is_closed().then_some(()));
+        let leaving = shared.left();
         if timeout(pauses.next(), leaving).await.is_ok() {
             break;
         }
@@ -111,7 +111,7 @@ async fn attach(shared: &Arc<Shared>, crew: &Crew) -> Ended {
         Ok::<_, Ended>(stream)
     };
     let leaving = || async {
-        shared.wait_for(|session| session.is_closed().then_some(())).await;
+        shared.left().await;
         sleep(LEAVE_MAX).await;
     };
     let mut stream = tokio::select! {

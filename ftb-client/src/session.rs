@@ -34,7 +34,7 @@ pub(crate) struct Effects {
     pub(crate) speak: bool,
     /// Somebody may wait for what has changed.
     pub(crate) changed: bool,
-    /// The agent has turned the client away, or the client is over.
+    /// The agent has turned the client away, or the client leaves or is over.
     pub(crate) refused: bool,
 }
 
@@ -150,12 +150,12 @@ impl Session {
     pub(crate) fn leave(&mut self) -> Effects {
         self.leaving = true;
         let wakers = self.inbox.end_all(&SubscribeError::Closed);
-        Effects { wakers, speak: true, changed: true, refused: false }
+        Effects { wakers, speak: true, changed: true, refused: true }
     }
 
     /// The end: whoever still waits is told.
     pub(crate) fn end(&mut self) -> Effects {
-        let effects = Effects { refused: true, ..self.leave() };
+        let effects = self.leave();
         self.attachment = Attachment::Detached;
         self.outbox.abandon();
         self.ended = true;

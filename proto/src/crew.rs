@@ -384,7 +384,8 @@ mod tests {
     impl Waiting {
         fn new(count: usize) -> Self {
             let heard = Arc::new(Mutex::new(Vec::new()));
-            let mut all = Self { tells: vec![], others: vec![], runs: vec![], heard, woken: vec![] };
+            let mut all =
+                Self { tells: vec![], others: vec![], runs: vec![], heard, woken: vec![] };
             for number in 0..count {
                 let (tell, mut told) = mpsc::unbounded_channel();
                 let (other, mut told_other) = mpsc::unbounded_channel();
