@@ -133,6 +133,13 @@ impl Chunk {
         place..self.places.end
     }
 
+    /// The chunk behind it is gone: where both are of one fate, its places are nobody else's.
+    pub(crate) fn skip_places_of(&mut self, gone: &Self) {
+        if Arc::ptr_eq(&self.fate, &gone.fate) {
+            self.places.end = self.places.end.max(gone.places.end);
+        }
+    }
+
     /// What becomes of its events.
     pub(crate) fn fate(&self) -> &Arc<Fate> {
         &self.fate

@@ -8,6 +8,7 @@ use crate::error::Unconfirmed;
 use core::ops::Range;
 use core::pin::pin;
 use ftb_core::{EventId, PublisherId};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
@@ -31,7 +32,7 @@ struct State {
     /// Whose events these are; known once one of them has ended.
     publisher: Option<PublisherId>,
     shed: Places,
-    refused: Vec<(u32, Unconfirmed)>,
+    refused: BTreeMap<u32, Unconfirmed>,
     /// Whatever has not ended will not.
     closed: bool,
 }
@@ -90,7 +91,7 @@ impl Fate {
 
     /// The agent will never take the event at that place.
     pub(crate) fn refused(&self, place: u32, why: Unconfirmed) {
-        self.change(|state| state.refused.push((place, why)));
+        self.change(|state| drop(state.refused.insert(place, why)));
     }
 
     /// All places below have ended: those that were neither shed nor refused are confirmed.
@@ -109,7 +110,7 @@ impl State {
         if self.shed.contains(place) {
             return Some(Err(Unconfirmed::Shed));
         }
-        if let Some((_, why)) = self.refused.iter().find(|(refused, _)| *refused == place) {
+        if let Some(why) = self.refused.get(&place) {
             return Some(Err(why.clone()));
         }
         if let Some(publisher) = self.publisher.filter(|_| place < self.settled) {
@@ -125,7 +126,7 @@ impl State {
         if self.shed.count_below(places.end) > self.shed.count_below(places.start) {
             return Some(Err(Unconfirmed::Shed));
         }
-        if let Some((_, why)) = self.refused.iter().find(|(place, _)| places.contains(place)) {
+        if let Some((_, why)) = self.refused.range(places.clone()).next() {
             return Some(Err(why.clone()));
         }
         if places.is_empty() || places.end <= self.settled {

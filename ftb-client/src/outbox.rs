@@ -200,8 +200,12 @@ impl Outbox {
         let Some(shed) = self.waiting[index].shed_oldest(class) else { return false };
         self.waiting_sizes[class].take(shed);
         self.counts.shed[class] += 1;
-        if self.waiting[index].size().events == 0 {
-            self.waiting.remove(index);
+        if self.waiting[index].size().events == 0
+            && let Some(gone) = self.waiting.remove(index)
+            && let Some(before) = index.checked_sub(1)
+        {
+            // It may be the one that events come into now: not at the places of those that were shed.
+            self.waiting[before].skip_places_of(&gone);
         }
         true
     }
@@ -441,6 +445,27 @@ mod tests {
         outbox.confirm(2, PUBLISHER);
         assert!(warning.outcome().unwrap().is_ok());
         assert!(fatal.outcome().unwrap().is_ok());
+    }
+
+    /// A chunk of a batch that is shed as a whole leaves the one before it to be filled.
+    #[test]
+    fn what_is_shed_leaves_its_place_to_nobody() {
+        let (worse, mild) = ([7; 40_000], [8; 30_000]);
+        let cost = cost_of(worse.len()) + cost_of(mild.len());
+        let mut outbox = Outbox::new(cost);
+        let said = [(&worse[..], Severity::Error), (&mild[..], Severity::Info)];
+        assert_eq!(batch(said).len(), 2);
+        let receipts = push_batch(&mut outbox, said);
+        let fatal = push(&mut outbox, "f", Severity::Fatal).unwrap();
+        let small = [(&b"g"[..], Severity::Error)];
+        let later = push_batch(&mut outbox, small);
+        assert_eq!(receipts[1].outcome(), Some(Err(Unconfirmed::Shed)));
+        assert_eq!(fatal.outcome(), None, "it waits");
+        while outbox.take().is_some() {
+            outbox.confirm(outbox.next_seq - 1, PUBLISHER);
+        }
+        let numbers = [&receipts[0], &fatal, &later[0]].map(|r| r.outcome().unwrap().unwrap().seq);
+        assert_eq!(numbers, [1, 2, 3]);
     }
 
     #[test]

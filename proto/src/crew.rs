@@ -115,14 +115,16 @@ impl Shared {
         if before != ASLEEP && before & IN_LINE == 0 {
             return;
         }
-        let is_held = HELD.with_borrow_mut(|held| {
-            let Some(held) = held else { return false };
+        // A thread that ends may still wake somebody when its own variables are gone.
+        let is_held = HELD.try_with(|held| {
+            let mut held = held.borrow_mut();
+            let Some(held) = held.as_mut() else { return false };
             if self.state.fetch_or(IN_LINE, Ordering::AcqRel) & IN_LINE == 0 {
                 held.push(Arc::clone(self));
             }
             true
         });
-        if !is_held {
+        if !is_held.unwrap_or(false) {
             self.state.fetch_and(!IN_LINE, Ordering::AcqRel);
             self.task.wake();
         }
@@ -479,6 +481,29 @@ mod tests {
             all.runs[0] = Box::pin(pending());
         });
         assert!(all.woken().contains(&1));
+    }
+
+    /// A variable of a thread that is older than those of this module goes after them.
+    #[test]
+    fn who_is_woken_when_a_thread_ends_is_woken() {
+        struct AtTheEnd(RefCell<Option<mpsc::UnboundedSender<()>>>);
+        impl Drop for AtTheEnd {
+            fn drop(&mut self) {
+                let sender = self.0.take().unwrap();
+                sender.send(()).unwrap();
+            }
+        }
+        thread_local! {
+            static AT_THE_END: AtTheEnd = const { AtTheEnd(RefCell::new(None)) };
+        }
+        let all = Waiting::new(2);
+        let (early, late) = (all.tells[0].clone(), all.tells[1].clone());
+        let thread = std::thread::spawn(move || {
+            AT_THE_END.with(|at_the_end| at_the_end.0.replace(Some(late)));
+            early.send(()).unwrap();
+        });
+        thread.join().unwrap();
+        assert_eq!(all.woken(), [0, 1]);
     }
 
     /// Woken from other threads all the time, it misses nothing and never sleeps over it.

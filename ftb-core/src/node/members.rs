@@ -90,7 +90,12 @@ impl Members {
                 self.known.remove(&rank);
                 gone.push(rank);
                 match self.untold.get_mut(&rank).filter(|report| report.state == MemberState::Up) {
-                    Some(report) if expected => report.state = MemberState::Moved,
+                    // It goes with the one above it and says no new hello: that it is up, which comes from
+                    // there, must count for more, whichever comes first.
+                    Some(report) if expected => {
+                        report.state = MemberState::Moved;
+                        report.attempt = report.attempt.saturating_sub(1);
+                    }
                     Some(_) => drop(self.untold.remove(&rank)),
                     None => {}
                 }
@@ -532,5 +537,38 @@ fn report_of(node: TreeNode) -> MemberReport {
         state: node.state,
         parent: node.parent,
         since_ns: node.since_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(rank: u32, parent: u32, attempt: u64) -> MemberReport {
+        MemberReport {
+            rank: Rank(rank),
+            host: format!("node{rank:02}"),
+            address: String::new(),
+            origin: u64::from(rank),
+            attempt,
+            state: MemberState::Up,
+            parent: Some(Rank(parent)),
+            since_ns: 1,
+        }
+    }
+
+    /// 11 has come below 5, which moves before that was told: who goes with it says no new hello.
+    #[test]
+    fn who_goes_with_its_parent_is_up_whatever_is_told_first() {
+        let (mut members, up) = (Members::default(), report(11, 5, 3));
+        for member in [report(5, 1, 2), up.clone()] {
+            members.known.insert(member.rank, member.clone());
+            members.untold.insert(member.rank, member);
+        }
+        members.forget_below(Rank(5), true);
+        let moved = members.untold.get(&Rank(11)).cloned();
+        let told = moved.as_ref().map(|report| (report.state, is_old(report, &up)));
+        assert_eq!(told, Some((MemberState::Moved, false)), "up counts when it comes later");
+        assert!(moved.is_some_and(|moved| is_old(&up, &moved)), "and when it came earlier");
     }
 }
