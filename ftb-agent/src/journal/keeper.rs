@@ -155,10 +155,11 @@ impl Keeper {
             store,
             bounds,
             last: begun.after,
+            // Also where no file of the log is there yet: what lies below is of one that was given up.
+            next_segment: begun.segment.max(1),
             begun,
             logged,
             segments: VecDeque::new(),
-            next_segment: 1,
             closed: false,
             open: None,
         };
@@ -170,7 +171,7 @@ impl Keeper {
         let mut reading = Reading::new(self.begun.after, self.bounds.memory_bytes);
         let mut unknown = None;
         for id in self.store.segments()? {
-            self.next_segment = self.next_segment.max(id + 1);
+            self.next_segment = self.next_segment.max(id.saturating_add(1));
             if id < self.begun.segment {
                 // Of a log that was given up; the agent died before it could remove it.
                 self.store.remove_segment(id)?;
@@ -308,7 +309,11 @@ impl Keeper {
                     mark(&mut self.logged, marks);
                     changes.push(Change::Put(KEY_MARKS, record::encode_marks(marks)));
                     self.begun.after = begin.after;
-                    self.begun.segment = self.next_segment;
+                    // Never that of the log before, which may have no segment: what was acknowledged
+                    // of that says nothing of this one.
+                    self.begun.segment =
+                        self.next_segment.max(self.begun.segment.saturating_add(1));
+                    self.next_segment = self.begun.segment;
                 }
                 None => {
                     // Said first: a crash must not make what is given up look lost.

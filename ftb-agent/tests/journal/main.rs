@@ -2,14 +2,15 @@
 //! full disk costs the journal and not the agent.
 //!
 //! `lives`: agents that end, and the log that their next life goes on with; `store`: files, their damage
-//! and their bounds; `crash`: what a crash leaves of a new beginning; `disk`: disks that are full or fail
-//! under a running agent.
+//! and their bounds; `crash`: what a crash leaves of a new beginning; `faults`: files that cannot be read or
+//! synced; `disk`: disks that are full or fail under a running agent.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
 mod common;
 mod crash;
 mod disk;
+mod faults;
 mod lives;
 mod store;
 
