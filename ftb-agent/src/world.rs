@@ -100,6 +100,9 @@ pub enum StoreError {
     /// The disk: full, gone, not to be written.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// What was written could not be synced: it may read well and be gone after a power failure.
+    #[error("what was written could not be synced: {0}")]
+    Unsynced(io::Error),
     /// Another process has it open.
     #[error("another process is using it")]
     Locked,
@@ -137,7 +140,7 @@ pub enum Change {
 
 /// Where stores are.
 pub trait Storage: Send + Sync + 'static {
-    /// Whether there is a store in that folder.
+    /// Whether there is a store in that folder, or may be one: it cannot be looked at.
     fn exists(&self, folder: &Path) -> bool;
     /// Opens the store in that folder; makes both where they are not there.
     ///
@@ -148,7 +151,7 @@ pub trait Storage: Send + Sync + 'static {
     ///
     /// # Errors
     /// It could not be moved.
-    fn set_aside(&self, folder: &Path, now_ns: u64) -> io::Result<PathBuf>;
+    fn set_aside(&self, folder: &Path, now_ns: u64) -> Result<PathBuf, StoreError>;
     /// Bytes that can still be written there.
     ///
     /// # Errors
@@ -159,7 +162,7 @@ pub trait Storage: Send + Sync + 'static {
 }
 
 /// An open store: records by name, and segments of chunks by number. After an error other than of
-/// [`Store::get`] it is to be opened again.
+/// [`Store::get`] and [`Store::read`] it is to be opened again.
 pub trait Store: Send {
     /// A record.
     ///
@@ -168,7 +171,8 @@ pub trait Store: Send {
     fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, StoreError>;
     /// The numbers of the segments, rising.
     fn segments(&mut self) -> Result<Vec<u64>, StoreError>;
-    /// Shows the chunks of a segment, rising by key.
+    /// Shows the chunks of a segment, rising by key. After an error the store knows of those that it has
+    /// shown, and a cut takes the others too.
     fn read(&mut self, segment: u64, visit: &mut dyn FnMut(u64, Vec<u8>))
     -> Result<(), StoreError>;
     /// One chunk.
@@ -179,7 +183,7 @@ pub trait Store: Send {
     fn write(&mut self, changes: Vec<Change>, sync: bool) -> Result<(), StoreError>;
     /// Gives a segment up.
     fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError>;
-    /// Makes everything survive a power failure.
+    /// Makes everything survive a power failure, also what was there when it was opened.
     fn sync(&mut self) -> Result<(), StoreError>;
     /// Keeps a small record apart from everything else, in the place of the last one.
     fn acknowledge(&mut self, record: &[u8]) -> Result<(), StoreError>;

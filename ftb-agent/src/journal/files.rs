@@ -1,7 +1,6 @@
 //! The journal's store on disk: a file for each segment, which only grows, and one for the records.
 //!
 //! ```text
-//! lock         held by who has the store open
 //! records      crc32c u32 | (key length u8 | key | value length u32 | value)*; replaced as a whole
 //! log-NUMBER   a segment: (crc32c u32 of the next two | length u32 | key u64 | chunk)*
 //! ```
@@ -11,7 +10,7 @@
 //! and are synced before they take the place of the old ones, after every chunk that was written before
 //! them. Responsible for: files, what is found of them after a crash. Not responsible for: what a chunk
 //! or a record means, and whether a chunk is good: it carries checksums of its own ([`super::record`]).
-//! docs/journal.md says why it is no store of the registry.
+//! The lock lies beside the store, and so does the record of what was acknowledged. docs/journal.md says why it is no store of the registry.
 
 use crate::world::{Change, Storage, Store, StoreError};
 use bytes::{Buf as _, BufMut as _};
@@ -41,7 +40,10 @@ const SEGMENT: &str = "log-";
 const FORMAT_1: &str = "keyspaces";
 
 /// Before a chunk.
-const FRAME_BYTES: usize = 4 + 4 + 8;
+pub(super) const FRAME_BYTES: usize = 4 + 4 + 8;
+/// The longest chunk, in bytes: far above what is written at once (`WRITE_BYTES`), and above the head of
+/// a segment that names as many publishers as are remembered.
+const CHUNK_BYTES_MAX: u32 = 128 * 1024 * 1024;
 /// Of a segment that is read from its beginning to its end.
 const READ_BYTES: usize = 256 * 1024;
 
@@ -50,12 +52,13 @@ pub struct DiskStorage;
 
 impl Storage for DiskStorage {
     fn exists(&self, folder: &Path) -> bool {
-        folder.join(STORE).exists()
+        // What cannot be looked at may be there: it is tried to be opened, and tried again.
+        folder.join(STORE).try_exists().unwrap_or(true)
     }
 
     fn open(&self, folder: &Path) -> Result<Box<dyn Store>, StoreError> {
         let path = folder.join(STORE);
-        std::fs::DirBuilder::new().recursive(true).mode(0o750).create(&path)?;
+        create_folder(&path)?;
         if path.join(FORMAT_1).exists() {
             return Err(StoreError::Foreign(
                 "it is in the format \"ftb journal 1\", which this version does not read: run the \
@@ -63,12 +66,9 @@ impl Storage for DiskStorage {
                     .to_owned(),
             ));
         }
+        let lock = lock(folder)?;
         let acknowledged = open_file(&folder.join(ACKNOWLEDGED))?;
-        let lock = open_file(&path.join(LOCK))?;
-        lock.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => StoreError::Locked,
-            TryLockError::Error(error) => StoreError::Io(error),
-        })?;
+        sync_folder(folder)?;
         let names = File::open(&path)?;
         let mut store = FileStore {
             folder: path,
@@ -82,10 +82,14 @@ impl Storage for DiskStorage {
             _lock: lock,
         };
         store.read_records()?;
+        // An earlier life may have ended before it synced what it wrote.
+        store.unsynced = store.segments()?.into_iter().collect();
+        store.names_unsynced = true;
         Ok(Box::new(store))
     }
 
-    fn set_aside(&self, folder: &Path, now_ns: u64) -> io::Result<PathBuf> {
+    fn set_aside(&self, folder: &Path, now_ns: u64) -> Result<PathBuf, StoreError> {
+        let _lock = lock(folder)?;
         let mut old: Vec<PathBuf> = std::fs::read_dir(folder)?
             .filter_map(|entry| Some(entry.ok()?.path()))
             .filter(|path| {
@@ -97,7 +101,13 @@ impl Storage for DiskStorage {
             std::fs::remove_dir_all(path)?;
         }
         let aside = folder.join(format!("{SET_ASIDE}{:020}", now_ns / 1_000_000_000));
+        // What was acknowledged of it says nothing of the next.
+        match std::fs::rename(folder.join(ACKNOWLEDGED), folder.join(STORE).join(ACKNOWLEDGED)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
         std::fs::rename(folder.join(STORE), &aside)?;
+        sync_folder(folder)?;
         Ok(aside)
     }
 
@@ -114,6 +124,32 @@ impl Storage for DiskStorage {
     fn is_blocking(&self) -> bool {
         true
     }
+}
+
+/// Takes the journal's lock: it lies beside the store, and stays when that is set aside.
+fn lock(folder: &Path) -> Result<File, StoreError> {
+    let lock = open_file(&folder.join(LOCK))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Locked),
+        Err(TryLockError::Error(error)) => Err(error.into()),
+    }
+}
+
+/// Makes a folder and those above it; that they are there survives a power failure.
+fn create_folder(path: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.exists()).collect();
+    std::fs::DirBuilder::new().recursive(true).mode(0o750).create(path)?;
+    for parent in missing.into_iter().filter_map(Path::parent) {
+        // The parent of a relative path of one name is the current folder.
+        sync_folder(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
+    }
+    Ok(())
+}
+
+/// The names in a folder survive a power failure then.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
 }
 
 fn open_file(path: &Path) -> io::Result<File> {
@@ -172,6 +208,10 @@ fn failed(error: io::Error) -> StoreError {
         NotFound | UnexpectedEof => damaged(error.to_string()),
         _ => StoreError::Io(error),
     }
+}
+
+fn segment_name(segment: u64) -> String {
+    format!("{SEGMENT}{segment:020}")
 }
 
 /// What stands before a chunk.
@@ -254,16 +294,25 @@ impl FileStore {
     }
 
     fn path(&self, segment: u64) -> PathBuf {
-        self.folder.join(format!("{SEGMENT}{segment:020}"))
+        self.folder.join(segment_name(segment))
     }
 
     /// Writes a chunk at the end of its segment; those of its key and of later ones are gone.
     fn append(&mut self, segment: u64, key: u64, chunk: &[u8]) -> Result<(), StoreError> {
-        let bytes = u32::try_from(chunk.len()).map_err(|_| io::Error::other("a chunk of 4 GiB"))?;
-        self.names_unsynced |= !self.segments.contains_key(&segment);
-        let places = self.segments.entry(segment).or_default();
-        places.cut(key);
-        let end = places.end;
+        let bytes = u32::try_from(chunk.len()).ok().filter(|bytes| *bytes <= CHUNK_BYTES_MAX);
+        let bytes = bytes.ok_or_else(|| io::Error::other("a chunk is longer than 128 MiB"))?;
+        let end = match self.segments.get_mut(&segment) {
+            Some(places) => {
+                places.cut(key);
+                places.end
+            }
+            None => {
+                // One that is there and was never read is not written over.
+                File::options().create_new(true).write(true).open(self.path(segment))?;
+                self.names_unsynced = true;
+                self.segments.entry(segment).or_default().end
+            }
+        };
         let is_there = |writing: &Writing| writing.segment == segment && writing.at == end;
         let mut writing = match self.writing.take().filter(is_there) {
             Some(writing) => writing,
@@ -280,13 +329,37 @@ impl FileStore {
 
     /// Takes the chunks of a key and of later ones from the end of a segment.
     fn cut(&mut self, segment: u64, key: u64) -> Result<(), StoreError> {
-        let Some(places) = self.segments.get_mut(&segment) else { return Ok(()) };
+        let unknown = || io::Error::other(format!("segment {segment} is cut and was never read"));
+        let places = self.segments.get_mut(&segment).ok_or_else(unknown)?;
         places.cut(key);
         let end = places.end;
         self.writing = None;
-        self.unsynced.insert(segment);
-        open_at(&self.path(segment), end).map_err(failed)?;
-        Ok(())
+        let file = open_at(&self.path(segment), end).map_err(failed)?;
+        // A power failure must not bring back what is void.
+        file.sync_data().map_err(StoreError::Unsynced)
+    }
+}
+
+/// Shows the chunks of a segment that are whole, and notes where they are.
+fn read_chunks(
+    path: &Path,
+    places: &mut Places,
+    visit: &mut dyn FnMut(u64, Vec<u8>),
+) -> Result<(), StoreError> {
+    let file = File::open(path).map_err(failed)?;
+    let len = file.metadata()?.len();
+    let mut file = BufReader::with_capacity(READ_BYTES, file);
+    loop {
+        let mut head = [0; FRAME_BYTES];
+        let Some(room) = (len - places.end).checked_sub(head.len() as u64) else { return Ok(()) };
+        file.read_exact(&mut head).map_err(failed)?;
+        let is_whole =
+            |(_, bytes): &(u64, u32)| u64::from(*bytes) <= room && *bytes <= CHUNK_BYTES_MAX;
+        let Some((key, bytes)) = parse_frame(&head).filter(is_whole) else { return Ok(()) };
+        let mut chunk = vec![0; bytes as usize];
+        file.read_exact(&mut chunk).map_err(failed)?;
+        places.push(key, bytes);
+        visit(key, chunk);
     }
 }
 
@@ -344,8 +417,9 @@ impl Store for FileStore {
         let mut numbers = Vec::new();
         for entry in std::fs::read_dir(&self.folder)? {
             let name = entry?.file_name();
-            let number = name.to_str().and_then(|name| name.strip_prefix(SEGMENT));
-            numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
+            let number = name.to_str().and_then(|name| name.strip_prefix(SEGMENT)?.parse().ok());
+            // Not `log-1`, nor `log-+1`: nothing else may be taken for a segment.
+            numbers.extend(number.filter(|number| *name == *segment_name(*number)));
         }
         numbers.sort_unstable();
         Ok(numbers)
@@ -358,26 +432,11 @@ impl Store for FileStore {
         segment: u64,
         visit: &mut dyn FnMut(u64, Vec<u8>),
     ) -> Result<(), StoreError> {
-        let file = File::open(self.path(segment)).map_err(failed)?;
-        let len = file.metadata()?.len();
-        let mut file = BufReader::with_capacity(READ_BYTES, file);
         let mut places = Places::default();
-        loop {
-            let mut head = [0; FRAME_BYTES];
-            if len - places.end < head.len() as u64 {
-                break;
-            }
-            file.read_exact(&mut head).map_err(failed)?;
-            let room = len - places.end - head.len() as u64;
-            let is_whole = |(_, bytes): &(u64, u32)| u64::from(*bytes) <= room;
-            let Some((key, bytes)) = parse_frame(&head).filter(is_whole) else { break };
-            let mut chunk = vec![0; bytes as usize];
-            file.read_exact(&mut chunk).map_err(failed)?;
-            places.push(key, bytes);
-            visit(key, chunk);
-        }
+        let read = read_chunks(&self.path(segment), &mut places, visit);
+        // Also where it failed: what was found before is there, and what follows comes behind it.
         self.segments.insert(segment, places);
-        Ok(())
+        read
     }
 
     fn chunk(&mut self, segment: u64, first: u64) -> Result<Option<Vec<u8>>, StoreError> {
@@ -419,18 +478,24 @@ impl Store for FileStore {
         self.writing.take_if(|writing| writing.segment == segment);
         self.unsynced.remove(&segment);
         self.segments.remove(&segment);
-        Ok(std::fs::remove_file(self.path(segment))?)
+        match std::fs::remove_file(self.path(segment)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
-        for segment in std::mem::take(&mut self.unsynced) {
-            match self.writing.as_ref().filter(|writing| writing.segment == segment) {
-                Some(writing) => writing.file.sync_data()?,
-                None => File::open(self.path(segment)).map_err(failed)?.sync_data()?,
-            }
+        while let Some(segment) = self.unsynced.first().copied() {
+            let synced = match self.writing.as_ref().filter(|writing| writing.segment == segment) {
+                Some(writing) => writing.file.sync_data(),
+                None => File::open(self.path(segment)).map_err(failed)?.sync_data(),
+            };
+            synced.map_err(StoreError::Unsynced)?;
+            self.unsynced.remove(&segment);
         }
-        if std::mem::take(&mut self.names_unsynced) {
-            self.names.sync_all()?;
+        if self.names_unsynced {
+            self.names.sync_all().map_err(StoreError::Unsynced)?;
+            self.names_unsynced = false;
         }
         Ok(())
     }

@@ -13,6 +13,7 @@
 //! A store does what it is told in order, and a crash leaves the first few changes of a write. So what
 //! goes on is written before what it replaces is removed, and which log it is comes after both.
 
+use super::files::FRAME_BYTES;
 use super::reading::{Reading, Scan};
 use super::record::{self, Begun, Damaged, Head};
 use crate::world::{Change, Store, StoreError};
@@ -81,6 +82,8 @@ pub struct Keeper {
     /// The newest segment is not written to any more: what follows begins another.
     closed: bool,
     last: u64,
+    /// Up to here it was synced.
+    synced: u64,
     /// The chunk that was looked through last, for the next page.
     open: Option<Opened>,
 }
@@ -106,15 +109,27 @@ struct Opened {
 struct Segment {
     id: u64,
     chunks: Vec<Chunk>,
-    /// Of all its chunks.
+    /// Of all its chunks, with what the store puts before each.
     bytes: u64,
+    /// The same of its head, which can be larger than all of them.
+    head_bytes: u64,
     begun_ns: u64,
     ended_ns: u64,
+    /// Reading it failed: behind its chunks there may be more.
+    unread: bool,
 }
 
 impl Segment {
     fn new(id: u64, now_ns: u64) -> Self {
-        Self { id, chunks: Vec::new(), bytes: 0, begun_ns: now_ns, ended_ns: now_ns }
+        Self {
+            id,
+            chunks: Vec::new(),
+            bytes: 0,
+            head_bytes: 0,
+            begun_ns: now_ns,
+            ended_ns: now_ns,
+            unread: false,
+        }
     }
 
     fn push(&mut self, chunk: Chunk) {
@@ -122,6 +137,10 @@ impl Segment {
         self.begun_ns = self.begun_ns.min(chunk.written_ns);
         self.ended_ns = self.ended_ns.max(chunk.written_ns);
         self.chunks.push(chunk);
+    }
+
+    fn all_bytes(&self) -> u64 {
+        self.head_bytes + self.bytes
     }
 
     /// Takes the last chunk that has anything behind an index.
@@ -155,6 +174,7 @@ impl Keeper {
             store,
             bounds,
             last: begun.after,
+            synced: begun.after,
             // Also where no file of the log is there yet: what lies below is of one that was given up.
             next_segment: begun.segment.max(1),
             begun,
@@ -179,25 +199,23 @@ impl Keeper {
             }
             // What is missing of the newest is known from what was acknowledged.
             if let Some(id) = unknown.take() {
-                reading.damage.push(format!("segment {id} cannot be read"));
+                reading.damaged(format!("segment {id} cannot be read"));
             }
             unknown = (!self.read_segment(id, now_ns, &mut reading)?).then_some(id);
         }
-        let Reading { items, after, last, mut damage, .. } = reading;
-        self.last = last;
         let acknowledged = self.store.acknowledged().and_then(record::decode_acknowledged);
         let known = acknowledged.filter(|(segment, _)| *segment == self.begun.segment);
-        let lost_until = known.map(|(_, index)| index).filter(|index| *index > last);
+        let lost_until = known.map(|(_, index)| index).filter(|index| *index > reading.last);
         if let Some(until) = lost_until {
-            damage.push(format!("entries {} to {until} are missing", last + 1));
+            reading.damaged(format!("entries {} to {until} are missing", reading.last + 1));
         }
+        let Reading { items, after, last, damage, .. } = reading;
+        self.last = last;
         self.trim(now_ns)?;
         let marks = marks_of(&self.logged);
         let stored = self.stored();
-        let damage = (!damage.is_empty()).then(|| {
-            damage.truncate(8);
-            format!("the journal is damaged: {}", damage.join("; "))
-        });
+        let damage =
+            (!damage.is_empty()).then(|| format!("the journal is damaged: {}", damage.join("; ")));
         let roster = match self.store.get(KEY_ROSTER)? {
             Some(bytes) => record::decode_roster(bytes)?,
             None => Vec::new(),
@@ -223,6 +241,7 @@ impl Keeper {
         let mut visit = |first: u64, chunk: Vec<u8>| {
             if first == HEAD {
                 is_known = true;
+                segment.head_bytes = stored_bytes(&chunk);
                 match record::decode_head(chunk) {
                     Ok(head) if head.after < reading.last && !is_oldest => unfinished = true,
                     Ok(head) => {
@@ -233,7 +252,7 @@ impl Keeper {
                         marks = Some(head.marks);
                     }
                     Err(damaged) => {
-                        reading.damage.push(format!("the head of segment {id}: {damaged}"));
+                        reading.damaged(format!("the head of segment {id}: {damaged}"));
                     }
                 }
             } else if !unfinished {
@@ -242,20 +261,21 @@ impl Keeper {
                 let written_ns = match head {
                     Ok(head) => head.written_ns,
                     Err(damaged) => {
-                        reading.damage.push(format!("the chunk at entry {first}: {damaged}"));
+                        reading.damaged(format!("the chunk at entry {first}: {damaged}"));
                         if segment.ended_ns == 0 { now_ns } else { segment.ended_ns }
                     }
                 };
                 mark(logged, &marks.take().unwrap_or_default());
                 note(logged, &items);
                 let last = items.last().map_or(first, |item| item.index);
-                segment.push(Chunk { first, last, bytes: chunk.len() as u64, written_ns });
+                segment.push(Chunk { first, last, bytes: stored_bytes(&chunk), written_ns });
                 reading.take(&items);
             }
         };
         let read = self.store.read(id, &mut visit);
         if let Err(error) = read {
-            reading.damage.push(format!("segment {id}: {error}"));
+            reading.damaged(format!("segment {id}: {error}"));
+            segment.unread = true;
         } else if segment.chunks.is_empty() && !(is_oldest && is_known) {
             self.store.remove_segment(id)?;
             return Ok(is_known);
@@ -278,7 +298,7 @@ impl Keeper {
 
     /// Bytes of the log on disk.
     pub fn bytes(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.bytes).sum()
+        self.segments.iter().map(Segment::all_bytes).sum()
     }
 
     /// When the oldest of it was written, Unix nanoseconds; 0 where nothing is there.
@@ -323,16 +343,23 @@ impl Keeper {
             }
             self.begun.lineage = begin.lineage.clone();
             self.last = begin.after;
+            self.synced = self.synced.min(begin.after);
             changes.push(Change::Put(KEY_BEGUN, record::encode_begun(&self.begun)));
         }
         if let Some(roster) = &write.roster {
             changes.push(Change::Put(KEY_ROSTER, record::encode_roster(roster)));
+        }
+        if !write.items.is_empty() {
+            given_up.extend(self.give_up_unread(&mut changes));
         }
         self.append(now_ns, &write.items, write.until, now_ns, &mut changes);
         self.store.write(changes, sync)?;
         // What says nothing of the log does not move it.
         if !write.items.is_empty() {
             self.last = write.until;
+        }
+        if sync {
+            self.synced = self.last;
         }
         for id in given_up {
             self.store.remove_segment(id)?;
@@ -351,7 +378,36 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::write`].
     pub fn sync(&mut self) -> Result<(), KeepError> {
-        Ok(self.store.sync()?)
+        self.store.sync()?;
+        self.synced = self.last;
+        Ok(())
+    }
+
+    /// Up to which index it was synced.
+    pub fn synced(&self) -> u64 {
+        self.synced
+    }
+
+    /// Gives up what lies behind an index: what could not be synced may read well now, and is gone after a
+    /// power failure all the same, however often it is synced again.
+    ///
+    /// # Errors
+    /// As [`Keeper::write`].
+    pub fn give_up_behind(&mut self, index: u64, now_ns: u64) -> Result<(), KeepError> {
+        let after = index.max(self.begun.after);
+        if after >= self.last {
+            return Ok(());
+        }
+        self.acknowledge(after)?;
+        let mut changes = Vec::new();
+        let given_up = self.truncate(after, now_ns, &mut changes)?;
+        self.last = after;
+        self.store.write(changes, true)?;
+        self.synced = after;
+        for id in given_up {
+            self.store.remove_segment(id)?;
+        }
+        Ok(())
     }
 
     /// A page of the log: what is wanted of the next `PAGE_BYTES` at most. What is damaged is
@@ -409,21 +465,32 @@ impl Keeper {
         for segment in self.segments.iter_mut().rev() {
             let id = segment.id;
             let lowest = std::iter::from_fn(|| segment.pop_behind(after)).last();
+            let unread = std::mem::take(&mut segment.unread);
             if let Some(Chunk { first, .. }) = lowest {
-                cuts.push(Change::Cut { segment: id, from: first });
-                cut = Some((id, first));
+                cut = Some((id, first, unread));
             }
-            match (lowest, segment.chunks.is_empty()) {
+            let is_cut = lowest.is_some() || unread;
+            if is_cut {
+                let from = lowest.map_or(after.saturating_add(1), |chunk| chunk.first);
+                cuts.push(Change::Cut { segment: id, from });
+            }
+            match (is_cut, segment.chunks.is_empty()) {
                 (_, false) => break,
-                (Some(_), true) => emptied.push(id),
-                // Nothing of it could be read.
-                (None, true) => {}
+                (true, true) => emptied.push(id),
+                // It has a head only: there the log begins.
+                (false, true) => {}
             }
         }
         self.segments.retain(|segment| !emptied.contains(&segment.id));
-        let Some((id, first)) = cut else { return Ok(emptied) };
-        self.closed = true;
-        self.logged = self.logged_until(id, after.min(first.saturating_sub(1)))?;
+        self.closed |= !cuts.is_empty();
+        let Some((id, first, unread)) = cut else {
+            if !emptied.is_empty() && self.segments.is_empty() {
+                changes.push(Change::Put(KEY_MARKS, record::encode_marks(&marks_of(&self.logged))));
+            }
+            changes.extend(cuts);
+            return Ok(emptied);
+        };
+        self.logged = self.logged_until(id, after.min(first.saturating_sub(1)), unread)?;
         if first <= after {
             let chunk = Bytes::from(self.store.chunk(id, first)?.unwrap_or_default());
             // What of it is damaged lies behind what could be read, and is given up with that.
@@ -438,8 +505,28 @@ impl Keeper {
         Ok(emptied)
     }
 
-    /// Which events had been logged up to an entry of a segment.
-    fn logged_until(&mut self, segment: u64, last: u64) -> Result<PublisherRanges, KeepError> {
+    /// What could not be read of the newest segment is void before anything follows: read again it must
+    /// not be taken for the log. Gives the segment where nothing of it is left.
+    fn give_up_unread(&mut self, changes: &mut Vec<Change>) -> Option<u64> {
+        let newest = self.segments.back_mut().filter(|newest| newest.unread)?;
+        newest.unread = false;
+        self.closed = true;
+        let (id, is_empty) = (newest.id, newest.chunks.is_empty());
+        changes.push(Change::Cut { segment: id, from: self.last.saturating_add(1) });
+        if is_empty {
+            self.segments.pop_back();
+        }
+        is_empty.then_some(id)
+    }
+
+    /// Which events had been logged up to an entry of a segment; what could not be read of that before
+    /// lies behind it.
+    fn logged_until(
+        &mut self,
+        segment: u64,
+        last: u64,
+        unread: bool,
+    ) -> Result<PublisherRanges, KeepError> {
         let mut logged = PublisherRanges::new(PUBLISHERS_MAX);
         mark(&mut logged, &marks_at_beginning(self.store.as_mut())?);
         let mut visit = |first: u64, chunk: Vec<u8>| {
@@ -454,8 +541,10 @@ impl Keeper {
                 note(&mut logged, &items);
             }
         };
-        self.store.read(segment, &mut visit)?;
-        Ok(logged)
+        match self.store.read(segment, &mut visit) {
+            Err(error) if !unread => Err(error.into()),
+            _ => Ok(logged),
+        }
     }
 
     /// Puts entries at the end of the newest segment.
@@ -472,15 +561,17 @@ impl Keeper {
             let id = self.next_segment;
             let head = Head { after: first.saturating_sub(1), marks: marks_of(&self.logged) };
             let chunk = record::encode_head(&head);
+            let mut segment = Segment::new(id, now_ns);
+            segment.head_bytes = stored_bytes(&chunk);
             changes.push(Change::Append { segment: id, first: HEAD, chunk });
-            self.segments.push_back(Segment::new(id, now_ns));
+            self.segments.push_back(segment);
             self.next_segment += 1;
             self.closed = false;
         }
         note(&mut self.logged, items);
         let Some(segment) = self.segments.back_mut() else { return };
         let chunk = record::encode_chunk(written_ns, items);
-        segment.push(Chunk { first, last, bytes: chunk.len() as u64, written_ns });
+        segment.push(Chunk { first, last, bytes: stored_bytes(&chunk), written_ns });
         changes.push(Change::Append { segment: segment.id, first, chunk });
     }
 
@@ -506,7 +597,7 @@ impl Keeper {
             if bytes <= self.bounds.bytes && !old {
                 break;
             }
-            bytes -= oldest.bytes;
+            bytes -= oldest.all_bytes();
             let Some(oldest) = self.segments.pop_front() else { break };
             let last = oldest.chunks.last().map_or(self.begun.after, |chunk| chunk.last);
             self.begun.after = self.begun.after.max(last);
@@ -554,6 +645,11 @@ fn marks_at_beginning(store: &mut dyn Store) -> Result<Marks, KeepError> {
         Some(bytes) => record::decode_marks(bytes)?,
         None => Marks::default(),
     })
+}
+
+/// What a chunk takes on disk.
+fn stored_bytes(chunk: &[u8]) -> u64 {
+    (FRAME_BYTES + chunk.len()) as u64
 }
 
 fn note(logged: &mut PublisherRanges, items: &[Item]) {

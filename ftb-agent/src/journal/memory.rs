@@ -21,6 +21,8 @@ struct Disk {
     free_bytes: Option<u64>,
     /// Every write fails, although there is room.
     broken: bool,
+    /// What is there is not seen before it is opened.
+    late: bool,
     opened: usize,
 }
 
@@ -40,6 +42,12 @@ impl MemoryStorage {
     /// Lets every write fail from now on, or none: a store can be opened and read all the same.
     pub fn set_broken(&self, broken: bool) {
         self.disk().broken = broken;
+    }
+
+    /// Hides what is there from who looks whether there is anything, as a disk does that is mounted between
+    /// that and the first write.
+    pub fn set_late(&self, late: bool) {
+        self.disk().late = late;
     }
 
     /// How often a store was opened.
@@ -81,7 +89,8 @@ impl MemoryStorage {
 
 impl Storage for MemoryStorage {
     fn exists(&self, _folder: &Path) -> bool {
-        self.disk().content.is_some()
+        let disk = self.disk();
+        disk.content.is_some() && !disk.late
     }
 
     fn open(&self, _folder: &Path) -> Result<Box<dyn Store>, StoreError> {
@@ -91,7 +100,7 @@ impl Storage for MemoryStorage {
         Ok(Box::new(MemoryStore { disk: Arc::clone(&self.disk) }))
     }
 
-    fn set_aside(&self, folder: &Path, _now_ns: u64) -> io::Result<PathBuf> {
+    fn set_aside(&self, folder: &Path, _now_ns: u64) -> Result<PathBuf, StoreError> {
         let mut disk = self.disk();
         disk.content = None;
         disk.aside += 1;

@@ -11,6 +11,9 @@ use std::collections::VecDeque;
 /// Bytes of the log that are looked through for one page.
 const PAGE_BYTES: u64 = 1024 * 1024;
 
+/// Of so much that could not be read it is said what it was.
+const DAMAGE_MAX: usize = 8;
+
 /// What reading the segments has found so far.
 pub(super) struct Reading {
     pub(super) items: VecDeque<Item>,
@@ -22,7 +25,7 @@ pub(super) struct Reading {
     pub(super) last: u64,
     /// The oldest segment was seen.
     pub(super) begun: bool,
-    /// What could not be read.
+    /// What could not be read, the first of it.
     pub(super) damage: Vec<String>,
 }
 
@@ -47,6 +50,13 @@ impl Reading {
         }
     }
 
+    /// Notes what could not be read.
+    pub(super) fn damaged(&mut self, what: String) {
+        if self.damage.len() < DAMAGE_MAX {
+            self.damage.push(what);
+        }
+    }
+
     /// Takes the entries of a chunk; those before a hole are given up.
     pub(super) fn take(&mut self, items: &[Item]) {
         for item in items {
@@ -55,7 +65,7 @@ impl Reading {
             }
             if item.index != self.last + 1 {
                 let (from, until) = (self.last + 1, item.index - 1);
-                self.damage.push(format!("entries {from} to {until} cannot be read"));
+                self.damaged(format!("entries {from} to {until} cannot be read"));
                 self.items.clear();
                 self.bytes = 0;
                 self.after = until;

@@ -48,6 +48,8 @@ pub struct Task {
     room: Option<Room>,
     /// How long after the next failure the disk is tried again.
     pause: Duration,
+    /// A sync has failed: nothing behind this index is believed when the store is opened again.
+    believed: Option<u64>,
 }
 
 enum State {
@@ -84,13 +86,19 @@ pub fn open(
 ) -> Result<(Keeper, Restored), KeepError> {
     let attempt = || {
         let store = storage.open(&plan.folder)?;
-        Keeper::open(store, &plan.cluster, plan.bounds.clone(), now_ns)
+        let opened = Keeper::open(store, &plan.cluster, plan.bounds.clone(), now_ns)?;
+        let (mut keeper, restored) = opened;
+        // What an earlier life wrote counts as durable from here on.
+        if plan.fsync != Fsync::Never {
+            keeper.sync()?;
+        }
+        Ok((keeper, restored))
     };
     let reason = match attempt() {
         Err(KeepError::Damaged(reason) | KeepError::Store(StoreError::Damaged(reason))) => reason,
         other => return other,
     };
-    let aside = storage.set_aside(&plan.folder, now_ns).map_err(StoreError::Io)?;
+    let aside = storage.set_aside(&plan.folder, now_ns)?;
     let told = format!("the journal could not be read ({reason}) and lies in {}", aside.display());
     let (keeper, mut restored) = attempt()?;
     restored.damage = Some(told);
@@ -122,6 +130,7 @@ impl Task {
             sync_at: None,
             room: None,
             pause: RETRY,
+            believed: None,
         }
     }
 
@@ -205,6 +214,10 @@ impl Task {
             }
             self.tell(Input::Journaled { generation, until }).await;
         }
+        // Who writes without a pause must not put it off.
+        if self.sync_at.is_some_and(|at| at <= Instant::now()) {
+            self.sync();
+        }
     }
 
     /// Writes one piece; says whether it is there.
@@ -220,7 +233,15 @@ impl Task {
         let now_ns = self.clock.now().wall_ns;
         match &self.state {
             State::Ready(None) => match open(self.storage.as_ref(), &self.plan, now_ns) {
-                Ok((keeper, _)) => self.state = State::Ready(Some(keeper)),
+                Ok((keeper, restored)) if restored == Restored::default() => {
+                    self.state = State::Ready(Some(keeper));
+                }
+                // Its disk came late: the core has not heard of what is there, and would write over it.
+                Ok(_) => {
+                    self.known = false;
+                    self.fail(&"it was not there when the agent started; its log is taken up");
+                    return false;
+                }
                 Err(error) => {
                     self.fail(&error);
                     return false;
@@ -282,7 +303,15 @@ impl Task {
         let State::Ready(Some(keeper)) = &mut self.state else { return };
         match what(keeper) {
             Ok(()) => self.gauge.set(keeper),
-            Err(error) => self.fail(&error),
+            Err(error) => {
+                if let KeepError::Store(StoreError::Unsynced(_)) = error
+                    && self.plan.fsync != Fsync::Never
+                {
+                    let synced = keeper.synced();
+                    self.believed = Some(self.believed.map_or(synced, |index| index.min(synced)));
+                }
+                self.fail(&error);
+            }
         }
     }
 
@@ -318,14 +347,17 @@ impl Task {
         let now_ns = self.clock.now().wall_ns;
         let opened = match self.is_full(FREE_BYTES_AGAIN) {
             true => None,
-            false => open(self.storage.as_ref(), &self.plan, now_ns).ok(),
+            false => self.reopen(now_ns).ok(),
         };
         match opened {
             Some((keeper, restored)) => {
-                let stored = keeper.stored();
                 tracing::info!(folder = %self.plan.folder.display(), "the journal is open again");
-                self.state = State::Reopened(keeper);
+                if let Some(damage) = &restored.damage {
+                    tracing::error!(damage, "journal damaged");
+                }
                 let known = std::mem::replace(&mut self.known, true);
+                let stored = keeper.stored();
+                self.state = State::Reopened(keeper);
                 let restored = (!known).then(|| Box::new(restored));
                 self.tell(Input::JournalOpened { stored, restored }).await;
             }
@@ -336,6 +368,16 @@ impl Task {
                 }
             }
         }
+    }
+
+    /// Opens the store that has failed, as far as it can be believed.
+    fn reopen(&mut self, now_ns: u64) -> Result<(Keeper, Restored), KeepError> {
+        let (mut keeper, restored) = open(self.storage.as_ref(), &self.plan, now_ns)?;
+        if let Some(index) = self.believed {
+            keeper.give_up_behind(index, now_ns)?;
+            self.believed = None;
+        }
+        Ok((keeper, restored))
     }
 
     async fn tell(&mut self, input: Input) {

@@ -1,10 +1,14 @@
 //! A store that fails in the middle, and logs that begin without an entry: what the lives after it find.
 
 use crate::store::{items, lineage, open_store, short_segments, write_journal};
-use ftb_agent::journal::keeper::Keeper;
+use ftb_agent::journal::keeper::{KeepError, Keeper};
+use ftb_agent::world::{Change, Store, StoreError};
 use ftb_core::frame::Item;
 use ftb_core::node::api::{JournalBegin, JournalWrite, Restored};
+use ftb_core::{Epoch, OriginId};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn open(journal: &Path) -> (Keeper, Restored) {
     Keeper::open(open_store(journal), "test", short_segments(), 2_000).unwrap()
@@ -37,4 +41,214 @@ fn a_log_that_begins_without_an_entry_is_gone_on_with() {
         drop(keeper);
         assert_eq!(open(dir.path()).1.items, items(after + 1, after + 20));
     }
+}
+
+/// A store whose syncs, or reads of a segment, fail while a switch is on.
+struct Failing {
+    store: Box<dyn Store>,
+    /// Reading this segment fails behind so many chunks, its head counted.
+    unreadable: Option<(u64, usize)>,
+    syncs_fail: Arc<AtomicBool>,
+}
+
+impl Failing {
+    fn open(
+        journal: &Path,
+        unreadable: Option<(u64, usize)>,
+        syncs_fail: &Arc<AtomicBool>,
+    ) -> (Keeper, Restored) {
+        let store = open_store(journal);
+        let syncs_fail = Arc::clone(syncs_fail);
+        let store = Box::new(Self { store, unreadable, syncs_fail });
+        Keeper::open(store, "test", short_segments(), 2_000).unwrap()
+    }
+
+    fn check_sync(&self) -> Result<(), StoreError> {
+        match self.syncs_fail.load(Ordering::Relaxed) {
+            true => Err(StoreError::Unsynced(std::io::Error::other("no sync"))),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Store for Failing {
+    fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.store.get(key)
+    }
+
+    fn segments(&mut self) -> Result<Vec<u64>, StoreError> {
+        self.store.segments()
+    }
+
+    fn read(
+        &mut self,
+        segment: u64,
+        visit: &mut dyn FnMut(u64, Vec<u8>),
+    ) -> Result<(), StoreError> {
+        let Some((_, most)) = self.unreadable.filter(|(id, _)| *id == segment) else {
+            return self.store.read(segment, visit);
+        };
+        let mut seen = 0;
+        self.store.read(segment, &mut |first, chunk| {
+            if seen < most {
+                visit(first, chunk);
+            }
+            seen += 1;
+        })?;
+        Err(StoreError::Io(std::io::Error::other("a sector cannot be read")))
+    }
+
+    fn chunk(&mut self, segment: u64, first: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        self.store.chunk(segment, first)
+    }
+
+    fn write(&mut self, changes: Vec<Change>, sync: bool) -> Result<(), StoreError> {
+        self.store.write(changes, false)?;
+        if sync { self.sync() } else { Ok(()) }
+    }
+
+    fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError> {
+        self.store.remove_segment(segment)
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        self.check_sync()?;
+        self.store.sync()
+    }
+
+    fn acknowledge(&mut self, record: &[u8]) -> Result<(), StoreError> {
+        self.store.acknowledge(record)
+    }
+
+    fn acknowledged(&mut self) -> Option<Vec<u8>> {
+        self.store.acknowledged()
+    }
+}
+
+/// The newest segment of a journal.
+fn newest(journal: &Path) -> u64 {
+    *open_store(journal).segments().unwrap().last().unwrap()
+}
+
+/// Other entries than those that were there.
+fn other(from: u64, until: u64) -> Vec<Item> {
+    let others = items(from + 5_000, until + 5_000).into_iter();
+    others.map(|item| Item { index: item.index - 5_000, ..item }).collect()
+}
+
+/// The newest segment fails when it is read, in its middle and at once, and can be read again in the next
+/// life: that finds what was written after the failure, and nothing of what was void then.
+#[test]
+fn what_could_not_be_read_is_not_believed_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = Arc::new(AtomicBool::new(false));
+    for (case, seen) in [0, 1, 2].into_iter().enumerate() {
+        for begin_after in [None, Some(0), Some(300)] {
+            let what = format!("{seen} chunks seen, new from {begin_after:?} before the end");
+            let journal = dir.path().join(format!("{case}-{begin_after:?}"));
+            write_journal(&journal);
+            let (mut keeper, _) = open(&journal);
+            keeper.write(&more(items(1_001, 1_025)), 2_000, false).unwrap();
+            keeper.write(&more(items(1_026, 1_050)), 2_000, false).unwrap();
+            drop(keeper);
+            let all = items(1, 1_050);
+            let bad = Some((newest(&journal), seen));
+            let (mut keeper, restored) = Failing::open(&journal, bad, &good);
+            let last = restored.stored.last;
+            assert!((500..1_050).contains(&last) && restored.damage.is_some(), "{what}: {last}");
+            assert_eq!(restored.items, all[..last as usize], "{what}: the good part");
+            let after = last - begin_after.unwrap_or(0);
+            let mut winning = lineage();
+            winning.open(Epoch { number: 2, root: OriginId(8) }, after + 1, false);
+            let begin = JournalBegin { lineage: winning, after, anew: None };
+            let begin = begin_after.map(|_| begin);
+            let write = JournalWrite { begin, ..more(other(after + 1, after + 10)) };
+            keeper.write(&write, 2_000, false).unwrap();
+            drop(keeper);
+            let expected = [&all[..after as usize], &write.items].concat();
+            for life in ["next", "second"] {
+                let (_, restored) = Failing::open(&journal, None, &good);
+                assert!(restored.items == expected, "{what}: another log in the {life} life");
+                let told = (restored.damage, restored.lost_until);
+                assert_eq!(told, (None, None), "{what}: in the {life} life");
+            }
+        }
+    }
+}
+
+/// A file that ends while it is read: the chunks before that are there, can be read, and are gone on from.
+#[test]
+fn the_good_part_of_a_file_that_fails_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let chunk = |first| Change::Append { segment: 1, first, chunk: vec![1; 200 << 10] };
+    let record = Change::Put("format", Vec::new());
+    open_store(dir.path()).write(vec![record, chunk(1), chunk(2), chunk(3)], false).unwrap();
+    let path = dir.path().join("store/log-00000000000000000001");
+    let whole = std::fs::read(&path).unwrap();
+    let mut store = open_store(dir.path());
+    let mut seen = Vec::new();
+    let read = store.read(1, &mut |first, _| {
+        seen.push(first);
+        // Beyond what was read ahead.
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(300 << 10).unwrap();
+    });
+    assert!(read.is_err(), "the file ended before its chunks");
+    assert_eq!(seen, [1]);
+    std::fs::write(&path, whole).unwrap();
+    assert_eq!(store.chunk(1, 1).unwrap().map(|chunk| chunk.len()), Some(200 << 10));
+    store.write(vec![chunk(2)], false).unwrap();
+    drop(store);
+    let mut store = open_store(dir.path());
+    let mut seen = Vec::new();
+    store.read(1, &mut |first, _| seen.push(first)).unwrap();
+    assert_eq!(seen, [1, 2]);
+    // One that nobody has read is neither written over nor cut.
+    drop(store);
+    let mut store = open_store(dir.path());
+    assert!(store.write(vec![chunk(3)], false).is_err());
+    assert!(store.write(vec![Change::Cut { segment: 1, from: 1 }], false).is_err());
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 2 * (200 << 10) + 32);
+}
+
+/// What a life before has written, which may never have been synced, is synced with the rest.
+#[test]
+fn what_an_earlier_life_wrote_is_synced_too() {
+    let dir = tempfile::tempdir().unwrap();
+    write_journal(dir.path());
+    let mut store = open_store(dir.path());
+    store.sync().unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let mut store = open_store(dir.path());
+    std::fs::remove_file(dir.path().join("store/log-00000000000000000001")).unwrap();
+    assert!(store.sync().is_err(), "what is gone cannot have been synced");
+    assert!(store.sync().is_err(), "and is not forgotten");
+}
+
+/// After a sync that failed, what was written since the last good one is not believed, however well it reads.
+#[test]
+fn what_could_not_be_synced_is_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let fails = Arc::new(AtomicBool::new(false));
+    let all = write_journal(dir.path());
+    let (mut keeper, _) = Failing::open(dir.path(), None, &fails);
+    keeper.sync().unwrap();
+    keeper.write(&more(items(1_001, 1_010)), 2_000, true).unwrap();
+    keeper.write(&more(items(1_011, 1_020)), 2_000, false).unwrap();
+    fails.store(true, Ordering::Relaxed);
+    let failed = keeper.write(&more(items(1_021, 1_030)), 2_000, true);
+    assert!(matches!(failed, Err(KeepError::Store(StoreError::Unsynced(_)))));
+    let synced = keeper.synced();
+    assert_eq!(synced, 1_010);
+    drop(keeper);
+    fails.store(false, Ordering::Relaxed);
+    let (mut keeper, restored) = Failing::open(dir.path(), None, &fails);
+    assert_eq!(restored.stored.last, 1_030, "it reads well");
+    keeper.give_up_behind(synced, 2_000).unwrap();
+    assert_eq!(keeper.stored().last, synced);
+    keeper.write(&more(items(1_011, 1_015)), 2_000, true).unwrap();
+    drop(keeper);
+    let (_, restored) = Failing::open(dir.path(), None, &fails);
+    assert!(restored.items == [all, items(1_001, 1_015)].concat());
+    assert_eq!((restored.damage, restored.lost_until), (None, None));
 }

@@ -271,6 +271,52 @@ fn a_store_that_is_in_use_or_of_an_older_format_is_not_touched() {
     assert!(files(&old).is_empty(), "something was written");
 }
 
+/// A store is set aside by its one user only, who holds the lock before and after; what was acknowledged of
+/// it goes with it.
+#[test]
+fn a_store_in_use_is_not_set_aside_and_takes_what_was_acknowledged_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = dir.path().join("journal");
+    write_journal(&journal);
+    let store = open_store(&journal);
+    assert!(matches!(DiskStorage.set_aside(&journal, 1), Err(StoreError::Locked)));
+    drop(store);
+    let aside = loop {
+        match DiskStorage.set_aside(&journal, 1) {
+            Err(StoreError::Locked) => std::thread::yield_now(),
+            moved => break moved.unwrap(),
+        }
+    };
+    assert!(aside.join("acknowledged").exists());
+    let mut fresh = open_store(&journal);
+    assert!(matches!(DiskStorage.open(&journal), Err(StoreError::Locked)), "the lock has stayed");
+    assert_eq!(fresh.acknowledged(), Some(Vec::new()));
+}
+
+/// Only what has a segment's exact name is one; one that is gone already is no failure.
+#[test]
+fn a_file_that_only_looks_like_a_segment_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    write_journal(dir.path());
+    let real = open_store(dir.path()).segments().unwrap();
+    let strange = ["log-1", "log-+0000000000000000001", "log-000000000000000000001", "log-x"];
+    strange
+        .iter()
+        .for_each(|name| std::fs::write(dir.path().join("store").join(name), "").unwrap());
+    let mut store = open_store(dir.path());
+    assert_eq!(store.segments().unwrap(), real);
+    store.remove_segment(77).unwrap();
+}
+
+/// A folder that cannot be looked into may hold a journal: it is not taken for a fresh one.
+#[test]
+fn a_journal_that_cannot_be_looked_at_may_be_there() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(!DiskStorage.exists(dir.path()));
+    std::os::unix::fs::symlink("store", dir.path().join("store")).unwrap();
+    assert!(DiskStorage.exists(dir.path()));
+}
+
 /// An agent whose journal is damaged starts, says so, and goes on.
 #[tokio::test]
 async fn an_agent_starts_with_a_damaged_journal_and_says_so() {
@@ -331,7 +377,11 @@ fn the_journal_is_bounded_by_size_and_age() {
     bounded(disk.as_ref(), Path::new("/journal"));
     let dir = tempfile::tempdir().unwrap();
     bounded(&DiskStorage, dir.path());
-    let left = files(dir.path()).into_iter().filter(|(path, _)| is_segment(path)).count();
+    let left: Vec<_> = files(dir.path()).into_iter().filter(|(path, _)| is_segment(path)).collect();
+    let on_disk = left.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
+    let (keeper, _) = Keeper::open(open_store(dir.path()), "test", bounds(), 2_100).unwrap();
+    assert_eq!(keeper.bytes(), on_disk, "heads and what stands before chunks are counted");
+    let left = left.len();
     assert!((2..=10).contains(&left), "{left} segments are left");
 }
 
