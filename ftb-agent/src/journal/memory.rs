@@ -23,6 +23,8 @@ struct Disk {
     broken: bool,
     /// What is there is not seen before it is opened.
     late: bool,
+    /// Every sync fails.
+    unsyncable: bool,
     opened: usize,
 }
 
@@ -42,6 +44,11 @@ impl MemoryStorage {
     /// Lets every write fail from now on, or none: a store can be opened and read all the same.
     pub fn set_broken(&self, broken: bool) {
         self.disk().broken = broken;
+    }
+
+    /// Lets every sync fail from now on, or none.
+    pub fn set_unsyncable(&self, unsyncable: bool) {
+        self.disk().unsyncable = unsyncable;
     }
 
     /// Hides what is there from who looks whether there is anything, as a disk does that is mounted between
@@ -150,7 +157,7 @@ impl Store for MemoryStore {
         Ok(self.with(|content| content.segments.get(&segment)?.get(&first).cloned()))
     }
 
-    fn write(&mut self, changes: Vec<Change>, _sync: bool) -> Result<(), StoreError> {
+    fn write(&mut self, changes: Vec<Change>, sync: bool) -> Result<(), StoreError> {
         let bytes: u64 = changes.iter().map(size).sum();
         let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
         if disk.broken {
@@ -175,7 +182,8 @@ impl Store for MemoryStore {
                 }
             }
         }
-        Ok(())
+        drop(disk);
+        if sync { self.sync() } else { Ok(()) }
     }
 
     fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError> {
@@ -184,7 +192,11 @@ impl Store for MemoryStore {
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
-        Ok(())
+        let disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
+        match disk.unsyncable {
+            true => Err(StoreError::Unsynced(io::Error::other("the disk cannot be synced"))),
+            false => Ok(()),
+        }
     }
 
     fn acknowledge(&mut self, record: &[u8]) -> Result<(), StoreError> {

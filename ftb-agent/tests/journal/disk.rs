@@ -130,3 +130,59 @@ async fn the_state_of_the_journal_is_told_to_who_asks() {
     let without = MemoryCluster::start(1, 2).await;
     assert_eq!(without.status(0).await.journal, None);
 }
+
+/// A disk that is mounted after the agent has started: what is on it is not written over, and is in the
+/// log again.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_comes_late_is_taken_up() {
+    let mut cluster = MemoryCluster::start_with(1, 2, "[journal]\npath = \"/journal\"\n").await;
+    let disk = cluster.network.disk(&cluster.hosts[0]);
+    let mut publisher = cluster.client(0, "publisher").await;
+    let last = publisher.publish("site", &["a", "b", "c"]).await;
+    publisher.confirmed(last).await;
+    cluster.crash(0);
+    // Its sockets are closed when its tasks have ended.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    disk.set_late(true);
+    cluster.run(0).await;
+    let journal = async || cluster.status(0).await.journal.unwrap().state;
+    let mut publisher = cluster.client(0, "publisher").await;
+    publisher.next_seq = last + 1;
+    let last = publisher.publish("site", &["d"]).await;
+    publisher.confirmed(last).await;
+    // Until what was found is taken up and handed over.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    until("the journal", async || journal().await == "ok").await;
+    let mut subscriber = cluster.client(0, "subscriber").await;
+    subscriber.subscribe_from_the_beginning(1, "event_space=site").await;
+    let mut all = subscriber.payloads(4).await;
+    all.sort();
+    assert_eq!(all, ["a", "b", "c", "d"]);
+}
+
+/// What an earlier life wrote counts as durable once the journal is open, so it is synced before that; where
+/// it cannot be, the disk is not used.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_cannot_be_synced_is_not_begun_with() {
+    let table = "[journal]\npath = \"/journal\"\nfsync = \"batch\"\n";
+    let mut cluster = MemoryCluster::start_with(1, 2, table).await;
+    let disk = cluster.network.disk(&cluster.hosts[0]);
+    let mut publisher = cluster.client(0, "publisher").await;
+    let last = publisher.publish("site", &["a"]).await;
+    publisher.confirmed(last).await;
+    disk.set_unsyncable(true);
+    let last = publisher.publish("site", &["b"]).await;
+    publisher.confirmed(last).await;
+    let state = async |cluster: &MemoryCluster| cluster.status(0).await.journal.unwrap().state;
+    until("the failure", async || state(&cluster).await == "degraded").await;
+    cluster.crash(0);
+    // Its sockets are closed when its tasks have ended.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    cluster.run(0).await;
+    until("the failure", async || state(&cluster).await == "degraded").await;
+    disk.set_unsyncable(false);
+    until("the return", async || state(&cluster).await == "ok").await;
+    let mut subscriber = cluster.client(0, "subscriber").await;
+    subscriber.subscribe_from_the_beginning(1, "event_space=site").await;
+    assert_eq!(subscriber.payloads(1).await[0], "a");
+}
