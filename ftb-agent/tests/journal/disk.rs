@@ -1,7 +1,13 @@
 //! Disks that are full, or fail, under a running agent.
 
 use crate::common::{MemoryCluster, TestClient, until};
+use crate::store::{bounds, items, lineage};
 use crate::{Publisher, read_log, start};
+use ftb_agent::journal::Opened;
+use ftb_agent::journal::config::{Fsync, JournalConfig};
+use ftb_agent::journal::keeper::Keeper;
+use ftb_agent::memory::MemoryNetwork;
+use ftb_core::node::api::{JournalBegin, JournalWrite};
 use ftb_proto::v1::to_client;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -160,29 +166,32 @@ async fn a_disk_that_comes_late_is_taken_up() {
     assert_eq!(all, ["a", "b", "c", "d"]);
 }
 
-/// What an earlier life wrote counts as durable once the journal is open, so it is synced before that; where
-/// it cannot be, the disk is not used.
-#[tokio::test(start_paused = true)]
-async fn a_disk_that_cannot_be_synced_is_not_begun_with() {
-    let table = "[journal]\npath = \"/journal\"\nfsync = \"batch\"\n";
-    let mut cluster = MemoryCluster::start_with(1, 2, table).await;
-    let disk = cluster.network.disk(&cluster.hosts[0]);
-    let mut publisher = cluster.client(0, "publisher").await;
-    let last = publisher.publish("site", &["a"]).await;
-    publisher.confirmed(last).await;
-    disk.set_unsyncable(true);
-    let last = publisher.publish("site", &["b"]).await;
-    publisher.confirmed(last).await;
-    let state = async |cluster: &MemoryCluster| cluster.status(0).await.journal.unwrap().state;
-    until("the failure", async || state(&cluster).await == "degraded").await;
-    cluster.crash(0);
-    // Its sockets are closed when its tasks have ended.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    cluster.run(0).await;
-    until("the failure", async || state(&cluster).await == "degraded").await;
-    disk.set_unsyncable(false);
-    until("the return", async || state(&cluster).await == "ok").await;
-    let mut subscriber = cluster.client(0, "subscriber").await;
-    subscriber.subscribe_from_the_beginning(1, "event_space=site").await;
-    assert_eq!(subscriber.payloads(1).await[0], "a");
+/// What an earlier life wrote counts as durable once the journal is open, so it is synced before that, where
+/// anything is synced; a disk that cannot do it has failed.
+#[tokio::test]
+async fn a_journal_is_synced_before_it_is_begun_with() {
+    let network = MemoryNetwork::default();
+    let world = network.world("node01", 1);
+    let folder = Path::new("/journal");
+    let store = world.storage.open(folder).unwrap();
+    let (mut keeper, _) = Keeper::open(store, "test", bounds(), 1).unwrap();
+    let begin = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
+    let write =
+        JournalWrite { begin: Some(begin), items: items(1, 9), until: 9, ..Default::default() };
+    keeper.write(&write, 1, false).unwrap();
+    network.disk("node01").set_unsyncable(true);
+    let read = async |fsync| {
+        let config = JournalConfig { fsync, ..JournalConfig::default() };
+        Opened::read(&config, "test", folder.to_owned(), 1 << 20, &world).await.unwrap()
+    };
+    for fsync in [Fsync::Batch, Fsync::Interval(Duration::from_secs(1))] {
+        let opened = read(fsync).await;
+        assert!(opened.failed.is_some_and(|reason| reason.contains("could not be synced")));
+        assert_eq!(opened.restored.stored.last, 0, "it was believed");
+    }
+    let opened = read(Fsync::Never).await;
+    assert_eq!((opened.failed, opened.restored.stored.last), (None, 9));
+    network.disk("node01").set_unsyncable(false);
+    let opened = read(Fsync::Batch).await;
+    assert_eq!((opened.failed, opened.restored.stored.last), (None, 9));
 }

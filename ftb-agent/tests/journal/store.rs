@@ -15,7 +15,7 @@ use ftb_proto::v1::to_client;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-fn bounds() -> Bounds {
+pub(crate) fn bounds() -> Bounds {
     Bounds { bytes: 64 << 20, age: Duration::from_secs(3600), memory_bytes: 64 << 20 }
 }
 
