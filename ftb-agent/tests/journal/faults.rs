@@ -163,7 +163,8 @@ fn what_could_not_be_read_is_not_believed_later() {
             let begin = JournalBegin { lineage: winning, after, anew: None };
             let begin = begin_after.map(|_| begin);
             let write = JournalWrite { begin, ..more(other(after + 1, after + 10)) };
-            keeper.write(&write, 2_000, false).unwrap();
+            // Late enough for a new segment, whatever became of the newest.
+            keeper.write(&write, 500_000_000_000, false).unwrap();
             drop(keeper);
             let expected = [&all[..after as usize], &write.items].concat();
             for life in ["next", "second"] {
