@@ -10,7 +10,8 @@
 //! and are synced before they take the place of the old ones, after every chunk that was written before
 //! them. Responsible for: files, what is found of them after a crash. Not responsible for: what a chunk
 //! or a record means, and whether a chunk is good: it carries checksums of its own ([`super::record`]).
-//! The lock lies beside the store, and so does the record of what was acknowledged. docs/journal.md says why it is no store of the registry.
+//! The lock lies beside the store, and so does the record of what was acknowledged. docs/journal.md says
+//! why it is no store of the registry.
 
 use crate::world::{Change, Storage, Store, StoreError};
 use bytes::{Buf as _, BufMut as _};
