@@ -17,6 +17,7 @@ use core::pin::{Pin, pin};
 use core::task::{Context, Poll, ready};
 use futures_core::Stream;
 use futures_core::future::BoxFuture;
+use futures_util::FutureExt as _;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE};
 use http::{Extensions, Method, Request, Response, Uri, Version};
 use http_body::{Body as _, Frame};
@@ -194,9 +195,9 @@ where
         .initial_connection_window_size(windows.connection_bytes)
         .max_frame_size(windows.frame_bytes)
         .max_send_buf_size(windows.unsent_bytes);
-    let (mut sender, connection) = builder.handshake(io).await.map_err(status_of)?;
+    let (mut sender, connection) = builder.handshake::<_, Sent<S>>(io).await.map_err(status_of)?;
     // It ends with an error where the peer vanishes: the stream on it tells.
-    crew.join(async move { drop(connection.await) });
+    crew.join(connection.map(drop));
     let uri = Uri::builder().scheme("http").authority("agent").path_and_query(method).build();
     let mut request = Request::new(Sent { messages, ends_with_status: false });
     *request.method_mut() = Method::POST;
@@ -268,19 +269,9 @@ impl<A: Answer> Serving<A> {
         I: Read + Write + Unpin + Send + 'static,
     {
         let crew = Crew::default();
-        let mut builder = server::Builder::new(crew.clone());
-        builder
-            .initial_stream_window_size(self.windows.stream_bytes)
-            .initial_connection_window_size(self.windows.connection_bytes)
-            .max_frame_size(self.windows.frame_bytes)
-            .max_send_buf_size(self.windows.unsent_bytes)
-            .max_concurrent_streams(self.streams_max)
-            .max_header_list_size(self.headers_bytes_max);
-        let (answer, others) = (self.answer.clone(), self.others.clone());
-        let calls = Calls { answer, others, known, crew: crew.clone() };
-        let connection = builder.serve_connection(io, calls);
+        let mut connection = self.connection(&crew, io, known);
+        // It is dropped when it has ended: who listens to it still is told by that.
         let serve = async move {
-            let mut connection = pin!(connection);
             let mut closing = pin!(closing);
             let mut is_closing = false;
             core::future::poll_fn(|context| {
@@ -294,7 +285,28 @@ impl<A: Answer> Serving<A> {
         };
         crew.run(serve, core::future::pending()).await
     }
+
+    /// The connection, in a place of its own: each future that it is moved into has room for it once more.
+    fn connection<I>(&self, crew: &Crew, io: I, known: Extensions) -> Pin<Box<Connected<I, A>>>
+    where
+        I: Read + Write + Unpin + Send + 'static,
+    {
+        let mut builder = server::Builder::new(crew.clone());
+        builder
+            .initial_stream_window_size(self.windows.stream_bytes)
+            .initial_connection_window_size(self.windows.connection_bytes)
+            .max_frame_size(self.windows.frame_bytes)
+            .max_send_buf_size(self.windows.unsent_bytes)
+            .max_concurrent_streams(self.streams_max)
+            .max_header_list_size(self.headers_bytes_max);
+        let (answer, others) = (self.answer.clone(), self.others.clone());
+        let calls = Calls { answer, others, known, crew: crew.clone() };
+        Box::pin(builder.serve_connection(io, calls))
+    }
 }
+
+/// A connection over `I` whose calls `A` answers.
+type Connected<I, A> = server::Connection<I, Calls<A>, Crew>;
 
 /// The calls of one connection.
 struct Calls<A> {

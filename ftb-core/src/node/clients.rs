@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, VecDeque};
 pub(super) struct Client {
     pub(super) info: ClientInfo,
     pub(super) control: VecDeque<ToClient>,
-    pub(super) subscriptions: BTreeMap<SubscriptionId, Subscription>,
+    /// Most have few: a node of the map has room for eleven.
+    pub(super) subscriptions: BTreeMap<SubscriptionId, Box<Subscription>>,
     /// Those that may have something to read or to be told.
     pub(super) due: Due,
     /// The last sequence that was taken from it.

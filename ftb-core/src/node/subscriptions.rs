@@ -76,7 +76,7 @@ impl Node {
             told: self.consumed,
             history_until: None,
         };
-        subscriber.subscriptions.insert(id, subscription);
+        subscriber.subscriptions.insert(id, Box::new(subscription));
         self.waiting.insert((client, id));
         // To merge all filters anew for each of many would take quadratic time.
         if !is_told {
