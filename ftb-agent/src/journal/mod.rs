@@ -23,7 +23,7 @@ use keeper::{Bounds, KeepError, Keeper};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use task::Task;
+use task::{Damage, Task};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -83,6 +83,7 @@ pub struct Opened {
     pub gauge: Arc<Gauge>,
     plan: Plan,
     keeper: Option<Keeper>,
+    damage: Damage,
 }
 
 /// Why an agent must not start with that journal.
@@ -111,12 +112,14 @@ impl Opened {
         let now_ns = world.clock.now().wall_ns;
         let storage = Arc::clone(&world.storage);
         if !storage.exists(&plan.folder) {
-            let restored = Restored::default();
-            return Ok(Self { restored, failed: None, gauge: Arc::default(), plan, keeper: None });
+            return Ok(Self::nothing(plan, Damage::default(), None));
         }
         let blocking = storage.is_blocking();
-        let open = move || (task::open(storage.as_ref(), &plan, now_ns), plan);
-        let (opened, plan) = match blocking {
+        let open = move || {
+            let mut damage = Damage::default();
+            (task::open(storage.as_ref(), &plan, now_ns, &mut damage), plan, damage)
+        };
+        let (opened, plan, mut damage) = match blocking {
             true => tokio::task::spawn_blocking(open).await.map_err(|error| JournalError {
                 folder: String::new(),
                 reason: error.to_string(),
@@ -124,25 +127,25 @@ impl Opened {
             false => open(),
         };
         match opened {
-            Ok((keeper, restored)) => {
+            Ok((keeper, mut restored)) => {
                 let (entries, last) = (restored.items.len(), restored.stored.last);
                 tracing::info!(entries, last, folder = %plan.folder.display(), "journal read");
-                if let Some(damage) = &restored.damage {
-                    tracing::error!(damage, "journal damaged");
-                }
+                restored.damage = damage.to_tell();
                 let gauge = Arc::new(Gauge::default());
                 gauge.set(&keeper);
-                Ok(Self { restored, failed: None, gauge, plan, keeper: Some(keeper) })
+                let keeper = Some(keeper);
+                Ok(Self { restored, failed: None, gauge, plan, keeper, damage })
             }
             Err(KeepError::Foreign(reason) | KeepError::Store(StoreError::Foreign(reason))) => {
                 Err(JournalError { folder: plan.folder.display().to_string(), reason })
             }
-            Err(error) => {
-                let failed = Some(error.to_string());
-                let (restored, gauge) = (Restored::default(), Arc::default());
-                Ok(Self { restored, failed, gauge, plan, keeper: None })
-            }
+            Err(error) => Ok(Self::nothing(plan, damage, Some(error.to_string()))),
         }
+    }
+
+    fn nothing(plan: Plan, damage: Damage, failed: Option<String>) -> Self {
+        let (restored, gauge) = (Restored::default(), Arc::default());
+        Self { restored, failed, gauge, plan, keeper: None, damage }
     }
 
     /// Starts to write and to read: on a thread where the storage blocks. Ends when the sender of what
@@ -150,9 +153,8 @@ impl Opened {
     pub fn start(self, world: &World, handle: Handle) -> (Pen, JoinHandle<()>) {
         let (writes, receiver) = mpsc::channel(WRITES_MAX);
         let (reads, wanted) = mpsc::channel(JOURNAL_READS_MAX);
-        let Self { plan, keeper, failed, gauge, .. } = self;
         let blocking = world.storage.is_blocking();
-        let task = Task::new(plan, keeper, failed, gauge, world, handle);
+        let task = Task::new(self, world, handle);
         let running = match blocking {
             true => tokio::task::spawn_blocking(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();

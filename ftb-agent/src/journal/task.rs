@@ -7,7 +7,7 @@
 
 use super::config::Fsync;
 use super::keeper::{KeepError, Keeper};
-use super::{Gauge, Plan};
+use super::{Gauge, Opened, Plan};
 use crate::handle::Handle;
 use crate::world::{Clock, Storage, StoreError, World};
 use ftb_core::frame::Item;
@@ -50,6 +50,7 @@ pub struct Task {
     pause: Duration,
     /// A sync has failed: nothing behind this index is believed when the store is opened again.
     believed: Option<u64>,
+    damage: Damage,
 }
 
 enum State {
@@ -75,7 +76,35 @@ enum Turn {
     Trim,
 }
 
-/// Opens the journal that a plan names; one that is damaged is set aside, and a new one made.
+/// What was found to be wrong with the journal, each time that it was opened.
+#[derive(Default)]
+pub struct Damage {
+    /// The last of it,
+    found: Option<String>,
+    /// and what was told last. A store that is opened again and again is found as it was before.
+    told: Option<String>,
+}
+
+impl Damage {
+    fn found(&mut self, damage: Option<String>) {
+        self.found = damage.or(self.found.take());
+    }
+
+    fn is_untold(&self) -> bool {
+        self.found.is_some() && self.found != self.told
+    }
+
+    /// Gives what is to be told, once.
+    pub fn to_tell(&mut self) -> Option<String> {
+        let damage = self.found.take().filter(|damage| self.told.as_ref() != Some(damage))?;
+        tracing::error!(damage, "journal damaged");
+        self.told = Some(damage.clone());
+        Some(damage)
+    }
+}
+
+/// Opens the journal that a plan names; one that is damaged is set aside, and a new one made. What is wrong
+/// with it is noted, also where it cannot be opened then.
 ///
 /// # Errors
 /// [`KeepError::Foreign`]: it must not be touched. Anything else: it cannot be used now.
@@ -83,6 +112,7 @@ pub fn open(
     storage: &dyn Storage,
     plan: &Plan,
     now_ns: u64,
+    damage: &mut Damage,
 ) -> Result<(Keeper, Restored), KeepError> {
     let attempt = || {
         let store = storage.open(&plan.folder)?;
@@ -94,27 +124,23 @@ pub fn open(
         }
         Ok((keeper, restored))
     };
-    let reason = match attempt() {
-        Err(KeepError::Damaged(reason) | KeepError::Store(StoreError::Damaged(reason))) => reason,
-        other => return other,
-    };
-    let aside = storage.set_aside(&plan.folder, now_ns)?;
-    let told = format!("the journal could not be read ({reason}) and lies in {}", aside.display());
-    let (keeper, mut restored) = attempt()?;
-    restored.damage = Some(told);
+    let mut opened = attempt();
+    if let Err(KeepError::Damaged(reason) | KeepError::Store(StoreError::Damaged(reason))) = &opened
+    {
+        let aside = storage.set_aside(&plan.folder, now_ns)?;
+        let aside = aside.display();
+        damage.found(Some(format!("the journal could not be read ({reason}) and lies in {aside}")));
+        opened = attempt();
+    }
+    let (keeper, mut restored) = opened?;
+    damage.found(restored.damage.take());
     Ok((keeper, restored))
 }
 
 impl Task {
     /// A task that has done nothing.
-    pub fn new(
-        plan: Plan,
-        keeper: Option<Keeper>,
-        failed: Option<String>,
-        gauge: Arc<Gauge>,
-        world: &World,
-        handle: Handle,
-    ) -> Self {
+    pub fn new(opened: Opened, world: &World, handle: Handle) -> Self {
+        let Opened { plan, keeper, failed, gauge, damage, .. } = opened;
         let state = match failed {
             None => State::Ready(keeper),
             Some(reason) => State::Failed { at: Instant::now() + RETRY, told: false, reason },
@@ -131,6 +157,7 @@ impl Task {
             room: None,
             pause: RETRY,
             believed: None,
+            damage,
         }
     }
 
@@ -232,8 +259,10 @@ impl Task {
         }
         let now_ns = self.clock.now().wall_ns;
         match &self.state {
-            State::Ready(None) => match open(self.storage.as_ref(), &self.plan, now_ns) {
-                Ok((keeper, restored)) if restored == Restored::default() => {
+            State::Ready(None) => match self.open(now_ns) {
+                Ok((keeper, restored))
+                    if restored == Restored::default() && !self.damage.is_untold() =>
+                {
                     self.state = State::Ready(Some(keeper));
                 }
                 // Its disk came late: the core has not heard of what is there, and would write over it.
@@ -352,14 +381,12 @@ impl Task {
         match opened {
             Some((keeper, restored)) => {
                 tracing::info!(folder = %self.plan.folder.display(), "the journal is open again");
-                if let Some(damage) = &restored.damage {
-                    tracing::error!(damage, "journal damaged");
-                }
                 let known = std::mem::replace(&mut self.known, true);
                 let stored = keeper.stored();
                 self.state = State::Reopened(keeper);
                 let restored = (!known).then(|| Box::new(restored));
-                self.tell(Input::JournalOpened { stored, restored }).await;
+                let damage = self.damage.to_tell();
+                self.tell(Input::JournalOpened { stored, restored, damage }).await;
             }
             None => {
                 let next = self.next_try();
@@ -370,9 +397,13 @@ impl Task {
         }
     }
 
+    fn open(&mut self, now_ns: u64) -> Result<(Keeper, Restored), KeepError> {
+        open(self.storage.as_ref(), &self.plan, now_ns, &mut self.damage)
+    }
+
     /// Opens the store that has failed, as far as it can be believed.
     fn reopen(&mut self, now_ns: u64) -> Result<(Keeper, Restored), KeepError> {
-        let (mut keeper, restored) = open(self.storage.as_ref(), &self.plan, now_ns)?;
+        let (mut keeper, restored) = self.open(now_ns)?;
         if let Some(index) = self.believed {
             keeper.give_up_behind(index, now_ns)?;
             self.believed = None;

@@ -31,7 +31,9 @@ impl Drop for Mounted {
     }
 }
 
-async fn announced(client: &mut TestClient, name: &str) {
+/// Waits for an event; gives the names of all up to it.
+async fn announced(client: &mut TestClient, name: &str) -> Vec<String> {
+    let mut names = Vec::new();
     loop {
         match client.hear().await {
             Some(to_client::Message::Deliver(deliver)) => {
@@ -39,9 +41,10 @@ async fn announced(client: &mut TestClient, name: &str) {
                     let sealed = ftb_proto::event::decode_sealed(bytes).unwrap();
                     sealed.name().to_owned()
                 };
-                let mut events = deliver.items.into_iter().flat_map(|item| item.sealed);
-                if events.any(|bytes| name_of(bytes) == name) {
-                    return;
+                let events = deliver.items.into_iter().flat_map(|item| item.sealed);
+                names.extend(events.map(name_of));
+                if names.iter().any(|told| told == name) {
+                    return names;
                 }
             }
             Some(_) => {}
@@ -164,6 +167,60 @@ async fn a_disk_that_comes_late_is_taken_up() {
     let mut all = subscriber.payloads(4).await;
     all.sort();
     assert_eq!(all, ["a", "b", "c", "d"]);
+}
+
+/// A journal that is damaged when its disk is back: the damage is told, whether the store is set aside or
+/// goes on, and not again with each try.
+#[tokio::test(start_paused = true)]
+async fn damage_that_is_found_when_a_disk_is_tried_again_is_told() {
+    let cluster = MemoryCluster::start_with(1, 2, "[journal]\npath = \"/journal\"\n").await;
+    let disk = cluster.network.disk(&cluster.hosts[0]);
+    let mut watcher = cluster.client(0, "watcher").await;
+    watcher.subscribe(1, "event_name=FTB_JOURNAL_*").await;
+    let mut publisher = cluster.client(0, "publisher").await;
+    for is_set_aside in [true, false] {
+        let last = publisher.publish("site", &["written"]).await;
+        publisher.confirmed(last).await;
+        disk.set_broken(true);
+        let last = publisher.publish("site", &["in memory"]).await;
+        publisher.confirmed(last).await;
+        assert_eq!(announced(&mut watcher, "FTB_JOURNAL_FAILED").await, ["FTB_JOURNAL_FAILED"]);
+        match is_set_aside {
+            true => disk.damage_record("begun", Vec::clear),
+            false => disk.damage_chunks(|chunk| *chunk.last_mut().unwrap() ^= 1),
+        }
+        let before = disk.opened();
+        until("some tries", async || disk.opened() > before + 4).await;
+        assert_eq!(disk.aside(), 1);
+        disk.set_broken(false);
+        let mut told = announced(&mut watcher, "FTB_JOURNAL_BACK").await;
+        assert_eq!(told.pop().unwrap(), "FTB_JOURNAL_BACK");
+        // What is missing is given up by the first try: the second finds the damage without that.
+        let times = if is_set_aside { 1..2 } else { 1..3 };
+        assert!(times.contains(&told.len()), "{told:?}");
+        assert!(told.iter().all(|name| name == "FTB_JOURNAL_DAMAGED"), "{told:?}");
+    }
+}
+
+/// The same of a disk that comes late: that its store cannot be read is found by who wants to write to it.
+#[tokio::test(start_paused = true)]
+async fn damage_of_a_disk_that_comes_late_is_told() {
+    let mut cluster = MemoryCluster::start_with(1, 2, "[journal]\npath = \"/journal\"\n").await;
+    let disk = cluster.network.disk(&cluster.hosts[0]);
+    let mut publisher = cluster.client(0, "publisher").await;
+    let last = publisher.publish("site", &["written"]).await;
+    publisher.confirmed(last).await;
+    cluster.crash(0);
+    // Its sockets are closed when its tasks have ended.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    disk.damage_record("begun", Vec::clear);
+    disk.set_late(true);
+    cluster.run(0).await;
+    let mut watcher = cluster.client(0, "watcher").await;
+    watcher.subscribe_from_the_beginning(1, "event_name=FTB_JOURNAL_*").await;
+    let told = announced(&mut watcher, "FTB_JOURNAL_BACK").await;
+    assert_eq!(told, ["FTB_JOURNAL_FAILED", "FTB_JOURNAL_DAMAGED", "FTB_JOURNAL_BACK"]);
+    assert_eq!(disk.aside(), 1);
 }
 
 /// What an earlier life wrote counts as durable once the journal is open, so it is synced before that, where

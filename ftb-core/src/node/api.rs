@@ -162,6 +162,8 @@ pub enum Input {
         /// What an earlier life of the agent has left in it, where that could not be read when the
         /// agent started.
         restored: Option<Box<Restored>>,
+        /// What was found to be wrong with it, to be told.
+        damage: Option<String>,
     },
     /// What [`poll_journal`](super::Node::poll_journal) gave is on disk, as safe as its fsync policy
     /// says.

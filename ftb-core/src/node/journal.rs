@@ -180,10 +180,7 @@ impl Node {
     fn remember(&mut self, restored: Restored) -> Stored {
         let Restored { stored, items, items_after, marks, roster, lost_until, damage } = restored;
         self.restore_roster(roster);
-        if let Some(damage) = damage {
-            let tags = vec![("host", self.config.host.clone())];
-            self.announce("FTB_JOURNAL_DAMAGED", Severity::Error, tags, damage);
-        }
+        self.journal_damaged(damage);
         self.counters.restored += items.iter().map(|item| item.count() as u64).sum::<u64>();
         let start = ReplicaStart { lineage: stored.lineage.clone(), after: items_after, copy: 0 };
         let mut replica = Replica::new(start, self.config.publishers_max);
@@ -198,6 +195,14 @@ impl Node {
             self.past = Some(Past { replica, lost_until });
         }
         stored
+    }
+
+    /// Tells what is wrong with the journal.
+    pub(super) fn journal_damaged(&mut self, damage: Option<String>) {
+        if let Some(damage) = damage {
+            let tags = vec![("host", self.config.host.clone())];
+            self.announce("FTB_JOURNAL_DAMAGED", Severity::Error, tags, damage);
+        }
     }
 
     /// The parent has that much of the reign: a log of the past that ends there holds nothing else.

@@ -344,7 +344,8 @@ impl Node {
             }
             Input::Unsubscribe { client, subscription } => self.unsubscribe(client, subscription),
             Input::QueryTree { query, deadline_ns } => self.query_tree(query, deadline_ns),
-            Input::JournalOpened { stored, restored } => {
+            Input::JournalOpened { stored, restored, damage } => {
+                self.journal_damaged(damage);
                 self.journal_opened(stored, restored.map(|restored| *restored));
             }
             Input::Journaled { generation, until } => self.journaled(generation, until),

@@ -104,7 +104,7 @@ impl World {
         let read = state.disk.read(log_bytes);
         let stored = read.stored.clone();
         let restored = std::mem::take(&mut state.disk.unread).then(|| Box::new(read));
-        self.feed(agent, Input::JournalOpened { stored, restored })
+        self.feed(agent, Input::JournalOpened { stored, restored, damage: None })
     }
 
     pub(super) fn hear(&mut self, agent: usize) -> Result<(), Violation> {
