@@ -1,8 +1,8 @@
 //! The log in a [`Store`]: written in chunks, cut into segments, bounded by size and age; read again
 //! when the agent starts.
 //!
-//! Responsible for: the layout, what is kept and what goes, and that nothing damaged is taken for the
-//! log. Not responsible for: when it is called ([`super::task`]), how a store keeps bytes.
+//! Responsible for: the layout, what is kept and what goes. Not responsible for: what is found in a store
+//! that is opened (`opening`), when it is called ([`super::task`]), how a store keeps bytes.
 //!
 //! A segment is a run of chunks; the key of a chunk is the index of its first entry. Before them, at key
 //! [`HEAD`], it says where it begins and which events were logged before ([`Head`]): so the oldest can go
@@ -13,19 +13,19 @@
 //! A store does what it is told in order, and a crash leaves the first few changes of a write. So what
 //! goes on is written before what it replaces is removed, and which log it is comes after both.
 
+mod opening;
+
 use super::files::FRAME_BYTES;
-use super::reading::{Reading, Scan};
+use super::reading::Scan;
 use super::record::{self, Begun, Damaged, Head};
 use crate::world::{Change, Store, StoreError};
 use bytes::Bytes;
 use ftb_core::frame::{Content, Item, Marks};
-use ftb_core::node::api::{JournalPage, JournalRead, JournalWrite, Restored, Stored};
+use ftb_core::node::api::{JournalPage, JournalRead, JournalWrite, Stored};
 use ftb_core::ranges::PublisherRanges;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The format that this version writes, and the only one that it reads.
-const FORMAT: &str = "ftb journal 2";
 /// The log is cut into so many segments; the oldest goes as a whole.
 const SEGMENTS: u64 = 8;
 /// Publishers whose events are remembered beyond what is kept of the log.
@@ -33,8 +33,6 @@ const PUBLISHERS_MAX: usize = 65_536;
 /// The key of a segment's head: no entry has that index.
 pub const HEAD: u64 = 0;
 
-const KEY_FORMAT: &str = "format";
-const KEY_CLUSTER: &str = "cluster";
 const KEY_BEGUN: &str = "begun";
 const KEY_MARKS: &str = "marks";
 const KEY_ROSTER: &str = "roster";
@@ -152,139 +150,6 @@ impl Segment {
 }
 
 impl Keeper {
-    /// Opens what a store holds: the journal, and what an agent that starts finds in it.
-    ///
-    /// # Errors
-    /// [`KeepError`] says whether the store is another's, damaged, or fails.
-    pub fn open(
-        mut store: Box<dyn Store>,
-        cluster: &str,
-        bounds: Bounds,
-        now_ns: u64,
-    ) -> Result<(Self, Restored), KeepError> {
-        check_owner(store.as_mut(), cluster)?;
-        let begun = match store.get(KEY_BEGUN)? {
-            Some(bytes) => record::decode_begun(bytes)?,
-            None => Begun::default(),
-        };
-        let marks = marks_at_beginning(store.as_mut())?;
-        let mut logged = PublisherRanges::new(PUBLISHERS_MAX);
-        mark(&mut logged, &marks);
-        let mut keeper = Self {
-            store,
-            bounds,
-            last: begun.after,
-            synced: begun.after,
-            // Also where no file of the log is there yet: what lies below is of one that was given up.
-            next_segment: begun.segment.max(1),
-            begun,
-            logged,
-            segments: VecDeque::new(),
-            closed: false,
-            open: None,
-        };
-        let restored = keeper.read(now_ns)?;
-        Ok((keeper, restored))
-    }
-
-    fn read(&mut self, now_ns: u64) -> Result<Restored, KeepError> {
-        let mut reading = Reading::new(self.begun.after, self.bounds.memory_bytes);
-        let mut unknown = None;
-        for id in self.store.segments()? {
-            self.next_segment = self.next_segment.max(id.saturating_add(1));
-            if id < self.begun.segment {
-                // Of a log that was given up; the agent died before it could remove it.
-                self.store.remove_segment(id)?;
-                continue;
-            }
-            // What is missing of the newest is known from what was acknowledged.
-            if let Some(id) = unknown.take() {
-                reading.damaged(format!("segment {id} cannot be read"));
-            }
-            unknown = (!self.read_segment(id, now_ns, &mut reading)?).then_some(id);
-        }
-        let acknowledged = self.store.acknowledged().and_then(record::decode_acknowledged);
-        let known = acknowledged.filter(|(segment, _)| *segment == self.begun.segment);
-        let lost_until = known.map(|(_, index)| index).filter(|index| *index > reading.last);
-        if let Some(until) = lost_until {
-            reading.damaged(format!("entries {} to {until} are missing", reading.last + 1));
-        }
-        let Reading { items, after, last, damage, .. } = reading;
-        self.last = last;
-        self.trim(now_ns)?;
-        let marks = marks_of(&self.logged);
-        let stored = self.stored();
-        let damage =
-            (!damage.is_empty()).then(|| format!("the journal is damaged: {}", damage.join("; ")));
-        let roster = match self.store.get(KEY_ROSTER)? {
-            Some(bytes) => record::decode_roster(bytes)?,
-            None => Vec::new(),
-        };
-        let (items, items_after) = (items.into(), after);
-        Ok(Restored { stored, items, items_after, marks, roster, lost_until, damage })
-    }
-
-    /// Reads a segment; says whether it is known where it begins. One that holds nothing, or begins before
-    /// the one before it ends, is what a crash has left of a beginning that was not finished: it is removed.
-    /// But where the oldest begins is where the log begins.
-    fn read_segment(
-        &mut self,
-        id: u64,
-        now_ns: u64,
-        reading: &mut Reading,
-    ) -> Result<bool, KeepError> {
-        let mut segment = Segment { ended_ns: 0, ..Segment::new(id, now_ns) };
-        let is_oldest = !std::mem::replace(&mut reading.begun, true);
-        let (logged, begun_after) = (&mut self.logged, &mut self.begun.after);
-        let mut marks = None;
-        let (mut is_known, mut unfinished) = (false, false);
-        let mut visit = |first: u64, chunk: Vec<u8>| {
-            if first == HEAD {
-                is_known = true;
-                segment.head_bytes = stored_bytes(&chunk);
-                match record::decode_head(chunk) {
-                    Ok(head) if head.after < reading.last && !is_oldest => unfinished = true,
-                    Ok(head) => {
-                        if is_oldest {
-                            reading.begin(head.after);
-                            *begun_after = reading.last;
-                        }
-                        marks = Some(head.marks);
-                    }
-                    Err(damaged) => {
-                        reading.damaged(format!("the head of segment {id}: {damaged}"));
-                    }
-                }
-            } else if !unfinished {
-                let chunk = Bytes::from(chunk);
-                let (items, head) = record::decode_chunk(&chunk);
-                let written_ns = match head {
-                    Ok(head) => head.written_ns,
-                    Err(damaged) => {
-                        reading.damaged(format!("the chunk at entry {first}: {damaged}"));
-                        if segment.ended_ns == 0 { now_ns } else { segment.ended_ns }
-                    }
-                };
-                mark(logged, &marks.take().unwrap_or_default());
-                note(logged, &items);
-                let last = items.last().map_or(first, |item| item.index);
-                segment.push(Chunk { first, last, bytes: stored_bytes(&chunk), written_ns });
-                reading.take(&items);
-            }
-        };
-        let read = self.store.read(id, &mut visit);
-        if let Err(error) = read {
-            reading.damaged(format!("segment {id}: {error}"));
-            segment.unread = true;
-        } else if segment.chunks.is_empty() && !(is_oldest && is_known) {
-            self.store.remove_segment(id)?;
-            return Ok(is_known);
-        }
-        mark(&mut self.logged, &marks.unwrap_or_default());
-        self.segments.push_back(segment);
-        Ok(true)
-    }
-
     /// Which part of which log is on disk.
     pub fn stored(&self) -> Stored {
         let first = self.segments.iter().flat_map(|segment| &segment.chunks).next();
@@ -607,35 +472,6 @@ impl Keeper {
             self.store.remove_segment(id)?;
         }
         Ok(())
-    }
-}
-
-/// Whether the store is this cluster's and in this version's format; a fresh one becomes so.
-fn check_owner(store: &mut dyn Store, cluster: &str) -> Result<(), KeepError> {
-    let Some(format) = store.get(KEY_FORMAT)? else {
-        let changes =
-            vec![Change::Put(KEY_FORMAT, FORMAT.into()), Change::Put(KEY_CLUSTER, cluster.into())];
-        return Ok(store.write(changes, true)?);
-    };
-    if format != FORMAT.as_bytes() {
-        let format = String::from_utf8_lossy(&format).into_owned();
-        let known = format.strip_prefix("ftb journal ").is_some_and(|v| v.parse::<u32>().is_ok());
-        return Err(match known {
-            true => KeepError::Foreign(format!(
-                "it is in the format {format:?}, this version reads {FORMAT:?}: run the version \
-                 that wrote it, or move it away"
-            )),
-            false => KeepError::Damaged("the record of the format cannot be read".to_owned()),
-        });
-    }
-    let owner = store.get(KEY_CLUSTER)?.unwrap_or_default();
-    match owner == cluster.as_bytes() {
-        true => Ok(()),
-        false => Err(KeepError::Foreign(format!(
-            "it is the journal of cluster {:?}, this agent is of {cluster:?}: give [journal] \
-             another path, or move it away",
-            String::from_utf8_lossy(&owner)
-        ))),
     }
 }
 
