@@ -93,7 +93,8 @@ impl Sockets {
                 let guarded = gate.admit(conn);
                 let (tls, gate, closing) = (tls.clone(), Arc::clone(&gate), closing.clone());
                 let serving = serving.clone();
-                tasks.spawn(ended.clone().run_until_cancelled_owned(async move {
+                // In a place of its own: who runs it until something happens has room for it twice.
+                tasks.spawn(ended.clone().run_until_cancelled_owned(Box::pin(async move {
                     let address = Arc::clone(&guarded.peer().address);
                     let served = match tls {
                         None => Served::plain(guarded),
@@ -111,7 +112,7 @@ impl Sockets {
                     if let Err(error) = serving.serve(TokioIo::new(served), known, closing).await {
                         tracing::debug!(%address, %error, "a connection was torn");
                     }
-                }));
+                })));
             }
         });
     }
