@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// For a client that is attached, in KiB.
-const CLIENT_KIB_MAX: f64 = 64.0;
+const CLIENT_KIB_MAX: f64 = 40.0;
 /// For a subscription, in KiB.
-const SUBSCRIPTION_KIB_MAX: f64 = 2.0;
+const SUBSCRIPTION_KIB_MAX: f64 = 1.75;
 /// For the link to a child, in KiB.
-const LINK_KIB_MAX: f64 = 96.0;
+const LINK_KIB_MAX: f64 = 56.0;
 /// All of an agent with 16 children and 64 clients when a storm is over, in KiB: with the 6.5 MiB of
 /// its program that a release build has in memory, 32 MiB are not exceeded.
 const AFTER_STORM_KIB_MAX: f64 = 25.5 * 1024.0;
