@@ -4,7 +4,8 @@
 //! touch each of them: a [`Run`] is a stretch of such a batch, cut and shared without copying
 //! bytes; neighbours that no filter can tell apart are asked about once ([`Run::groups`]), and
 //! neighbours whose ids follow each other are noted at once ([`Run::stretches`]); and where the
-//! buffer is a list as the wire has it, a stretch of it goes out as it lies ([`Run::list`]).
+//! buffer is a list as the wire has it, a stretch of it goes out as it lies ([`Run::list`]). Where
+//! events that are alike lie in a row there, one entry of the index stands for all of them.
 //!
 //! Responsible for: that view of many events as one value. Not responsible for: what a position or
 //! a queue is; what the bytes mean.
@@ -22,6 +23,9 @@ const PINNED_PART_MIN: usize = 4;
 /// What an event of a list begins with: field 2 of a message, bytes. The items of all lists of
 /// `ftb-proto` have their events there.
 pub const LISTED_KEY: u8 = 2 << 3 | 2;
+
+/// A time in a row of events.
+const TIME_BYTES: u64 = 8;
 
 /// What stands before an event in a list: [`LISTED_KEY`], and the event's length as a varint.
 #[derive(Clone, Copy, Debug)]
@@ -57,10 +61,13 @@ impl Listed {
 #[derive(Debug)]
 struct Batch {
     bytes: Bytes,
-    entries: Vec<Entry>,
-    /// What neighbours have in common, once: heads whose spans count from the event's own first byte.
-    /// Number and time are those of the first.
-    heads: Vec<Head>,
+    /// Which events lie where, in order.
+    rows: Vec<Row>,
+    count: u32,
+    /// Bytes of all its events.
+    sum: u32,
+    /// What neighbours have in common, once.
+    heads: Vec<Common>,
     /// Where neighbours that no filter can tell apart end: places, rising, the last is the number of
     /// events.
     groups: Vec<u32>,
@@ -71,17 +78,58 @@ struct Batch {
     lists: Vec<u32>,
 }
 
-/// One event of a batch: what is its own. Small, since there are many.
+/// One event of a batch, or several as they lie in a list: each right behind the one before it, as
+/// long, with the next number and the same head.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct Row {
+    /// The number of the first.
     seq: u64,
+    /// The time of the first; the others have theirs where [`Common::time_at`] says.
     time_ns: u64,
+    /// The place of the first in its batch.
+    place: u32,
+    count: u32,
+    /// Where the first lies.
     start: u32,
+    /// How long each is.
     len: u32,
-    /// Bytes of all events of the batch up to this one, itself included.
-    sum: u32,
-    /// The place of its head.
+    /// Bytes of all events of the batch before the first.
+    before: u32,
+    /// The place of their head.
     head: u32,
+}
+
+/// What neighbours have in common.
+#[derive(Clone, Copy, Debug)]
+struct Common {
+    /// Its spans count from the event's own first byte. Number and time are those of the first.
+    head: Head,
+    /// Where each has its time, as [`Alike::time_at`]; 0 where that is not known.
+    time_at: u32,
+}
+
+impl Row {
+    /// From one to the next.
+    fn step(&self) -> u64 {
+        u64::from(self.len) + Listed::of(self.len as usize).bytes().len() as u64
+    }
+
+    /// Where the last one ends.
+    fn end(&self) -> u64 {
+        let others = u64::from(self.count - 1) * self.step();
+        u64::from(self.start) + others + u64::from(self.len)
+    }
+
+    /// Where an event of it lies, by its place in the batch.
+    fn at(&self, place: u32) -> Range<usize> {
+        let start = self.start as usize + (place - self.place) as usize * self.step() as usize;
+        start..start + self.len as usize
+    }
+
+    /// Bytes of all events of the batch before that place, which lies in it or right behind it.
+    fn sum_before(&self, place: u32) -> usize {
+        self.before as usize + (place - self.place) as usize * self.len as usize
+    }
 }
 
 /// Some neighbours of a batch, at least one. Cloning counts one reference, whatever their number.
@@ -110,53 +158,87 @@ pub struct Stretch {
 /// Collects what lies where in a buffer, for a [`Run`].
 #[derive(Debug, Default)]
 pub struct RunBuilder {
-    entries: Vec<Entry>,
-    heads: Vec<Head>,
+    rows: Vec<Row>,
+    count: u32,
+    heads: Vec<Common>,
     /// Places of events that a filter may be able to tell from the one before.
     unlike: Vec<u32>,
     sum: u32,
 }
 
-impl RunBuilder {
-    /// Nothing yet, with room for that many events.
-    pub fn with_capacity(events: usize) -> Self {
-        Self { entries: Vec::with_capacity(events), ..Self::default() }
-    }
+/// An event that differs from the one before in nothing that its head tells but number and time: every
+/// text of it lies in the same place and is the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Alike {
+    /// Its number.
+    pub seq: u64,
+    /// Its time, Unix nanoseconds.
+    pub time_ns: u64,
+    /// Where it has that, from its first byte on: eight bytes, the lowest first.
+    pub time_at: u32,
+}
 
+impl RunBuilder {
     /// The next event: its head, whose spans count from its first byte, and where its bytes will lie
     /// in the buffer.
     pub fn push(&mut self, head: Head, at: Span) {
-        self.unlike.push(self.entries.len() as u32);
+        self.unlike.push(self.count);
         let (seq, time_ns) = (head.id.seq, head.time_ns);
-        let same = self.heads.last().is_some_and(|last| last.of(seq, time_ns) == head);
+        let same = self.heads.last().is_some_and(|last| last.head.of(seq, time_ns) == head);
         if !same {
-            self.heads.push(head);
+            self.heads.push(Common { head, time_at: 0 });
         }
-        self.entry(seq, time_ns, at);
+        self.row(seq, time_ns, at);
     }
 
-    /// The next event, one that differs from the one before in nothing that its head tells but
-    /// number and time: every text of it lies in the same place and is the same. There is one before.
-    pub fn push_like(&mut self, seq: u64, time_ns: u64, at: Span) {
+    /// The next event, one like that before it, of which there is one. Where there is room for just
+    /// that between the two, what a list has there must lie there.
+    pub fn push_like(&mut self, event: Alike, at: Span) {
         debug_assert!(!self.heads.is_empty(), "there is none before");
-        self.entry(seq, time_ns, at);
+        let Alike { seq, time_ns, time_at } = event;
+        if self.follows(event, at) {
+            self.push_following(1, time_at);
+        } else {
+            self.row(seq, time_ns, at);
+        }
     }
 
-    fn entry(&mut self, seq: u64, time_ns: u64, at: Span) {
-        self.sum = self.sum.saturating_add(at.len);
-        let head = (self.heads.len() as u32).saturating_sub(1);
+    /// So many events like the last one, which was no fold: as long, with the numbers that follow, right
+    /// behind it as a list has them. All of that head have their times at `time_at`, as
+    /// [`Alike::time_at`].
+    pub fn push_following(&mut self, count: u32, time_at: u32) {
+        let (Some(row), Some(common)) = (self.rows.last_mut(), self.heads.last_mut()) else {
+            return;
+        };
+        debug_assert!(common.time_at == 0 || common.time_at == time_at, "it lies where it lay");
+        common.time_at = time_at;
+        row.count += count;
+        self.count += count;
+        self.sum = self.sum.saturating_add(row.len.saturating_mul(count));
+    }
+
+    /// Whether an event continues the last row.
+    fn follows(&self, event: Alike, at: Span) -> bool {
+        let (Some(row), Some(common)) = (self.rows.last(), self.heads.last()) else { return false };
+        row.seq.checked_add(row.count.into()) == Some(event.seq)
+            && row.len == at.len
+            && row.end() + row.step() - u64::from(row.len) == u64::from(at.start)
+            && (common.time_at == 0 || common.time_at == event.time_at)
+            && common.head.covers == 0
+    }
+
+    fn row(&mut self, seq: u64, time_ns: u64, at: Span) {
         let Span { start, len } = at;
-        self.entries.push(Entry { seq, time_ns, start, len, sum: self.sum, head });
+        let (place, before) = (self.count, self.sum);
+        let head = (self.heads.len() as u32).saturating_sub(1);
+        self.rows.push(Row { seq, time_ns, place, count: 1, start, len, before, head });
+        self.count += 1;
+        self.sum = self.sum.saturating_add(len);
     }
 
     /// How many events it has.
     pub fn count(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// So many events are likely to come yet.
-    pub fn expect(&mut self, events: usize) {
-        self.entries.reserve(events);
+        self.count as usize
     }
 
     /// Binds them to their buffer; `None` without any event. Texts were checked by whoever found
@@ -166,18 +248,22 @@ impl RunBuilder {
     /// [`SpanError`] names what does not; all must be refused.
     pub fn finish(self, bytes: Bytes) -> Result<Option<Run>, SpanError> {
         // How long an event is at least that has all texts of its head.
-        let needs: Vec<u64> = self.heads.iter().map(Head::texts_end).collect();
-        for entry in &self.entries {
-            let end = u64::from(entry.start) + u64::from(entry.len);
-            if end > bytes.len() as u64 {
+        let needs: Vec<u64> = self.heads.iter().map(|common| common.head.texts_end()).collect();
+        for row in &self.rows {
+            let (len, head) = (u64::from(row.len), row.head as usize);
+            let (Some(common), Some(need)) = (self.heads.get(head), needs.get(head)) else {
+                return Err(SpanError("content"));
+            };
+            if row.end() > bytes.len() as u64 {
                 return Err(SpanError("content"));
             }
-            let need = needs.get(entry.head as usize).copied().unwrap_or(u64::MAX);
-            if need > u64::from(entry.len) {
-                let texts = self.heads.get(entry.head as usize).map(Head::texts);
-                let outside = |span: &Span| span.end() > u64::from(entry.len);
-                let field = texts.into_iter().flatten().find(|(_, span)| outside(span));
-                return Err(SpanError(field.map_or("content", |(field, _)| field)));
+            if row.count > 1 && u64::from(common.time_at) + TIME_BYTES > len {
+                return Err(SpanError("time"));
+            }
+            if *need > len {
+                let mut outside =
+                    common.head.texts().into_iter().filter(|(_, span)| span.end() > len);
+                return Err(SpanError(outside.next().map_or("content", |(field, _)| field)));
             }
         }
         Ok(Run::of(bytes, self))
@@ -186,14 +272,14 @@ impl RunBuilder {
 
 impl Run {
     fn of(bytes: Bytes, builder: RunBuilder) -> Option<Self> {
-        let RunBuilder { mut entries, heads, unlike, .. } = builder;
-        if entries.capacity() > 2 * entries.len() {
-            // More were expected: what is kept keeps no room for them.
-            entries.shrink_to_fit();
+        let RunBuilder { mut rows, count, heads, unlike, sum } = builder;
+        // What is kept keeps no room for more.
+        rows.shrink_to_fit();
+        if count == 0 {
+            return None;
         }
-        let to = u32::try_from(entries.len()).ok().filter(|count| *count > 0)?;
         let (groups, stretches, lists) = (Vec::new(), Vec::new(), Vec::new());
-        let mut batch = Batch { bytes, entries, heads, groups, stretches, lists };
+        let mut batch = Batch { bytes, rows, count, sum, heads, groups, stretches, lists };
         batch.find_lists();
         for place in unlike.into_iter().filter(|place| *place > 0) {
             if !batch.view(place).routes_like(batch.view(place - 1)) {
@@ -201,9 +287,9 @@ impl Run {
             }
         }
         batch.find_stretches();
-        batch.groups.push(to);
-        batch.stretches.push(to);
-        Some(Self { batch: Arc::new(batch), from: 0, to })
+        batch.groups.push(count);
+        batch.stretches.push(count);
+        Some(Self { batch: Arc::new(batch), from: 0, to: count })
     }
 
     /// Events in one buffer of their own; `None` without any.
@@ -227,7 +313,7 @@ impl Run {
 
     /// Their size in bytes, the measure of every queue that holds them.
     pub fn len(&self) -> usize {
-        self.sum_before(self.to) - self.sum_before(self.from)
+        self.batch.sum_before(self.to) - self.batch.sum_before(self.from)
     }
 
     /// Never: a run has at least one event.
@@ -280,11 +366,11 @@ impl Run {
             }
             return vec![bytes.freeze()];
         }
-        let entry = |place: usize| &self.batch.entries[self.from as usize + place];
+        let at = |place: usize| self.batch.at(self.from + place as u32);
         let parts = self.parts(&self.batch.lists).map(|part| {
-            let (first, last) = (entry(part.start), entry(part.end - 1));
-            let begin = first.start as usize - Listed::of(first.len as usize).bytes().len();
-            self.batch.bytes.slice(begin..(last.start + last.len) as usize)
+            let (first, last) = (at(part.start), at(part.end - 1));
+            let begin = first.start - Listed::of(first.len()).bytes().len();
+            self.batch.bytes.slice(begin..last.end)
         });
         parts.collect()
     }
@@ -325,10 +411,22 @@ impl Run {
             return 0;
         }
         let most = self.count().min(events_max);
-        let before = self.sum_before(self.from);
-        let entries = &self.batch.entries[self.from as usize..self.from as usize + most];
-        let within = entries.partition_point(|entry| entry.sum as usize - before < bytes_max);
-        (within + 1).min(most)
+        let before = self.batch.sum_before(self.from);
+        let sum = |count: usize| self.batch.sum_before(self.from + count as u32) - before;
+        if sum(most) < bytes_max {
+            return most;
+        }
+        // So many are less, and so many are enough.
+        let (mut less, mut enough) = (0, most);
+        while enough - less > 1 {
+            let middle = less.midpoint(enough);
+            if sum(middle) < bytes_max {
+                less = middle;
+            } else {
+                enough = middle;
+            }
+        }
+        enough
     }
 
     /// What is left without the events at these places, which rise.
@@ -358,50 +456,69 @@ impl Run {
         }
         Self::collect(self.iter()).unwrap_or(self)
     }
-
-    fn sum_before(&self, place: u32) -> usize {
-        let before = place.checked_sub(1).and_then(|last| self.batch.entries.get(last as usize));
-        before.map_or(0, |entry| entry.sum as usize)
-    }
 }
 
 impl Batch {
     /// Looks whether the buffer is a list, or several with something else in between.
     fn find_lists(&mut self) {
         let mut end = 0;
-        for (place, entry) in (0_u32..).zip(&self.entries) {
-            let (start, listed) = (entry.start as usize, Listed::of(entry.len as usize));
-            let before = self.bytes.get(..start).unwrap_or_default();
-            if !before.ends_with(listed.bytes()) {
+        for row in &self.rows {
+            let (start, listed) = (row.start as usize, Listed::of(row.len as usize));
+            let is_listed = |at: usize| {
+                self.bytes.get(..at).is_some_and(|before| before.ends_with(listed.bytes()))
+            };
+            let others = row.place + 1..row.place + row.count;
+            debug_assert!(others.into_iter().all(|place| is_listed(row.at(place).start)));
+            if !is_listed(start) {
                 self.lists.clear();
                 return;
             }
-            if place > 0 && start - listed.bytes().len() != end {
-                self.lists.push(place);
+            if row.place > 0 && (start - listed.bytes().len()) as u64 != end {
+                self.lists.push(row.place);
             }
-            end = start + entry.len as usize;
+            end = row.end();
         }
-        self.lists.extend(u32::try_from(self.entries.len()));
+        self.lists.push(self.count);
     }
 
     /// Looks where sequences do not follow.
     fn find_stretches(&mut self) {
-        let neighbours = self.entries.iter().zip(&self.entries[1..]);
-        for (place, (before, this)) in (1..).zip(neighbours) {
-            let follows = before.seq.checked_add(1) == Some(this.seq);
-            let [one, other] = [before, this].map(|entry| &self.heads[entry.head as usize]);
+        for (before, this) in self.rows.iter().zip(&self.rows[1..]) {
+            let follows = before.seq.checked_add(before.count.into()) == Some(this.seq);
+            let [one, other] = [before, this].map(|row| &self.heads[row.head as usize].head);
             let alike = one.id.publisher == other.id.publisher && other.covers == 0;
             if !(follows && alike && one.covers == 0) {
-                self.stretches.push(place);
+                self.stretches.push(this.place);
             }
         }
     }
 
+    /// The row of a place. There is one for each.
+    fn row(&self, place: u32) -> &Row {
+        &self.rows[self.rows.partition_point(|row| row.place <= place) - 1]
+    }
+
+    /// Where an event lies.
+    fn at(&self, place: u32) -> Range<usize> {
+        self.row(place).at(place)
+    }
+
+    /// Bytes of all events before a place, or of all where there is none at it.
+    fn sum_before(&self, place: u32) -> usize {
+        if place >= self.count { self.sum as usize } else { self.row(place).sum_before(place) }
+    }
+
     fn view(&self, place: u32) -> SealedRef<'_> {
-        let entry = &self.entries[place as usize];
-        let start = entry.start as usize;
-        let bytes = &self.bytes[start..start + entry.len as usize];
-        SealedRef::of(&self.heads[entry.head as usize], entry.seq, entry.time_ns, bytes)
+        let row = self.row(place);
+        let Common { head, time_at } = &self.heads[row.head as usize];
+        let bytes = &self.bytes[row.at(place)];
+        let behind = place - row.place;
+        let time = || bytes.get(*time_at as usize..).and_then(|time| time.first_chunk());
+        let time_ns = match behind {
+            0 => row.time_ns,
+            _ => time().map_or(0, |time| u64::from_le_bytes(*time)),
+        };
+        SealedRef::of(head, row.seq + u64::from(behind), time_ns, bytes)
     }
 }
 
@@ -418,10 +535,13 @@ impl From<Sealed> for Run {
         let head = *sealed.head();
         let len = u32::try_from(sealed.len()).unwrap_or(u32::MAX);
         let (seq, time_ns) = (head.id.seq, head.time_ns);
+        let row = Row { seq, time_ns, place: 0, count: 1, start: 0, len, before: 0, head: 0 };
         let batch = Batch {
             bytes: sealed.into_bytes(),
-            entries: vec![Entry { seq, time_ns, start: 0, len, sum: len, head: 0 }],
-            heads: vec![head],
+            rows: vec![row],
+            count: 1,
+            sum: len,
+            heads: vec![Common { head, time_at: 0 }],
             groups: vec![1],
             stretches: vec![1],
             lists: Vec::new(),
@@ -491,6 +611,10 @@ mod tests {
         assert!(Arc::ptr_eq(&run.clone().detached().batch, &run.batch));
     }
 
+    fn alike(seq: u64, time_ns: u64) -> Alike {
+        Alike { seq, time_ns, time_at: 0 }
+    }
+
     fn listed(run: &Run) -> Vec<u8> {
         let event = |event: SealedRef<'_>| {
             [Listed::of(event.bytes().len()).bytes(), event.bytes()].concat()
@@ -558,7 +682,7 @@ mod tests {
             let head = *event.head();
             match place {
                 0 => short.push(head, at),
-                _ => short.push_like(head.id.seq, head.time_ns, at),
+                _ => short.push_like(alike(head.id.seq, head.time_ns), at),
             }
         }
         let short = short.finish(bytes.into()).expect("good spans").expect("two events");
@@ -570,12 +694,59 @@ mod tests {
         );
     }
 
+    /// Ten events of which each is in the buffer as a list has it, each with its time where its payload
+    /// would be: one run told of each alone, one of them as they lie in rows.
+    #[test]
+    fn a_row_of_events_is_what_its_events_are() {
+        const TIME_AT: usize = 100;
+        let (mut bytes, mut spans) = (Vec::new(), Vec::new());
+        let seqs = [5, 6, 7, 8, 20, 21, 22, 23, 24, 25_u64];
+        for seq in seqs {
+            let mut event = sealed_with(1, seq, Severity::Info).bytes().to_vec();
+            event[TIME_AT..TIME_AT + 8].copy_from_slice(&(1000 * seq).to_le_bytes());
+            bytes.extend_from_slice(Listed::of(event.len()).bytes());
+            spans.push(Span { start: bytes.len() as u32, len: event.len() as u32 });
+            bytes.extend_from_slice(&event);
+        }
+        let head =
+            |seq| Head { time_ns: 1000 * seq, ..*sealed_with(1, seq, Severity::Info).head() };
+        let (mut alone, mut in_rows) = (RunBuilder::default(), RunBuilder::default());
+        for (seq, at) in seqs.into_iter().zip(&spans) {
+            alone.push(head(seq), *at);
+        }
+        in_rows.push(head(5), spans[0]);
+        for place in [1, 2, 4] {
+            let time_at = TIME_AT as u32;
+            if place == 4 {
+                in_rows.push_following(1, time_at);
+            }
+            let (seq, time_ns) = (seqs[place], 1000 * seqs[place]);
+            in_rows.push_like(Alike { seq, time_ns, time_at }, spans[place]);
+        }
+        in_rows.push_following(5, TIME_AT as u32);
+        let [alone, in_rows] = [alone, in_rows].map(|builder| {
+            builder.finish(bytes.clone().into()).expect("good spans").expect("ten events")
+        });
+        assert_eq!((alone.batch.rows.len(), in_rows.batch.rows.len()), (10, 2));
+        assert_eq!(in_rows, alone);
+        assert!(in_rows.iter().zip(seqs).all(|(event, seq)| event.time_ns() == 1000 * seq));
+        for (from, to) in (0..10).flat_map(|from| (from + 1..=10).map(move |to| (from, to))) {
+            let [one, other] = [&alone, &in_rows].map(|run| run.slice(from..to).expect("some"));
+            assert_eq!((one.len(), &one), (other.len(), &other));
+            assert!(one.stretches().eq(other.stretches()));
+            assert_eq!((one.list(), one.list().len()), (other.list(), 1));
+            for bytes in (0..one.len() + 9).step_by(9) {
+                assert_eq!(one.fitting(bytes, 7), other.fitting(bytes, 7), "{from}..{to}: {bytes}");
+            }
+        }
+    }
+
     #[test]
     fn what_lies_outside_the_buffer_is_refused() {
         let event = sealed_with(1, 1, Severity::Info);
         let len = u32::try_from(event.len()).expect("small");
         let finish = |head: Head, at: Span| {
-            let mut builder = RunBuilder::with_capacity(1);
+            let mut builder = RunBuilder::default();
             builder.push(head, at);
             builder.finish(event.bytes().clone()).map(|run| run.map(|run| run.count()))
         };
@@ -585,8 +756,17 @@ mod tests {
         assert_eq!(finish(head, Span { start: 0, len: 14 }), Err(SpanError("host")));
         let mut builder = RunBuilder::default();
         builder.push(head, Span { start: 0, len });
-        builder.push_like(2, 0, Span { start: 0, len: 14 });
+        builder.push_like(alike(2, 0), Span { start: 0, len: 14 });
         assert_eq!(builder.finish(event.bytes().clone()), Err(SpanError("host")));
+        let mut builder = RunBuilder::default();
+        builder.push(head, Span { start: 0, len });
+        builder.push_following(1, 0);
+        assert_eq!(builder.finish(event.bytes().clone()), Err(SpanError("content")), "behind it");
+        let twice = [event.bytes(), Listed::of(event.len()).bytes(), event.bytes()].concat();
+        let mut builder = RunBuilder::default();
+        builder.push(head, Span { start: 0, len });
+        builder.push_following(1, len - 7);
+        assert_eq!(builder.finish(twice.into()), Err(SpanError("time")));
         assert_eq!(RunBuilder::default().finish(Bytes::new()), Ok(None));
     }
 }

@@ -13,6 +13,7 @@ use crate::v1;
 use bytes::{Bytes, BytesMut};
 use ftb_core::event::EventError;
 use ftb_core::node::Fold;
+use ftb_core::run::Alike;
 use ftb_core::sealed::{Span, SpanError};
 use ftb_core::space::NameError;
 use ftb_core::{
@@ -29,7 +30,7 @@ pub use batch::{EventBatch, EventView, Tags};
 pub use encode::{encode_event, event_len, put_event};
 pub(crate) use encode::{field_len, put_head, put_varint};
 pub use seal::{SealError, SealedBatch, seal, seal_batch};
-use shape::SealedShape;
+use shape::{Following, SealedShape};
 use walk::Once;
 pub(crate) use walk::{Value, Walker};
 
@@ -339,6 +340,10 @@ pub(crate) struct SealedChecker<'a> {
     known: &'a [u8],
     publisher: Option<PublisherId>,
     shape: Option<SealedShape>,
+    /// How those are found that follow one that had the shape.
+    following: Option<Following>,
+    /// The number of the last event, where it had the shape and the length of the known one; else 0.
+    last: u64,
 }
 
 /// What [`SealedChecker`] says of an event.
@@ -346,12 +351,18 @@ pub(crate) enum Checked {
     /// All of it; spans count from its first byte.
     Head(Head),
     /// It differs from the one before in nothing else.
-    Like {
-        /// Its number.
-        seq: u64,
-        /// Its time.
-        time_ns: u64,
-    },
+    Like(Alike),
+}
+
+/// Events of a list that differ from the last that was checked in nothing but number, time and payload.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Followers {
+    /// How many.
+    pub(crate) count: usize,
+    /// Their bytes, with what a list has before each.
+    pub(crate) bytes: usize,
+    /// Where each has its time, from its own first byte on.
+    pub(crate) time_at: u32,
 }
 
 impl<'a> SealedChecker<'a> {
@@ -361,7 +372,16 @@ impl<'a> SealedChecker<'a> {
             && let Some(own) = shape.fits(self.known, bytes)
             && own.content_at == shape.content_at()
         {
-            return Ok(Checked::Like { seq: own.seq, time_ns: own.content.time_ns });
+            if self.following.is_none() {
+                self.following = Following::of(shape, self.known);
+            }
+            self.last = if bytes.len() == self.known.len() { own.seq } else { 0 };
+            let (seq, time_ns) = (own.seq, own.content.time_ns);
+            return Ok(Checked::Like(Alike {
+                seq,
+                time_ns,
+                time_at: span_number(shape.time_at()),
+            }));
         }
         let (head, parts, inner) = check_sealed(bytes, &mut self.neighbour)?;
         let publisher = Some(head.id.publisher);
@@ -369,8 +389,22 @@ impl<'a> SealedChecker<'a> {
         let likely = self.publisher == publisher && head.covers == 0;
         let shape = || SealedShape::of(bytes, parts.event, &inner, head.id.seq);
         self.shape = likely.then(shape).flatten();
+        (self.following, self.last) = (None, 0);
         (self.known, self.publisher) = (bytes, publisher);
         Ok(Checked::Head(head))
+    }
+
+    /// Those of the next events, at most so many, that need no further check: `list` is what follows the
+    /// last in its list. They are as long as that and have the numbers behind its own.
+    pub(crate) fn followers(&mut self, list: &[u8], most: usize) -> Option<Followers> {
+        let (shape, following) = (self.shape.as_ref()?, self.following.as_ref()?);
+        if self.last == 0 {
+            return None;
+        }
+        let count = following.count(list, self.last, most);
+        self.last += count as u64;
+        let (bytes, time_at) = (count * following.step(), span_number(shape.time_at()));
+        (count > 0).then_some(Followers { count, bytes, time_at })
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Log {
 }
 
 /// What an event costs in memory beside its bytes.
-const EVENT_BYTES: usize = 40;
+const EVENT_BYTES: usize = 48;
 /// What an entry costs beside its events: itself, the batch that it is a part of, what the events of that
 /// have in common, and the allocations. Nearly nothing where events come by the hundred, a third of all
 /// where each comes alone.

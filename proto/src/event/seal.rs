@@ -9,7 +9,7 @@ use super::shape::ContentShape;
 use super::{
     EventHead, EventWireError, Neighbour, Stamps, bound, check_beside, check_event, sealed_head,
 };
-use ftb_core::run::{Listed, Run, RunBuilder};
+use ftb_core::run::{Alike, Listed, Run, RunBuilder};
 use ftb_core::sealed::{Head, Span};
 use ftb_core::{EventId, Sealed, limits};
 use prost::encoding::{encode_varint, encoded_len_varint};
@@ -73,7 +73,7 @@ where
     let last_seq = stamps.id.seq.saturating_add(events.len() as u64);
     let bytes = events.clone().map(|event| template.listed_len(last_seq, event.len())).sum();
     let mut buffer = Vec::with_capacity(bytes);
-    let mut builder = RunBuilder::with_capacity(events.len());
+    let mut builder = RunBuilder::default();
     let mut refused = Vec::new();
     let mut checker = Checker { payload_bytes_max, ..Checker::default() };
     // What was found in the last event whose head was kept, and where that lies within its stamps.
@@ -84,13 +84,14 @@ where
             Ok(checked) => {
                 let Written { at, content } = template.write(&mut buffer, stamps.id.seq, event);
                 let head = match (checked, last) {
-                    (Content::Like { time_ns }, Some((_, content_at)))
+                    (Content::Like { time_ns, time_at }, Some((_, content_at)))
                         if content_at == content.start =>
                     {
-                        builder.push_like(stamps.id.seq, time_ns, at);
+                        let time_at = content_at + time_at;
+                        builder.push_like(Alike { seq: stamps.id.seq, time_ns, time_at }, at);
                         None
                     }
-                    (Content::Like { time_ns }, last) => {
+                    (Content::Like { time_ns, .. }, last) => {
                         last.map(|(head, _)| EventHead { time_ns, ..head })
                     }
                     (Content::New(head), _) => Some(head),
@@ -126,7 +127,11 @@ enum Content {
     /// It differs from the one before, which was taken, in nothing but payload and this time. No more is
     /// told of it: what is written in halves and read as a whole waits until all has reached the cache
     /// that was written before it, the last event among that, into memory that is cold.
-    Like { time_ns: u64 },
+    Like {
+        time_ns: u64,
+        /// Where that lies in the publisher's bytes.
+        time_at: u32,
+    },
 }
 
 impl<'a> Checker<'a> {
@@ -138,7 +143,8 @@ impl<'a> Checker<'a> {
         if let Some((shape, known)) = &self.shape
             && let Some(own) = shape.fits(known, event, self.payload_bytes_max)
         {
-            return Ok(Content::Like { time_ns: own.time_ns });
+            let time_at = super::span_number(shape.time_at());
+            return Ok(Content::Like { time_ns: own.time_ns, time_at });
         }
         self.shape = None;
         let likely = self.neighbour.begins(event);

@@ -3,13 +3,15 @@
 //! A publisher's events mostly do. Once the shape of one is known ([`ContentShape::of`] of what its
 //! publisher has encoded, [`SealedShape::of`] of that with the stamps around it), the next is compared
 //! with it part by part (`fits`): parts that are to the byte those of an event that was checked need no
-//! second look, and every text lies where it lay. Whatever does not fit goes the long way.
+//! second look, and every text lies where it lay. Whatever does not fit goes the long way. Events that
+//! lie in a list one behind the other, all of one length, are found in one go ([`Following`]).
 
 use super::encode::varint_len;
 use super::walk::Walker;
 use super::{BESIDE_PAYLOAD_BYTES_MAX, EventHead, SEALED_BYTES_MAX};
 use core::ops::Range;
 use ftb_core::limits;
+use ftb_core::run::Listed;
 use ftb_core::sealed::Span;
 
 /// Keys of fields, in the order in which our own encoders write them.
@@ -28,6 +30,12 @@ const PAYLOAD: u8 = 0x7a;
 /// publisher's id.
 const SEQ_AT: usize = 2 + 9 + 9 + 1;
 const TIME_BYTES: usize = 8;
+
+/// What events in a row are compared by.
+type Chunk = [u8; 16];
+const CHUNK_BYTES: usize = size_of::<Chunk>();
+/// Most of these before the payload; events with more are compared one by one.
+const CHUNKS_MAX: usize = 16;
 
 /// Where what may differ lies in a publisher's bytes; offsets count from their beginning.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +56,11 @@ pub(super) struct OwnContent {
 }
 
 impl ContentShape {
+    /// Where the time begins.
+    pub(super) fn time_at(&self) -> usize {
+        self.time_at
+    }
+
     /// That of a publisher's bytes in which `head` was found; `None` of unusual ones. The bytes leave no
     /// other way to read them: every key follows where a field ends.
     pub(super) fn of(content: &[u8], head: &EventHead) -> Option<Self> {
@@ -140,6 +153,16 @@ impl SealedShape {
         self.content_at
     }
 
+    /// Where the time begins in it.
+    pub(super) fn time_at(&self) -> usize {
+        self.content_at + self.content.time_at
+    }
+
+    /// Where the payload begins in it.
+    fn payload_at(&self) -> usize {
+        self.content_at + self.content.payload.start as usize
+    }
+
     /// What is its own in a sealed event, if it has this shape. `known` is the one that it is of.
     #[inline]
     pub(super) fn fits(&self, known: &[u8], whole: &[u8]) -> Option<OwnSealed> {
@@ -170,8 +193,8 @@ impl SealedShape {
     #[inline]
     fn fits_as_long(&self, known: &[u8], whole: &[u8]) -> Option<OwnSealed> {
         let seq_end = SEQ_AT + self.seq_len;
-        let time_at = self.content_at + self.content.time_at;
-        let payload_at = self.content_at + self.content.payload.start as usize;
+        let time_at = self.time_at();
+        let payload_at = self.payload_at();
         let same = |part: Range<usize>| Some(whole.get(part.clone())? == known.get(part)?);
         let fits = whole.len() == known.len()
             && whole.first_chunk::<SEQ_AT>()? == known.first_chunk::<SEQ_AT>()?
@@ -186,6 +209,107 @@ impl SealedShape {
         let content =
             OwnContent { time_ns: u64::from_le_bytes(*time), payload: self.content.payload };
         Some(OwnSealed { seq, content_at: self.content_at, content })
+    }
+}
+
+/// How events of a list are compared with a known one that are as long in every part: with what a list
+/// has before each, in all but number, time and payload, at once.
+#[derive(Clone, Debug)]
+pub(super) struct Following {
+    /// Which bits count, and what they are in the known one.
+    chunks: [(u128, u128); CHUNKS_MAX],
+    used: usize,
+    /// The same of the last bytes of the event, where no whole chunk is left for the end of what counts.
+    last: (u128, u128),
+    /// From one event to the next.
+    step: usize,
+    /// Where the number is, counted from what a list has before the event; at most eight bytes.
+    seq: Range<usize>,
+}
+
+impl Following {
+    /// Of events of that shape that are as long as `known`, which it is of; `None` of those that have too
+    /// much before their payloads.
+    pub(super) fn of(shape: &SealedShape, known: &[u8]) -> Option<Self> {
+        let listed = Listed::of(known.len());
+        let before = listed.bytes().len();
+        let step = before + known.len();
+        let end = before + shape.payload_at();
+        let seq = before + SEQ_AT..before + SEQ_AT + shape.seq_len;
+        let time = before + shape.time_at()..before + shape.time_at() + TIME_BYTES;
+        if end.div_ceil(CHUNK_BYTES) > CHUNKS_MAX || step < CHUNK_BYTES || seq.len() > 8 {
+            return None;
+        }
+        let byte = |at: usize| -> (u8, u8) {
+            let counts = at < end && !seq.contains(&at) && !time.contains(&at);
+            match listed.bytes().get(at).or_else(|| known.get(at - before)) {
+                Some(byte) if counts => (u8::MAX, *byte),
+                _ => (0, 0),
+            }
+        };
+        let chunk = |from: usize| {
+            let (mut mask, mut bytes) = (Chunk::default(), Chunk::default());
+            for (at, (mask, own)) in (from..).zip(mask.iter_mut().zip(&mut bytes)) {
+                (*mask, *own) = byte(at);
+            }
+            (u128::from_le_bytes(mask), u128::from_le_bytes(bytes))
+        };
+        let used = end.div_ceil(CHUNK_BYTES).min(step / CHUNK_BYTES);
+        let mut chunks = [(0, 0); CHUNKS_MAX];
+        for (place, own) in chunks.iter_mut().enumerate().take(used) {
+            *own = chunk(place * CHUNK_BYTES);
+        }
+        Some(Self { chunks, used, last: chunk(step - CHUNK_BYTES), step, seq })
+    }
+
+    /// From one event to the next, in bytes.
+    pub(super) fn step(&self) -> usize {
+        self.step
+    }
+
+    /// How many events at the beginning of a list, at most so many, are like the known one and have the
+    /// numbers behind `seq`.
+    pub(super) fn count(&self, list: &[u8], seq: u64, most: usize) -> usize {
+        let (mut seq, mut number) = (seq, self.number(seq));
+        let follows = |event: &&[u8]| {
+            seq += 1;
+            // Only the lowest seven bits change, mostly.
+            number = match number {
+                Some(before) if before & 0x7f != 0x7f => Some(before + 1),
+                _ => self.number(seq),
+            };
+            self.is_alike(event) && number.is_some() && self.number_in(event) == number
+        };
+        list.chunks_exact(self.step).take(most).take_while(follows).count()
+    }
+
+    #[inline]
+    fn is_alike(&self, event: &[u8]) -> bool {
+        let (whole, _) = event.as_chunks::<CHUNK_BYTES>();
+        let Some(last) = event.last_chunk::<CHUNK_BYTES>() else { return false };
+        let differ =
+            |(mask, own): (u128, u128), chunk: &Chunk| (u128::from_le_bytes(*chunk) & mask) ^ own;
+        let compared = self.chunks.iter().take(self.used).zip(whole);
+        let all =
+            compared.fold(differ(self.last, last), |all, (own, chunk)| all | differ(*own, chunk));
+        all == 0
+    }
+
+    /// The number of an event, as it lies there.
+    #[inline]
+    fn number_in(&self, event: &[u8]) -> Option<u64> {
+        let bytes = event.get(self.seq.start..)?.first_chunk()?;
+        Some(u64::from_le_bytes(*bytes) & (u64::MAX >> (64 - 8 * self.seq.len())))
+    }
+
+    /// A number as it lies in an event; `None` of one that has not as many bytes.
+    fn number(&self, seq: u64) -> Option<u64> {
+        if varint_len(seq) != self.seq.len() {
+            return None;
+        }
+        let byte = |place: usize| (seq >> (7 * place) & 0x7f) << (8 * place);
+        let more = (0..self.seq.len() - 1).map(|place| 0x80 << (8 * place));
+        Some((0..self.seq.len()).map(byte).chain(more).sum())
     }
 }
 
@@ -220,7 +344,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::event::{Stamps, check_event, encode_event, seal, walk_sealed};
-    use ftb_core::{Event, EventId, PublisherId};
+    use ftb_core::{Event, EventId, PublisherId, Tag};
 
     fn event(time_ns: u64, payload: usize) -> Vec<u8> {
         let mut event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
@@ -306,5 +430,68 @@ mod tests {
         }
         assert!(as_long > 800 && shorter > 300 && others > 500, "{as_long} {shorter} {others}");
         assert!(shape.fits(&known, &known[..known.len() - 1]).is_none());
+    }
+
+    /// Events of a list that follow a known one: whatever bit is another one, those that are found in one
+    /// go are those that are found one by one, up to the first that is not.
+    #[test]
+    fn what_follows_in_a_list_is_what_is_found_one_by_one() {
+        let publisher = PublisherId { account: 1, token: 2 };
+        let sealed = |seq: u64, payload: usize| {
+            let id = EventId { publisher, seq };
+            let stamps = Stamps { id, host: "node017", uid: 0, pid: 7, republished: false };
+            seal(&stamps, &event(seq * 1000, payload), 300).unwrap().bytes().to_vec()
+        };
+        let (mut all, mut fewer) = (0, 0);
+        // Lengths of one byte and of two, and over the end of the numbers of one and of two bytes.
+        for (first, payload) in [(130, 1), (250, 127), (16_381, 200), (126, 30)] {
+            let known = sealed(first, payload);
+            let parts = walk_sealed(&known).unwrap();
+            let head = check_event(&event(first * 1000, payload), 300).unwrap();
+            let shape = SealedShape::of(&known, parts.event, &head, first).unwrap();
+            let following = Following::of(&shape, &known).unwrap();
+            let listed = Listed::of(known.len());
+            assert_eq!(following.step(), listed.bytes().len() + known.len());
+            let whole: Vec<u8> = (first + 1..first + 4)
+                .flat_map(|seq| [listed.bytes(), &sealed(seq, payload)].concat())
+                .collect();
+            for bit in 0..=8 * whole.len() {
+                let mut list = whole.clone();
+                if let Some(byte) = list.get_mut(bit / 8) {
+                    *byte ^= 1 << (bit % 8);
+                }
+                let one_by_one = list.chunks_exact(following.step()).zip(first + 1..);
+                let one_by_one = one_by_one.take_while(|(event, seq)| {
+                    let (before, event) = event.split_at(listed.bytes().len());
+                    let own = shape.fits_as_long(&known, event);
+                    before == listed.bytes() && own.is_some_and(|own| own.seq == *seq)
+                });
+                let expected = one_by_one.count();
+                assert_eq!(following.count(&list, first, 9), expected, "bit {bit} of {first}");
+                if expected == 3 { all += 1 } else { fewer += 1 }
+            }
+            assert_eq!(following.count(&whole, first, 2), 2.min(following.count(&whole, first, 9)));
+            assert_eq!(following.count(&whole, first + 1, 9), 0, "not the numbers that follow");
+        }
+        assert!(all > 3000 && fewer > 3000, "{all} and {fewer}");
+    }
+
+    #[test]
+    fn what_has_much_before_its_payload_is_compared_one_by_one() {
+        let publisher = PublisherId { account: 1, token: 2 };
+        let mut event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
+        event.time_ns = 1;
+        event.client_name = "c".repeat(60);
+        event.tags = vec![Tag { key: "k".to_owned(), value: "v".repeat(200) }];
+        event.payload = vec![7; 20].into();
+        let id = EventId { publisher, seq: 7 };
+        let stamps = Stamps { id, host: "node017", uid: 0, pid: 7, republished: false };
+        let content = encode_event(&event);
+        let known = seal(&stamps, &content, 300).unwrap().bytes().to_vec();
+        let parts = walk_sealed(&known).unwrap();
+        let head = check_event(&content, 300).unwrap();
+        let shape = SealedShape::of(&known, parts.event, &head, 7).unwrap();
+        assert!(shape.fits_as_long(&known, &known).is_some());
+        assert!(Following::of(&shape, &known).is_none());
     }
 }

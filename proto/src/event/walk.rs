@@ -90,6 +90,11 @@ impl<'a> Walker<'a> {
         self.at
     }
 
+    /// What was not walked over yet.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
+    }
+
     /// Begins so many bytes on, at the latest at the end.
     pub(crate) fn skip(&mut self, bytes: usize) {
         self.at = self.at.saturating_add(bytes).min(self.bytes.len());

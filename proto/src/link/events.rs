@@ -325,18 +325,19 @@ impl<'a> Collector<'a> {
         bound("events", self.count, BATCH_EVENTS_MAX)
     }
 
-    /// An event of the item that is being read.
-    fn event(&mut self, at: Span) -> Result<()> {
+    /// An event of the item that is being read, and those behind it, which `item` walks over, that
+    /// differ from it in nothing but what is their own.
+    fn events_at(&mut self, at: Span, item: &mut Walker<'_>) -> Result<()> {
         self.counted()?;
-        if self.events.count() == 1 {
-            // Those behind the first are mostly as long.
-            let left = self.bytes.len().saturating_sub(at.start as usize);
-            let more = left / (at.len as usize).max(1);
-            self.events.expect(more.min(BATCH_EVENTS_MAX));
-        }
         match self.checker.check(slice(self.bytes, at))? {
             Checked::Head(head) => self.events.push(head, at),
-            Checked::Like { seq, time_ns } => self.events.push_like(seq, time_ns, at),
+            Checked::Like(event) => self.events.push_like(event, at),
+        }
+        let most = BATCH_EVENTS_MAX.saturating_sub(self.count);
+        if let Some(followers) = self.checker.followers(item.rest(), most) {
+            self.count += followers.count;
+            self.events.push_following(followers.count as u32, followers.time_at);
+            item.skip(followers.bytes);
         }
         Ok(())
     }
@@ -358,7 +359,7 @@ impl<'a> Collector<'a> {
             let Value::Bytes(span) = field.value else { return Err(wrong_type(WHAT)) };
             let span = shifted(span, at);
             match field.number {
-                EVENTS => self.event(span)?,
+                EVENTS => self.events_at(span, &mut walker)?,
                 HOLE if other.is_none() => {
                     let hole = v1::Hole::decode(slice(self.bytes, span))?;
                     other = Some(Found::Gap(0, core_hole(hole)?));
@@ -396,7 +397,9 @@ impl<'a> Collector<'a> {
         while let Some(field) = walker.next()? {
             match (field.number, field.value) {
                 (INDEX, Value::Varint(number)) => index = number,
-                (EVENTS, Value::Bytes(span)) => self.event(shifted(span, at))?,
+                (EVENTS, Value::Bytes(span)) => {
+                    self.events_at(shifted(span, at), &mut walker)?;
+                }
                 (HOLE, Value::Bytes(span)) => hole = Some(shifted(span, at)),
                 (1..=3, _) => return Err(wrong_type(WHAT)),
                 _ => {}
