@@ -122,7 +122,11 @@ impl Row {
 
     /// Where an event of it lies, by its place in the batch.
     fn at(&self, place: u32) -> Range<usize> {
-        let start = self.start as usize + (place - self.place) as usize * self.step() as usize;
+        let before = match (place - self.place) as usize {
+            0 => 0,
+            others => others * self.step() as usize,
+        };
+        let start = self.start as usize + before;
         start..start + self.len as usize
     }
 
@@ -159,11 +163,28 @@ pub struct Stretch {
 #[derive(Debug, Default)]
 pub struct RunBuilder {
     rows: Vec<Row>,
+    /// How many events lie in rows.
     count: u32,
+    /// Their bytes.
+    sum: u32,
+    /// What would continue the last row; `None` where nothing can.
+    next: Option<Next>,
+    /// So many have continued it since it was looked at last.
+    more: u32,
     heads: Vec<Common>,
     /// Places of events that a filter may be able to tell from the one before.
     unlike: Vec<u32>,
-    sum: u32,
+}
+
+/// The event that would continue a row.
+#[derive(Debug)]
+struct Next {
+    seq: u64,
+    at: Span,
+    /// From one event of the row to the next.
+    step: u32,
+    /// 0: wherever it has its time.
+    time_at: u32,
 }
 
 /// An event that differs from the one before in nothing that its head tells but number and time: every
@@ -182,21 +203,36 @@ impl RunBuilder {
     /// The next event: its head, whose spans count from its first byte, and where its bytes will lie
     /// in the buffer.
     pub fn push(&mut self, head: Head, at: Span) {
-        self.unlike.push(self.count);
         let (seq, time_ns) = (head.id.seq, head.time_ns);
         let same = self.heads.last().is_some_and(|last| last.head.of(seq, time_ns) == head);
         if !same {
             self.heads.push(Common { head, time_at: 0 });
         }
-        self.row(seq, time_ns, at);
+        let place = self.row(seq, time_ns, at);
+        self.unlike.push(place);
     }
 
     /// The next event, one like that before it, of which there is one. Where there is room for just
     /// that between the two, what a list has there must lie there.
+    #[inline]
     pub fn push_like(&mut self, event: Alike, at: Span) {
         debug_assert!(!self.heads.is_empty(), "there is none before");
+        if let Some(next) = &mut self.next
+            && (next.seq, next.at, next.time_at) == (event.seq, at, event.time_at)
+        {
+            next.seq += 1;
+            next.at.start += next.step;
+            self.more += 1;
+        } else {
+            self.push_unusual(event, at);
+        }
+    }
+
+    /// One that begins a row, or is the second of it.
+    fn push_unusual(&mut self, event: Alike, at: Span) {
         let Alike { seq, time_ns, time_at } = event;
-        if self.follows(event, at) {
+        let second = |next: &Next| (next.seq, next.at, next.time_at) == (seq, at, 0);
+        if self.next.as_ref().is_some_and(second) {
             self.push_following(1, time_at);
         } else {
             self.row(seq, time_ns, at);
@@ -207,38 +243,40 @@ impl RunBuilder {
     /// behind it as a list has them. All of that head have their times at `time_at`, as
     /// [`Alike::time_at`].
     pub fn push_following(&mut self, count: u32, time_at: u32) {
-        let (Some(row), Some(common)) = (self.rows.last_mut(), self.heads.last_mut()) else {
-            return;
-        };
+        let (Some(next), Some(common)) = (&mut self.next, self.heads.last_mut()) else { return };
         debug_assert!(common.time_at == 0 || common.time_at == time_at, "it lies where it lay");
-        common.time_at = time_at;
-        row.count += count;
-        self.count += count;
-        self.sum = self.sum.saturating_add(row.len.saturating_mul(count));
+        (common.time_at, next.time_at) = (time_at, time_at);
+        next.seq = next.seq.saturating_add(count.into());
+        next.at.start = next.at.start.saturating_add(count.saturating_mul(next.step));
+        self.more += count;
     }
 
-    /// Whether an event continues the last row.
-    fn follows(&self, event: Alike, at: Span) -> bool {
-        let (Some(row), Some(common)) = (self.rows.last(), self.heads.last()) else { return false };
-        row.seq.checked_add(row.count.into()) == Some(event.seq)
-            && row.len == at.len
-            && row.end() + row.step() - u64::from(row.len) == u64::from(at.start)
-            && (common.time_at == 0 || common.time_at == event.time_at)
-            && common.head.covers == 0
-    }
-
-    fn row(&mut self, seq: u64, time_ns: u64, at: Span) {
+    /// Begins a row; gives the place of its event.
+    fn row(&mut self, seq: u64, time_ns: u64, at: Span) -> u32 {
+        self.end_row();
         let Span { start, len } = at;
         let (place, before) = (self.count, self.sum);
         let head = (self.heads.len() as u32).saturating_sub(1);
-        self.rows.push(Row { seq, time_ns, place, count: 1, start, len, before, head });
+        let row = Row { seq, time_ns, place, count: 1, start, len, before, head };
+        let common = self.heads.last().filter(|common| common.head.covers == 0);
+        self.next = common.zip(seq.checked_add(1)).map(|(common, seq)| {
+            let step = u32::try_from(row.step()).unwrap_or(u32::MAX);
+            let at = Span { start: start.saturating_add(step), len };
+            Next { seq, at, step, time_at: common.time_at }
+        });
+        self.rows.push(row);
         self.count += 1;
         self.sum = self.sum.saturating_add(len);
+        place
     }
 
-    /// How many events it has.
-    pub fn count(&self) -> usize {
-        self.count as usize
+    /// Counts what has continued the last row.
+    fn end_row(&mut self) {
+        let more = std::mem::take(&mut self.more);
+        let Some(row) = self.rows.last_mut().filter(|_| more > 0) else { return };
+        row.count += more;
+        self.count += more;
+        self.sum = self.sum.saturating_add(row.len.saturating_mul(more));
     }
 
     /// Binds them to their buffer; `None` without any event. Texts were checked by whoever found
@@ -246,7 +284,8 @@ impl RunBuilder {
     ///
     /// # Errors
     /// [`SpanError`] names what does not; all must be refused.
-    pub fn finish(self, bytes: Bytes) -> Result<Option<Run>, SpanError> {
+    pub fn finish(mut self, bytes: Bytes) -> Result<Option<Run>, SpanError> {
+        self.end_row();
         // How long an event is at least that has all texts of its head.
         let needs: Vec<u64> = self.heads.iter().map(|common| common.head.texts_end()).collect();
         for row in &self.rows {
@@ -272,7 +311,7 @@ impl RunBuilder {
 
 impl Run {
     fn of(bytes: Bytes, builder: RunBuilder) -> Option<Self> {
-        let RunBuilder { mut rows, count, heads, unlike, sum } = builder;
+        let RunBuilder { mut rows, count, heads, unlike, sum, .. } = builder;
         // What is kept keeps no room for more.
         rows.shrink_to_fit();
         if count == 0 {
@@ -303,6 +342,7 @@ impl Run {
             bytes.extend_from_slice(event.bytes());
             builder.push(event.head(), Span { start, len });
         }
+        builder.end_row();
         Self::of(bytes.freeze(), builder)
     }
 
@@ -495,7 +535,11 @@ impl Batch {
 
     /// The row of a place. There is one for each.
     fn row(&self, place: u32) -> &Row {
-        &self.rows[self.rows.partition_point(|row| row.place <= place) - 1]
+        // Mostly there is but one.
+        match self.rows.first() {
+            Some(first) if place < first.count => first,
+            _ => &self.rows[self.rows.partition_point(|row| row.place <= place) - 1],
+        }
     }
 
     /// Where an event lies.
@@ -505,7 +549,11 @@ impl Batch {
 
     /// Bytes of all events before a place, or of all where there is none at it.
     fn sum_before(&self, place: u32) -> usize {
-        if place >= self.count { self.sum as usize } else { self.row(place).sum_before(place) }
+        match place {
+            0 => 0,
+            place if place >= self.count => self.sum as usize,
+            place => self.row(place).sum_before(place),
+        }
     }
 
     fn view(&self, place: u32) -> SealedRef<'_> {
