@@ -328,6 +328,9 @@ impl Session {
                 self.subscriptions.remove(&subscription);
                 Input::Unsubscribe { client, subscription: SubscriptionId(subscription) }
             }
+            Message::Confirmations(v1::Confirmations { lazily }) => {
+                Input::Confirmations { client, lazily }
+            }
             Message::Goodbye(_) => return Err(End),
             Message::Hello(_) => {
                 self.malformed("a second hello").await;

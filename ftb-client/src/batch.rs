@@ -101,7 +101,8 @@ impl Batch {
         }
         self.size.add(size);
         let put = |bytes: &mut Vec<u8>| put_published(&event, len, bytes);
-        Chunk::open(&mut self.chunks, size.bytes, self.before).push(event.severity, put);
+        Chunk::open(&mut self.chunks, &shared.waiters, size.bytes, self.before)
+            .push(event.severity, put);
         Ok(())
     }
 
@@ -155,7 +156,7 @@ impl Batch {
             let now = session.outbox.has_room_for(cost) || session.is_closed();
             now.then(|| hand_over(chunks, session))
         };
-        let handed_over = shared.wait_for(push).await;
+        let handed_over = shared.wait_for_agent(push).await;
         self.handed_over(handed_over)
     }
 

@@ -6,6 +6,7 @@
 
 use crate::error::Unconfirmed;
 use crate::fate::Fate;
+use crate::waiters::Waiters;
 use bytes::Bytes;
 use core::ops::Range;
 use ftb_core::{PublisherId, Severity, limits};
@@ -70,14 +71,20 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// Empty, with room for about so many bytes and events.
-    pub(crate) fn new(bytes: usize, events: usize) -> Self {
-        Self::of_fate(Arc::default(), 0, bytes, events)
+    /// Empty, with room for about so many bytes and events. Who asks what became of these is one of the
+    /// `waiters`.
+    pub(crate) fn new(waiters: &Arc<Waiters>, bytes: usize, events: usize) -> Self {
+        Self::of_fate(Arc::new(Fate::new(Arc::clone(waiters))), 0, bytes, events)
     }
 
     /// The last of several chunks of one fate, or a new one behind them where it does not take so many
     /// bytes more. The first is made as large as `expected`.
-    pub(crate) fn open(chunks: &mut Vec<Self>, bytes: usize, expected: Size) -> &mut Self {
+    pub(crate) fn open<'a>(
+        chunks: &'a mut Vec<Self>,
+        waiters: &Arc<Waiters>,
+        bytes: usize,
+        expected: Size,
+    ) -> &'a mut Self {
         if !chunks.last().is_some_and(|chunk| chunk.takes(bytes)) {
             let chunk = match chunks.last() {
                 Some(last) => {
@@ -85,7 +92,7 @@ impl Chunk {
                     let fate = Arc::clone(&last.fate);
                     Self::of_fate(fate, last.places.end, expected, last.entries.len())
                 }
-                None => Self::new(bytes.max(expected.bytes), expected.events),
+                None => Self::new(waiters, bytes.max(expected.bytes), expected.events),
             };
             chunks.push(chunk);
         }

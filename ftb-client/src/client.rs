@@ -5,6 +5,7 @@ use crate::connection;
 use crate::error::{ConfigError, SubscribeError, WaitError};
 use crate::session::{Effects, Session};
 use crate::subscription::Subscription;
+use crate::waiters::Waiters;
 use core::fmt;
 use core::pin::pin;
 use core::time::Duration;
@@ -76,6 +77,8 @@ pub(crate) struct Shared {
     refused: Notify,
     /// Whether an agent is attached, for who looks without the session.
     attached: AtomicBool,
+    /// Those of the session's outbox.
+    pub(crate) waiters: Arc<Waiters>,
 }
 
 impl Shared {
@@ -86,8 +89,10 @@ impl Shared {
             token: random(),
         };
         let session = Session::new(hello, config.buffer_bytes, config.queue_bytes);
+        let waiters = Arc::clone(session.outbox.waiters());
         Self {
             config,
+            waiters,
             session: Mutex::new(session),
             changed: Notify::new(),
             refused: Notify::new(),
@@ -144,26 +149,38 @@ impl Shared {
 
     /// Resolves when the condition gives something. Cancel-safe.
     pub(crate) async fn wait_for<T>(&self, condition: impl FnMut(&mut Session) -> Option<T>) -> T {
-        self.wait_on(&self.changed, condition).await
+        self.wait_on(&self.changed, None, condition).await
+    }
+
+    /// The same for what the agent's confirmations bring about: it is asked to hurry as long as this
+    /// waits.
+    pub(crate) async fn wait_for_agent<T>(
+        &self,
+        condition: impl FnMut(&mut Session) -> Option<T>,
+    ) -> T {
+        self.wait_on(&self.changed, Some(&self.waiters), condition).await
     }
 
     /// Resolves when nothing more is accepted. Cancel-safe.
     pub(crate) async fn left(&self) {
-        self.wait_on(&self.refused, |session| session.is_closed().then_some(())).await;
+        self.wait_on(&self.refused, None, |session| session.is_closed().then_some(())).await;
     }
 
     async fn wait_on<T>(
         &self,
         notify: &Notify,
+        waiters: Option<&Waiters>,
         mut condition: impl FnMut(&mut Session) -> Option<T>,
     ) -> T {
         let mut changed = pin!(notify.notified());
+        let mut waiting = None;
         loop {
             // Before the look at the session: what changes in between is not missed.
             changed.as_mut().enable();
             if let Some(found) = condition(&mut self.lock()) {
                 return found;
             }
+            waiting = waiting.or_else(|| waiters.map(Waiters::wait));
             changed.as_mut().await;
             changed.set(notify.notified());
         }
@@ -278,7 +295,7 @@ impl Client {
                 Some(why) => Some(Some(why.clone())),
                 None => session.has_ended().then_some(None),
             };
-            shared.wait_on(&shared.refused, refused).await
+            shared.wait_on(&shared.refused, None, refused).await
         }
     }
 
@@ -296,7 +313,7 @@ impl Client {
     /// [`WaitError::Unconfirmed`].
     pub async fn flush(&self, deadline: Duration) -> Result<(), WaitError> {
         let shared = self.shared();
-        let flushed = shared.wait_for(|session| session.outbox.is_empty().then_some(()));
+        let flushed = shared.wait_for_agent(|session| session.outbox.is_empty().then_some(()));
         if timeout(deadline, flushed).await.is_ok() {
             return Ok(());
         }

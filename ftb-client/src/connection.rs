@@ -193,12 +193,15 @@ impl Stream for Speaker {
         if session.generation() != self.generation {
             return Poll::Ready(None);
         }
-        match session.speak() {
-            Some(say) => Poll::Ready(Some(say)),
-            None if session.has_left() => Poll::Ready(None),
-            None => {
-                session.speaker = Some(context.waker().clone());
-                Poll::Pending
+        loop {
+            match session.speak() {
+                Some(say) => return Poll::Ready(Some(say)),
+                None if session.has_left() => return Poll::Ready(None),
+                None if !session.watch_waiters(context.waker()) => {}
+                None => {
+                    session.speaker = Some(context.waker().clone());
+                    return Poll::Pending;
+                }
             }
         }
     }

@@ -5,11 +5,12 @@
 //! Receipts keep the record alive; nothing else does once the outbox has let go of the run.
 
 use crate::error::Unconfirmed;
+use crate::waiters::Waiters;
 use core::ops::Range;
 use core::pin::pin;
 use ftb_core::{EventId, PublisherId};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// How a publication ended.
@@ -21,6 +22,8 @@ pub(crate) struct Fate {
     state: Mutex<State>,
     /// Notified when something has come to an end.
     changed: Notify,
+    /// Where those who wait for that are counted.
+    waiters: Arc<Waiters>,
 }
 
 #[derive(Debug, Default)]
@@ -38,6 +41,11 @@ struct State {
 }
 
 impl Fate {
+    /// Those who ask for it are noted there.
+    pub(crate) fn new(waiters: Arc<Waiters>) -> Self {
+        Self { waiters, ..Self::default() }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic inside is a defect; what the state holds is still the best there is.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -45,7 +53,11 @@ impl Fate {
 
     /// How the event at that place ended; `None` as long as it has not.
     pub(crate) fn outcome(&self, place: u32) -> Option<Outcome> {
-        self.state().outcome(place)
+        let outcome = self.state().outcome(place);
+        if outcome.is_none() {
+            self.waiters.look();
+        }
+        outcome
     }
 
     /// Resolves when the event at that place has ended. Cancel-safe.
@@ -60,12 +72,14 @@ impl Fate {
 
     async fn wait_for<T>(&self, look: impl Fn(&State) -> Option<T>) -> T {
         let mut changed = pin!(self.changed.notified());
+        let mut waiting = None;
         loop {
             // Before the look at the state: what changes in between is not missed.
             changed.as_mut().enable();
             if let Some(found) = look(&self.state()) {
                 return found;
             }
+            waiting.get_or_insert_with(|| self.waiters.wait());
             changed.as_mut().await;
             changed.set(self.changed.notified());
         }

@@ -36,6 +36,7 @@ mod recent;
 mod session;
 mod stream;
 pub mod subscription;
+mod waiters;
 
 pub use batch::{Batch, Receipts};
 pub use client::{Agent, Client, Stats};

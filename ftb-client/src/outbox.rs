@@ -12,6 +12,7 @@
 use crate::chunk::{Chunk, Flight, Size, class};
 use crate::error::{PublishError, Unconfirmed};
 use crate::fate::Fate;
+use crate::waiters::Waiters;
 use bytes::Bytes;
 use core::ops::Range;
 use ftb_core::{PublisherId, Severity};
@@ -53,6 +54,7 @@ pub(crate) struct Outbox {
     /// How large the last chunk was when it went: the next will be as large.
     gone: Size,
     counts: Counts,
+    waiters: Arc<Waiters>,
 }
 
 impl Outbox {
@@ -69,7 +71,13 @@ impl Outbox {
             handed: 0,
             gone: Size::default(),
             counts: Counts::default(),
+            waiters: Arc::default(),
         }
+    }
+
+    /// Who waits for what becomes of these events, or for room.
+    pub(crate) fn waiters(&self) -> &Arc<Waiters> {
+        &self.waiters
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -111,6 +119,14 @@ impl Outbox {
         self.waiting.back().is_some_and(|open| !join(open))
     }
 
+    /// Whether what waits must, or soon will have to, wait for a confirmation.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let in_flight = self.in_flight_bytes();
+        let room = self.in_flight_bytes_max.saturating_sub(in_flight);
+        let held_up = |chunk: &Chunk| chunk.first_cost() > room;
+        in_flight > self.in_flight_bytes_max / 4 || self.waiting.front().is_some_and(held_up)
+    }
+
     /// Whether an event of that length can be taken without shedding any.
     pub(crate) fn has_room(&self, len: usize) -> bool {
         self.has_room_for(cost(len))
@@ -139,7 +155,7 @@ impl Outbox {
             let place = chunk.push(severity, put);
             (Arc::clone(chunk.fate()), place)
         } else {
-            let mut chunk = Chunk::new(bytes.max(self.gone.bytes), self.gone.events);
+            let mut chunk = Chunk::new(&self.waiters, bytes.max(self.gone.bytes), self.gone.events);
             let place = chunk.push(severity, put);
             let fate = Arc::clone(chunk.fate());
             self.waiting.push_back(chunk);
@@ -360,7 +376,9 @@ mod tests {
             let event = EventRef::from(&event);
             let len = event_len(&event);
             let put = |bytes: &mut Vec<u8>| put_published(&event, len, bytes);
-            Chunk::open(&mut chunks, published_len(len), Size::default()).push(severity, put);
+            let waiters = Arc::default();
+            let size = Size::default();
+            Chunk::open(&mut chunks, &waiters, published_len(len), size).push(severity, put);
         }
         chunks
     }

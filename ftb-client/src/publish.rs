@@ -123,7 +123,7 @@ impl Client {
         yield_now().await;
         let publication = self.complete(&mut event)?;
         let push = |session: &mut Session| publication.push_if_room(session);
-        let (receipt, speaker) = self.shared().wait_for(push).await;
+        let (receipt, speaker) = self.shared().wait_for_agent(push).await;
         speaker.into_iter().for_each(Waker::wake);
         receipt
     }

@@ -25,6 +25,9 @@ enum Attachment {
     Left,
 }
 
+/// When so many events were published and nobody asked what became of them, nobody will soon.
+const UNASKED_EVENTS: u64 = 64;
+
 /// What the shell must do after an input.
 #[derive(Default)]
 pub(crate) struct Effects {
@@ -61,6 +64,10 @@ pub(crate) struct Session {
     /// The client's task is over.
     ended: bool,
     welcomes: u64,
+    /// The agent was told that confirmations may wait.
+    lazily: bool,
+    /// How many events were accepted when somebody was seen last who waits for the agent.
+    accepted_when_asked: u64,
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Inbox,
     /// The stream to the agent, while it waits for something to say.
@@ -81,6 +88,8 @@ impl Session {
             leaving: false,
             ended: false,
             welcomes: 0,
+            lazily: false,
+            accepted_when_asked: 0,
             outbox: Outbox::new(buffer_bytes),
             inbox: Inbox::new(queue_bytes),
             speaker: None,
@@ -131,6 +140,7 @@ impl Session {
     /// A connection to an agent begins. Gives its generation.
     pub(crate) fn connected(&mut self) -> u64 {
         self.attachment = Attachment::Connected;
+        self.lazily = false;
         self.generation += 1;
         self.outbox.attached();
         self.inbox.attached();
@@ -173,6 +183,9 @@ impl Session {
                 if let Some(message) = self.inbox.take() {
                     return Some(Say::Message(message));
                 }
+                if let Some(message) = self.confirmations() {
+                    return Some(Say::Message(message));
+                }
                 if let Some(batch) = self.outbox.take() {
                     return Some(Say::Publish(batch));
                 }
@@ -186,6 +199,27 @@ impl Session {
             }
             Attachment::Detached | Attachment::Greeting | Attachment::Left => None,
         }
+    }
+
+    /// How the agent is to confirm from now on, where that changes: at once while anybody asks what
+    /// becomes of events, or room may run short; else when it costs nothing.
+    fn confirmations(&mut self) -> Option<FromClient> {
+        let accepted = self.outbox.counts().accepted;
+        if self.outbox.waiters().take_seen() || self.outbox.is_crowded() {
+            self.accepted_when_asked = accepted;
+        }
+        let lazily = accepted - self.accepted_when_asked >= UNASKED_EVENTS;
+        (lazily != self.lazily).then(|| {
+            self.lazily = lazily;
+            FromClient::Confirmations { lazily }
+        })
+    }
+
+    /// Has somebody woken as soon as the agent must be told to confirm at once. Gives false where it
+    /// must be told now.
+    pub(crate) fn watch_waiters(&self, watcher: &Waker) -> bool {
+        let lazily = self.lazily && matches!(self.attachment, Attachment::Attached(_));
+        !lazily || self.outbox.waiters().watch(watcher)
     }
 
     /// Takes what the agent says.
@@ -359,6 +393,77 @@ mod tests {
         }
         assert!(session.handle(confirmed(2)).unwrap().speak, "there is room for what waits");
         assert!(matches!(session.speak(), Some(Say::Publish(_))));
+    }
+
+    fn attach(session: &mut Session) {
+        session.connected();
+        session.speak();
+        session.handle(welcome()).unwrap();
+    }
+
+    /// Publishes an event, which goes: what is said before it.
+    fn said_before_one(session: &mut Session) -> Option<Say> {
+        let _ = publish(session);
+        let said = session.speak();
+        match said {
+            Some(Say::Publish(_)) => None,
+            other => {
+                assert!(matches!(session.speak(), Some(Say::Publish(_))));
+                other
+            }
+        }
+    }
+
+    fn confirm(lazily: bool) -> Option<Say> {
+        Some(Say::Message(FromClient::Confirmations { lazily }))
+    }
+
+    #[test]
+    fn the_agent_need_not_hurry_while_nobody_asks() {
+        let mut session = session();
+        attach(&mut session);
+        for _ in 1..UNASKED_EVENTS {
+            assert_eq!(said_before_one(&mut session), None);
+        }
+        assert_eq!(said_before_one(&mut session), confirm(true));
+        assert_eq!(said_before_one(&mut session), None);
+
+        assert!(session.watch_waiters(Waker::noop()));
+        let (fate, place) = publish(&mut session);
+        assert!(fate.outcome(place).is_none());
+        assert!(!session.watch_waiters(Waker::noop()), "somebody has asked");
+        assert_eq!(session.speak(), confirm(false));
+        assert!(matches!(session.speak(), Some(Say::Publish(_))));
+        assert!(session.watch_waiters(Waker::noop()));
+        for _ in 1..UNASKED_EVENTS {
+            assert_eq!(said_before_one(&mut session), None);
+        }
+        assert_eq!(said_before_one(&mut session), confirm(true));
+        // To the next agent it says so anew.
+        session.detached(String::new());
+        assert!(session.watch_waiters(Waker::noop()), "there is nobody to tell");
+        attach(&mut session);
+        assert_eq!(session.speak(), confirm(true));
+    }
+
+    #[test]
+    fn the_agent_must_hurry_while_somebody_waits_or_room_runs_short() {
+        let hello = Hello { client_name: "test".to_owned(), job_id: String::new(), token: 2 };
+        let mut session = Session::new(hello, 1 << 18, 1 << 18);
+        attach(&mut session);
+        let waiters = Arc::clone(session.outbox.waiters());
+        let waiting = waiters.wait();
+        for _ in 0..2 * UNASKED_EVENTS {
+            assert_eq!(said_before_one(&mut session), None);
+        }
+        drop(waiting);
+        session.handle(FromAgent::Confirmed { seq: 2 * UNASKED_EVENTS }).unwrap();
+        for _ in 1..UNASKED_EVENTS {
+            assert_eq!(said_before_one(&mut session), None);
+        }
+        assert_eq!(said_before_one(&mut session), confirm(true));
+        let hurried = (0..1_000).find_map(|_| said_before_one(&mut session));
+        assert_eq!(hurried, confirm(false), "a quarter of what may be in flight is");
     }
 
     #[test]

@@ -257,6 +257,43 @@ async fn an_agent_that_talks_nonsense_or_leaves_is_left_and_found_again() {
     assert!(soon(receipt.confirmed()).await.is_ok());
 }
 
+#[tokio::test]
+async fn who_asks_what_became_of_an_event_has_the_agent_say_it_at_once() {
+    let (_dir, socket) = place();
+    let client = client(&socket);
+    let mut agent = Agent::start(&socket);
+    let mut attachment = agent.welcomed().await;
+    let asked = |lazily| Some(FromClient::Confirmations { lazily });
+    let mut published = 0;
+    // Nobody asks: the agent is told so, once.
+    let lazily = loop {
+        published += 1;
+        let _ = client.publish(said("x")).unwrap();
+        match attachment.next().await {
+            Some(FromClient::Publish { .. }) => assert!(published < 1_000),
+            other => break other,
+        }
+    };
+    assert_eq!(lazily, asked(true));
+    assert_eq!(attachment.published(1).await.len(), 1);
+    // A flush waits, and so does who holds a receipt.
+    {
+        let flush = client.flush(PATIENCE);
+        tokio::pin!(flush);
+        let hurried = tokio::select! {
+            _ = &mut flush => panic!("nothing is confirmed"),
+            message = attachment.next() => message,
+        };
+        assert_eq!(hurried, asked(false));
+        attachment.say(confirmed(published)).await;
+        soon(flush).await.unwrap();
+    }
+    let receipt = client.publish(said("y")).unwrap();
+    assert_eq!(attachment.published(1).await.len(), 1, "it hurries still");
+    attachment.say(confirmed(published + 1)).await;
+    assert!(soon(receipt.confirmed()).await.is_ok());
+}
+
 /// The agent's side of publishing, as long as it is polled.
 async fn confirm_all(attachment: &mut Attachment) {
     loop {

@@ -205,6 +205,11 @@ pub enum FromClient {
     },
     /// Wants no more of them.
     Unsubscribe(SubscriptionId),
+    /// How it wants to hear that its events are held; at once until it says so.
+    Confirmations {
+        /// With the next thing that it is told, or after a while: nobody waits for it.
+        lazily: bool,
+    },
     /// Is about to go.
     Goodbye {
         /// Why, for the log.
@@ -236,6 +241,9 @@ impl FromClient {
             }
             Self::Unsubscribe(subscription) => {
                 AgentMessage::Unsubscribe(v1::Unsubscribe { subscription: subscription.0 })
+            }
+            Self::Confirmations { lazily } => {
+                AgentMessage::Confirmations(v1::Confirmations { lazily })
             }
             Self::Goodbye { reason } => AgentMessage::Goodbye(v1::ClientGoodbye { reason }),
         };
@@ -284,6 +292,9 @@ impl FromClient {
             }
             AgentMessage::Unsubscribe(unsubscribe) => {
                 Ok(Self::Unsubscribe(SubscriptionId(unsubscribe.subscription)))
+            }
+            AgentMessage::Confirmations(v1::Confirmations { lazily }) => {
+                Ok(Self::Confirmations { lazily })
             }
             AgentMessage::Goodbye(goodbye) => {
                 Ok(Self::Goodbye { reason: shortened(goodbye.reason) })

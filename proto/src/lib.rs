@@ -20,4 +20,4 @@ pub mod v1 {
 
 /// The version of the protocols that this crate speaks. A peer with another one is refused with a
 /// message that names both.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;

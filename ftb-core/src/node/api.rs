@@ -148,6 +148,15 @@ pub enum Input {
         /// Which.
         subscription: SubscriptionId,
     },
+    /// How a client wants to hear from now on that its events are held; at once until it says so.
+    Confirmations {
+        /// Who.
+        client: ClientId,
+        /// With the next thing that it is told, when
+        /// [`LAZY_EVENTS_MAX`](super::LAZY_EVENTS_MAX) have come together, or after
+        /// [`LAZY_MS`](super::LAZY_MS): nobody waits for it.
+        lazily: bool,
+    },
     /// Somebody at this node asks for the whole tree.
     QueryTree {
         /// The shell's name for the question.

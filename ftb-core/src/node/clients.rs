@@ -1,11 +1,12 @@
 //! The clients of this agent: who they are, and what goes to each next.
 //!
 //! Responsible for: coming, going, and the order in which a client is told things. What they publish is
-//! [`super::publishing`]'s, what they want is [`super::subscriptions`]', what comes for them is
-//! [`super::delivery`]'s.
+//! [`super::publishing`]'s, when they hear that it is held [`super::confirmations`]', what they want is
+//! [`super::subscriptions`]', what comes for them is [`super::delivery`]'s.
 
 use super::Node;
 use super::api::{ClientId, ClientInfo, Gap, Output, RefusedWhat, SubscriptionId, ToClient};
+use super::confirmations::Held;
 use super::subscriptions::Subscription;
 use crate::sealed::SealedRef;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,9 +21,8 @@ pub(super) struct Client {
     pub(super) due: Due,
     /// The last sequence that was taken from it.
     pub(super) taken: u64,
-    /// The last sequence that acting root and standby hold, and the last that it was told.
-    pub(super) confirmed: u64,
-    pub(super) told_confirmed: u64,
+    /// What of it is held, and what it was told of that.
+    pub(super) held: Held,
     pub(super) ready: bool,
     pub(super) turn: Option<SubscriptionId>,
     pub(super) published: u64,
@@ -75,8 +75,7 @@ impl Client {
             subscriptions: BTreeMap::new(),
             due: Due::default(),
             taken: 0,
-            confirmed: 0,
-            told_confirmed: 0,
+            held: Held::default(),
             ready: false,
             turn: None,
             published: 0,
@@ -174,9 +173,8 @@ impl Node {
                 message: "more events than the storm rules allow one publisher".to_owned(),
             });
         }
-        if client.confirmed > client.told_confirmed {
-            client.told_confirmed = client.confirmed;
-            return Some(ToClient::Confirmed { seq: client.confirmed });
+        if let Some(seq) = client.held.tell_if_due() {
+            return Some(ToClient::Confirmed { seq });
         }
         // Subscriptions take turns: one with much to read does not starve the others.
         while let Some(subscription) = self.next_due(id) {
@@ -189,6 +187,9 @@ impl Node {
             }
         }
         let client = self.clients.get_mut(&id)?;
+        if let Some(seq) = client.held.tell() {
+            return Some(ToClient::Confirmed { seq });
+        }
         client.ready = false;
         client.cover_due = false;
         None

@@ -16,6 +16,7 @@ mod beat;
 mod children;
 mod clients;
 mod config;
+mod confirmations;
 mod deep;
 mod delivery;
 mod differences;
@@ -47,6 +48,7 @@ mod upward;
 mod verdict;
 
 pub use config::{Member, MemberList, NodeConfig};
+pub use confirmations::{LAZY_EVENTS_MAX, LAZY_MS};
 pub use deep::JOURNAL_READS_MAX;
 pub use status::{ChildStatus, ClientStatus, JournalState, NodeStatus};
 pub use storm::{Fold, Folder, StormRule};
@@ -135,6 +137,8 @@ pub struct Node {
     /// What of own clients' events passes, and what is folded or shed.
     storms: storm::Storms,
     storm_shed: Option<publishing::StormShed>,
+    /// Clients that hear a little later that their events are held.
+    told_later: confirmations::Later,
     /// Subscriptions that are not active yet.
     waiting: BTreeSet<(ClientId, api::SubscriptionId)>,
     /// Subscriptions that read the past.
@@ -205,6 +209,7 @@ impl Node {
             paused: BTreeSet::new(),
             storms: storm::Storms::new(config.storm.clone(), config.folder),
             storm_shed: None,
+            told_later: confirmations::Later::default(),
             waiting: BTreeSet::new(),
             histories: BTreeSet::new(),
             cover_ns: u64::MAX,
@@ -323,6 +328,7 @@ impl Node {
             .min(self.outbox_deadline_ns())
             .min(self.cover_deadline_ns())
             .min(self.storm_deadline_ns())
+            .min(self.told_later.deadline_ns())
             .min(self.narrow_ns)
             .min(self.resend_ns);
         (deadline < u64::MAX).then_some(deadline)
@@ -343,6 +349,7 @@ impl Node {
                 self.subscribe(client, subscription, filter, start);
             }
             Input::Unsubscribe { client, subscription } => self.unsubscribe(client, subscription),
+            Input::Confirmations { client, lazily } => self.set_confirmations(client, lazily),
             Input::QueryTree { query, deadline_ns } => self.query_tree(query, deadline_ns),
             Input::JournalOpened { stored, restored, damage } => {
                 self.journal_damaged(damage);
@@ -510,6 +517,7 @@ impl Node {
         self.expire_outbox();
         self.cover_tick();
         self.storm_tick();
+        self.confirmations_tick();
         self.resend_tick();
         self.narrow_tick();
         self.choose_standby();

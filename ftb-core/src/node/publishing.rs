@@ -55,9 +55,8 @@ impl Node {
                 controlled = Some(new);
             }
         }
-        if again && publisher.confirmed > 0 {
-            // It did not hear of the confirmation: say it again.
-            publisher.told_confirmed = 0;
+        // It did not hear of the confirmation: say it again.
+        if again && publisher.held.forget_told() {
             self.wake_client(client);
         }
         if let Some(events) = controlled {

@@ -252,10 +252,8 @@ impl Node {
             let Some(of) = self.publishers.get(&id.publisher).copied() else { continue };
             let Some(client) = self.clients.get_mut(&of) else { continue };
             let held = if self.storms.is_off() { id.seq } else { self.storms.held(of, id.seq) };
-            client.confirmed = client.confirmed.max(held);
-            if client.confirmed > client.told_confirmed {
-                self.wake_client(of);
-            }
+            client.held.up_to(held);
+            self.tell_held(of);
         }
         if self.outbox.waiting_bytes() <= self.config.outbox_bytes / 2 {
             for client in std::mem::take(&mut self.paused) {

@@ -16,26 +16,32 @@ use ftb_core::time::Now;
 use ftb_core::{PublisherId, Run};
 
 const CHILD: LinkId = LinkId(9);
-const CLIENT: ClientId = ClientId(1);
+pub const CLIENT: ClientId = ClientId(1);
 const PAYLOAD: usize = 1_000;
 
 /// An agent with one child: as it is made, the acting root of two listed agents.
-struct Agent {
-    node: Node,
-    now: Now,
-    out: Vec<Output>,
+pub struct Agent {
+    pub node: Node,
+    pub now: Now,
+    pub out: Vec<Output>,
     /// Of the log that the child was told.
     epoch: Epoch,
 }
 
 impl Agent {
     fn root() -> Self {
+        let mut root = Self::alone();
+        root.greet(Rank(1));
+        root
+    }
+
+    /// Without a child.
+    pub fn alone() -> Self {
         let mut root = Self { node: agent_a(), now: START, out: Vec::new(), epoch: Epoch::ZERO };
         // Until it is sure that nobody has an older log.
         for _ in 0..100 {
             root.pass_time();
         }
-        root.greet(Rank(1));
         root
     }
 
@@ -50,24 +56,24 @@ impl Agent {
         self.say(Frame::Resume { epoch: self.epoch, after: 0 });
     }
 
-    fn handle(&mut self, input: Input) {
+    pub fn handle(&mut self, input: Input) {
         self.now.mono_ns += 1_000;
         self.node.handle(self.now, input, &mut self.out);
     }
 
     /// The child says something.
-    fn say(&mut self, frame: Frame) {
+    pub fn say(&mut self, frame: Frame) {
         self.handle(Input::Frame { link: CHILD, frame });
     }
 
-    fn pass_time(&mut self) {
+    pub fn pass_time(&mut self) {
         let next = self.node.next_deadline_ns().unwrap_or(self.now.mono_ns);
         self.now.mono_ns = next.max(self.now.mono_ns);
         self.handle(Input::Tick);
     }
 
     /// All that waits for the child.
-    fn frames(&mut self) -> Vec<Frame> {
+    pub fn frames(&mut self) -> Vec<Frame> {
         std::iter::from_fn(|| self.node.poll_link(self.now, CHILD, 1 << 16)).collect()
     }
 
@@ -76,20 +82,20 @@ impl Agent {
         counters.iter().find(|(counter, _)| *counter == name).unwrap().1
     }
 
-    fn attach(&mut self) {
+    pub fn attach(&mut self) {
         let publisher = PublisherId { account: 1, token: 1 };
         let (name, job_id) = ("test".to_owned(), String::new());
         let info = ClientInfo { uid: 1, gid: 1, pid: 1, name, job_id, publisher };
         self.handle(Input::ClientAttached { client: CLIENT, info });
     }
 
-    fn subscribe(&mut self, number: u32, filter: &str) {
+    pub fn subscribe(&mut self, number: u32, filter: &str) {
         let filter = Filter::parse(filter).unwrap();
         let subscription = SubscriptionId(number);
         self.handle(Input::Subscribe { client: CLIENT, subscription, filter, start: Start::Now });
     }
 
-    fn publish(&mut self, from: u64, count: u64) {
+    pub fn publish(&mut self, from: u64, count: u64) {
         let said =
             Said { severity: Severity::Info, space: SPACE, name: "X", host: "a", payload: PAYLOAD };
         let publisher = PublisherId { account: 1, token: 1 };
@@ -98,7 +104,7 @@ impl Agent {
         self.handle(Input::Publish { client: CLIENT, events });
     }
 
-    fn messages(&mut self) -> Vec<ToClient> {
+    pub fn messages(&mut self) -> Vec<ToClient> {
         std::iter::from_fn(|| self.node.poll_client(self.now, CLIENT, 1 << 16)).collect()
     }
 }

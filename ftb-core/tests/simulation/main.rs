@@ -5,6 +5,7 @@
 mod bounds;
 mod chaos;
 mod clients;
+mod confirmations;
 mod deep;
 mod disk;
 mod echoes;

@@ -139,6 +139,7 @@ proptest! {
             FromClient::Hello(hello),
             FromClient::Publish { first_seq: seq, events, again: number % 2 == 0 },
             FromClient::Unsubscribe(subscription),
+            FromClient::Confirmations { lazily: number % 2 == 0 },
             FromClient::Goodbye { reason: text.clone() },
         ];
         messages.extend(starts.map(|start| {

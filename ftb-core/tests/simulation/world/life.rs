@@ -87,7 +87,7 @@ impl World {
             self.publishers[at].client = client;
             self.publishers[at].paused = false;
             let publisher = self.publishers[at].id;
-            self.feed(agent, Input::ClientAttached { client, info: info(publisher) })?;
+            self.attach_publisher(agent, client, publisher)?;
             if self.setup.losses_allowed {
                 self.books.restarted.insert(publisher);
             }
@@ -107,6 +107,20 @@ impl World {
     pub(super) fn new_client(&mut self) -> ClientId {
         self.next_client += 1;
         ClientId(self.next_client)
+    }
+
+    /// Half of the publishers do not wait to hear that their events are held.
+    fn attach_publisher(
+        &mut self,
+        agent: usize,
+        client: ClientId,
+        id: PublisherId,
+    ) -> Result<(), Violation> {
+        self.feed(agent, Input::ClientAttached { client, info: info(id) })?;
+        if agent % 2 == 1 {
+            self.feed(agent, Input::Confirmations { client, lazily: true })?;
+        }
+        Ok(())
     }
 
     fn attach_subscriber(&mut self, at: usize) -> Result<(), Violation> {
@@ -159,7 +173,7 @@ impl World {
             paused: false,
         });
         if self.agents[agent].node.is_some() {
-            self.feed(agent, Input::ClientAttached { client, info: info(id) })?;
+            self.attach_publisher(agent, client, id)?;
         }
         Ok(())
     }

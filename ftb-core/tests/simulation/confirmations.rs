@@ -1,0 +1,117 @@
+//! When a client hears that its events are held: at once, or when it costs nothing.
+
+use crate::bounds::{Agent, CLIENT};
+use ftb_core::node::api::{Input, Output, ToClient};
+use ftb_core::node::{LAZY_EVENTS_MAX, LAZY_MS};
+
+/// An acting root without a standby: what it takes is held.
+fn root() -> Agent {
+    let mut root = Agent::alone();
+    root.attach();
+    root.out.clear();
+    root
+}
+
+fn lazily(root: &mut Agent, lazily: bool) {
+    root.handle(Input::Confirmations { client: CLIENT, lazily });
+}
+
+/// Whether the client is woken; what it is told then.
+fn woken(root: &mut Agent) -> Option<Vec<ToClient>> {
+    let ready = |output: &Output| matches!(output, Output::ClientReady(CLIENT));
+    let ready = root.out.drain(..).any(|output| ready(&output));
+    ready.then(|| root.messages())
+}
+
+fn confirmed(told: Option<&[ToClient]>) -> u64 {
+    match told {
+        Some([.., ToClient::Confirmed { seq }]) => *seq,
+        other => panic!("{other:?} confirms nothing"),
+    }
+}
+
+#[test]
+fn who_has_not_said_otherwise_hears_it_at_once() {
+    let mut root = root();
+    for seq in 1..=3 {
+        root.publish(seq, 1);
+        assert_eq!(confirmed(woken(&mut root).as_deref()), seq);
+    }
+}
+
+#[test]
+fn a_lazy_client_hears_it_once_for_all_when_the_time_is_over() {
+    let mut root = root();
+    lazily(&mut root, true);
+    for seq in 1..=3 {
+        root.publish(seq, 1);
+        assert_eq!(woken(&mut root), None);
+    }
+    let before_ns = root.now.mono_ns;
+    let told = loop {
+        root.pass_time();
+        if let Some(told) = woken(&mut root) {
+            break told;
+        }
+    };
+    assert_eq!(confirmed(Some(&told)), 3);
+    assert!(root.now.mono_ns - before_ns <= LAZY_MS * 1_000_000);
+    // And again: the clock runs from the first of the next.
+    root.publish(4, 1);
+    assert_eq!(woken(&mut root), None);
+    root.now.mono_ns += LAZY_MS * 1_000_000;
+    root.handle(Input::Tick);
+    assert_eq!(confirmed(woken(&mut root).as_deref()), 4);
+    // Told all, it is woken no more.
+    root.now.mono_ns += 2 * LAZY_MS * 1_000_000;
+    root.handle(Input::Tick);
+    assert_eq!(woken(&mut root), None);
+}
+
+#[test]
+fn a_lazy_client_is_not_left_without_many() {
+    let mut root = root();
+    lazily(&mut root, true);
+    root.publish(1, LAZY_EVENTS_MAX - 1);
+    assert_eq!(woken(&mut root), None);
+    root.publish(LAZY_EVENTS_MAX, 1);
+    assert_eq!(confirmed(woken(&mut root).as_deref()), LAZY_EVENTS_MAX);
+}
+
+#[test]
+fn a_lazy_client_hears_it_behind_whatever_else_it_is_told() {
+    let mut root = root();
+    root.subscribe(1, "");
+    root.messages();
+    root.out.clear();
+    lazily(&mut root, true);
+    root.publish(1, 1);
+    let told = woken(&mut root).expect("it is delivered to");
+    assert!(matches!(told[..], [ToClient::Deliver { .. }, ToClient::Confirmed { seq: 1 }]), "{told:?}");
+}
+
+#[test]
+fn who_begins_to_ask_hears_at_once_what_was_put_off() {
+    let mut root = root();
+    lazily(&mut root, true);
+    root.publish(1, 2);
+    assert_eq!(woken(&mut root), None);
+    lazily(&mut root, false);
+    assert_eq!(confirmed(woken(&mut root).as_deref()), 2);
+    root.publish(3, 1);
+    assert_eq!(confirmed(woken(&mut root).as_deref()), 3);
+}
+
+#[test]
+fn what_was_put_off_is_said_before_the_agent_stops_and_again_to_who_has_not_heard_it() {
+    let mut root = root();
+    lazily(&mut root, true);
+    root.publish(1, 2);
+    assert_eq!(woken(&mut root), None);
+    root.publish(1, 2);
+    assert_eq!(confirmed(woken(&mut root).as_deref()), 2, "it was published again");
+    root.publish(3, 1);
+    assert_eq!(woken(&mut root), None);
+    root.handle(Input::Stop);
+    assert_eq!(confirmed(Some(&root.messages())), 3);
+}
