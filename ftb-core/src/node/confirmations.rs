@@ -13,10 +13,10 @@ use super::config::ns;
 use std::collections::VecDeque;
 
 /// A client that is told lazily hears at the latest so long after an event is held that it is.
-pub const LAZY_MS: u64 = 20;
+pub const LAZY_MS: u64 = 200;
 
 /// A client that is told lazily is not left without so many confirmations: it keeps those events.
-pub const LAZY_EVENTS_MAX: u64 = 128;
+pub const LAZY_EVENTS_MAX: u64 = 1_024;
 
 /// What of a client's events is held, and what it knows of that.
 #[derive(Debug, Default)]

@@ -87,7 +87,10 @@ fn a_lazy_client_hears_it_behind_whatever_else_it_is_told() {
     lazily(&mut root, true);
     root.publish(1, 1);
     let told = woken(&mut root).expect("it is delivered to");
-    assert!(matches!(told[..], [ToClient::Deliver { .. }, ToClient::Confirmed { seq: 1 }]), "{told:?}");
+    assert!(
+        matches!(told[..], [ToClient::Deliver { .. }, ToClient::Confirmed { seq: 1 }]),
+        "{told:?}"
+    );
 }
 
 #[test]
