@@ -10,7 +10,7 @@ use ftb_core::node::api::{ClientId, ClientInfo, Input, Start, SubscriptionId};
 use ftb_core::node::{Node, NodeConfig};
 use ftb_core::position::Epoch;
 use ftb_core::run::Run;
-use ftb_core::sealed::Sealed;
+use ftb_core::sealed::{Head, Sealed};
 use ftb_core::severity::Severity;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,8 +91,10 @@ impl World {
             if self.setup.losses_allowed {
                 self.books.restarted.insert(publisher);
             }
-            let again = Run::collect(self.publishers[at].unconfirmed.values().map(Sealed::as_ref));
-            if let Some(events) = again {
+            // As the shell stamps what an agent may have had already.
+            let again: Vec<Sealed> =
+                self.publishers[at].unconfirmed.values().map(republished).collect();
+            if let Some(events) = Run::collect(again.iter().map(Sealed::as_ref)) {
                 self.feed(agent, Input::Publish { client, events })?;
             }
         }
@@ -230,6 +232,11 @@ impl World {
         }
         Ok(())
     }
+}
+
+fn republished(sealed: &Sealed) -> Sealed {
+    let head = Head { republished: true, ..*sealed.head() };
+    Sealed::new(head, sealed.bytes().clone()).unwrap()
 }
 
 fn info(publisher: PublisherId) -> ClientInfo {
