@@ -113,7 +113,7 @@ struct Segment {
     head_bytes: u64,
     begun_ns: u64,
     ended_ns: u64,
-    /// Reading it failed: behind its chunks there may be more.
+    /// Behind its chunks there may be more: reading it failed, or a crash has torn what was written last.
     unread: bool,
 }
 
