@@ -17,7 +17,7 @@ mod opening;
 
 use super::files::FRAME_BYTES;
 use super::reading::Scan;
-use super::record::{self, Begun, Damaged, Head};
+use super::record::{self, Acknowledged, Begun, Damaged, Head};
 use crate::world::{Change, Store, StoreError};
 use bytes::Bytes;
 use ftb_core::frame::{Content, Item, Marks};
@@ -30,6 +30,8 @@ use std::time::Duration;
 const SEGMENTS: u64 = 8;
 /// Publishers whose events are remembered beyond what is kept of the log.
 const PUBLISHERS_MAX: usize = 65_536;
+/// Bytes of the log that are written once more where a sync had failed: all of them are in memory then.
+const AGAIN_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// The key of a segment's head: no entry has that index.
 pub const HEAD: u64 = 0;
 
@@ -82,6 +84,8 @@ pub struct Keeper {
     last: u64,
     /// Up to here it was synced.
     synced: u64,
+    /// Behind this index a sync has failed, in this life or an earlier one.
+    doubted: Option<u64>,
     /// The chunk that was looked through last, for the next page.
     open: Option<Opened>,
 }
@@ -194,6 +198,7 @@ impl Keeper {
                     mark(&mut self.logged, marks);
                     changes.push(Change::Put(KEY_MARKS, record::encode_marks(marks)));
                     self.begun.after = begin.after;
+                    self.doubted = None;
                     // Never that of the log before, which may have no segment: what was acknowledged
                     // of that says nothing of this one.
                     self.begun.segment =
@@ -234,7 +239,8 @@ impl Keeper {
     }
 
     fn acknowledge(&mut self, index: u64) -> Result<(), KeepError> {
-        let record = record::encode_acknowledged(self.begun.segment, index);
+        let (segment, doubted) = (self.begun.segment, self.doubted);
+        let record = record::encode_acknowledged(Acknowledged { segment, index, doubted });
         Ok(self.store.acknowledge(&record)?)
     }
 
@@ -248,31 +254,59 @@ impl Keeper {
         Ok(())
     }
 
-    /// Up to which index it was synced.
-    pub fn synced(&self) -> u64 {
-        self.synced
+    /// A sync has failed: what was written since the last good one may read well, be synced without an error
+    /// from now on, and be gone after a power failure all the same. Noted also for a later life.
+    pub fn doubt(&mut self) {
+        self.doubted = Some(self.doubted.map_or(self.synced, |index| index.min(self.synced)));
+        if let Err(error) = self.acknowledge(self.last) {
+            tracing::warn!(%error, "it cannot be noted that the journal could not be synced");
+        }
     }
 
-    /// Gives up what lies behind an index: what could not be synced may read well now, and is gone after a
-    /// power failure all the same, however often it is synced again.
+    /// Writes what is doubted once more, as far as it reads well: then it is as good as any other. A crash on
+    /// the way leaves the log, or its beginning up to what was doubted. Gives what is to be told: it is too
+    /// much for that, and stays as it is.
     ///
     /// # Errors
     /// As [`Keeper::write`].
-    pub fn give_up_behind(&mut self, index: u64, now_ns: u64) -> Result<(), KeepError> {
+    pub fn write_doubted_again(&mut self, now_ns: u64) -> Result<Option<String>, KeepError> {
+        let Some(index) = self.doubted else { return Ok(None) };
         let after = index.max(self.begun.after);
-        if after >= self.last {
-            return Ok(());
+        let all = self.segments.iter().flat_map(|s| s.chunks.iter().map(move |c| (s.id, *c)));
+        let doubted: Vec<(u64, Chunk)> = all.filter(|(_, chunk)| chunk.last > after).collect();
+        if doubted.iter().map(|(_, chunk)| chunk.bytes).sum::<u64>() > AGAIN_BYTES_MAX {
+            self.doubted = None;
+            self.acknowledge(self.last)?;
+            let from = after + 1;
+            return Ok(Some(format!(
+                "the journal could not be synced: what it has from entry {from} on may be gone after a \
+                 power failure"
+            )));
         }
-        self.acknowledge(after)?;
+        let mut again = Vec::new();
+        for (segment, chunk) in doubted {
+            let mut items = self.chunk_items(segment, chunk.first)?;
+            items.retain(|item| item.index > after);
+            again.push((chunk, items));
+        }
+        self.open = None;
         let mut changes = Vec::new();
         let given_up = self.truncate(after, now_ns, &mut changes)?;
-        self.last = after;
+        // Written before what it replaces goes.
+        let cuts = changes.iter().position(|change| matches!(change, Change::Cut { .. }));
+        let cuts = changes.split_off(cuts.unwrap_or(changes.len()));
+        for (chunk, items) in again {
+            self.append(chunk.written_ns, &items, chunk.last, now_ns, &mut changes);
+        }
+        changes.extend(cuts);
         self.store.write(changes, true)?;
-        self.synced = after;
+        self.synced = self.last;
         for id in given_up {
             self.store.remove_segment(id)?;
         }
-        Ok(())
+        self.doubted = None;
+        self.acknowledge(self.last)?;
+        Ok(None)
     }
 
     /// A page of the log: what is wanted of the next `PAGE_BYTES` at most. What is damaged is

@@ -1,5 +1,6 @@
 //! A crash in the middle of a new beginning, after each of its steps.
 
+use crate::faults::doubted;
 use crate::store::{items, lineage, open_store, short_segments, write_journal};
 use ftb_agent::journal::keeper::Keeper;
 use ftb_agent::world::{Change, Store, StoreError};
@@ -155,6 +156,36 @@ fn crash_after_each_step(write: &JournalWrite, check: impl Fn(&Restored, &str)) 
         if done {
             assert_eq!(restored.stored.last, write.until, "all of it is there");
             assert!(steps > 2, "a beginning takes {steps} steps");
+            return;
+        }
+        std::fs::remove_dir_all(journal).unwrap();
+    }
+}
+
+/// What could not be synced is written once more, and the agent dies after each step of that: its log is
+/// there, or ends where the last good sync was and that is told.
+#[test]
+fn a_crash_while_what_is_doubted_is_written_again_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    for steps in 0.. {
+        let journal = dir.path().join(format!("{steps}"));
+        let all = doubted(&journal);
+        let open = |steps| {
+            let store = Box::new(Dying { store: open_store(&journal), steps });
+            Keeper::open(store, "test", short_segments(), 2_000).unwrap()
+        };
+        let done = open(steps).0.write_doubted_again(2_000).is_ok();
+        let (mut keeper, restored) = open(usize::MAX);
+        let read = restored.items.len();
+        assert!(read >= 1_010 && restored.items == all[..read], "after {steps} steps: {read}");
+        let lost = (read < all.len()).then_some(1_030);
+        assert_eq!(restored.lost_until, lost, "after {steps} steps");
+        assert_eq!(restored.damage.is_some(), lost.is_some(), "after {steps} steps");
+        keeper.write_doubted_again(2_000).unwrap();
+        drop(keeper);
+        assert!(open(usize::MAX).1.items == all[..read], "after {steps} steps, then");
+        if done {
+            assert!(steps > 2 && read == 1_030, "it takes {steps} steps");
             return;
         }
         std::fs::remove_dir_all(journal).unwrap();

@@ -47,6 +47,7 @@ impl Keeper {
             bounds,
             last: begun.after,
             synced: begun.after,
+            doubted: None,
             // Also where no file of the log is there yet: what lies below is of one that was given up.
             next_segment: begun.segment.max(1),
             begun,
@@ -61,8 +62,9 @@ impl Keeper {
 
     fn read(&mut self, now_ns: u64) -> Result<Restored, KeepError> {
         let acknowledged = self.store.acknowledged().and_then(record::decode_acknowledged);
-        let known = acknowledged.filter(|(segment, _)| *segment == self.begun.segment);
-        let acknowledged = known.map(|(_, index)| index);
+        let known = acknowledged.filter(|known| known.segment == self.begun.segment);
+        let acknowledged = known.map(|known| known.index);
+        self.doubted = known.and_then(|known| known.doubted);
         let mut reading = Reading::new(self.begun.after, self.bounds.memory_bytes, acknowledged);
         let mut unknown = None;
         for id in self.store.segments()? {
