@@ -1,15 +1,18 @@
 //! The agent's configuration: one TOML file, every key typed, unknown keys refused.
 //!
 //! Responsible for: reading, defaults, and errors that say file, line and key. Not responsible for:
-//! what the keys do; each table belongs to the module that uses it. The sample
-//! `deploy/config/agent.toml` explains every key to the administrator.
+//! what a single value may be (`value`), what the keys do: each table belongs to the module that uses it.
+//! The sample `deploy/config/agent.toml` explains every key to the administrator.
+
+mod value;
+
+pub use value::{Address, AddressPattern, ClusterName, Members, PayloadBytes};
 
 use crate::access::AccessRule;
 use crate::journal::config::JournalConfig;
 use crate::logging::LogConfig;
 use crate::storm::{self, StormTable};
 use crate::tls::TlsFiles;
-use ftb_core::hostlist::Hostlist;
 use ftb_core::node::{Folder, Member, NodeConfig};
 use ftb_core::{OriginId, limits};
 use serde::Deserialize;
@@ -35,8 +38,6 @@ const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 const SOCKET_BYTES_MAX: usize = 107;
 /// Most threads.
 const THREADS_MAX: usize = 256;
-/// Longest name of a cluster, in bytes.
-const CLUSTER_BYTES_MAX: usize = 63;
 
 /// The whole file.
 #[derive(Clone, Debug, Deserialize)]
@@ -193,106 +194,6 @@ fn socket() -> PathBuf {
 /// costs an idle agent nothing.
 fn threads() -> NonZeroUsize {
     const { NonZeroUsize::new(2).expect("two is not zero") }
-}
-
-/// The name of a cluster: short printable text without blanks.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct ClusterName(pub String);
-
-impl TryFrom<String> for ClusterName {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let good = !text.is_empty()
-            && text.len() <= CLUSTER_BYTES_MAX
-            && text.chars().all(|c| c.is_ascii_graphic());
-        match good {
-            true => Ok(Self(text)),
-            false => Err(format!(
-                "a cluster's name has 1 to {CLUSTER_BYTES_MAX} printable ASCII characters without blanks"
-            )),
-        }
-    }
-}
-
-/// The member list, read from its folded form.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Members(pub Hostlist);
-
-impl TryFrom<String> for Members {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        Hostlist::parse(&text).map(Self).map_err(|error| error.to_string())
-    }
-}
-
-/// `HOST:PORT`, the host a name or an IP address.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Address(pub String);
-
-impl TryFrom<String> for Address {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        match text.rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(Self(text)),
-            _ => Err(format!(
-                "{text:?} is no address: expected HOST:PORT, for example 10.0.0.1:{PORT}"
-            )),
-        }
-    }
-}
-
-/// Where members listen, with `{host}` and `{port}` in it.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct AddressPattern(String);
-
-impl Default for AddressPattern {
-    fn default() -> Self {
-        Self("{host}:{port}".to_owned())
-    }
-}
-
-impl TryFrom<String> for AddressPattern {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let pattern = Self(text);
-        match pattern.0.contains("{host}") && Address::try_from(pattern.of("h", PORT)).is_ok() {
-            true => Ok(pattern),
-            false => Err(format!(
-                "{:?} is no pattern of addresses: expected something like \"{{host}}.cluster:{{port}}\"",
-                pattern.0
-            )),
-        }
-    }
-}
-
-impl AddressPattern {
-    fn of(&self, host: &str, port: u16) -> String {
-        self.0.replace("{host}", host).replace("{port}", &port.to_string())
-    }
-}
-
-/// A bound on payloads that the protocol can carry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "usize")]
-pub struct PayloadBytes(pub usize);
-
-impl TryFrom<usize> for PayloadBytes {
-    type Error = String;
-
-    fn try_from(bytes: usize) -> Result<Self, String> {
-        match bytes <= limits::PAYLOAD_BYTES_MAX {
-            true => Ok(Self(bytes)),
-            false => Err(format!("a payload has at most {} bytes", limits::PAYLOAD_BYTES_MAX)),
-        }
-    }
 }
 
 /// What is wrong with a configuration: one line that says where.

@@ -1,0 +1,114 @@
+//! Values of the configuration that not every text or number is: what is wrong with one is said where it is
+//! read, so that the error names its line.
+//!
+//! Responsible for: what one value may be. Not responsible for: what values must be together
+//! ([`Config::parse`](super::Config::parse)).
+
+use super::PORT;
+use ftb_core::hostlist::Hostlist;
+use ftb_core::limits;
+use serde::Deserialize;
+
+/// Longest name of a cluster, in bytes.
+const CLUSTER_BYTES_MAX: usize = 63;
+
+/// The name of a cluster: short printable text without blanks.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct ClusterName(pub String);
+
+impl TryFrom<String> for ClusterName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let good = !text.is_empty()
+            && text.len() <= CLUSTER_BYTES_MAX
+            && text.chars().all(|c| c.is_ascii_graphic());
+        match good {
+            true => Ok(Self(text)),
+            false => Err(format!(
+                "a cluster's name has 1 to {CLUSTER_BYTES_MAX} printable ASCII characters without blanks"
+            )),
+        }
+    }
+}
+
+/// The member list, read from its folded form.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Members(pub Hostlist);
+
+impl TryFrom<String> for Members {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Hostlist::parse(&text).map(Self).map_err(|error| error.to_string())
+    }
+}
+
+/// `HOST:PORT`, the host a name or an IP address.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Address(pub String);
+
+impl TryFrom<String> for Address {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(Self(text)),
+            _ => Err(format!(
+                "{text:?} is no address: expected HOST:PORT, for example 10.0.0.1:{PORT}"
+            )),
+        }
+    }
+}
+
+/// Where members listen, with `{host}` and `{port}` in it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct AddressPattern(String);
+
+impl Default for AddressPattern {
+    fn default() -> Self {
+        Self("{host}:{port}".to_owned())
+    }
+}
+
+impl TryFrom<String> for AddressPattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let pattern = Self(text);
+        match pattern.0.contains("{host}") && Address::try_from(pattern.of("h", PORT)).is_ok() {
+            true => Ok(pattern),
+            false => Err(format!(
+                "{:?} is no pattern of addresses: expected something like \"{{host}}.cluster:{{port}}\"",
+                pattern.0
+            )),
+        }
+    }
+}
+
+impl AddressPattern {
+    /// The address of a host.
+    pub(super) fn of(&self, host: &str, port: u16) -> String {
+        self.0.replace("{host}", host).replace("{port}", &port.to_string())
+    }
+}
+
+/// A bound on payloads that the protocol can carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "usize")]
+pub struct PayloadBytes(pub usize);
+
+impl TryFrom<usize> for PayloadBytes {
+    type Error = String;
+
+    fn try_from(bytes: usize) -> Result<Self, String> {
+        match bytes <= limits::PAYLOAD_BYTES_MAX {
+            true => Ok(Self(bytes)),
+            false => Err(format!("a payload has at most {} bytes", limits::PAYLOAD_BYTES_MAX)),
+        }
+    }
+}
