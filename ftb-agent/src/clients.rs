@@ -24,6 +24,7 @@ use ftb_proto::stream::{ATTACH, Answer, Received, StreamError};
 use ftb_proto::v1::to_agent::Message;
 use ftb_proto::{PROTOCOL_VERSION, v1};
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -174,7 +175,7 @@ impl Session {
             let outbox = self.outbox.clone();
             let opened = Command::ClientOpened { client, info, outbox, paused };
             if self.clients.handle.client_command(opened).await.is_ok() {
-                while self.step(client, publisher, &pause).await.is_ok() {}
+                self.listen(client, publisher, pause).await;
                 let gone = Input::ClientDetached { client };
                 let _ = self.clients.handle.client_input(gone, 0).await;
             }
@@ -186,14 +187,43 @@ impl Session {
         self.peer.close();
     }
 
+    /// Takes what the client says, until it has ended, the agent ends, or the driver has forgotten it.
+    async fn listen(
+        &mut self,
+        client: ClientId,
+        publisher: PublisherId,
+        mut pause: watch::Receiver<bool>,
+    ) {
+        let (cancel, mut forgotten) = (self.cancel.clone(), pause.clone());
+        // Once for all messages: to begin to wait for it costs more than to take a message.
+        let mut over = pin!(async move {
+            tokio::select! {
+                () = cancel.cancelled() => {}
+                _ = forgotten.wait_for(|_| false) => {}
+            }
+        });
+        loop {
+            let next = async {
+                if *pause.borrow() {
+                    pause.wait_for(|paused| !paused).await.ok()?;
+                }
+                self.next().await
+            };
+            let said = tokio::select! {
+                biased;
+                () = &mut over => return,
+                said = next => said,
+            };
+            let Some(said) = said else { return };
+            if self.handle(client, publisher, said).await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// The next message; `None` when the stream has ended.
     async fn next(&mut self) -> Option<Said> {
-        let message = tokio::select! {
-            biased;
-            () = self.cancel.cancelled() => return None,
-            message = self.inbound.message() => message,
-        };
-        match message {
+        match self.inbound.message().await {
             Ok(Some(bytes)) => match Said::decode(bytes) {
                 Ok(Said::Other(None)) => {
                     self.malformed("a message that this agent does not know").await;
@@ -233,7 +263,9 @@ impl Session {
 
     async fn hello(&mut self) -> Option<ClientInfo> {
         let deadline = self.clients.terms.hello;
-        let first = tokio::time::timeout(deadline, self.next()).await.ok()??;
+        let cancel = self.cancel.clone();
+        let first = tokio::time::timeout(deadline, cancel.run_until_cancelled(self.next()));
+        let first = first.await.ok()???;
         let Said::Other(Some(Message::Hello(hello))) = first else {
             self.malformed("the first message is no hello").await;
             return None;
@@ -293,25 +325,13 @@ impl Session {
     }
 
     /// Handles one message.
-    async fn step(
+    async fn handle(
         &mut self,
         client: ClientId,
         publisher: PublisherId,
-        pause: &watch::Receiver<bool>,
+        said: Said,
     ) -> Result<(), End> {
-        let (mut resumed, mut forgotten) = (pause.clone(), pause.clone());
-        tokio::select! {
-            biased;
-            () = self.cancel.cancelled() => return Err(End),
-            // An error: the driver has forgotten the client.
-            go = resumed.wait_for(|paused| !paused) => drop(go.map_err(|_| End)?),
-        }
-        let message = tokio::select! {
-            biased;
-            message = self.next() => message.ok_or(End)?,
-            _ = forgotten.wait_for(|_| false) => return Err(End),
-        };
-        let message = match message {
+        let message = match said {
             Said::Publish(publish) => return self.publish(client, publisher, publish).await,
             Said::Other(message) => message.ok_or(End)?,
         };

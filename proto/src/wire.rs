@@ -19,6 +19,9 @@ pub(crate) const HEAD_BYTES: usize = 5;
 /// cost more, in bytes.
 const COPIED_BYTES_MAX: usize = 4096;
 
+/// Room that a message begins with, in bytes: for a single event, so that it does not grow in steps.
+const FIRST_BYTES: usize = 512;
+
 /// What can be written as a message.
 pub trait Outbound {
     /// Appends the bytes of the message.
@@ -48,7 +51,9 @@ pub struct Pieces {
 
 impl Default for Pieces {
     fn default() -> Self {
-        Self { first: BytesMut::zeroed(HEAD_BYTES), more: Vec::new(), open: BytesMut::new() }
+        let mut first = BytesMut::with_capacity(FIRST_BYTES);
+        first.extend_from_slice(&[0; HEAD_BYTES]);
+        Self { first, more: Vec::new(), open: BytesMut::new() }
     }
 }
 
@@ -71,7 +76,9 @@ impl Pieces {
 
     /// Appends a message that prost encodes.
     pub(crate) fn message(&mut self, message: &impl Message) {
-        self.open().extend_from_slice(&message.encode_to_vec());
+        let open = self.open();
+        open.reserve(message.encoded_len());
+        message.encode_raw(open);
     }
 
     /// The message with its head, in pieces that follow each other.

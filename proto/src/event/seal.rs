@@ -194,14 +194,14 @@ impl Template {
             return Err(EventWireError::Sequence);
         }
         let EventId { publisher, .. } = stamps.id;
-        let mut id = Vec::new();
+        let mut id = Vec::with_capacity(STAMP_BYTES);
         for (number, half) in [(1, publisher.account), (2, publisher.token)] {
             if half != 0 {
                 fixed64::encode(number, &half, &mut id);
             }
         }
         id.push(SEQ_KEY);
-        let mut rest = Vec::new();
+        let mut rest = Vec::with_capacity(STAMP_BYTES + stamps.host.len());
         let mut host = Span::default();
         if !stamps.host.is_empty() {
             string::encode(2, &stamps.host.to_owned(), &mut rest);
@@ -301,6 +301,8 @@ fn put_varint(bytes: &mut [u8], number: u64) {
 /// Keys of fields: the id and the event of a Sealed, the sequence of an EventId.
 const ID_KEY: u8 = 0x0a;
 const EVENT_KEY: u8 = 0x7a;
+/// Room for the stamps but the host, in bytes.
+const STAMP_BYTES: usize = 32;
 const SEQ_KEY: u8 = 0x18;
 
 fn slice(bytes: &[u8], at: Span) -> &[u8] {
