@@ -263,9 +263,9 @@ impl Keeper {
         }
     }
 
-    /// Writes what is doubted once more, as far as it reads well: then it is as good as any other. A crash on
-    /// the way leaves the log, or its beginning up to what was doubted. Gives what is to be told: it is too
-    /// much for that, and stays as it is.
+    /// Writes what is doubted once more, as far as it reads well: then it is as good as any other. What it
+    /// replaces goes afterwards, so a crash on the way leaves the one or the other. Gives what is to be told:
+    /// it is too much for that, and stays as it is.
     ///
     /// # Errors
     /// As [`Keeper::write`].
