@@ -287,7 +287,7 @@ impl Keeper {
         for (segment, chunk) in doubted {
             let mut items = self.chunk_items(segment, chunk.first)?;
             items.retain(|item| item.index > after);
-            again.push((chunk, items));
+            again.push((segment, chunk, items));
         }
         self.open = None;
         let mut changes = Vec::new();
@@ -295,7 +295,11 @@ impl Keeper {
         // Written before what it replaces goes.
         let cuts = changes.iter().position(|change| matches!(change, Change::Cut { .. }));
         let cuts = changes.split_off(cuts.unwrap_or(changes.len()));
-        for (chunk, items) in again {
+        let mut copied = again.first().map(|(segment, ..)| *segment);
+        for (segment, chunk, items) in again {
+            // One begins where the one that it replaces does: while they go, from the last on, each copy
+            // either begins behind what is left or is one too many.
+            self.closed |= copied.replace(segment) != Some(segment);
             self.append(chunk.written_ns, &items, chunk.last, now_ns, &mut changes);
         }
         changes.extend(cuts);
