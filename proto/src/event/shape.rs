@@ -31,8 +31,9 @@ const PAYLOAD: u8 = 0x7a;
 const SEQ_AT: usize = 2 + 9 + 9 + 1;
 const TIME_BYTES: usize = 8;
 
-/// What events in a row are compared by.
+/// What events in a row are compared by, and as what.
 type Chunk = [u8; 16];
+type Words = [u64; 2];
 const CHUNK_BYTES: usize = size_of::<Chunk>();
 /// Most of these before the payload; events with more are compared one by one.
 const CHUNKS_MAX: usize = 16;
@@ -217,14 +218,36 @@ impl SealedShape {
 #[derive(Clone, Debug)]
 pub(super) struct Following {
     /// Which bits count, and what they are in the known one.
-    chunks: [(u128, u128); CHUNKS_MAX],
+    chunks: [Compared; CHUNKS_MAX],
     used: usize,
     /// The same of the last bytes of the event, where no whole chunk is left for the end of what counts.
-    last: (u128, u128),
+    last: Compared,
     /// From one event to the next.
     step: usize,
     /// Where the number is, counted from what a list has before the event; at most eight bytes.
     seq: Range<usize>,
+}
+
+/// Some bytes of the known event: which bits of them count, and what they are.
+#[derive(Clone, Copy, Debug, Default)]
+struct Compared {
+    mask: Words,
+    own: Words,
+}
+
+impl Compared {
+    /// What differed before, and what differs here.
+    #[inline]
+    fn differ(&self, chunk: &Chunk, before: Words) -> Words {
+        let (words, Self { mask, own }) = (words(chunk), self);
+        [0, 1].map(|half| before[half] | ((words[half] & mask[half]) ^ own[half]))
+    }
+}
+
+#[inline]
+fn words(chunk: &Chunk) -> Words {
+    let number = u128::from_le_bytes(*chunk);
+    [number as u64, (number >> 64) as u64]
 }
 
 impl Following {
@@ -252,10 +275,10 @@ impl Following {
             for (at, (mask, own)) in (from..).zip(mask.iter_mut().zip(&mut bytes)) {
                 (*mask, *own) = byte(at);
             }
-            (u128::from_le_bytes(mask), u128::from_le_bytes(bytes))
+            Compared { mask: words(&mask), own: words(&bytes) }
         };
         let used = end.div_ceil(CHUNK_BYTES).min(step / CHUNK_BYTES);
-        let mut chunks = [(0, 0); CHUNKS_MAX];
+        let mut chunks = [Compared::default(); CHUNKS_MAX];
         for (place, own) in chunks.iter_mut().enumerate().take(used) {
             *own = chunk(place * CHUNK_BYTES);
         }
@@ -287,12 +310,11 @@ impl Following {
     fn is_alike(&self, event: &[u8]) -> bool {
         let (whole, _) = event.as_chunks::<CHUNK_BYTES>();
         let Some(last) = event.last_chunk::<CHUNK_BYTES>() else { return false };
-        let differ =
-            |(mask, own): (u128, u128), chunk: &Chunk| (u128::from_le_bytes(*chunk) & mask) ^ own;
-        let compared = self.chunks.iter().take(self.used).zip(whole);
-        let all =
-            compared.fold(differ(self.last, last), |all, (own, chunk)| all | differ(*own, chunk));
-        all == 0
+        let mut differ = self.last.differ(last, Words::default());
+        for (compared, chunk) in self.chunks.iter().take(self.used).zip(whole) {
+            differ = compared.differ(chunk, differ);
+        }
+        differ[0] | differ[1] == 0
     }
 
     /// The number of an event, as it lies there.
