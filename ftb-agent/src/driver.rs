@@ -190,7 +190,9 @@ impl Driver {
                 }
                 let bytes = charged_bytes(charge.as_ref());
                 self.given_bytes += bytes;
-                self.heap.handled(self.clock.now().mono_ns, bytes);
+                if self.heap.handled(self.clock.now().mono_ns, bytes) {
+                    heap::keep();
+                }
                 self.feed(input);
                 drop(charge);
             }

@@ -19,6 +19,7 @@ use ftb_proto::link::decode;
 use ftb_proto::stream::{Answer, EXCHANGE, Received, StreamError, Windows, call};
 use hyper_util::rt::TokioIo;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -149,10 +150,12 @@ impl Links {
         cancel: CancellationToken,
         heard: impl Fn() -> bool,
     ) {
+        // Asked for once: to ask anew for each frame costs more than the frame's way to the driver.
+        let mut cancelled = pin!(cancel.cancelled());
         let error = loop {
             let message = tokio::select! {
                 biased;
-                () = cancel.cancelled() => break "closed here, or the connection broke".to_owned(),
+                () = &mut cancelled => break "closed here, or the connection broke".to_owned(),
                 message = inbound.message() => message,
             };
             let message = match message {

@@ -8,6 +8,7 @@ use super::members::Sighting;
 use super::reader::{Cut, Reader};
 use super::standby::Feed;
 use super::uplink::LINK_PROTOCOL;
+use super::upward::credit_due_max;
 use crate::filter::FilterSet;
 use crate::frame::{
     Confirm, Content, Down, Frame, Goodbye, Heartbeat, Hello, Interest, Item, Reject, Standing,
@@ -387,7 +388,7 @@ impl Node {
     /// The next frame for a child, most urgent first; control frames have gone already.
     pub(super) fn poll_child(&mut self, link: LinkId, bytes_max: usize) -> Option<Frame> {
         let child = self.children.get_mut(&link)?;
-        if child.credit_due > self.config.window_bytes / 4 {
+        if child.credit_due > credit_due_max(self.config.window_bytes) {
             let bytes = std::mem::take(&mut child.credit_due);
             return Some(Frame::Credit { bytes });
         }

@@ -41,7 +41,7 @@ impl Node {
         match &self.uplink.state {
             State::Root => {
                 child.credit_due += bytes;
-                if child.credit_due > window / 4 {
+                if child.credit_due > credit_due_max(window) {
                     self.wake(link);
                 }
                 if self.is_echoed(link) {
@@ -213,7 +213,7 @@ impl Node {
         let batch = child.up.pop_front()?;
         child.up_bytes = child.up_bytes.saturating_sub(batch.bytes());
         child.credit_due += batch.bytes();
-        if child.credit_due > window / 4 {
+        if child.credit_due > credit_due_max(window) {
             self.wake(link);
         }
         Some(batch)
@@ -308,6 +308,12 @@ pub(super) const KEPT_WINDOWS: u64 = 2;
 
 /// Confirmed events are kept at most so much longer than their grace time.
 const EXPIRE_GRAIN_MS: u64 = 5_000;
+
+/// A child is given credit when more than this part of its window has left: half, so that it has the
+/// other half to send meanwhile, and is not spoken to more often than it needs.
+pub(super) fn credit_due_max(window_bytes: u64) -> u64 {
+    window_bytes / 2
+}
 
 /// One batch may go beyond the credit: it is sent while any is left.
 const FRAME_SLACK: u64 = crate::limits::FRAME_BYTES_MAX as u64;
