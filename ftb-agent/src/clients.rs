@@ -351,7 +351,12 @@ impl Session {
             Message::Confirmations(v1::Confirmations { lazily }) => {
                 Input::Confirmations { client, lazily }
             }
-            Message::Goodbye(_) => return Err(End),
+            Message::Goodbye(_) => {
+                // It still hears what of its events is held, before anything else.
+                let input = Input::Confirmations { client, lazily: false };
+                let _ = self.clients.handle.client_input(input, 0).await;
+                return Err(End);
+            }
             Message::Hello(_) => {
                 self.malformed("a second hello").await;
                 return Err(End);

@@ -185,7 +185,11 @@ impl Driver {
             Command::Input { input, charge } => {
                 match &input {
                     Input::LinkClosed { link, .. } => self.forget_link(*link),
-                    Input::ClientDetached { client } => self.forget_client(*client),
+                    Input::ClientDetached { client } => {
+                        // One that has said goodbye still listens.
+                        self.pump_client(*client);
+                        self.forget_client(*client);
+                    }
                     _ => {}
                 }
                 let bytes = charged_bytes(charge.as_ref());
@@ -352,12 +356,17 @@ impl Driver {
             self.link_outboxes.pump(link, |link| node.poll_link(now, link, LINK_BYTES_TARGET));
         }
         for client in std::mem::take(&mut self.ready_clients) {
-            self.client_outboxes.pump(client, |client| {
-                node.poll_client(now, client, BATCH_BYTES_TARGET).map(Outgoing::Core)
-            });
-            if !self.client_outboxes.is_known(client) {
-                self.client_pauses.remove(&client);
-            }
+            self.pump_client(client);
+        }
+    }
+
+    fn pump_client(&mut self, client: ClientId) {
+        let (node, now) = (&mut self.node, self.clock.now());
+        self.client_outboxes.pump(client, |client| {
+            node.poll_client(now, client, BATCH_BYTES_TARGET).map(Outgoing::Core)
+        });
+        if !self.client_outboxes.is_known(client) {
+            self.client_pauses.remove(&client);
         }
     }
 }

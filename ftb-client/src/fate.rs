@@ -43,7 +43,7 @@ struct State {
 impl Fate {
     /// Those who ask for it are noted there.
     pub(crate) fn new(waiters: Arc<Waiters>) -> Self {
-        Self { waiters, ..Self::default() }
+        Self { state: Mutex::default(), changed: Notify::new(), waiters }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -91,7 +91,10 @@ impl Client {
         let mut session = publication.lock(self.shared());
         let pushed = publication.push_if_room(&mut session);
         drop(session);
-        let Some((receipt, speaker)) = pushed else { return Ok(None) };
+        let Some((receipt, speaker)) = pushed else {
+            self.shared().waiters.look();
+            return Ok(None);
+        };
         speaker.into_iter().for_each(Waker::wake);
         receipt.map(Some)
     }

@@ -25,8 +25,8 @@ enum Attachment {
     Left,
 }
 
-/// When so many events were published and nobody asked what became of them, nobody will soon.
-const UNASKED_EVENTS: u64 = 64;
+/// When so many messages with events went and nobody asked what became of them, nobody will soon.
+const UNASKED_MAX: u32 = 64;
 
 /// What the shell must do after an input.
 #[derive(Default)]
@@ -66,8 +66,8 @@ pub(crate) struct Session {
     welcomes: u64,
     /// The agent was told that confirmations may wait.
     lazily: bool,
-    /// How many events were accepted when somebody was seen last who waits for the agent.
-    accepted_when_asked: u64,
+    /// How many messages with events went since somebody was seen who waits for the agent.
+    unasked: u32,
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Inbox,
     /// The stream to the agent, while it waits for something to say.
@@ -89,7 +89,7 @@ impl Session {
             ended: false,
             welcomes: 0,
             lazily: false,
-            accepted_when_asked: 0,
+            unasked: 0,
             outbox: Outbox::new(buffer_bytes),
             inbox: Inbox::new(queue_bytes),
             speaker: None,
@@ -187,6 +187,7 @@ impl Session {
                     return Some(Say::Message(message));
                 }
                 if let Some(batch) = self.outbox.take() {
+                    self.unasked = self.unasked.saturating_add(1);
                     return Some(Say::Publish(batch));
                 }
                 // What the window holds back follows when confirmations come.
@@ -204,11 +205,10 @@ impl Session {
     /// How the agent is to confirm from now on, where that changes: at once while anybody asks what
     /// becomes of events, or room may run short; else when it costs nothing.
     fn confirmations(&mut self) -> Option<FromClient> {
-        let accepted = self.outbox.counts().accepted;
         if self.outbox.waiters().take_seen() || self.outbox.is_crowded() {
-            self.accepted_when_asked = accepted;
+            self.unasked = 0;
         }
-        let lazily = accepted - self.accepted_when_asked >= UNASKED_EVENTS;
+        let lazily = self.unasked >= UNASKED_MAX;
         (lazily != self.lazily).then(|| {
             self.lazily = lazily;
             FromClient::Confirmations { lazily }
@@ -422,7 +422,7 @@ mod tests {
     fn the_agent_need_not_hurry_while_nobody_asks() {
         let mut session = session();
         attach(&mut session);
-        for _ in 1..UNASKED_EVENTS {
+        for _ in 0..UNASKED_MAX {
             assert_eq!(said_before_one(&mut session), None);
         }
         assert_eq!(said_before_one(&mut session), confirm(true));
@@ -435,7 +435,7 @@ mod tests {
         assert_eq!(session.speak(), confirm(false));
         assert!(matches!(session.speak(), Some(Say::Publish(_))));
         assert!(session.watch_waiters(Waker::noop()));
-        for _ in 1..UNASKED_EVENTS {
+        for _ in 0..UNASKED_MAX {
             assert_eq!(said_before_one(&mut session), None);
         }
         assert_eq!(said_before_one(&mut session), confirm(true));
@@ -453,12 +453,12 @@ mod tests {
         attach(&mut session);
         let waiters = Arc::clone(session.outbox.waiters());
         let waiting = waiters.wait();
-        for _ in 0..2 * UNASKED_EVENTS {
+        for _ in 0..2 * UNASKED_MAX {
             assert_eq!(said_before_one(&mut session), None);
         }
         drop(waiting);
-        session.handle(FromAgent::Confirmed { seq: 2 * UNASKED_EVENTS }).unwrap();
-        for _ in 1..UNASKED_EVENTS {
+        session.handle(FromAgent::Confirmed { seq: u64::from(2 * UNASKED_MAX) }).unwrap();
+        for _ in 0..UNASKED_MAX {
             assert_eq!(said_before_one(&mut session), None);
         }
         assert_eq!(said_before_one(&mut session), confirm(true));

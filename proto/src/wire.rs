@@ -78,7 +78,7 @@ impl Pieces {
     pub(crate) fn message(&mut self, message: &impl Message) {
         let open = self.open();
         open.reserve(message.encoded_len());
-        message.encode_raw(open);
+        message.encode(open).expect("the buffer grows");
     }
 
     /// The message with its head, in pieces that follow each other.
@@ -90,7 +90,10 @@ impl Pieces {
         let len = self.first.len() - HEAD_BYTES + self.more.iter().map(Bytes::len).sum::<usize>();
         let len = u32::try_from(len).expect("a message is a batch or one event, far below 4 GiB");
         self.first[1..HEAD_BYTES].copy_from_slice(&len.to_be_bytes());
-        self.more.insert(0, self.first.freeze());
+        // A few bytes must not keep the room of an event as long as nobody reads them.
+        let few = self.first.len() < FIRST_BYTES / 4;
+        let first = if few { Bytes::copy_from_slice(&self.first) } else { self.first.freeze() };
+        self.more.insert(0, first);
         self.more
     }
 }

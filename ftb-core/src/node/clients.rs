@@ -162,6 +162,7 @@ impl Node {
 
     /// What goes to a client next; `None` when there is nothing more.
     pub(super) fn next_to_client(&mut self, id: ClientId, bytes_max: usize) -> Option<ToClient> {
+        let now_ns = self.now.mono_ns;
         let client = self.clients.get_mut(&id)?;
         if let Some(message) = client.control.pop_front() {
             return Some(message);
@@ -173,7 +174,7 @@ impl Node {
                 message: "more events than the storm rules allow one publisher".to_owned(),
             });
         }
-        if let Some(seq) = client.held.tell_if_due() {
+        if let Some(seq) = client.held.tell_if_due(now_ns) {
             return Some(ToClient::Confirmed { seq });
         }
         // Subscriptions take turns: one with much to read does not starve the others.
@@ -187,7 +188,7 @@ impl Node {
             }
         }
         let client = self.clients.get_mut(&id)?;
-        if let Some(seq) = client.held.tell() {
+        if let Some(seq) = client.held.tell(now_ns) {
             return Some(ToClient::Confirmed { seq });
         }
         client.ready = false;

@@ -1,8 +1,8 @@
 //! When a client hears that its events are held.
 //!
-//! At once, as long as somebody may wait for it. A client where nobody does says so: it hears it with
-//! whatever else it is told, or when much has come together, or a little later. So who publishes now and
-//! then, and does not ask, is not woken for each event a second time, nor is its agent.
+//! At once, as long as somebody may wait for it. A client where nobody does says so: it hears it once
+//! in a while for all events together, or with whatever else it is told. So who publishes often, and
+//! does not ask, is not woken for each event a second time.
 //!
 //! Responsible for: that choice. Not responsible for: what is held ([`super::upward`]), nor for the
 //! order in which a client is told things ([`super::clients`]).
@@ -12,7 +12,8 @@ use super::api::ClientId;
 use super::config::ns;
 use std::collections::VecDeque;
 
-/// A client that is told lazily hears at the latest so long after an event is held that it is.
+/// A client that is told lazily hears at the latest so long after an event is held that it is, and at
+/// once where it was told nothing for so long.
 pub const LAZY_MS: u64 = 200;
 
 /// A client that is told lazily is not left without so many confirmations: it keeps those events.
@@ -23,12 +24,13 @@ pub const LAZY_EVENTS_MAX: u64 = 1_024;
 pub(super) struct Held {
     /// The last sequence that acting root and standby hold.
     until: u64,
-    /// The last that it was told.
+    /// The last that it was told, and when.
     told: u64,
+    told_ns: u64,
     lazily: bool,
     /// It has an entry in the queue of those that are told later.
     queued: bool,
-    /// It has waited for long enough.
+    /// It is not to wait any longer.
     late: bool,
 }
 
@@ -38,10 +40,11 @@ impl Held {
         self.until = self.until.max(seq);
     }
 
-    /// It is to be told again. Gives whether there is anything to tell.
+    /// It is to be told again, at once. Gives whether there is anything to tell.
     pub(super) fn forget_told(&mut self) -> bool {
         self.told = 0;
-        self.until > 0
+        self.late = self.until > 0;
+        self.late
     }
 
     fn is_due(&self) -> bool {
@@ -50,15 +53,17 @@ impl Held {
     }
 
     /// What it is told now, before anything that was published by others.
-    pub(super) fn tell_if_due(&mut self) -> Option<u64> {
-        self.is_due().then(|| self.tell())?
+    pub(super) fn tell_if_due(&mut self, now_ns: u64) -> Option<u64> {
+        self.is_due().then(|| self.tell(now_ns))?
     }
 
     /// What it is told when there is nothing else.
-    pub(super) fn tell(&mut self) -> Option<u64> {
-        let news = self.until > self.told;
-        (self.told, self.late) = (self.until, false);
-        news.then_some(self.until)
+    pub(super) fn tell(&mut self, now_ns: u64) -> Option<u64> {
+        self.late = false;
+        (self.until > self.told).then(|| {
+            (self.told, self.told_ns) = (self.until, now_ns);
+            self.until
+        })
     }
 }
 
@@ -84,16 +89,20 @@ impl Node {
         self.tell_held(id);
     }
 
-    /// More of a client's events are held: it is told, now or later.
+    /// More of a client's events are held: it is told, now or later. Where rules limit what it says it
+    /// is told at once: what it has not heard of it says again, and that counts.
     pub(super) fn tell_held(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let held = &mut client.held;
+        let (held, now_ns) = (&mut client.held, self.now.mono_ns);
+        if held.until > held.told {
+            let long_ago = now_ns.saturating_sub(held.told_ns) >= ns(LAZY_MS);
+            held.late |= long_ago || !self.storms.is_off();
+        }
         if held.is_due() {
             self.wake_client(id);
         } else if held.until > held.told && !held.queued {
             held.queued = true;
-            let due_ns = self.now.mono_ns.saturating_add(ns(LAZY_MS));
-            self.told_later.0.push_back((due_ns, id));
+            self.told_later.0.push_back((now_ns.saturating_add(ns(LAZY_MS)), id));
         }
     }
 
