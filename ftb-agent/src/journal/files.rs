@@ -1,15 +1,9 @@
-//! The journal's store on disk: a file for each segment, written at its end, and one for the records.
+//! The journal's store on disk: a file for each segment, which only grows, and one for the records.
 //!
 //! ```text
 //! records      crc32c u32 | (key length u8 | key | value length u32 | value)*; replaced as a whole
-//! log-NUMBER   a segment: (crc32c u32 of the next two | length u32 | key u64 | chunk)* zeros
+//! log-NUMBER   a segment: (crc32c u32 of the next two | length u32 | key u64 | chunk)*
 //! ```
-//!
-//! Zeros are room for chunks that are synced one by one: a sync has then nothing else to write than the
-//! chunk, neither how long the file is nor where its blocks are. They begin no chunk: the checksum of
-//! zeros is not zero. They go when nothing is written behind them any more; after a crash the next chunk
-//! is written in their place. What cannot be told apart need not be: the log ends where no chunk is,
-//! whether it is room, torn or damaged, and who knows what should follow there sees that it is missing.
 //!
 //! Numbers are little-endian. A chunk is written once, at the end of its file, and is there when the
 //! `write` has returned: the kernel has it, whatever becomes of the process. Records are few and rare
@@ -51,11 +45,6 @@ pub(super) const FRAME_BYTES: usize = 4 + 4 + 8;
 /// The longest chunk, in bytes: far above what is written at once (`WRITE_BYTES`), and above the head of
 /// a segment that names as many publishers as are remembered.
 const CHUNK_BYTES_MAX: u32 = 128 * 1024 * 1024;
-/// Room that is made at once.
-const ROOM_BYTES: usize = 64 * 1024;
-/// Chunks of more bytes than that have no room made for them: to write so much twice costs more.
-const ROOM_FOR_BYTES_MAX: usize = ROOM_BYTES / 4;
-static ROOM: [u8; ROOM_BYTES] = [0; ROOM_BYTES];
 /// Of a segment that is read from its beginning to its end.
 const READ_BYTES: usize = 256 * 1024;
 
@@ -188,43 +177,8 @@ struct FileStore {
 struct Writing {
     segment: u64,
     file: File,
-    /// Where the next chunk comes.
+    /// Where the file ends, and the next chunk comes.
     at: u64,
-    /// Up to here there are zeros behind that, or may be.
-    room: u64,
-}
-
-impl Writing {
-    fn open(path: &Path, segment: u64, at: u64) -> io::Result<Self> {
-        Ok(Self { segment, file: open_at(path, at)?, at, room: at })
-    }
-
-    /// Makes room for a chunk that will be synced at once. Where that fails, the chunk tells.
-    fn make_room(&mut self, bytes: usize) {
-        let enough = self.room >= self.at.saturating_add(bytes as u64);
-        if enough || bytes > ROOM_FOR_BYTES_MAX {
-            return;
-        }
-        let from = self.room.max(self.at);
-        self.room = from + ROOM_BYTES as u64;
-        // The disk is full, most likely: a short chunk may find room all the same.
-        let _ = self.file.write_all_at(&ROOM, from);
-    }
-
-    fn write(&mut self, frame: &[u8], chunk: &[u8]) -> io::Result<()> {
-        write_both(&mut self.file, frame, chunk)?;
-        self.at += (frame.len() + chunk.len()) as u64;
-        Ok(())
-    }
-}
-
-/// The room that is left goes; if it does not, it is read as the end of the segment all the same.
-impl Drop for Writing {
-    fn drop(&mut self) {
-        if self.room > self.at {
-            let _ = self.file.set_len(self.at);
-        }
-    }
 }
 
 /// The chunks of a segment.
@@ -344,15 +298,8 @@ impl FileStore {
         self.folder.join(segment_name(segment))
     }
 
-    /// Writes a chunk at the end of its segment; those of its key and of later ones are gone. `sync`: it
-    /// is about to be synced.
-    fn append(
-        &mut self,
-        segment: u64,
-        key: u64,
-        chunk: &[u8],
-        sync: bool,
-    ) -> Result<(), StoreError> {
+    /// Writes a chunk at the end of its segment; those of its key and of later ones are gone.
+    fn append(&mut self, segment: u64, key: u64, chunk: &[u8]) -> Result<(), StoreError> {
         let bytes = u32::try_from(chunk.len()).ok().filter(|bytes| *bytes <= CHUNK_BYTES_MAX);
         let bytes = bytes.ok_or_else(|| io::Error::other("a chunk is longer than 128 MiB"))?;
         let end = match self.segments.get_mut(&segment) {
@@ -370,14 +317,13 @@ impl FileStore {
         let is_there = |writing: &Writing| writing.segment == segment && writing.at == end;
         let mut writing = match self.writing.take().filter(is_there) {
             Some(writing) => writing,
-            None => Writing::open(&self.path(segment), segment, end)?,
+            None => Writing { segment, file: open_at(&self.path(segment), end)?, at: end },
         };
         self.unsynced.insert(segment);
-        if sync {
-            writing.make_room(FRAME_BYTES + chunk.len());
-        }
-        writing.write(&frame(key, bytes), chunk)?;
-        self.segments.entry(segment).or_default().push(key, bytes);
+        write_both(&mut writing.file, &frame(key, bytes), chunk)?;
+        let places = self.segments.entry(segment).or_default();
+        places.push(key, bytes);
+        writing.at = places.end;
         self.writing = Some(writing);
         Ok(())
     }
@@ -519,9 +465,7 @@ impl Store for FileStore {
                     self.records.insert(key.to_owned(), value);
                     replaced = true;
                 }
-                Change::Append { segment, first, chunk } => {
-                    self.append(segment, first, &chunk, sync)?;
-                }
+                Change::Append { segment, first, chunk } => self.append(segment, first, &chunk)?,
                 Change::Cut { segment, from } => self.cut(segment, from)?,
             }
         }

@@ -17,7 +17,7 @@ mod opening;
 
 use super::files::FRAME_BYTES;
 use super::reading::Scan;
-use super::record::{self, Acknowledged, Begun, Damaged, Head};
+use super::record::{self, Begun, Damaged, Head};
 use crate::world::{Change, Store, StoreError};
 use bytes::Bytes;
 use ftb_core::frame::{Content, Item, Marks};
@@ -30,8 +30,6 @@ use std::time::Duration;
 const SEGMENTS: u64 = 8;
 /// Publishers whose events are remembered beyond what is kept of the log.
 const PUBLISHERS_MAX: usize = 65_536;
-/// Bytes of the log that are written once more where a sync had failed: all of them are in memory then.
-const AGAIN_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// The key of a segment's head: no entry has that index.
 pub const HEAD: u64 = 0;
 
@@ -84,8 +82,6 @@ pub struct Keeper {
     last: u64,
     /// Up to here it was synced.
     synced: u64,
-    /// Behind this index a sync has failed, in this life or an earlier one.
-    doubted: Option<u64>,
     /// The chunk that was looked through last, for the next page.
     open: Option<Opened>,
 }
@@ -117,7 +113,7 @@ struct Segment {
     head_bytes: u64,
     begun_ns: u64,
     ended_ns: u64,
-    /// Behind its chunks there may be more: reading it failed, or a crash has torn what was written last.
+    /// Reading it failed: behind its chunks there may be more.
     unread: bool,
 }
 
@@ -198,7 +194,6 @@ impl Keeper {
                     mark(&mut self.logged, marks);
                     changes.push(Change::Put(KEY_MARKS, record::encode_marks(marks)));
                     self.begun.after = begin.after;
-                    self.doubted = None;
                     // Never that of the log before, which may have no segment: what was acknowledged
                     // of that says nothing of this one.
                     self.begun.segment =
@@ -239,8 +234,7 @@ impl Keeper {
     }
 
     fn acknowledge(&mut self, index: u64) -> Result<(), KeepError> {
-        let (segment, doubted) = (self.begun.segment, self.doubted);
-        let record = record::encode_acknowledged(Acknowledged { segment, index, doubted });
+        let record = record::encode_acknowledged(self.begun.segment, index);
         Ok(self.store.acknowledge(&record)?)
     }
 
@@ -254,63 +248,31 @@ impl Keeper {
         Ok(())
     }
 
-    /// A sync has failed: what was written since the last good one may read well, be synced without an error
-    /// from now on, and be gone after a power failure all the same. Noted also for a later life.
-    pub fn doubt(&mut self) {
-        self.doubted = Some(self.doubted.map_or(self.synced, |index| index.min(self.synced)));
-        if let Err(error) = self.acknowledge(self.last) {
-            tracing::warn!(%error, "it cannot be noted that the journal could not be synced");
-        }
+    /// Up to which index it was synced.
+    pub fn synced(&self) -> u64 {
+        self.synced
     }
 
-    /// Writes what is doubted once more, as far as it reads well: then it is as good as any other. What it
-    /// replaces goes afterwards, so a crash on the way leaves the one or the other. Gives what is to be told:
-    /// it is too much for that, and stays as it is.
+    /// Gives up what lies behind an index: what could not be synced may read well now, and is gone after a
+    /// power failure all the same, however often it is synced again.
     ///
     /// # Errors
     /// As [`Keeper::write`].
-    pub fn write_doubted_again(&mut self, now_ns: u64) -> Result<Option<String>, KeepError> {
-        let Some(index) = self.doubted else { return Ok(None) };
+    pub fn give_up_behind(&mut self, index: u64, now_ns: u64) -> Result<(), KeepError> {
         let after = index.max(self.begun.after);
-        let all = self.segments.iter().flat_map(|s| s.chunks.iter().map(move |c| (s.id, *c)));
-        let doubted: Vec<(u64, Chunk)> = all.filter(|(_, chunk)| chunk.last > after).collect();
-        if doubted.iter().map(|(_, chunk)| chunk.bytes).sum::<u64>() > AGAIN_BYTES_MAX {
-            self.doubted = None;
-            self.acknowledge(self.last)?;
-            let from = after + 1;
-            return Ok(Some(format!(
-                "the journal could not be synced: what it has from entry {from} on may be gone after a \
-                 power failure"
-            )));
+        if after >= self.last {
+            return Ok(());
         }
-        let mut again = Vec::new();
-        for (segment, chunk) in doubted {
-            let mut items = self.chunk_items(segment, chunk.first)?;
-            items.retain(|item| item.index > after);
-            again.push((segment, chunk, items));
-        }
-        self.open = None;
+        self.acknowledge(after)?;
         let mut changes = Vec::new();
         let given_up = self.truncate(after, now_ns, &mut changes)?;
-        // Written before what it replaces goes.
-        let cuts = changes.iter().position(|change| matches!(change, Change::Cut { .. }));
-        let cuts = changes.split_off(cuts.unwrap_or(changes.len()));
-        let mut copied = again.first().map(|(segment, ..)| *segment);
-        for (segment, chunk, items) in again {
-            // One begins where the one that it replaces does: while they go, from the last on, each copy
-            // either begins behind what is left or is one too many.
-            self.closed |= copied.replace(segment) != Some(segment);
-            self.append(chunk.written_ns, &items, chunk.last, now_ns, &mut changes);
-        }
-        changes.extend(cuts);
+        self.last = after;
         self.store.write(changes, true)?;
-        self.synced = self.last;
+        self.synced = after;
         for id in given_up {
             self.store.remove_segment(id)?;
         }
-        self.doubted = None;
-        self.acknowledge(self.last)?;
-        Ok(None)
+        Ok(())
     }
 
     /// A page of the log: what is wanted of the next `PAGE_BYTES` at most. What is damaged is

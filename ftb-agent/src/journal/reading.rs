@@ -27,15 +27,12 @@ pub(super) struct Reading {
     pub(super) begun: bool,
     /// What could not be read, the first of it.
     pub(super) damage: Vec<String>,
-    /// Up to here it was acknowledged, where that is known.
-    acknowledged: Option<u64>,
 }
 
 impl Reading {
     /// Nothing so far of a log that follows an index; only the newest so many bytes of it are kept.
-    pub(super) fn new(after: u64, bytes_max: usize, acknowledged: Option<u64>) -> Self {
+    pub(super) fn new(after: u64, bytes_max: usize) -> Self {
         Self {
-            acknowledged,
             items: VecDeque::new(),
             bytes: 0,
             bytes_max,
@@ -58,12 +55,6 @@ impl Reading {
         if self.damage.len() < DAMAGE_MAX {
             self.damage.push(what);
         }
-    }
-
-    /// Whether a chunk that begins there, and is not what was written, is what a crash has left of a write:
-    /// nobody was told of it. The next chunk comes in its place.
-    pub(super) fn is_torn(&self, first: u64) -> bool {
-        self.acknowledged.is_some_and(|index| first > index) && first == self.last + 1
     }
 
     /// Takes the entries of a chunk; those before a hole are given up.

@@ -377,40 +377,19 @@ pub fn decode_roster(bytes: Vec<u8>) -> Result<Vec<(String, Rank)>, Damaged> {
     Ok(roster)
 }
 
-/// How far the core was told that the log is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Acknowledged {
-    /// The segment that the log began with then.
-    pub segment: u64,
-    /// Up to this index.
-    pub index: u64,
-    /// A sync has failed for what lies behind this index.
-    pub doubted: Option<u64>,
-}
-
-/// Nothing is doubted: no log has that index.
-const UNDOUBTED: u64 = u64::MAX;
-
-/// Makes the record of up to which index was acknowledged. It is always as long: it is written in its place.
-pub fn encode_acknowledged(acknowledged: Acknowledged) -> Vec<u8> {
+/// Makes the record of up to which index was acknowledged.
+pub fn encode_acknowledged(segment: u64, index: u64) -> Vec<u8> {
     let mut out = Vec::new();
-    out.put_u64_le(acknowledged.segment);
-    out.put_u64_le(acknowledged.index);
-    out.put_u64_le(acknowledged.doubted.unwrap_or(UNDOUBTED));
+    out.put_u64_le(segment);
+    out.put_u64_le(index);
     record(out)
 }
 
-/// Reads it. `None`: it is no such record.
-pub fn decode_acknowledged(bytes: Vec<u8>) -> Option<Acknowledged> {
-    let mut bytes = checked(bytes).ok()?;
-    let (segment, index) = (bytes.try_get_u64_le().ok()?, bytes.try_get_u64_le().ok()?);
-    // Before doubts were noted it ended here.
-    let doubted = match bytes.is_empty() {
-        true => UNDOUBTED,
-        false => bytes.try_get_u64_le().ok()?,
-    };
-    let doubted = Some(doubted).filter(|index| *index != UNDOUBTED);
-    bytes.is_empty().then_some(Acknowledged { segment, index, doubted })
+/// Reads it: of which segment the log began with then, and up to which index. `None`: it is no such
+/// record.
+pub fn decode_acknowledged(bytes: Vec<u8>) -> Option<(u64, u64)> {
+    let mut bytes = checked(bytes).ok().filter(|bytes| bytes.len() == 16)?;
+    Some((bytes.get_u64_le(), bytes.get_u64_le()))
 }
 
 #[cfg(test)]
@@ -466,10 +445,7 @@ mod tests {
         assert_eq!(decode_head(encode_head(&head)), Ok(head));
         let roster = vec![("guest".to_owned(), Rank::UNLISTED_FIRST)];
         assert_eq!(decode_roster(encode_roster(&roster)), Ok(roster));
-        for doubted in [None, Some(7)] {
-            let acknowledged = Acknowledged { segment: 3, index: 8, doubted };
-            assert_eq!(decode_acknowledged(encode_acknowledged(acknowledged)), Some(acknowledged));
-        }
+        assert_eq!(decode_acknowledged(encode_acknowledged(3, 8)), Some((3, 8)));
     }
 
     /// Every single flipped bit, and every place where the bytes may end: only what was written before

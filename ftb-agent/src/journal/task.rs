@@ -48,6 +48,8 @@ pub struct Task {
     room: Option<Room>,
     /// How long after the next failure the disk is tried again.
     pause: Duration,
+    /// A sync has failed: nothing behind this index is believed when the store is opened again.
+    believed: Option<u64>,
     damage: Damage,
 }
 
@@ -115,13 +117,10 @@ pub fn open(
     let attempt = || {
         let store = storage.open(&plan.folder)?;
         let opened = Keeper::open(store, &plan.cluster, plan.bounds.clone(), now_ns)?;
-        let (mut keeper, mut restored) = opened;
+        let (mut keeper, restored) = opened;
         // What an earlier life wrote counts as durable from here on.
         if plan.fsync != Fsync::Never {
-            let told = [restored.damage.take(), keeper.write_doubted_again(now_ns)?];
-            restored.damage =
-                told.into_iter().flatten().reduce(|one, other| format!("{one}; {other}"));
-            keeper.sync().inspect_err(|_| keeper.doubt())?;
+            keeper.sync()?;
         }
         Ok((keeper, restored))
     };
@@ -157,6 +156,7 @@ impl Task {
             sync_at: None,
             room: None,
             pause: RETRY,
+            believed: None,
             damage,
         }
     }
@@ -333,8 +333,11 @@ impl Task {
         match what(keeper) {
             Ok(()) => self.gauge.set(keeper),
             Err(error) => {
-                if let KeepError::Store(StoreError::Unsynced(_)) = error {
-                    keeper.doubt();
+                if let KeepError::Store(StoreError::Unsynced(_)) = error
+                    && self.plan.fsync != Fsync::Never
+                {
+                    let synced = keeper.synced();
+                    self.believed = Some(self.believed.map_or(synced, |index| index.min(synced)));
                 }
                 self.fail(&error);
             }
@@ -373,7 +376,7 @@ impl Task {
         let now_ns = self.clock.now().wall_ns;
         let opened = match self.is_full(FREE_BYTES_AGAIN) {
             true => None,
-            false => self.open(now_ns).ok(),
+            false => self.reopen(now_ns).ok(),
         };
         match opened {
             Some((keeper, restored)) => {
@@ -396,6 +399,16 @@ impl Task {
 
     fn open(&mut self, now_ns: u64) -> Result<(Keeper, Restored), KeepError> {
         open(self.storage.as_ref(), &self.plan, now_ns, &mut self.damage)
+    }
+
+    /// Opens the store that has failed, as far as it can be believed.
+    fn reopen(&mut self, now_ns: u64) -> Result<(Keeper, Restored), KeepError> {
+        let (mut keeper, restored) = self.open(now_ns)?;
+        if let Some(index) = self.believed {
+            keeper.give_up_behind(index, now_ns)?;
+            self.believed = None;
+        }
+        Ok((keeper, restored))
     }
 
     async fn tell(&mut self, input: Input) {

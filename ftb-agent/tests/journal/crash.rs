@@ -1,9 +1,6 @@
 //! A crash in the middle of a new beginning, after each of its steps.
 
-use crate::faults::doubted;
-use crate::store::{
-    copy_damaged, files, items, lineage, open_store, short_segments, write_journal,
-};
+use crate::store::{items, lineage, open_store, short_segments, write_journal};
 use ftb_agent::journal::keeper::Keeper;
 use ftb_agent::world::{Change, Store, StoreError};
 use ftb_core::frame::{Content, Item, Marks};
@@ -161,37 +158,5 @@ fn crash_after_each_step(write: &JournalWrite, check: impl Fn(&Restored, &str)) 
             return;
         }
         std::fs::remove_dir_all(journal).unwrap();
-    }
-}
-
-/// What could not be synced, a part of the log or all of it, is written once more, and the agent dies after
-/// each step of that: what was acknowledged is there, and nothing looks lost.
-#[test]
-fn a_crash_while_what_is_doubted_is_written_again_loses_nothing() {
-    for good in [0, 1_010] {
-        let first = tempfile::tempdir().unwrap();
-        let all = doubted(first.path(), good);
-        let left = files(first.path());
-        for steps in 0.. {
-            let dir = tempfile::tempdir().unwrap();
-            let what = format!("doubted behind {good}, after {steps} steps");
-            copy_damaged(&left, first.path(), dir.path(), |_, _| {});
-            let open = |steps| {
-                let store = Box::new(Dying { store: open_store(dir.path()), steps });
-                Keeper::open(store, "test", short_segments(), 2_000).unwrap()
-            };
-            let done = open(steps).0.write_doubted_again(2_000).is_ok();
-            for life in ["next", "second"] {
-                let (mut keeper, restored) = open(usize::MAX);
-                let read = restored.items.len();
-                assert!(read >= 1_510 && restored.items == all[..read], "{what}, {life}: {read}");
-                assert_eq!((restored.damage, restored.lost_until), (None, None), "{what}, {life}");
-                keeper.write_doubted_again(2_000).unwrap();
-            }
-            if done {
-                assert!(steps > 2, "it takes {steps} steps");
-                break;
-            }
-        }
     }
 }

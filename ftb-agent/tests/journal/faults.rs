@@ -1,7 +1,7 @@
 //! A store that fails in the middle, and logs that begin without an entry: what the lives after it find.
 
 use crate::store::{items, lineage, open_store, short_segments, write_journal};
-use ftb_agent::journal::keeper::{HEAD, KeepError, Keeper};
+use ftb_agent::journal::keeper::{KeepError, Keeper};
 use ftb_agent::world::{Change, Store, StoreError};
 use ftb_core::frame::Item;
 use ftb_core::node::api::{JournalBegin, JournalWrite, Restored};
@@ -226,56 +226,30 @@ fn what_an_earlier_life_wrote_is_synced_too() {
     assert!(store.sync().is_err(), "and is not forgotten");
 }
 
-/// A journal of 1,520 entries in many segments, of which those behind `good`, 0 or 1,010, could not be synced: its life ended
-/// with that. The last ten were not acknowledged.
-pub(crate) fn doubted(journal: &Path, good: u64) -> Vec<Item> {
-    let fails = Arc::new(AtomicBool::new(false));
-    write_journal(journal);
-    let (mut keeper, _) = Failing::open(journal, None, &fails);
-    keeper.write(&more(items(1_001, 1_010)), 2_000, good > 0).unwrap();
-    for first in (1_011..1_511).step_by(20) {
-        keeper.write(&more(items(first, first + 19)), 2_000, false).unwrap();
-    }
-    fails.store(true, Ordering::Relaxed);
-    let failed = keeper.write(&more(items(1_511, 1_520)), 2_000, true);
-    assert!(matches!(failed, Err(KeepError::Store(StoreError::Unsynced(_)))));
-    keeper.doubt();
-    items(1, 1_520)
-}
-
-/// The indexes at which the chunks of all segments begin, in order, without their heads.
-fn firsts(journal: &Path) -> Vec<(u64, u64)> {
-    let mut store = open_store(journal);
-    let mut all = Vec::new();
-    for segment in store.segments().unwrap() {
-        store.read(segment, &mut |first, _| all.push((segment, first))).unwrap();
-    }
-    all.retain(|(_, first)| *first != HEAD);
-    all
-}
-
-/// After a sync that failed, what was written since the last good one may be gone after a power failure, however
-/// well it reads and is synced: the next life writes it once more, elsewhere, and the one after it has nothing
-/// to doubt.
+/// After a sync that failed, what was written since the last good one is not believed, however well it reads.
 #[test]
-fn what_could_not_be_synced_is_written_again_by_the_next_life() {
+fn what_could_not_be_synced_is_given_up() {
     let dir = tempfile::tempdir().unwrap();
-    let all = doubted(dir.path(), 1_010);
-    let before = newest(dir.path());
-    for life in ["next", "second"] {
-        let (mut keeper, restored) = open(dir.path());
-        assert!(restored.items == all, "{life}: it reads well");
-        assert_eq!(keeper.write_doubted_again(2_000).unwrap(), None);
-        drop(keeper);
-        let (good, again): (Vec<_>, Vec<_>) =
-            firsts(dir.path()).into_iter().partition(|(segment, _)| *segment <= before);
-        assert_eq!(good.last().unwrap().1, 1_001, "{life}: what is doubted is gone");
-        let again: Vec<u64> = again.into_iter().map(|(_, first)| first).collect();
-        assert_eq!(again, (1_011..=1_511).step_by(20).collect::<Vec<_>>(), "{life}");
-    }
-    let (mut keeper, restored) = open(dir.path());
-    assert_eq!((restored.damage, restored.lost_until), (None, None));
-    keeper.write(&more(items(1_521, 1_530)), 2_000, true).unwrap();
+    let fails = Arc::new(AtomicBool::new(false));
+    let all = write_journal(dir.path());
+    let (mut keeper, _) = Failing::open(dir.path(), None, &fails);
+    keeper.sync().unwrap();
+    keeper.write(&more(items(1_001, 1_010)), 2_000, true).unwrap();
+    keeper.write(&more(items(1_011, 1_020)), 2_000, false).unwrap();
+    fails.store(true, Ordering::Relaxed);
+    let failed = keeper.write(&more(items(1_021, 1_030)), 2_000, true);
+    assert!(matches!(failed, Err(KeepError::Store(StoreError::Unsynced(_)))));
+    let synced = keeper.synced();
+    assert_eq!(synced, 1_010);
     drop(keeper);
-    assert!(open(dir.path()).1.items == items(1, 1_530));
+    fails.store(false, Ordering::Relaxed);
+    let (mut keeper, restored) = Failing::open(dir.path(), None, &fails);
+    assert_eq!(restored.stored.last, 1_030, "it reads well");
+    keeper.give_up_behind(synced, 2_000).unwrap();
+    assert_eq!(keeper.stored().last, synced);
+    keeper.write(&more(items(1_011, 1_015)), 2_000, true).unwrap();
+    drop(keeper);
+    let (_, restored) = Failing::open(dir.path(), None, &fails);
+    assert!(restored.items == [all, items(1_001, 1_015)].concat());
+    assert_eq!((restored.damage, restored.lost_until), (None, None));
 }

@@ -2,7 +2,7 @@
 //! full disk costs the journal and not the agent.
 //!
 //! `lives`: agents that end, and the log that their next life goes on with; `store`: files, their damage
-//! and their bounds; `room`: zeros behind what is synced write by write; `crash`: what a crash leaves of a new beginning; `faults`: files that cannot be read or
+//! and their bounds; `crash`: what a crash leaves of a new beginning; `faults`: files that cannot be read or
 //! synced; `disk`: disks that are full or fail under a running agent.
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,6 @@ mod crash;
 mod disk;
 mod faults;
 mod lives;
-mod room;
 mod store;
 
 use common::process::{Process, agent};

@@ -62,7 +62,7 @@ pub(crate) fn write_journal(folder: &Path) -> Vec<Item> {
 }
 
 /// The files of a store with their bytes.
-pub(crate) fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -93,7 +93,7 @@ pub(crate) fn open_store(folder: &Path) -> Box<dyn Store> {
     open_when_free(&DiskStorage, folder).unwrap()
 }
 
-pub(crate) fn is_segment(path: &Path) -> bool {
+fn is_segment(path: &Path) -> bool {
     path.file_name().unwrap().to_str().unwrap().starts_with("log-")
 }
 
@@ -105,7 +105,7 @@ fn segments(files: &[(PathBuf, Vec<u8>)]) -> Vec<usize> {
 }
 
 /// Puts a copy of a store somewhere, damaged.
-pub(crate) fn copy_damaged(
+fn copy_damaged(
     files: &[(PathBuf, Vec<u8>)],
     from: &Path,
     to: &Path,

@@ -9,10 +9,9 @@ use super::{
     marks_at_beginning, marks_of, note, stored_bytes,
 };
 use crate::journal::reading::Reading;
-use crate::journal::record::{self, Begun, Damaged};
+use crate::journal::record::{self, Begun};
 use crate::world::{Change, Store};
 use bytes::Bytes;
-use ftb_core::frame::Marks;
 use ftb_core::node::api::Restored;
 use ftb_core::ranges::PublisherRanges;
 use std::collections::VecDeque;
@@ -47,7 +46,6 @@ impl Keeper {
             bounds,
             last: begun.after,
             synced: begun.after,
-            doubted: None,
             // Also where no file of the log is there yet: what lies below is of one that was given up.
             next_segment: begun.segment.max(1),
             begun,
@@ -61,11 +59,7 @@ impl Keeper {
     }
 
     fn read(&mut self, now_ns: u64) -> Result<Restored, KeepError> {
-        let acknowledged = self.store.acknowledged().and_then(record::decode_acknowledged);
-        let known = acknowledged.filter(|known| known.segment == self.begun.segment);
-        let acknowledged = known.map(|known| known.index);
-        self.doubted = known.and_then(|known| known.doubted);
-        let mut reading = Reading::new(self.begun.after, self.bounds.memory_bytes, acknowledged);
+        let mut reading = Reading::new(self.begun.after, self.bounds.memory_bytes);
         let mut unknown = None;
         for id in self.store.segments()? {
             self.next_segment = self.next_segment.max(id.saturating_add(1));
@@ -80,7 +74,9 @@ impl Keeper {
             }
             unknown = (!self.read_segment(id, now_ns, &mut reading)?).then_some(id);
         }
-        let lost_until = acknowledged.filter(|index| *index > reading.last);
+        let acknowledged = self.store.acknowledged().and_then(record::decode_acknowledged);
+        let known = acknowledged.filter(|(segment, _)| *segment == self.begun.segment);
+        let lost_until = known.map(|(_, index)| index).filter(|index| *index > reading.last);
         if let Some(until) = lost_until {
             reading.damaged(format!("entries {} to {until} are missing", reading.last + 1));
         }
@@ -108,24 +104,46 @@ impl Keeper {
         now_ns: u64,
         reading: &mut Reading,
     ) -> Result<bool, KeepError> {
+        let mut segment = Segment { ended_ns: 0, ..Segment::new(id, now_ns) };
         let is_oldest = !std::mem::replace(&mut reading.begun, true);
-        let mut found = Found {
-            segment: Segment { ended_ns: 0, ..Segment::new(id, now_ns) },
-            is_oldest,
-            is_known: false,
-            is_unfinished: false,
-            head_damage: None,
-            marks: None,
-            begun_after: &mut self.begun.after,
-            logged: &mut self.logged,
-            reading,
-            now_ns,
+        let (logged, begun_after) = (&mut self.logged, &mut self.begun.after);
+        let mut marks = None;
+        let (mut is_known, mut unfinished) = (false, false);
+        let mut visit = |first: u64, chunk: Vec<u8>| {
+            if first == HEAD {
+                is_known = true;
+                segment.head_bytes = stored_bytes(&chunk);
+                match record::decode_head(chunk) {
+                    Ok(head) if head.after < reading.last && !is_oldest => unfinished = true,
+                    Ok(head) => {
+                        if is_oldest {
+                            reading.begin(head.after);
+                            *begun_after = reading.last;
+                        }
+                        marks = Some(head.marks);
+                    }
+                    Err(damaged) => {
+                        reading.damaged(format!("the head of segment {id}: {damaged}"));
+                    }
+                }
+            } else if !unfinished {
+                let chunk = Bytes::from(chunk);
+                let (items, head) = record::decode_chunk(&chunk);
+                let written_ns = match head {
+                    Ok(head) => head.written_ns,
+                    Err(damaged) => {
+                        reading.damaged(format!("the chunk at entry {first}: {damaged}"));
+                        if segment.ended_ns == 0 { now_ns } else { segment.ended_ns }
+                    }
+                };
+                mark(logged, &marks.take().unwrap_or_default());
+                note(logged, &items);
+                let last = items.last().map_or(first, |item| item.index);
+                segment.push(Chunk { first, last, bytes: stored_bytes(&chunk), written_ns });
+                reading.take(&items);
+            }
         };
-        let read = self.store.read(id, &mut |first, chunk| match first {
-            HEAD => found.head(chunk),
-            _ => found.chunk(first, &chunk.into()),
-        });
-        let Found { mut segment, is_known, marks, .. } = found;
+        let read = self.store.read(id, &mut visit);
         if let Err(error) = read {
             reading.damaged(format!("segment {id}: {error}"));
             segment.unread = true;
@@ -136,70 +154,6 @@ impl Keeper {
         mark(&mut self.logged, &marks.unwrap_or_default());
         self.segments.push_back(segment);
         Ok(true)
-    }
-}
-
-/// What is found of a segment while it is read.
-struct Found<'a> {
-    segment: Segment,
-    is_oldest: bool,
-    /// It is known where it begins.
-    is_known: bool,
-    /// It begins before the one before it ends.
-    is_unfinished: bool,
-    /// What is wrong with its head. Where nothing is behind that, a crash has torn it.
-    head_damage: Option<Damaged>,
-    /// What was logged before it, until the first chunk of it is there.
-    marks: Option<Marks>,
-    begun_after: &'a mut u64,
-    logged: &'a mut PublisherRanges,
-    reading: &'a mut Reading,
-    now_ns: u64,
-}
-
-impl Found<'_> {
-    fn head(&mut self, chunk: Vec<u8>) {
-        self.segment.head_bytes = stored_bytes(&chunk);
-        match record::decode_head(chunk) {
-            Ok(head) => {
-                self.is_known = true;
-                self.is_unfinished = head.after < self.reading.last && !self.is_oldest;
-                if self.is_oldest {
-                    self.reading.begin(head.after);
-                    *self.begun_after = self.reading.last;
-                }
-                self.marks = (!self.is_unfinished).then_some(head.marks);
-            }
-            Err(damaged) => self.head_damage = Some(damaged),
-        }
-    }
-
-    fn chunk(&mut self, first: u64, chunk: &Bytes) {
-        if self.is_unfinished {
-            return;
-        }
-        let (items, head) = record::decode_chunk(chunk);
-        if head.is_err() && self.reading.is_torn(first) {
-            self.segment.unread = true;
-            return;
-        }
-        if let Some(damaged) = self.head_damage.take() {
-            self.is_known = true;
-            let id = self.segment.id;
-            self.reading.damaged(format!("the head of segment {id}: {damaged}"));
-        }
-        let written_ns = match head {
-            Ok(head) => head.written_ns,
-            Err(damaged) => {
-                self.reading.damaged(format!("the chunk at entry {first}: {damaged}"));
-                if self.segment.ended_ns == 0 { self.now_ns } else { self.segment.ended_ns }
-            }
-        };
-        mark(self.logged, &self.marks.take().unwrap_or_default());
-        note(self.logged, &items);
-        let last = items.last().map_or(first, |item| item.index);
-        self.segment.push(Chunk { first, last, bytes: stored_bytes(chunk), written_ns });
-        self.reading.take(&items);
     }
 }
 
