@@ -419,8 +419,10 @@ impl Store for FileStore {
         for entry in std::fs::read_dir(&self.folder)? {
             let name = entry?.file_name();
             let number = name.to_str().and_then(|name| name.strip_prefix(SEGMENT)?.parse().ok());
-            // Not `log-1`, nor `log-+1`: nothing else may be taken for a segment.
-            numbers.extend(number.filter(|number| *name == *segment_name(*number)));
+            // Not `log-1`, nor `log-+1`: nothing else may be taken for a segment. Nor the last number
+            // of all: behind it there is none.
+            let ours = |number: &u64| *name == *segment_name(*number) && *number < u64::MAX;
+            numbers.extend(number.filter(ours));
         }
         numbers.sort_unstable();
         Ok(numbers)

@@ -335,7 +335,10 @@ fn get_marks(mut bytes: Bytes) -> Result<Marks, Damaged> {
         if bytes.len() / 16 < count {
             return Err(SHORT);
         }
-        let ranges = (0..count).map(|_| (bytes.get_u64_le(), bytes.get_u64_le())).collect();
+        let ranges: Vec<_> = (0..count).map(|_| (bytes.get_u64_le(), bytes.get_u64_le())).collect();
+        if ranges.iter().any(|(first, last)| first > last) {
+            return Err(Damaged("a range of logged events ends before it begins"));
+        }
         publishers.push((PublisherId { account, token }, ranges));
     }
     Ok(Marks { publishers })
@@ -465,6 +468,13 @@ mod tests {
             let (read, head) = decode_chunk(&Bytes::copy_from_slice(&chunk[..len]));
             assert!(head.is_err() && good.starts_with(&read), "torn at {len}");
         }
+    }
+
+    #[test]
+    fn a_range_that_ends_before_it_begins_is_refused() {
+        let publisher = PublisherId { account: 1, token: 2 };
+        let marks = Marks { publishers: vec![(publisher, vec![(1, 1), (3, 3), (10, 0)])] };
+        assert!(decode_marks(encode_marks(&marks)).is_err());
     }
 
     #[test]
