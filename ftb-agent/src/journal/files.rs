@@ -15,7 +15,7 @@
 
 use crate::world::{Change, Storage, Store, StoreError};
 use bytes::{Buf as _, BufMut as _};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::io::{self, BufReader, IoSlice, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
@@ -77,14 +77,14 @@ impl Storage for DiskStorage {
             records: BTreeMap::new(),
             segments: BTreeMap::new(),
             writing: None,
-            unsynced: BTreeSet::new(),
+            unsynced: BTreeMap::new(),
             names_unsynced: false,
             acknowledged,
             _lock: lock,
         };
         store.read_records()?;
         // An earlier life may have ended before it synced what it wrote.
-        store.unsynced = store.segments()?.into_iter().collect();
+        store.unsynced = store.segments()?.into_iter().map(|segment| (segment, None)).collect();
         store.names_unsynced = true;
         Ok(Box::new(store))
     }
@@ -165,8 +165,9 @@ struct FileStore {
     segments: BTreeMap<u64, Places>,
     /// The segment that was written to last.
     writing: Option<Writing>,
-    /// Segments that have chunks that a power failure may take.
-    unsynced: BTreeSet<u64>,
+    /// Segments that have chunks that a power failure may take; with the file that they were written by,
+    /// once others are written to: another one may not hear that it could not be written.
+    unsynced: BTreeMap<u64, Option<File>>,
     names_unsynced: bool,
     acknowledged: File,
     /// Held as long as the store is open.
@@ -314,12 +315,14 @@ impl FileStore {
                 self.segments.entry(segment).or_default().end
             }
         };
-        let is_there = |writing: &Writing| writing.segment == segment && writing.at == end;
-        let mut writing = match self.writing.take().filter(is_there) {
-            Some(writing) => writing,
-            None => Writing { segment, file: open_at(&self.path(segment), end)?, at: end },
+        let mut writing = match self.writing.take() {
+            Some(there) if there.segment == segment && there.at == end => there,
+            other => {
+                self.leave(other);
+                Writing { segment, file: open_at(&self.path(segment), end)?, at: end }
+            }
         };
-        self.unsynced.insert(segment);
+        self.unsynced.entry(segment).or_default();
         write_both(&mut writing.file, &frame(key, bytes), chunk)?;
         let places = self.segments.entry(segment).or_default();
         places.push(key, bytes);
@@ -328,16 +331,24 @@ impl FileStore {
         Ok(())
     }
 
+    /// Another segment is written to from now on.
+    fn leave(&mut self, writing: Option<Writing>) {
+        if let Some(writing) = writing
+            && let Some(file) = self.unsynced.get_mut(&writing.segment)
+        {
+            *file = Some(writing.file);
+        }
+    }
+
     /// Takes the chunks of a key and of later ones from the end of a segment.
     fn cut(&mut self, segment: u64, key: u64) -> Result<(), StoreError> {
         let unknown = || io::Error::other(format!("segment {segment} is cut and was never read"));
         let places = self.segments.get_mut(&segment).ok_or_else(unknown)?;
         places.cut(key);
         let end = places.end;
-        self.writing = None;
-        let file = open_at(&self.path(segment), end).map_err(failed)?;
-        // A power failure must not bring back what is void.
-        file.sync_data().map_err(StoreError::Unsynced)
+        let writing = self.writing.take();
+        self.leave(writing);
+        open_at(&self.path(segment), end).map(drop)
     }
 }
 
@@ -365,11 +376,13 @@ fn read_chunks(
 }
 
 /// A file that ends at a place, to be written from there on.
-fn open_at(path: &Path, end: u64) -> io::Result<File> {
-    let mut file = open_file(path)?;
+fn open_at(path: &Path, end: u64) -> Result<File, StoreError> {
+    let mut file = open_file(path).map_err(failed)?;
     // To cut an empty file makes some file systems write all of it to the disk when it is closed.
     if file.metadata()?.len() != end {
         file.set_len(end)?;
+        // A power failure must not bring back what is void, behind what is written next.
+        file.sync_data().map_err(StoreError::Unsynced)?;
     }
     file.seek(SeekFrom::Start(end))?;
     Ok(file)
@@ -488,9 +501,10 @@ impl Store for FileStore {
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
-        while let Some(segment) = self.unsynced.first().copied() {
-            let synced = match self.writing.as_ref().filter(|writing| writing.segment == segment) {
-                Some(writing) => writing.file.sync_data(),
+        while let Some((&segment, left)) = self.unsynced.first_key_value() {
+            let writing = self.writing.as_ref().filter(|writing| writing.segment == segment);
+            let synced = match writing.map(|writing| &writing.file).or(left.as_ref()) {
+                Some(file) => file.sync_data(),
                 None => File::open(self.path(segment)).map_err(failed)?.sync_data(),
             };
             synced.map_err(StoreError::Unsynced)?;
