@@ -256,6 +256,10 @@ impl Steps for Rollback {
                 self.resumed.insert(rank);
                 self.check_resumed(at.job)
             }
+            // The last words of one whose place another takes: its launch agent died before it did.
+            FromRank::RollbackFailed { .. } if self.dead.has(rank) || self.due().has(rank) => {
+                Flow::Stay
+            }
             FromRank::RollbackFailed { reason, .. } => {
                 Flow::restart(format!("rank {rank} cannot go back in place: {reason}"))
             }
