@@ -28,6 +28,15 @@ pub enum Error {
         /// What came instead of the answer.
         problem: String,
     },
+    /// The node launch agent is gone: the launcher sees that itself, and what follows from it is its to
+    /// decide.
+    #[error("PMI {command}: {problem}")]
+    LaunchAgentLost {
+        /// The command.
+        command: &'static str,
+        /// How that showed.
+        problem: String,
+    },
     /// A channel could not be opened or connected.
     #[error("channel {channel}: {problem}")]
     Channel {

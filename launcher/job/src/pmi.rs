@@ -61,7 +61,7 @@ impl Pmi {
             return Err(failed(command, "the line would be over its bound".to_owned()));
         }
         let sent = self.stream.get_mut().write_all(line.as_bytes());
-        sent.map_err(|error| failed(command, format!("the agent does not listen: {error}")))
+        sent.map_err(|error| lost(command, format!("the agent does not listen: {error}")))
     }
 
     fn ask(&mut self, command: &'static str, fields: &str, answer: &str) -> Result<Answer> {
@@ -70,10 +70,10 @@ impl Pmi {
         let mut bounded = self.stream.by_ref().take(limits::PMI_LINE_BYTES_MAX as u64);
         bounded
             .read_line(&mut line)
-            .map_err(|error| failed(command, format!("no answer: {error}")))?;
+            .map_err(|error| lost(command, format!("no answer: {error}")))?;
         let Some(line) = line.strip_suffix('\n') else {
             let problem = format!("the agent has closed the connection after {line:?}");
-            return Err(failed(command, problem));
+            return Err(lost(command, problem));
         };
         let found = Answer(line.to_owned());
         if found.field("cmd") != Some(answer) {
@@ -109,6 +109,10 @@ impl Answer {
 
 fn failed(command: &'static str, problem: String) -> Error {
     Error::Pmi { command, problem }
+}
+
+fn lost(command: &'static str, problem: String) -> Error {
+    Error::LaunchAgentLost { command, problem }
 }
 
 #[cfg(test)]

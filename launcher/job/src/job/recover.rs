@@ -92,7 +92,10 @@ impl Job {
         if let Err(error) = &gone {
             let (episode, set, reason) = (recall.episode, recall.set.clone(), error.to_string());
             tracing::warn!(rank = self.config.rank, episode, %reason, "cannot go back in place");
-            self.backplane.publish(&Notice::RollbackFailed { episode, set, reason });
+            // Of one whose launch agent has died another takes the place: nobody else need start anew.
+            if !matches!(error, Error::LaunchAgentLost { .. }) {
+                self.backplane.publish(&Notice::RollbackFailed { episode, set, reason });
+            }
             // The launcher ends this process.
             std::thread::sleep(self.config.peer_grace);
         }
