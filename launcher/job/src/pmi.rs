@@ -5,8 +5,11 @@
 
 use crate::error::{Error, Result};
 use crate::limits;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
+
+/// How much of a line that is too long is shown.
+const LINE_SHOWN_CHARS: usize = 64;
 
 /// A connection to a PMI-1 server.
 pub(crate) struct Pmi {
@@ -68,12 +71,12 @@ impl Pmi {
         self.tell(command, fields)?;
         let mut line = String::new();
         let mut bounded = self.stream.by_ref().take(limits::PMI_LINE_BYTES_MAX as u64);
-        bounded
-            .read_line(&mut line)
-            .map_err(|error| lost(command, format!("no answer: {error}")))?;
+        bounded.read_line(&mut line).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => failed(command, "the answer is no text".to_owned()),
+            _ => lost(command, format!("no answer: {error}")),
+        })?;
         let Some(line) = line.strip_suffix('\n') else {
-            let problem = format!("the agent has closed the connection after {line:?}");
-            return Err(lost(command, problem));
+            return Err(unended(command, &line));
         };
         let found = Answer(line.to_owned());
         if found.field("cmd") != Some(answer) {
@@ -111,6 +114,16 @@ fn failed(command: &'static str, problem: String) -> Error {
     Error::Pmi { command, problem }
 }
 
+/// What came had no end: it is too long for an answer, or there was nobody any more to end it.
+fn unended(command: &'static str, line: &str) -> Error {
+    let max = limits::PMI_LINE_BYTES_MAX;
+    if line.len() < max {
+        return lost(command, format!("the agent has closed the connection after {line:?}"));
+    }
+    let begin: String = line.chars().take(LINE_SHOWN_CHARS).collect();
+    failed(command, format!("the answer that begins with {begin:?} is longer than {max} bytes"))
+}
+
 fn lost(command: &'static str, problem: String) -> Error {
     Error::LaunchAgentLost { command, problem }
 }
@@ -121,9 +134,9 @@ mod tests {
     use super::*;
 
     /// A server that says these lines whatever it is asked.
-    fn pmi_answered_by(lines: &str) -> (Result<Pmi>, UnixStream) {
+    fn pmi_answered_by(lines: impl AsRef<[u8]>) -> (Result<Pmi>, UnixStream) {
         let (own, mut other) = UnixStream::pair().unwrap();
-        other.write_all(lines.as_bytes()).unwrap();
+        other.write_all(lines.as_ref()).unwrap();
         other.shutdown(std::net::Shutdown::Write).unwrap();
         let pmi = Pmi::init(own);
         let mut asked = String::new();
@@ -152,16 +165,29 @@ mod tests {
             "cmd=get_result rc=0 value=1",
             "",
         ] {
-            let (pmi, _server) = pmi_answered_by(&format!("{GREETING}{answer}"));
+            let (pmi, _server) = pmi_answered_by(format!("{GREETING}{answer}"));
             let mut pmi = pmi.unwrap();
             let error = pmi.get("x").unwrap_err().to_string();
             assert!(error.contains(answer.trim_end()), "{error}");
         }
     }
 
+    /// The agent is there, and talks nonsense: nobody else will see that.
     #[test]
-    fn a_line_without_end_is_cut_off() {
-        let (pmi, _server) = pmi_answered_by(&"x".repeat(3 * limits::PMI_LINE_BYTES_MAX));
-        assert!(pmi.is_err());
+    fn a_line_that_is_too_long_or_no_text_is_no_sign_of_a_lost_agent() {
+        let max = limits::PMI_LINE_BYTES_MAX;
+        for line in [b"x".repeat(3 * max), b"x".repeat(max), b"cmd=\xff\n".to_vec()] {
+            let (pmi, _server) = pmi_answered_by(line);
+            let Err(Error::Pmi { problem, .. }) = pmi else { panic!("{:?}", pmi.err()) };
+            assert!(problem.len() < 200, "{problem}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_breaks_off_within_its_bound_is_one() {
+        for line in [String::new(), "x".to_owned(), "x".repeat(limits::PMI_LINE_BYTES_MAX - 1)] {
+            let (pmi, _server) = pmi_answered_by(line);
+            assert!(matches!(pmi, Err(Error::LaunchAgentLost { .. })), "{:?}", pmi.err());
+        }
     }
 }
