@@ -7,8 +7,9 @@
 mod sim;
 
 use core::time::Duration;
-use ftb_launcher::jl::{Interval, JlConfig, OnDeath};
-use ftb_launcher::names::NodeName;
+use ftb_launcher::jl::{self, Interval, JlConfig, OnDeath};
+use ftb_launcher::message::{FromRank, RankSays};
+use ftb_launcher::names::{Episode, NodeName, SetId};
 use ftb_launcher::nla::MigrationState;
 use sim::happens::{Fate, Faults, Happens};
 use sim::world::{World, node};
@@ -305,6 +306,39 @@ fn a_node_that_dies_while_others_go_back_is_replaced_too() {
         assert_eq!(ended, 0, "{after}: {:#?}", world.told);
         assert!(!world.has_told("restarts from"), "{after}: {:#?}", world.told);
         assert!((8..=10).contains(&world.spawned), "{after}: {:#?}", world.told);
+    }
+}
+
+/// What the last words of a rank do whose launch agent dies: nothing, whether they are heard before that death is, after it,
+/// or never, at every moment of a recovery.
+#[test]
+fn the_last_words_of_a_rank_change_nothing_of_what_the_death_of_its_launch_agent_leads_to() {
+    // The agent is silent from the first moment on, its death is known then.
+    let known = 8;
+    let decided = |after: u64, words: Option<u64>| {
+        let mut world = World::new(after, config(3, 2, 2), Faults::default());
+        world.at(500, checkpoint());
+        world.at(2000, Happens::Gone(node("node02")));
+        let dies = 2000 + after;
+        world.at(dies, Happens::Silence(node("node00")));
+        world.at(dies + known, Happens::Gone(node("node00")));
+        if let Some(heard) = words {
+            let set = SetId::of_checkpoint(Episode(2));
+            let message = FromRank::RollbackFailed { set, reason: "no answer".to_owned() };
+            let says = RankSays { episode: Episode(3), rank: 1, message };
+            world.at(dies + heard, Happens::ToJl(Box::new(jl::Input::Rank(says))));
+        }
+        assert_eq!(world.run(HOUR_MS), 0, "{after}, words {words:?}: {:#?}", world.told);
+        assert!(!world.has_told("restarts from"), "{after}, words {words:?}: {:#?}", world.told);
+        let jl = world.jl.as_ref().expect("it has just ended the job");
+        (world.closed.clone(), world.spawned, jl.job().placement())
+    };
+    for after in (1..40).step_by(3) {
+        let alone = decided(after, None);
+        // Behind it also while its ranks are started elsewhere.
+        for words in (3..150).step_by(7) {
+            assert_eq!(decided(after, Some(words)), alone, "{after} ms, words after {words}");
+        }
     }
 }
 

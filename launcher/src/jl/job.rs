@@ -348,6 +348,14 @@ impl Job {
         here.map(|(rank, _)| rank).collect()
     }
 
+    /// Whether nothing comes any more of the process that was started last as that rank: it has ended, or its node is lost.
+    pub(super) fn has_died(&self, rank: u32) -> bool {
+        let dead = |row: &Rank| {
+            row.ended.is_some() || self.nodes.get(&row.node).is_none_or(|node| node.lost)
+        };
+        self.ranks.get(rank as usize).is_none_or(dead)
+    }
+
     /// The nodes that are not lost.
     pub fn alive(&self) -> Vec<NodeName> {
         let alive = self.nodes.iter().filter(|(_, node)| !node.lost);

@@ -11,9 +11,13 @@
 //!
 //! **After the fence is open** a death is that of a job which is whole: another episode.
 //!
+//! **A rank says that it cannot go back:** that counts when its launch agent has been heard after it, and until then is no
+//! more than a sign. Where the agent has died, or the rank, another takes its place, whichever was heard first.
+//!
 //! There is one way back: whatever else goes wrong ends in the restart of the whole job from the set
 //! ([`super::start`]), which starts from nothing but the store.
 
+use super::Output;
 use super::episode::{At, Flow, Steps, UNHEARD};
 use super::job::Job;
 use super::start::{EXIT_TORN_IMAGE, copies};
@@ -21,7 +25,7 @@ use crate::message::{FromJl, FromNla, FromRank, How, Ipt, Placement};
 use crate::names::{Episode, NodeName, RANKS_PER_NODE_MAX, Ranks, SetId};
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,6 +42,9 @@ pub struct Rollback {
     #[serde(default)]
     again: bool,
     resumed: BTreeSet<u32>,
+    /// Who has said that it cannot go back, and why, and whose launch agent has not been heard since.
+    #[serde(default)]
+    refusals: BTreeMap<u32, String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +94,7 @@ impl Rollback {
             waiting: BTreeSet::new(),
             again: false,
             resumed: BTreeSet::new(),
+            refusals: BTreeMap::new(),
         };
         let flow = rollback.round(job, episode, losses);
         Ok((rollback, flow))
@@ -208,6 +216,18 @@ impl Rollback {
         self.next(job, episode, "join", job.config.deadlines.join, Vec::new())
     }
 
+    /// Whether another process takes the place of the one that was that rank, or is going to.
+    fn is_replaced(&self, job: &Job, rank: u32) -> bool {
+        self.dead.has(rank) || self.due().has(rank) || job.has_died(rank)
+    }
+
+    /// The launch agent of that node lives: whoever has refused there has done so by itself.
+    fn refused_on(&self, job: &Job, node: &NodeName) -> Option<Flow> {
+        let here = |rank: u32| job.ranks.get(rank as usize).is_some_and(|row| row.node == *node);
+        let (rank, reason) = self.refusals.iter().find(|(rank, _)| here(**rank))?;
+        Some(Flow::restart(format!("rank {rank} cannot go back in place: {reason}")))
+    }
+
     fn check_resumed(&self, job: &Job) -> Flow {
         if self.stage != Stage::Resume || self.resumed.len() < job.ranks.len() {
             return Flow::Stay;
@@ -233,6 +253,9 @@ impl Rollback {
 impl Steps for Rollback {
     fn on_nla(&mut self, at: &mut At<'_>, node: &NodeName, message: &FromNla) -> Flow {
         let awaited = match message {
+            FromNla::Ready { .. } => {
+                return self.refused_on(at.job, node).unwrap_or(Flow::Stay);
+            }
             FromNla::Copied { .. } => self.stage == Stage::Copy,
             // It may be the answer to an earlier round, said once more.
             FromNla::Restarted { incarnation, .. } => {
@@ -257,11 +280,14 @@ impl Steps for Rollback {
                 self.check_resumed(at.job)
             }
             // The last words of one whose place another takes: its launch agent died before it did.
-            FromRank::RollbackFailed { .. } if self.dead.has(rank) || self.due().has(rank) => {
-                Flow::Stay
-            }
+            FromRank::RollbackFailed { .. } if self.is_replaced(at.job, rank) => Flow::Stay,
             FromRank::RollbackFailed { reason, .. } => {
-                Flow::restart(format!("rank {rank} cannot go back in place: {reason}"))
+                if self.refusals.is_empty() {
+                    at.job.publish(FromJl::Ask);
+                }
+                self.refusals.entry(rank).or_insert_with(|| reason.clone());
+                at.job.out.push(Output::Save);
+                Flow::Stay
             }
             _ => Flow::Stay,
         }
@@ -278,6 +304,7 @@ impl Steps for Rollback {
     }
 
     fn on_exit(&mut self, at: &mut At<'_>, rank: u32, how: How) -> Flow {
+        self.refusals.remove(&rank);
         let well = matches!(how, How::Exit(0) | How::Left);
         match self.stage {
             Stage::Resume if well => Flow::Stay,
@@ -291,6 +318,7 @@ impl Steps for Rollback {
     }
 
     fn on_lost(&mut self, at: &mut At<'_>, node: &NodeName) -> Flow {
+        self.refusals.retain(|rank, _| !at.job.has_died(*rank));
         // Whoever is asked for something has ranks from then on.
         self.waiting.remove(node);
         if at.job.ranks_on(node).is_empty() {
@@ -334,17 +362,13 @@ fn losses(job: &Job) -> Result<Losses, &'static str> {
     let mut dead = Ranks::default();
     for (rank, row) in (0..).zip(&job.ranks) {
         let stays = placement.get(&row.node).is_some_and(|ranks| ranks.has(rank));
-        let lost = job.nodes.get(&row.node).is_none_or(|node| node.lost);
         match row.ended {
             Some(How::Exit(0) | How::Left) => return Err("ranks have come to their end already"),
-            Some(_) => {
+            _ if job.has_died(rank) => {
                 dead.0.insert(rank);
             }
-            None if lost => {
-                dead.0.insert(rank);
-            }
-            None if stays => {}
-            None => return Err("a living rank must go to another node"),
+            _ if stays => {}
+            _ => return Err("a living rank must go to another node"),
         }
     }
     // Their list is one tag.

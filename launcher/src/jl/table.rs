@@ -173,6 +173,13 @@ impl World {
         Self::nla(node, FromNla::State { episode: self.jl.job.episode, from, to })
     }
 
+    /// The launch agent of that node is there, as before.
+    fn ready(&self, node: &NodeName) -> Input {
+        let state = self.jl.job.nodes[node].state.unwrap();
+        let (images, ranks) = (String::new(), Ranks::default());
+        Self::nla(node, FromNla::Ready { state, images, ranks })
+    }
+
     /// What nodes and ranks say to what they are asked.
     fn answers(&self) -> Vec<(&'static str, Vec<Input>)> {
         let Some(open) = &self.jl.open else {
@@ -234,7 +241,9 @@ impl World {
                     let lives =
                         |of: &u32| !dead.has(*of) && job.ranks[*of as usize].ended.is_none();
                     if let Some(survivor) = ranks().find(lives) {
-                        all.push(("FTB_ROLLBACK_FAILED", vec![rank(survivor, failed)]));
+                        let node = &job.ranks[survivor as usize].node;
+                        let said = vec![rank(survivor, failed), self.ready(node)];
+                        all.push(("FTB_ROLLBACK_FAILED", said));
                     }
                 }
                 _ => {}
