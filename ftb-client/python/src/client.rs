@@ -6,7 +6,9 @@ use crate::own::{Own, runtime};
 use crate::pending::{Outcome, Pending};
 use pyo3::prelude::*;
 use std::future::Future;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::task::AbortHandle;
 
 /// Longest wait that is kept exactly; longer ones are as good as for ever.
 const WAIT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -19,12 +21,50 @@ fn duration(seconds: Option<f64>) -> Duration {
 
 /// A client of this node's agent.
 #[pyclass(frozen, module = "ftb._native")]
-pub(crate) struct Client(Own<ftb_client::Client>);
+pub(crate) struct Client(Own<Held>);
+
+/// Who keeps the client.
+enum Held {
+    /// The program.
+    Program(ftb_client::Client),
+    /// A task of its own, until everything that it has accepted is confirmed.
+    Task(Leaving),
+}
+
+/// A client that the program has let go: it goes with this value at the latest.
+struct Leaving {
+    client: Weak<ftb_client::Client>,
+    task: AbortHandle,
+}
+
+impl Leaving {
+    fn new(client: ftb_client::Client) -> Result<Self, Trouble> {
+        let client = Arc::new(client);
+        let weak = Arc::downgrade(&client);
+        let flushed = async move { drop(client.flush(WAIT_MAX).await) };
+        Ok(Self { client: weak, task: runtime()?.spawn(flushed).abort_handle() })
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Held {
+    fn client(&self) -> Option<ftb_client::Client> {
+        match self {
+            Self::Program(client) => Some(client.clone()),
+            Self::Task(leaving) => leaving.client.upgrade().as_deref().cloned(),
+        }
+    }
+}
 
 impl Client {
     fn client(&self) -> Result<ftb_client::Client, Trouble> {
         self.0
-            .with(|client| client.clone())?
+            .with(|held| held.as_ref().and_then(Held::client))?
             .ok_or_else(|| Trouble::new("closed", "the client is closed"))
     }
 
@@ -62,7 +102,7 @@ impl Client {
         }
         let _entered = runtime()?.enter();
         let client = builder.build().map_err(Trouble::from)?;
-        Ok(Self(Own::new(client)))
+        Ok(Self(Own::new(Held::Program(client))))
     }
 
     /// Whether an agent is attached now.
@@ -131,6 +171,15 @@ impl Client {
             client.flush(deadline).await?;
             Ok(Outcome::Done)
         })
+    }
+
+    /// The program needs it no more: it goes as soon as everything that it has accepted is confirmed,
+    /// and no later than this object.
+    fn let_go(&self) -> PyResult<()> {
+        let client = self.client()?;
+        let leaving = Leaving::new(client)?;
+        self.0.with(|held| drop(held.replace(Held::Task(leaving))))?;
+        Ok(())
     }
 
     fn close(&self, seconds: Option<f64>) -> PyResult<Pending> {

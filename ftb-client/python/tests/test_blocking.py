@@ -1,5 +1,6 @@
 """The blocking client against a real agent."""
 
+import gc
 import os
 import signal
 import threading
@@ -323,6 +324,21 @@ class Ending(AgentTest):
         process = self.script(ALONE)
         _, errors = process.communicate(timeout=LONG)
         self.assertEqual((process.returncode, errors), (0, ""))
+
+    def test_a_client_that_was_let_go_leaves_once_its_last_event_is_confirmed(self):
+        # There is room for the next when it has gone.
+        self.config.write_text(self.config.read_text() + "\n[limits]\nclients_max = 1\n")
+        self.start_agent()
+        client = ftb.Client("hasty", agent=self.socket)
+        client.wait_connected(timeout=LONG)
+        self.agent.send_signal(signal.SIGSTOP)
+        client.publish("my.space", "LAST_WORDS")
+        del client
+        gc.collect()
+        self.agent.send_signal(signal.SIGCONT)
+        with ftb.Client("next", agent=self.socket, retry_max=0.05) as following:
+            following.wait_connected(timeout=LONG)
+            self.assertEqual([event.name for event in following.history()], ["LAST_WORDS"])
 
     def test_a_hung_agent_keeps_no_program_from_ending(self):
         self.start_agent()

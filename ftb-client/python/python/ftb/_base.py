@@ -11,7 +11,7 @@ import weakref
 from typing import Any, Callable, Optional
 
 from . import _native
-from ._types import Agent, FtbError, Stats, Timeout, call
+from ._types import Agent, Closed, FtbError, Stats, Timeout, call
 
 #: How long the end of the program may wait, in all, for agents to take what clients have accepted.
 EXIT_S = 2.0
@@ -23,7 +23,7 @@ _POLL_MS_MAX = 2**31 - 1
 
 _clients: "weakref.WeakSet[Base]" = weakref.WeakSet()
 #: Rust halves of clients that were let go while agents had yet to confirm something, with their
-#: processes: kept until they have.
+#: processes. They go by themselves when that is done; here they are for the end of the program.
 _leaving: "list[tuple[int, _native.Client]]" = []
 
 
@@ -90,13 +90,28 @@ def wait(source: Any, poll: Callable[[], Optional[Any]], timeout: Optional[float
 
 
 def _let_go(pid: int, native: _native.Client) -> None:
-    """A client that nobody holds any more still hands over what it has accepted."""
-    leaving = [entry for entry in (*_leaving, (pid, native)) if _unconfirmed(*entry)]
-    _leaving[:] = leaving[-LEAVING_MAX:]
+    """A client that nobody holds any more still hands over what it has accepted, and goes when that is
+    confirmed. Waits for nothing: the collector of garbage calls it."""
+    if _unconfirmed(pid, native):
+        call(native.let_go)
+        _leaving.append((pid, native))
+    # In place: the collector may come in here again.
+    for entry in list(_leaving):
+        if not _unconfirmed(*entry):
+            try:
+                _leaving.remove(entry)
+            except ValueError:
+                pass
+    del _leaving[:-LEAVING_MAX]
 
 
 def _unconfirmed(pid: int, native: _native.Client) -> bool:
-    return pid == os.getpid() and Stats(*call(native.stats)).unconfirmed_bytes > 0
+    if pid != os.getpid():
+        return False
+    try:
+        return Stats(*call(native.stats)).unconfirmed_bytes > 0
+    except Closed:
+        return False  # it has gone
 
 
 @atexit.register
