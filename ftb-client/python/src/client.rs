@@ -4,6 +4,7 @@ use crate::convert::{EventParts, start};
 use crate::error::Trouble;
 use crate::own::{Own, runtime};
 use crate::pending::{Outcome, Pending};
+use ftb_client::{Batch, EventRef};
 use pyo3::prelude::*;
 use std::future::Future;
 use std::sync::{Arc, Weak};
@@ -66,6 +67,18 @@ impl Client {
         self.0
             .with(|held| held.as_ref().and_then(Held::client))?
             .ok_or_else(|| Trouble::new("closed", "the client is closed"))
+    }
+
+    /// What an iterable gives, as one batch.
+    fn batch(&self, events: &Bound<'_, PyAny>) -> PyResult<Batch> {
+        let mut batch = self.client()?.batch();
+        for (index, event) in events.try_iter()?.enumerate() {
+            let event: EventParts = event?.extract()?;
+            let added =
+                event.into_event().and_then(|event| Ok(batch.push(EventRef::from(&event))?));
+            added.map_err(|trouble| trouble.at(index))?;
+        }
+        Ok(batch)
     }
 
     fn pending<F>(&self, work: impl FnOnce(ftb_client::Client) -> F) -> PyResult<Pending>
@@ -145,6 +158,16 @@ impl Client {
         )
     }
 
+    fn publish_many(&self, events: &Bound<'_, PyAny>) -> PyResult<Receipts> {
+        let receipts = self.batch(events)?.publish().map_err(Trouble::from)?;
+        Ok(Receipts::new(receipts))
+    }
+
+    fn publish_many_wait(&self, events: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let mut batch = self.batch(events)?;
+        Ok(Pending::new(async move { Ok(Outcome::Receipts(batch.publish_wait().await?)) })?)
+    }
+
     fn subscribe(
         &self,
         filter: String,
@@ -209,5 +232,46 @@ impl Receipt {
         let receipt =
             receipt.ok_or_else(|| Trouble::new("closed", "the receipt is waited for already"))?;
         Ok(Pending::new(async move { Ok(Outcome::Id(receipt.confirmed().await?.to_string())) })?)
+    }
+}
+
+/// What becomes of events that were published together.
+#[pyclass(frozen, module = "ftb._native")]
+pub(crate) struct Receipts(Own<ftb_client::Receipts>);
+
+impl Receipts {
+    pub(crate) fn new(receipts: ftb_client::Receipts) -> Self {
+        Self(Own::new(receipts))
+    }
+
+    fn receipts(&self) -> Result<ftb_client::Receipts, Trouble> {
+        let receipts = self.0.with(|receipts| receipts.clone())?;
+        receipts.ok_or_else(|| Trouble::new("closed", "there are no receipts"))
+    }
+}
+
+#[pymethods]
+impl Receipts {
+    /// How many events it were.
+    fn count(&self) -> PyResult<usize> {
+        Ok(self.receipts()?.len())
+    }
+
+    /// Those of the single events, in their order.
+    fn each(&self) -> PyResult<Vec<Receipt>> {
+        Ok(self.receipts()?.map(Receipt::new).collect())
+    }
+
+    /// The ids of all, once all are confirmed.
+    fn confirmed(&self) -> PyResult<Pending> {
+        let receipts = self.receipts()?;
+        Ok(Pending::new(async move {
+            receipts.confirmed().await?;
+            let mut ids = Vec::with_capacity(receipts.len());
+            for receipt in receipts {
+                ids.push(receipt.confirmed().await?.to_string());
+            }
+            Ok(Outcome::Ids(ids))
+        })?)
     }
 }

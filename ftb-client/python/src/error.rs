@@ -19,6 +19,11 @@ impl Trouble {
         Self { kind, message: message.to_string() }
     }
 
+    /// The same, about one of several events.
+    pub(crate) fn at(self, index: usize) -> Self {
+        Self { message: format!("event {index}: {}", self.message), ..self }
+    }
+
     /// Kind and message.
     pub(crate) fn parts(&self) -> (&'static str, String) {
         (self.kind, self.message.clone())

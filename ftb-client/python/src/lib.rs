@@ -24,6 +24,7 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<client::Client>()?;
     module.add_class::<client::Receipt>()?;
+    module.add_class::<client::Receipts>()?;
     module.add_class::<pending::Pending>()?;
     module.add_class::<subscription::Subscription>()?;
     module.add("NativeError", module.py().get_type::<error::NativeError>())

@@ -1,6 +1,6 @@
 //! Something that is under way, and the descriptor that tells when to look.
 
-use crate::client::Receipt;
+use crate::client::{Receipt, Receipts};
 use crate::error::Trouble;
 use crate::own::{Own, runtime};
 use crate::subscription::Subscription;
@@ -53,7 +53,9 @@ impl Wake for Alarm {
 pub(crate) enum Outcome {
     Done,
     Id(String),
+    Ids(Vec<String>),
     Receipt(ftb_client::Receipt),
+    Receipts(ftb_client::Receipts),
     Subscription(ftb_client::Subscription),
 }
 
@@ -98,7 +100,9 @@ impl Pending {
         let value = match outcome? {
             Outcome::Done => py.None(),
             Outcome::Id(id) => id.into_py_any(py)?,
+            Outcome::Ids(ids) => ids.into_py_any(py)?,
             Outcome::Receipt(receipt) => Receipt::new(receipt).into_py_any(py)?,
+            Outcome::Receipts(receipts) => Receipts::new(receipts).into_py_any(py)?,
             Outcome::Subscription(subscription) => {
                 Subscription::new(subscription)?.into_py_any(py)?
             }

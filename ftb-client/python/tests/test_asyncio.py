@@ -50,6 +50,23 @@ class Async(AgentTest):
 
         self.run_async(work())
 
+    def test_many_events_go_together(self):
+        self.start_agent()
+
+        async def work():
+            async with ftb.AsyncClient("async", agent=self.socket) as client:
+                many = [{"space": "my.space", "name": f"E{n}"} for n in range(100)]
+                receipts = client.publish_many(many[:50])
+                more = await client.publish_many_wait(many[50:])
+                ids = [*await receipts, *await more]
+                self.assertEqual(ids, await asyncio.gather(*receipts, *more))
+                past = await client.history(since=timedelta(hours=1))
+                found = [(event.name, event.id) async for event in past]
+                self.assertEqual(found, [(f"E{n}", ids[n]) for n in range(100)])
+                self.assertEqual((len(receipts), await receipts[-1]), (50, ids[49]))
+
+        self.run_async(work())
+
     def test_a_cancelled_wait_loses_nothing(self):
         self.start_agent()
 

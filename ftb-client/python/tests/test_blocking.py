@@ -98,6 +98,56 @@ class Publishing(AgentTest):
             client.publish_wait("my.space", "MILD", payload=b"x" * 3000, timeout=0.01)
 
 
+    def test_many_events_go_together_in_their_order(self):
+        self.start_agent()
+        with ftb.Client("many", agent=self.socket, job_id="4711") as client:
+            events = client.subscribe("event_space=my.space", timeout=LONG)
+            samples = ({"space": "my.space", "name": "N", "payload": str(n)} for n in range(100))
+            receipts = client.publish_many(samples)
+            last = {"space": "my.space", "name": "LAST", "severity": "error", "tags": {"n": 100}}
+            more = client.publish_many_wait([last], timeout=LONG)
+            found = [events.next(timeout=LONG) for _ in range(101)]
+            self.assertEqual([event.text for event in found[:100]], [str(n) for n in range(100)])
+            self.assertEqual({event.job_id for event in found}, {"4711"})
+            self.assertEqual((found[100].severity, found[100].tags), (3, {"n": "100"}))
+            ids = [event.id for event in found]
+            self.assertEqual(receipts.wait(timeout=LONG), ids[:100])
+            self.assertEqual(receipts.wait(), ids[:100])
+            self.assertEqual([receipt.wait(timeout=LONG) for receipt in receipts], ids[:100])
+            self.assertEqual((len(receipts), receipts[-1].wait()), (100, ids[99]))
+            self.assertEqual(more.wait(timeout=LONG), [ids[100]])
+            self.assertEqual(client.publish_many([]).wait(timeout=LONG), [])
+
+    def test_of_many_events_none_is_published_where_one_is_wrong_or_all_are_too_many(self):
+        client = ftb.Client("wrong", agent=self.socket, buffer_bytes=4000)
+        good = {"space": "my.space", "name": "X"}
+        for wrong in [
+            {"space": "my.space", "name": "no name"},
+            {"space": "my.space", "name": "X", "severity": "loud"},
+            {"space": "my.space", "name": "X", "tags": {"k": "v" * 5000}},
+        ]:
+            for publish in (client.publish_many, client.publish_many_wait):
+                with self.assertRaisesRegex(ftb.EventError, "^event 1: "):
+                    publish([good, wrong, good])
+        with self.assertRaises(TypeError):
+            client.publish_many([good, {"space": "my.space"}])
+        with self.assertRaisesRegex(ftb.BufferFull, "^event [0-9]+: .*buffer_bytes"):
+            client.publish_many([dict(good, payload=b"x" * 1000)] * 4)
+        self.assertEqual(client.stats.published, 0)
+        client.publish_many([dict(good, payload=b"x" * 1000)] * 3)
+        with self.assertRaises(ftb.Timeout):
+            client.publish_many_wait([dict(good, payload=b"x" * 1000)] * 3, timeout=0.01)
+        self.assertEqual((client.stats.published, client.stats.shed), (3, 0))
+        worse = client.publish_many([dict(good, severity="fatal", payload=b"x" * 1000)] * 3)
+        self.assertEqual((client.stats.published, client.stats.shed), (6, 3))
+        with self.assertRaises(ftb.NoAgent):
+            client.close(timeout=0)
+        with self.assertRaises(ftb.Closed):
+            worse.wait(timeout=LONG)
+        with self.assertRaises(ftb.Closed):
+            client.publish_many([good])
+
+
 class Subscribing(AgentTest):
     def test_filters_history_and_positions(self):
         self.start_agent()

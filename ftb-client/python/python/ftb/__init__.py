@@ -11,8 +11,8 @@
 `AsyncClient` is the same for asyncio. See docs/python.md.
 """
 
-from ._aio import AsyncClient, AsyncReceipt, AsyncSubscription
-from ._client import Client, Receipt, Subscription
+from ._aio import AsyncClient, AsyncReceipt, AsyncReceipts, AsyncSubscription
+from ._client import Client, Receipt, Receipts, Subscription
 from ._types import (
     Agent,
     BufferFull,
@@ -37,6 +37,7 @@ __all__ = [
     "Agent",
     "AsyncClient",
     "AsyncReceipt",
+    "AsyncReceipts",
     "AsyncSubscription",
     "BufferFull",
     "Client",
@@ -50,6 +51,7 @@ __all__ = [
     "Gap",
     "NoAgent",
     "Receipt",
+    "Receipts",
     "Refused",
     "Severity",
     "Shed",

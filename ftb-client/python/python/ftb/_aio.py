@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, AsyncIterator, Callable, Generator, Optional, Union
+from collections.abc import Sequence
+from typing import (
+    Any,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+    Optional,
+    Union,
+    overload,
+)
 
 from . import _native
 from ._base import Base
 from ._client import CLOSE_S, Subscription
-from ._types import Closed, Event, FtbError, Gap, Moment, call, moment_ns, said
+from ._types import Closed, Event, FtbError, Gap, Moment, all_said, call, moment_ns, said
 
 #: After so many events that were there already, a reader lets other tasks run.
 BURST = 64
@@ -35,24 +46,59 @@ def _ring(ready: asyncio.Future[None]) -> None:
         ready.set_result(None)
 
 
+class Confirmation:
+    """What becomes of something that was published, for tasks that await it, as often as they like."""
+
+    def __init__(self, native: Union[_native.Receipt, _native.Receipts]) -> None:
+        self._native = native
+        self._task: Optional[asyncio.Task[Any]] = None
+
+    def wait(self) -> "asyncio.Future[Any]":
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._confirmed())
+        # Who stops waiting does not stop the others who wait.
+        return asyncio.shield(self._task)
+
+    async def _confirmed(self) -> Any:
+        pending = call(self._native.confirmed)
+        (confirmed,) = await arrive(pending, pending.poll)
+        return confirmed
+
+
 class AsyncReceipt:
     """What becomes of an event that was published: `await` gives its id once the cluster holds it,
     or raises `Refused`, `Shed` or `Closed`. Nobody has to await it."""
 
     def __init__(self, native: _native.Receipt) -> None:
-        self._native = native
-        self._task: Optional[asyncio.Task[str]] = None
+        self._confirmation = Confirmation(native)
 
     def __await__(self) -> Generator[Any, None, str]:
-        if self._task is None:
-            self._task = asyncio.ensure_future(self._confirmed())
-        # Who stops waiting does not stop the others who wait.
-        return asyncio.shield(self._task).__await__()
+        return self._confirmation.wait().__await__()
 
-    async def _confirmed(self) -> str:
-        pending = call(self._native.confirmed)
-        (id,) = await arrive(pending, pending.poll)
-        return str(id)
+
+class AsyncReceipts(Sequence[AsyncReceipt]):
+    """As `Receipts`: `await` gives the ids of all events, the single receipts are its items."""
+
+    def __init__(self, native: _native.Receipts) -> None:
+        self._confirmation = Confirmation(native)
+        self._native = native
+        self._each: Optional[list[AsyncReceipt]] = None
+
+    def __await__(self) -> Generator[Any, None, list[str]]:
+        return self._confirmation.wait().__await__()
+
+    def __len__(self) -> int:
+        return call(self._native.count)
+
+    @overload
+    def __getitem__(self, index: int) -> AsyncReceipt: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[AsyncReceipt]: ...
+    def __getitem__(self, index: Union[int, slice]) -> Union[AsyncReceipt, list[AsyncReceipt]]:
+        # Mostly nobody looks at them one by one.
+        if self._each is None:
+            self._each = [AsyncReceipt(receipt) for receipt in call(self._native.each)]
+        return self._each[index]
 
 
 class AsyncSubscription:
@@ -121,6 +167,16 @@ class AsyncClient(Base):
         pending = call(self._native.publish_wait, said(space, name, **facts))
         (receipt,) = await arrive(pending, pending.poll)
         return AsyncReceipt(receipt)
+
+    def publish_many(self, events: Iterable[Mapping[str, Any]]) -> AsyncReceipts:
+        """As `Client.publish_many`: never waits."""
+        return AsyncReceipts(call(self._native.publish_many, all_said(events)))
+
+    async def publish_many_wait(self, events: Iterable[Mapping[str, Any]]) -> AsyncReceipts:
+        """As `publish_many`, but waits until there is room for all of them instead of shedding."""
+        pending = call(self._native.publish_many_wait, all_said(events))
+        (receipts,) = await arrive(pending, pending.poll)
+        return AsyncReceipts(receipts)
 
     async def subscribe(
         self,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Iterator, Optional, Union
+from typing import Any, Iterable, Iterator, Mapping, Optional, Union, overload
 
 from . import _native
 from ._base import Base, wait
@@ -19,6 +20,7 @@ from ._types import (
     Refused,
     Shed,
     Timeout,
+    all_said,
     call,
     error_of,
     event_of,
@@ -47,15 +49,36 @@ def held(lock: threading.Lock, timeout: Optional[float]) -> Iterator[Optional[fl
         lock.release()
 
 
+class Confirmation:
+    """What becomes of something that was published, for threads that ask for it, as often as they like."""
+
+    def __init__(self, native: Union[_native.Receipt, _native.Receipts]) -> None:
+        self._native = native
+        self._pending: Optional[_native.Pending] = None
+        self._confirmed: Any = None
+        self._failed: Optional[FtbError] = None
+        self._waiting = threading.Lock()
+
+    def wait(self, timeout: Optional[float]) -> Any:
+        with held(self._waiting, timeout) as left:
+            if self._failed is not None:
+                raise self._failed
+            if self._confirmed is None:
+                if self._pending is None:
+                    self._pending = call(self._native.confirmed)
+                try:
+                    (self._confirmed,) = wait(self._pending, self._pending.poll, left)
+                except (Refused, Shed, Closed) as error:
+                    self._failed = error
+                    raise
+            return self._confirmed
+
+
 class Receipt:
     """What becomes of an event that was published."""
 
     def __init__(self, native: _native.Receipt) -> None:
-        self._native = native
-        self._pending: Optional[_native.Pending] = None
-        self._id: Optional[str] = None
-        self._failed: Optional[FtbError] = None
-        self._waiting = threading.Lock()
+        self._confirmation = Confirmation(native)
 
     def wait(self, timeout: Optional[float] = None) -> str:
         """The event's id, once the cluster holds it: from then on it will be delivered.
@@ -63,18 +86,37 @@ class Receipt:
         Raises `Refused`, `Shed` or `Closed` where it will not be, `Timeout` where it is not known
         in time; then it can be asked again.
         """
-        with held(self._waiting, timeout) as left:
-            if self._failed is not None:
-                raise self._failed
-            if self._id is None:
-                if self._pending is None:
-                    self._pending = call(self._native.confirmed)
-                try:
-                    (self._id,) = wait(self._pending, self._pending.poll, left)
-                except (Refused, Shed, Closed) as error:
-                    self._failed = error
-                    raise
-            return str(self._id)
+        return str(self._confirmation.wait(timeout))
+
+
+class Receipts(Sequence[Receipt]):
+    """What becomes of events that were published together: the receipt of each, in their order."""
+
+    def __init__(self, native: _native.Receipts) -> None:
+        self._confirmation = Confirmation(native)
+        self._native = native
+        self._each: Optional[list[Receipt]] = None
+
+    def wait(self, timeout: Optional[float] = None) -> list[str]:
+        """The ids of all events, in their order, once the cluster holds all of them.
+
+        Raises `Refused`, `Shed` or `Closed` as soon as one is known not to be held: the single
+        receipts say which, and what became of the others. `Timeout` as in `Receipt.wait`.
+        """
+        return list(self._confirmation.wait(timeout))
+
+    def __len__(self) -> int:
+        return call(self._native.count)
+
+    @overload
+    def __getitem__(self, index: int) -> Receipt: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Receipt]: ...
+    def __getitem__(self, index: Union[int, slice]) -> Union[Receipt, list[Receipt]]:
+        # Mostly nobody looks at them one by one.
+        if self._each is None:
+            self._each = [Receipt(receipt) for receipt in call(self._native.each)]
+        return self._each[index]
 
 
 class Subscription:
@@ -170,6 +212,25 @@ class Client(Base):
         pending = call(self._native.publish_wait, said(space, name, **facts))
         (receipt,) = wait(pending, pending.poll, timeout)
         return Receipt(receipt)
+
+    def publish_many(self, events: Iterable[Mapping[str, Any]]) -> Receipts:
+        """Publishes many events together, which costs far less than a call for each: mappings with
+        `space`, `name` and the keywords of `publish`, or anything that gives them one by one. Never waits.
+
+        They keep their order, and nothing else makes them one: each is shed, refused or confirmed
+        for itself. Where one of them is wrong (`EventError` names its index), or they are more than
+        `buffer_bytes` (`BufferFull`), none is published.
+        """
+        return Receipts(call(self._native.publish_many, all_said(events)))
+
+    def publish_many_wait(
+        self, events: Iterable[Mapping[str, Any]], *, timeout: Optional[float] = None
+    ) -> Receipts:
+        """As `publish_many`, but waits until there is room for all of them instead of shedding. After a
+        `Timeout` none is published."""
+        pending = call(self._native.publish_many_wait, all_said(events))
+        (receipts,) = wait(pending, pending.poll, timeout)
+        return Receipts(receipts)
 
     def subscribe(
         self,

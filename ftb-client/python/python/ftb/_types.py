@@ -6,7 +6,18 @@ import enum
 import time as _time
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, NoReturn, Optional, TypeVar, Union
+from typing import (
+    Any,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    NamedTuple,
+    NoReturn,
+    Optional,
+    TypeVar,
+    Union,
+)
 
 from ._native import NativeError
 
@@ -270,6 +281,15 @@ def said(
         job_id=job_id,
         response_to=response_to.id if isinstance(response_to, Event) else response_to,
     )
+
+
+def all_said(events: Iterable[Mapping[str, Any]]) -> Iterator[Said]:
+    """Of each event what `said` makes of it; a mistake is told with the event's index."""
+    for index, event in enumerate(events):
+        try:
+            yield said(**event)
+        except EventError as error:
+            raise EventError(f"event {index}: {error}") from None
 
 
 def moment_ns(moment: Moment) -> int:
