@@ -185,10 +185,14 @@ pub trait Store: Send {
     fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError>;
     /// Makes everything survive a power failure, also what was there when it was opened.
     fn sync(&mut self) -> Result<(), StoreError>;
-    /// Keeps a small record apart from everything else, in the place of the last one.
-    fn acknowledge(&mut self, record: &[u8]) -> Result<(), StoreError>;
-    /// That record, where there is one.
-    fn acknowledged(&mut self) -> Option<Vec<u8>>;
+    /// Keeps a small record apart from everything else, in the place of the last one; with `sync` it
+    /// survives a power failure.
+    fn acknowledge(&mut self, record: &[u8], sync: bool) -> Result<(), StoreError>;
+    /// That record; empty where there is none.
+    fn acknowledged(&mut self) -> Result<Vec<u8>, StoreError>;
+    /// In which boot of its machine this is: what was written is there as long as that stays the same,
+    /// synced or not. `None`: it is not known.
+    fn boot(&mut self) -> Option<u128>;
 }
 
 /// The world of one agent.

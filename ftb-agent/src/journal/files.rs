@@ -32,6 +32,9 @@ const SET_ASIDE: &str = "store.damaged-";
 /// Longest record of what was acknowledged, in bytes.
 const ACKNOWLEDGED_BYTES_MAX: usize = 64;
 
+/// Where Linux says in which boot of the machine this is, as a UUID.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
 const LOCK: &str = "lock";
 const RECORDS: &str = "records";
 /// The records that are to take the place of the others.
@@ -108,7 +111,7 @@ impl Storage for DiskStorage {
             _ => {}
         }
         std::fs::rename(folder.join(STORE), &aside)?;
-        sync_folder(folder)?;
+        sync_folder(folder).map_err(StoreError::Unsynced)?;
         Ok(aside)
     }
 
@@ -292,7 +295,8 @@ impl FileStore {
         file.write_all(&encode_records(&self.records))?;
         file.sync_data()?;
         std::fs::rename(new, self.folder.join(RECORDS))?;
-        Ok(self.names.sync_all()?)
+        // They read well from here on, and may be the old ones again after a power failure.
+        self.names.sync_all().map_err(StoreError::Unsynced)
     }
 
     fn path(&self, segment: u64) -> PathBuf {
@@ -517,14 +521,54 @@ impl Store for FileStore {
         Ok(())
     }
 
-    fn acknowledge(&mut self, record: &[u8]) -> Result<(), StoreError> {
-        Ok(self.acknowledged.write_all_at(record, 0)?)
+    fn acknowledge(&mut self, record: &[u8], sync: bool) -> Result<(), StoreError> {
+        self.acknowledged.write_all_at(record, 0)?;
+        if sync { self.acknowledged.sync_data().map_err(StoreError::Unsynced) } else { Ok(()) }
     }
 
-    fn acknowledged(&mut self) -> Option<Vec<u8>> {
+    fn acknowledged(&mut self) -> Result<Vec<u8>, StoreError> {
         let mut bytes = vec![0; ACKNOWLEDGED_BYTES_MAX];
-        let len = self.acknowledged.read_at(&mut bytes, 0).ok()?;
+        let len = self.acknowledged.read_at(&mut bytes, 0)?;
         bytes.truncate(len);
-        Some(bytes)
+        Ok(bytes)
+    }
+
+    fn boot(&mut self) -> Option<u128> {
+        let text = std::fs::read_to_string(BOOT).ok()?;
+        let digits: String = text.trim().chars().filter(|letter| *letter != '-').collect();
+        u128::from_str_radix(&digits, 16).ok().filter(|boot| *boot != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Records that have taken the place of the old ones and could not be synced there read well, and may be the
+    /// old ones after a power failure: that is a doubt, not a disk that did nothing.
+    #[test]
+    fn records_whose_folder_could_not_be_synced_are_in_doubt() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = DiskStorage.open(dir.path());
+        drop(opened.unwrap());
+        let folder = dir.path().join(STORE);
+        let mut store = FileStore {
+            // What it is cannot be synced.
+            names: File::open("/dev/null").unwrap(),
+            records: BTreeMap::new(),
+            segments: BTreeMap::new(),
+            writing: None,
+            unsynced: BTreeMap::new(),
+            names_unsynced: false,
+            acknowledged: open_file(&dir.path().join(ACKNOWLEDGED)).unwrap(),
+            _lock: open_file(&dir.path().join(LOCK)).unwrap(),
+            folder,
+        };
+        let written = store.write(vec![Change::Put("begun", vec![7])], false);
+        assert!(matches!(written, Err(StoreError::Unsynced(_))), "{written:?}");
+        let mut again = DiskStorage.open(dir.path()).unwrap();
+        assert_eq!(again.get("begun").unwrap(), Some(vec![7]), "it reads well");
+        assert!(again.boot().is_some());
     }
 }

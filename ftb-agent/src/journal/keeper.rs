@@ -8,7 +8,8 @@
 //! [`HEAD`], it says where it begins and which events were logged before ([`Head`]): so the oldest can go
 //! without a word. Beside the segments there are records: the format, the cluster, which log it is
 //! ([`Begun`]), the events that were logged before that began, the ranks of agents that are in no member
-//! list, and up to which index was acknowledged. The last one shows a tail that is missing.
+//! list, and a [`Mark`]: up to which index was acknowledged, and synced. That shows a tail that is missing,
+//! and whether one may be missing that it does not know of.
 //!
 //! A store does what it is told in order, and a crash leaves the first few changes of a write. So what
 //! goes on is written before what it replaces is removed, and which log it is comes after both.
@@ -17,7 +18,7 @@ mod opening;
 
 use super::files::FRAME_BYTES;
 use super::reading::Scan;
-use super::record::{self, Begun, Damaged, Head};
+use super::record::{self, Begun, Damaged, Head, Mark};
 use crate::world::{Change, Store, StoreError};
 use bytes::Bytes;
 use ftb_core::frame::{Content, Item, Marks};
@@ -82,6 +83,10 @@ pub struct Keeper {
     last: u64,
     /// Up to here it was synced.
     synced: u64,
+    /// How far it was acknowledged, as it was written last.
+    mark: Mark,
+    /// In which boot of the machine this is.
+    boot: Option<u128>,
     /// The chunk that was looked through last, for the next page.
     open: Option<Opened>,
 }
@@ -173,7 +178,8 @@ impl Keeper {
     }
 
     /// Writes. With `sync` it survives a power failure. A crash on the way leaves the log as it was, or
-    /// ending where the new beginning is, or as it is to be up to some entry.
+    /// ending where the new beginning is, or as it is to be up to some entry. That it is there must not be
+    /// told before [`Keeper::acknowledge`].
     ///
     /// # Errors
     /// [`KeepError`]: what the store holds is not known any more, it must be opened again.
@@ -201,8 +207,7 @@ impl Keeper {
                     self.next_segment = self.begun.segment;
                 }
                 None => {
-                    // Said first: a crash must not make what is given up look lost.
-                    self.acknowledge(begin.after.min(self.last))?;
+                    self.take_back(begin.after)?;
                     given_up = self.truncate(begin.after, now_ns, &mut changes)?;
                 }
             }
@@ -229,13 +234,42 @@ impl Keeper {
         for id in given_up {
             self.store.remove_segment(id)?;
         }
-        self.trim(now_ns)?;
-        self.acknowledge(self.last)
+        self.trim(now_ns)
     }
 
-    fn acknowledge(&mut self, index: u64) -> Result<(), KeepError> {
-        let record = record::encode_acknowledged(self.begun.segment, index);
-        Ok(self.store.acknowledge(&record)?)
+    /// The core is told next that everything written is there. What was not synced is marked as such
+    /// before; the first time in each boot, and after one that knew of everything, that mark is synced: no
+    /// power failure leaves one that claims too much.
+    ///
+    /// # Errors
+    /// As [`Keeper::write`].
+    pub fn acknowledge(&mut self) -> Result<(), KeepError> {
+        let mark = Mark {
+            segment: self.begun.segment,
+            acknowledged: self.last,
+            synced: self.synced,
+            unsynced: self.synced < self.last,
+            boot: self.boot,
+        };
+        let is_first = mark.unsynced && !(self.mark.unsynced && self.mark.is_of(self.boot));
+        self.put_mark(mark, is_first)
+    }
+
+    /// What lies behind an index is given up on purpose. Said first, and synced: no crash must make it look
+    /// lost. What is missing already is still to be told, and goes on to look so.
+    fn take_back(&mut self, after: u64) -> Result<(), KeepError> {
+        self.synced = self.synced.min(after);
+        if after >= self.last || self.mark.segment != self.begun.segment {
+            return Ok(());
+        }
+        let (acknowledged, synced) = (self.mark.acknowledged.min(after), self.synced);
+        self.put_mark(Mark { acknowledged, synced, ..self.mark.clone() }, true)
+    }
+
+    fn put_mark(&mut self, mark: Mark, sync: bool) -> Result<(), KeepError> {
+        self.store.acknowledge(&record::encode_mark(&mark), sync)?;
+        self.mark = mark;
+        Ok(())
     }
 
     /// Makes what was written survive a power failure.
@@ -246,6 +280,22 @@ impl Keeper {
         self.store.sync()?;
         self.synced = self.last;
         Ok(())
+    }
+
+    /// The same, and marks how far that is. Says whether nothing was left to be synced, or `ends` that
+    /// nothing more will be written: then the mark knows of everything, until the next is acknowledged.
+    ///
+    /// # Errors
+    /// As [`Keeper::write`].
+    pub fn settle(&mut self, ends: bool) -> Result<bool, KeepError> {
+        let is_settled = ends || self.synced == self.last;
+        self.sync()?;
+        // One of an earlier boot is of what may have gone with that, and stays until this one has written.
+        if self.mark.is_of(self.boot) {
+            let unsynced = self.mark.unsynced && !is_settled;
+            self.put_mark(Mark { synced: self.synced, unsynced, ..self.mark.clone() }, true)?;
+        }
+        Ok(is_settled)
     }
 
     /// Up to which index it was synced.
@@ -259,14 +309,13 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::write`].
     pub fn give_up_behind(&mut self, index: u64, now_ns: u64) -> Result<(), KeepError> {
-        let after = index.max(self.begun.after);
-        if after >= self.last {
-            return Ok(());
-        }
-        self.acknowledge(after)?;
+        let after = index.max(self.begun.after).min(self.last);
+        self.take_back(after)?;
         let mut changes = Vec::new();
         let given_up = self.truncate(after, now_ns, &mut changes)?;
         self.last = after;
+        // The records may be what could not be synced.
+        changes.push(Change::Put(KEY_BEGUN, record::encode_begun(&self.begun)));
         self.store.write(changes, true)?;
         self.synced = after;
         for id in given_up {

@@ -26,13 +26,15 @@ struct Disk {
     /// Every sync fails.
     unsyncable: bool,
     opened: usize,
+    /// How often its machine has lost power.
+    power_failures: u128,
 }
 
 #[derive(Default)]
 struct Content {
     records: BTreeMap<String, Vec<u8>>,
     segments: BTreeMap<u64, BTreeMap<u64, Vec<u8>>>,
-    acknowledged: Option<Vec<u8>>,
+    acknowledged: Vec<u8>,
 }
 
 impl MemoryStorage {
@@ -55,6 +57,11 @@ impl MemoryStorage {
     /// that and the first write.
     pub fn set_late(&self, late: bool) {
         self.disk().late = late;
+    }
+
+    /// Lets the machine end that it is in, and start again; what was written is there all the same.
+    pub fn power_failure(&self) {
+        self.disk().power_failures += 1;
     }
 
     /// How often a store was opened.
@@ -199,13 +206,17 @@ impl Store for MemoryStore {
         }
     }
 
-    fn acknowledge(&mut self, record: &[u8]) -> Result<(), StoreError> {
-        self.with(|content| content.acknowledged = Some(record.to_vec()));
-        Ok(())
+    fn acknowledge(&mut self, record: &[u8], sync: bool) -> Result<(), StoreError> {
+        self.with(|content| content.acknowledged = record.to_vec());
+        if sync { self.sync() } else { Ok(()) }
     }
 
-    fn acknowledged(&mut self) -> Option<Vec<u8>> {
-        self.with(|content| content.acknowledged.clone())
+    fn acknowledged(&mut self) -> Result<Vec<u8>, StoreError> {
+        Ok(self.with(|content| content.acknowledged.clone()))
+    }
+
+    fn boot(&mut self) -> Option<u128> {
+        Some(1 + self.disk.lock().unwrap_or_else(PoisonError::into_inner).power_failures)
     }
 }
 

@@ -131,6 +131,7 @@ impl Opened {
                 let (entries, last) = (restored.items.len(), restored.stored.last);
                 tracing::info!(entries, last, folder = %plan.folder.display(), "journal read");
                 restored.damage = damage.to_tell();
+                task::log_unclean(&restored);
                 let gauge = Arc::new(Gauge::default());
                 gauge.set(&keeper);
                 let keeper = Some(keeper);

@@ -380,19 +380,55 @@ pub fn decode_roster(bytes: Vec<u8>) -> Result<Vec<(String, Rank)>, Damaged> {
     Ok(roster)
 }
 
-/// Makes the record of up to which index was acknowledged.
-pub fn encode_acknowledged(segment: u64, index: u64) -> Vec<u8> {
-    let mut out = Vec::new();
-    out.put_u64_le(segment);
-    out.put_u64_le(index);
+/// How far a log was acknowledged; it lies beside the log.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Mark {
+    /// The segment that the log began with then: of another log it says nothing.
+    pub segment: u64,
+    /// Up to which index the core was told that it is there,
+    pub acknowledged: u64,
+    /// and up to which it had been synced.
+    pub synced: u64,
+    /// More may have been acknowledged since that was not synced: the mark itself can be older than that.
+    pub unsynced: bool,
+    /// In which boot of the machine it was made, where that was known.
+    pub boot: Option<u128>,
+}
+
+impl Mark {
+    /// Whether it was made in that boot of the machine: then it is what was written last.
+    pub fn is_of(&self, boot: Option<u128>) -> bool {
+        boot.is_some() && self.boot == boot
+    }
+}
+
+/// Of a mark, behind its checksum.
+const MARK_BYTES: usize = 8 + 8 + 8 + 1 + 16;
+
+/// Makes the record of a mark.
+pub fn encode_mark(mark: &Mark) -> Vec<u8> {
+    let mut out = Vec::with_capacity(MARK_BYTES);
+    out.put_u64_le(mark.segment);
+    out.put_u64_le(mark.acknowledged);
+    out.put_u64_le(mark.synced);
+    out.put_u8(mark.unsynced.into());
+    out.put_u128_le(mark.boot.unwrap_or(0));
     record(out)
 }
 
-/// Reads it: of which segment the log began with then, and up to which index. `None`: it is no such
-/// record.
-pub fn decode_acknowledged(bytes: Vec<u8>) -> Option<(u64, u64)> {
-    let mut bytes = checked(bytes).ok().filter(|bytes| bytes.len() == 16)?;
-    Some((bytes.get_u64_le(), bytes.get_u64_le()))
+/// Reads it.
+///
+/// # Errors
+/// [`Damaged`].
+pub fn decode_mark(bytes: Vec<u8>) -> Result<Mark, Damaged> {
+    let mut bytes = checked(bytes)?;
+    if bytes.len() != MARK_BYTES {
+        return Err(Damaged("it has the wrong size"));
+    }
+    let (segment, acknowledged) = (bytes.get_u64_le(), bytes.get_u64_le());
+    let (synced, unsynced) = (bytes.get_u64_le(), bytes.get_u8() != 0);
+    let boot = Some(bytes.get_u128_le()).filter(|boot| *boot != 0);
+    Ok(Mark { segment, acknowledged, synced, unsynced, boot })
 }
 
 #[cfg(test)]
@@ -448,7 +484,6 @@ mod tests {
         assert_eq!(decode_head(encode_head(&head)), Ok(head));
         let roster = vec![("guest".to_owned(), Rank::UNLISTED_FIRST)];
         assert_eq!(decode_roster(encode_roster(&roster)), Ok(roster));
-        assert_eq!(decode_acknowledged(encode_acknowledged(3, 8)), Some((3, 8)));
     }
 
     /// Every single flipped bit, and every place where the bytes may end: only what was written before
@@ -509,5 +544,15 @@ mod tests {
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert!(decode_marks(flipped).is_err(), "bit {bit}");
         }
+        let mark =
+            Mark { segment: 3, acknowledged: 9, synced: 7, unsynced: true, boot: Some(1 << 100) };
+        let bytes = encode_mark(&mark);
+        assert_eq!(decode_mark(bytes.clone()), Ok(mark));
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode_mark(flipped).is_err(), "bit {bit}");
+        }
+        assert!((0..bytes.len()).all(|len| decode_mark(bytes[..len].to_vec()).is_err()));
     }
 }

@@ -12,6 +12,7 @@ use crate::handle::Handle;
 use crate::world::{Clock, Storage, StoreError, World};
 use ftb_core::frame::Item;
 use ftb_core::node::api::{Input, JournalRead, JournalWrite, Restored};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -29,6 +30,13 @@ const LOOK: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(500);
 /// The longest pause between two attempts.
 const RETRY_MAX: Duration = Duration::from_secs(10);
+/// How long after a write that was synced at once the mark of how far that is is synced, too.
+const MARK: Duration = Duration::from_secs(1);
+/// How long nothing must have been written before the mark says that nothing is left to be synced: what is
+/// written next waits for a sync of the mark again.
+const SETTLE: Duration = Duration::from_secs(10);
+/// Kinds of damage that are remembered; of more it is said that there were more.
+const DAMAGE_MAX: usize = 8;
 /// How often a journal that nothing is written to looks whether something is too old.
 const TRIM: Duration = Duration::from_secs(600);
 
@@ -42,7 +50,7 @@ pub struct Task {
     gauge: Arc<Gauge>,
     /// The agent knows what an earlier life has left.
     known: bool,
-    /// When what was written is to be synced.
+    /// When what was written is to be synced, and marked as such.
     sync_at: Option<Instant>,
     /// How much room there was, and what was written since.
     room: Option<Room>,
@@ -79,27 +87,43 @@ enum Turn {
 /// What was found to be wrong with the journal, each time that it was opened.
 #[derive(Default)]
 pub struct Damage {
-    /// The last of it,
-    found: Option<String>,
-    /// and what was told last. A store that is opened again and again is found as it was before.
-    told: Option<String>,
+    /// What is to be told,
+    untold: Vec<String>,
+    /// and that there was more of it, which only the agent's log has.
+    more: bool,
+    /// What was told last. A store that is opened again and again is found as it was before.
+    told: VecDeque<String>,
 }
 
 impl Damage {
-    fn found(&mut self, damage: Option<String>) {
-        self.found = damage.or(self.found.take());
+    fn found(&mut self, damage: String) {
+        if self.told.contains(&damage) || self.untold.contains(&damage) {
+            return;
+        }
+        tracing::error!(damage, "journal damaged");
+        match self.untold.len() < DAMAGE_MAX {
+            true => self.untold.push(damage),
+            false => self.more = true,
+        }
     }
 
     fn is_untold(&self) -> bool {
-        self.found.is_some() && self.found != self.told
+        !self.untold.is_empty()
     }
 
     /// Gives what is to be told, once.
     pub fn to_tell(&mut self) -> Option<String> {
-        let damage = self.found.take().filter(|damage| self.told.as_ref() != Some(damage))?;
-        tracing::error!(damage, "journal damaged");
-        self.told = Some(damage.clone());
-        Some(damage)
+        if self.untold.is_empty() {
+            return None;
+        }
+        let mut text = self.untold.join("; ");
+        if std::mem::take(&mut self.more) {
+            text.push_str("; and more, which the agent's log has");
+        }
+        self.told.extend(self.untold.drain(..));
+        let forgotten = self.told.len().saturating_sub(DAMAGE_MAX);
+        self.told.drain(..forgotten);
+        Some(text)
     }
 }
 
@@ -127,13 +151,20 @@ pub fn open(
     let mut opened = attempt();
     if let Err(KeepError::Damaged(reason) | KeepError::Store(StoreError::Damaged(reason))) = &opened
     {
-        let aside = storage.set_aside(&plan.folder, now_ns)?;
-        let aside = aside.display();
-        damage.found(Some(format!("the journal could not be read ({reason}) and lies in {aside}")));
+        let aside = storage.set_aside(&plan.folder, now_ns);
+        let lies = match &aside {
+            Ok(aside) => format!("lies in {}", aside.display()),
+            // It may be gone from its place all the same: then the next try finds nothing.
+            Err(error) => format!("is being set aside ({error})"),
+        };
+        damage.found(format!("the journal could not be read ({reason}) and {lies}"));
+        aside?;
         opened = attempt();
     }
     let (keeper, mut restored) = opened?;
-    damage.found(restored.damage.take());
+    if let Some(found) = restored.damage.take() {
+        damage.found(found);
+    }
     Ok((keeper, restored))
 }
 
@@ -204,7 +235,8 @@ impl Task {
                 }
             }
         }
-        self.sync();
+        // Also where nothing is synced else: an agent that ends in order leaves nothing that may be missing.
+        self.with_keeper(|keeper| keeper.settle(true).map(drop));
     }
 
     /// Writes one piece. Where it is synced before it is acknowledged, so are those that wait, and the last
@@ -233,11 +265,16 @@ impl Task {
             return;
         }
         if let Some((generation, until)) = written {
-            match self.plan.fsync {
-                Fsync::Interval(interval) => {
-                    self.sync_at.get_or_insert(Instant::now() + interval);
-                }
-                Fsync::Batch | Fsync::Never => self.pause = RETRY,
+            self.with_keeper(Keeper::acknowledge);
+            if matches!(self.state, State::Failed { .. }) {
+                return;
+            }
+            if let Some(pause) = self.sync_pause() {
+                let at = Instant::now() + pause;
+                self.sync_at = Some(self.sync_at.map_or(at, |before| before.min(at)));
+            }
+            if !matches!(self.plan.fsync, Fsync::Interval(_)) {
+                self.pause = RETRY;
             }
             self.tell(Input::Journaled { generation, until }).await;
         }
@@ -318,11 +355,23 @@ impl Task {
         self.storage.free_bytes(&self.plan.folder).is_ok_and(|free| free < min)
     }
 
-    fn sync(&mut self) {
-        self.sync_at = None;
-        if self.plan.fsync != Fsync::Never {
-            self.with_keeper(Keeper::sync);
+    /// How long after a write all of it is synced and marked as such.
+    fn sync_pause(&self) -> Option<Duration> {
+        match self.plan.fsync {
+            Fsync::Batch => Some(MARK),
+            Fsync::Interval(interval) => Some(interval),
+            Fsync::Never => None,
         }
+    }
+
+    fn sync(&mut self) {
+        let mut is_settled = true;
+        self.with_keeper(|keeper| {
+            is_settled = keeper.settle(false)?;
+            Ok(())
+        });
+        let again = self.sync_pause().filter(|_| !is_settled);
+        self.sync_at = again.map(|pause| Instant::now() + pause.max(SETTLE));
         if matches!(self.state, State::Ready(_)) {
             self.pause = RETRY;
         }
@@ -385,6 +434,7 @@ impl Task {
                 let stored = keeper.stored();
                 self.state = State::Reopened(keeper);
                 let restored = (!known).then(|| Box::new(restored));
+                restored.iter().for_each(|restored| log_unclean(restored));
                 let damage = self.damage.to_tell();
                 self.tell(Input::JournalOpened { stored, restored, damage }).await;
             }
@@ -417,9 +467,103 @@ impl Task {
     }
 }
 
+/// Says in the agent's log what the core says by an event.
+pub(super) fn log_unclean(restored: &Restored) {
+    if let Some(unclean) = &restored.unclean {
+        tracing::warn!(unclean, "the end of the journal may be missing");
+    }
+}
+
 async fn until(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::journal::keeper::Bounds;
+    use crate::journal::memory::MemoryStorage;
+    use crate::world::{Change, Store};
+    use std::io;
+    use std::path::{Path, PathBuf};
+
+    /// Each kind of damage is told, and once, in whatever turn they are found.
+    #[test]
+    fn kinds_of_damage_in_turn_are_each_told_once() {
+        let mut damage = Damage::default();
+        damage.found("one".to_owned());
+        damage.found("two".to_owned());
+        assert_eq!(damage.to_tell().unwrap(), "one; two");
+        for kind in ["one", "two", "one", "two"] {
+            damage.found(kind.to_owned());
+            assert_eq!((damage.is_untold(), damage.to_tell()), (false, None), "{kind} again");
+        }
+        damage.found("three".to_owned());
+        damage.found("one".to_owned());
+        assert_eq!(damage.to_tell().unwrap(), "three");
+        assert_eq!(damage.to_tell(), None);
+    }
+
+    /// Of more than is remembered it is said that there was more, and what is remembered is bounded.
+    #[test]
+    fn damage_without_end_takes_no_memory_without_end() {
+        let mut damage = Damage::default();
+        (0..100).for_each(|kind| damage.found(format!("kind {kind}")));
+        let told = damage.to_tell().unwrap();
+        assert!(told.starts_with("kind 0; ") && told.ends_with("agent's log has"), "{told}");
+        assert!(!told.contains(&format!("kind {DAMAGE_MAX}")), "{told}");
+        for kind in 0..100 {
+            damage.found(format!("kind {kind}"));
+            damage.to_tell();
+        }
+        assert_eq!(damage.told.len(), DAMAGE_MAX);
+    }
+
+    /// A storage that moves a store aside, and then cannot say that it is there for good.
+    struct Doubtful(MemoryStorage);
+
+    impl Storage for Doubtful {
+        fn exists(&self, folder: &Path) -> bool {
+            self.0.exists(folder)
+        }
+
+        fn open(&self, folder: &Path) -> Result<Box<dyn Store>, StoreError> {
+            self.0.open(folder)
+        }
+
+        fn set_aside(&self, folder: &Path, now_ns: u64) -> Result<PathBuf, StoreError> {
+            self.0.set_aside(folder, now_ns)?;
+            Err(StoreError::Unsynced(io::Error::other("no sync")))
+        }
+
+        fn free_bytes(&self, folder: &Path) -> io::Result<u64> {
+            self.0.free_bytes(folder)
+        }
+
+        fn is_blocking(&self) -> bool {
+            false
+        }
+    }
+
+    /// A store that was damaged is gone from its place, and the next try finds a fresh one: what became of it is
+    /// told all the same.
+    #[test]
+    fn a_store_whose_setting_aside_failed_is_told_by_who_opens_the_next() {
+        let storage = Doubtful(MemoryStorage::default());
+        let bounds = Bounds { bytes: 1 << 20, age: RETRY, memory_bytes: 1 << 20 };
+        let (cluster, folder) = ("test".to_owned(), PathBuf::from("/journal"));
+        let plan = Plan { cluster, folder, bounds, fsync: Fsync::Batch };
+        let mut store = storage.open(&plan.folder).unwrap();
+        store.write(vec![Change::Put("format", b"nonsense".to_vec())], true).unwrap();
+        let mut damage = Damage::default();
+        let opened = open(&storage, &plan, 1, &mut damage);
+        assert!(matches!(opened, Err(KeepError::Store(StoreError::Unsynced(_)))));
+        let (_, restored) = open(&storage, &plan, 2, &mut damage).unwrap();
+        assert_eq!(restored, Restored::default());
+        assert!(damage.to_tell().unwrap().contains("is being set aside"));
     }
 }

@@ -62,13 +62,17 @@ impl Store for Dying {
         self.store.sync()
     }
 
-    fn acknowledge(&mut self, record: &[u8]) -> Result<(), StoreError> {
+    fn acknowledge(&mut self, record: &[u8], sync: bool) -> Result<(), StoreError> {
         self.step()?;
-        self.store.acknowledge(record)
+        self.store.acknowledge(record, sync)
     }
 
-    fn acknowledged(&mut self) -> Option<Vec<u8>> {
+    fn acknowledged(&mut self) -> Result<Vec<u8>, StoreError> {
         self.store.acknowledged()
+    }
+
+    fn boot(&mut self) -> Option<u128> {
+        self.store.boot()
     }
 }
 
@@ -117,6 +121,63 @@ fn a_crash_in_the_middle_of_a_new_beginning_leaves_one_log() {
     });
 }
 
+/// The same with a head that a power failure has torn: where nothing but what is there anyhow follows it, it is
+/// no damage, and nothing of it is taken for the log.
+#[test]
+fn a_torn_head_of_a_beginning_that_was_not_finished_is_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = items(1, 1_000);
+    let mut winning = lineage();
+    winning.open(Epoch { number: 2, root: OriginId(8) }, 311, false);
+    let begin = JournalBegin { lineage: winning, after: 310, anew: None };
+    let write = JournalWrite {
+        generation: 2,
+        begin: Some(begin),
+        items: items(311, 340),
+        until: 340,
+        roster: None,
+    };
+    let mut torn = 0;
+    for steps in 0.. {
+        let journal = dir.path().join(format!("{steps}"));
+        write_journal(&journal);
+        let before = open_store(&journal).segments().unwrap();
+        let store = Box::new(Dying { store: open_store(&journal), steps });
+        let (mut keeper, restored) = Keeper::open(store, "test", short_segments(), 2_000).unwrap();
+        let old = restored.stored.lineage;
+        let done = keeper.write(&write, 2_000, false).is_ok();
+        drop(keeper);
+        let newest = *open_store(&journal).segments().unwrap().last().unwrap();
+        let open = || Keeper::open(open_store(&journal), "test", short_segments(), 2_000).unwrap();
+        let is_cut = open().1.items.len() < all.len();
+        if !before.contains(&newest) && !is_cut {
+            // As it was before it was opened, but for the middle of what its head says.
+            std::fs::remove_dir_all(&journal).unwrap();
+            write_journal(&journal);
+            let store = Box::new(Dying { store: open_store(&journal), steps });
+            let opened = Keeper::open(store, "test", short_segments(), 2_000);
+            drop(opened.unwrap().0.write(&write, 2_000, false));
+            let path = journal.join(format!("store/log-{newest:020}"));
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[16 + 8..16 + 16].fill(0xa5);
+            std::fs::write(&path, bytes).unwrap();
+            torn += 1;
+            let (mut keeper, restored) = open();
+            assert_eq!((restored.damage, restored.lost_until), (None, None), "{steps} steps");
+            assert!(restored.items == all && restored.stored.lineage == old, "{steps} steps");
+            keeper.write(&write, 2_000, false).unwrap();
+            drop(keeper);
+            let (_, restored) = open();
+            assert!(restored.items == [&all[..310], &items(311, 340)].concat(), "{steps} steps");
+            assert_eq!(restored.damage, None, "{steps} steps");
+        }
+        if done {
+            assert!(torn > 1, "a head alone, and one with what follows it");
+            return;
+        }
+    }
+}
+
 /// What was logged before a log that begins anew.
 fn before() -> Marks {
     Marks { publishers: vec![(PublisherId { account: 1, token: 2 }, vec![(3_000, 4_000)])] }
@@ -133,7 +194,10 @@ fn crash_after_each_step(write: &JournalWrite, check: impl Fn(&Restored, &str)) 
     for steps in 0.. {
         let journal = dir.path().join(format!("{steps}"));
         write_journal(&journal);
-        let done = open(&journal, steps).0.write(write, 2_000, false).is_ok();
+        let (mut keeper, _) = open(&journal, steps);
+        let written = keeper.write(write, 2_000, false);
+        let done = written.and_then(|()| keeper.acknowledge()).is_ok();
+        drop(keeper);
         for life in ["next", "second"] {
             let what = format!("after {steps} steps, in the {life} life");
             let (_, restored) = open(&journal, usize::MAX);

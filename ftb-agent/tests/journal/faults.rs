@@ -6,6 +6,7 @@ use ftb_agent::world::{Change, Store, StoreError};
 use ftb_core::frame::Item;
 use ftb_core::node::api::{JournalBegin, JournalWrite, Restored};
 use ftb_core::{Epoch, OriginId};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,12 +117,16 @@ impl Store for Failing {
         self.store.sync()
     }
 
-    fn acknowledge(&mut self, record: &[u8]) -> Result<(), StoreError> {
-        self.store.acknowledge(record)
+    fn acknowledge(&mut self, record: &[u8], sync: bool) -> Result<(), StoreError> {
+        self.store.acknowledge(record, sync)
     }
 
-    fn acknowledged(&mut self) -> Option<Vec<u8>> {
+    fn acknowledged(&mut self) -> Result<Vec<u8>, StoreError> {
         self.store.acknowledged()
+    }
+
+    fn boot(&mut self) -> Option<u128> {
+        self.store.boot()
     }
 }
 
@@ -165,6 +170,7 @@ fn what_could_not_be_read_is_not_believed_later() {
             let write = JournalWrite { begin, ..more(other(after + 1, after + 10)) };
             // Late enough for a new segment, whatever became of the newest.
             keeper.write(&write, 500_000_000_000, false).unwrap();
+            keeper.acknowledge().unwrap();
             drop(keeper);
             let expected = [&all[..after as usize], &write.items].concat();
             for life in ["next", "second"] {
@@ -245,8 +251,11 @@ fn what_could_not_be_synced_is_given_up() {
     fails.store(false, Ordering::Relaxed);
     let (mut keeper, restored) = Failing::open(dir.path(), None, &fails);
     assert_eq!(restored.stored.last, 1_030, "it reads well");
+    let records = || std::fs::metadata(dir.path().join("store/records")).unwrap().ino();
+    let before = records();
     keeper.give_up_behind(synced, 2_000).unwrap();
     assert_eq!(keeper.stored().last, synced);
+    assert_ne!(records(), before, "they may be what could not be synced, and are written again");
     keeper.write(&more(items(1_011, 1_015)), 2_000, true).unwrap();
     drop(keeper);
     let (_, restored) = Failing::open(dir.path(), None, &fails);

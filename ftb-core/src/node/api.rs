@@ -298,6 +298,8 @@ pub struct Restored {
     pub lost_until: Option<u64>,
     /// What is wrong with the journal, to be told.
     pub damage: Option<String>,
+    /// Why it is not known whether the end of the log is whole, to be told.
+    pub unclean: Option<String>,
 }
 
 /// A piece of the log for the journal.

@@ -178,9 +178,11 @@ impl Node {
 
     /// Takes what an earlier life has left; gives which log it is.
     fn remember(&mut self, restored: Restored) -> Stored {
-        let Restored { stored, items, items_after, marks, roster, lost_until, damage } = restored;
+        let Restored { stored, items, items_after, marks, roster, lost_until, damage, unclean } =
+            restored;
         self.restore_roster(roster);
         self.journal_damaged(damage);
+        self.journal_unclean(unclean);
         self.counters.restored += items.iter().map(|item| item.count() as u64).sum::<u64>();
         let start = ReplicaStart { lineage: stored.lineage.clone(), after: items_after, copy: 0 };
         let mut replica = Replica::new(start, self.config.publishers_max);
@@ -202,6 +204,14 @@ impl Node {
         if let Some(damage) = damage {
             let tags = vec![("host", self.config.host.clone())];
             self.announce("FTB_JOURNAL_DAMAGED", Severity::Error, tags, damage);
+        }
+    }
+
+    /// Tells that what was confirmed last may be missing in the journal.
+    fn journal_unclean(&mut self, unclean: Option<String>) {
+        if let Some(unclean) = unclean {
+            let tags = vec![("host", self.config.host.clone())];
+            self.announce("FTB_JOURNAL_UNCLEAN", Severity::Warning, tags, unclean);
         }
     }
 

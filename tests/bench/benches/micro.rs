@@ -177,5 +177,6 @@ fn journal_append(bencher: Bencher<'_, '_>) {
         let write =
             JournalWrite { generation: 1, begin: begin.take(), items, until: index, roster: None };
         good(keeper.write(&write, 1, false));
+        good(keeper.acknowledge());
     });
 }

@@ -9,9 +9,10 @@ use super::{
     marks_at_beginning, marks_of, note, stored_bytes,
 };
 use crate::journal::reading::Reading;
-use crate::journal::record::{self, Begun};
+use crate::journal::record::{self, Begun, Damaged, Mark};
 use crate::world::{Change, Store};
 use bytes::Bytes;
+use ftb_core::frame::Marks;
 use ftb_core::node::api::Restored;
 use ftb_core::ranges::PublisherRanges;
 use std::collections::VecDeque;
@@ -41,9 +42,12 @@ impl Keeper {
         let marks = marks_at_beginning(store.as_mut())?;
         let mut logged = PublisherRanges::new(PUBLISHERS_MAX);
         mark(&mut logged, &marks);
+        let boot = store.boot();
         let mut keeper = Self {
             store,
             bounds,
+            mark: Mark::default(),
+            boot,
             last: begun.after,
             synced: begun.after,
             // Also where no file of the log is there yet: what lies below is of one that was given up.
@@ -74,12 +78,7 @@ impl Keeper {
             }
             unknown = (!self.read_segment(id, now_ns, &mut reading)?).then_some(id);
         }
-        let acknowledged = self.store.acknowledged().and_then(record::decode_acknowledged);
-        let known = acknowledged.filter(|(segment, _)| *segment == self.begun.segment);
-        let lost_until = known.map(|(_, index)| index).filter(|index| *index > reading.last);
-        if let Some(until) = lost_until {
-            reading.damaged(format!("entries {} to {until} are missing", reading.last + 1));
-        }
+        let (lost_until, unclean) = self.read_mark(&mut reading);
         let Reading { items, after, last, damage, .. } = reading;
         self.last = last;
         self.trim(now_ns)?;
@@ -92,7 +91,43 @@ impl Keeper {
             None => Vec::new(),
         };
         let (items, items_after) = (items.into(), after);
-        Ok(Restored { stored, items, items_after, marks, roster, lost_until, damage })
+        Ok(Restored { stored, items, items_after, marks, roster, lost_until, damage, unclean })
+    }
+
+    /// Holds what was read against the mark: gives up to which entry the end of the log is missing, and why it
+    /// is not known whether more is.
+    fn read_mark(&mut self, reading: &mut Reading) -> (Option<u64>, Option<String>) {
+        let no_mark = |error: &dyn std::fmt::Display| {
+            format!("how far it was acknowledged cannot be read, its end may be missing: {error}")
+        };
+        match self.store.acknowledged().map(|bytes| (!bytes.is_empty()).then_some(bytes)) {
+            // Before the first acknowledgement.
+            Ok(None) => {}
+            Ok(Some(bytes)) => match record::decode_mark(bytes) {
+                Ok(mark) => self.mark = mark,
+                Err(damaged) => reading.damaged(no_mark(&damaged)),
+            },
+            Err(error) => reading.damaged(no_mark(&error)),
+        }
+        let last = reading.last;
+        let is_of_log = self.mark.segment == self.begun.segment;
+        if is_of_log {
+            self.synced = self.synced.max(self.mark.synced.min(last));
+        }
+        let lost_until = Some(self.mark.acknowledged).filter(|until| is_of_log && *until > last);
+        if let Some(until) = lost_until {
+            reading.damaged(format!("entries {} to {until} are missing", last + 1));
+        }
+        let is_unclean = self.mark.unsynced && !self.mark.is_of(self.boot);
+        let unclean = is_unclean.then(|| {
+            format!(
+                "the machine has ended before the journal was synced: it was up to entry {}, what is \
+                 there behind that is as it was found, and whatever was confirmed behind entry {last} \
+                 is missing",
+                self.synced
+            )
+        });
+        (lost_until, unclean)
     }
 
     /// Reads a segment; says whether it is known where it begins. One that holds nothing, or begins before
@@ -104,46 +139,23 @@ impl Keeper {
         now_ns: u64,
         reading: &mut Reading,
     ) -> Result<bool, KeepError> {
-        let mut segment = Segment { ended_ns: 0, ..Segment::new(id, now_ns) };
         let is_oldest = !std::mem::replace(&mut reading.begun, true);
-        let (logged, begun_after) = (&mut self.logged, &mut self.begun.after);
-        let mut marks = None;
-        let (mut is_known, mut unfinished) = (false, false);
-        let mut visit = |first: u64, chunk: Vec<u8>| {
-            if first == HEAD {
-                is_known = true;
-                segment.head_bytes = stored_bytes(&chunk);
-                match record::decode_head(chunk) {
-                    Ok(head) if head.after < reading.last && !is_oldest => unfinished = true,
-                    Ok(head) => {
-                        if is_oldest {
-                            reading.begin(head.after);
-                            *begun_after = reading.last;
-                        }
-                        marks = Some(head.marks);
-                    }
-                    Err(damaged) => {
-                        reading.damaged(format!("the head of segment {id}: {damaged}"));
-                    }
-                }
-            } else if !unfinished {
-                let chunk = Bytes::from(chunk);
-                let (items, head) = record::decode_chunk(&chunk);
-                let written_ns = match head {
-                    Ok(head) => head.written_ns,
-                    Err(damaged) => {
-                        reading.damaged(format!("the chunk at entry {first}: {damaged}"));
-                        if segment.ended_ns == 0 { now_ns } else { segment.ended_ns }
-                    }
-                };
-                mark(logged, &marks.take().unwrap_or_default());
-                note(logged, &items);
-                let last = items.last().map_or(first, |item| item.index);
-                segment.push(Chunk { first, last, bytes: stored_bytes(&chunk), written_ns });
-                reading.take(&items);
-            }
+        let mut found = Found {
+            segment: Segment { ended_ns: 0, ..Segment::new(id, now_ns) },
+            is_oldest,
+            begun_after: &mut self.begun.after,
+            logged: &mut self.logged,
+            reading,
+            marks: None,
+            no_head: None,
+            is_known: false,
+            unfinished: false,
         };
-        let read = self.store.read(id, &mut visit);
+        let read = self.store.read(id, &mut |first, chunk| match first {
+            HEAD => found.head(chunk),
+            first => found.chunk(first, &Bytes::from(chunk), now_ns),
+        });
+        let Found { mut segment, reading, logged, marks, is_known, .. } = found;
         if let Err(error) = read {
             reading.damaged(format!("segment {id}: {error}"));
             segment.unread = true;
@@ -151,9 +163,77 @@ impl Keeper {
             self.store.remove_segment(id)?;
             return Ok(is_known);
         }
-        mark(&mut self.logged, &marks.unwrap_or_default());
+        mark(logged, &marks.unwrap_or_default());
         self.segments.push_back(segment);
         Ok(true)
+    }
+}
+
+/// A segment, as far as it was read.
+struct Found<'a> {
+    segment: Segment,
+    is_oldest: bool,
+    /// Behind which index the log begins.
+    begun_after: &'a mut u64,
+    logged: &'a mut PublisherRanges,
+    reading: &'a mut Reading,
+    /// What its head says was logged before, until an entry follows.
+    marks: Option<Marks>,
+    /// What is wrong with its head, until an entry follows: a segment without one is nothing that was ever
+    /// acknowledged, and is told by what is missing else.
+    no_head: Option<Damaged>,
+    /// It is known where it begins.
+    is_known: bool,
+    /// It is of a beginning that was not finished: nothing of it is the log.
+    unfinished: bool,
+}
+
+impl Found<'_> {
+    fn head(&mut self, chunk: Vec<u8>) {
+        self.segment.head_bytes = stored_bytes(&chunk);
+        match record::decode_head(chunk) {
+            Ok(head) => {
+                self.begins(head.after);
+                self.marks = Some(head.marks);
+            }
+            Err(damaged) => self.no_head = Some(damaged),
+        }
+    }
+
+    fn begins(&mut self, after: u64) {
+        self.is_known = true;
+        if self.is_oldest {
+            self.reading.begin(after);
+            *self.begun_after = self.reading.last;
+        }
+        self.unfinished = after < self.reading.last && !self.is_oldest;
+    }
+
+    fn chunk(&mut self, first: u64, chunk: &Bytes, now_ns: u64) {
+        if let Some(damaged) = self.no_head.take() {
+            // Its first chunk says where it begins, too.
+            self.begins(first.saturating_sub(1));
+            if !self.unfinished {
+                let id = self.segment.id;
+                self.reading.damaged(format!("the head of segment {id}: {damaged}"));
+            }
+        }
+        if self.unfinished {
+            return;
+        }
+        let (items, head) = record::decode_chunk(chunk);
+        let written_ns = match head {
+            Ok(head) => head.written_ns,
+            Err(damaged) => {
+                self.reading.damaged(format!("the chunk at entry {first}: {damaged}"));
+                if self.segment.ended_ns == 0 { now_ns } else { self.segment.ended_ns }
+            }
+        };
+        mark(self.logged, &self.marks.take().unwrap_or_default());
+        note(self.logged, &items);
+        let last = items.last().map_or(first, |item| item.index);
+        self.segment.push(Chunk { first, last, bytes: stored_bytes(chunk), written_ns });
+        self.reading.take(&items);
     }
 }
 

@@ -110,6 +110,7 @@ fn measure(name: &str, folder: &Path, batch: u64, sync: bool, bytes: u64) -> Res
             JournalWrite { generation: 1, begin: begin.take(), items, until: index, roster: None };
         let before = Instant::now();
         keeper.write(&write, 1, sync)?;
+        keeper.acknowledge()?;
         times.push(before.elapsed());
     }
     let took = start.elapsed().as_secs_f64();
@@ -216,11 +217,15 @@ impl Store for FileStore {
         Ok(self.0.sync_data()?)
     }
 
-    fn acknowledge(&mut self, _record: &[u8]) -> Result<(), StoreError> {
+    fn acknowledge(&mut self, _record: &[u8], _sync: bool) -> Result<(), StoreError> {
         Ok(())
     }
 
-    fn acknowledged(&mut self) -> Option<Vec<u8>> {
+    fn acknowledged(&mut self) -> Result<Vec<u8>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn boot(&mut self) -> Option<u128> {
         None
     }
 }

@@ -92,11 +92,15 @@ impl Store for RedbStore {
         self.write(vec![Change::Put("synced", Vec::new())], true)
     }
 
-    fn acknowledge(&mut self, _record: &[u8]) -> Result<(), StoreError> {
+    fn acknowledge(&mut self, _record: &[u8], _sync: bool) -> Result<(), StoreError> {
         Ok(())
     }
 
-    fn acknowledged(&mut self) -> Option<Vec<u8>> {
+    fn acknowledged(&mut self) -> Result<Vec<u8>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn boot(&mut self) -> Option<u128> {
         None
     }
 }

@@ -1,0 +1,454 @@
+//! A machine that ends under the agent: what was not synced may be gone, and that is told in its next life.
+
+use crate::common::{MemoryCluster, payloads_of};
+use crate::store::{bounds, items, open_store, short_segments, write_journal};
+use crate::{Publisher, start};
+use ftb_agent::journal::keeper::Keeper;
+use ftb_agent::journal::record::{Mark, decode_mark};
+use ftb_agent::world::{Change, Store, StoreError};
+use ftb_core::lineage::Lineage;
+use ftb_core::node::api::{JournalBegin, JournalWrite, Restored};
+use ftb_core::{Epoch, OriginId};
+use ftb_proto::v1::to_client;
+use nix::sys::signal::Signal;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What a power failure may leave of a store, besides all of it.
+#[derive(Clone, Default)]
+struct Left {
+    /// Up to where the segments were synced, in bytes,
+    synced: BTreeMap<PathBuf, u64>,
+    /// and the marks that may be there: the last that was synced, and those since.
+    marks: Vec<Vec<u8>>,
+}
+
+/// A store on disk, in a boot of its machine, whose syncs are noted.
+struct Watched {
+    store: Box<dyn Store>,
+    boot: u128,
+    folder: PathBuf,
+    left: Arc<Mutex<Left>>,
+}
+
+impl Watched {
+    fn open(folder: &Path, boot: u128, left: &Arc<Mutex<Left>>) -> (Keeper, Restored) {
+        let (store, left) = (open_store(folder), Arc::clone(left));
+        let store = Box::new(Self { store, boot, folder: folder.to_owned(), left });
+        Keeper::open(store, "test", bounds(), 1_000).unwrap()
+    }
+
+    fn synced(&self) {
+        self.left.lock().unwrap().synced = segments(&self.folder);
+    }
+}
+
+impl Store for Watched {
+    fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.store.get(key)
+    }
+
+    fn segments(&mut self) -> Result<Vec<u64>, StoreError> {
+        self.store.segments()
+    }
+
+    fn read(
+        &mut self,
+        segment: u64,
+        visit: &mut dyn FnMut(u64, Vec<u8>),
+    ) -> Result<(), StoreError> {
+        self.store.read(segment, visit)
+    }
+
+    fn chunk(&mut self, segment: u64, first: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        self.store.chunk(segment, first)
+    }
+
+    fn write(&mut self, changes: Vec<Change>, sync: bool) -> Result<(), StoreError> {
+        // One by one: what stands before a record or a cut is synced with that.
+        for change in changes {
+            let syncs = !matches!(change, Change::Append { .. });
+            self.store.write(vec![change], syncs)?;
+            if syncs {
+                self.synced();
+            }
+        }
+        if sync { self.sync() } else { Ok(()) }
+    }
+
+    fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError> {
+        self.store.remove_segment(segment)
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        self.store.sync()?;
+        self.synced();
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, record: &[u8], sync: bool) -> Result<(), StoreError> {
+        let marks = &mut self.left.lock().unwrap().marks;
+        if sync {
+            marks.clear();
+        }
+        marks.push(record.to_vec());
+        self.store.acknowledge(record, sync)
+    }
+
+    fn acknowledged(&mut self) -> Result<Vec<u8>, StoreError> {
+        self.store.acknowledged()
+    }
+
+    fn boot(&mut self) -> Option<u128> {
+        Some(self.boot)
+    }
+}
+
+/// The segments of a journal and how long they are.
+fn segments(folder: &Path) -> BTreeMap<PathBuf, u64> {
+    let entries = std::fs::read_dir(folder.join("store")).unwrap().map(|entry| entry.unwrap());
+    let logs = entries.filter(|entry| entry.file_name().to_str().unwrap().starts_with("log-"));
+    logs.map(|entry| (entry.path(), entry.metadata().unwrap().len())).collect()
+}
+
+/// What happens to a journal.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// So many entries are written and acknowledged, synced before that or not.
+    Write(u64, bool),
+    /// Another log wins, and so many of the last entries are not in that; it has as many others.
+    Fork(u64),
+    /// What follows a write after a while.
+    Settle,
+    /// The agent ends in order,
+    End,
+    /// or not, and starts again on the same machine.
+    Kill,
+}
+
+/// A journal that is lived with, and what its core was told.
+struct Life {
+    folder: PathBuf,
+    left: Arc<Mutex<Left>>,
+    keeper: Option<Keeper>,
+    written: u64,
+    acknowledged: u64,
+    lineage: Lineage,
+}
+
+impl Life {
+    fn new(folder: &Path) -> Self {
+        // Before the first mark there is none.
+        let left = Arc::new(Mutex::new(Left { marks: vec![Vec::new()], ..Left::default() }));
+        let (folder, keeper) = (folder.to_owned(), Some(Watched::open(folder, 1, &left).0));
+        let lineage = Lineage::new();
+        Self { folder, left, keeper, written: 0, acknowledged: 0, lineage }
+    }
+
+    fn keeper(&mut self) -> &mut Keeper {
+        self.keeper.as_mut().unwrap()
+    }
+
+    fn write(&mut self, after: u64, count: u64, sync: bool) {
+        let is_first = self.lineage.is_empty();
+        let begin = (is_first || after < self.written).then(|| {
+            let number = self.lineage.head().number + 1;
+            self.lineage.open(Epoch { number, root: OriginId(9) }, after + 1, false);
+            let anew = is_first.then(Default::default);
+            JournalBegin { lineage: self.lineage.clone(), after, anew }
+        });
+        self.written = after + count;
+        let (items, until) = (items(after + 1, after + count), self.written);
+        let write = JournalWrite { generation: 1, begin, items, until, roster: None };
+        self.keeper().write(&write, 1_000, sync).unwrap();
+        self.keeper().acknowledge().unwrap();
+        self.acknowledged = self.written;
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Write(count, sync) => self.write(self.written, count, sync),
+            Step::Fork(count) => self.write(self.written - count, count, false),
+            Step::Settle => drop(self.keeper().settle(false).unwrap()),
+            Step::End | Step::Kill => {
+                if matches!(step, Step::End) {
+                    self.keeper().settle(true).unwrap();
+                }
+                self.keeper = None;
+                let (mut keeper, restored) = Watched::open(&self.folder, 1, &self.left);
+                let told = (restored.unclean, restored.damage, restored.lost_until);
+                assert_eq!(told, (None, None, None), "the machine goes on");
+                keeper.sync().unwrap();
+                self.keeper = Some(keeper);
+            }
+        }
+    }
+}
+
+/// What a machine that starts again finds, for all that its end may have left: each length of what was not
+/// synced, with each mark that may be there. Nothing that was acknowledged is missing without a word. Gives
+/// how often something was told, and how often not.
+fn fail(life: &Life, scratch: &Path, what: &str) -> (usize, usize) {
+    let (mut told, mut untold) = (0, 0);
+    let left = life.left.lock().unwrap().clone();
+    let (newest, len) = segments(&life.folder).pop_last().unwrap();
+    let synced = left.synced.get(&newest).copied().unwrap_or(0);
+    let bytes = std::fs::read(&newest).unwrap();
+    copy(&life.folder, scratch);
+    let newest = scratch.join("store").join(newest.file_name().unwrap());
+    for mark in &left.marks {
+        std::fs::write(scratch.join("acknowledged"), mark).unwrap();
+        for cut in synced..=len {
+            std::fs::write(&newest, &bytes[..cut as usize]).unwrap();
+            let (_, restored) = Watched::open(scratch, 2, &Arc::default());
+            let last = restored.stored.last;
+            let what = format!(
+                "{what}: {cut} of {synced} to {len} bytes, {:?}",
+                decode_mark(mark.clone())
+            );
+            assert_eq!(restored.items, items(1, last), "{what}");
+            let is_told = restored.unclean.is_some() || restored.lost_until.is_some();
+            assert!(is_told || last >= life.acknowledged, "{what}: a silent loss behind {last}");
+            if is_told {
+                told += 1;
+            } else {
+                untold += 1;
+            }
+        }
+    }
+    std::fs::remove_dir_all(scratch).unwrap();
+    (told, untold)
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to.join("store")).unwrap();
+    for name in ["acknowledged", "store/records"] {
+        std::fs::copy(from.join(name), to.join(name)).unwrap();
+    }
+    for path in segments(from).into_keys() {
+        std::fs::copy(&path, to.join("store").join(path.file_name().unwrap())).unwrap();
+    }
+}
+
+/// Power fails after each of these steps, and leaves whatever it may.
+fn live(steps: &[Step]) -> Vec<(usize, usize)> {
+    let dir = tempfile::tempdir().unwrap();
+    let mut life = Life::new(&dir.path().join("journal"));
+    let mut found = Vec::new();
+    for (number, step) in steps.iter().enumerate() {
+        life.step(*step);
+        let what = format!("after step {number}, {step:?}");
+        found.push(fail(&life, &dir.path().join("after"), &what));
+    }
+    found
+}
+
+/// Synced every so often: after a power failure it is told that the end may be missing, unless nothing was
+/// acknowledged since all of it was synced.
+#[test]
+fn what_was_acknowledged_and_not_synced_is_never_missing_without_a_word() {
+    use Step::{End, Fork, Kill, Settle, Write};
+    let w = Write(1, false);
+    let found = live(&[
+        w,
+        w,
+        Settle,
+        w,
+        Settle,
+        Settle,
+        w,
+        Kill,
+        w,
+        w,
+        End,
+        w,
+        Fork(2),
+        w,
+        Settle,
+        Fork(1),
+        Settle,
+        Settle,
+        Write(3, false),
+        Kill,
+        Settle,
+        w,
+    ]);
+    let quiet: Vec<usize> = (0..found.len()).filter(|step| found[*step].0 == 0).collect();
+    assert_eq!(quiet, [5, 10, 17, 20], "where nothing was to be told: {found:?}");
+    assert!(quiet.iter().all(|step| found[*step].1 > 0));
+}
+
+/// Synced before it is acknowledged: a power failure has nothing to take, and nothing is told. A while after
+/// the last write the mark is on disk too, so that an end that is damaged besides is told.
+#[test]
+fn what_was_synced_first_needs_no_word_and_its_damage_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut life = Life::new(&dir.path().join("journal"));
+    for number in 0..6 {
+        life.step(Step::Write(2, true));
+        let (told, untold) = fail(&life, &dir.path().join("after"), &format!("write {number}"));
+        assert!(told == 0 && untold > 0, "write {number}: told {told} times");
+    }
+    life.step(Step::Settle);
+    life.left.lock().unwrap().synced.values_mut().for_each(|len| *len -= 600);
+    let (told, untold) = fail(&life, &dir.path().join("after"), "a damaged end");
+    assert_eq!((told, untold), (600, 1), "each end but the whole one");
+}
+
+/// A mark that cannot be read says nothing: that is told.
+#[test]
+fn a_mark_that_is_damaged_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    write_journal(dir.path());
+    let path = dir.path().join("acknowledged");
+    let mark = std::fs::read(&path).unwrap();
+    for cut in 1..mark.len() {
+        std::fs::write(&path, &mark[..cut]).unwrap();
+        let (_, restored) = Keeper::open(open_store(dir.path()), "test", bounds(), 1).unwrap();
+        assert_eq!(restored.items.len(), 1_000);
+        let damage = restored.damage.unwrap_or_default();
+        assert!(damage.contains("how far it was acknowledged"), "{cut} bytes: {damage}");
+    }
+}
+
+/// The head of a segment that was begun last, torn: nothing that was acknowledged is in it, and nothing is
+/// told. The same of one with entries is, and costs none of them; what went before the log is no hole in it.
+#[test]
+fn a_torn_head_is_told_where_something_follows_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = write_journal(dir.path());
+    let logs: Vec<PathBuf> = segments(dir.path()).into_keys().collect();
+    let newest = std::fs::read(logs.last().unwrap()).unwrap();
+    let head = 16 + u32::from_le_bytes(newest[4..8].try_into().unwrap()) as usize;
+    let next = dir.path().join(format!("store/log-{:020}", logs.len() as u64 + 1));
+    let open = || Keeper::open(open_store(dir.path()), "test", short_segments(), 1).unwrap().1;
+    for zeros in 16..head {
+        let mut torn = newest[..head].to_vec();
+        torn[zeros..].fill(0);
+        if torn == newest[..head] {
+            continue;
+        }
+        std::fs::write(&next, torn).unwrap();
+        let restored = open();
+        assert_eq!((restored.damage, restored.lost_until), (None, None), "zeros from {zeros}");
+        assert!(restored.items == all && !next.exists(), "zeros from {zeros}");
+    }
+    // The oldest goes: the log begins with the next.
+    std::fs::remove_file(&logs[0]).unwrap();
+    let first = open().items[0].index;
+    let mut bytes = std::fs::read(&logs[1]).unwrap();
+    bytes[20] ^= 1;
+    std::fs::write(&logs[1], bytes).unwrap();
+    let restored = open();
+    assert!(first > 1 && restored.items == all[first as usize - 1..]);
+    let damage = restored.damage.unwrap();
+    assert!(damage.contains("the head of segment 2"), "{damage}");
+    assert!(!damage.contains("entries"), "nothing is missing: {damage}");
+}
+
+/// What is missing goes on to be told until something is acknowledged in its place: an agent that ends before
+/// has told nobody.
+#[test]
+fn a_loss_is_told_until_the_log_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    write_journal(dir.path());
+    let (newest, len) = segments(dir.path()).pop_last().unwrap();
+    std::fs::File::options().write(true).open(newest).unwrap().set_len(len - 1).unwrap();
+    let open = || Keeper::open(open_store(dir.path()), "test", short_segments(), 1).unwrap();
+    let last = open().1.stored.last;
+    let mut lineage = open().1.stored.lineage;
+    lineage.open(Epoch { number: 2, root: OriginId(9) }, last + 1, false);
+    let begin = JournalBegin { lineage, after: last, anew: None };
+    let (items, until) = (items(last + 1, last + 1), last + 1);
+    let write = JournalWrite { generation: 1, begin: Some(begin), items, until, roster: None };
+    let (mut keeper, restored) = open();
+    assert_eq!(restored.lost_until, Some(1_000));
+    keeper.write(&write, 1, true).unwrap();
+    drop(keeper);
+    let (mut keeper, restored) = open();
+    assert_eq!((restored.stored.last, restored.lost_until), (last + 1, Some(1_000)));
+    keeper.acknowledge().unwrap();
+    drop(keeper);
+    let told = open().1;
+    assert_eq!((told.damage, told.lost_until), (None, None));
+}
+
+async fn names(cluster: &MemoryCluster, payload: &str) -> Vec<(String, String)> {
+    let mut watcher = cluster.client(0, "watcher").await;
+    watcher.subscribe_from_the_beginning(1, "severity>=INFO").await;
+    let mut found = Vec::new();
+    while !found.iter().any(|(_, text)| text == payload) {
+        let Some(message) = watcher.hear().await else { panic!("the stream ended") };
+        let to_client::Message::Deliver(deliver) = message else { continue };
+        for item in deliver.items {
+            let sealed = item.sealed.clone().into_iter().map(ftb_proto::event::decode_sealed);
+            let names = sealed.map(|sealed| sealed.unwrap().name().to_owned());
+            found.extend(names.zip(payloads_of(item)));
+        }
+    }
+    found
+}
+
+/// An agent whose machine has ended says once that the end of its log may be missing; one that has only been
+/// killed, or has had nothing to write for long, does not.
+#[tokio::test(start_paused = true)]
+async fn an_agent_tells_that_the_end_of_its_journal_may_be_missing() {
+    let journal = "[journal]\npath = \"/journal\"\nfsync = \"interval:1h\"\n";
+    let mut cluster = MemoryCluster::start_with(1, 2, journal).await;
+    let hour = Duration::from_secs(3600);
+    for (life, loses_power, idle) in [(1, false, 0), (2, true, 0), (3, true, 3), (4, false, 0)] {
+        let mut publisher = cluster.client(0, "publisher").await;
+        publisher.next_seq = life;
+        let payload = format!("life {life}");
+        let last = publisher.publish("site", &[&payload]).await;
+        publisher.confirmed(last).await;
+        let told = names(&cluster, &payload).await;
+        let unclean: Vec<_> =
+            told.iter().filter(|(name, _)| name == "FTB_JOURNAL_UNCLEAN").collect();
+        assert_eq!(unclean.len(), usize::from(life > 2), "in life {life}: {told:?}");
+        assert!(unclean.iter().all(|(_, text)| text.contains("before the journal was synced")));
+        tokio::time::sleep(hour * idle).await;
+        // It ends without the last sync of an end in order.
+        let disk = cluster.network.disk(&cluster.hosts[0]);
+        disk.set_unsyncable(true);
+        cluster.crash(0);
+        // Its sockets are closed when its tasks have ended.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        disk.set_unsyncable(false);
+        if loses_power {
+            disk.power_failure();
+        }
+        cluster.run(0).await;
+    }
+}
+
+fn mark(journal: &Path) -> Mark {
+    std::fs::read(journal.join("acknowledged"))
+        .ok()
+        .and_then(|b| decode_mark(b).ok())
+        .unwrap_or_default()
+}
+
+/// The mark of a running agent says that more may have been acknowledged than it knows of, from the first
+/// confirmation on; that of one that has ended in order does not, whatever it syncs else.
+#[tokio::test]
+async fn a_journal_is_marked_while_it_is_written_to() {
+    for fsync in ["never", "interval:1h"] {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = dir.path().join("journal");
+        let mut process = start(dir.path(), &journal, &format!("fsync = \"{fsync}\"\n"));
+        let mut client = process.client().await;
+        let mut publisher = Publisher { published: 0, confirmed: 0 };
+        publisher.publish(&mut client, 100).await;
+        publisher.beyond(&mut client, 99).await;
+        assert!(mark(&journal).unsynced && mark(&journal).boot.is_some(), "{fsync}");
+        drop(client);
+        process.signal(Signal::SIGTERM);
+        assert_eq!(process.ended(), Some(0), "{}", process.log());
+        let mark = mark(&journal);
+        assert!(!mark.unsynced && mark.synced >= 100, "{fsync}: {mark:?}");
+        assert_eq!(mark.synced, mark.acknowledged, "{fsync}");
+    }
+}
