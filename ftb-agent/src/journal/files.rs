@@ -32,8 +32,10 @@ const SET_ASIDE: &str = "store.damaged-";
 /// Longest record of what was acknowledged, in bytes.
 const ACKNOWLEDGED_BYTES_MAX: usize = 64;
 
-/// Where Linux says in which boot of the machine this is, as a UUID.
+/// Where Linux says in which boot of the machine this is, as a UUID;
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+/// and where the agent's unit says it, which hides that file.
+const BOOT_VARIABLE: &str = "FTB_BOOT_ID";
 
 const LOCK: &str = "lock";
 const RECORDS: &str = "records";
@@ -238,6 +240,14 @@ fn parse_frame(frame: &[u8; FRAME_BYTES]) -> Option<(u64, u32)> {
     }
     let bytes = rest.get_u32_le();
     Some((rest.get_u64_le(), bytes))
+}
+
+/// Reads a UUID, with its hyphens or without; one of zeros is none.
+fn parse_boot(text: &str) -> Option<u128> {
+    let digits: String = text.trim().chars().filter(|letter| *letter != '-').collect();
+    let is_uuid = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let boot = is_uuid.then(|| u128::from_str_radix(&digits, 16).ok())?;
+    boot.filter(|boot| *boot != 0)
 }
 
 fn encode_records(records: &BTreeMap<String, Vec<u8>>) -> Vec<u8> {
@@ -534,9 +544,8 @@ impl Store for FileStore {
     }
 
     fn boot(&mut self) -> Option<u128> {
-        let text = std::fs::read_to_string(BOOT).ok()?;
-        let digits: String = text.trim().chars().filter(|letter| *letter != '-').collect();
-        u128::from_str_radix(&digits, 16).ok().filter(|boot| *boot != 0)
+        let text = std::fs::read_to_string(BOOT).or_else(|_| std::env::var(BOOT_VARIABLE));
+        text.ok().as_deref().and_then(parse_boot)
     }
 }
 
@@ -570,5 +579,16 @@ mod tests {
         let mut again = DiskStorage.open(dir.path()).unwrap();
         assert_eq!(again.get("begun").unwrap(), Some(vec![7]), "it reads well");
         assert!(again.boot().is_some());
+    }
+
+    #[test]
+    fn a_boot_is_read_as_the_kernel_and_as_systemd_say_it() {
+        let boot = Some(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+        assert_eq!(parse_boot("01234567-89ab-cdef-0123-456789abcdef\n"), boot);
+        assert_eq!(parse_boot("0123456789abcdef0123456789abcdef"), boot);
+        let zeros = "0".repeat(32);
+        for none in ["", "%b", "1", "+123456789abcdef0123456789abcdef", &zeros, &"f".repeat(33)] {
+            assert_eq!(parse_boot(none), None, "{none}");
+        }
     }
 }

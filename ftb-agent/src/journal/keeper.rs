@@ -85,6 +85,8 @@ pub struct Keeper {
     synced: u64,
     /// How far it was acknowledged, as it was written last.
     mark: Mark,
+    /// It was written since the store was opened.
+    marked: bool,
     /// In which boot of the machine this is.
     boot: Option<u128>,
     /// The chunk that was looked through last, for the next page.
@@ -238,8 +240,8 @@ impl Keeper {
     }
 
     /// The core is told next that everything written is there. What was not synced is marked as such
-    /// before; the first time in each boot, and after one that knew of everything, that mark is synced: no
-    /// power failure leaves one that claims too much.
+    /// before; the first time, and after one that knew of everything, that mark is synced: no power failure
+    /// leaves one that claims too much.
     ///
     /// # Errors
     /// As [`Keeper::write`].
@@ -251,8 +253,11 @@ impl Keeper {
             unsynced: self.synced < self.last,
             boot: self.boot,
         };
-        let is_first = mark.unsynced && !(self.mark.unsynced && self.mark.is_of(self.boot));
-        self.put_mark(mark, is_first)
+        let is_known = self.marked && self.mark.unsynced;
+        let sync = mark.unsynced && !is_known;
+        self.put_mark(mark, sync)?;
+        self.marked = true;
+        Ok(())
     }
 
     /// What lies behind an index is given up on purpose. Said first, and synced: no crash must make it look
@@ -290,8 +295,9 @@ impl Keeper {
     pub fn settle(&mut self, ends: bool) -> Result<bool, KeepError> {
         let is_settled = ends || self.synced == self.last;
         self.sync()?;
-        // One of an earlier boot is of what may have gone with that, and stays until this one has written.
-        if self.mark.is_of(self.boot) {
+        // One of an earlier boot is of what may have gone with that, and stays until something was acknowledged
+        // in this one.
+        if self.marked || self.mark.is_of(self.boot) {
             let unsynced = self.mark.unsynced && !is_settled;
             self.put_mark(Mark { synced: self.synced, unsynced, ..self.mark.clone() }, true)?;
         }

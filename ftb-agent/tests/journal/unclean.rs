@@ -28,13 +28,13 @@ struct Left {
 /// A store on disk, in a boot of its machine, whose syncs are noted.
 struct Watched {
     store: Box<dyn Store>,
-    boot: u128,
+    boot: Option<u128>,
     folder: PathBuf,
     left: Arc<Mutex<Left>>,
 }
 
 impl Watched {
-    fn open(folder: &Path, boot: u128, left: &Arc<Mutex<Left>>) -> (Keeper, Restored) {
+    fn open(folder: &Path, boot: Option<u128>, left: &Arc<Mutex<Left>>) -> (Keeper, Restored) {
         let (store, left) = (open_store(folder), Arc::clone(left));
         let store = Box::new(Self { store, boot, folder: folder.to_owned(), left });
         Keeper::open(store, "test", bounds(), 1_000).unwrap()
@@ -102,7 +102,7 @@ impl Store for Watched {
     }
 
     fn boot(&mut self) -> Option<u128> {
-        Some(self.boot)
+        self.boot
     }
 }
 
@@ -142,7 +142,7 @@ impl Life {
     fn new(folder: &Path) -> Self {
         // Before the first mark there is none.
         let left = Arc::new(Mutex::new(Left { marks: vec![Vec::new()], ..Left::default() }));
-        let (folder, keeper) = (folder.to_owned(), Some(Watched::open(folder, 1, &left).0));
+        let (folder, keeper) = (folder.to_owned(), Some(Watched::open(folder, Some(1), &left).0));
         let lineage = Lineage::new();
         Self { folder, left, keeper, written: 0, acknowledged: 0, lineage }
     }
@@ -177,7 +177,7 @@ impl Life {
                     self.keeper().settle(true).unwrap();
                 }
                 self.keeper = None;
-                let (mut keeper, restored) = Watched::open(&self.folder, 1, &self.left);
+                let (mut keeper, restored) = Watched::open(&self.folder, Some(1), &self.left);
                 let told = (restored.unclean, restored.damage, restored.lost_until);
                 assert_eq!(told, (None, None, None), "the machine goes on");
                 keeper.sync().unwrap();
@@ -202,7 +202,7 @@ fn fail(life: &Life, scratch: &Path, what: &str) -> (usize, usize) {
         std::fs::write(scratch.join("acknowledged"), mark).unwrap();
         for cut in synced..=len {
             std::fs::write(&newest, &bytes[..cut as usize]).unwrap();
-            let (_, restored) = Watched::open(scratch, 2, &Arc::default());
+            let (_, restored) = Watched::open(scratch, Some(2), &Arc::default());
             let last = restored.stored.last;
             let what = format!(
                 "{what}: {cut} of {synced} to {len} bytes, {:?}",
@@ -295,6 +295,27 @@ fn what_was_synced_first_needs_no_word_and_its_damage_is_told() {
     life.left.lock().unwrap().synced.values_mut().for_each(|len| *len -= 600);
     let (told, untold) = fail(&life, &dir.path().join("after"), "a damaged end");
     assert_eq!((told, untold), (600, 1), "each end but the whole one");
+}
+
+/// Where it is not known in which boot of the machine a mark was made, an end that was not in order counts as that
+/// of the machine; the mark is not synced more often for that.
+#[test]
+fn where_the_boot_is_not_known_an_end_that_was_not_in_order_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut life = Life::new(dir.path());
+    life.keeper = None;
+    for (in_order, told) in [(false, false), (true, true), (false, false), (false, true)] {
+        let (keeper, restored) = Watched::open(dir.path(), None, &life.left);
+        assert_eq!(restored.unclean.is_some(), told, "{:?}", restored.unclean);
+        life.keeper = Some(keeper);
+        (0..5).for_each(|_| life.step(Step::Write(1, false)));
+        let marks = life.left.lock().unwrap().marks.len();
+        assert_eq!(marks, 5, "the first is synced, and no other");
+        if in_order {
+            life.keeper().settle(true).unwrap();
+        }
+        life.keeper = None;
+    }
 }
 
 /// A mark that cannot be read says nothing: that is told.

@@ -7,6 +7,7 @@
 //! namespaces. Not imitated: limits of realtime, of set-user-id files and of the kernel's tunables.
 
 use crate::{built, make};
+use ftb_agent::journal::record::decode_mark;
 use ftb_client::{Client, Delivery, Start};
 use ftb_tests::bmc::{self, SimulatedBmc};
 use ftb_tests::cluster::{PATIENCE, binary};
@@ -176,6 +177,11 @@ impl Sandbox {
         command.args(["--mount", "sh"]).args([&script, &self.at("/"), program]).arg(line[0]);
         command.arg(inside).args(line).env_clear();
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("NOTIFY_SOCKET", "/run/notify");
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        for setting in unit.words("Environment") {
+            let (variable, value) = setting.split_once('=').unwrap();
+            command.env(variable, value.replace("%b", &boot.trim().replace('-', "")));
+        }
         for (key, variable, parent) in [
             ("RuntimeDirectory", "RUNTIME_DIRECTORY", "/run"),
             ("StateDirectory", "STATE_DIRECTORY", "/var/lib"),
@@ -322,6 +328,7 @@ async fn the_daemons_work_in_the_sandboxes_of_their_units() {
     for daemon in [ib, ipmi, agent] {
         daemon.stop();
     }
-    let journal = fs::read_dir(sandbox.at("/var/lib/ftb/journal")).unwrap();
-    assert!(journal.count() > 0, "the log of a root is kept where the unit says");
+    let mark = fs::read(sandbox.at("/var/lib/ftb/journal/acknowledged"));
+    let mark = decode_mark(mark.expect("the log of a root is kept where the unit says")).unwrap();
+    assert!(mark.boot.is_some(), "it knows when the machine has ended: {mark:?}");
 }

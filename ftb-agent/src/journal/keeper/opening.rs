@@ -47,6 +47,7 @@ impl Keeper {
             store,
             bounds,
             mark: Mark::default(),
+            marked: false,
             boot,
             last: begun.after,
             synced: begun.after,
