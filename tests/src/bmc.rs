@@ -12,9 +12,10 @@ mod files;
 
 pub use board::{Names, SATELLITE, SENSORS, Setup};
 
+use nix::sys::socket::{setsockopt, sockopt};
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -40,18 +41,34 @@ struct Ports {
     machine: u16,
 }
 
+/// Nobody else can take this UDP port, only a simulator beside this: two of them could share it, without an error, and the
+/// elder would never hear anything again. Also while its own simulator is dead.
+struct Reserved(UdpSocket);
+
+impl Reserved {
+    fn new(address: (Ipv4Addr, u16)) -> io::Result<Self> {
+        let socket = UdpSocket::bind(address)?;
+        // Only now: it was nobody's, and from now on it is shared with who says the same, as the simulator does.
+        setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+        // It is there for itself alone: to everybody else the port of a dead simulator is closed.
+        socket.connect(socket.local_addr()?)?;
+        Ok(Self(socket))
+    }
+}
+
 impl Ports {
-    /// Free ones, as far as one can know.
-    fn find() -> io::Result<Self> {
-        let lan = UdpSocket::bind("127.0.0.1:0")?;
+    /// Free ones, as far as one can know; that of the LAN stays so.
+    fn find(host: u8, lan: Option<u16>) -> io::Result<(Self, Reserved)> {
+        let reserved = Reserved::new((Ipv4Addr::new(127, 0, 0, host), lan.unwrap_or(0)))?;
         let console = TcpListener::bind("127.0.0.1:0")?;
         let machine = TcpListener::bind("127.0.0.1:0")?;
-        Ok(Self {
-            host: 1,
-            lan: lan.local_addr()?.port(),
+        let ports = Self {
+            host,
+            lan: reserved.0.local_addr()?.port(),
             console: console.local_addr()?.port(),
             machine: machine.local_addr()?.port(),
-        })
+        };
+        Ok((ports, reserved))
     }
 }
 
@@ -60,6 +77,7 @@ pub struct SimulatedBmc {
     dir: TempDir,
     ports: Ports,
     child: Child,
+    _reserved: Reserved,
 }
 
 impl SimulatedBmc {
@@ -107,8 +125,7 @@ impl SimulatedBmc {
     fn try_start(setup: Setup, host: u8, port: Option<u16>) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("ftb-bmc-").tempdir()?;
         let dir = folder.path();
-        let found = Ports::find()?;
-        let ports = Ports { host, lan: port.unwrap_or(found.lan), ..found };
+        let (ports, reserved) = Ports::find(host, port)?;
         files::write(dir, ports, setup)?;
         let state = dir.join("state/ipmi_sim/testbmc");
         fs::create_dir_all(&state)?;
@@ -123,7 +140,7 @@ impl SimulatedBmc {
             return Err(io::Error::other(format!("sdrcomp: {text}")));
         }
         let child = spawn(dir)?;
-        let mut bmc = Self { dir: folder, ports, child };
+        let mut bmc = Self { dir: folder, ports, child, _reserved: reserved };
         bmc.wait_until_up()?;
         Ok(bmc)
     }
@@ -273,4 +290,29 @@ fn spawn(dir: &Path) -> io::Result<Child> {
         .map_err(|error| {
             io::Error::new(error.kind(), format!("ipmi_sim (package openipmi): {error}"))
         })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_port_has_one_simulator_and_is_nobody_elses_while_that_is_dead() {
+        let mut bmc = SimulatedBmc::start().unwrap();
+        let taken = |port| match SimulatedBmc::try_start(Setup::default(), 1, Some(port)) {
+            Ok(_) => panic!("two simulators share a port"),
+            Err(error) => error.kind() == io::ErrorKind::AddrInUse,
+        };
+        assert!(taken(bmc.port()));
+        bmc.kill().unwrap();
+        assert!(taken(bmc.port()));
+        let asker = UdpSocket::bind("127.0.0.1:0").unwrap();
+        asker.set_read_timeout(Some(PATIENCE)).unwrap();
+        asker.connect(bmc.address()).unwrap();
+        asker.send(b"anybody?").unwrap();
+        let refused = asker.recv(&mut [0; 8]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused, "{refused}");
+        bmc.restart().unwrap();
+    }
 }
