@@ -138,7 +138,8 @@ impl Batch {
         self.handed_over(handed_over)
     }
 
-    /// As [`Batch::publish`], but sheds nothing and waits until there is room for all of them.
+    /// As [`Batch::publish`], but sheds nothing and waits until there is room for all of them: no more goes
+    /// before it meanwhile than the buffer holds, however little room others need.
     /// Cancel-safe: a dropped future has published none, and the batch holds them all. Lets other
     /// tasks run first when a message is full that has not gone.
     ///
@@ -151,12 +152,8 @@ impl Batch {
         if hurried {
             yield_now().await;
         }
-        let cost = self.size.cost();
-        let push = |session: &mut Session| {
-            let now = session.outbox.has_room_for(cost) || session.is_closed();
-            now.then(|| hand_over(chunks, session))
-        };
-        let handed_over = shared.wait_for_agent(push).await;
+        let push = |session: &mut Session| hand_over(chunks, session);
+        let handed_over = shared.wait_for_room(self.size.cost(), push).await;
         self.handed_over(handed_over)
     }
 

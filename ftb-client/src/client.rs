@@ -3,6 +3,7 @@
 use crate::config::{ClientBuilder, ClientConfig};
 use crate::connection;
 use crate::error::{ConfigError, SubscribeError, WaitError};
+use crate::line::Place;
 use crate::session::{Effects, Session};
 use crate::subscription::Subscription;
 use crate::waiters::Waiters;
@@ -161,6 +162,32 @@ impl Shared {
         self.wait_on(&self.changed, Some(&self.waiters), condition).await
     }
 
+    /// Resolves with what `then` gives, as soon as there is room for what costs so much and others do not come
+    /// first, or there never will be (nothing is in its way, or the client is closed). Cancel-safe.
+    pub(crate) async fn wait_for_room<T>(
+        &self,
+        cost: usize,
+        mut then: impl FnMut(&mut Session) -> T,
+    ) -> T {
+        let mut standing = Standing { shared: self, place: None };
+        let done = self.wait_for_agent(|session| {
+            let place = &mut standing.place;
+            let room = session.outbox.has_room_for(cost) || session.outbox.is_empty();
+            let goes = session.is_closed() || room && session.line.lets(*place, cost);
+            if !goes {
+                place.get_or_insert_with(|| session.line.wait());
+                return None;
+            }
+            let look_again = session.line.went(place.take(), cost);
+            Some((then(session), look_again))
+        });
+        let (done, look_again) = done.await;
+        if look_again {
+            self.changed.notify_waiters();
+        }
+        done
+    }
+
     /// Resolves when nothing more is accepted. Cancel-safe.
     pub(crate) async fn left(&self) {
         self.wait_on(&self.refused, None, |session| session.is_closed().then_some(())).await;
@@ -183,6 +210,21 @@ impl Shared {
             waiting = waiting.or_else(|| waiters.map(Waiters::wait));
             changed.as_mut().await;
             changed.set(notify.notified());
+        }
+    }
+}
+
+/// One that waits for room, as long as this lives.
+struct Standing<'a> {
+    shared: &'a Shared,
+    place: Option<Place>,
+}
+
+impl Drop for Standing<'_> {
+    fn drop(&mut self) {
+        let Some(place) = self.place else { return };
+        if self.shared.lock().line.leave(place) {
+            self.shared.changed.notify_waiters();
         }
     }
 }

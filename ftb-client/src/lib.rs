@@ -30,6 +30,7 @@ pub mod event;
 mod fate;
 mod inbox;
 pub mod json;
+mod line;
 mod outbox;
 pub mod publish;
 mod recent;

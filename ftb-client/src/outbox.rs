@@ -127,11 +127,6 @@ impl Outbox {
         in_flight > self.in_flight_bytes_max / 4 || self.waiting.front().is_some_and(held_up)
     }
 
-    /// Whether an event of that length can be taken without shedding any.
-    pub(crate) fn has_room(&self, len: usize) -> bool {
-        self.has_room_for(cost(len))
-    }
-
     /// Whether what costs so much can be taken without shedding any.
     pub(crate) fn has_room_for(&self, cost: usize) -> bool {
         self.held_bytes() + cost <= self.bytes_max
@@ -146,7 +141,7 @@ impl Outbox {
         len: usize,
         put: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(Arc<Fate>, u32), PublishError> {
-        if !self.has_room(len) {
+        if !self.has_room_for(cost(len)) {
             self.make_room(len, severity)?;
         }
         let bytes = published_len(len);
@@ -202,7 +197,7 @@ impl Outbox {
                 bytes_max: self.bytes_max,
             });
         }
-        while !self.has_room(len) && self.shed_one() {}
+        while !self.has_room_for(cost(len)) && self.shed_one() {}
         Ok(())
     }
 
@@ -317,7 +312,7 @@ impl Drop for Outbox {
 }
 
 /// What an event of that length counts against the bound.
-fn cost(len: usize) -> usize {
+pub(crate) fn cost(len: usize) -> usize {
     Size { events: 1, bytes: published_len(len) }.cost()
 }
 

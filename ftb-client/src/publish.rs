@@ -8,6 +8,7 @@ use crate::config::ClientConfig;
 use crate::error::{PublishError, Unconfirmed};
 use crate::event::now_ns;
 use crate::fate::Fate;
+use crate::outbox::cost;
 use crate::session::Session;
 use core::pin::Pin;
 use core::task::{Context, Poll};
@@ -79,7 +80,8 @@ impl Client {
         Ok(receipt)
     }
 
-    /// As [`Client::publish_ref`], but sheds nothing: gives `None` where there is no room now.
+    /// As [`Client::publish_ref`], but sheds nothing: gives `None` where there is no room now, or it is the
+    /// turn of others who wait for it.
     ///
     /// # Errors
     /// [`PublishError`]; [`PublishError::Full`] only for an event that could never fit.
@@ -99,7 +101,8 @@ impl Client {
         receipt.map(Some)
     }
 
-    /// As [`Client::publish`], but waits for room instead of shedding. Cancel-safe: a dropped
+    /// As [`Client::publish`], but waits for room instead of shedding; no more goes before it
+    /// meanwhile than the buffer holds. Cancel-safe: a dropped
     /// future has published nothing. Lets other tasks run whenever it has filled a message, even when
     /// there is room.
     ///
@@ -125,8 +128,8 @@ impl Client {
     async fn publish_later<'a>(&'a self, mut event: EventRef<'a>) -> Result<Receipt, PublishError> {
         yield_now().await;
         let publication = self.complete(&mut event)?;
-        let push = |session: &mut Session| publication.push_if_room(session);
-        let (receipt, speaker) = self.shared().wait_for_agent(push).await;
+        let push = |session: &mut Session| publication.push_now(session);
+        let (receipt, speaker) = self.shared().wait_for_room(cost(publication.len), push).await;
         speaker.into_iter().for_each(Waker::wake);
         receipt
     }
@@ -228,12 +231,22 @@ impl Publication<'_> {
         Ok(Receipt { fate, place })
     }
 
-    /// `None` where there is no room, and there may be some later. Gives the speaker too, to be
-    /// woken without the session.
+    /// `None` where there is no room, or it is others' turn, and there may be some later.
     fn push_if_room(&self, session: &mut Session) -> Option<Pushed> {
-        let fits = session.outbox.has_room(self.len);
-        let never = session.outbox.is_empty() || session.is_closed();
-        (fits || never).then(|| (self.push(session), session.speaker.take()))
+        let cost = cost(self.len);
+        let fits = session.outbox.has_room_for(cost) || session.outbox.is_empty();
+        let goes = session.is_closed() || fits && session.line.lets(None, cost);
+        if !goes {
+            return None;
+        }
+        // It had no place that others could have given way to.
+        session.line.went(None, cost);
+        Some(self.push_now(session))
+    }
+
+    /// Gives the speaker too, to be woken without the session.
+    fn push_now(&self, session: &mut Session) -> Pushed {
+        (self.push(session), session.speaker.take())
     }
 }
 

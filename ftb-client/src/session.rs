@@ -6,6 +6,7 @@
 
 use crate::error::{SubscribeError, Unconfirmed};
 use crate::inbox::Inbox;
+use crate::line::Line;
 use crate::outbox::Outbox;
 use crate::stream::Say;
 use ftb_core::{PublisherId, limits};
@@ -69,6 +70,8 @@ pub(crate) struct Session {
     /// How many messages with events went since somebody was seen who waits for the agent.
     unasked: u32,
     pub(crate) outbox: Outbox,
+    /// Who waits for room in it.
+    pub(crate) line: Line,
     pub(crate) inbox: Inbox,
     /// The stream to the agent, while it waits for something to say.
     pub(crate) speaker: Option<Waker>,
@@ -91,6 +94,7 @@ impl Session {
             lazily: false,
             unasked: 0,
             outbox: Outbox::new(buffer_bytes),
+            line: Line::new(buffer_bytes),
             inbox: Inbox::new(queue_bytes),
             speaker: None,
             trouble: "nothing was tried yet".to_owned(),

@@ -12,7 +12,10 @@ use ftb_core::node::api::{RefusedWhat, SubscriptionId, ToClient};
 use ftb_proto::client::{FromClient, encode_goodbye, encode_refused_attach, encode_to_client};
 use ftb_proto::event::decode_event;
 use scripted::{ACCOUNT, Agent, Attachment, PATIENCE, at, sealed, soon, welcome};
+use std::future::poll_fn;
 use std::path::PathBuf;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -434,6 +437,103 @@ async fn a_batch_is_bounded_and_waits_for_room_as_a_whole() {
         () = &mut agent_side => unreachable!("it goes on for ever"),
     }
     assert_eq!((receipts.len(), client.stats().shed), (count, [0; 4]));
+}
+
+/// Lets a future get as far as it can without anybody else: it must wait.
+async fn begin<T>(mut future: Pin<&mut impl Future<Output = T>>) {
+    // It lets others run first.
+    for _ in 0..3 {
+        let waits = poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_pending()));
+        assert!(waits.await, "it did not wait");
+    }
+}
+
+/// Events as said by the agent's side, each confirmed as it comes, until `enough` says so.
+async fn confirmed_one_by_one(
+    attachment: &mut Attachment,
+    mut enough: impl FnMut(&[String]) -> bool,
+) -> Vec<String> {
+    let mut texts = Vec::new();
+    while !enough(&texts) {
+        for (seq, _, text) in attachment.published(1).await {
+            texts.push(text);
+            attachment.say(confirmed(seq)).await;
+        }
+    }
+    texts
+}
+
+/// Single events fit into every gap, the batch only into an empty buffer: it does not wait as long as they come.
+#[tokio::test]
+async fn a_large_batch_has_its_turn_beside_single_events() {
+    let (_dir, socket) = place();
+    let client = Client::builder("test").agent(&socket).buffer_bytes(2000).build().unwrap();
+    let mut batch = client.batch();
+    while add(&mut batch, "many").is_ok() {}
+    let (count, at_least) = (batch.len(), 100 * batch.len());
+    let _ = client.publish(said("before")).unwrap();
+    let mut large = Box::pin(batch.publish_wait());
+    begin(large.as_mut()).await;
+    let whole = async { assert_eq!(large.await.unwrap().len(), count) };
+    let singles = async {
+        loop {
+            let _ = client.publish_wait(said("one")).await.unwrap();
+        }
+    };
+    let mut agent = Agent::start(&socket);
+    let mut attachment = agent.welcomed().await;
+    let is_large = |text: &String| text == "many";
+    let enough = |texts: &[String]| texts.len() > at_least || texts.iter().any(is_large);
+    let agent_side = confirmed_one_by_one(&mut attachment, enough);
+    let texts = tokio::select! {
+        texts = soon(agent_side) => texts,
+        ((), ()) = async { tokio::join!(whole, singles) } => unreachable!("it goes on for ever"),
+    };
+    let before = texts.iter().position(is_large).unwrap_or(usize::MAX);
+    assert!((1..=2 * count + 2).contains(&before), "{before} went before {count}");
+}
+
+#[tokio::test]
+async fn who_waits_for_room_in_vain_keeps_nobody_waiting() {
+    let (_dir, socket) = place();
+    let client = Client::builder("test").agent(&socket).buffer_bytes(2000).build().unwrap();
+    let mut batch = client.batch();
+    while add(&mut batch, "many").is_ok() {}
+    let mut others = Vec::new();
+    let mut large = Box::pin(batch.publish_wait());
+    // What was published before is nobody's who goes before it.
+    let _ = client.publish(said("before")).unwrap();
+    begin(large.as_mut()).await;
+    while let Some(other) = client.publish_if_room((&Event::from(said("one"))).into()).unwrap() {
+        others.push(other);
+    }
+    assert!(!others.is_empty());
+    let mut small = Box::pin(client.publish_wait(said("behind")));
+    begin(small.as_mut()).await;
+    drop(large);
+    let mut agent = Agent::start(&socket);
+    let mut attachment = agent.welcomed().await;
+    let is_behind = |texts: &[String]| texts.iter().any(|text| text == "behind");
+    let agent_side = confirmed_one_by_one(&mut attachment, is_behind);
+    let (receipt, texts) = soon(async { tokio::join!(small, agent_side) }).await;
+    assert_eq!((receipt.is_ok(), texts.len()), (true, others.len() + 2));
+}
+
+#[tokio::test]
+async fn whoever_waits_for_room_hears_that_the_client_is_closed() {
+    let (_dir, socket) = place();
+    let client = Client::builder("test").agent(&socket).buffer_bytes(2000).build().unwrap();
+    let mut batch = client.batch();
+    while add(&mut batch, "many").is_ok() {}
+    let _ = client.publish(said("before")).unwrap();
+    let mut large = Box::pin(batch.publish_wait());
+    begin(large.as_mut()).await;
+    let mut small = Box::pin(client.publish_wait(said(&"x".repeat(1900))));
+    begin(small.as_mut()).await;
+    let all = async { tokio::join!(client.close(Duration::ZERO), large, small) };
+    let (_, large, small) = soon(all).await;
+    assert!(matches!(large, Err(PublishError::Closed)));
+    assert!(matches!(small, Err(PublishError::Closed)));
 }
 
 #[tokio::test]
