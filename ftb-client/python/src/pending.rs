@@ -83,6 +83,11 @@ impl Pending {
         self.alarm.fileno()
     }
 
+    /// Takes back what is under way.
+    fn give_up(&self) -> PyResult<()> {
+        Ok(self.work.with(|work| drop(work.take()))?)
+    }
+
     /// `None` while it is under way, then once a tuple with the result.
     fn poll(&self, py: Python<'_>) -> PyResult<Option<(Py<PyAny>,)>> {
         let _entered = runtime()?.enter();

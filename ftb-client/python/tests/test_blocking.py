@@ -148,6 +148,20 @@ class Publishing(AgentTest):
             client.publish_many([good])
 
 
+    def test_who_gave_up_waiting_for_room_keeps_nobody_waiting(self):
+        with ftb.Client("full", agent=self.socket, buffer_bytes=4000) as client:
+            event = {"space": "my.space", "name": "X", "payload": b"x" * 1000}
+            client.publish_many([event])
+            try:
+                client.publish_many_wait([event] * 3, timeout=0.01)
+            except ftb.Timeout as error:
+                kept = error  # with its traceback, and all that this holds
+            self.start_agent()
+            for _ in range(10):
+                client.publish_wait(**event, timeout=LONG).wait(timeout=LONG)
+            self.assertEqual((kept.args, client.stats.published), (("nothing happened in time",), 11))
+
+
 class Subscribing(AgentTest):
     def test_filters_history_and_positions(self):
         self.start_agent()

@@ -41,6 +41,16 @@ async def arrive(source: Any, poll: Callable[[], Optional[Any]]) -> Any:
             loop.remove_reader(descriptor)
 
 
+async def result(pending: _native.Pending) -> Any:
+    """What comes of it. Where nobody waits any more it is taken back at once: others may wait for it."""
+    try:
+        (found,) = await arrive(pending, pending.poll)
+    except BaseException:
+        pending.give_up()
+        raise
+    return found
+
+
 def _ring(ready: asyncio.Future[None]) -> None:
     if not ready.done():
         ready.set_result(None)
@@ -165,8 +175,7 @@ class AsyncClient(Base):
     async def publish_wait(self, space: str, name: str, **facts: Any) -> AsyncReceipt:
         """As `publish`, but waits for room instead of shedding."""
         pending = call(self._native.publish_wait, said(space, name, **facts))
-        (receipt,) = await arrive(pending, pending.poll)
-        return AsyncReceipt(receipt)
+        return AsyncReceipt(await result(pending))
 
     def publish_many(self, events: Iterable[Mapping[str, Any]]) -> AsyncReceipts:
         """As `Client.publish_many`: never waits."""
@@ -175,8 +184,7 @@ class AsyncClient(Base):
     async def publish_many_wait(self, events: Iterable[Mapping[str, Any]]) -> AsyncReceipts:
         """As `publish_many`, but waits until there is room for all of them instead of shedding."""
         pending = call(self._native.publish_many_wait, all_said(events))
-        (receipts,) = await arrive(pending, pending.poll)
-        return AsyncReceipts(receipts)
+        return AsyncReceipts(await result(pending))
 
     async def subscribe(
         self,
@@ -205,8 +213,7 @@ class AsyncClient(Base):
     ) -> AsyncSubscription:
         since_ns = None if since is None else moment_ns(since)
         pending = call(self._native.subscribe, filter, after, since_ns)
-        (native,) = await arrive(pending, pending.poll)
-        return AsyncSubscription(native, past_only)
+        return AsyncSubscription(await result(pending), past_only)
 
     async def flush(self, timeout: Optional[float] = None) -> None:
         """Waits until nothing is unconfirmed. Raises `NoAgent` or `Timeout`."""

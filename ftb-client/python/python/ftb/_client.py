@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Iterable, Iterator, Mapping, Optional, Union, overload
 
 from . import _native
-from ._base import Base, wait
+from ._base import Base, result, wait
 from ._types import (
     Closed,
     Event,
@@ -210,8 +210,7 @@ class Client(Base):
     ) -> Receipt:
         """As `publish`, but waits for room instead of shedding."""
         pending = call(self._native.publish_wait, said(space, name, **facts))
-        (receipt,) = wait(pending, pending.poll, timeout)
-        return Receipt(receipt)
+        return Receipt(result(pending, timeout))
 
     def publish_many(self, events: Iterable[Mapping[str, Any]]) -> Receipts:
         """Publishes many events together, which costs far less than a call for each: mappings with
@@ -229,8 +228,7 @@ class Client(Base):
         """As `publish_many`, but waits until there is room for all of them instead of shedding. After a
         `Timeout` none is published."""
         pending = call(self._native.publish_many_wait, all_said(events))
-        (receipts,) = wait(pending, pending.poll, timeout)
-        return Receipts(receipts)
+        return Receipts(result(pending, timeout))
 
     def subscribe(
         self,
@@ -269,8 +267,7 @@ class Client(Base):
     ) -> Subscription:
         since_ns = None if since is None else moment_ns(since)
         pending = call(self._native.subscribe, filter, after, since_ns)
-        (native,) = wait(pending, pending.poll, timeout)
-        return Subscription(native, past_only)
+        return Subscription(result(pending, timeout), past_only)
 
     def flush(self, timeout: Optional[float] = None) -> None:
         """Waits until nothing is unconfirmed. Raises `NoAgent` or `Timeout`."""
