@@ -15,6 +15,7 @@ use crate::handle::{self, Command, Handle};
 use crate::hostile::Hostile;
 use crate::journal::{JournalError, Opened};
 use crate::links::{LinkService, Links};
+use crate::seats::Seats;
 use crate::serve;
 use crate::tls::{Tls, TlsError};
 use crate::world::World;
@@ -119,12 +120,13 @@ impl Agent {
         let access = Arc::new(ArcSwap::from_pointee(Access::new(&config.access, agent_uid)));
         let (handle, inbox) = handle::channel();
         let (closing, ended) = (CancellationToken::new(), CancellationToken::new());
-        let tasks = TaskTracker::new();
+        let (tasks, seats) = (TaskTracker::new(), Seats::default());
         let links = Links {
             handle: handle.clone(),
             hostile: Arc::clone(&hostile),
             net: Arc::clone(&world.net),
             tls: tls.clone(),
+            seats: seats.clone(),
             tasks: tasks.clone(),
             ended: ended.clone(),
         };
@@ -167,7 +169,9 @@ impl Agent {
         }
         // Tells apart the agents of one process; one agent of a host needs no such words.
         let span = tracing::debug_span!("agent", host);
-        let driver = tokio::spawn(driver.run(inbox, alarm).instrument(span));
+        let over = ended.clone().cancelled_owned();
+        let driver = seats.run(driver.run(inbox, alarm).instrument(span), over);
+        let driver = tokio::spawn(driver);
         Ok(Self {
             host,
             address,

@@ -23,6 +23,7 @@ pub mod logging;
 pub mod memory;
 pub mod outbox;
 pub mod process;
+pub mod seats;
 pub mod serve;
 pub mod storm;
 pub mod system;

@@ -9,6 +9,7 @@ use crate::gate::Peer;
 use crate::handle::{Command, Handle, LinkOrigin};
 use crate::hostile::Hostile;
 use crate::outbox;
+use crate::seats::Seats;
 use crate::tls::Tls;
 use crate::world::Net;
 use ftb_core::frame::Frame;
@@ -57,7 +58,9 @@ pub struct Links {
     pub net: Arc<dyn Net>,
     /// Mutual TLS; `None` where the configuration says `insecure`.
     pub tls: Option<Arc<Tls>>,
-    /// The tasks of all links.
+    /// Where the first of them run.
+    pub seats: Seats,
+    /// The tasks of the others.
     pub tasks: TaskTracker,
     /// Cancelled when the agent ends.
     pub ended: CancellationToken,
@@ -76,7 +79,7 @@ pub struct Dial {
 }
 
 impl Links {
-    /// Dials in a task of its own and tells the driver how it ended.
+    /// Dials beside the driver, or in a task of its own, and tells the driver how it ended.
     pub fn dial(&self, dial: Dial) {
         let (links, crew) = (self.clone(), Crew::default());
         // What was said last may still be on its way.
@@ -188,9 +191,12 @@ impl Links {
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let ended = self.ended.clone();
-        self.tasks.spawn(async move {
+        let task = async move {
             ended.run_until_cancelled(task).await;
-        });
+        };
+        if let Err(task) = self.seats.take(task) {
+            self.tasks.spawn(task);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::admin::AdminService;
 use crate::clients::Clients;
 use crate::gate::{Gate, Served};
 use crate::links::{self, LinkService};
+use crate::seats::Seats;
 use crate::tls::Tls;
 use crate::world::Listener;
 use ftb_proto::stream::{Answer, Serving, Windows};
@@ -47,8 +48,9 @@ impl Sockets {
         tls: Option<Arc<Tls>>,
         service: LinkService,
     ) {
+        let seats = service.0.seats.clone();
         let serving = serving(service, Routes::default(), links::WINDOWS);
-        self.accept(listener, gate, tls, serving);
+        self.accept(listener, gate, tls, serving, Some(seats));
     }
 
     /// Serves clients and administrators of this host.
@@ -65,17 +67,19 @@ impl Sockets {
             ..links::WINDOWS
         };
         let questions = Routes::new(v1::admin_server::AdminServer::new(admin));
-        self.accept(listener, gate, None, serving(clients, questions, windows));
+        self.accept(listener, gate, None, serving(clients, questions, windows), None);
     }
 
     /// Accepts until the agent closes; the listener is dropped then. Each connection has a task: a
-    /// handshake waits for its peer, the others must not wait for it. The gate bounds their number.
+    /// handshake waits for its peer, the others must not wait for it; after that it has one of
+    /// `seats`, if one is free. The gate bounds their number.
     fn accept<A: Answer>(
         &self,
         mut listener: Box<dyn Listener>,
         gate: Arc<Gate>,
         tls: Option<Arc<Tls>>,
         serving: Serving<A>,
+        seats: Option<Seats>,
     ) {
         let (closing, tasks, ended) =
             (self.closing.clone(), self.tasks.clone(), self.ended.clone());
@@ -92,9 +96,10 @@ impl Sockets {
                 };
                 let guarded = gate.admit(conn);
                 let (tls, gate, closing) = (tls.clone(), Arc::clone(&gate), closing.clone());
-                let serving = serving.clone();
+                let (serving, seats, ended) = (serving.clone(), seats.clone(), ended.clone());
                 // In a place of its own: who runs it until something happens has room for it twice.
-                tasks.spawn(ended.clone().run_until_cancelled_owned(Box::pin(async move {
+                let until_ended = ended.clone();
+                tasks.spawn(until_ended.run_until_cancelled_owned(Box::pin(async move {
                     let address = Arc::clone(&guarded.peer().address);
                     let served = match tls {
                         None => Served::plain(guarded),
@@ -109,8 +114,18 @@ impl Sockets {
                     let mut known = Extensions::new();
                     known.insert(served.peer().clone());
                     let closing = closing.cancelled_owned();
-                    if let Err(error) = serving.serve(TokioIo::new(served), known, closing).await {
-                        tracing::debug!(%address, %error, "a connection was torn");
+                    let serve = Box::pin(async move {
+                        let served = serving.serve(TokioIo::new(served), known, closing);
+                        if let Some(Err(error)) = ended.run_until_cancelled(served).await {
+                            tracing::debug!(%address, %error, "a connection was torn");
+                        }
+                    });
+                    let unseated = match seats {
+                        Some(seats) => seats.take(serve).err(),
+                        None => Some(serve),
+                    };
+                    if let Some(serve) = unseated {
+                        serve.await;
                     }
                 })));
             }
