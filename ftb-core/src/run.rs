@@ -219,9 +219,10 @@ impl RunBuilder {
         debug_assert!(!self.heads.is_empty(), "there is none before");
         if let Some(next) = &mut self.next
             && (next.seq, next.at, next.time_at) == (event.seq, at, event.time_at)
+            && let Some(seq) = next.seq.checked_add(1)
         {
-            next.seq += 1;
-            next.at.start += next.step;
+            next.seq = seq;
+            next.at.start = next.at.start.saturating_add(next.step);
             self.more += 1;
         } else {
             self.push_unusual(event, at);
@@ -243,12 +244,18 @@ impl RunBuilder {
     /// behind it as a list has them. All of that head have their times at `time_at`, as
     /// [`Alike::time_at`].
     pub fn push_following(&mut self, count: u32, time_at: u32) {
-        let (Some(next), Some(common)) = (&mut self.next, self.heads.last_mut()) else { return };
+        let (Some(next), Some(common)) = (&mut self.next, self.heads.last_mut()) else {
+            debug_assert!(false, "nothing follows a fold, or the highest number");
+            return;
+        };
         debug_assert!(common.time_at == 0 || common.time_at == time_at, "it lies where it lay");
         (common.time_at, next.time_at) = (time_at, time_at);
-        next.seq = next.seq.saturating_add(count.into());
-        next.at.start = next.at.start.saturating_add(count.saturating_mul(next.step));
         self.more += count;
+        next.at.start = next.at.start.saturating_add(count.saturating_mul(next.step));
+        match next.seq.checked_add(count.into()) {
+            Some(seq) => next.seq = seq,
+            None => self.next = None,
+        }
     }
 
     /// Begins a row; gives the place of its event.

@@ -215,3 +215,24 @@ fn what_lies_outside_the_buffer_is_refused() {
     assert_eq!(builder.finish(twice.into()), Err(SpanError("time")));
     assert_eq!(RunBuilder::default().finish(Bytes::new()), Ok(None));
 }
+
+/// Whoever sends events may give them any numbers.
+#[test]
+fn behind_the_highest_number_a_row_ends() {
+    let seqs = [u64::MAX - 2, u64::MAX - 1, u64::MAX, u64::MAX];
+    let (mut bytes, mut builder) = (Vec::new(), RunBuilder::default());
+    for (place, seq) in seqs.into_iter().enumerate() {
+        let event = sealed_with(1, seq, Severity::Info);
+        bytes.extend_from_slice(Listed::of(event.len()).bytes());
+        let at = Span { start: bytes.len() as u32, len: event.len() as u32 };
+        bytes.extend_from_slice(event.bytes());
+        match place {
+            0 => builder.push(*event.head(), at),
+            _ => builder.push_like(alike(seq, event.head().time_ns), at),
+        }
+    }
+    let run = builder.finish(bytes.into()).expect("good spans").expect("four events");
+    assert!(run.iter().map(|event| event.head().id.seq).eq(seqs));
+    let last: Vec<u64> = run.stretches().map(|stretch| stretch.last).collect();
+    assert_eq!(last, [u64::MAX, u64::MAX]);
+}
