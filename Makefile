@@ -8,7 +8,7 @@ BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla
 SYSCONF  = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR  = $(PREFIX)/lib/systemd/system
 
-.PHONY: all build help deps demo test test-long check fmt clippy doc audit bench bench-launcher microbench python install install-capi uninstall
+.PHONY: all build help deps demo test test-long check fmt clippy doc audit bench bench-launcher microbench event-path python install install-capi uninstall
 
 all: build
 
@@ -72,6 +72,11 @@ microbench: ## filter match, routing, encode and decode, ring, journal: what eac
 	$(CARGO) build --release -p ftb-bench --bins
 	$(CARGO) bench -p ftb-bench --bench micro > $(TARGET)/microbench.txt
 	$(TARGET)/release/ftb-bench micro $(TARGET)/microbench.txt
+
+event-path: ## which functions of the agent a lone event passes through, for the linker (ftb-agent/event-path.ld)
+	@./deploy/dev/install-deps.sh build test
+	FTB_EVENT_PATH=0 $(CARGO) build --release -p ftb-agent -p ftb-bench
+	$(TARGET)/release/ftb-bench event-path
 
 python: ## the wheel of the Python package, in target/wheels (docs/python.md)
 	@./deploy/dev/install-deps.sh build python

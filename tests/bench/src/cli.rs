@@ -6,7 +6,7 @@ use crate::load::Order;
 use crate::run::{CaseRuns, Effort, run_case};
 use crate::server::{AGENT, System, beside_this};
 use crate::wire::{plain, zenoh};
-use crate::{machine, micro, report, worker};
+use crate::{event_path, machine, micro, report, worker};
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 use std::io::Read as _;
@@ -62,6 +62,13 @@ enum Part {
         /// What `cargo bench -p ftb-bench --bench micro` has printed.
         printed: PathBuf,
     },
+    /// Writes anew which functions of the agent an event that comes alone passes through, for the linker
+    /// to lay them side by side.
+    EventPath {
+        /// The linker script that is written.
+        #[arg(long, value_name = "FILE", default_value = "ftb-agent/event-path.ld")]
+        script: PathBuf,
+    },
     /// Drives one load: takes an order on standard input, answers on standard output.
     #[command(hide = true)]
     Worker,
@@ -90,6 +97,10 @@ impl Arguments {
             Some(Part::Worker) => serve_order(),
             Some(Part::Micro { printed }) => {
                 micro::write(&printed, &self.report)?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Some(Part::EventPath { script }) => {
+                event_path::write(&script)?;
                 Ok(ExitCode::SUCCESS)
             }
             Some(Part::Relay { port }) => {

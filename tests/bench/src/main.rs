@@ -7,6 +7,7 @@
 mod case;
 mod check;
 mod cli;
+mod event_path;
 mod heal;
 mod histogram;
 mod load;

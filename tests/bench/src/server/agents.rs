@@ -101,34 +101,59 @@ fn host(rank: usize) -> String {
     format!("node{rank:03}")
 }
 
+/// Where an agent that is to be started has its things.
+#[derive(Debug)]
+pub(crate) struct Configured {
+    /// What it is called.
+    pub(crate) host: String,
+    /// Its configuration.
+    pub(crate) file: PathBuf,
+    /// Where its clients will find it.
+    pub(crate) socket: PathBuf,
+}
+
 /// Starts them in rank order, so that each finds its parent at once.
 pub(super) fn start(layout: Layout, load: &Load, dir: &Path) -> Started {
     let agent = beside_this(AGENT)?;
-    let ports = free_ports(layout.agents)?;
-    let authority = layout.tls.then(|| Authority::new(dir)).transpose()?;
+    let configured = configure(layout, load, dir)?;
     let mut servers = Vec::new();
-    let socket = |rank: usize| dir.join(format!("{}.sock", host(rank)));
-    for rank in 0..layout.agents {
-        let mut text = common_config(layout, load, &ports);
-        writeln!(text, "[log]\nlevel = \"warn\"")?;
-        if layout.journal {
-            let path = dir.join(format!("{}.journal", host(rank))).display().to_string();
-            writeln!(text, "[journal]\npath = {path:?}\nfsync = \"interval:2m\"")?;
-        }
-        let secrets = authority.as_ref().map(|authority| authority.issue(dir, &host(rank)));
-        let own = own_config(rank, ports[rank], &socket(rank), secrets.transpose()?)?;
-        let file = dir.join(format!("{}.toml", host(rank)));
-        fs::write(&file, own + &text)?;
+    for Configured { host, file, socket } in &configured {
         let mut command = Command::new(&agent);
-        command.arg("--config").arg(&file);
-        let ready = socket(rank);
-        servers.push(Server::start(&host(rank), &command, dir, &Ready::Socket(&ready))?);
+        command.arg("--config").arg(file);
+        servers.push(Server::start(host, &command, dir, &Ready::Socket(socket))?);
     }
+    let socket = |rank: usize| configured[rank].socket.clone();
     let endpoint = Endpoint::Ftb {
         publish: socket(layout.publish_at),
         subscribe: socket(layout.subscribe_at),
     };
     Ok((servers, endpoint))
+}
+
+/// Writes their configurations, in rank order.
+///
+/// # Errors
+/// Too few ports are free, or a file cannot be written.
+pub(crate) fn configure(layout: Layout, load: &Load, dir: &Path) -> Result<Vec<Configured>> {
+    let ports = free_ports(layout.agents)?;
+    let authority = layout.tls.then(|| Authority::new(dir)).transpose()?;
+    let mut configured = Vec::new();
+    for (rank, port) in ports.iter().enumerate() {
+        let host = host(rank);
+        let mut text = common_config(layout, load, &ports);
+        writeln!(text, "[log]\nlevel = \"warn\"")?;
+        if layout.journal {
+            let path = dir.join(format!("{host}.journal")).display().to_string();
+            writeln!(text, "[journal]\npath = {path:?}\nfsync = \"interval:2m\"")?;
+        }
+        let secrets = authority.as_ref().map(|authority| authority.issue(dir, &host));
+        let socket = dir.join(format!("{host}.sock"));
+        let own = own_config(rank, *port, &socket, secrets.transpose()?)?;
+        let file = dir.join(format!("{host}.toml"));
+        fs::write(&file, own + &text)?;
+        configured.push(Configured { host, file, socket });
+    }
+    Ok(configured)
 }
 
 /// What differs from agent to agent; comes first, since tables follow.
