@@ -26,7 +26,7 @@ use ftb_core::node::{Node, NodeConfig};
 use std::io;
 use std::sync::Arc;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, unconstrained};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
@@ -170,7 +170,9 @@ impl Agent {
         // Tells apart the agents of one process; one agent of a host needs no such words.
         let span = tracing::debug_span!("agent", host);
         let over = ended.clone().cancelled_owned();
-        let driver = seats.run(driver.run(inbox, alarm).instrument(span), over);
+        // What the runtime lets a task do in a turn is for the links in it: the driver bounds itself.
+        let driver = unconstrained(driver.run(inbox, alarm).instrument(span));
+        let driver = seats.run(driver, over);
         let driver = tokio::spawn(driver);
         Ok(Self {
             host,

@@ -17,6 +17,7 @@ use futures_util::task::AtomicWaker;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Wake;
+use tokio::task::coop;
 
 /// Rounds in one turn; then others have theirs. More than a message needs on its way, and few enough that
 /// a connection that never rests does not keep a thread.
@@ -176,15 +177,32 @@ impl Crew {
                 }
                 let (all, none) = (Ordering::AcqRel, Ordering::Relaxed);
                 if others.shared.state.compare_exchange(POLLING, ASLEEP, all, none).is_ok() {
+                    if !coop::has_budget_remaining() {
+                        others.rotate();
+                    }
                     return Poll::Pending;
                 }
             }
+            others.rotate();
             // Whoever is woken from now on finds it woken.
             context.waker().wake_by_ref();
             Poll::Pending
         })
         .await
     }
+}
+
+/// Lets the others of its crew have their round, for one that could go on.
+pub async fn next_round() {
+    let mut has_waited = false;
+    core::future::poll_fn(|context| {
+        if std::mem::replace(&mut has_waited, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Crew {
@@ -251,6 +269,14 @@ impl Others {
         self.members.retain_mut(|(member, call, waker)| {
             !(call.take() && member.as_mut().poll(&mut Context::from_waker(waker)).is_ready())
         });
+    }
+
+    /// Another begins the next turn: they share what the runtime lets one task do in a turn, and one that never
+    /// rests leaves nothing of it to those behind it.
+    fn rotate(&mut self) {
+        if self.members.len() > 1 {
+            self.members.rotate_left(1);
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -340,6 +366,56 @@ mod tests {
             let given = run.as_mut().poll(&mut context);
             assert_eq!(given.is_ready(), over);
         }
+    }
+
+    /// The runtime lets a task do only so much in a turn; here one member would always use it up.
+    #[tokio::test]
+    async fn one_that_never_rests_leaves_the_others_their_turns() {
+        const TURNS: usize = 1_000;
+        let crew = Crew::default();
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        (0..TURNS).for_each(|number| sender.send(number).unwrap());
+        let (ended, mut has_ended) = tokio::sync::oneshot::channel();
+        crew.join(async move {
+            // Thousands of turns, were there nobody else.
+            for _ in 0..TURNS * TURNS {
+                if has_ended.try_recv().is_ok() {
+                    return;
+                }
+                coop::consume_budget().await;
+            }
+            unreachable!("the other has had no turn");
+        });
+        crew.join(async move {
+            for _ in 0..TURNS {
+                receiver.recv().await.unwrap();
+            }
+            ended.send(()).unwrap();
+        });
+        crew.run(ready(()), pending()).await;
+    }
+
+    #[test]
+    fn who_lets_the_others_go_first_goes_on_in_the_next_round() {
+        let crew = Crew::default();
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        crew.join(async move {
+            for number in 0..3 {
+                sender.send(number).unwrap();
+                next_round().await;
+            }
+        });
+        let heard = async {
+            let mut heard = Vec::new();
+            while heard.len() < 3 {
+                heard.extend(receiver.try_recv());
+                next_round().await;
+            }
+            heard
+        };
+        let mut run = pin!(crew.run(heard, pending()));
+        let given = run.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(given, Poll::Ready(vec![0, 1, 2]));
     }
 
     /// Members hold the crew; what they hold besides must go with it.
