@@ -87,6 +87,8 @@ pub struct Keeper {
     mark: Mark,
     /// It was written since the store was opened.
     marked: bool,
+    /// What was acknowledged was given up since, and nothing has been acknowledged in its place.
+    gave_up: bool,
     /// In which boot of the machine this is.
     boot: Option<u128>,
     /// The chunk that was looked through last, for the next page.
@@ -257,6 +259,7 @@ impl Keeper {
         let sync = mark.unsynced && !is_known;
         self.put_mark(mark, sync)?;
         self.marked = true;
+        self.gave_up = false;
         Ok(())
     }
 
@@ -298,7 +301,8 @@ impl Keeper {
         // One of an earlier boot is of what may have gone with that, and stays until something was acknowledged
         // in this one.
         if self.marked || self.mark.is_of(self.boot) {
-            let unsynced = self.mark.unsynced && !is_settled;
+            // What was given up is in memory only, and may have been confirmed.
+            let unsynced = self.mark.unsynced && (!is_settled || self.gave_up);
             self.put_mark(Mark { synced: self.synced, unsynced, ..self.mark.clone() }, true)?;
         }
         Ok(is_settled)
@@ -316,6 +320,7 @@ impl Keeper {
     /// As [`Keeper::write`].
     pub fn give_up_behind(&mut self, index: u64, now_ns: u64) -> Result<(), KeepError> {
         let after = index.max(self.begun.after).min(self.last);
+        self.gave_up |= after < self.last;
         self.take_back(after)?;
         let mut changes = Vec::new();
         let given_up = self.truncate(after, now_ns, &mut changes)?;

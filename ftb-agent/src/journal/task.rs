@@ -176,7 +176,7 @@ impl Task {
             None => State::Ready(keeper),
             Some(reason) => State::Failed { at: Instant::now() + RETRY, told: false, reason },
         };
-        Self {
+        let mut task = Self {
             plan,
             storage: Arc::clone(&world.storage),
             clock: Arc::clone(&world.clock),
@@ -189,7 +189,11 @@ impl Task {
             pause: RETRY,
             believed: None,
             damage,
+        };
+        if matches!(task.state, State::Ready(Some(_))) {
+            task.sync_soon();
         }
+        task
     }
 
     /// Runs until nothing more will come and everything is written.
@@ -236,7 +240,7 @@ impl Task {
             }
         }
         // Also where nothing is synced else: an agent that ends in order leaves nothing that may be missing.
-        self.with_keeper(|keeper| keeper.settle(true).map(drop));
+        self.with_open(|keeper| keeper.settle(true).map(drop));
     }
 
     /// Writes one piece. Where it is synced before it is acknowledged, so are those that wait, and the last
@@ -269,10 +273,7 @@ impl Task {
             if matches!(self.state, State::Failed { .. }) {
                 return;
             }
-            if let Some(pause) = self.sync_pause() {
-                let at = Instant::now() + pause;
-                self.sync_at = Some(self.sync_at.map_or(at, |before| before.min(at)));
-            }
+            self.sync_soon();
             if !matches!(self.plan.fsync, Fsync::Interval(_)) {
                 self.pause = RETRY;
             }
@@ -364,9 +365,18 @@ impl Task {
         }
     }
 
+    /// All of it is synced and marked as such after a while: what was written, and once what a life before has
+    /// left, whose mark may be older, also where nothing will be written.
+    fn sync_soon(&mut self) {
+        if let Some(pause) = self.sync_pause() {
+            let at = Instant::now() + pause;
+            self.sync_at = Some(self.sync_at.map_or(at, |before| before.min(at)));
+        }
+    }
+
     fn sync(&mut self) {
         let mut is_settled = true;
-        self.with_keeper(|keeper| {
+        self.with_open(|keeper| {
             is_settled = keeper.settle(false)?;
             Ok(())
         });
@@ -377,8 +387,18 @@ impl Task {
         }
     }
 
+    /// Does something with the store that is written to and read.
     fn with_keeper(&mut self, what: impl FnOnce(&mut Keeper) -> Result<(), KeepError>) {
-        let State::Ready(Some(keeper)) = &mut self.state else { return };
+        if matches!(self.state, State::Ready(_)) {
+            self.with_open(what);
+        }
+    }
+
+    /// The same, also with one that is open again and not written to yet.
+    fn with_open(&mut self, what: impl FnOnce(&mut Keeper) -> Result<(), KeepError>) {
+        let (State::Ready(Some(keeper)) | State::Reopened(keeper)) = &mut self.state else {
+            return;
+        };
         match what(keeper) {
             Ok(()) => self.gauge.set(keeper),
             Err(error) => {
@@ -433,6 +453,7 @@ impl Task {
                 let known = std::mem::replace(&mut self.known, true);
                 let stored = keeper.stored();
                 self.state = State::Reopened(keeper);
+                self.sync_soon();
                 let restored = (!known).then(|| Box::new(restored));
                 restored.iter().for_each(|restored| log_unclean(restored));
                 let damage = self.damage.to_tell();

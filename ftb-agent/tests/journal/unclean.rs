@@ -120,6 +120,8 @@ enum Step {
     Write(u64, bool),
     /// Another log wins, and so many of the last entries are not in that; it has as many others.
     Fork(u64),
+    /// A sync has failed: so many of the last entries are given up, to be written again.
+    GiveUp(u64),
     /// What follows a write after a while.
     Settle,
     /// The agent ends in order,
@@ -171,6 +173,11 @@ impl Life {
         match step {
             Step::Write(count, sync) => self.write(self.written, count, sync),
             Step::Fork(count) => self.write(self.written - count, count, false),
+            Step::GiveUp(count) => {
+                self.written -= count;
+                let last = self.written;
+                self.keeper().give_up_behind(last, 1_000).unwrap();
+            }
             Step::Settle => drop(self.keeper().settle(false).unwrap()),
             Step::End | Step::Kill => {
                 if matches!(step, Step::End) {
@@ -249,7 +256,7 @@ fn live(steps: &[Step]) -> Vec<(usize, usize)> {
 /// acknowledged since all of it was synced.
 #[test]
 fn what_was_acknowledged_and_not_synced_is_never_missing_without_a_word() {
-    use Step::{End, Fork, Kill, Settle, Write};
+    use Step::{End, Fork, GiveUp, Kill, Settle, Write};
     let w = Write(1, false);
     let found = live(&[
         w,
@@ -274,9 +281,17 @@ fn what_was_acknowledged_and_not_synced_is_never_missing_without_a_word() {
         Kill,
         Settle,
         w,
+        Write(2, false),
+        GiveUp(2),
+        Settle,
+        Settle,
+        End,
+        Write(2, false),
+        Settle,
+        Settle,
     ]);
     let quiet: Vec<usize> = (0..found.len()).filter(|step| found[*step].0 == 0).collect();
-    assert_eq!(quiet, [5, 10, 17, 20], "where nothing was to be told: {found:?}");
+    assert_eq!(quiet, [5, 10, 17, 20, 29], "where nothing was to be told: {found:?}");
     assert!(quiet.iter().all(|step| found[*step].1 > 0));
 }
 

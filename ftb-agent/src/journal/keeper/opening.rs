@@ -48,6 +48,7 @@ impl Keeper {
             bounds,
             mark: Mark::default(),
             marked: false,
+            gave_up: false,
             boot,
             last: begun.after,
             synced: begun.after,
