@@ -134,14 +134,19 @@ impl Batch {
     /// # Errors
     /// [`PublishError::Closed`]: the batch still holds them.
     pub fn publish(&mut self) -> Result<Receipts, PublishError> {
-        let handed_over = hand_over(&mut self.chunks, &mut self.client.shared().lock());
+        let mut session = self.client.shared().lock();
+        let handed_over = hand_over(&mut self.chunks, &mut session);
+        session.line.overtake(self.size.cost());
+        drop(session);
         self.handed_over(handed_over)
     }
 
-    /// As [`Batch::publish`], but sheds nothing and waits until there is room for all of them: no more goes
-    /// before it meanwhile than the buffer holds, however little room others need.
-    /// Cancel-safe: a dropped future has published none, and the batch holds them all. Lets other
-    /// tasks run first when a message is full that has not gone.
+    /// As [`Batch::publish`], but sheds nothing and waits until there is room for all of them. Before each that is first
+    /// among those who wait, no more of what waits goes than the buffer holds, however little room others need;
+    /// [`Client::publish`] stands in no line, and where it alone takes the room that comes, the others go again.
+    ///
+    /// Cancel-safe: a dropped future has published none, and the batch holds them all. One that waits is to be polled or
+    /// dropped: others may wait for it. Lets other tasks run first when a message is full that has not gone.
     ///
     /// # Errors
     /// As there.

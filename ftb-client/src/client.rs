@@ -173,9 +173,9 @@ impl Shared {
         let done = self.wait_for_agent(|session| {
             let place = &mut standing.place;
             let room = session.outbox.has_room_for(cost) || session.outbox.is_empty();
-            let goes = session.is_closed() || room && session.line.lets(*place, cost);
+            let goes = session.is_closed() || room && session.lets_in(*place, cost);
             if !goes {
-                place.get_or_insert_with(|| session.line.wait());
+                place.get_or_insert_with(|| session.line.wait(cost));
                 return None;
             }
             let look_again = session.line.went(place.take(), cost);

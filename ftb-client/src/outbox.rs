@@ -92,7 +92,7 @@ impl Outbox {
         self.in_flight_size.cost()
     }
 
-    fn held_bytes(&self) -> usize {
+    pub(crate) fn held_bytes(&self) -> usize {
         self.waiting_bytes() + self.in_flight_bytes()
     }
 

@@ -74,6 +74,7 @@ impl Client {
         let mut publication = self.complete(&mut event)?;
         let mut session = publication.lock(self.shared());
         let receipt = publication.push(&mut session)?;
+        session.line.overtake(cost(publication.len));
         let speaker = session.speaker.take();
         drop(session);
         speaker.into_iter().for_each(Waker::wake);
@@ -101,10 +102,12 @@ impl Client {
         receipt.map(Some)
     }
 
-    /// As [`Client::publish`], but waits for room instead of shedding; no more goes before it
-    /// meanwhile than the buffer holds. Cancel-safe: a dropped
-    /// future has published nothing. Lets other tasks run whenever it has filled a message, even when
-    /// there is room.
+    /// As [`Client::publish`], but waits for room instead of shedding. Before each that is first among those who wait, no
+    /// more of what waits goes than the buffer holds; [`Client::publish`] stands in no line, and where it alone takes the
+    /// room that comes, the others go again.
+    ///
+    /// Cancel-safe: a dropped future has published nothing. One that waits is to be polled or dropped: others may wait for
+    /// it. Lets other tasks run whenever it has filled a message, even when there is room.
     ///
     /// # Errors
     /// [`PublishError`]; [`PublishError::Full`] only for an event that could never fit.
@@ -235,7 +238,7 @@ impl Publication<'_> {
     fn push_if_room(&self, session: &mut Session) -> Option<Pushed> {
         let cost = cost(self.len);
         let fits = session.outbox.has_room_for(cost) || session.outbox.is_empty();
-        let goes = session.is_closed() || fits && session.line.lets(None, cost);
+        let goes = session.is_closed() || fits && session.lets_in(None, cost);
         if !goes {
             return None;
         }

@@ -6,7 +6,7 @@
 
 use crate::error::{SubscribeError, Unconfirmed};
 use crate::inbox::Inbox;
-use crate::line::Line;
+use crate::line::{Line, Place};
 use crate::outbox::Outbox;
 use crate::stream::Say;
 use ftb_core::{PublisherId, limits};
@@ -130,6 +130,11 @@ impl Session {
     /// Whether nothing more is accepted.
     pub(crate) fn is_closed(&self) -> bool {
         self.leaving
+    }
+
+    /// Whether what needs so much may go where there is room: see [`Line::lets`].
+    pub(crate) fn lets_in(&mut self, place: Option<Place>, cost: usize) -> bool {
+        self.line.lets(place, cost, self.outbox.held_bytes())
     }
 
     pub(crate) fn has_ended(&self) -> bool {

@@ -519,6 +519,81 @@ async fn who_waits_for_room_in_vain_keeps_nobody_waiting() {
     assert_eq!((receipt.is_ok(), texts.len()), (true, others.len() + 2));
 }
 
+/// Nothing else wakes it: all is confirmed, and the agent says no more.
+#[tokio::test]
+async fn who_gave_way_looks_again_when_the_first_goes_or_gives_up() {
+    for goes in [true, false] {
+        let (_dir, socket) = place();
+        let client = Client::builder("test").agent(&socket).buffer_bytes(2000).build().unwrap();
+        let mut agent = Agent::start(&socket);
+        let mut attachment = agent.welcomed().await;
+        let mut batch = client.batch();
+        let half = "x".repeat(950);
+        add(&mut batch, &half).unwrap();
+        let _ = client.publish(said(&half)).unwrap();
+        let mut large = Box::pin(batch.publish_wait());
+        begin(large.as_mut()).await;
+        // The first round ends with the room, the second with what may go before the large one.
+        for round in 1..=2 {
+            let one = Event::from(said("one"));
+            while let Some(went) = client.publish_if_room((&one).into()).unwrap() {
+                drop(went);
+            }
+            let stats = client.stats();
+            let held = stats.waiting_bytes + stats.in_flight_bytes;
+            assert_eq!(held < 1500, round == 2, "round {round}: {held} bytes are held");
+            tokio::select! {
+                flushed = client.flush(PATIENCE) => flushed.unwrap(),
+                () = confirm_all(&mut attachment) => unreachable!("it goes on for ever"),
+            }
+        }
+        let mut small = Box::pin(client.publish_wait(said("behind")));
+        begin(small.as_mut()).await;
+        if goes {
+            assert!(soon(large).await.is_ok());
+        } else {
+            drop(large);
+        }
+        assert!(soon(small).await.is_ok());
+    }
+}
+
+/// The large one never finds the buffer empty: another is published before each is confirmed.
+#[tokio::test]
+async fn publishing_that_never_waits_makes_nobody_wait_for_a_turn_in_vain() {
+    let (_dir, socket) = place();
+    let client = Client::builder("test").agent(&socket).buffer_bytes(2000).build().unwrap();
+    let mut batch = client.batch();
+    while add(&mut batch, "many").is_ok() {}
+    let count = batch.len();
+    let steady = || drop(client.publish(said("steady")).unwrap());
+    steady();
+    let mut large = Box::pin(batch.publish_wait());
+    begin(large.as_mut()).await;
+    let mut agent = Agent::start(&socket);
+    let mut attachment = agent.welcomed().await;
+    let agent_side = async {
+        loop {
+            for (seq, _, text) in attachment.published(1).await {
+                if text == "steady" {
+                    steady();
+                }
+                attachment.say(confirmed(seq)).await;
+            }
+        }
+    };
+    let singles = async {
+        for _ in 0..4 * count {
+            let _ = client.publish_wait(said("one")).await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = soon(singles) => {}
+        _ = large => unreachable!("there is never room"),
+        () = agent_side => unreachable!("it goes on for ever"),
+    }
+}
+
 #[tokio::test]
 async fn whoever_waits_for_room_hears_that_the_client_is_closed() {
     let (_dir, socket) = place();
