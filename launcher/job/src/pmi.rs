@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::limits;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 
 /// How much of a line that is too long is shown.
@@ -69,14 +69,16 @@ impl Pmi {
 
     fn ask(&mut self, command: &'static str, fields: &str, answer: &str) -> Result<Answer> {
         self.tell(command, fields)?;
-        let mut line = String::new();
+        let mut line = Vec::new();
         let mut bounded = self.stream.by_ref().take(limits::PMI_LINE_BYTES_MAX as u64);
-        bounded.read_line(&mut line).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidData => failed(command, "the answer is no text".to_owned()),
-            _ => lost(command, format!("no answer: {error}")),
-        })?;
-        let Some(line) = line.strip_suffix('\n') else {
-            return Err(unended(command, &line));
+        let read = bounded.read_until(b'\n', &mut line);
+        read.map_err(|error| lost(command, format!("no answer: {error}")))?;
+        // Its end first: one that breaks off may do so within a character.
+        let Some(line) = line.strip_suffix(b"\n") else {
+            return Err(unended(command, &String::from_utf8_lossy(&line), line.len()));
+        };
+        let Ok(line) = str::from_utf8(line) else {
+            return Err(failed(command, "the answer is no text".to_owned()));
         };
         let found = Answer(line.to_owned());
         if found.field("cmd") != Some(answer) {
@@ -115,9 +117,9 @@ fn failed(command: &'static str, problem: String) -> Error {
 }
 
 /// What came had no end: it is too long for an answer, or there was nobody any more to end it.
-fn unended(command: &'static str, line: &str) -> Error {
+fn unended(command: &'static str, line: &str, len: usize) -> Error {
     let max = limits::PMI_LINE_BYTES_MAX;
-    if line.len() < max {
+    if len < max {
         return lost(command, format!("the agent has closed the connection after {line:?}"));
     }
     let begin: String = line.chars().take(LINE_SHOWN_CHARS).collect();
@@ -185,7 +187,9 @@ mod tests {
 
     #[test]
     fn a_line_that_breaks_off_within_its_bound_is_one() {
-        for line in [String::new(), "x".to_owned(), "x".repeat(limits::PMI_LINE_BYTES_MAX - 1)] {
+        let x = |count| b"x".repeat(count);
+        let within_a_character = b"cmd=\xc3".to_vec();
+        for line in [x(0), x(1), x(limits::PMI_LINE_BYTES_MAX - 1), within_a_character] {
             let (pmi, _server) = pmi_answered_by(line);
             assert!(matches!(pmi, Err(Error::LaunchAgentLost { .. })), "{:?}", pmi.err());
         }
