@@ -83,9 +83,9 @@ impl Pending {
         self.alarm.fileno()
     }
 
-    /// Takes back what is under way.
-    fn give_up(&self) -> PyResult<()> {
-        Ok(self.work.with(|work| drop(work.take()))?)
+    /// Takes back what is under way. In a forked process there is nothing to take back: it is its parent's.
+    fn give_up(&self) {
+        let _ = self.work.with(|work| drop(work.take()));
     }
 
     /// `None` while it is under way, then once a tuple with the result.

@@ -342,13 +342,20 @@ client.publish("my.space", "NOBODY_CONFIRMS")
 """
 
 FORKING = """
-import ftb, os, sys
+import asyncio, ftb, os, sys
 client = ftb.Client("parent")
 client.wait_connected(300)
 events = client.subscribe("event_name=FROM_CHILD")
+pending = client._native.publish_wait(ftb._types.said("my.space", "X"))
 child = os.fork()
 if child == 0:
-    for touch in (lambda: client.publish("my.space", "X"), lambda: events.next(), lambda: client.connected):
+    for touch in (
+        lambda: client.publish("my.space", "X"),
+        lambda: events.next(),
+        lambda: client.connected,
+        lambda: ftb._base.result(pending, 300),
+        lambda: asyncio.run(ftb._aio.result(pending)),
+    ):
         try:
             touch()
             os._exit(1)
