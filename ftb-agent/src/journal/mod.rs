@@ -84,6 +84,8 @@ pub struct Opened {
     plan: Plan,
     keeper: Option<Keeper>,
     damage: Damage,
+    /// It could not be synced: nothing behind this index is believed when it is opened again.
+    believed: Option<u64>,
 }
 
 /// Why an agent must not start with that journal.
@@ -112,14 +114,16 @@ impl Opened {
         let now_ns = world.clock.now().wall_ns;
         let storage = Arc::clone(&world.storage);
         if !storage.exists(&plan.folder) {
-            return Ok(Self::nothing(plan, Damage::default(), None));
+            return Ok(Self::nothing(plan, None));
         }
         let blocking = storage.is_blocking();
         let open = move || {
-            let mut damage = Damage::default();
-            (task::open(storage.as_ref(), &plan, now_ns, &mut damage), plan, damage)
+            let (mut damage, mut believed) = (Damage::default(), None);
+            let store = storage.as_ref();
+            let opened = task::open(store, &plan, now_ns, &mut damage, &mut believed);
+            (opened, plan, damage, believed)
         };
-        let (opened, plan, mut damage) = match blocking {
+        let (opened, plan, mut damage, believed) = match blocking {
             true => tokio::task::spawn_blocking(open).await.map_err(|error| JournalError {
                 folder: String::new(),
                 reason: error.to_string(),
@@ -135,18 +139,20 @@ impl Opened {
                 let gauge = Arc::new(Gauge::default());
                 gauge.set(&keeper);
                 let keeper = Some(keeper);
-                Ok(Self { restored, failed: None, gauge, plan, keeper, damage })
+                Ok(Self { restored, failed: None, gauge, plan, keeper, damage, believed })
             }
             Err(KeepError::Foreign(reason) | KeepError::Store(StoreError::Foreign(reason))) => {
                 Err(JournalError { folder: plan.folder.display().to_string(), reason })
             }
-            Err(error) => Ok(Self::nothing(plan, damage, Some(error.to_string()))),
+            Err(error) => {
+                Ok(Self { damage, believed, ..Self::nothing(plan, Some(error.to_string())) })
+            }
         }
     }
 
-    fn nothing(plan: Plan, damage: Damage, failed: Option<String>) -> Self {
-        let (restored, gauge) = (Restored::default(), Arc::default());
-        Self { restored, failed, gauge, plan, keeper: None, damage }
+    fn nothing(plan: Plan, failed: Option<String>) -> Self {
+        let (restored, gauge, damage) = (Restored::default(), Arc::default(), Damage::default());
+        Self { restored, failed, gauge, plan, keeper: None, damage, believed: None }
     }
 
     /// Starts to write and to read: on a thread where the storage blocks. Ends when the sender of what

@@ -58,6 +58,8 @@ pub struct Task {
     pause: Duration,
     /// A sync has failed: nothing behind this index is believed when the store is opened again.
     believed: Option<u64>,
+    /// What an earlier life had left before it was given up, until the agent knows of it.
+    rescued: Option<Restored>,
     damage: Damage,
 }
 
@@ -128,7 +130,8 @@ impl Damage {
 }
 
 /// Opens the journal that a plan names; one that is damaged is set aside, and a new one made. What is wrong
-/// with it is noted, also where it cannot be opened then.
+/// with it is noted, also where it cannot be opened then. `believed` is lowered where
+/// it cannot be synced: nothing behind that index is to be believed when it is opened again.
 ///
 /// # Errors
 /// [`KeepError::Foreign`]: it must not be touched. Anything else: it cannot be used now.
@@ -137,14 +140,16 @@ pub fn open(
     plan: &Plan,
     now_ns: u64,
     damage: &mut Damage,
+    believed: &mut Option<u64>,
 ) -> Result<(Keeper, Restored), KeepError> {
-    let attempt = || {
+    let mut attempt = || {
         let store = storage.open(&plan.folder)?;
         let opened = Keeper::open(store, &plan.cluster, plan.bounds.clone(), now_ns)?;
         let (mut keeper, restored) = opened;
         // What an earlier life wrote counts as durable from here on.
         if plan.fsync != Fsync::Never {
-            keeper.sync()?;
+            let synced = keeper.synced();
+            keeper.sync().inspect_err(|error| doubt(believed, error, synced))?;
         }
         Ok((keeper, restored))
     };
@@ -168,10 +173,17 @@ pub fn open(
     Ok((keeper, restored))
 }
 
+/// After a sync that failed, what was written since the last good one may read well, and is not believed.
+fn doubt(believed: &mut Option<u64>, error: &KeepError, synced: u64) {
+    if let KeepError::Store(StoreError::Unsynced(_)) = error {
+        *believed = Some(believed.map_or(synced, |index| index.min(synced)));
+    }
+}
+
 impl Task {
     /// A task that has done nothing.
     pub fn new(opened: Opened, world: &World, handle: Handle) -> Self {
-        let Opened { plan, keeper, failed, gauge, damage, .. } = opened;
+        let Opened { plan, keeper, failed, gauge, damage, believed, .. } = opened;
         let state = match failed {
             None => State::Ready(keeper),
             Some(reason) => State::Failed { at: Instant::now() + RETRY, told: false, reason },
@@ -187,7 +199,8 @@ impl Task {
             sync_at: None,
             room: None,
             pause: RETRY,
-            believed: None,
+            believed,
+            rescued: None,
             damage,
         };
         if matches!(task.state, State::Ready(Some(_))) {
@@ -402,11 +415,8 @@ impl Task {
         match what(keeper) {
             Ok(()) => self.gauge.set(keeper),
             Err(error) => {
-                if let KeepError::Store(StoreError::Unsynced(_)) = error
-                    && self.plan.fsync != Fsync::Never
-                {
-                    let synced = keeper.synced();
-                    self.believed = Some(self.believed.map_or(synced, |index| index.min(synced)));
+                if self.plan.fsync != Fsync::Never {
+                    doubt(&mut self.believed, &error, keeper.synced());
                 }
                 self.fail(&error);
             }
@@ -469,14 +479,20 @@ impl Task {
     }
 
     fn open(&mut self, now_ns: u64) -> Result<(Keeper, Restored), KeepError> {
-        open(self.storage.as_ref(), &self.plan, now_ns, &mut self.damage)
+        let (damage, believed) = (&mut self.damage, &mut self.believed);
+        open(self.storage.as_ref(), &self.plan, now_ns, damage, believed)
     }
 
-    /// Opens the store that has failed, as far as it can be believed.
+    /// Opens the store that has failed, as far as it can be believed. What is given up of it was read before,
+    /// and is kept until the agent knows of it, also where the disk fails once more on the way.
     fn reopen(&mut self, now_ns: u64) -> Result<(Keeper, Restored), KeepError> {
-        let (mut keeper, restored) = self.open(now_ns)?;
+        let (mut keeper, found) = self.open(now_ns)?;
+        let restored = self.rescued.take().unwrap_or(found);
         if let Some(index) = self.believed {
-            keeper.give_up_behind(index, now_ns)?;
+            if let Err(error) = keeper.give_up_behind(index, now_ns) {
+                self.rescued = (!self.known).then_some(restored);
+                return Err(error);
+            }
             self.believed = None;
         }
         Ok((keeper, restored))
@@ -581,9 +597,9 @@ mod tests {
         let mut store = storage.open(&plan.folder).unwrap();
         store.write(vec![Change::Put("format", b"nonsense".to_vec())], true).unwrap();
         let mut damage = Damage::default();
-        let opened = open(&storage, &plan, 1, &mut damage);
+        let opened = open(&storage, &plan, 1, &mut damage, &mut None);
         assert!(matches!(opened, Err(KeepError::Store(StoreError::Unsynced(_)))));
-        let (_, restored) = open(&storage, &plan, 2, &mut damage).unwrap();
+        let (_, restored) = open(&storage, &plan, 2, &mut damage, &mut None).unwrap();
         assert_eq!(restored, Restored::default());
         assert!(damage.to_tell().unwrap().contains("is being set aside"));
     }

@@ -1,5 +1,6 @@
-//! What a life that was killed has left, settled by one that writes nothing.
+//! What a life that was killed has left, and becomes of it in one that writes nothing.
 
+use crate::common::until;
 use crate::store::{bounds, items, lineage};
 use ftb_agent::handle::{Command, Inbox, channel};
 use ftb_agent::journal::config::{Fsync, JournalConfig};
@@ -27,14 +28,13 @@ impl Idle {
     /// On a disk with what a life that was killed has confirmed and not synced.
     async fn start(fsync: Fsync) -> Self {
         let network = MemoryNetwork::default();
-        let store = network.disk(HOST).open(Path::new(FOLDER)).unwrap();
-        let (mut keeper, _) = Keeper::open(store, "test", bounds(), 1).unwrap();
-        let begin = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
-        keeper.write(&JournalWrite { begin: Some(begin), ..more(1) }, 1, false).unwrap();
-        keeper.acknowledge().unwrap();
-        drop(keeper);
+        kill(&network, 0, 1);
         let opened = Self::open(&network, fsync).await;
         assert_eq!((opened.failed.as_ref(), opened.restored.unclean.as_ref()), (None, None));
+        Self::run(network, opened)
+    }
+
+    fn run(network: MemoryNetwork, opened: Opened) -> Self {
         let (handle, inbox) = channel();
         let (pen, running) = opened.start(&network.world(HOST, 1), handle);
         Self { network, pen, inbox, running }
@@ -70,10 +70,23 @@ impl Idle {
     }
 }
 
+/// A life that has confirmed so many entries, the first of them synced, and is killed.
+fn kill(network: &MemoryNetwork, synced: u64, last: u64) {
+    let store = network.disk(HOST).open(Path::new(FOLDER)).unwrap();
+    let (mut keeper, _) = Keeper::open(store, "test", bounds(), 1).unwrap();
+    let begin = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
+    let begin = JournalWrite { begin: Some(begin), ..JournalWrite::default() };
+    keeper.write(&begin, 1, false).unwrap();
+    for index in 1..=last {
+        keeper.write(&more(index), 1, index == synced).unwrap();
+    }
+    keeper.acknowledge().unwrap();
+}
+
 /// One entry.
 fn more(index: u64) -> JournalWrite {
     let items = items(index, index);
-    JournalWrite { generation: 1, items, until: index, ..Default::default() }
+    JournalWrite { generation: 1, items, until: index, ..JournalWrite::default() }
 }
 
 /// A life that was killed has left a mark that may be older than what it confirmed; the next one has synced all
@@ -116,5 +129,46 @@ async fn what_a_killed_life_has_left_is_settled_by_an_end_in_order() {
             let unclean = Idle::unclean(&idle.network).await;
             assert_eq!(unclean, None, "{fsync:?}, {fails}");
         }
+    }
+}
+
+/// What a killed life has left could not be synced when it was opened: it reads well from then on, a second sync
+/// has nothing to say, and all the same only what was synced before is believed. The rest is handed over, and that
+/// some is missing is told, also where the disk has failed again while it was given up.
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_synced_when_it_was_opened_is_not_believed_later() {
+    let fsync = Fsync::Interval(Duration::from_secs(3600));
+    for (synced, fails) in [(0, false), (4, false), (4, true)] {
+        let network = MemoryNetwork::default();
+        kill(&network, synced, 9);
+        let disk = network.disk(HOST);
+        let mut chunk = 0;
+        disk.damage_chunks(|bytes| {
+            chunk += 1;
+            if chunk == 9 {
+                *bytes.last_mut().unwrap() ^= 1;
+            }
+        });
+        disk.set_unsyncable(true);
+        let opened = Idle::open(&network, fsync).await;
+        assert!(opened.failed.as_ref().is_some_and(|why| why.contains("could not be synced")));
+        disk.set_unsyncable(false);
+        disk.set_broken(fails);
+        let mut idle = Idle::run(network, opened);
+        assert!(matches!(idle.told().await, Input::JournalFailed { .. }));
+        if fails {
+            let before = disk.opened();
+            until("some tries", async || disk.opened() > before + 2).await;
+            disk.set_broken(false);
+        }
+        let Input::JournalOpened { stored, restored, damage } = idle.told().await else {
+            panic!("not opened");
+        };
+        let restored = restored.unwrap();
+        assert_eq!((stored.last, damage.is_some()), (synced, true));
+        assert_eq!((restored.items, restored.lost_until), (items(1, 8), Some(9)));
+        idle.running.abort();
+        let again = Idle::open(&idle.network, fsync).await.restored;
+        assert_eq!(again.items, items(1, synced));
     }
 }
