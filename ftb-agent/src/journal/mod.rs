@@ -7,6 +7,7 @@
 //! ([`files`], [`memory`]).
 
 pub mod config;
+mod damage;
 pub mod files;
 pub mod keeper;
 pub mod memory;
@@ -17,13 +18,14 @@ pub mod task;
 use crate::handle::Handle;
 use crate::world::{StoreError, World};
 use config::{Fsync, JournalConfig};
+use damage::Damage;
 use ftb_core::node::JOURNAL_READS_MAX;
 use ftb_core::node::api::{JournalRead, JournalWrite, Restored};
 use keeper::{Bounds, KeepError, Keeper};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use task::{Damage, Task};
+use task::Task;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -134,7 +136,7 @@ impl Opened {
             Ok((keeper, mut restored)) => {
                 let (entries, last) = (restored.items.len(), restored.stored.last);
                 tracing::info!(entries, last, folder = %plan.folder.display(), "journal read");
-                restored.damage = damage.to_tell();
+                restored.damage = damage.take_untold();
                 task::log_unclean(&restored);
                 let gauge = Arc::new(Gauge::default());
                 gauge.set(&keeper);

@@ -6,13 +6,13 @@
 //! damaged is set aside, and a new one begun.
 
 use super::config::Fsync;
+use super::damage::Damage;
 use super::keeper::{KeepError, Keeper};
 use super::{Gauge, Opened, Plan};
 use crate::handle::Handle;
 use crate::world::{Clock, Storage, StoreError, World};
 use ftb_core::frame::Item;
 use ftb_core::node::api::{Input, JournalRead, JournalWrite, Restored};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -35,8 +35,6 @@ const MARK: Duration = Duration::from_secs(1);
 /// How long nothing must have been written before the mark says that nothing is left to be synced: what is
 /// written next waits for a sync of the mark again.
 const SETTLE: Duration = Duration::from_secs(10);
-/// Kinds of damage that are remembered; of more it is said that there were more.
-const DAMAGE_MAX: usize = 8;
 /// How often a journal that nothing is written to looks whether something is too old.
 const TRIM: Duration = Duration::from_secs(600);
 
@@ -84,49 +82,6 @@ enum Turn {
     Sync,
     Retry,
     Trim,
-}
-
-/// What was found to be wrong with the journal, each time that it was opened.
-#[derive(Default)]
-pub struct Damage {
-    /// What is to be told,
-    untold: Vec<String>,
-    /// and that there was more of it, which only the agent's log has.
-    more: bool,
-    /// What was told last. A store that is opened again and again is found as it was before.
-    told: VecDeque<String>,
-}
-
-impl Damage {
-    fn found(&mut self, damage: String) {
-        if self.told.contains(&damage) || self.untold.contains(&damage) {
-            return;
-        }
-        tracing::error!(damage, "journal damaged");
-        match self.untold.len() < DAMAGE_MAX {
-            true => self.untold.push(damage),
-            false => self.more = true,
-        }
-    }
-
-    fn is_untold(&self) -> bool {
-        !self.untold.is_empty()
-    }
-
-    /// Gives what is to be told, once.
-    pub fn to_tell(&mut self) -> Option<String> {
-        if self.untold.is_empty() {
-            return None;
-        }
-        let mut text = self.untold.join("; ");
-        if std::mem::take(&mut self.more) {
-            text.push_str("; and more, which the agent's log has");
-        }
-        self.told.extend(self.untold.drain(..));
-        let forgotten = self.told.len().saturating_sub(DAMAGE_MAX);
-        self.told.drain(..forgotten);
-        Some(text)
-    }
 }
 
 /// Opens the journal that a plan names; one that is damaged is set aside, and a new one made. What is wrong
@@ -466,7 +421,7 @@ impl Task {
                 self.sync_soon();
                 let restored = (!known).then(|| Box::new(restored));
                 restored.iter().for_each(|restored| log_unclean(restored));
-                let damage = self.damage.to_tell();
+                let damage = self.damage.take_untold();
                 self.tell(Input::JournalOpened { stored, restored, damage }).await;
             }
             None => {
@@ -528,38 +483,6 @@ mod tests {
     use std::io;
     use std::path::{Path, PathBuf};
 
-    /// Each kind of damage is told, and once, in whatever turn they are found.
-    #[test]
-    fn kinds_of_damage_in_turn_are_each_told_once() {
-        let mut damage = Damage::default();
-        damage.found("one".to_owned());
-        damage.found("two".to_owned());
-        assert_eq!(damage.to_tell().unwrap(), "one; two");
-        for kind in ["one", "two", "one", "two"] {
-            damage.found(kind.to_owned());
-            assert_eq!((damage.is_untold(), damage.to_tell()), (false, None), "{kind} again");
-        }
-        damage.found("three".to_owned());
-        damage.found("one".to_owned());
-        assert_eq!(damage.to_tell().unwrap(), "three");
-        assert_eq!(damage.to_tell(), None);
-    }
-
-    /// Of more than is remembered it is said that there was more, and what is remembered is bounded.
-    #[test]
-    fn damage_without_end_takes_no_memory_without_end() {
-        let mut damage = Damage::default();
-        (0..100).for_each(|kind| damage.found(format!("kind {kind}")));
-        let told = damage.to_tell().unwrap();
-        assert!(told.starts_with("kind 0; ") && told.ends_with("agent's log has"), "{told}");
-        assert!(!told.contains(&format!("kind {DAMAGE_MAX}")), "{told}");
-        for kind in 0..100 {
-            damage.found(format!("kind {kind}"));
-            damage.to_tell();
-        }
-        assert_eq!(damage.told.len(), DAMAGE_MAX);
-    }
-
     /// A storage that moves a store aside, and then cannot say that it is there for good.
     struct Doubtful(MemoryStorage);
 
@@ -601,6 +524,6 @@ mod tests {
         assert!(matches!(opened, Err(KeepError::Store(StoreError::Unsynced(_)))));
         let (_, restored) = open(&storage, &plan, 2, &mut damage, &mut None).unwrap();
         assert_eq!(restored, Restored::default());
-        assert!(damage.to_tell().unwrap().contains("is being set aside"));
+        assert!(damage.take_untold().unwrap().contains("is being set aside"));
     }
 }
