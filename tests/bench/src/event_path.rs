@@ -2,8 +2,8 @@
 //!
 //! An agent is mostly at rest, and an event of a fault mostly comes alone: what handles it lies cold.
 //! Where those functions lie side by side, far fewer pages of code have to be found again. Which
-//! they are is what callgrind sees in a chain of agents (root, standby and leaf) through which events
-//! pass one by one. `ftb-agent/build.rs` gives the script to the linker.
+//! they are is what callgrind sees in an agent alone, and in a chain of them (root, standby and leaf), through
+//! which events pass one by one. `ftb-agent/build.rs` gives the script to the linker.
 //!
 //! Responsible for: that script. Not responsible for: where events come in bulk, which is the same code
 //! and always warm.
