@@ -6,18 +6,20 @@
 //! ```
 //!
 //! Numbers are little-endian. A chunk is written once, at the end of its file, and is there when the
-//! `write` has returned: the kernel has it, whatever becomes of the process. Records are few and rare
+//! `write` has returned: the kernel has it, whatever becomes of the process. Where it is not known to be on the
+//! disk, the segment is written again as a whole, to a file that takes its place. Records are few and rare
 //! and are synced before they take the place of the old ones, after every chunk that was written before
 //! them. Responsible for: files, what is found of them after a crash. Not responsible for: what a chunk
 //! or a record means, and whether a chunk is good: it carries checksums of its own ([`super::record`]).
 //! The lock lies beside the store, and so does the record of what was acknowledged. docs/journal.md says
 //! why it is no store of the registry.
 
+use super::segment::{CHUNK_BYTES_MAX, Places, copy, frame, read_chunks, write_both};
 use crate::world::{Change, Storage, Store, StoreError};
 use bytes::{Buf as _, BufMut as _};
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
-use std::io::{self, BufReader, IoSlice, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::path::{Path, PathBuf};
 
@@ -42,16 +44,10 @@ const RECORDS: &str = "records";
 /// The records that are to take the place of the others.
 const RECORDS_NEW: &str = "records.new";
 const SEGMENT: &str = "log-";
+/// A segment that is to take the place of one.
+const SEGMENT_NEW: &str = "segment.new";
 /// In a store of format 1 only, which was a database of fjall.
 const FORMAT_1: &str = "keyspaces";
-
-/// Before a chunk.
-pub(super) const FRAME_BYTES: usize = 4 + 4 + 8;
-/// The longest chunk, in bytes: far above what is written at once (`WRITE_BYTES`), and above the head of
-/// a segment that names as many publishers as are remembered.
-const CHUNK_BYTES_MAX: u32 = 128 * 1024 * 1024;
-/// Of a segment that is read from its beginning to its end.
-const READ_BYTES: usize = 256 * 1024;
 
 /// Stores on the disks of this host.
 pub struct DiskStorage;
@@ -187,29 +183,12 @@ struct Writing {
     at: u64,
 }
 
-/// The chunks of a segment.
-#[derive(Default)]
-struct Places {
-    /// Rising by place.
-    chunks: Vec<Place>,
-    /// Behind the last chunk that is whole: there the next one comes.
-    end: u64,
-}
-
-#[derive(Clone, Copy)]
-struct Place {
-    key: u64,
-    /// Where the chunk begins in its file, behind its frame.
-    at: u64,
-    bytes: u32,
-}
-
 fn damaged(what: impl Into<String>) -> StoreError {
     StoreError::Damaged(what.into())
 }
 
 /// A file that ends too early, or is not where it was, is damage.
-fn failed(error: io::Error) -> StoreError {
+pub(super) fn failed(error: io::Error) -> StoreError {
     use io::ErrorKind::{NotFound, UnexpectedEof};
     match error.kind() {
         NotFound | UnexpectedEof => damaged(error.to_string()),
@@ -219,27 +198,6 @@ fn failed(error: io::Error) -> StoreError {
 
 fn segment_name(segment: u64) -> String {
     format!("{SEGMENT}{segment:020}")
-}
-
-/// What stands before a chunk.
-fn frame(key: u64, bytes: u32) -> [u8; FRAME_BYTES] {
-    let mut frame = [0; FRAME_BYTES];
-    (&mut frame[4..8]).put_u32_le(bytes);
-    (&mut frame[8..]).put_u64_le(key);
-    let crc = crc32c::crc32c(&frame[4..]);
-    (&mut frame[..4]).put_u32_le(crc);
-    frame
-}
-
-/// Key and length of the chunk that follows; `None`: it is no frame.
-fn parse_frame(frame: &[u8; FRAME_BYTES]) -> Option<(u64, u32)> {
-    let mut rest = &frame[..];
-    let crc = rest.get_u32_le();
-    if crc32c::crc32c(rest) != crc {
-        return None;
-    }
-    let bytes = rest.get_u32_le();
-    Some((rest.get_u64_le(), bytes))
 }
 
 /// Reads a UUID, with its hyphens or without; one of zeros is none.
@@ -366,29 +324,6 @@ impl FileStore {
     }
 }
 
-/// Shows the chunks of a segment that are whole, and notes where they are.
-fn read_chunks(
-    path: &Path,
-    places: &mut Places,
-    visit: &mut dyn FnMut(u64, Vec<u8>),
-) -> Result<(), StoreError> {
-    let file = File::open(path).map_err(failed)?;
-    let len = file.metadata()?.len();
-    let mut file = BufReader::with_capacity(READ_BYTES, file);
-    loop {
-        let mut head = [0; FRAME_BYTES];
-        let Some(room) = (len - places.end).checked_sub(head.len() as u64) else { return Ok(()) };
-        file.read_exact(&mut head).map_err(failed)?;
-        let is_whole =
-            |(_, bytes): &(u64, u32)| u64::from(*bytes) <= room && *bytes <= CHUNK_BYTES_MAX;
-        let Some((key, bytes)) = parse_frame(&head).filter(is_whole) else { return Ok(()) };
-        let mut chunk = vec![0; bytes as usize];
-        file.read_exact(&mut chunk).map_err(failed)?;
-        places.push(key, bytes);
-        visit(key, chunk);
-    }
-}
-
 /// A file that ends at a place, to be written from there on.
 fn open_at(path: &Path, end: u64) -> Result<File, StoreError> {
     let mut file = open_file(path).map_err(failed)?;
@@ -400,40 +335,6 @@ fn open_at(path: &Path, end: u64) -> Result<File, StoreError> {
     }
     file.seek(SeekFrom::Start(end))?;
     Ok(file)
-}
-
-fn write_both(file: &mut File, first: &[u8], second: &[u8]) -> io::Result<()> {
-    let mut slices = [IoSlice::new(first), IoSlice::new(second)];
-    let mut rest = &mut slices[..];
-    while !rest.is_empty() {
-        match file.write_vectored(rest) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => IoSlice::advance_slices(&mut rest, written),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-impl Places {
-    fn push(&mut self, key: u64, bytes: u32) {
-        let at = self.end + FRAME_BYTES as u64;
-        self.chunks.push(Place { key, at, bytes });
-        self.end = at + u64::from(bytes);
-    }
-
-    /// Forgets the chunks of a key and of later ones.
-    fn cut(&mut self, key: u64) {
-        while let Some(last) = self.chunks.pop_if(|last| last.key >= key) {
-            self.end = last.at - FRAME_BYTES as u64;
-        }
-    }
-
-    fn find(&self, key: u64) -> Option<Place> {
-        let at = self.chunks.binary_search_by_key(&key, |place| place.key).ok()?;
-        self.chunks.get(at).copied()
-    }
 }
 
 impl Store for FileStore {
@@ -502,6 +403,24 @@ impl Store for FileStore {
             self.write_records()?;
         }
         if sync { self.sync() } else { Ok(()) }
+    }
+
+    /// To another place on the disk: to put the same bytes in their own place is not enough. Where the first write
+    /// of a block has failed, ext4 goes on to take it for one without content, whatever is written and synced later.
+    fn write_again(&mut self, segment: u64) -> Result<(), StoreError> {
+        let unknown = || io::Error::other(format!("segment {segment} was never read"));
+        let places = self.segments.get(&segment).ok_or_else(unknown)?;
+        let (path, new) = (self.path(segment), self.folder.join(SEGMENT_NEW));
+        self.writing.take_if(|writing| writing.segment == segment);
+        if let Err(error) = copy(&path, places, &new) {
+            // It may be what fills the disk.
+            let _ = std::fs::remove_file(&new);
+            return Err(error);
+        }
+        std::fs::rename(new, path)?;
+        self.unsynced.remove(&segment);
+        self.names_unsynced = true;
+        Ok(())
     }
 
     fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError> {

@@ -16,9 +16,9 @@
 
 mod opening;
 
-use super::files::FRAME_BYTES;
 use super::reading::Scan;
 use super::record::{self, Begun, Damaged, Head, Mark};
+use super::segment::FRAME_BYTES;
 use crate::world::{Change, Store, StoreError};
 use bytes::Bytes;
 use ftb_core::frame::{Content, Item, Marks};
@@ -87,8 +87,6 @@ pub struct Keeper {
     mark: Mark,
     /// It was written since the store was opened.
     marked: bool,
-    /// What was acknowledged was given up since, and nothing has been acknowledged in its place.
-    gave_up: bool,
     /// In which boot of the machine this is.
     boot: Option<u128>,
     /// The chunk that was looked through last, for the next page.
@@ -259,7 +257,6 @@ impl Keeper {
         let sync = mark.unsynced && !is_known;
         self.put_mark(mark, sync)?;
         self.marked = true;
-        self.gave_up = false;
         Ok(())
     }
 
@@ -301,38 +298,10 @@ impl Keeper {
         // One of an earlier boot is of what may have gone with that, and stays until something was acknowledged
         // in this one.
         if self.marked || self.mark.is_of(self.boot) {
-            // What was given up is in memory only, and may have been confirmed.
-            let unsynced = self.mark.unsynced && (!is_settled || self.gave_up);
+            let unsynced = self.mark.unsynced && !is_settled;
             self.put_mark(Mark { synced: self.synced, unsynced, ..self.mark.clone() }, true)?;
         }
         Ok(is_settled)
-    }
-
-    /// Up to which index it was synced.
-    pub fn synced(&self) -> u64 {
-        self.synced
-    }
-
-    /// Gives up what lies behind an index: what could not be synced may read well now, and is gone after a
-    /// power failure all the same, however often it is synced again.
-    ///
-    /// # Errors
-    /// As [`Keeper::write`].
-    pub fn give_up_behind(&mut self, index: u64, now_ns: u64) -> Result<(), KeepError> {
-        let after = index.max(self.begun.after).min(self.last);
-        self.gave_up |= after < self.last;
-        self.take_back(after)?;
-        let mut changes = Vec::new();
-        let given_up = self.truncate(after, now_ns, &mut changes)?;
-        self.last = after;
-        // The records may be what could not be synced.
-        changes.push(Change::Put(KEY_BEGUN, record::encode_begun(&self.begun)));
-        self.store.write(changes, true)?;
-        self.synced = after;
-        for id in given_up {
-            self.store.remove_segment(id)?;
-        }
-        Ok(())
     }
 
     /// A page of the log: what is wanted of the next `PAGE_BYTES` at most. What is damaged is

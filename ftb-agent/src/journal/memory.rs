@@ -2,7 +2,7 @@
 
 use super::keeper::HEAD;
 use crate::world::{Change, Storage, Store, StoreError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,6 +35,10 @@ struct Content {
     records: BTreeMap<String, Vec<u8>>,
     segments: BTreeMap<u64, BTreeMap<u64, Vec<u8>>>,
     acknowledged: Vec<u8>,
+    /// Chunks that were written since the last sync,
+    unsynced: BTreeSet<(u64, u64)>,
+    /// and those that a sync that failed has left: no other sync writes them, and they read well.
+    forgotten: BTreeSet<(u64, u64)>,
 }
 
 impl MemoryStorage {
@@ -62,6 +66,19 @@ impl MemoryStorage {
     /// Lets the machine end that it is in, and start again; what was written is there all the same.
     pub fn power_failure(&self) {
         self.disk().power_failures += 1;
+    }
+
+    /// The same, and the chunks that are not on the disk are gone: those that were not synced, and those that a
+    /// sync that failed has left. Records and mark are there as they were written.
+    pub fn power_failure_that_takes_all_it_may(&self) {
+        self.power_failure();
+        if let Some(content) = &mut self.disk().content {
+            let gone = std::mem::take(&mut content.unsynced);
+            for (segment, first) in gone.into_iter().chain(std::mem::take(&mut content.forgotten)) {
+                content.segments.get_mut(&segment).and_then(|chunks| chunks.remove(&first));
+            }
+            content.segments.retain(|_, chunks| !chunks.is_empty());
+        }
     }
 
     /// How often a store was opened.
@@ -98,6 +115,19 @@ impl MemoryStorage {
 
     fn disk(&self) -> MutexGuard<'_, Disk> {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Disk {
+    /// One that fails takes note of nothing: what it should have written counts as written for the next.
+    fn sync(&mut self) -> Result<(), StoreError> {
+        let content = self.content.get_or_insert_default();
+        let unsynced = std::mem::take(&mut content.unsynced);
+        if self.unsyncable {
+            content.forgotten.extend(unsynced);
+            return Err(StoreError::Unsynced(io::Error::other("the disk cannot be synced")));
+        }
+        Ok(())
     }
 }
 
@@ -175,22 +205,32 @@ impl Store for MemoryStore {
                 .checked_sub(bytes)
                 .ok_or_else(|| StoreError::Io(io::ErrorKind::StorageFull.into()))?;
         }
-        let content = disk.content.get_or_insert_default();
         for change in changes {
+            if !matches!(change, Change::Append { .. }) {
+                disk.sync()?;
+            }
+            let content = disk.content.get_or_insert_default();
             match change {
                 Change::Put(key, value) => {
                     content.records.insert(key.to_owned(), value);
                 }
                 Change::Append { segment, first, chunk } => {
                     content.segments.entry(segment).or_default().insert(first, chunk);
+                    content.forgotten.remove(&(segment, first));
+                    content.unsynced.insert((segment, first));
                 }
                 Change::Cut { segment, from } => {
                     content.segments.entry(segment).or_default().split_off(&from);
                 }
             }
         }
-        drop(disk);
-        if sync { self.sync() } else { Ok(()) }
+        if sync { disk.sync() } else { Ok(()) }
+    }
+
+    fn write_again(&mut self, segment: u64) -> Result<(), StoreError> {
+        let chunk = |(first, chunk)| Change::Append { segment, first, chunk };
+        let chunks = self.with(|content| content.segments.get(&segment).cloned());
+        self.write(chunks.into_iter().flatten().map(chunk).collect(), true)
     }
 
     fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError> {
@@ -199,11 +239,7 @@ impl Store for MemoryStore {
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
-        let disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
-        match disk.unsyncable {
-            true => Err(StoreError::Unsynced(io::Error::other("the disk cannot be synced"))),
-            false => Ok(()),
-        }
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner).sync()
     }
 
     fn acknowledge(&mut self, record: &[u8], sync: bool) -> Result<(), StoreError> {

@@ -13,6 +13,7 @@ pub mod keeper;
 pub mod memory;
 mod reading;
 pub mod record;
+mod segment;
 pub mod task;
 
 use crate::handle::Handle;
@@ -25,7 +26,7 @@ use keeper::{Bounds, KeepError, Keeper};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use task::Task;
+use task::{Found, Task};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -86,8 +87,8 @@ pub struct Opened {
     plan: Plan,
     keeper: Option<Keeper>,
     damage: Damage,
-    /// It could not be synced: nothing behind this index is believed when it is opened again.
-    believed: Option<u64>,
+    /// It was read, also where it cannot be written now.
+    known: bool,
 }
 
 /// Why an agent must not start with that journal.
@@ -120,12 +121,11 @@ impl Opened {
         }
         let blocking = storage.is_blocking();
         let open = move || {
-            let (mut damage, mut believed) = (Damage::default(), None);
-            let store = storage.as_ref();
-            let opened = task::open(store, &plan, now_ns, &mut damage, &mut believed);
-            (opened, plan, damage, believed)
+            let mut damage = Damage::default();
+            let opened = task::open(storage.as_ref(), &plan, now_ns, &mut damage);
+            (opened, plan, damage)
         };
-        let (opened, plan, mut damage, believed) = match blocking {
+        let (opened, plan, mut damage) = match blocking {
             true => tokio::task::spawn_blocking(open).await.map_err(|error| JournalError {
                 folder: String::new(),
                 reason: error.to_string(),
@@ -133,28 +133,28 @@ impl Opened {
             false => open(),
         };
         match opened {
-            Ok((keeper, mut restored)) => {
+            Ok(Found { keeper, mut restored, unsure }) => {
                 let (entries, last) = (restored.items.len(), restored.stored.last);
                 tracing::info!(entries, last, folder = %plan.folder.display(), "journal read");
                 restored.damage = damage.take_untold();
                 task::log_unclean(&restored);
                 let gauge = Arc::new(Gauge::default());
                 gauge.set(&keeper);
-                let keeper = Some(keeper);
-                Ok(Self { restored, failed: None, gauge, plan, keeper, damage, believed })
+                let failed = unsure.map(|error| error.to_string());
+                let keeper = failed.is_none().then_some(keeper);
+                Ok(Self { restored, failed, gauge, plan, keeper, damage, known: true })
             }
             Err(KeepError::Foreign(reason) | KeepError::Store(StoreError::Foreign(reason))) => {
                 Err(JournalError { folder: plan.folder.display().to_string(), reason })
             }
-            Err(error) => {
-                Ok(Self { damage, believed, ..Self::nothing(plan, Some(error.to_string())) })
-            }
+            Err(error) => Ok(Self { damage, ..Self::nothing(plan, Some(error.to_string())) }),
         }
     }
 
     fn nothing(plan: Plan, failed: Option<String>) -> Self {
         let (restored, gauge, damage) = (Restored::default(), Arc::default(), Damage::default());
-        Self { restored, failed, gauge, plan, keeper: None, damage, believed: None }
+        let known = failed.is_none();
+        Self { restored, failed, gauge, plan, keeper: None, damage, known }
     }
 
     /// Starts to write and to read: on a thread where the storage blocks. Ends when the sender of what

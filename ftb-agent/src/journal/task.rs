@@ -54,10 +54,6 @@ pub struct Task {
     room: Option<Room>,
     /// How long after the next failure the disk is tried again.
     pause: Duration,
-    /// A sync has failed: nothing behind this index is believed when the store is opened again.
-    believed: Option<u64>,
-    /// What an earlier life had left before it was given up, until the agent knows of it.
-    rescued: Option<Restored>,
     damage: Damage,
 }
 
@@ -84,9 +80,18 @@ enum Turn {
     Trim,
 }
 
+/// A journal that was opened.
+pub struct Found {
+    /// It.
+    pub keeper: Keeper,
+    /// What an earlier life has left in it.
+    pub restored: Restored,
+    /// Why that is not known to survive a power failure: nothing may be built on it on disk.
+    pub unsure: Option<KeepError>,
+}
+
 /// Opens the journal that a plan names; one that is damaged is set aside, and a new one made. What is wrong
-/// with it is noted, also where it cannot be opened then. `believed` is lowered where
-/// it cannot be synced: nothing behind that index is to be believed when it is opened again.
+/// with it is noted, also where it cannot be opened then.
 ///
 /// # Errors
 /// [`KeepError::Foreign`]: it must not be touched. Anything else: it cannot be used now.
@@ -95,18 +100,10 @@ pub fn open(
     plan: &Plan,
     now_ns: u64,
     damage: &mut Damage,
-    believed: &mut Option<u64>,
-) -> Result<(Keeper, Restored), KeepError> {
-    let mut attempt = || {
+) -> Result<Found, KeepError> {
+    let attempt = || {
         let store = storage.open(&plan.folder)?;
-        let opened = Keeper::open(store, &plan.cluster, plan.bounds.clone(), now_ns)?;
-        let (mut keeper, restored) = opened;
-        // What an earlier life wrote counts as durable from here on.
-        if plan.fsync != Fsync::Never {
-            let synced = keeper.synced();
-            keeper.sync().inspect_err(|error| doubt(believed, error, synced))?;
-        }
-        Ok((keeper, restored))
+        Keeper::open(store, &plan.cluster, plan.bounds.clone(), now_ns)
     };
     let mut opened = attempt();
     if let Err(KeepError::Damaged(reason) | KeepError::Store(StoreError::Damaged(reason))) = &opened
@@ -121,24 +118,22 @@ pub fn open(
         aside?;
         opened = attempt();
     }
-    let (keeper, mut restored) = opened?;
+    let (mut keeper, mut restored) = opened?;
     if let Some(found) = restored.damage.take() {
         damage.found(found);
     }
-    Ok((keeper, restored))
-}
-
-/// After a sync that failed, what was written since the last good one may read well, and is not believed.
-fn doubt(believed: &mut Option<u64>, error: &KeepError, synced: u64) {
-    if let KeepError::Store(StoreError::Unsynced(_)) = error {
-        *believed = Some(believed.map_or(synced, |index| index.min(synced)));
-    }
+    // What was written before, by this life or an earlier one, counts as durable from here on.
+    let unsure = match plan.fsync {
+        Fsync::Never => None,
+        Fsync::Batch | Fsync::Interval(_) => keeper.make_sure().err(),
+    };
+    Ok(Found { keeper, restored, unsure })
 }
 
 impl Task {
     /// A task that has done nothing.
     pub fn new(opened: Opened, world: &World, handle: Handle) -> Self {
-        let Opened { plan, keeper, failed, gauge, damage, believed, .. } = opened;
+        let Opened { plan, keeper, failed, gauge, damage, known, .. } = opened;
         let state = match failed {
             None => State::Ready(keeper),
             Some(reason) => State::Failed { at: Instant::now() + RETRY, told: false, reason },
@@ -149,13 +144,11 @@ impl Task {
             clock: Arc::clone(&world.clock),
             handle,
             gauge,
-            known: matches!(state, State::Ready(_)),
+            known,
             state,
             sync_at: None,
             room: None,
             pause: RETRY,
-            believed,
-            rescued: None,
             damage,
         };
         if matches!(task.state, State::Ready(Some(_))) {
@@ -369,12 +362,7 @@ impl Task {
         };
         match what(keeper) {
             Ok(()) => self.gauge.set(keeper),
-            Err(error) => {
-                if self.plan.fsync != Fsync::Never {
-                    doubt(&mut self.believed, &error, keeper.synced());
-                }
-                self.fail(&error);
-            }
+            Err(error) => self.fail(&error),
         }
     }
 
@@ -410,7 +398,7 @@ impl Task {
         let now_ns = self.clock.now().wall_ns;
         let opened = match self.is_full(FREE_BYTES_AGAIN) {
             true => None,
-            false => self.reopen(now_ns).ok(),
+            false => self.open(now_ns).ok(),
         };
         match opened {
             Some((keeper, restored)) => {
@@ -434,23 +422,11 @@ impl Task {
     }
 
     fn open(&mut self, now_ns: u64) -> Result<(Keeper, Restored), KeepError> {
-        let (damage, believed) = (&mut self.damage, &mut self.believed);
-        open(self.storage.as_ref(), &self.plan, now_ns, damage, believed)
-    }
-
-    /// Opens the store that has failed, as far as it can be believed. What is given up of it was read before,
-    /// and is kept until the agent knows of it, also where the disk fails once more on the way.
-    fn reopen(&mut self, now_ns: u64) -> Result<(Keeper, Restored), KeepError> {
-        let (mut keeper, found) = self.open(now_ns)?;
-        let restored = self.rescued.take().unwrap_or(found);
-        if let Some(index) = self.believed {
-            if let Err(error) = keeper.give_up_behind(index, now_ns) {
-                self.rescued = (!self.known).then_some(restored);
-                return Err(error);
-            }
-            self.believed = None;
+        let found = open(self.storage.as_ref(), &self.plan, now_ns, &mut self.damage)?;
+        match found.unsure {
+            Some(error) => Err(error),
+            None => Ok((found.keeper, found.restored)),
         }
-        Ok((keeper, restored))
     }
 
     async fn tell(&mut self, input: Input) {
@@ -520,10 +496,10 @@ mod tests {
         let mut store = storage.open(&plan.folder).unwrap();
         store.write(vec![Change::Put("format", b"nonsense".to_vec())], true).unwrap();
         let mut damage = Damage::default();
-        let opened = open(&storage, &plan, 1, &mut damage, &mut None);
+        let opened = open(&storage, &plan, 1, &mut damage);
         assert!(matches!(opened, Err(KeepError::Store(StoreError::Unsynced(_)))));
-        let (_, restored) = open(&storage, &plan, 2, &mut damage, &mut None).unwrap();
-        assert_eq!(restored, Restored::default());
+        let found = open(&storage, &plan, 2, &mut damage).unwrap();
+        assert_eq!(found.restored, Restored::default());
         assert!(damage.take_untold().unwrap().contains("is being set aside"));
     }
 }

@@ -244,11 +244,16 @@ async fn a_journal_is_synced_before_it_is_begun_with() {
     for fsync in [Fsync::Batch, Fsync::Interval(Duration::from_secs(1))] {
         let opened = read(fsync).await;
         assert!(opened.failed.is_some_and(|reason| reason.contains("could not be synced")));
-        assert_eq!(opened.restored.stored.last, 0, "it was believed");
+        assert_eq!(opened.restored.stored.last, 9, "it was read, and the agent can begin with it");
     }
     let opened = read(Fsync::Never).await;
     assert_eq!((opened.failed, opened.restored.stored.last), (None, 9));
     network.disk("node01").set_unsyncable(false);
+    network.disk("node01").set_free(Some(0));
+    let opened = read(Fsync::Batch).await;
+    assert!(opened.failed.is_some(), "there is no room to write it again");
+    assert_eq!(opened.restored.stored.last, 9, "a disk that is full can be read");
+    network.disk("node01").set_free(None);
     let opened = read(Fsync::Batch).await;
     assert_eq!((opened.failed, opened.restored.stored.last), (None, 9));
 }

@@ -1,12 +1,11 @@
 //! A store that fails in the middle, and logs that begin without an entry: what the lives after it find.
 
 use crate::store::{items, lineage, open_store, short_segments, write_journal};
-use ftb_agent::journal::keeper::{KeepError, Keeper};
+use ftb_agent::journal::keeper::Keeper;
 use ftb_agent::world::{Change, Store, StoreError};
 use ftb_core::frame::Item;
 use ftb_core::node::api::{JournalBegin, JournalWrite, Restored};
 use ftb_core::{Epoch, OriginId};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -106,6 +105,11 @@ impl Store for Failing {
     fn write(&mut self, changes: Vec<Change>, sync: bool) -> Result<(), StoreError> {
         self.store.write(changes, false)?;
         if sync { self.sync() } else { Ok(()) }
+    }
+
+    fn write_again(&mut self, segment: u64) -> Result<(), StoreError> {
+        self.check_sync()?;
+        self.store.write_again(segment)
     }
 
     fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError> {
@@ -230,35 +234,4 @@ fn what_an_earlier_life_wrote_is_synced_too() {
     std::fs::remove_file(dir.path().join("store/log-00000000000000000001")).unwrap();
     assert!(store.sync().is_err(), "what is gone cannot have been synced");
     assert!(store.sync().is_err(), "and is not forgotten");
-}
-
-/// After a sync that failed, what was written since the last good one is not believed, however well it reads.
-#[test]
-fn what_could_not_be_synced_is_given_up() {
-    let dir = tempfile::tempdir().unwrap();
-    let fails = Arc::new(AtomicBool::new(false));
-    let all = write_journal(dir.path());
-    let (mut keeper, _) = Failing::open(dir.path(), None, &fails);
-    keeper.sync().unwrap();
-    keeper.write(&more(items(1_001, 1_010)), 2_000, true).unwrap();
-    keeper.write(&more(items(1_011, 1_020)), 2_000, false).unwrap();
-    fails.store(true, Ordering::Relaxed);
-    let failed = keeper.write(&more(items(1_021, 1_030)), 2_000, true);
-    assert!(matches!(failed, Err(KeepError::Store(StoreError::Unsynced(_)))));
-    let synced = keeper.synced();
-    assert_eq!(synced, 1_010);
-    drop(keeper);
-    fails.store(false, Ordering::Relaxed);
-    let (mut keeper, restored) = Failing::open(dir.path(), None, &fails);
-    assert_eq!(restored.stored.last, 1_030, "it reads well");
-    let records = || std::fs::metadata(dir.path().join("store/records")).unwrap().ino();
-    let before = records();
-    keeper.give_up_behind(synced, 2_000).unwrap();
-    assert_eq!(keeper.stored().last, synced);
-    assert_ne!(records(), before, "they may be what could not be synced, and are written again");
-    keeper.write(&more(items(1_011, 1_015)), 2_000, true).unwrap();
-    drop(keeper);
-    let (_, restored) = Failing::open(dir.path(), None, &fails);
-    assert!(restored.items == [all, items(1_001, 1_015)].concat());
-    assert_eq!((restored.damage, restored.lost_until), (None, None));
 }

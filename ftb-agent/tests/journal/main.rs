@@ -3,8 +3,8 @@
 //!
 //! `lives`: agents that end, and the log that their next life goes on with; `store`: files, their damage
 //! and their bounds; `crash`: what a crash leaves of a new beginning; `faults`: files that cannot be read or
-//! synced; `unclean`: what a power failure may have taken; `idle`: a life that writes nothing; `disk`: disks
-//! that are full or fail under a running agent.
+//! synced; `unsynced`: what a sync that failed has left; `unclean`: what a power failure may have taken; `idle`: a
+//! life that writes nothing; `disk`: disks that are full or fail under a running agent.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
@@ -16,6 +16,7 @@ mod idle;
 mod lives;
 mod store;
 mod unclean;
+mod unsynced;
 
 use common::process::{Process, agent};
 use common::{TestClient, payloads_of};

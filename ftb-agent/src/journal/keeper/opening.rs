@@ -48,7 +48,6 @@ impl Keeper {
             bounds,
             mark: Mark::default(),
             marked: false,
-            gave_up: false,
             boot,
             last: begun.after,
             synced: begun.after,
@@ -62,6 +61,22 @@ impl Keeper {
         };
         let restored = keeper.read(now_ns)?;
         Ok((keeper, restored))
+    }
+
+    /// Makes what was found survive a power failure. What is not known to have been synced is written again
+    /// before: where a sync of it has failed, in this life or an earlier one, it reads well and is not on the disk,
+    /// and the next sync has nothing to say. What could not be read to its end stays as it is; that it is damaged
+    /// was told.
+    ///
+    /// # Errors
+    /// As [`Keeper::write`]: nothing of what was found is gone then.
+    pub fn make_sure(&mut self) -> Result<(), KeepError> {
+        for segment in self.segments.iter().filter(|segment| !segment.unread) {
+            if segment.chunks.last().is_some_and(|chunk| chunk.last > self.synced) {
+                self.store.write_again(segment.id)?;
+            }
+        }
+        self.sync()
     }
 
     fn read(&mut self, now_ns: u64) -> Result<Restored, KeepError> {

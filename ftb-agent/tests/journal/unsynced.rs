@@ -1,0 +1,209 @@
+//! What a sync that failed has left: it reads well, and no other sync writes it. It is there after a power failure
+//! all the same, or was not believed.
+
+use crate::common::{MemoryCluster, until};
+use crate::store::{bounds, items, lineage, open_store, short_segments, write_journal};
+use ftb_agent::journal::keeper::Keeper;
+use ftb_agent::journal::memory::MemoryStorage;
+use ftb_agent::world::Storage as _;
+use ftb_core::node::api::{JournalBegin, JournalWrite, Restored};
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+fn more(from: u64, until: u64) -> JournalWrite {
+    let items = items(from, until);
+    JournalWrite { generation: 1, items, until, ..JournalWrite::default() }
+}
+
+fn open(journal: &Path) -> (Keeper, Restored) {
+    Keeper::open(open_store(journal), "test", short_segments(), 2_000).unwrap()
+}
+
+/// Which file each name of a store is, and what it holds.
+fn files(journal: &Path) -> BTreeMap<String, (u64, Vec<u8>)> {
+    let entries = std::fs::read_dir(journal.join("store")).unwrap().map(|entry| entry.unwrap());
+    let file = |entry: std::fs::DirEntry| {
+        let name = entry.file_name().into_string().unwrap();
+        (name, (entry.metadata().unwrap().ino(), std::fs::read(entry.path()).unwrap()))
+    };
+    entries.map(file).collect()
+}
+
+fn newest(files: &BTreeMap<String, (u64, Vec<u8>)>) -> String {
+    files.keys().rfind(|name| name.starts_with("log-")).unwrap().clone()
+}
+
+/// The files of these two that are not the same, by name; what they hold is.
+fn replaced<'a>(
+    before: &'a BTreeMap<String, (u64, Vec<u8>)>,
+    after: &BTreeMap<String, (u64, Vec<u8>)>,
+) -> Vec<&'a str> {
+    assert!(before.keys().eq(after.keys()));
+    let both = before.iter().zip(after.values());
+    let replaced = both.filter(|((_, (old, held)), (new, holds))| {
+        assert!(held == holds, "other bytes");
+        old != new
+    });
+    replaced.map(|((name, _), _)| name.as_str()).collect()
+}
+
+/// A segment that has something behind what is known to be synced is another file after it was made sure, with
+/// the same bytes; the others are left alone. It is read from and written to as before.
+#[test]
+fn what_is_not_known_to_be_synced_is_written_to_another_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = write_journal(dir.path());
+    let synced = files(dir.path());
+    open(dir.path()).0.make_sure().unwrap();
+    assert!(replaced(&synced, &files(dir.path())).is_empty(), "all of it was synced");
+    let mut keeper = open(dir.path()).0;
+    keeper.write(&more(1_001, 1_010), 2_000, false).unwrap();
+    drop(keeper);
+    // What a life has left that was killed while it did the same.
+    std::fs::write(dir.path().join("store/segment.new"), vec![7; 1 << 20]).unwrap();
+    let mut before = files(dir.path());
+    let (mut keeper, restored) = open(dir.path());
+    assert_eq!(restored.stored.last, 1_010);
+    keeper.make_sure().unwrap();
+    before.remove("segment.new");
+    assert_eq!(replaced(&before, &files(dir.path())), [newest(&before)]);
+    // The first write of a life says which log it is: the records, too, may be what could not be synced.
+    let records = files(dir.path()).remove("records");
+    let begin = JournalBegin { lineage: lineage(), after: 1_010, anew: None };
+    let write = JournalWrite { begin: Some(begin), ..more(1_011, 1_020) };
+    keeper.write(&write, 2_000, false).unwrap();
+    assert_ne!(files(dir.path()).remove("records").unwrap().0, records.unwrap().0);
+    keeper.acknowledge().unwrap();
+    drop(keeper);
+    let (_, restored) = open(dir.path());
+    assert!(restored.items == [all, items(1_001, 1_020)].concat());
+    assert_eq!((restored.damage, restored.lost_until), (None, None));
+}
+
+/// What reads differently by the time that it is written again is not what was found: it stays as it is, for who
+/// opens it next.
+#[test]
+fn what_reads_differently_the_second_time_is_not_made_sure_of() {
+    let dir = tempfile::tempdir().unwrap();
+    write_journal(dir.path());
+    let mut keeper = open(dir.path()).0;
+    keeper.write(&more(1_001, 1_010), 2_000, false).unwrap();
+    drop(keeper);
+    let mut keeper = open(dir.path()).0;
+    let newest = newest(&files(dir.path()));
+    let mut bytes = std::fs::read(dir.path().join("store").join(&newest)).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(dir.path().join("store").join(newest), bytes).unwrap();
+    let before = files(dir.path());
+    let error = keeper.make_sure().unwrap_err().to_string();
+    assert!(error.contains("reads differently"), "{error}");
+    assert!(replaced(&before, &files(dir.path())).is_empty());
+}
+
+/// For each part of a log that was synced, and each that the next sync has failed for: once it was made sure of,
+/// a power failure takes nothing of it.
+#[test]
+fn nothing_that_was_made_sure_of_goes_with_the_power() {
+    let folder = Path::new("/journal");
+    for (synced, failed) in (0..=6).flat_map(|synced| (synced..=6).map(move |to| (synced, to))) {
+        let disk = MemoryStorage::default();
+        let open = || {
+            let store = disk.open(folder).unwrap();
+            Keeper::open(store, "test", bounds(), 1).unwrap()
+        };
+        let mut keeper = open().0;
+        let begin = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
+        let begin = JournalWrite { begin: Some(begin), ..JournalWrite::default() };
+        keeper.write(&begin, 1, true).unwrap();
+        for index in 1..=6 {
+            disk.set_unsyncable(index == failed && synced < failed);
+            let written = keeper.write(&more(index, index), 1, [synced, failed].contains(&index));
+            assert_eq!(written.is_err(), index == failed && synced < failed);
+            disk.set_unsyncable(false);
+            if written.is_err() {
+                break;
+            }
+            keeper.acknowledge().unwrap();
+        }
+        drop(keeper);
+        let (mut keeper, restored) = open();
+        keeper.make_sure().unwrap();
+        drop(keeper);
+        disk.power_failure_that_takes_all_it_may();
+        let what = format!("synced up to {synced}, failed up to {failed}");
+        assert_eq!(open().1.items, restored.items, "{what}");
+        assert!(restored.items.len() as u64 >= failed, "{what}");
+    }
+}
+
+/// What becomes of a lone root after a sync that failed.
+#[derive(Clone, Copy, Debug)]
+enum Then {
+    /// It goes on, and its disk is good again.
+    GoesOn,
+    /// It is killed, and the next one finds a disk that is good again.
+    Killed,
+    /// It is killed, and the disk of the next one is good only after a while.
+    KilledInVain,
+}
+
+/// A lone root whose sync fails, and what it had written by then: it is there in each life, and after a power
+/// failure, with what was confirmed behind it. A gap would be told.
+async fn has_all_after_a_power_failure(config: &'static str, then: Then) {
+    let mut cluster = MemoryCluster::start_with(1, 2, config).await;
+    let disk = cluster.network.disk(&cluster.hosts[0]);
+    let mut publisher = cluster.client(0, "publisher").await;
+    let last = publisher.publish("site", &["synced"]).await;
+    publisher.confirmed(last).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    disk.set_unsyncable(true);
+    let last = publisher.publish("site", &["in doubt"]).await;
+    publisher.confirmed(last).await;
+    until_journal_is(&cluster, "degraded").await;
+    if !matches!(then, Then::GoesOn) {
+        cluster.crash(0);
+        // Its sockets are closed when its tasks have ended.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        disk.set_unsyncable(matches!(then, Then::KilledInVain));
+        cluster.run(0).await;
+        read(&cluster, &["synced", "in doubt"]).await;
+        publisher = cluster.client(0, "publisher").await;
+        publisher.next_seq = last + 1;
+    }
+    disk.set_unsyncable(false);
+    until_journal_is(&cluster, "ok").await;
+    let last = publisher.publish("site", &["behind it"]).await;
+    publisher.confirmed(last).await;
+    // Until all of it is synced and marked as such.
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    cluster.crash(0);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    disk.power_failure_that_takes_all_it_may();
+    cluster.run(0).await;
+    read(&cluster, &["synced", "in doubt", "behind it"]).await;
+}
+
+async fn until_journal_is(cluster: &MemoryCluster, state: &str) {
+    until(state, async || cluster.status(0).await.journal.unwrap().state == state).await;
+}
+
+async fn read(cluster: &MemoryCluster, all: &[&str]) {
+    let mut subscriber = cluster.client(0, "subscriber").await;
+    subscriber.subscribe_from_the_beginning(1, "event_space=site").await;
+    assert_eq!(subscriber.payloads(all.len()).await, all);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_failed_sync_has_left_is_not_lost_by_the_power_failing_later() {
+    let configs = [
+        "[journal]\npath = \"/journal\"\nfsync = \"batch\"\n",
+        "[journal]\npath = \"/journal\"\nfsync = \"interval:100ms\"\n",
+    ];
+    for config in configs {
+        for then in [Then::GoesOn, Then::Killed, Then::KilledInVain] {
+            has_all_after_a_power_failure(config, then).await;
+        }
+    }
+}
