@@ -170,11 +170,6 @@ impl Chunk {
         place
     }
 
-    /// Whether one event has come in.
-    pub(crate) fn has_just_begun(&self) -> bool {
-        self.places.len() == 1
-    }
-
     /// What is left of one severity.
     pub(crate) fn size_of(&self, class: usize) -> Size {
         self.sizes[class]

@@ -106,14 +106,14 @@ impl Outbox {
         !self.waiting.is_empty()
     }
 
-    /// Whether a message is full that has not gone, and the next has just begun: whoever publishes
-    /// without ever having to wait must let others run now, who are to send it.
-    pub(crate) fn has_filled_one(&self) -> bool {
-        self.waiting.len() > 1 && self.waiting.back().is_some_and(Chunk::has_just_begun)
+    /// Whether a message is full that has not gone, and an event of that length would begin the next: whoever
+    /// publishes without ever having to wait must let others run first, who are to send it. First, else a
+    /// message of nothing but that event would go right behind it.
+    pub(crate) fn has_full_one_before_event(&self, len: usize) -> bool {
+        self.waiting.back().is_some_and(|open| !open.takes(published_len(len)))
     }
 
-    /// As [`Outbox::has_filled_one`], before chunks are taken: whether a message waits that they will
-    /// not be part of.
+    /// The same before chunks are taken: whether a message waits that they will not be part of.
     pub(crate) fn has_full_one_before(&self, chunks: &[Chunk]) -> bool {
         let join = |open: &Chunk| matches!(chunks, [only] if open.takes_all_of(only));
         self.waiting.back().is_some_and(|open| !join(open))

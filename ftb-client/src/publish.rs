@@ -185,7 +185,7 @@ impl Future for PublishWait<'_> {
         let mut publication = client.complete(event)?;
         let mut session = publication.lock(client.shared());
         // A publisher that never has to wait must not keep the connection's task from its work.
-        let unhurried = !session.outbox.has_filled_one();
+        let unhurried = !session.outbox.has_full_one_before_event(publication.len);
         let pushed = unhurried.then(|| publication.push_if_room(&mut session)).flatten();
         drop(session);
         if let Some((receipt, speaker)) = pushed {

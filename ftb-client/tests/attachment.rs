@@ -439,6 +439,32 @@ async fn a_batch_is_bounded_and_waits_for_room_as_a_whole() {
     assert_eq!((receipts.len(), client.stats().shed), (count, [0; 4]));
 }
 
+#[tokio::test]
+async fn events_that_are_published_one_after_the_other_fill_their_messages() {
+    let (_dir, socket) = place();
+    let client = client(&socket);
+    let mut agent = Agent::start(&socket);
+    let mut attachment = agent.welcomed().await;
+    soon(client.wait_connected(PATIENCE)).await.unwrap();
+    let (text, count) = ("x".repeat(900), 1000);
+    let publish = async {
+        for _ in 0..count {
+            let _ = client.publish_wait(said(&text)).await.unwrap();
+        }
+    };
+    let agent_side = async {
+        let mut sizes = Vec::new();
+        while sizes.iter().sum::<usize>() < count {
+            sizes.push(attachment.published(1).await.len());
+        }
+        sizes
+    };
+    let ((), sizes) = soon(async { tokio::join!(publish, agent_side) }).await;
+    let (last, full) = sizes.split_last().unwrap();
+    assert!(full.len() > 10 && full.iter().all(|size| *size == full[0]), "{sizes:?}");
+    assert!((1..=full[0]).contains(last), "{sizes:?}");
+}
+
 /// Lets a future get as far as it can without anybody else: it must wait.
 async fn begin<T>(mut future: Pin<&mut impl Future<Output = T>>) {
     // It lets others run first.
