@@ -2,6 +2,8 @@
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
+# Where the loader looks for libraries of that prefix: /usr/lib64 on RHEL, Rocky and SUSE.
+LIBDIR  ?= $(PREFIX)/lib
 CARGO   ?= cargo
 TARGET   = $(or $(CARGO_TARGET_DIR),target)
 BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla
@@ -114,14 +116,14 @@ LIBFTB   = libftb.so.0.5.0
 
 install-capi: ## the C library alone: headers, libftb.so, libftb.a, libftb.pc
 	@for l in libftb.so libftb.a; do test -f $(CAPI_DIR)/$$l || { echo "$(CAPI_DIR)/$$l is missing: run make first" >&2; exit 1; }; done
-	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 0644 $(CAPI)/include/*.h $(DESTDIR)$(PREFIX)/include
-	install -m 0755 $(CAPI_DIR)/libftb.so $(DESTDIR)$(PREFIX)/lib/$(LIBFTB)
-	ln -sf $(LIBFTB) $(DESTDIR)$(PREFIX)/lib/libftb.so.0
-	ln -sf $(LIBFTB) $(DESTDIR)$(PREFIX)/lib/libftb.so
-	install -m 0644 $(CAPI_DIR)/libftb.a $(DESTDIR)$(PREFIX)/lib
-	sed -e 's|@PREFIX@|$(PREFIX)|' $(CAPI)/libftb.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/libftb.pc
-	chmod 0644 $(DESTDIR)$(PREFIX)/lib/pkgconfig/libftb.pc
+	install -m 0755 $(CAPI_DIR)/libftb.so $(DESTDIR)$(LIBDIR)/$(LIBFTB)
+	ln -sf $(LIBFTB) $(DESTDIR)$(LIBDIR)/libftb.so.0
+	ln -sf $(LIBFTB) $(DESTDIR)$(LIBDIR)/libftb.so
+	install -m 0644 $(CAPI_DIR)/libftb.a $(DESTDIR)$(LIBDIR)
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' $(CAPI)/libftb.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/libftb.pc
+	chmod 0644 $(DESTDIR)$(LIBDIR)/pkgconfig/libftb.pc
 
 uninstall: ## what install put there, but not your configuration
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(BINARIES)) $(DESTDIR)$(UNITDIR)/ftb-*.service
@@ -129,6 +131,6 @@ uninstall: ## what install put there, but not your configuration
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/man/,$(patsubst %.1,man1/%.1,$(patsubst %.8,man8/%.8,$(notdir $(wildcard deploy/man/*)))))
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ftbctl
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/include/,$(notdir $(wildcard $(CAPI)/include/*.h)))
-	rm -f $(DESTDIR)$(PREFIX)/lib/libftb.* $(DESTDIR)$(PREFIX)/lib/pkgconfig/libftb.pc
+	rm -f $(DESTDIR)$(LIBDIR)/libftb.* $(DESTDIR)$(LIBDIR)/pkgconfig/libftb.pc
 	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/ftb.conf $(DESTDIR)$(SYSCONF)/ftb/*.toml.sample
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/ftb $(DESTDIR)$(PREFIX)/libexec/ftb

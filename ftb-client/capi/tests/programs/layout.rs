@@ -112,12 +112,14 @@ fn what_is_installed_is_found_by_pkg_config() -> Result<()> {
     let prefix = workshop.dir().join("usr");
     let mut make = Command::new("make");
     make.arg("-C").arg(here().join("../..")).arg("install-capi");
+    let libraries = prefix.join("lib64");
     make.arg(format!("PREFIX={}", prefix.display())).arg("DESTDIR=");
+    make.arg(format!("LIBDIR={}", libraries.display()));
     make.arg(format!("CAPI_DIR={}", workshop.libraries().display()));
     let installed = make.env_remove("MAKEFLAGS").output()?;
     ensure!(installed.status.success(), "{}", String::from_utf8_lossy(&installed.stderr));
     let mut ask = Command::new("pkg-config");
-    ask.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+    ask.env("PKG_CONFIG_PATH", libraries.join("pkgconfig"));
     let flags = ask.args(["--cflags", "--libs", "libftb"]).output()?;
     let flags = String::from_utf8(flags.stdout)?;
     let program = workshop.dir().join("installed");
@@ -127,7 +129,7 @@ fn what_is_installed_is_found_by_pkg_config() -> Result<()> {
     let needed = output("readelf", &["-dW"], &program)?;
     ensure!(needed.contains("Shared library: [libftb.so.0]"), "{needed}");
     let mut command = workshop.command_alone(&program, Path::new("/nonexistent/agent.sock"));
-    let said = run(command.env("LD_LIBRARY_PATH", prefix.join("lib")))?;
+    let said = run(command.env("LD_LIBRARY_PATH", &libraries))?;
     assert_eq!(said, "style -3, space -2, connected 0, again -5, disconnected 0\n");
     Ok(())
 }
