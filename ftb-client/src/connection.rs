@@ -33,7 +33,7 @@ const RETRY_MIN: Duration = Duration::from_millis(20);
 /// Why an attachment ended or did not come to be.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ended {
-    #[error("{0}: is ftb-agent running there?")]
+    #[error("{0}: {ask}", ask = unreachable(.0))]
     Unreachable(io::Error),
     #[error("it does not answer")]
     Silent,
@@ -47,6 +47,16 @@ pub(crate) enum Ended {
     Session(#[from] SessionError),
     #[error("closed")]
     Closed,
+}
+
+/// What to do about a socket that cannot be connected to.
+fn unreachable(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "this user may not open the socket, or a folder on the way to it: mend their modes"
+        }
+        _ => "is ftb-agent running there?",
+    }
 }
 
 /// Tells whoever still waits, also when the runtime is shut down under the task.
@@ -264,6 +274,15 @@ mod tests {
         assert!(matches!(Pin::new(&mut old).poll_next(&mut elsewhere), Poll::Ready(None)));
         shared.wake_speaker();
         assert!(woken.0.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_socket_that_may_not_be_opened_is_not_taken_for_a_missing_agent() {
+        let told = |kind: io::ErrorKind| Ended::Unreachable(kind.into()).to_string();
+        assert!(
+            told(io::ErrorKind::PermissionDenied).contains("this user may not open the socket")
+        );
+        assert!(told(io::ErrorKind::NotFound).ends_with("is ftb-agent running there?"));
     }
 
     #[test]

@@ -27,6 +27,7 @@ fn main() -> ExitCode {
 fn run(args: &Cli) -> Result<(), Failure> {
     let config = configuration(args.config.as_deref())?;
     if args.check_config {
+        println!("configuration is good");
         return Ok(());
     }
     LogSettings::from_env()?.install()?;

@@ -15,7 +15,12 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     LogSettings::from_env()?.install()?;
     let config = configure(cli).map_err(Failure::bad_input)?;
     if cli.check_config {
-        println!("{} BMCs, {} rules: ok", config.nodes.len(), config.rules.len());
+        let of = |count: usize, what: &str| match count {
+            1 => format!("1 {what}"),
+            count => format!("{count} {what}s"),
+        };
+        let (bmcs, rules) = (of(config.nodes.len(), "BMC"), of(config.rules.len(), "rule"));
+        println!("configuration is good: {bmcs}, {rules}");
         return Ok(());
     }
     // One thread: all work is waiting for BMCs.

@@ -35,7 +35,8 @@ pub(crate) struct Common {
     /// The Unix socket of this node's agent [default: /run/ftb/agent.sock]
     #[arg(long, global = true, value_name = "PATH", env = SOCKET_ENV)]
     pub(crate) agent: Option<PathBuf>,
-    /// How long to wait before giving up, like 500ms or 1m [default: 5s]
+    /// How long to wait before giving up, like 500ms or 1m [default: 5s; of subscribe, once it is
+    /// active: for ever]
     #[arg(long, global = true, value_name = "TIME", value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,
     /// One JSON object a line, for programs

@@ -74,8 +74,14 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     } else {
         std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
     };
-    result.map_err(|error| {
-        Failure::usage(format_args!("payload file {}: {error}", path.display()))
-    })?;
+    let wrong = |what: &dyn std::fmt::Display| {
+        Failure::usage(format_args!("payload file {}: {what}", path.display()))
+    };
+    result.map_err(|error| wrong(&error))?;
+    // Cut off there: its length is not known.
+    if bytes.len() > limits::PAYLOAD_BYTES_MAX {
+        let max = limits::PAYLOAD_BYTES_MAX;
+        return Err(wrong(&format_args!("it has more than the {max} bytes of any payload")));
+    }
     Ok(bytes)
 }

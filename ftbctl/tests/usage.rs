@@ -30,6 +30,8 @@ fn wrong_usage_is_exit_code_2_and_says_what_was_meant() {
     assert!(refused(&["publish", "ftb..x", "X"], 2).contains("column 5"));
     assert!(refused(&["publish", "ftb.x", "X Y"], 2).contains("column 2"));
     assert!(refused(&["publish", "ftb.x", "X", "-s", "loud"], 2).contains("expected info"));
+    let told = refused(&["publish", "ftb.x", "X", "--payload-file", "/dev/zero"], 2);
+    assert!(told.contains("/dev/zero: it has more than the 1048576 bytes"), "{told}");
     assert!(refused(&["tail", "--timeout", "5"], 2).contains("--timeout"));
     assert!(refused(&["tail", "--since", "someday"], 2).contains("10m"));
     let long = "x".repeat(2000);

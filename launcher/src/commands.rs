@@ -110,12 +110,19 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
     start(file, dir, jl, policy.1, how, place.starting).await
 }
 
+fn no_such(job: &JobId) -> Failure {
+    Failure::bad_input(format!("there is no job {job} (ftb-launch ps lists them)"))
+}
+
 /// Takes over a job whose launcher is gone; returns the exit code.
 ///
 /// # Errors
 /// There is no such job, its launcher is alive, or it is done.
 pub async fn attach(job: &JobId) -> Result<i32, Failure> {
     let dir = JobDir::new(&jobdir::jobs_dir().map_err(Failure::bad_input)?, job);
+    if !dir.path().join("job.json").exists() {
+        return Err(no_such(job));
+    }
     let file: JobFile = dir.read("job.json").map_err(Failure::bad_input)?;
     let state: StateFile = dir.read("state.json").map_err(Failure::bad_input)?;
     if let Some(code) = state.exit {

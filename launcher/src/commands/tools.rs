@@ -45,9 +45,7 @@ pub fn ps(as_json: bool) -> Result<(), Failure> {
 pub fn status(job: &JobId, as_json: bool) -> Result<(), Failure> {
     let view = control::view(&jobdir::jobs_dir().map_err(Failure::bad_input)?, job);
     if view.state == "unreadable" {
-        return Err(Failure::bad_input(format!(
-            "there is no job {job} (ftb-launch ps lists them)"
-        )));
+        return Err(super::no_such(job));
     }
     if as_json { line(&json(&view)?) } else { show(&view) }
 }
@@ -86,9 +84,7 @@ pub async fn ask(
 ) -> Result<(), Failure> {
     let dir = JobDir::new(&jobdir::jobs_dir().map_err(Failure::bad_input)?, job);
     if !dir.path().join("job.json").exists() {
-        return Err(Failure::bad_input(format!(
-            "there is no job {job} (ftb-launch ps lists them)"
-        )));
+        return Err(super::no_such(job));
     }
     let mut last = String::new();
     let told = |answer: &Answer| {

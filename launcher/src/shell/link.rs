@@ -40,9 +40,15 @@ pub enum Heard {
 pub async fn attach(name: &str, socket: &Path, job: &str) -> Result<Client, String> {
     let built = Client::builder(name).agent(socket).job_id(job).build();
     let client = built.map_err(|error| error.to_string())?;
-    let waited = client.wait_connected(AGENT_WAIT).await;
-    waited.map_err(|error| format!("{error}: is ftb-agent running there?"))?;
+    client.wait_connected(AGENT_WAIT).await.map_err(|error| error.to_string())?;
     Ok(client)
+}
+
+/// What is wrong where the agent of a node is that of another host: what happens to hosts is told by their names.
+pub fn misnamed(node: &str, host: &str) -> Option<String> {
+    (!node.eq_ignore_ascii_case(host)).then(|| {
+        format!("its agent is that of host {host}: faults of {host} will not be known as its own, call the node so")
+    })
 }
 
 /// Subscribes; `any_user` for events that others may publish (faults), else only the own user's count.
@@ -79,5 +85,18 @@ pub async fn publish(client: &Client, event: Event) {
     let name = event.name.clone();
     if let Err(error) = client.publish_wait(event).await {
         tracing::warn!(%name, %error, "an event cannot be published");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_not_called_as_its_host_is_told_of() {
+        assert_eq!(misnamed("node01", "NODE01"), None);
+        assert!(
+            misnamed("node01.cluster", "node01").is_some_and(|words| words.contains("host node01"))
+        );
     }
 }

@@ -117,6 +117,10 @@ pub async fn run(handed: Handed) -> Result<(), String> {
 
     let client =
         link::attach(&format!("nla-{}", spec.node), &spec.agent, spec.job.as_str()).await?;
+    let host = client.agent().map(|agent| agent.host);
+    if let Some(words) = host.and_then(|host| link::misnamed(spec.node.as_str(), &host)) {
+        tracing::warn!(node = %spec.node, "{words}");
+    }
     let filter = format!("event_space=ftb.jl, jobid={}", spec.job);
     let subscription = link::subscribe(&client, &filter).await?;
     let (to_heard, mut heard) = mpsc::channel(INPUTS_MAX);
