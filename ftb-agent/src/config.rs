@@ -13,6 +13,7 @@ use crate::journal::config::JournalConfig;
 use crate::logging::LogConfig;
 use crate::storm::{self, StormTable};
 use crate::tls::TlsFiles;
+use ftb_core::hostlist::Hostlist;
 use ftb_core::node::{Folder, Member, NodeConfig};
 use ftb_core::{OriginId, limits};
 use serde::Deserialize;
@@ -251,7 +252,7 @@ impl Config {
         let config: Self = toml::from_str(text).map_err(|error| ConfigError {
             file: file.to_owned(),
             place: error.span().map(|span| place(text, span.start)),
-            reason: error.message().replace("unknown field", "unknown key").replace('\n', " "),
+            reason: value::in_words(error.message()),
         })?;
         let fail = |reason: String| ConfigError { file: file.to_owned(), place: None, reason };
         config.check().map_err(fail)?;
@@ -271,6 +272,14 @@ impl Config {
             _ => {}
         }
         let own = self.host.as_deref();
+        // It is said to others, and stands in certificates: a name like those of the members.
+        if let Some(host) = own
+            && !Hostlist::parse(host).is_ok_and(|list| list.len() == 1)
+        {
+            return Err(format!(
+                "host is {host:?}: expected one host name, as it stands in members"
+            ));
+        }
         let known = |host: &String| self.members.0.contains(host) || own == Some(host.as_str());
         if let Some(host) = self.addresses.keys().find(|host| !known(host)) {
             return Err(format!("[addresses] has {host:?}, which is not in members"));
@@ -463,6 +472,7 @@ mod tests {
             ("fan_out = 3\n", "agent.toml:4:1: unknown key `fan_out`"),
             ("[limits]\nclients = 3\n", "agent.toml:5:1: unknown key `clients`"),
             ("[detection]\nsilence = 2\n", "agent.toml:5:11: "),
+            ("[detection]\nsilence = \"2\"\n", "expected a time with its unit"),
             ("[detection]\nsilence = \"2 parsecs\"\n", "agent.toml:5:11: "),
             ("[detection]\nsilence = \"2s\"\nheartbeat = \"1500ms\"\n", "at least twice"),
             ("[detection]\nheartbeat = \"10s\"\n", "detection.silence (2s) must be at least twice"),
@@ -472,8 +482,14 @@ mod tests {
             ("[journal]\nfsync = \"interval:2h\"\n", "agent.toml:5:9: "),
             (&long_socket, "a path of at most 107 bytes"),
             ("threads = 100000\n", "threads is 100000: at most 256"),
-            ("fanout = 0\n", "agent.toml:4:10: "),
-            ("listen = \"everywhere\"\n", "agent.toml:4:10: "),
+            (
+                "fanout = 0\n",
+                "agent.toml:4:10: invalid value: integer `0`, expected a whole number from 1",
+            ),
+            ("port = 70000\n", "expected a whole number up to 65535"),
+            ("listen = \"everywhere\"\n", "agent.toml:4:10: expected ADDRESS:PORT"),
+            ("host = \"node 01\"\n", "host is \"node 01\": expected one host name"),
+            ("host = \"node[01-02]\"\n", "expected one host name"),
             ("address = \"10.0.0.1:1\"\n", "no pattern of addresses"),
             ("[addresses]\nnode09 = \"a:1\"\n", "\"node09\", which is not in members"),
             ("[addresses]\nnode02 = \"a\"\n", "expected HOST:PORT"),

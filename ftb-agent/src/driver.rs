@@ -10,6 +10,7 @@ use crate::heap::{self, Heap};
 use crate::journal::{Pen, WRITE_BYTES};
 use crate::links::{Dial, Links};
 use crate::outbox::Outboxes;
+use crate::repeats::Repeats;
 use crate::world::{Alarm, Clock};
 use ftb_core::Now;
 use ftb_core::frame::Frame;
@@ -62,6 +63,7 @@ pub struct Driver {
     given_bytes: u64,
     queries: BTreeMap<QueryId, oneshot::Sender<Tree>>,
     heap: Heap,
+    repeats: Repeats,
     /// The last transition, for who reports on the agent.
     role: watch::Sender<String>,
     stopping: bool,
@@ -105,6 +107,7 @@ impl Driver {
             given_bytes: 0,
             queries: BTreeMap::new(),
             heap: Heap::default(),
+            repeats: Repeats::default(),
             role,
             stopping: false,
         }
@@ -287,7 +290,7 @@ impl Driver {
                     let _ = reply.send(Tree { nodes, complete });
                 }
             }
-            Output::Transition(transition) => self.log(&transition),
+            Output::Transition(transition) => self.log(now, &transition),
             Output::Announce(announcement) => {
                 let name = announcement.name;
                 match self.announcer.seal(now, announcement) {
@@ -313,9 +316,24 @@ impl Driver {
         }
     }
 
-    fn log(&self, transition: &Transition) {
+    fn log(&mut self, now: Now, transition: &Transition) {
         let Transition { machine, subject, from, to, why } = transition;
-        tracing::info!(target: "ftb::transition", machine, subject, from, to, why, "transition");
+        // Who is turned away asks again.
+        let again = ["refused", "rejected"].contains(to);
+        let line = || format!("{machine} {subject} {to} {why}");
+        let suppressed = if again { self.repeats.admit(now.mono_ns, line()) } else { Some(0) };
+        match suppressed {
+            None => {}
+            Some(0) => {
+                tracing::info!(target: "ftb::transition", machine, subject, from, to, why, "transition");
+            }
+            Some(suppressed) => {
+                tracing::info!(
+                    target: "ftb::transition",
+                    machine, subject, from, to, why, suppressed, "transition"
+                );
+            }
+        }
         if *machine == "root" || *machine == "parent" {
             self.role.send_replace(format!("{machine} {subject}: {to}"));
         }

@@ -23,6 +23,7 @@ pub mod logging;
 pub mod memory;
 pub mod outbox;
 pub mod process;
+mod repeats;
 pub mod seats;
 pub mod serve;
 pub mod storm;

@@ -119,7 +119,8 @@ impl Links {
         let mut io = self.net.dial(&dial.address).await?.io;
         answered.store(true, Ordering::Relaxed);
         if let Some(tls) = &self.tls {
-            io = tls.connect(io, &dial.host).await?;
+            let distrusted = |error: &io::Error| self.distrusted(dial, error);
+            io = tls.connect(io, &dial.host).await.inspect_err(distrusted)?;
         }
         let (outbox, receiver) = mpsc::channel(outbox::DEPTH);
         let cancel = self.ended.child_token();
@@ -128,6 +129,14 @@ impl Links {
         let answer = call(crew, io, WINDOWS, EXCHANGE, frames, MESSAGE_BYTES_MAX).await;
         let inbound = answer.map_err(|status| io::Error::other(StreamError::from(status)))?;
         Ok(Transport { inbound, outbox, cancel })
+    }
+
+    /// Time does not mend a certificate. To the core it is a host that says nothing, so it is told here.
+    fn distrusted(&self, dial: &Dial, error: &io::Error) {
+        if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
+            let peer = format!("{} at {}", dial.host, dial.address);
+            self.hostile.count("handshake_failed", &peer, &error.to_string());
+        }
     }
 
     async fn open_dialed(&self, dial: &Dial, transport: Transport) {

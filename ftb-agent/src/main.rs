@@ -11,7 +11,7 @@ fn main() -> ExitCode {
         Err(error) => return process::refuse(&error),
     };
     if args.check_config {
-        return process::describe(&config);
+        return process::describe(&args, &config);
     }
     process::raise_file_limit();
     match process::serve(&args, config) {

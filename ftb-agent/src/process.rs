@@ -7,7 +7,7 @@ use crate::agent::Agent;
 use crate::config::Config;
 use crate::logging::{self, LogHandle};
 use crate::system;
-use crate::tls::Tls;
+use crate::tls::{self, Tls};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{geteuid, gethostname};
 use sd_notify::NotifyState;
@@ -28,8 +28,8 @@ const BAD_INPUT: u8 = 2;
 #[command(
     name = "ftb-agent",
     version,
-    after_help = "Signals: TERM and INT stop it gracefully, HUP makes it read members, certificates, \
-                  access rules and log level again.\nExit codes: 0 stopped as told, 1 failed, 2 wrong \
+    after_help = "Signals: TERM and INT stop it gracefully, HUP makes it read members, fan-out, \
+                  allow_unlisted, certificates, access and storm rules and log level again.\nExit codes: 0 stopped as told, 1 failed, 2 wrong \
                   arguments or configuration (nothing was started)."
 )]
 pub struct Args {
@@ -65,12 +65,22 @@ pub fn fail(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(FAILED)
 }
 
-/// Says what a good configuration means on this host.
-pub fn describe(config: &Config) -> ExitCode {
+/// Says what a good configuration means on this host, and whether the certificate is for it.
+pub fn describe(args: &Args, config: &Config) -> ExitCode {
     let host = config.host(&system_host());
+    if let Some(files) = &config.tls {
+        match tls::examine(files, &host) {
+            Err(error) => return refuse(&format!("{}: [tls]: {error}", args.config.display())),
+            Ok(Some(doubt)) => eprintln!("ftb-agent: {}: [tls]: {doubt}", args.config.display()),
+            Ok(None) => {}
+        }
+    }
     let place = match config.members.0.position(&host) {
         Some(rank) => format!("has rank {rank}"),
-        None => "is not in the list, and joins if the others allow it".to_owned(),
+        None if config.allow_unlisted => {
+            "is not in the list, and joins if the others allow it".to_owned()
+        }
+        None => "is not in the list, and allow_unlisted is false: the others refuse it".to_owned(),
     };
     println!(
         "configuration is good: cluster {}, {} members, {host} {place}",

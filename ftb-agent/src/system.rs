@@ -158,6 +158,17 @@ fn about(what: &str) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
+/// Where the lock of a socket lies: `agent.lock` beside `agent.sock`. A socket of another name keeps all of it, so
+/// that `ftb.node01` and `ftb.node02` do not share one.
+fn lock_of(socket: &Path) -> PathBuf {
+    if socket.extension().is_some_and(|extension| extension == "sock") {
+        return socket.with_extension("lock");
+    }
+    let mut name = socket.as_os_str().to_owned();
+    name.push(".lock");
+    PathBuf::from(name)
+}
+
 /// The socket file of this agent, removed when the agent stops.
 struct Clients {
     listener: UnixListener,
@@ -173,7 +184,7 @@ impl Clients {
             let made = builder.recursive(true).mode(0o755).create(folder);
             made.map_err(about(&format!("cannot make the folder {}", folder.display())))?;
         }
-        let lock_path = path.with_extension("lock");
+        let lock_path = lock_of(path);
         let opened = File::options().create(true).truncate(false).write(true).open(&lock_path);
         let what = format!(
             "cannot open {}, perhaps another user's: remove it or set another socket",
@@ -238,5 +249,19 @@ impl Listener for Clients {
 
     fn address(&self) -> String {
         self.path.display().to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_of_different_names_have_locks_of_their_own() {
+        let lock = |socket: &str| lock_of(Path::new(socket)).display().to_string();
+        assert_eq!(lock("/run/ftb/agent.sock"), "/run/ftb/agent.lock");
+        assert_eq!(lock("/run/ftb.node01"), "/run/ftb.node01.lock");
+        assert_eq!(lock("/run/ftb.node02"), "/run/ftb.node02.lock");
+        assert_eq!(lock("agent"), "agent.lock");
     }
 }

@@ -11,7 +11,7 @@ use crate::world::BoxIo;
 use arc_swap::ArcSwap;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig};
 use serde::Deserialize;
@@ -135,7 +135,7 @@ fn configs(files: &TlsFiles) -> Result<Configs, TlsError> {
         WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
             .build()
             .map_err(|error| failed(&files.ca, error))?;
-    let unfit = |error: rustls::Error| failed(&files.cert, format!("with its key: {error}"));
+    let unfit = |error: rustls::Error| failed(&files.cert, unfit(&error));
     let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(unfit)?
@@ -151,6 +151,57 @@ fn configs(files: &TlsFiles) -> Result<Configs, TlsError> {
         .map_err(unfit)?;
     client.alpn_protocols = vec![ALPN.to_vec()];
     Ok(Configs { server: Arc::new(server), client: Arc::new(client) })
+}
+
+/// Why this agent cannot use its own certificate. Version 1 is what `openssl x509` makes where nobody says
+/// which names are to be in it.
+fn unfit(error: &rustls::Error) -> String {
+    let text = error.to_string();
+    match text.contains("UnsupportedCertVersion") {
+        true => "it is of X.509 version 1, which has no subject alternative names: make one with the name of \
+                 this host among them"
+            .to_owned(),
+        false => format!("with its key: {text}"),
+    }
+}
+
+/// Looks at this agent's own certificate as other agents will: it must be for `host`. What else they would
+/// hold against it is given as words and no error: it may be right in a moment (the clock is not set yet) or
+/// elsewhere (a CA that is being changed).
+///
+/// # Errors
+/// [`TlsError`] says whom it is for.
+pub fn examine(files: &TlsFiles, host: &str) -> Result<Option<String>, TlsError> {
+    let chain = certificates(&files.cert)?;
+    let Some((own, above)) = chain.split_first() else { return Ok(None) };
+    let names = certified_hosts(own);
+    if !names.iter().any(|name| name.eq_ignore_ascii_case(host)) {
+        let whom = match names.is_empty() {
+            true => "no host".to_owned(),
+            false => names.join(", "),
+        };
+        let reason = format!(
+            "it is for {whom}, and other agents would refuse {host} with it: make one with \
+             {host} among its subject alternative names"
+        );
+        return Err(failed(&files.cert, reason));
+    }
+    let mut roots = RootCertStore::empty();
+    for cert in certificates(&files.ca)? {
+        roots.add(cert).map_err(|error| failed(&files.ca, error))?;
+    }
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(provider()))
+            .build()
+            .map_err(|error| failed(&files.ca, error))?;
+    let judged = verifier.verify_client_cert(own, above, UnixTime::now());
+    Ok(judged.err().map(|error| {
+        format!(
+            "{}: agents with {} would refuse it: {error}",
+            files.cert.display(),
+            files.ca.display()
+        )
+    }))
 }
 
 /// AES with 128 bits first, as most servers and browsers have it: nobody breaks that either, and it takes a

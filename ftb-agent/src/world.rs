@@ -104,7 +104,7 @@ pub enum StoreError {
     #[error("what was written could not be synced: {0}")]
     Unsynced(io::Error),
     /// Another process has it open.
-    #[error("another process is using it")]
+    #[error("another process is using it: give each agent a journal of its own")]
     Locked,
     /// It is not what was written: it must not be used any more.
     #[error("{0}")]

@@ -69,7 +69,7 @@ fn what_is_no_configuration_is_exit_code_2_and_one_line() {
     let list =
         |members: &str| format!("cluster = \"c\"\ninsecure = true\nmembers = \"{members}\"\n");
     let cases = [
-        (file("empty", b""), "missing field `cluster`"),
+        (file("empty", b""), "missing key `cluster`"),
         (file("binary", b"\x7fELF\x02\x01\xff\xfe"), "byte 6 is no text"),
         (file("zeros", &[0; 4096]), "zeros:1:"),
         (path("folder"), "it is no file"),

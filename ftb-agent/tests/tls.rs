@@ -177,6 +177,19 @@ async fn a_stranger_and_a_plain_speaker_are_dropped_and_counted() {
     until("the other to be counted", async || counter(&server, "handshake_failed") == 2).await;
 }
 
+/// Nobody dials it, so nothing else would tell its administrator why it is alone.
+#[tokio::test]
+async fn the_one_that_dials_says_that_it_does_not_trust_whom_it_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Authority::new(dir.path());
+    let first = start(config(dir.path(), "node01", &ca.issue("1", "node01"), &[])).await;
+    let at = [("node01", port_of(&first))];
+    let other = Authority::new(&dir.path().join("other"));
+    let second = start(config(dir.path(), "node02", &other.issue("2", "node02"), &at)).await;
+    until("the handshake", async || counter(&second, "handshake_failed") > 0).await;
+    assert_eq!(second.handle().status().await.unwrap().node.parent, None);
+}
+
 #[tokio::test]
 async fn new_certificates_count_from_the_reload_and_bad_ones_change_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -207,4 +220,39 @@ async fn a_plain_agent_does_not_link_over_tls_by_mistake() {
     let tls = Tls::load(&ca.issue("2", "node02")).unwrap();
     let tcp = TcpStream::connect(&lone.agent.address).await.unwrap();
     assert!(soon("an end", tls.connect(Box::new(tcp), "node01")).await.is_err());
+}
+
+/// What an administrator asks before the agent is started: whether the others would take this certificate.
+#[test]
+fn the_check_refuses_a_certificate_of_another_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Authority::new(dir.path());
+    let check = |files: &TlsFiles| {
+        let path = dir.path().join("agent.toml");
+        let text = format!(
+            "cluster = \"test\"\nmembers = \"node01,node02\"\nhost = \"node02\"\n[tls]\n\
+             ca = {:?}\ncert = {:?}\nkey = {:?}\n",
+            files.ca, files.cert, files.key
+        );
+        std::fs::write(&path, text).unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ftb-agent"));
+        let output = command.arg("--check-config").arg("--config").arg(&path).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(check(&ca.issue("2", "node02")), (Some(0), String::new()));
+    assert_eq!(check(&ca.issue("3", "NODE02")), (Some(0), String::new()));
+    let (code, told) = check(&ca.issue("1", "node01"));
+    assert_eq!(code, Some(2), "{told}");
+    assert!(
+        told.contains("1.pem: it is for node01, and other agents would refuse node02"),
+        "{told}"
+    );
+    assert_eq!(told.lines().count(), 1, "{told}");
+    // Of another CA: told, and no mistake for sure, since the others may know both.
+    let other = Authority::new(&dir.path().join("other"));
+    let mut files = other.issue("2", "node02");
+    files.ca = dir.path().join("ca.pem");
+    let (code, told) = check(&files);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("would refuse it") && told.lines().count() == 1, "{told}");
 }

@@ -12,6 +12,22 @@ use serde::Deserialize;
 /// Longest name of a cluster, in bytes.
 const CLUSTER_BYTES_MAX: usize = 63;
 
+/// What the reader of the file says is wrong, in words of the file and not of the program's types.
+pub(super) fn in_words(message: &str) -> String {
+    const WORDS: [(&str, &str); 8] = [
+        ("unknown field", "unknown key"),
+        ("missing field", "missing key"),
+        ("expected a nonzero u32", "expected a whole number from 1 up"),
+        ("expected a nonzero usize", "expected a whole number from 1 up"),
+        ("expected u16", "expected a whole number up to 65535"),
+        ("expected usize", "expected a whole number"),
+        ("expected a duration", "expected a time with its unit, for example \"2s\" or \"500ms\""),
+        ("invalid socket address syntax", "expected ADDRESS:PORT, for example \"0.0.0.0:14451\""),
+    ];
+    let text = message.replace('\n', " ");
+    WORDS.iter().fold(text, |text, (from, to)| text.replace(from, to))
+}
+
 /// The name of a cluster: short printable text without blanks.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]

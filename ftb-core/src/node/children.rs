@@ -217,11 +217,9 @@ impl Node {
         if let Some(hosts) = certified
             && !hosts.iter().any(|host| host.eq_ignore_ascii_case(&hello.host))
         {
-            let message = format!(
-                "the certificate of {} is for {}: give it one of its own",
-                hello.host,
-                hosts.join(", ")
-            );
+            let whom = if hosts.is_empty() { "no host".to_owned() } else { hosts.join(", ") };
+            let message =
+                format!("the certificate of {} is for {whom}: give it one of its own", hello.host);
             return refuse("host", message, Vec::new());
         }
         let rank = match hello.rank.filter(|rank| !rank.is_unlisted()) {

@@ -47,7 +47,10 @@ pub async fn attach(name: &str, socket: &Path, job: &str) -> Result<Client, Stri
 /// What is wrong where the agent of a node is that of another host: what happens to hosts is told by their names.
 pub fn misnamed(node: &str, host: &str) -> Option<String> {
     (!node.eq_ignore_ascii_case(host)).then(|| {
-        format!("its agent is that of host {host}: faults of {host} will not be known as its own, call the node so")
+        format!(
+            "its agent is that of host {host}: give the node that name, or faults of the host are \
+             not known as its own"
+        )
     })
 }
 
