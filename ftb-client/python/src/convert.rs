@@ -97,9 +97,8 @@ impl EventParts {
 pub(crate) fn start(after: Option<&str>, since_ns: Option<u64>) -> Result<Start, Trouble> {
     match (after, since_ns) {
         (Some(after), _) => {
-            let position: Position = after.parse().map_err(|error| {
-                Trouble::new("subscribe", format!("{after:?} is no position: {error}"))
-            })?;
+            let position = after.parse::<Position>();
+            let position = position.map_err(|error| Trouble::new("subscribe", error))?;
             Ok(Start::After(position))
         }
         (None, Some(since_ns)) => Ok(Start::SinceNs(since_ns)),

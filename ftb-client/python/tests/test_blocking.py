@@ -74,8 +74,9 @@ class Publishing(AgentTest):
         with self.assertRaises(ftb.FilterError) as caught:
             client.subscribe("severity>>error")
         self.assertIn("column", str(caught.exception))
-        with self.assertRaises(ftb.SubscribeError):
+        with self.assertRaises(ftb.SubscribeError) as caught:
             client.subscribe("", after="nowhere")
+        self.assertEqual(str(caught.exception).count("is no position"), 1)
         with self.assertRaises(ftb.ConfigError):
             ftb.Client("n" * 64)
         with self.assertRaises(TypeError):
