@@ -270,7 +270,9 @@ impl Task {
                     self.fail(&"it was not there when the agent started; its log is taken up");
                     return false;
                 }
+                // It may be such a one.
                 Err(error) => {
+                    self.known = false;
                     self.fail(&error);
                     return false;
                 }

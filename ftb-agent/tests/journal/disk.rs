@@ -257,3 +257,33 @@ async fn a_journal_is_synced_before_it_is_begun_with() {
     let opened = read(Fsync::Batch).await;
     assert_eq!((opened.failed, opened.restored.stored.last), (None, 9));
 }
+
+/// A disk that comes late and fails at first, when it is opened or when its log is to be made sure of: what is on
+/// it is in the log again once it is good, and is not written over.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_comes_late_and_fails_at_first_is_taken_up() {
+    let mut cluster = MemoryCluster::start_with(1, 2, "[journal]\npath = \"/journal\"\n").await;
+    let disk = cluster.network.disk(&cluster.hosts[0]);
+    let mut publisher = cluster.client(0, "publisher").await;
+    let last = publisher.publish("site", &["a", "b", "c"]).await;
+    publisher.confirmed(last).await;
+    cluster.crash(0);
+    // Its sockets are closed when its tasks have ended.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    disk.set_late(true);
+    disk.set_unsyncable(true);
+    cluster.run(0).await;
+    let mut publisher = cluster.client(0, "publisher").await;
+    publisher.next_seq = last + 1;
+    let last = publisher.publish("site", &["d"]).await;
+    publisher.confirmed(last).await;
+    let state = async || cluster.status(0).await.journal.map(|journal| journal.state);
+    until("the failure", async || state().await.is_some_and(|state| state == "degraded")).await;
+    disk.set_unsyncable(false);
+    until("the journal", async || state().await.is_some_and(|state| state == "ok")).await;
+    let mut subscriber = cluster.client(0, "subscriber").await;
+    subscriber.subscribe_from_the_beginning(1, "event_space=site").await;
+    let mut all = subscriber.payloads(4).await;
+    all.sort();
+    assert_eq!(all, ["a", "b", "c", "d"]);
+}
