@@ -71,6 +71,8 @@ impl Storage for DiskStorage {
         let lock = lock(folder)?;
         let acknowledged = open_file(&folder.join(ACKNOWLEDGED))?;
         sync_folder(folder)?;
+        // Of a life that has ended while it wrote a segment again. Where it cannot go, nothing depends on it.
+        let _ = std::fs::remove_file(path.join(SEGMENT_NEW));
         let names = File::open(&path)?;
         let mut store = FileStore {
             folder: path,
@@ -473,15 +475,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Records that have taken the place of the old ones and could not be synced there read well, and may be the
-    /// old ones after a power failure: that is a doubt, not a disk that did nothing.
-    #[test]
-    fn records_whose_folder_could_not_be_synced_are_in_doubt() {
-        let dir = tempfile::tempdir().unwrap();
-        let opened = DiskStorage.open(dir.path());
-        drop(opened.unwrap());
-        let folder = dir.path().join(STORE);
-        let mut store = FileStore {
+    /// A store that is open, and whose folder cannot be synced.
+    fn unsyncable_folder(dir: &Path) -> FileStore {
+        drop(DiskStorage.open(dir).unwrap());
+        FileStore {
+            folder: dir.join(STORE),
             // What it is cannot be synced.
             names: File::open("/dev/null").unwrap(),
             records: BTreeMap::new(),
@@ -489,15 +487,41 @@ mod tests {
             writing: None,
             unsynced: BTreeMap::new(),
             names_unsynced: false,
-            acknowledged: open_file(&dir.path().join(ACKNOWLEDGED)).unwrap(),
-            _lock: open_file(&dir.path().join(LOCK)).unwrap(),
-            folder,
-        };
+            acknowledged: open_file(&dir.join(ACKNOWLEDGED)).unwrap(),
+            _lock: open_file(&dir.join(LOCK)).unwrap(),
+        }
+    }
+
+    /// Records that have taken the place of the old ones and could not be synced there read well, and may be the
+    /// old ones after a power failure: that is a doubt, not a disk that did nothing.
+    #[test]
+    fn records_whose_folder_could_not_be_synced_are_in_doubt() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = unsyncable_folder(dir.path());
         let written = store.write(vec![Change::Put("begun", vec![7])], false);
         assert!(matches!(written, Err(StoreError::Unsynced(_))), "{written:?}");
         let mut again = DiskStorage.open(dir.path()).unwrap();
         assert_eq!(again.get("begun").unwrap(), Some(vec![7]), "it reads well");
         assert!(again.boot().is_some());
+    }
+
+    /// The same of a segment that was written again: what comes behind it must not be in a file that has no name.
+    #[test]
+    fn a_segment_written_again_whose_folder_could_not_be_synced_is_in_doubt() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = unsyncable_folder(dir.path());
+        let path = store.path(1);
+        std::fs::write(&path, [&frame(5, 2)[..], &[7, 7], &[1]].concat()).unwrap();
+        store.read(1, &mut |_, _| {}).unwrap();
+        store.sync().unwrap();
+        store.write_again(1).unwrap();
+        assert!(matches!(store.sync(), Err(StoreError::Unsynced(_))));
+        let chunk = Change::Append { segment: 1, first: 6, chunk: vec![8] };
+        store.write(vec![chunk], false).unwrap();
+        assert_eq!(
+            std::fs::read(&path).unwrap(),
+            [&frame(5, 2)[..], &[7, 7], &frame(6, 1), &[8]].concat()
+        );
     }
 
     #[test]

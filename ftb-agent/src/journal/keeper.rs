@@ -261,14 +261,23 @@ impl Keeper {
     }
 
     /// What lies behind an index is given up on purpose. Said first, and synced: no crash must make it look
-    /// lost. What is missing already is still to be told, and goes on to look so.
+    /// lost. What is missing already is still to be told, and goes on to look so; that it had been synced says
+    /// nothing of what is written in its place.
     fn take_back(&mut self, after: u64) -> Result<(), KeepError> {
         self.synced = self.synced.min(after);
-        if after >= self.last || self.mark.segment != self.begun.segment {
+        let Mark { segment, mut acknowledged, synced, .. } = self.mark;
+        if after < self.last {
+            acknowledged = acknowledged.min(after);
+        } else if synced <= after {
             return Ok(());
         }
-        let (acknowledged, synced) = (self.mark.acknowledged.min(after), self.synced);
-        self.put_mark(Mark { acknowledged, synced, ..self.mark.clone() }, true)
+        match segment == self.begun.segment {
+            true => {
+                let mark = Mark { acknowledged, synced: self.synced, ..self.mark.clone() };
+                self.put_mark(mark, true)
+            }
+            false => Ok(()),
+        }
     }
 
     fn put_mark(&mut self, mark: Mark, sync: bool) -> Result<(), KeepError> {

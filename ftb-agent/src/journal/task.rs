@@ -122,10 +122,13 @@ pub fn open(
     if let Some(found) = restored.damage.take() {
         damage.found(found);
     }
-    // What was written before, by this life or an earlier one, counts as durable from here on.
+    // What was written before, by this life or an earlier one, counts as durable from here on. What that takes
+    // for a while must not hold up others who use the disk.
+    let room =
+        || storage.free_bytes(&plan.folder).unwrap_or(u64::MAX).saturating_sub(FREE_BYTES_MIN);
     let unsure = match plan.fsync {
         Fsync::Never => None,
-        Fsync::Batch | Fsync::Interval(_) => keeper.make_sure().err(),
+        Fsync::Batch | Fsync::Interval(_) => keeper.make_sure(room()).err(),
     };
     Ok(Found { keeper, restored, unsure })
 }

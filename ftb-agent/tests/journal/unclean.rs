@@ -184,7 +184,7 @@ impl Life {
                 let (mut keeper, restored) = Watched::open(&self.folder, Some(1), &self.left);
                 let told = (restored.unclean, restored.damage, restored.lost_until);
                 assert_eq!(told, (None, None, None), "the machine goes on");
-                keeper.make_sure().unwrap();
+                keeper.make_sure(u64::MAX).unwrap();
                 self.keeper = Some(keeper);
             }
         }

@@ -3,8 +3,12 @@
 
 use crate::common::{MemoryCluster, until};
 use crate::store::{bounds, items, lineage, open_store, short_segments, write_journal};
+use ftb_agent::journal::Opened;
+use ftb_agent::journal::config::{Fsync, JournalConfig};
 use ftb_agent::journal::keeper::Keeper;
 use ftb_agent::journal::memory::MemoryStorage;
+use ftb_agent::journal::record::{Mark, encode_mark};
+use ftb_agent::memory::MemoryNetwork;
 use ftb_agent::world::Storage as _;
 use ftb_core::node::api::{JournalBegin, JournalWrite, Restored};
 use std::collections::BTreeMap;
@@ -56,18 +60,17 @@ fn what_is_not_known_to_be_synced_is_written_to_another_file() {
     let dir = tempfile::tempdir().unwrap();
     let all = write_journal(dir.path());
     let synced = files(dir.path());
-    open(dir.path()).0.make_sure().unwrap();
+    open(dir.path()).0.make_sure(u64::MAX).unwrap();
     assert!(replaced(&synced, &files(dir.path())).is_empty(), "all of it was synced");
     let mut keeper = open(dir.path()).0;
     keeper.write(&more(1_001, 1_010), 2_000, false).unwrap();
     drop(keeper);
+    let before = files(dir.path());
     // What a life has left that was killed while it did the same.
     std::fs::write(dir.path().join("store/segment.new"), vec![7; 1 << 20]).unwrap();
-    let mut before = files(dir.path());
     let (mut keeper, restored) = open(dir.path());
     assert_eq!(restored.stored.last, 1_010);
-    keeper.make_sure().unwrap();
-    before.remove("segment.new");
+    keeper.make_sure(u64::MAX).unwrap();
     assert_eq!(replaced(&before, &files(dir.path())), [newest(&before)]);
     // The first write of a life says which log it is: the records, too, may be what could not be synced.
     let records = files(dir.path()).remove("records");
@@ -97,7 +100,7 @@ fn what_reads_differently_the_second_time_is_not_made_sure_of() {
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(dir.path().join("store").join(newest), bytes).unwrap();
     let before = files(dir.path());
-    let error = keeper.make_sure().unwrap_err().to_string();
+    let error = keeper.make_sure(u64::MAX).unwrap_err().to_string();
     assert!(error.contains("reads differently"), "{error}");
     assert!(replaced(&before, &files(dir.path())).is_empty());
 }
@@ -129,7 +132,7 @@ fn nothing_that_was_made_sure_of_goes_with_the_power() {
         }
         drop(keeper);
         let (mut keeper, restored) = open();
-        keeper.make_sure().unwrap();
+        keeper.make_sure(u64::MAX).unwrap();
         drop(keeper);
         disk.power_failure_that_takes_all_it_may();
         let what = format!("synced up to {synced}, failed up to {failed}");
@@ -205,5 +208,138 @@ async fn what_a_failed_sync_has_left_is_not_lost_by_the_power_failing_later() {
         for then in [Then::GoesOn, Then::Killed, Then::KilledInVain] {
             has_all_after_a_power_failure(config, then).await;
         }
+    }
+}
+
+/// A log that ends before what its mark knows: what is written in the place of what is missing, and could not be
+/// synced, is not taken for what had been synced there.
+#[test]
+fn what_is_written_in_the_place_of_what_is_missing_was_not_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = write_journal(dir.path());
+    let path = dir.path().join("store").join(newest(&files(dir.path())));
+    let len = std::fs::metadata(&path).unwrap().len();
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(len - 1).unwrap();
+    let (mut keeper, restored) = open(dir.path());
+    assert_eq!((restored.stored.last, restored.lost_until), (975, Some(1_000)));
+    keeper.make_sure(u64::MAX).unwrap();
+    let begin = JournalBegin { lineage: lineage(), after: 975, anew: None };
+    let write = JournalWrite { begin: Some(begin), ..more(976, 980) };
+    keeper.write(&write, 2_000, false).unwrap();
+    // Killed before it was synced and acknowledged.
+    drop(keeper);
+    let before = files(dir.path());
+    let (mut keeper, restored) = open(dir.path());
+    assert!(restored.items == all[..980]);
+    assert_eq!(
+        restored.lost_until,
+        Some(1_000),
+        "that it is missing is told until the log goes on"
+    );
+    keeper.make_sure(u64::MAX).unwrap();
+    assert_eq!(replaced(&before, &files(dir.path())), [newest(&before)]);
+}
+
+/// Which segments are written again, by what the mark knows: all that have something behind that, and all where there
+/// is none, or one of another log.
+#[test]
+fn what_the_mark_does_not_know_to_be_synced_is_written_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = |segment, synced| {
+        let mark = Mark { segment, acknowledged: 1_000, synced, unsynced: true, boot: None };
+        Some(encode_mark(&mark))
+    };
+    let cases = [
+        (None, 0),
+        (Some(b"torn".to_vec()), 0),
+        (mark(2, 1_000), 0),
+        (mark(1, 0), 0),
+        (mark(1, 450), 450),
+        (mark(1, 999), 999),
+        (mark(1, 1_000), 1_000),
+    ];
+    for (number, (mark, synced)) in cases.into_iter().enumerate() {
+        let journal = dir.path().join(format!("{number}"));
+        write_journal(&journal);
+        let acknowledged = journal.join("acknowledged");
+        match mark {
+            Some(mark) => std::fs::write(acknowledged, mark).unwrap(),
+            None => std::fs::remove_file(acknowledged).unwrap(),
+        }
+        let mut store = open_store(&journal);
+        let mut behind = Vec::new();
+        for segment in store.segments().unwrap() {
+            let mut last = 0;
+            store.read(segment, &mut |first, _| last = first + 24).unwrap();
+            if last > synced {
+                behind.push(format!("log-{segment:020}"));
+            }
+        }
+        drop(store);
+        let before = files(&journal);
+        open(&journal).0.make_sure(u64::MAX).unwrap();
+        assert_eq!(replaced(&before, &files(&journal)), behind, "case {number}");
+    }
+}
+
+/// What is left of a segment that a life was killed in the middle of is gone once the journal is opened, also where
+/// nothing is written again.
+#[test]
+fn what_is_left_of_writing_again_is_gone_with_the_next_opening() {
+    let dir = tempfile::tempdir().unwrap();
+    write_journal(dir.path());
+    let before = files(dir.path());
+    std::fs::write(dir.path().join("store/segment.new"), vec![7; 1 << 20]).unwrap();
+    open(dir.path()).0.make_sure(u64::MAX).unwrap();
+    assert!(files(dir.path()) == before);
+}
+
+/// A head that has nothing behind it is made sure of, too: what is written behind it must not go with it.
+#[test]
+fn a_head_that_stands_alone_is_written_again() {
+    let dir = tempfile::tempdir().unwrap();
+    write_journal(dir.path());
+    let segments = files(dir.path()).into_iter().filter(|(name, _)| name.starts_with("log-"));
+    for (number, (name, (_, bytes))) in segments.enumerate() {
+        let path = dir.path().join("store").join(name);
+        match number {
+            0 => {
+                let head = 16 + u32::from_le_bytes(bytes[4..8].try_into().unwrap());
+                std::fs::write(path, &bytes[..head as usize]).unwrap();
+            }
+            _ => std::fs::remove_file(path).unwrap(),
+        }
+    }
+    std::fs::remove_file(dir.path().join("acknowledged")).unwrap();
+    let before = files(dir.path());
+    let (mut keeper, restored) = open(dir.path());
+    assert_eq!((restored.stored.last, restored.damage), (0, None));
+    keeper.make_sure(u64::MAX).unwrap();
+    assert_eq!(replaced(&before, &files(dir.path())), [newest(&before)]);
+}
+
+/// A segment is written again only where it leaves others enough room: the disk is not filled to try it.
+#[tokio::test]
+async fn a_segment_is_not_written_again_where_there_is_little_room() {
+    let network = MemoryNetwork::default();
+    let (disk, world) = (network.disk("node01"), network.world("node01", 1));
+    let folder = Path::new("/journal");
+    let begin = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
+    let write = JournalWrite { begin: Some(begin), ..more(1, 1_000) };
+    let store = disk.open(folder).unwrap();
+    let (mut keeper, _) = Keeper::open(store, "test", bounds(), 1).unwrap();
+    keeper.write(&write, 1, false).unwrap();
+    let held = keeper.bytes();
+    drop(keeper);
+    // What a disk must have to be written to, and what is beside it.
+    for beside in [held - 1, held] {
+        let free = (16 << 20) + beside;
+        disk.set_free(Some(free));
+        let config = JournalConfig { fsync: Fsync::Batch, ..JournalConfig::default() };
+        let opened = Opened::read(&config, "test", folder.into(), 1 << 20, &world).await.unwrap();
+        assert_eq!(opened.failed.is_some(), beside < held, "{:?}", opened.failed);
+        assert_eq!(opened.restored.stored.last, 1_000, "it is begun with in any case");
+        let is_untouched = disk.free_bytes(folder).unwrap() == free;
+        assert_eq!(is_untouched, beside < held);
     }
 }

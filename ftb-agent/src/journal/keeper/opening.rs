@@ -10,12 +10,13 @@ use super::{
 };
 use crate::journal::reading::Reading;
 use crate::journal::record::{self, Begun, Damaged, Mark};
-use crate::world::{Change, Store};
+use crate::world::{Change, Store, StoreError};
 use bytes::Bytes;
 use ftb_core::frame::Marks;
 use ftb_core::node::api::Restored;
 use ftb_core::ranges::PublisherRanges;
 use std::collections::VecDeque;
+use std::io;
 
 /// The format that this version writes, and the only one that it reads.
 const FORMAT: &str = "ftb journal 2";
@@ -66,13 +67,17 @@ impl Keeper {
     /// Makes what was found survive a power failure. What is not known to have been synced is written again
     /// before: where a sync of it has failed, in this life or an earlier one, it reads well and is not on the disk,
     /// and the next sync has nothing to say. What could not be read to its end stays as it is; that it is damaged
-    /// was told.
+    /// was told. `room`: so many bytes may be taken for that, which is a segment at a time.
     ///
     /// # Errors
     /// As [`Keeper::write`]: nothing of what was found is gone then.
-    pub fn make_sure(&mut self) -> Result<(), KeepError> {
+    pub fn make_sure(&mut self, room: u64) -> Result<(), KeepError> {
         for segment in self.segments.iter().filter(|segment| !segment.unread) {
-            if segment.chunks.last().is_some_and(|chunk| chunk.last > self.synced) {
+            // Of a head that stands alone the mark says nothing.
+            if segment.chunks.last().is_none_or(|chunk| chunk.last > self.synced) {
+                if segment.all_bytes() > room {
+                    return Err(StoreError::Io(io::ErrorKind::StorageFull.into()).into());
+                }
                 self.store.write_again(segment.id)?;
             }
         }
