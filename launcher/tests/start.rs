@@ -293,3 +293,18 @@ async fn a_long_phase_is_seen_at_a_terminal_and_not_in_a_file() -> Result<()> {
     assert!(shown.contains("start 1: gather 2/3"), "{shown}");
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_cannot_be_read_is_not_called_missing() -> Result<()> {
+    let site = Site::new(1).await?;
+    let job = site.jobs.path().join("torn");
+    std::fs::create_dir(&job)?;
+    std::fs::write(job.join("state.json"), "{\"jl\":")?;
+    let (torn, none) = (site.command(&["status", "torn"]), site.command(&["status", "none"]));
+    let (torn, none) = (run(torn).await?, run(none).await?);
+    let told = (text(&torn.stderr), text(&none.stderr));
+    assert_eq!((torn.status.code(), none.status.code()), (Some(2), Some(2)), "{told:?}");
+    assert!(told.0.contains("torn/state.json") && !told.0.contains("no job"), "{told:?}");
+    assert!(told.1.contains("there is no job none"), "{told:?}");
+    Ok(())
+}

@@ -3,7 +3,7 @@
 use crate::message::{Answer, Outcome, Request};
 use crate::names::{JobId, NodeName};
 use crate::shell::control::{self, JobView};
-use crate::shell::jobdir::{self, JobDir};
+use crate::shell::jobdir::{self, JobDir, StateFile};
 use core::time::Duration;
 use ftb_client::daemon::Failure;
 use std::io::Write;
@@ -41,12 +41,16 @@ pub fn ps(as_json: bool) -> Result<(), Failure> {
 /// Shows a job.
 ///
 /// # Errors
-/// There is no such job.
+/// There is no such job, or it cannot be read.
 pub fn status(job: &JobId, as_json: bool) -> Result<(), Failure> {
-    let view = control::view(&jobdir::jobs_dir().map_err(Failure::bad_input)?, job);
-    if view.state == "unreadable" {
+    let jobs = jobdir::jobs_dir().map_err(Failure::bad_input)?;
+    let dir = JobDir::new(&jobs, job);
+    if !dir.path().exists() {
         return Err(super::no_such(job));
     }
+    // Why a job is unreadable that `ps` lists as that.
+    dir.read::<StateFile>("state.json").map_err(Failure::bad_input)?;
+    let view = control::view(&jobs, job);
     if as_json { line(&json(&view)?) } else { show(&view) }
 }
 
