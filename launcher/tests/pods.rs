@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use ftb_tests::bmc::{self, SimulatedBmc};
 use ftb_tests::cluster::binary;
 use site::bridge::Bridge;
-use site::fixture::{Fixture, criu_file, results};
+use site::fixture::{Fixture, compiled, criu_file, results};
 use site::{Site, nothing_left, run, start, text};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -77,7 +77,7 @@ async fn standard_input_goes_into_a_pod_and_moves_with_rank_0() -> Result<()> {
 async fn a_pod_that_is_cut_off_keeps_its_carrier() -> Result<()> {
     let site = Site::new(2).await?;
     let Some(backend) = criu_file(&site, "")? else { return Ok(()) };
-    // Nothing but what the shell does itself: CRIU cannot stop a process that waits for one that it has just started.
+    // Nothing but what the shell does itself, so that it looks as often as can be.
     let script = "n=0; while [ ! -e $0 ]; do read -r c </sys/class/net/eth0/carrier; \
                   [ \"$c\" = 1 ] || n=$((n + 1)); done; echo result $n without";
     let arguments = ["-n", "1", "--job", "carrier", "--backend", &backend, "--spares", "node02"];
@@ -94,6 +94,25 @@ async fn a_pod_that_is_cut_off_keeps_its_carrier() -> Result<()> {
     site.release()?;
     assert_eq!(results(&job.await??)?, ["result 0 without"]);
     nothing_left("FTB_JOB_ID=carrier\0").await
+}
+
+/// Stopped in the middle of a `vfork`, a process could never be saved: its child, stopped too, would not let it go.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rank_that_starts_programs_is_saved_and_moves() -> Result<()> {
+    let site = Site::new(2).await?;
+    let Some(backend) = criu_file(&site, "")? else { return Ok(()) };
+    let Some(program) = compiled(&site, "vfork", include_str!("vfork.c"))? else { return Ok(()) };
+    let gate = site.gate().display().to_string();
+    let arguments = ["-n", "1", "--job", "forks", "--backend", &backend, "--spares", "node02"];
+    let job = start(site.launch(&arguments, &[&program, &gate]));
+    site.wait_met("forks").await?;
+    for _ in 0..3 {
+        site.checkpoint("forks").await?;
+    }
+    site.ask(&["migrate", "forks", "node01"]).await?;
+    site.release()?;
+    assert_eq!(results(&job.await??)?, ["result children all collected"]);
+    nothing_left("FTB_JOB_ID=forks\0").await
 }
 
 /// Two ranks in each of two pods come out of `MPI_Finalize`, also when a pod has moved meanwhile.

@@ -10,6 +10,7 @@ mod image;
 pub mod net;
 mod pipes;
 mod saving;
+mod stop;
 mod task;
 pub mod tend;
 pub mod words;

@@ -104,12 +104,14 @@ pub(super) fn close(image: &Path) -> Result<(), String> {
     fs::write(&mark, "").map_err(|error| format!("{}: {error}", mark.display()))
 }
 
-/// The last error in the logs that a step has left, as the end of a message.
+/// The last error in the logs that a step has left, as the end of a message. Programs that CRIU calls write there too (nft,
+/// that a table which was never made cannot be removed): only CRIU itself says where in its text it was.
 pub(super) fn log_error(image: &Path) -> String {
     let text = |name: &str| fs::read_to_string(work_dir(image).join(name)).unwrap_or_default();
     let last = |text: &str| {
-        let errors =
-            || text.lines().rev().filter(|line| line.contains("Error") && !line.contains("RLIMIT"));
+        let errors = || {
+            text.lines().rev().filter(|line| line.contains("Error (") && !line.contains("RLIMIT"))
+        };
         // The last ones say only that it failed; better than nothing.
         let why = |line: &&str| !line.contains("FAILED") && !line.contains("failed with");
         errors().find(why).or_else(|| errors().next()).map(|line| format!(": {line}"))
@@ -137,8 +139,11 @@ mod tests {
         assert_eq!(Facts::read(&image, &both).unwrap(), (facts, "a=b\n".to_owned()));
         let error = Facts::read(&image, &Ranks::from_iter([2])).unwrap_err();
         assert!(error.contains("ranks 2,3 together"), "{error}");
-        fs::write(work_dir(&image).join("dump.log"), "x\nError (criu): RLIMIT\nError (a): b\ny\n")
-            .unwrap();
+        fs::write(
+            work_dir(&image).join("dump.log"),
+            "x\nError (criu): RLIMIT\nError (a): b\nError: nft\ny\n",
+        )
+        .unwrap();
         assert_eq!(log_error(&image), ": Error (a): b");
     }
 }

@@ -8,6 +8,7 @@
 //!
 //! Both are single-threaded and do nothing that CRIU would have to know more about than pipes, sockets and signals.
 
+use super::stop;
 use super::words::{BODY_BYTES_MAX, LINE_BYTES_MAX, Said, ToTender};
 use crate::message::How;
 use crate::nla::limits::PMI_LINE_BYTES_MAX;
@@ -304,7 +305,7 @@ impl Tender {
             }
             ToTender::Hold(number) => {
                 self.held = true;
-                self.signal_all(Signal::SIGSTOP);
+                stop::stop(&self.ranks.values().map(|rank| rank.pid.as_raw()).collect());
                 say(&Said::Held(number))?;
             }
             ToTender::Sync => say(&Said::Synced)?,
