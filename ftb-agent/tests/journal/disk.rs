@@ -6,11 +6,13 @@ use crate::{Publisher, read_log, start};
 use ftb_agent::journal::Opened;
 use ftb_agent::journal::config::{Fsync, JournalConfig};
 use ftb_agent::journal::keeper::Keeper;
+use ftb_agent::journal::memory::MemoryStorage;
 use ftb_agent::memory::MemoryNetwork;
 use ftb_core::node::api::{JournalBegin, JournalWrite};
 use ftb_proto::v1::to_client;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A small file system of its own, gone with the test.
@@ -140,33 +142,48 @@ async fn the_state_of_the_journal_is_told_to_who_asks() {
     assert_eq!(without.status(0).await.journal, None);
 }
 
-/// A disk that is mounted after the agent has started: what is on it is not written over, and is in the
-/// log again.
-#[tokio::test(start_paused = true)]
-async fn a_disk_that_comes_late_is_taken_up() {
+/// An agent alone whose journal holds the events that one publisher has said, and who has crashed.
+async fn crashed_with(events: &[&str]) -> (MemoryCluster, Arc<MemoryStorage>) {
     let mut cluster = MemoryCluster::start_with(1, 2, "[journal]\npath = \"/journal\"\n").await;
     let disk = cluster.network.disk(&cluster.hosts[0]);
     let mut publisher = cluster.client(0, "publisher").await;
-    let last = publisher.publish("site", &["a", "b", "c"]).await;
+    let last = publisher.publish("site", events).await;
     publisher.confirmed(last).await;
     cluster.crash(0);
     // Its sockets are closed when its tasks have ended.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    disk.set_late(true);
-    cluster.run(0).await;
-    let journal = async || cluster.status(0).await.journal.unwrap().state;
+    (cluster, disk)
+}
+
+/// The publisher of `a`, `b` and `c` goes on.
+async fn say_d(cluster: &MemoryCluster) {
     let mut publisher = cluster.client(0, "publisher").await;
-    publisher.next_seq = last + 1;
+    publisher.next_seq = 4;
     let last = publisher.publish("site", &["d"]).await;
     publisher.confirmed(last).await;
-    // Until what was found is taken up and handed over.
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    until("the journal", async || journal().await == "ok").await;
+}
+
+async fn assert_all_are_in_the_log(cluster: &MemoryCluster) {
     let mut subscriber = cluster.client(0, "subscriber").await;
     subscriber.subscribe_from_the_beginning(1, "event_space=site").await;
     let mut all = subscriber.payloads(4).await;
     all.sort();
     assert_eq!(all, ["a", "b", "c", "d"]);
+}
+
+/// A disk that is mounted after the agent has started: what is on it is not written over, and is in the
+/// log again.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_comes_late_is_taken_up() {
+    let (mut cluster, disk) = crashed_with(&["a", "b", "c"]).await;
+    disk.set_late(true);
+    cluster.run(0).await;
+    let journal = async || cluster.status(0).await.journal.unwrap().state;
+    say_d(&cluster).await;
+    // Until what was found is taken up and handed over.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    until("the journal", async || journal().await == "ok").await;
+    assert_all_are_in_the_log(&cluster).await;
 }
 
 /// A journal that is damaged when its disk is back: the damage is told, whether the store is set aside or
@@ -205,14 +222,7 @@ async fn damage_that_is_found_when_a_disk_is_tried_again_is_told() {
 /// The same of a disk that comes late: that its store cannot be read is found by who wants to write to it.
 #[tokio::test(start_paused = true)]
 async fn damage_of_a_disk_that_comes_late_is_told() {
-    let mut cluster = MemoryCluster::start_with(1, 2, "[journal]\npath = \"/journal\"\n").await;
-    let disk = cluster.network.disk(&cluster.hosts[0]);
-    let mut publisher = cluster.client(0, "publisher").await;
-    let last = publisher.publish("site", &["written"]).await;
-    publisher.confirmed(last).await;
-    cluster.crash(0);
-    // Its sockets are closed when its tasks have ended.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (mut cluster, disk) = crashed_with(&["written"]).await;
     disk.damage_record("begun", Vec::clear);
     disk.set_late(true);
     cluster.run(0).await;
@@ -262,28 +272,14 @@ async fn a_journal_is_synced_before_it_is_begun_with() {
 /// it is in the log again once it is good, and is not written over.
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_comes_late_and_fails_at_first_is_taken_up() {
-    let mut cluster = MemoryCluster::start_with(1, 2, "[journal]\npath = \"/journal\"\n").await;
-    let disk = cluster.network.disk(&cluster.hosts[0]);
-    let mut publisher = cluster.client(0, "publisher").await;
-    let last = publisher.publish("site", &["a", "b", "c"]).await;
-    publisher.confirmed(last).await;
-    cluster.crash(0);
-    // Its sockets are closed when its tasks have ended.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (mut cluster, disk) = crashed_with(&["a", "b", "c"]).await;
     disk.set_late(true);
     disk.set_unsyncable(true);
     cluster.run(0).await;
-    let mut publisher = cluster.client(0, "publisher").await;
-    publisher.next_seq = last + 1;
-    let last = publisher.publish("site", &["d"]).await;
-    publisher.confirmed(last).await;
+    say_d(&cluster).await;
     let state = async || cluster.status(0).await.journal.map(|journal| journal.state);
     until("the failure", async || state().await.is_some_and(|state| state == "degraded")).await;
     disk.set_unsyncable(false);
     until("the journal", async || state().await.is_some_and(|state| state == "ok")).await;
-    let mut subscriber = cluster.client(0, "subscriber").await;
-    subscriber.subscribe_from_the_beginning(1, "event_space=site").await;
-    let mut all = subscriber.payloads(4).await;
-    all.sort();
-    assert_eq!(all, ["a", "b", "c", "d"]);
+    assert_all_are_in_the_log(&cluster).await;
 }
