@@ -176,7 +176,7 @@ fn a_subscriber_gets_all_that_happens_to_soft_roce_adapters() {
 /// On a clock that counts the instructions of the whole guest, a nanosecond each: a machine of a
 /// thousand million instructions a second, whatever this one is doing.
 #[test]
-#[ignore = "takes minutes, and is about programs that were built with --release"]
+#[ignore = "takes minutes, and is about programs that were built with --release: `make test-long` runs it"]
 fn an_event_is_at_a_subscriber_within_five_milliseconds() {
     const LIMIT_US: u64 = 5_000;
     let Some(guest) = guest("latency.sh").unwrap().map(Guest::instruction_clock) else { return };

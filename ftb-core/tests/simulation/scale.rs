@@ -44,7 +44,7 @@ fn lose_a_rack(agents: u32, first: u32) -> World {
 
 /// The size that nobody has, on demand (`make test-long`): tells what an agent and an event cost.
 #[test]
-#[ignore = "takes minutes and gigabytes: on demand"]
+#[ignore = "takes minutes and gigabytes: `make test-long` runs it"]
 fn a_hundred_thousand_agents_are_one_tree_again_after_a_rack_is_lost() {
     const AGENTS: u32 = 100_000;
     let (started, begun_ns) = (Instant::now(), cpu_ns());
