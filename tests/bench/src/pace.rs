@@ -1,9 +1,12 @@
 //! When a publisher of a given rate publishes, and which time its messages bear.
 //!
 //! A timer of the kernel's wakes it: tokio's own timers wake at whole milliseconds, now and then a
-//! whole one late, and what is measured is not to be the measure's own clock.
+//! whole one late, and what is measured is not to be the measure's own clock. It goes on by itself: were it
+//! set anew for each turn, that would be between a message and its way out of a client that writes when its
+//! caller waits, and behind that of one that writes at once.
 
 use anyhow::Result;
+use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use std::os::fd::{AsFd as _, AsRawFd, RawFd};
@@ -42,34 +45,35 @@ impl Pace {
     /// Begins now; the first turn is one period away.
     ///
     /// # Errors
-    /// The kernel has no timer.
+    /// The kernel has no timer, or it cannot be set.
     #[expect(unsafe_code, reason = "tokio cannot know that the timer keeps its descriptor")]
     pub(crate) fn new(period: Duration) -> Result<Self> {
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
         let timer = Timer(TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?);
+        let begun = Instant::now();
+        let each = Expiration::Interval(TimeSpec::from_duration(period));
+        timer.0.set(each, TimerSetTimeFlags::empty())?;
         // SAFETY: the timer owns its descriptor, gives the same one each time, and is not given away
         // before the registration ends.
         let timer = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE)? };
-        let begun = Instant::now();
         Ok(Self { timer, begun, period, turns: 0, woken: begun })
     }
 
     /// The next turn, when it is due.
     ///
     /// # Errors
-    /// The timer cannot be set.
+    /// The timer cannot be waited for.
     pub(crate) async fn next(&mut self) -> Result<Turn> {
         self.turns += 1;
         let due = self.period * self.turns;
         let at = self.begun + due;
-        while let Some(distance) = at.checked_duration_since(Instant::now()) {
-            if distance.is_zero() {
-                break;
-            }
-            let expiration = Expiration::OneShot(TimeSpec::from_duration(distance));
-            self.timer.get_ref().0.set(expiration, TimerSetTimeFlags::empty())?;
+        while Instant::now() < at {
             self.timer.readable().await?.clear_ready();
-            self.woken = Instant::now();
+            // It goes on when it is read.
+            match self.timer.get_ref().0.wait() {
+                Ok(()) | Err(Errno::EAGAIN) => self.woken = Instant::now(),
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(Turn { due, stamp: stamp(at, self.woken) })
     }
