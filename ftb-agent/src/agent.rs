@@ -17,7 +17,7 @@ use crate::journal::{JournalError, Opened};
 use crate::links::{LinkService, Links};
 use crate::seats::Seats;
 use crate::serve;
-use crate::tls::{Tls, TlsError};
+use crate::tls::{self, Tls, TlsError};
 use crate::world::World;
 use arc_swap::ArcSwap;
 use ftb_core::OriginId;
@@ -101,6 +101,14 @@ impl Agent {
     ) -> Result<Self, StartError> {
         let host = config.host(system_host);
         let tls = config.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
+        if let Some(files) = &config.tls {
+            // It may be right in a moment: the agent serves its host meanwhile.
+            match tls::examine(files, &host) {
+                Ok(None) => {}
+                Ok(Some(doubt)) => tracing::warn!("{doubt}"),
+                Err(error) => tracing::error!(%error, "the certificate is for another host"),
+            }
+        }
         let origin = OriginId(world.entropy.draw().map_err(StartError::Entropy)?);
         let seed = world.entropy.draw().map_err(StartError::Entropy)?;
         let alarm = world.clock.alarm().map_err(StartError::Timer)?;
@@ -219,10 +227,11 @@ impl Agent {
     /// a restart is named in the log.
     pub async fn reload(&mut self, config: Config, agent_uid: u32) {
         match (&self.tls, &config.tls) {
-            (Some(tls), Some(files)) => match tls.reload(files) {
-                Ok(()) => tracing::info!("certificates read again"),
+            (Some(tls), Some(files)) => match tls.reload(files, &self.host) {
+                Ok(None) => tracing::info!("certificates read again"),
+                Ok(Some(doubt)) => tracing::warn!("certificates read again: {doubt}"),
                 Err(error) => {
-                    tracing::error!(%error, "certificates not read: the old ones stay in use");
+                    tracing::error!(%error, "certificates not taken: the old ones stay in use");
                 }
             },
             (None, None) => {}

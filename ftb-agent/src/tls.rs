@@ -79,13 +79,15 @@ impl Tls {
         Ok(Self { current: ArcSwap::from_pointee(configs(files)?) })
     }
 
-    /// Reads the files again; links that are up stay up.
+    /// Reads the files again; links that are up stay up. What [`examine`] says of them is given back.
     ///
     /// # Errors
-    /// As [`Tls::load`]; what was read before stays in use.
-    pub fn reload(&self, files: &TlsFiles) -> Result<(), TlsError> {
-        self.current.store(Arc::new(configs(files)?));
-        Ok(())
+    /// As [`Tls::load`] and [`examine`]; what was read before stays in use.
+    pub fn reload(&self, files: &TlsFiles, host: &str) -> Result<Option<String>, TlsError> {
+        let configs = configs(files)?;
+        let doubt = examine(files, host)?;
+        self.current.store(Arc::new(configs));
+        Ok(doubt)
     }
 
     /// The handshake as the one that dialed: the peer must be `host`.

@@ -33,8 +33,14 @@ impl Authority {
 
     /// Writes a certificate for a host.
     fn issue(&self, file: &str, host: &str) -> TlsFiles {
+        self.issue_for(file, &[host])
+    }
+
+    /// One for a host of several names.
+    fn issue_for(&self, file: &str, hosts: &[&str]) -> TlsFiles {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
+        let params = CertificateParams::new(hosts).unwrap();
         let cert = params.signed_by(&key, &self.issuer).unwrap();
         let files = TlsFiles {
             ca: self.dir.join("ca.pem"),
@@ -203,12 +209,16 @@ async fn new_certificates_count_from_the_reload_and_bad_ones_change_nothing() {
         soon("a handshake", tls.connect(Box::new(tcp), host)).await.is_ok()
     };
     assert!(is("node01").await && !is("renamed").await);
-    ca.issue("1", "renamed");
+    ca.issue_for("1", &["node01", "renamed"]);
     server.reload(config(dir.path(), "node01", &files, &[]), 0).await;
-    assert!(is("renamed").await && !is("node01").await);
+    assert!(is("node01").await && is("renamed").await);
     std::fs::write(&files.key, "no key").unwrap();
     server.reload(config(dir.path(), "node01", &files, &[]), 0).await;
     assert!(is("renamed").await);
+    // One that is for somebody else is not taken either.
+    ca.issue("1", "another");
+    server.reload(config(dir.path(), "node01", &files, &[]), 0).await;
+    assert!(is("node01").await && !is("another").await);
 }
 
 #[tokio::test]
