@@ -22,6 +22,9 @@ use std::sync::Arc;
 use std::task::Waker;
 use tokio::task::yield_now;
 
+/// Room for so many chunks stays with a batch from one publication to the next: as much as a list takes for its first.
+const CHUNKS_KEPT: usize = 4;
+
 /// Events that a program collects, to publish them together: see [`Client::batch`].
 ///
 /// What it holds is nobody else's until it is published, and goes with it when it is dropped. It is
@@ -151,20 +154,36 @@ impl Batch {
     /// # Errors
     /// As there.
     pub async fn publish_wait(&mut self) -> Result<Receipts, PublishError> {
-        let (shared, chunks) = (self.client.shared(), &mut self.chunks);
+        let handed_over = match self.publish_at_once() {
+            Some(handed_over) => handed_over,
+            None => self.publish_later().await,
+        };
+        self.handed_over(handed_over)
+    }
+
+    /// `None` where others are to run first, or there is no room, or it is the turn of others.
+    fn publish_at_once(&mut self) -> Option<Result<HandedOver, PublishError>> {
+        let mut session = self.client.shared().lock();
         // A publisher that never has to wait must not keep the connection's task from its work.
+        let unhurried = !session.outbox.has_full_one_before(&self.chunks);
+        let goes = unhurried && session.goes_now(self.size.cost());
+        goes.then(|| hand_over(&mut self.chunks, &mut session))
+    }
+
+    /// Publishes when others have run, if they are to, and there is room.
+    async fn publish_later(&mut self) -> Result<HandedOver, PublishError> {
+        let (shared, chunks) = (self.client.shared(), &mut self.chunks);
         let hurried = shared.lock().outbox.has_full_one_before(chunks);
         if hurried {
             yield_now().await;
         }
         let push = |session: &mut Session| hand_over(chunks, session);
-        let handed_over = shared.wait_for_room(self.size.cost(), push).await;
-        self.handed_over(handed_over)
+        shared.wait_for_room(self.size.cost(), push).await
     }
 
     fn handed_over(
         &mut self,
-        handed_over: Result<(Receipts, Option<Waker>), PublishError>,
+        handed_over: Result<HandedOver, PublishError>,
     ) -> Result<Receipts, PublishError> {
         let (receipts, speaker) = handed_over?;
         speaker.into_iter().for_each(Waker::wake);
@@ -173,15 +192,17 @@ impl Batch {
     }
 }
 
-/// Gives the speaker too, to be woken without the session.
-fn hand_over(
-    chunks: &mut Vec<Chunk>,
-    session: &mut Session,
-) -> Result<(Receipts, Option<Waker>), PublishError> {
+/// What was published, and the speaker, to be woken without the session.
+type HandedOver = (Receipts, Option<Waker>);
+
+fn hand_over(chunks: &mut Vec<Chunk>, session: &mut Session) -> Result<HandedOver, PublishError> {
     if session.is_closed() {
         return Err(PublishError::Closed);
     }
-    let (fate, places) = session.outbox.push_all(std::mem::take(chunks));
+    let (fate, places) = session.outbox.push_all(chunks);
+    if chunks.capacity() > CHUNKS_KEPT {
+        *chunks = Vec::new();
+    }
     Ok((Receipts { fate, places }, session.speaker.take()))
 }
 

@@ -215,9 +215,14 @@ impl Chunk {
     /// Drops what is gone from the buffer.
     fn close_holes(&mut self) {
         let left = self.size();
-        if left.events == self.entries.len() {
-            return;
+        if left.events != self.entries.len() {
+            self.keep(left);
         }
+    }
+
+    /// Keeps what is left, which is so much.
+    #[cold]
+    fn keep(&mut self, left: Size) {
         let mut buffer = Vec::with_capacity(left.bytes);
         let mut entries = Vec::with_capacity(left.events);
         for (index, entry) in self.entries.iter().enumerate().filter(|(_, entry)| !entry.gone) {
@@ -227,33 +232,31 @@ impl Chunk {
         (self.buffer, self.entries) = (buffer, entries);
     }
 
-    /// Lets it go as far as `room` allows, but at least one event when `at_least_one` is set. Gives
-    /// what goes, if anything, and what stays, if anything.
-    pub(crate) fn go(
-        mut self,
-        first_seq: u64,
-        room: usize,
-        at_least_one: bool,
-    ) -> (Option<Flight>, Option<Self>) {
+    /// Keeps what `room` allows, but at least one event when `at_least_one` is set, and gives the others, if there are
+    /// any.
+    pub(crate) fn split_where_full(&mut self, room: usize, at_least_one: bool) -> Option<Self> {
         self.close_holes();
-        let rest = if self.size().cost() <= room {
-            None
-        } else {
-            let cost_until = |(index, entry): (usize, &Entry)| {
-                Size { events: index + 1, bytes: entry.end as usize }.cost()
-            };
-            let costs = self.entries.iter().enumerate().map(cost_until);
-            let fit = costs.take_while(|cost| *cost <= room).count().max(at_least_one.into());
-            Some(self.split_off(fit))
+        if self.size().cost() <= room {
+            return None;
+        }
+        let cost_until = |(index, entry): (usize, &Entry)| {
+            Size { events: index + 1, bytes: entry.end as usize }.cost()
         };
+        let costs = self.entries.iter().enumerate().map(cost_until);
+        let fit = costs.take_while(|cost| *cost <= room).count().max(at_least_one.into());
+        Some(self.split_off(fit)).filter(|rest| !rest.entries.is_empty())
+    }
+
+    /// Lets it go: gives what goes, if there is anything.
+    pub(crate) fn go(mut self, first_seq: u64) -> Option<Flight> {
+        self.close_holes();
         let Self { fate, buffer, entries, .. } = self;
         if entries.is_empty() {
-            return (None, rest);
+            return None;
         }
         fate.numbered(first_seq);
         let events = Bytes::from(buffer);
-        let flight = Flight { fate, events, entries, settled: 0, refused: 0, first_seq };
-        (Some(flight), rest.filter(|rest| !rest.entries.is_empty()))
+        Some(Flight { fate, events, entries, settled: 0, refused: 0, first_seq })
     }
 
     /// None of those that are left will end well.
@@ -262,6 +265,7 @@ impl Chunk {
     }
 
     /// Keeps so many events and gives the others. Both share the fate.
+    #[cold]
     fn split_off(&mut self, keep: usize) -> Self {
         let end = self.start_of(keep);
         let mut rest = Self {

@@ -203,6 +203,10 @@ impl Stream for Speaker {
         if session.generation() != self.generation {
             return Poll::Ready(None);
         }
+        // Polled for something else, as it is after each message: nobody has anything to say.
+        if session.is_silent(context.waker()) {
+            return Poll::Pending;
+        }
         loop {
             match session.speak() {
                 Some(say) => return Poll::Ready(Some(say)),

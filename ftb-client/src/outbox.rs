@@ -163,9 +163,9 @@ impl Outbox {
 
     /// Takes events that are encoded already, in chunks of one fate; they may become part of one that
     /// waits. When there is no room, the mildest of all that wait are shed, the oldest first: these
-    /// may be among them. Gives their fate and their places in it.
-    pub(crate) fn push_all(&mut self, chunks: Vec<Chunk>) -> (Arc<Fate>, Range<u32>) {
-        for chunk in &chunks {
+    /// may be among them. Leaves none of the chunks; gives their fate and their places in it.
+    pub(crate) fn push_all(&mut self, chunks: &mut Vec<Chunk>) -> (Arc<Fate>, Range<u32>) {
+        for chunk in &*chunks {
             self.counts.accepted += chunk.size().events as u64;
             for (class, size) in self.waiting_sizes.iter_mut().enumerate() {
                 size.add(chunk.size_of(class));
@@ -173,14 +173,16 @@ impl Outbox {
         }
         let joined = match (self.waiting.back_mut(), &chunks[..]) {
             (Some(open), [only]) if open.takes_all_of(only) => {
-                Some((Arc::clone(open.fate()), open.append(only)))
+                let joined = (Arc::clone(open.fate()), open.append(only));
+                chunks.clear();
+                Some(joined)
             }
             _ => None,
         };
         let receipts = joined.unwrap_or_else(|| {
             let fate = chunks.first().map(|first| Arc::clone(first.fate())).unwrap_or_default();
             let end = chunks.last().map_or(0, |last| last.places().end);
-            self.waiting.extend(chunks);
+            self.waiting.extend(chunks.drain(..));
             (fate, 0..end)
         });
         while self.held_bytes() > self.bytes_max && self.shed_one() {}
@@ -239,19 +241,17 @@ impl Outbox {
         if !alone && self.waiting.front()?.first_cost() > room {
             return None;
         }
-        let chunk = self.waiting.pop_front()?;
-        let sizes = [0, 1, 2, 3].map(|class| chunk.size_of(class));
-        let (flight, rest) = chunk.go(self.next_seq, room, alone);
-        for (class, size) in sizes.into_iter().enumerate() {
-            self.waiting_sizes[class].take(size);
+        let mut chunk = self.waiting.pop_front()?;
+        for (class, size) in self.waiting_sizes.iter_mut().enumerate() {
+            size.take(chunk.size_of(class));
         }
-        if let Some(rest) = rest {
-            for class in 0..4 {
-                self.waiting_sizes[class].add(rest.size_of(class));
+        if let Some(rest) = chunk.split_where_full(room, alone) {
+            for (class, size) in self.waiting_sizes.iter_mut().enumerate() {
+                size.add(rest.size_of(class));
             }
             self.waiting.push_front(rest);
         }
-        let flight = flight?;
+        let flight = chunk.go(self.next_seq)?;
         let batch = Batch { first_seq: self.next_seq, events: flight.events(), again: false };
         self.gone = flight.size();
         self.in_flight_size.add(self.gone);
@@ -382,7 +382,7 @@ mod tests {
         outbox: &mut Outbox,
         said: impl IntoIterator<Item = (&'a [u8], Severity)>,
     ) -> Vec<Receipt> {
-        let (fate, places) = outbox.push_all(batch(said));
+        let (fate, places) = outbox.push_all(&mut batch(said));
         places.map(|place| Receipt(Arc::clone(&fate), place)).collect()
     }
 
@@ -396,7 +396,8 @@ mod tests {
     }
 
     fn events(batch: &Batch) -> Vec<Bytes> {
-        let mut bytes = put_publish(batch.first_seq, batch.again, batch.events.len());
+        let mut bytes = Vec::new();
+        put_publish(batch.first_seq, batch.again, batch.events.len(), &mut bytes);
         bytes.extend_from_slice(&batch.events);
         match FromClient::decode(v1::ToAgent::decode(Bytes::from(bytes)).unwrap()).unwrap() {
             FromClient::Publish { first_seq, events, again } => {

@@ -236,15 +236,7 @@ impl Publication<'_> {
 
     /// `None` where there is no room, or it is others' turn, and there may be some later.
     fn push_if_room(&self, session: &mut Session) -> Option<Pushed> {
-        let cost = cost(self.len);
-        let fits = session.outbox.has_room_for(cost) || session.outbox.is_empty();
-        let goes = session.is_closed() || fits && session.lets_in(None, cost);
-        if !goes {
-            return None;
-        }
-        // It had no place that others could have given way to.
-        session.line.went(None, cost);
-        Some(self.push_now(session))
+        session.goes_now(cost(self.len)).then(|| self.push_now(session))
     }
 
     /// Gives the speaker too, to be woken without the session.

@@ -137,6 +137,18 @@ impl Session {
         self.line.lets(place, cost, self.outbox.held_bytes())
     }
 
+    /// Whether what needs so much may go now, without having waited: there is room and others do not come first, or the
+    /// client is closed. What may is taken to go.
+    pub(crate) fn goes_now(&mut self, cost: usize) -> bool {
+        let fits = self.outbox.has_room_for(cost) || self.outbox.is_empty();
+        let goes = self.is_closed() || fits && self.lets_in(None, cost);
+        if goes {
+            // It had no place that others could have given way to.
+            self.line.went(None, cost);
+        }
+        goes
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
@@ -150,6 +162,7 @@ impl Session {
     pub(crate) fn connected(&mut self) -> u64 {
         self.attachment = Attachment::Connected;
         self.lazily = false;
+        self.speaker = None;
         self.generation += 1;
         self.outbox.attached();
         self.inbox.attached();
@@ -227,8 +240,19 @@ impl Session {
     /// Has somebody woken as soon as the agent must be told to confirm at once. Gives false where it
     /// must be told now.
     pub(crate) fn watch_waiters(&self, watcher: &Waker) -> bool {
-        let lazily = self.lazily && matches!(self.attachment, Attachment::Attached(_));
-        !lazily || self.outbox.waiters().watch(watcher)
+        !self.is_lazy() || self.outbox.waiters().watch(watcher)
+    }
+
+    /// Whether the agent was told that confirmations may wait.
+    fn is_lazy(&self) -> bool {
+        self.lazily && matches!(self.attachment, Attachment::Attached(_))
+    }
+
+    /// Whether the speaker has been told by [`Session::speak`] that there is nothing to say, waits with that waker, and
+    /// nobody has woken it since.
+    pub(crate) fn is_silent(&self, speaker: &Waker) -> bool {
+        self.speaker.as_ref().is_some_and(|waiting| waiting.will_wake(speaker))
+            && !(self.is_lazy() && self.outbox.waiters().are_seen())
     }
 
     /// Takes what the agent says.
@@ -314,6 +338,7 @@ mod tests {
     use ftb_proto::client::put_published;
     use ftb_proto::event::event_len;
     use std::sync::Arc;
+    use std::task::Wake;
 
     fn session() -> Session {
         let hello = Hello { client_name: "test".to_owned(), job_id: String::new(), token: 2 };
@@ -427,6 +452,12 @@ mod tests {
         Some(Say::Message(FromClient::Confirmations { lazily }))
     }
 
+    struct Nobody;
+
+    impl Wake for Nobody {
+        fn wake(self: Arc<Self>) {}
+    }
+
     #[test]
     fn the_agent_need_not_hurry_while_nobody_asks() {
         let mut session = session();
@@ -438,9 +469,14 @@ mod tests {
         assert_eq!(said_before_one(&mut session), None);
 
         assert!(session.watch_waiters(Waker::noop()));
+        let speaker = Waker::from(Arc::new(Nobody));
+        assert!(!session.is_silent(&speaker), "it does not wait");
+        session.speaker = Some(speaker.clone());
+        assert!(session.is_silent(&speaker));
         let (fate, place) = publish(&mut session);
         assert!(fate.outcome(place).is_none());
         assert!(!session.watch_waiters(Waker::noop()), "somebody has asked");
+        assert!(!session.is_silent(&speaker), "it is to say so");
         assert_eq!(session.speak(), confirm(false));
         assert!(matches!(session.speak(), Some(Say::Publish(_))));
         assert!(session.watch_waiters(Waker::noop()));

@@ -37,7 +37,7 @@ impl Outbound for Say {
         match self {
             Self::Message(message) => message.write(out),
             Self::Publish(Batch { first_seq, events, again }) => {
-                out.open().extend_from_slice(&put_publish(first_seq, again, events.len()));
+                put_publish(first_seq, again, events.len(), out.open());
                 out.share(events);
             }
         }
@@ -66,7 +66,8 @@ mod tests {
     fn what_is_published_is_a_head_and_the_events_as_they_are() {
         let events = Bytes::from(vec![7; 9]);
         let say = Say::Publish(Batch { first_seq: 300, events: events.clone(), again: true });
-        let mut expected = put_publish(300, true, events.len());
+        let mut expected = Vec::new();
+        put_publish(300, true, events.len(), &mut expected);
         expected.extend_from_slice(&events);
         assert_eq!(say.to_bytes(), expected);
     }

@@ -53,10 +53,19 @@ impl Waiters {
         seen || self.waiting.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether [`Waiters::take_seen`] would find that anybody has waited or looked.
+    pub(crate) fn are_seen(&self) -> bool {
+        self.seen.load(Ordering::SeqCst)
+    }
+
     /// Has somebody woken as soon as anybody waits or looks. Gives false where that has happened
     /// already: then nobody will be woken.
     pub(crate) fn watch(&self, watcher: &Waker) -> bool {
-        *self.watcher() = Some(watcher.clone());
+        let mut watching = self.watcher();
+        if !watching.as_ref().is_some_and(|same| same.will_wake(watcher)) {
+            *watching = Some(watcher.clone());
+        }
+        drop(watching);
         !self.seen.load(Ordering::SeqCst)
     }
 

@@ -28,7 +28,7 @@ mod shape;
 mod walk;
 pub use batch::{EventBatch, EventView, Tags};
 pub use encode::{encode_event, event_len, put_event};
-pub(crate) use encode::{field_len, put_head, put_varint};
+pub(crate) use encode::{field_len, put_head};
 pub use seal::{SealError, SealedBatch, seal, seal_batch};
 use shape::{Following, SealedShape};
 use walk::Once;

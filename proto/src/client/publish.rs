@@ -1,7 +1,13 @@
 //! What a client publishes, written straight into the bytes of the message that carries it.
 
-use crate::event::{field_len, put_event, put_head, put_varint};
+use crate::event::{field_len, put_event, put_head};
+use crate::wire::{bytes_key, varint_key};
+use bytes::BufMut;
 use ftb_core::EventRef;
+use prost::encoding::{encode_varint, encoded_len_varint};
+
+/// Most bytes of a publish message before its events: two keys with numbers of up to ten bytes, and a flag.
+const PUBLISH_HEAD_MAX: usize = 2 * (1 + 10) + 2;
 
 /// Appends an event to the events of a publish message. `len` is what
 /// [`event_len`](crate::event::event_len) says of it; its bounds are the caller's to check.
@@ -13,19 +19,20 @@ pub fn put_published(event: &EventRef<'_>, len: usize, events: &mut Vec<u8>) {
     debug_assert_eq!(events.len() - start, len);
 }
 
-/// A publish message up to its events: `events_len` bytes that [`put_published`] wrote follow it.
+/// Appends a publish message up to its events: `events_len` bytes that [`put_published`] wrote follow it.
 /// They carry the sequences from `first_seq` on; `again` says that an agent may have had them.
-pub fn put_publish(first_seq: u64, again: bool, events_len: usize) -> Vec<u8> {
-    let mut inner = Vec::with_capacity(16);
-    inner.push(1 << 3);
-    put_varint(first_seq, &mut inner);
-    if again {
-        inner.extend_from_slice(&[3 << 3, 1]);
-    }
-    let mut head = Vec::with_capacity(32);
-    put_head(2, inner.len() + events_len, &mut head);
-    head.extend_from_slice(&inner);
-    head
+pub fn put_publish(first_seq: u64, again: bool, events_len: usize, out: &mut impl BufMut) {
+    let again: &[u8] = if again { &[varint_key(3), 1] } else { &[] };
+    let len = 1 + encoded_len_varint(first_seq) + again.len() + events_len;
+    let mut head = [0; PUBLISH_HEAD_MAX];
+    let mut left = &mut head[..];
+    left.put_u8(bytes_key(2));
+    encode_varint(len as u64, &mut left);
+    left.put_u8(varint_key(1));
+    encode_varint(first_seq, &mut left);
+    left.put_slice(again);
+    let written = PUBLISH_HEAD_MAX - left.len();
+    out.put_slice(&head[..written]);
 }
 
 /// How many bytes [`put_published`] appends for an event of that length.

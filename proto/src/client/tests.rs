@@ -45,7 +45,8 @@ proptest! {
             put_published(&event_ref, event_len(&event_ref), &mut body);
             events.push(encode_event(&event));
         }
-        let mut bytes = put_publish(first_seq, again, body.len());
+        let mut bytes = Vec::new();
+        put_publish(first_seq, again, body.len(), &mut bytes);
         bytes.extend_from_slice(&body);
         let message = v1::ToAgent::decode(Bytes::from(bytes)).unwrap();
         let expected = FromClient::Publish { first_seq, events, again };
