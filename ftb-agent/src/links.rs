@@ -18,7 +18,6 @@ use ftb_core::node::api::{DialId, HostAnswer, Input, LinkId};
 use ftb_proto::crew::Crew;
 use ftb_proto::link::decode;
 use ftb_proto::stream::{Answer, EXCHANGE, Received, StreamError, Windows, call};
-use hyper_util::rt::TokioIo;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -125,7 +124,6 @@ impl Links {
         let (outbox, receiver) = mpsc::channel(outbox::DEPTH);
         let cancel = self.ended.child_token();
         let frames = frames(receiver, cancel.clone());
-        let io = TokioIo::new(io);
         let answer = call(crew, io, WINDOWS, EXCHANGE, frames, MESSAGE_BYTES_MAX).await;
         let inbound = answer.map_err(|status| io::Error::other(StreamError::from(status)))?;
         Ok(Transport { inbound, outbox, cancel })

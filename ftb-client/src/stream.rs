@@ -10,7 +10,6 @@ use ftb_proto::local::LocalStream;
 use ftb_proto::stream::{ATTACH, Received, Windows, call};
 use ftb_proto::wire::{Outbound, Pieces};
 use futures_core::Stream;
-use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::Status;
 
@@ -54,7 +53,7 @@ pub(crate) async fn open(
     speaker: impl Stream<Item = Say> + Send + Unpin + 'static,
 ) -> Result<Received, Status> {
     let socket = LocalStream::new(socket)?;
-    call(crew, TokioIo::new(socket), WINDOWS, ATTACH, speaker, limits::FRAME_BYTES_MAX).await
+    call(crew, socket, WINDOWS, ATTACH, speaker, limits::FRAME_BYTES_MAX).await
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Streams of gRPC messages as they lie in the frames of HTTP/2: both sides of both services that
 //! carry events.
 //!
-//! The same bytes as tonic would write and read, straight on hyper, without its buffers in between:
+//! The same bytes as tonic would write and read, straight on hyper or h2, without its buffers in between:
 //! what is sent goes in the pieces that it is made of ([`crate::wire`]), a message in one frame; what
 //! comes stays in the frame that it came in.
 //!
@@ -17,18 +17,21 @@ use core::pin::{Pin, pin};
 use core::task::{Context, Poll, ready};
 use futures_core::Stream;
 use futures_core::future::BoxFuture;
-use futures_util::FutureExt as _;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE};
-use http::{Extensions, Method, Request, Response, Uri, Version};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::{Extensions, Request, Response};
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
-use hyper::client::conn::http2 as client;
 use hyper::rt::{Read, Write};
 use hyper::server::conn::http2 as server;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
 use tonic::{Code, Status};
+
+mod call;
+
+use call::Answered;
+pub use call::call;
 
 /// The method by which a client attaches to its agent.
 pub const ATTACH: &str = "/ftb.v1.Clients/Attach";
@@ -75,12 +78,11 @@ pub struct Windows {
     pub unsent_bytes: usize,
 }
 
-/// What is said on a stream, as the body of a request or a response: a frame for each message.
+/// What is said in answer to a call, as the body of a response: a frame for each message, and a status at the end.
 #[derive(Debug)]
 pub struct Sent<S> {
     messages: S,
-    /// A response ends with a status.
-    ends_with_status: bool,
+    has_ended: bool,
 }
 
 impl<S> http_body::Body for Sent<S>
@@ -95,42 +97,66 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Parcel>, Status>>> {
         if let Some(message) = ready!(Pin::new(&mut self.messages).poll_next(context)) {
-            let mut pieces = Pieces::default();
-            message.write(&mut pieces);
-            return Poll::Ready(Some(Ok(Frame::data(Parcel::new(pieces.finish())))));
+            return Poll::Ready(Some(Ok(Frame::data(parcel(message)))));
         }
-        if std::mem::take(&mut self.ends_with_status) {
-            let mut trailers = HeaderMap::new();
-            trailers.insert("grpc-status", HeaderValue::from_static("0"));
-            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+        if std::mem::replace(&mut self.has_ended, true) {
+            return Poll::Ready(None);
         }
-        Poll::Ready(None)
+        let mut trailers = HeaderMap::new();
+        trailers.insert("grpc-status", HeaderValue::from_static("0"));
+        Poll::Ready(Some(Ok(Frame::trailers(trailers))))
     }
+}
+
+/// A message as it goes.
+fn parcel(message: impl Outbound) -> Parcel {
+    let mut pieces = Pieces::default();
+    message.write(&mut pieces);
+    Parcel::new(pieces.finish())
 }
 
 /// What comes on a stream.
 #[derive(Debug)]
 pub struct Received {
-    body: Incoming,
+    body: Inbound,
     messages: Messages,
-    /// The connection below it lives as long, where it is its only stream.
-    _connection: Option<Connection>,
 }
 
-/// Keeps a connection that was opened for one stream.
-struct Connection(
-    #[expect(dead_code, reason = "held, not used")] Box<dyn core::any::Any + Send + Sync>,
-);
+/// The frames that come.
+#[derive(Debug)]
+enum Inbound {
+    /// To who is called.
+    Call(Incoming),
+    /// To the caller.
+    Answer(Answered),
+}
 
-impl core::fmt::Debug for Connection {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("Connection")
+/// What a frame has.
+enum Came {
+    Data(Bytes),
+    /// How the stream ended.
+    Trailers(HeaderMap),
+    Other,
+}
+
+impl Inbound {
+    /// The next frame; `None` when the stream has ended.
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Came, Status>>> {
+        match self {
+            Self::Call(body) => Pin::new(body).poll_frame(context).map(|frame| {
+                Some(frame?.map_err(status_of).map(|frame| match frame.into_data() {
+                    Ok(data) => Came::Data(data),
+                    Err(frame) => frame.into_trailers().map_or(Came::Other, Came::Trailers),
+                }))
+            }),
+            Self::Answer(answered) => answered.poll_frame(context),
+        }
     }
 }
 
 impl Received {
-    fn new(body: Incoming, bytes_max: usize) -> Self {
-        Self { body, messages: Messages::new(bytes_max), _connection: None }
+    fn new(body: Inbound, bytes_max: usize) -> Self {
+        Self { body, messages: Messages::new(bytes_max) }
     }
 
     /// The next message; `None` when the stream has ended. Cancel-safe.
@@ -143,17 +169,11 @@ impl Received {
                 return Ok(Some(message));
             }
             let body = &mut self.body;
-            let frame = core::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context));
-            let Some(frame) = frame.await.transpose().map_err(status_of)? else {
-                return self.messages.end().map(|()| None);
-            };
-            match frame.into_data() {
-                Ok(data) => self.messages.add(data),
-                Err(frame) => {
-                    if let Some(trailers) = frame.trailers_ref() {
-                        said_end(trailers)?;
-                    }
-                }
+            match core::future::poll_fn(|context| body.poll_frame(context)).await.transpose()? {
+                Some(Came::Data(data)) => self.messages.add(data),
+                Some(Came::Trailers(trailers)) => said_end(&trailers)?,
+                Some(Came::Other) => {}
+                None => return self.messages.end().map(|()| None),
             }
         }
     }
@@ -167,53 +187,8 @@ fn said_end(headers: &HeaderMap) -> Result<(), Status> {
     }
 }
 
-fn status_of(error: hyper::Error) -> Status {
+fn status_of(error: impl core::error::Error + Send + Sync + 'static) -> Status {
     Status::from_error(Box::new(error))
-}
-
-/// Opens a connection over `io` with one stream on it: calls a method with what will be said, and
-/// gives what is answered. No message of more than `bytes_max` is taken. The connection is carried on
-/// by `crew`, and ends with what is received.
-///
-/// # Errors
-/// The peer's refusal, or that it cannot be spoken to.
-pub async fn call<I, S>(
-    crew: &Crew,
-    io: I,
-    windows: Windows,
-    method: &'static str,
-    messages: S,
-    bytes_max: usize,
-) -> Result<Received, Status>
-where
-    I: Read + Write + Unpin + Send + 'static,
-    S: Stream<Item: Outbound> + Send + Unpin + 'static,
-{
-    let mut builder = client::Builder::new(crew.clone());
-    builder
-        .initial_stream_window_size(windows.stream_bytes)
-        .initial_connection_window_size(windows.connection_bytes)
-        .max_frame_size(windows.frame_bytes)
-        .max_send_buf_size(windows.unsent_bytes);
-    let (mut sender, connection) = builder.handshake::<_, Sent<S>>(io).await.map_err(status_of)?;
-    // It ends with an error where the peer vanishes: the stream on it tells.
-    crew.join(connection.map(drop));
-    let uri = Uri::builder().scheme("http").authority("agent").path_and_query(method).build();
-    let mut request = Request::new(Sent { messages, ends_with_status: false });
-    *request.method_mut() = Method::POST;
-    *request.version_mut() = Version::HTTP_2;
-    *request.uri_mut() = uri.map_err(|error| Status::internal(error.to_string()))?;
-    let headers = request.headers_mut();
-    headers.insert(TE, HeaderValue::from_static("trailers"));
-    headers.insert(CONTENT_TYPE, CONTENT);
-    let response = sender.send_request(request).await.map_err(status_of)?;
-    said_end(response.headers())?;
-    if !response.status().is_success() {
-        return Err(Status::unavailable(format!("it answers {}", response.status())));
-    }
-    let mut received = Received::new(response.into_body(), bytes_max);
-    received._connection = Some(Connection(Box::new(sender)));
-    Ok(received)
 }
 
 /// Who answers the calls of one method.
@@ -328,10 +303,10 @@ impl<A: Answer> hyper::service::Service<Request<Incoming>> for Calls<A> {
             return Box::pin(async move { Ok(others.call(request).await?.map(Reply::Other)) });
         }
         let (head, body) = request.into_parts();
-        let received = Received::new(body, A::MESSAGE_BYTES_MAX);
+        let received = Received::new(Inbound::Call(body), A::MESSAGE_BYTES_MAX);
         let response = match self.answer.answer(&head.extensions, received, &self.crew) {
             Ok(messages) => {
-                let sent = Sent { messages, ends_with_status: true };
+                let sent = Sent { messages, has_ended: false };
                 let mut response = Response::new(Reply::Said(sent));
                 response.headers_mut().insert(CONTENT_TYPE, CONTENT);
                 response
@@ -534,23 +509,21 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_its_messages_and_only_a_response_ends_with_a_status() {
+    fn an_answer_is_its_messages_and_ends_with_a_status() {
         let large = Bytes::from(vec![7; 10_000]);
-        for ends_with_status in [false, true] {
-            let said = vec![Said::Large(large.clone()), Said::Small];
-            let mut body = Sent { messages: Two(said), ends_with_status };
-            let mut context = Context::from_waker(core::task::Waker::noop());
-            let mut messages = Messages::new(20_000);
-            let (mut found, mut trailers) = (Vec::new(), 0);
-            while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(&mut context) {
-                match frame.into_data() {
-                    Ok(mut data) => messages.add(data.copy_to_bytes(data.remaining())),
-                    Err(_) => trailers += 1,
-                }
-                found.extend(std::iter::from_fn(|| messages.next().unwrap()));
+        let said = vec![Said::Large(large.clone()), Said::Small];
+        let mut body = Sent { messages: Two(said), has_ended: false };
+        let mut context = Context::from_waker(core::task::Waker::noop());
+        let mut messages = Messages::new(20_000);
+        let (mut found, mut trailers) = (Vec::new(), 0);
+        while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(&mut context) {
+            match frame.into_data() {
+                Ok(mut data) => messages.add(data.copy_to_bytes(data.remaining())),
+                Err(_) => trailers += 1,
             }
-            assert_eq!(found, [&b"small"[..], &[b"small", &large[..]].concat()]);
-            assert_eq!(trailers, usize::from(ends_with_status));
+            found.extend(std::iter::from_fn(|| messages.next().unwrap()));
         }
+        assert_eq!(found, [&b"small"[..], &[b"small", &large[..]].concat()]);
+        assert_eq!(trailers, 1);
     }
 }
