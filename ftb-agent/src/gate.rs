@@ -6,10 +6,11 @@
 //! only its own. When too many wait, the oldest that waits is closed: an honest peer says hello
 //! within milliseconds, a silent one is always the oldest. Not responsible for: what is said.
 
+use crate::closing::{Closing, Watch};
 use crate::hostile::Hostile;
 use crate::world::{BoxIo, Conn, Credentials};
 use std::collections::{BTreeMap, HashMap};
-use std::future::Future;
+use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// Connections of root that only ask questions, beyond the bound on all.
 const ROOT_SPARE: usize = 8;
@@ -46,8 +46,8 @@ pub struct Gate {
 #[derive(Default)]
 struct State {
     next: u64,
-    waiting: BTreeMap<u64, CancellationToken>,
-    open: BTreeMap<u64, (CancellationToken, Option<u32>)>,
+    waiting: BTreeMap<u64, Arc<Closing>>,
+    open: BTreeMap<u64, (Arc<Closing>, Option<u32>)>,
     per_user: HashMap<u32, usize>,
 }
 
@@ -82,7 +82,7 @@ impl Gate {
 
     /// Lets a connection in to wait for its hello.
     pub fn admit(self: &Arc<Self>, conn: Conn) -> Guarded {
-        let closed = CancellationToken::new();
+        let closing = Arc::new(Closing::default());
         let mut state = self.state();
         let id = state.next;
         state.next += 1;
@@ -90,16 +90,16 @@ impl Gate {
             true => state.waiting.pop_first(),
             false => None,
         };
-        state.waiting.insert(id, closed.clone());
+        state.waiting.insert(id, Arc::clone(&closing));
         drop(state);
-        if let Some((_, token)) = oldest {
-            token.cancel();
+        if let Some((_, oldest)) = oldest {
+            oldest.close();
             self.hostile.count("connections_evicted", &conn.address, "too many silent connections");
         }
         let ticket = Arc::new(Ticket {
             id,
             gate: Arc::clone(self),
-            closed: closed.clone(),
+            closing: Arc::clone(&closing),
             heard: AtomicBool::new(false),
             attached: AtomicBool::new(false),
         });
@@ -112,7 +112,7 @@ impl Gate {
         Guarded {
             io: conn.io,
             deadline: Box::pin(tokio::time::sleep(self.bounds.hello)),
-            closed: Box::pin(closed.cancelled_owned()),
+            closed: Watch::new(closing),
             peer,
         }
     }
@@ -125,8 +125,8 @@ impl Gate {
     /// Closes everything at once.
     pub fn close_all(&self) {
         let state = self.state();
-        state.waiting.values().for_each(CancellationToken::cancel);
-        state.open.values().for_each(|(token, _)| token.cancel());
+        state.waiting.values().for_each(|closing| closing.close());
+        state.open.values().for_each(|(closing, _)| closing.close());
     }
 
     /// How many connections have said hello, and how many have not.
@@ -144,7 +144,7 @@ impl Gate {
 struct Ticket {
     id: u64,
     gate: Arc<Gate>,
-    closed: CancellationToken,
+    closing: Arc<Closing>,
     heard: AtomicBool,
     attached: AtomicBool,
 }
@@ -201,7 +201,7 @@ impl Peer {
         }
         let gate = &self.ticket.gate;
         let mut state = gate.state();
-        let Some(token) = state.waiting.remove(&self.ticket.id) else {
+        let Some(closing) = state.waiting.remove(&self.ticket.id) else {
             return Ok(());
         };
         let uid = self.credentials.map(|c| c.uid).filter(|uid| *uid != 0);
@@ -222,10 +222,10 @@ impl Peer {
             }
         };
         if result.is_ok() {
-            state.open.insert(self.ticket.id, (token, uid));
+            state.open.insert(self.ticket.id, (closing, uid));
             self.ticket.heard.store(true, Ordering::Release);
         } else {
-            state.waiting.insert(self.ticket.id, token);
+            state.waiting.insert(self.ticket.id, closing);
         }
         result
     }
@@ -243,12 +243,12 @@ impl Peer {
 
     /// Closes the connection.
     pub fn close(&self) {
-        self.ticket.closed.cancel();
+        self.ticket.closing.close();
     }
 
     /// Ends when the connection was closed from this side.
     pub async fn closed(&self) {
-        self.ticket.closed.cancelled().await;
+        self.ticket.closing.closed().await;
     }
 }
 
@@ -256,7 +256,7 @@ impl Peer {
 pub struct Guarded {
     io: BoxIo,
     deadline: Pin<Box<Sleep>>,
-    closed: Pin<Box<WaitForCancellationFutureOwned>>,
+    closed: Watch,
     peer: Peer,
 }
 
@@ -267,7 +267,7 @@ impl Guarded {
     }
 
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if self.closed.as_mut().poll(cx).is_ready() {
+        if self.closed.is_closed(cx) {
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "closed by this agent"));
         }
         if !self.peer.ticket.heard.load(Ordering::Acquire)
@@ -315,7 +315,7 @@ impl AsyncWrite for Guarded {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // A peer that does not read must not keep a closed connection alive.
-        if self.closed.as_mut().poll(cx).is_ready() {
+        if self.closed.is_closed(cx) {
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.io).poll_shutdown(cx)
@@ -366,7 +366,7 @@ impl Drop for Served {
     fn drop(&mut self) {
         let ticket = &self.peer.ticket;
         let asked = ticket.attached.load(Ordering::Acquire) || ticket.heard.load(Ordering::Acquire);
-        if self.spoke && !asked && !ticket.closed.is_cancelled() {
+        if self.spoke && !asked && !ticket.closing.is_closed() {
             let what = "what came makes no request";
             ticket.gate.hostile.count("connection_malformed", &self.peer.address, what);
         }

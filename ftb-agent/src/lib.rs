@@ -10,6 +10,7 @@ pub mod agent;
 mod alarm;
 pub mod announce;
 pub mod clients;
+mod closing;
 pub mod config;
 pub mod driver;
 pub mod egress;

@@ -97,19 +97,24 @@ impl Sockets {
                 let guarded = gate.admit(conn);
                 let (tls, gate, closing) = (tls.clone(), Arc::clone(&gate), closing.clone());
                 let (serving, seats, ended) = (serving.clone(), seats.clone(), ended.clone());
-                // In a place of its own: who runs it until something happens has room for it twice.
-                let until_ended = ended.clone();
-                tasks.spawn(until_ended.run_until_cancelled_owned(Box::pin(async move {
+                tasks.spawn(async move {
                     let address = Arc::clone(&guarded.peer().address);
                     let served = match tls {
                         None => Served::plain(guarded),
-                        Some(tls) => match tls.accept(guarded).await {
-                            Ok(served) => served,
-                            Err(error) => {
-                                let error = error.to_string();
-                                return gate.hostile().count("handshake_failed", &address, &error);
+                        Some(tls) => {
+                            // In places of their own, this and what serves: who runs it until something happens has
+                            // room for it twice.
+                            let accepting = Box::pin(tls.accept(guarded));
+                            match ended.run_until_cancelled(accepting).await {
+                                None => return,
+                                Some(Ok(served)) => served,
+                                Some(Err(error)) => {
+                                    let error = error.to_string();
+                                    let hostile = gate.hostile();
+                                    return hostile.count("handshake_failed", &address, &error);
+                                }
                             }
-                        },
+                        }
                     };
                     let mut known = Extensions::new();
                     known.insert(served.peer().clone());
@@ -127,7 +132,7 @@ impl Sockets {
                     if let Some(serve) = unseated {
                         serve.await;
                     }
-                })));
+                });
             }
         });
     }
