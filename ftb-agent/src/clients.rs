@@ -26,6 +26,7 @@ use ftb_proto::{PROTOCOL_VERSION, v1};
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -98,9 +99,11 @@ impl Answer for Clients {
         let (outbox, receiver) = mpsc::channel(outbox::DEPTH);
         let cancel = self.ended.child_token();
         let allowed = self.access.load().of(credentials);
+        let reads_packed = Arc::new(AtomicBool::new(false));
         let mut reader = Reader {
             access: Arc::clone(&self.access),
             allowed: self.access.load().of(credentials),
+            packed: Arc::clone(&reads_packed),
         };
         let encode = move |message: Outgoing| match message {
             Outgoing::Shell(message) => Some(Outgoing::Shell(message)),
@@ -115,6 +118,7 @@ impl Answer for Clients {
             inbound,
             outbox,
             cancel,
+            reads_packed,
             subscriptions: BTreeSet::new(),
         };
         crew.join(session.run());
@@ -122,10 +126,12 @@ impl Answer for Clients {
     }
 }
 
-/// Takes out of what is delivered what the client may not see.
+/// Takes out of what is delivered what the client may not see, and makes of it what the client can read.
 struct Reader {
     access: Arc<ArcSwap<Access>>,
     allowed: Allowed,
+    /// Whether it reads packed events: it says so in its hello, and is delivered nothing before.
+    packed: Arc<AtomicBool>,
 }
 
 impl Reader {
@@ -136,6 +142,9 @@ impl Reader {
         self.allowed.refresh(&self.access.load());
         if !self.allowed.reads_all() {
             items = items.iter().flat_map(|(first, run)| self.readable_of(*first, run)).collect();
+        }
+        if !self.packed.load(Ordering::Relaxed) {
+            items = items.into_iter().map(|(first, run)| (first, run.unpacked())).collect();
         }
         (!items.is_empty()).then_some(ToClient::Deliver { subscription, epoch, items })
     }
@@ -157,6 +166,8 @@ struct Session {
     inbound: Received,
     outbox: mpsc::Sender<Outgoing>,
     cancel: CancellationToken,
+    /// Whether the client reads packed events.
+    reads_packed: Arc<AtomicBool>,
     subscriptions: BTreeSet<u32>,
 }
 
@@ -302,6 +313,7 @@ impl Session {
             }
         }
         self.peer.heard().map_err(|full| Refusal("limit", full.to_string()))?;
+        self.reads_packed.store(hello.packed, Ordering::Relaxed);
         // Checked when the stream was accepted.
         let who = self.peer.credentials.ok_or(Refusal("denied", String::new()))?;
         let account = PublisherId::account_of(&terms.host, who.uid);

@@ -230,7 +230,7 @@ async fn hello_succeeds(lone: &Lone) -> bool {
 async fn try_hello(lone: &Lone, protocol: u32, name: &str) -> to_client::Message {
     let stream = UnixStream::connect(lone.socket()).await.unwrap();
     let client_name = name.to_owned();
-    let hello = v1::ClientHello { protocol, client_name, job_id: String::new(), token: 1 };
+    let hello = v1::ClientHello { protocol, client_name, token: 1, ..v1::ClientHello::default() };
     let (_sender, mut answers, _channel) =
         open(Box::new(stream), to_agent::Message::Hello(hello)).await;
     soon("an answer", answers.message()).await.unwrap().unwrap().message.unwrap()

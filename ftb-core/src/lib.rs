@@ -19,6 +19,7 @@ pub mod latest;
 pub mod limits;
 pub mod lineage;
 pub mod node;
+pub mod own;
 pub mod position;
 pub mod ranges;
 pub mod run;

@@ -4,17 +4,22 @@
 //! touch each of them: a [`Run`] is a stretch of such a batch, cut and shared without copying
 //! bytes; neighbours that no filter can tell apart are asked about once ([`Run::groups`]), and
 //! neighbours whose ids follow each other are noted at once ([`Run::stretches`]); and where the
-//! buffer is a list as the wire has it, a stretch of it goes out as it lies ([`Run::list`]). Where
-//! events that are alike lie in a row there, one entry of the index stands for all of them.
+//! buffer is a list as the wire has it, a stretch of it goes out as it lies ([`Run::portions`]). Where
+//! events that are alike lie in a row there, one entry of the index stands for all of them; and mostly
+//! only the first of them lies there whole, the others told by what is their own ([`crate::own`]).
 //!
 //! Responsible for: that view of many events as one value. Not responsible for: what a position or
 //! a queue is; what the bytes mean.
 
 use crate::ident::{EventId, PublisherId};
-use crate::sealed::{Head, Sealed, SealedRef, Span, SpanError};
+use crate::own::OwnParts;
+use crate::sealed::{Head, Own, Sealed, SealedRef, Span};
 use bytes::{Bytes, BytesMut};
 use core::ops::Range;
 use std::sync::Arc;
+
+mod builder;
+pub use builder::{Alike, RunBuilder};
 
 /// A run whose own bytes are less than this part of its batch's does not keep the batch alive where
 /// it is kept for long ([`Run::detached`]).
@@ -23,9 +28,6 @@ const PINNED_PART_MIN: usize = 4;
 /// What an event of a list begins with: field 2 of a message, bytes. The items of all lists of
 /// `ftb-proto` have their events there.
 pub const LISTED_KEY: u8 = 2 << 3 | 2;
-
-/// A time in a row of events.
-const TIME_BYTES: u64 = 8;
 
 /// What stands before an event in a list: [`LISTED_KEY`], and the event's length as a varint.
 #[derive(Clone, Copy, Debug)]
@@ -74,17 +76,19 @@ struct Batch {
     /// Where neighbours of one publisher whose sequences follow each other end.
     stretches: Vec<u32>,
     /// Where neighbours end that lie in the buffer as a list has them: each right behind the one
-    /// before it, with what a list has in between. Empty where an event has something else before it.
+    /// before it, with what a list has in between. One row that is packed is such a part by itself, of
+    /// which only the first event lies in a list. Empty where an event has something else before it.
     lists: Vec<u32>,
 }
 
 /// One event of a batch, or several as they lie in a list: each right behind the one before it, as
-/// long, with the next number and the same head.
+/// long, with the next number and the same head. Or one, and packed behind it several that are as long
+/// and alike.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     /// The number of the first.
     seq: u64,
-    /// The time of the first; the others have theirs where [`Common::time_at`] says.
+    /// The time of the first; the others have theirs where [`Common::time_at`] says, or what is packed.
     time_ns: u64,
     /// The place of the first in its batch.
     place: u32,
@@ -93,10 +97,21 @@ struct Row {
     start: u32,
     /// How long each is.
     len: u32,
-    /// Bytes of all events of the batch before the first.
+    /// Bytes of all events of the batch before the first, as if none were packed.
     before: u32,
     /// The place of their head.
     head: u32,
+    /// Where the others lie, if they are packed.
+    packed: Option<Packed>,
+}
+
+/// The others of a row: what is their own, one behind the other.
+#[derive(Clone, Copy, Debug)]
+struct Packed {
+    /// Where that of the first of them begins.
+    start: u32,
+    /// Where a whole event has it.
+    parts: OwnParts,
 }
 
 /// What neighbours have in common.
@@ -114,13 +129,23 @@ impl Row {
         u64::from(self.len) + Listed::of(self.len as usize).bytes().len() as u64
     }
 
-    /// Where the last one ends.
+    /// Where the last one ends that lies there whole.
     fn end(&self) -> u64 {
-        let others = u64::from(self.count - 1) * self.step();
+        let others = match self.packed {
+            None => u64::from(self.count - 1) * self.step(),
+            Some(_) => 0,
+        };
         u64::from(self.start) + others + u64::from(self.len)
     }
 
-    /// Where an event of it lies, by its place in the batch.
+    /// Where the packed ones lie, by their places in the batch.
+    fn packed_at(&self, packed: &Packed, places: Range<u32>) -> Range<usize> {
+        let step = packed.parts.step(self.len as usize);
+        let at = |place: u32| packed.start as usize + (place - self.place - 1) as usize * step;
+        at(places.start)..at(places.end)
+    }
+
+    /// Where an event lies that lies there whole, by its place in the batch.
     fn at(&self, place: u32) -> Range<usize> {
         let before = match (place - self.place) as usize {
             0 => 0,
@@ -134,6 +159,24 @@ impl Row {
     fn sum_before(&self, place: u32) -> usize {
         self.before as usize + (place - self.place) as usize * self.len as usize
     }
+}
+
+/// Some events of a run as an item of a list on the wire has them: some whole, and behind the last of
+/// them those that are told by what is their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Portion {
+    /// How many events, all together.
+    pub count: usize,
+    /// [`Listed`] and the event's bytes for each that is whole, at least one.
+    pub listed: Bytes,
+    /// What tells the others, at least one, which are like the last that is whole and have the numbers
+    /// behind its own.
+    pub packed: Option<Bytes>,
+}
+
+fn put_listed(event: SealedRef<'_>, bytes: &mut BytesMut) {
+    bytes.extend_from_slice(Listed::of(event.len()).bytes());
+    event.put(bytes);
 }
 
 /// Some neighbours of a batch, at least one. Cloning counts one reference, whatever their number.
@@ -157,163 +200,6 @@ pub struct Stretch {
     pub last: u64,
     /// It is one fold, which stands for so many sequences right before its own as well; else 0.
     pub covers: u32,
-}
-
-/// Collects what lies where in a buffer, for a [`Run`].
-#[derive(Debug, Default)]
-pub struct RunBuilder {
-    rows: Vec<Row>,
-    /// How many events lie in rows.
-    count: u32,
-    /// Their bytes.
-    sum: u32,
-    /// What would continue the last row; `None` where nothing can.
-    next: Option<Next>,
-    /// So many have continued it since it was looked at last.
-    more: u32,
-    heads: Vec<Common>,
-    /// Places of events that a filter may be able to tell from the one before.
-    unlike: Vec<u32>,
-}
-
-/// The event that would continue a row.
-#[derive(Debug)]
-struct Next {
-    seq: u64,
-    at: Span,
-    /// From one event of the row to the next.
-    step: u32,
-    /// 0: wherever it has its time.
-    time_at: u32,
-}
-
-/// An event that differs from the one before in nothing that its head tells but number and time: every
-/// text of it lies in the same place and is the same.
-#[derive(Clone, Copy, Debug)]
-pub struct Alike {
-    /// Its number.
-    pub seq: u64,
-    /// Its time, Unix nanoseconds.
-    pub time_ns: u64,
-    /// Where it has that, from its first byte on: eight bytes, the lowest first.
-    pub time_at: u32,
-}
-
-impl RunBuilder {
-    /// The next event: its head, whose spans count from its first byte, and where its bytes will lie
-    /// in the buffer.
-    pub fn push(&mut self, head: Head, at: Span) {
-        let (seq, time_ns) = (head.id.seq, head.time_ns);
-        let same = self.heads.last().is_some_and(|last| last.head.of(seq, time_ns) == head);
-        if !same {
-            self.heads.push(Common { head, time_at: 0 });
-        }
-        let place = self.row(seq, time_ns, at);
-        self.unlike.push(place);
-    }
-
-    /// The next event, one like that before it, of which there is one. Where there is room for just
-    /// that between the two, what a list has there must lie there.
-    #[inline]
-    pub fn push_like(&mut self, event: Alike, at: Span) {
-        debug_assert!(!self.heads.is_empty(), "there is none before");
-        if let Some(next) = &mut self.next
-            && (next.seq, next.at, next.time_at) == (event.seq, at, event.time_at)
-            && let Some(seq) = next.seq.checked_add(1)
-        {
-            next.seq = seq;
-            next.at.start = next.at.start.saturating_add(next.step);
-            self.more += 1;
-        } else {
-            self.push_unusual(event, at);
-        }
-    }
-
-    /// One that begins a row, or is the second of it.
-    fn push_unusual(&mut self, event: Alike, at: Span) {
-        let Alike { seq, time_ns, time_at } = event;
-        let second = |next: &Next| (next.seq, next.at, next.time_at) == (seq, at, 0);
-        if self.next.as_ref().is_some_and(second) {
-            self.push_following(1, time_at);
-        } else {
-            self.row(seq, time_ns, at);
-        }
-    }
-
-    /// So many events like the last one, which was no fold: as long, with the numbers that follow, right
-    /// behind it as a list has them. All of that head have their times at `time_at`, as
-    /// [`Alike::time_at`].
-    pub fn push_following(&mut self, count: u32, time_at: u32) {
-        let (Some(next), Some(common)) = (&mut self.next, self.heads.last_mut()) else {
-            debug_assert!(false, "nothing follows a fold, or the highest number");
-            return;
-        };
-        debug_assert!(common.time_at == 0 || common.time_at == time_at, "it lies where it lay");
-        (common.time_at, next.time_at) = (time_at, time_at);
-        self.more += count;
-        next.at.start = next.at.start.saturating_add(count.saturating_mul(next.step));
-        match next.seq.checked_add(count.into()) {
-            Some(seq) => next.seq = seq,
-            None => self.next = None,
-        }
-    }
-
-    /// Begins a row; gives the place of its event.
-    fn row(&mut self, seq: u64, time_ns: u64, at: Span) -> u32 {
-        self.end_row();
-        let Span { start, len } = at;
-        let (place, before) = (self.count, self.sum);
-        let head = (self.heads.len() as u32).saturating_sub(1);
-        let row = Row { seq, time_ns, place, count: 1, start, len, before, head };
-        let common = self.heads.last().filter(|common| common.head.covers == 0);
-        self.next = common.zip(seq.checked_add(1)).map(|(common, seq)| {
-            let step = u32::try_from(row.step()).unwrap_or(u32::MAX);
-            let at = Span { start: start.saturating_add(step), len };
-            Next { seq, at, step, time_at: common.time_at }
-        });
-        self.rows.push(row);
-        self.count += 1;
-        self.sum = self.sum.saturating_add(len);
-        place
-    }
-
-    /// Counts what has continued the last row.
-    fn end_row(&mut self) {
-        let more = std::mem::take(&mut self.more);
-        let Some(row) = self.rows.last_mut().filter(|_| more > 0) else { return };
-        row.count += more;
-        self.count += more;
-        self.sum = self.sum.saturating_add(row.len.saturating_mul(more));
-    }
-
-    /// Binds them to their buffer; `None` without any event. Texts were checked by whoever found
-    /// them: here it is made sure that they lie within their event, and the event in the buffer.
-    ///
-    /// # Errors
-    /// [`SpanError`] names what does not; all must be refused.
-    pub fn finish(mut self, bytes: Bytes) -> Result<Option<Run>, SpanError> {
-        self.end_row();
-        // How long an event is at least that has all texts of its head.
-        let needs: Vec<u64> = self.heads.iter().map(|common| common.head.texts_end()).collect();
-        for row in &self.rows {
-            let (len, head) = (u64::from(row.len), row.head as usize);
-            let (Some(common), Some(need)) = (self.heads.get(head), needs.get(head)) else {
-                return Err(SpanError("content"));
-            };
-            if row.end() > bytes.len() as u64 {
-                return Err(SpanError("content"));
-            }
-            if row.count > 1 && u64::from(common.time_at) + TIME_BYTES > len {
-                return Err(SpanError("time"));
-            }
-            if *need > len {
-                let mut outside =
-                    common.head.texts().into_iter().filter(|(_, span)| span.end() > len);
-                return Err(SpanError(outside.next().map_or("content", |(field, _)| field)));
-            }
-        }
-        Ok(Run::of(bytes, self))
-    }
 }
 
 impl Run {
@@ -343,10 +229,9 @@ impl Run {
         let mut bytes = BytesMut::new();
         let mut builder = RunBuilder::default();
         for event in events {
-            let len = u32::try_from(event.bytes().len()).ok()?;
-            bytes.extend_from_slice(Listed::of(event.bytes().len()).bytes());
-            let start = u32::try_from(bytes.len()).ok()?;
-            bytes.extend_from_slice(event.bytes());
+            let len = u32::try_from(event.len()).ok()?;
+            put_listed(event, &mut bytes);
+            let start = u32::try_from(bytes.len()).ok()?.checked_sub(len)?;
             builder.push(event.head(), Span { start, len });
         }
         builder.end_row();
@@ -358,7 +243,7 @@ impl Run {
         (self.to - self.from) as usize
     }
 
-    /// Their size in bytes, the measure of every queue that holds them.
+    /// Their size in bytes, the measure of every queue that holds them: as if each were there whole.
     pub fn len(&self) -> usize {
         self.batch.sum_before(self.to) - self.batch.sum_before(self.from)
     }
@@ -401,25 +286,28 @@ impl Run {
         })
     }
 
-    /// The events as a list: [`Listed`] and the event's bytes for each, in pieces that follow each
-    /// other. Slices of the batch where it lies there as a list, which it nearly always does; else a
-    /// copy.
-    pub fn list(&self) -> Vec<Bytes> {
-        if self.batch.lists.is_empty() {
+    /// The events as the wire has them, in portions that follow each other: slices of the batch where
+    /// they lie there like that, which they nearly always do; else a copy.
+    pub fn portions(&self) -> impl Iterator<Item = Portion> {
+        let copied = self.batch.lists.is_empty().then(|| {
             let mut bytes = BytesMut::with_capacity(self.len() + 6 * self.count());
-            for event in self.iter() {
-                bytes.extend_from_slice(Listed::of(event.bytes().len()).bytes());
-                bytes.extend_from_slice(event.bytes());
-            }
-            return vec![bytes.freeze()];
-        }
-        let at = |place: usize| self.batch.at(self.from + place as u32);
-        let parts = self.parts(&self.batch.lists).map(|part| {
-            let (first, last) = (at(part.start), at(part.end - 1));
-            let begin = first.start - Listed::of(first.len()).bytes().len();
-            self.batch.bytes.slice(begin..last.end)
+            self.iter().for_each(|event| put_listed(event, &mut bytes));
+            Portion { count: self.count(), listed: bytes.freeze(), packed: None }
         });
-        parts.collect()
+        let place = |place: usize| self.from + place as u32;
+        let parts = self.parts(&self.batch.lists);
+        copied
+            .into_iter()
+            .chain(parts.map(move |part| self.batch.portion(place(part.start)..place(part.end))))
+    }
+
+    /// The same events, each whole, for who reads nothing else.
+    #[must_use]
+    pub fn unpacked(self) -> Self {
+        match self.batch.rows.iter().any(|row| row.packed.is_some()) {
+            true => Self::collect(self.iter()).unwrap_or(self),
+            false => self,
+        }
     }
 
     /// Whether an event is in it, by itself or in a fold.
@@ -515,15 +403,18 @@ impl Batch {
                 self.bytes.get(..at).is_some_and(|before| before.ends_with(listed.bytes()))
             };
             let others = row.place + 1..row.place + row.count;
-            debug_assert!(others.into_iter().all(|place| is_listed(row.at(place).start)));
+            let mut others = others.into_iter().filter(|_| row.packed.is_none());
+            debug_assert!(others.all(|place| is_listed(row.at(place).start)));
             if !is_listed(start) {
                 self.lists.clear();
                 return;
             }
-            if row.place > 0 && (start - listed.bytes().len()) as u64 != end {
+            let goes_on = (start - listed.bytes().len()) as u64 == end && row.packed.is_none();
+            if row.place > 0 && !goes_on {
                 self.lists.push(row.place);
             }
-            end = row.end();
+            // Behind packed ones nothing goes on.
+            end = if row.packed.is_some() { u64::MAX } else { row.end() };
         }
         self.lists.push(self.count);
     }
@@ -549,9 +440,26 @@ impl Batch {
         }
     }
 
-    /// Where an event lies.
-    fn at(&self, place: u32) -> Range<usize> {
-        self.row(place).at(place)
+    /// Neighbours of one part of [`Self::lists`].
+    fn portion(&self, places: Range<u32>) -> Portion {
+        let Range { start: from, end: to } = places;
+        let (count, row) = ((to - from) as usize, self.row(from));
+        let Some(packed) = &row.packed else {
+            let (first, last) = (row.at(from), self.row(to - 1).at(to - 1));
+            let begin = first.start - Listed::of(first.len()).bytes().len();
+            return Portion { count, listed: self.bytes.slice(begin..last.end), packed: None };
+        };
+        let listed = if from == row.place {
+            let first = row.at(from);
+            self.bytes.slice(first.start - Listed::of(first.len()).bytes().len()..first.end)
+        } else {
+            let mut whole = BytesMut::with_capacity(row.len as usize + 6);
+            put_listed(self.view(from), &mut whole);
+            whole.freeze()
+        };
+        let others = row.packed_at(packed, from + 1..to);
+        let packed = (count > 1).then(|| self.bytes.slice(others));
+        Portion { count, listed, packed }
     }
 
     /// Bytes of all events before a place, or of all where there is none at it.
@@ -566,14 +474,19 @@ impl Batch {
     fn view(&self, place: u32) -> SealedRef<'_> {
         let row = self.row(place);
         let Common { head, time_at } = &self.heads[row.head as usize];
-        let bytes = &self.bytes[row.at(place)];
-        let behind = place - row.place;
-        let time = || bytes.get(*time_at as usize..).and_then(|time| time.first_chunk());
-        let time_ns = match behind {
-            0 => row.time_ns,
-            _ => time().map_or(0, |time| u64::from_le_bytes(*time)),
-        };
-        SealedRef::of(head, row.seq + u64::from(behind), time_ns, bytes)
+        let seq = row.seq + u64::from(place - row.place);
+        let whole = |place| &self.bytes[row.at(place)];
+        if place == row.place {
+            return SealedRef::of(head, seq, row.time_ns, whole(place));
+        }
+        if let Some(packed) = &row.packed {
+            let own = &self.bytes[row.packed_at(packed, place..place + 1)];
+            let known = SealedRef::of(head, row.seq, row.time_ns, whole(row.place));
+            return known.like(seq, Own { parts: packed.parts, bytes: own });
+        }
+        let bytes = whole(place);
+        let time = bytes.get(*time_at as usize..).and_then(|time| time.first_chunk());
+        SealedRef::of(head, seq, time.map_or(0, |time| u64::from_le_bytes(*time)), bytes)
     }
 }
 
@@ -590,7 +503,8 @@ impl From<Sealed> for Run {
         let head = *sealed.head();
         let len = u32::try_from(sealed.len()).unwrap_or(u32::MAX);
         let (seq, time_ns) = (head.id.seq, head.time_ns);
-        let row = Row { seq, time_ns, place: 0, count: 1, start: 0, len, before: 0, head: 0 };
+        let (start, packed) = (0, None);
+        let row = Row { seq, time_ns, place: 0, count: 1, start, len, before: 0, head: 0, packed };
         let batch = Batch {
             bytes: sealed.into_bytes(),
             rows: vec![row],

@@ -2,11 +2,14 @@
 //!
 //! The bytes are made once (event by the publisher, stamps by its agent) and never made again: every
 //! agent forwards the same bytes and looks only at the [`Head`], offsets into them. The encoding
-//! itself lives in `ftb-proto`, which fills the head when bytes come in; here they are opaque.
+//! itself lives in `ftb-proto`, which fills the head when bytes come in; here they are opaque. Where an
+//! event is told by what is its own ([`crate::own`]), its texts are read in the one that it is like.
 
 use crate::ident::EventId;
+use crate::own::OwnParts;
 use crate::severity::Severity;
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
+use std::borrow::Cow;
 
 /// Where a text lies in the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -92,12 +95,22 @@ pub struct SealedRef<'a> {
     head: &'a Head,
     seq: u64,
     time_ns: u64,
+    /// Its bytes, or those of one that it is like.
     bytes: &'a [u8],
+    /// Where it is only like that one: what is its own.
+    own: Option<Own<'a>>,
+}
+
+/// Time and payload of an event that is told by what is its own, and where the whole event has them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Own<'a> {
+    pub(crate) parts: OwnParts,
+    pub(crate) bytes: &'a [u8],
 }
 
 impl PartialEq for SealedRef<'_> {
     fn eq(&self, other: &Self) -> bool {
-        (self.head(), self.bytes) == (other.head(), other.bytes)
+        (self.head(), self.bytes()) == (other.head(), other.bytes())
     }
 }
 
@@ -183,7 +196,7 @@ impl Sealed {
     /// The same event, looked at.
     pub fn as_ref(&self) -> SealedRef<'_> {
         let Head { id, time_ns, .. } = self.head;
-        SealedRef { head: &self.head, seq: id.seq, time_ns, bytes: &self.bytes }
+        SealedRef { head: &self.head, seq: id.seq, time_ns, bytes: &self.bytes, own: None }
     }
 
     /// The same event in bytes of its own: what is kept for long must not pin the frame that it
@@ -197,7 +210,13 @@ impl Sealed {
 impl<'a> SealedRef<'a> {
     /// Of a head whose spans lie in these bytes, with this number and time in place of its own.
     pub(crate) fn of(head: &'a Head, seq: u64, time_ns: u64, bytes: &'a [u8]) -> Self {
-        Self { head, seq, time_ns, bytes }
+        Self { head, seq, time_ns, bytes, own: None }
+    }
+
+    /// The event that is like this one but for its number and what is its own, whose parts fit.
+    pub(crate) fn like(self, seq: u64, own: Own<'a>) -> Self {
+        let time = own.bytes.first_chunk().map_or(0, |time| u64::from_le_bytes(*time));
+        Self { seq, time_ns: time, own: Some(own), ..self }
     }
 
     /// The routing fields.
@@ -220,9 +239,28 @@ impl<'a> SealedRef<'a> {
         self.head.severity
     }
 
-    /// The encoded event, stamps included.
-    pub fn bytes(self) -> &'a [u8] {
-        self.bytes
+    /// The encoded event, stamps included; a copy where it lies nowhere as a whole.
+    pub fn bytes(self) -> Cow<'a, [u8]> {
+        if self.own.is_none() {
+            return Cow::Borrowed(self.bytes);
+        }
+        let mut whole = Vec::with_capacity(self.len());
+        self.put(&mut whole);
+        Cow::Owned(whole)
+    }
+
+    /// Appends the encoded event, stamps included.
+    pub fn put(self, out: &mut impl BufMut) {
+        match self.own {
+            None => out.put_slice(self.bytes),
+            Some(Own { parts, bytes }) => parts.put(self.bytes, self.seq, bytes, out),
+        }
+    }
+
+    /// Size in bytes of the encoded event.
+    #[allow(clippy::len_without_is_empty)] // None is empty.
+    pub fn len(self) -> usize {
+        self.bytes.len()
     }
 
     /// The event space.
@@ -252,7 +290,7 @@ impl<'a> SealedRef<'a> {
 
     /// The same event in bytes of its own.
     pub fn to_sealed(self) -> Sealed {
-        Sealed { head: self.head(), bytes: Bytes::copy_from_slice(self.bytes) }
+        Sealed { head: self.head(), bytes: self.bytes().into_owned().into() }
     }
 
     /// Whether no filter can tell it from another.

@@ -226,6 +226,7 @@ impl FromClient {
                 client_name: hello.client_name,
                 job_id: hello.job_id,
                 token: hello.token,
+                packed: true,
             }),
             Self::Publish { first_seq, events, again } => {
                 AgentMessage::Publish(v1::Publish { first_seq, events, again })
@@ -533,10 +534,11 @@ pub fn encode_to_client(message: ToClient) -> v1::ToClient {
             refused(what, last, code, message)
         }
         ToClient::Deliver { subscription, epoch, items } => {
-            let copied = |event: SealedRef<'_>| Bytes::copy_from_slice(event.bytes());
+            let copied = |event: SealedRef<'_>| Bytes::from(event.bytes().into_owned());
             let items = items.iter().map(|(index, run)| v1::Item {
                 index: *index,
                 sealed: run.iter().map(copied).collect(),
+                packed: Bytes::new(),
             });
             to_client(ClientMessage::Deliver(v1::Deliver {
                 subscription: subscription.0,

@@ -13,7 +13,6 @@ use crate::v1;
 use bytes::{Bytes, BytesMut};
 use ftb_core::event::EventError;
 use ftb_core::node::Fold;
-use ftb_core::run::Alike;
 use ftb_core::sealed::{Span, SpanError};
 use ftb_core::space::NameError;
 use ftb_core::{
@@ -22,15 +21,16 @@ use ftb_core::{
 };
 
 mod batch;
+mod checker;
 mod encode;
 mod seal;
 mod shape;
 mod walk;
 pub use batch::{EventBatch, EventView, Tags};
+pub(crate) use checker::{Checked, SealedChecker};
 pub use encode::{encode_event, event_len, put_event};
 pub(crate) use encode::{field_len, put_head};
 pub use seal::{SealError, SealedBatch, seal, seal_batch};
-use shape::{Following, SealedShape};
 use walk::Once;
 pub(crate) use walk::{Value, Walker};
 
@@ -332,82 +332,6 @@ pub fn decode_sealed(bytes: Bytes) -> Result<Sealed, EventWireError> {
     Ok(Sealed::new(head, bytes)?)
 }
 
-/// Checks sealed events of one message, one after the other.
-#[derive(Default)]
-pub(crate) struct SealedChecker<'a> {
-    neighbour: Neighbour<'a>,
-    /// The last event that went the long way, its publisher, and its shape where more of it may come.
-    known: &'a [u8],
-    publisher: Option<PublisherId>,
-    shape: Option<SealedShape>,
-    /// How those are found that follow one that had the shape.
-    following: Option<Following>,
-    /// The number of the last event, where it had the shape and the length of the known one; else 0.
-    last: u64,
-}
-
-/// What [`SealedChecker`] says of an event.
-pub(crate) enum Checked {
-    /// All of it; spans count from its first byte.
-    Head(Head),
-    /// It differs from the one before in nothing else.
-    Like(Alike),
-}
-
-/// Events of a list that differ from the last that was checked in nothing but number, time and payload.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Followers {
-    /// How many.
-    pub(crate) count: usize,
-    /// Their bytes, with what a list has before each.
-    pub(crate) bytes: usize,
-    /// Where each has its time, from its own first byte on.
-    pub(crate) time_at: u32,
-}
-
-impl<'a> SealedChecker<'a> {
-    /// The next one, as [`decode_sealed`] does.
-    pub(crate) fn check(&mut self, bytes: &'a [u8]) -> Result<Checked, EventWireError> {
-        if let Some(shape) = &self.shape
-            && let Some(own) = shape.fits(self.known, bytes)
-            && own.content_at == shape.content_at()
-        {
-            if self.following.is_none() {
-                self.following = Following::of(shape, self.known);
-            }
-            self.last = if bytes.len() == self.known.len() { own.seq } else { 0 };
-            let (seq, time_ns) = (own.seq, own.content.time_ns);
-            return Ok(Checked::Like(Alike {
-                seq,
-                time_ns,
-                time_at: span_number(shape.time_at()),
-            }));
-        }
-        let (head, parts, inner) = check_sealed(bytes, &mut self.neighbour)?;
-        let publisher = Some(head.id.publisher);
-        // Two in a row: more of that publisher may follow.
-        let likely = self.publisher == publisher && head.covers == 0;
-        let shape = || SealedShape::of(bytes, parts.event, &inner, head.id.seq);
-        self.shape = likely.then(shape).flatten();
-        (self.following, self.last) = (None, 0);
-        (self.known, self.publisher) = (bytes, publisher);
-        Ok(Checked::Head(head))
-    }
-
-    /// Those of the next events, at most so many, that need no further check: `list` is what follows the
-    /// last in its list. They are as long as that and have the numbers behind its own.
-    pub(crate) fn followers(&mut self, list: &[u8], most: usize) -> Option<Followers> {
-        let (shape, following) = (self.shape.as_ref()?, self.following.as_ref()?);
-        if self.last == 0 {
-            return None;
-        }
-        let count = following.count(list, self.last, most);
-        self.last += count as u64;
-        let (bytes, time_at) = (count * following.step(), span_number(shape.time_at()));
-        (count > 0).then_some(Followers { count, bytes, time_at })
-    }
-}
-
 fn check_sealed<'a>(
     bytes: &'a [u8],
     neighbour: &mut Neighbour<'a>,
@@ -659,7 +583,7 @@ fn bounded_text<'a>(
 }
 
 /// Sizes and offsets here are bounded by [`SEALED_BYTES_MAX`], far below 4 GiB.
-fn span_number(number: usize) -> u32 {
+pub(crate) fn span_number(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 

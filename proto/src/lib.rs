@@ -9,6 +9,8 @@ pub mod crew;
 pub mod event;
 pub mod link;
 pub mod local;
+#[cfg(test)]
+mod packed_tests;
 pub mod stream;
 pub mod wire;
 

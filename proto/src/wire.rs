@@ -7,7 +7,7 @@
 //! carries it ([`crate::stream`]).
 
 use bytes::{Buf, BufMut as _, Bytes, BytesMut};
-use ftb_core::run::Run;
+use ftb_core::run::{Portion, Run};
 use prost::Message;
 use prost::encoding::{encode_varint, encoded_len_varint};
 use std::io::IoSlice;
@@ -159,38 +159,102 @@ pub(crate) const fn varint_key(number: u8) -> u8 {
     number << 3
 }
 
-/// An item of a list that has events: what is before them, and the events as they lie.
-pub(crate) struct EventsItem {
-    head: BytesMut,
-    events: Vec<Bytes>,
+/// The field of an item with what tells those of its events that are not whole, in `ftb/v1/*.proto`.
+pub(crate) const PACKED: u32 = 6;
+
+/// Items of a list that have events: what is before each, and the events as they lie.
+pub(crate) struct EventsItems {
+    items: Vec<EventsItem>,
+    len: usize,
+}
+
+struct EventsItem {
+    head: Short,
+    listed: Bytes,
+    packed: Option<(Short, Bytes)>,
+}
+
+impl EventsItems {
+    /// Items in field `number` (below 16) of their message, each with the first index in field 1 if there
+    /// is one, whole events in field 2, and in field [`PACKED`] what tells those behind them.
+    pub(crate) fn new(number: u8, index: Option<u64>, run: &Run) -> Self {
+        let (mut len, mut index) = (0, index);
+        let item = |portion: Portion| {
+            let (item, item_len) = EventsItem::new(number, index, &portion);
+            len += item_len;
+            // No index is so high.
+            index = index.map(|index| index.saturating_add(portion.count as u64));
+            item
+        };
+        let items = run.portions().map(item).collect();
+        Self { items, len }
+    }
+
+    /// Their bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Appends them.
+    pub(crate) fn put(self, out: &mut Pieces) {
+        for EventsItem { head, listed, packed } in self.items {
+            out.open().extend_from_slice(head.bytes());
+            out.share(listed);
+            if let Some((head, packed)) = packed {
+                out.open().extend_from_slice(head.bytes());
+                out.share(packed);
+            }
+        }
+    }
 }
 
 impl EventsItem {
-    /// An item in field `number` (below 16) of its message, its first index in field 1 if it has
-    /// one, the events in field 2.
-    pub(crate) fn new(number: u8, index: Option<u64>, run: &Run) -> Self {
-        let events = run.list();
+    /// The item, and how many bytes it has.
+    fn new(number: u8, index: Option<u64>, portion: &Portion) -> (Self, usize) {
+        let Portion { listed, packed, .. } = portion;
+        let packed = packed.as_ref().map(|packed| {
+            (Short::of(&[(bytes_key(PACKED as u8), packed.len() as u64)]), packed.clone())
+        });
         let index_len = index.map_or(0, |index| 1 + encoded_len_varint(index));
-        let content = index_len + events.iter().map(Bytes::len).sum::<usize>();
-        let mut head = BytesMut::with_capacity(2 + 2 * 10);
-        head.put_u8(bytes_key(number));
-        encode_varint(content as u64, &mut head);
-        if let Some(index) = index {
-            head.put_u8(varint_key(1));
-            encode_varint(index, &mut head);
+        let packed_len = packed.as_ref().map_or(0, |(head, packed)| head.len() + packed.len());
+        let content = (index_len + listed.len() + packed_len) as u64;
+        let key = (bytes_key(number), content);
+        let head = match index {
+            Some(index) => Short::of(&[key, (varint_key(1), index)]),
+            None => Short::of(&[key]),
+        };
+        let len = head.len() + listed.len() + packed_len;
+        (Self { head, listed: listed.clone(), packed }, len)
+    }
+}
+
+/// One or two keys of fields (below 16) with their numbers.
+struct Short {
+    bytes: [u8; Self::MAX],
+    len: usize,
+}
+
+impl Short {
+    /// Two keys of one byte and two numbers of ten.
+    const MAX: usize = 22;
+
+    fn of(fields: &[(u8, u64)]) -> Self {
+        let mut bytes = [0; Self::MAX];
+        let mut room = &mut bytes[..];
+        for (key, number) in fields {
+            room.put_u8(*key);
+            encode_varint(*number, &mut room);
         }
-        Self { head, events }
+        let len = Self::MAX - room.len();
+        Self { bytes, len }
     }
 
-    /// Its bytes.
-    pub(crate) fn len(&self) -> usize {
-        self.head.len() + self.events.iter().map(Bytes::len).sum::<usize>()
+    fn len(&self) -> usize {
+        self.len
     }
 
-    /// Appends it.
-    pub(crate) fn put(self, out: &mut Pieces) {
-        out.open().extend_from_slice(&self.head);
-        self.events.into_iter().for_each(|bytes| out.share(bytes));
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
     }
 }
 

@@ -113,7 +113,7 @@ impl<'a> Scan<'a> {
             self.last = item.index;
             if let Content::Events(run) = &item.content {
                 let wanted = run.iter().filter(|event| self.read.filters.matches(*event));
-                self.wanted_bytes += wanted.map(|event| event.bytes().len()).sum::<usize>();
+                self.wanted_bytes += wanted.map(|event| event.len()).sum::<usize>();
             }
             self.entries.push(item.clone());
         }

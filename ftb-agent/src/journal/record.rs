@@ -47,23 +47,33 @@ pub fn encode_chunk(written_ns: u64, items: &[Item]) -> Vec<u8> {
         match &item.content {
             Content::Events(run) => {
                 for (index, event) in (item.index..).zip(run.iter()) {
-                    encode_entry(&mut out, index, KIND_EVENT, event.bytes());
+                    encode_entry(&mut out, index, KIND_EVENT, event.len(), |out| event.put(out));
                 }
             }
-            Content::Gap(gap) => encode_entry(&mut out, item.index, KIND_GAP, &encode_gap(gap)),
+            Content::Gap(gap) => {
+                let gap = encode_gap(gap);
+                encode_entry(&mut out, item.index, KIND_GAP, gap.len(), |out| out.put_slice(&gap));
+            }
         }
     }
     out
 }
 
-fn encode_entry(out: &mut Vec<u8>, index: u64, kind: u8, content: &[u8]) {
+/// Appends an entry whose content has `len` bytes, which `put` appends.
+fn encode_entry(
+    out: &mut Vec<u8>,
+    index: u64,
+    kind: u8,
+    len: usize,
+    put: impl FnOnce(&mut Vec<u8>),
+) {
     let start = out.len();
     out.put_u32_le(0);
     // An event has at most a few MiB.
-    out.put_u32_le(u32::try_from(content.len()).unwrap_or(u32::MAX));
+    out.put_u32_le(u32::try_from(len).unwrap_or(u32::MAX));
     out.put_u8(kind);
     out.put_u64_le(index);
-    out.put_slice(content);
+    put(out);
     let crc = crc32c::crc32c(&out[start + 4..]);
     (&mut out[start..start + 4]).put_u32_le(crc);
 }

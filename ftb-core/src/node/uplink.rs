@@ -21,7 +21,7 @@ use crate::tree;
 use std::collections::{BTreeMap, VecDeque};
 
 /// The version of the link protocol.
-pub const LINK_PROTOCOL: u32 = 5;
+pub const LINK_PROTOCOL: u32 = 6;
 
 /// Who was told to come later comes again after so long.
 const BUSY_MS: u64 = 100;

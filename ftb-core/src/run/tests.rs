@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::node::testing::sealed_with;
+use crate::sealed::SpanError;
 use crate::severity::Severity;
 
 fn run() -> Run {
@@ -34,7 +35,7 @@ fn a_run_is_cut_into_what_filters_can_tell_apart_and_ids_that_follow() {
 #[test]
 fn sizes_add_up_however_it_is_cut() {
     let run = run();
-    let one = run.first().bytes().len();
+    let one = run.first().len();
     assert_eq!((run.len(), run.count()), (6 * one, 6));
     let (front, back) = (run.slice(0..2), run.slice(2..9));
     let (front, back) = (front.expect("two"), back.expect("four"));
@@ -64,9 +65,17 @@ fn alike(seq: u64, time_ns: u64) -> Alike {
 }
 
 fn listed(run: &Run) -> Vec<u8> {
-    let event =
-        |event: SealedRef<'_>| [Listed::of(event.bytes().len()).bytes(), event.bytes()].concat();
+    let event = |event: SealedRef<'_>| [Listed::of(event.len()).bytes(), &*event.bytes()].concat();
     run.iter().flat_map(event).collect()
+}
+
+/// What lies there as lists, where nothing is packed.
+fn lists(run: &Run) -> Vec<Bytes> {
+    let list = |portion: Portion| {
+        assert_eq!(portion.packed, None);
+        portion.listed
+    };
+    run.portions().map(list).collect()
 }
 
 #[test]
@@ -75,32 +84,32 @@ fn a_run_is_sent_as_it_lies_where_it_lies_as_a_list() {
     let whole = run.batch.bytes.as_ptr_range();
     for places in [0..6, 2..5, 5..6] {
         let part = run.slice(places).expect("some");
-        let list = part.list();
+        let list = lists(&part);
         assert_eq!(list.len(), 1);
         assert!(whole.contains(&list[0].as_ptr()), "it was copied");
         assert_eq!(list.concat(), listed(&part));
     }
     // Alone in bytes of its own, as a single event comes.
     let one: Run = sealed_with(1, 1, Severity::Info).into();
-    assert_eq!(one.list().concat(), listed(&one));
+    assert_eq!(lists(&one).concat(), listed(&one));
     // Two lists with something else in between, as two items of a frame lie.
     let (front, back) = (run.slice(0..2).expect("two"), run.slice(2..4).expect("two"));
     let (mut bytes, mut builder) = (Vec::new(), RunBuilder::default());
     for part in [&front, &back] {
         bytes.extend_from_slice(b"head");
         for event in part.iter() {
-            let len = event.bytes().len();
+            let len = event.len();
             bytes.extend_from_slice(Listed::of(len).bytes());
             let at = Span { start: bytes.len() as u32, len: len as u32 };
-            bytes.extend_from_slice(event.bytes());
+            bytes.extend_from_slice(&event.bytes());
             builder.push(event.head(), at);
         }
     }
     let both = builder.finish(bytes.into()).expect("good spans").expect("four events");
-    assert_eq!(both.list().len(), 2);
-    assert_eq!(both.list().concat(), listed(&run.slice(0..4).expect("four")));
-    assert_eq!(both.slice(1..3).map(|part| part.list().len()), Some(2));
-    assert_eq!(both.slice(2..4).map(|part| part.list().len()), Some(1));
+    assert_eq!(lists(&both).len(), 2);
+    assert_eq!(lists(&both).concat(), listed(&run.slice(0..4).expect("four")));
+    assert_eq!(both.slice(1..3).map(|part| lists(&part).len()), Some(2));
+    assert_eq!(both.slice(2..4).map(|part| lists(&part).len()), Some(1));
 }
 
 #[test]
@@ -180,11 +189,128 @@ fn a_row_of_events_is_what_its_events_are() {
         let [one, other] = [&alone, &in_rows].map(|run| run.slice(from..to).expect("some"));
         assert_eq!((one.len(), &one), (other.len(), &other));
         assert!(one.stretches().eq(other.stretches()));
-        assert_eq!((one.list(), one.list().len()), (other.list(), 1));
+        assert_eq!((lists(&one), lists(&one).len()), (lists(&other), 1));
         for bytes in (0..one.len() + 9).step_by(9) {
             assert_eq!(one.fitting(bytes, 7), other.fitting(bytes, 7), "{from}..{to}: {bytes}");
         }
     }
+}
+
+/// An event with its number, time and payload at known places, the rest dots.
+fn with_own(seq: u64, time_ns: u64, payload: u8) -> Sealed {
+    let event = sealed_with(1, seq, Severity::Info);
+    let mut bytes = event.bytes()[..PARTS.payload_at as usize + 5].to_vec();
+    let mut number = Vec::new();
+    crate::own::put_varint(seq, &mut number);
+    bytes[PARTS.seq_at as usize..][..number.len()].copy_from_slice(&number);
+    bytes[PARTS.time_at as usize..][..8].copy_from_slice(&time_ns.to_le_bytes());
+    bytes[PARTS.payload_at as usize..].fill(payload);
+    Sealed::new(Head { time_ns, ..*event.head() }, bytes.into()).expect("good spans")
+}
+
+const PARTS: OwnParts = OwnParts { seq_at: 30, time_at: 40, payload_at: 50 };
+
+fn own(event: &Sealed) -> Vec<u8> {
+    let (time, payload) = (PARTS.time_at as usize, PARTS.payload_at as usize);
+    [&event.bytes()[time..time + 8], &event.bytes()[payload..]].concat()
+}
+
+/// Rows of which only the first event lies there whole, with something in between and beside one that is
+/// alone: every stretch of them is what the events are one by one.
+#[test]
+fn a_packed_row_is_what_its_events_are() {
+    let rows = [200..204_u64, 300..301, 301..303];
+    let (mut bytes, mut builder, mut events) =
+        (b"head".to_vec(), RunBuilder::default(), Vec::new());
+    for seqs in rows {
+        let mut seqs = seqs.map(|seq| with_own(seq, 1000 * seq, seq as u8));
+        let first = seqs.next().expect("one");
+        bytes.extend_from_slice(Listed::of(first.len()).bytes());
+        let at = Span { start: bytes.len() as u32, len: first.len() as u32 };
+        bytes.extend_from_slice(first.bytes());
+        match events.last() {
+            None => builder.push(*first.head(), at),
+            Some(_) => {
+                let (seq, time_ns) = (first.head().id.seq, first.head().time_ns);
+                builder.push_known(Alike { seq, time_ns, time_at: PARTS.time_at }, at);
+            }
+        }
+        bytes.extend_from_slice(b"between");
+        events.push(first);
+        for event in seqs {
+            assert!(builder.push_packed(1, PARTS, bytes.len() as u32));
+            bytes.extend_from_slice(&own(&event));
+            events.push(event);
+        }
+    }
+    let run = builder.finish(bytes.into()).expect("good spans").expect("seven events");
+    assert_eq!((run.count(), run.batch.rows.len()), (7, 3));
+    let alone = Run::collect(events.iter().map(Sealed::as_ref)).expect("seven events");
+    assert_eq!(run, alone);
+    assert!(run.iter().zip(&events).all(|(event, alone)| event.to_sealed() == *alone));
+    assert_eq!(run.groups().map(|(places, _)| places.len()).collect::<Vec<_>>(), [7]);
+    assert!(
+        run.stretches().map(|stretch| (stretch.first, stretch.last)).eq([(200, 203), (300, 302)])
+    );
+    for (from, to) in (0..7).flat_map(|from| (from + 1..=7).map(move |to| (from, to))) {
+        let [part, alone] = [&run, &alone].map(|run| run.slice(from..to).expect("some"));
+        assert_eq!((part.len(), &part), (alone.len(), &alone));
+        assert_eq!(part.clone().detached(), alone);
+        let (mut count, mut told) = (0, Vec::new());
+        for portion in part.portions() {
+            let last = part.get(count + portion.count - 1).expect("one");
+            count += portion.count;
+            let whole =
+                |event: SealedRef<'_>| [Listed::of(event.len()).bytes(), &*event.bytes()].concat();
+            let first = part.get(count - portion.count).expect("one");
+            assert!(portion.listed.starts_with(&whole(first)));
+            if let Some(packed) = portion.packed {
+                assert!(packed.ends_with(&own(&last.to_sealed())));
+                assert_eq!(packed.len(), (portion.count - 1) * PARTS.step(first.len()));
+            }
+            told.push(portion.count);
+        }
+        assert_eq!(count, part.count());
+        // One that is alone, and one behind which others are packed, are no list together.
+        let rows = [0..4, 4..5, 5..7].into_iter().filter(|row| row.start < to && from < row.end);
+        assert_eq!(told.len(), rows.count());
+    }
+}
+
+#[test]
+fn what_cannot_be_packed_behind_an_event_is_refused() {
+    let event = with_own(200, 1, 1);
+    let at = Span { start: 0, len: event.len() as u32 };
+    let bytes = [event.bytes(), &own(&event)[..], &own(&event)].concat();
+    let packed = |count, parts, start, seq| {
+        let mut builder = RunBuilder::default();
+        let id = EventId { seq, ..event.head().id };
+        builder.push(Head { id, ..*event.head() }, at);
+        builder.push_packed(count, parts, start).then(|| builder.finish(bytes.clone().into()))
+    };
+    let start = at.len;
+    assert!(matches!(packed(2, PARTS, start, 200), Some(Ok(Some(run))) if run.count() == 3));
+    assert_eq!(packed(3, PARTS, start, 200), Some(Err(SpanError("payload"))), "behind the end");
+    assert_eq!(packed(2, PARTS, start + 1, 200), Some(Err(SpanError("payload"))));
+    assert!(packed(0, PARTS, start, 200).is_none());
+    assert!(packed(1, PARTS, start, 127).is_none(), "the next number takes a byte more");
+    assert!(packed(1, PARTS, start, u64::MAX).is_none(), "there is no next number");
+    assert!(packed(1, OwnParts { payload_at: 47, ..PARTS }, start, 200).is_none(), "over the time");
+    // Not behind a fold, nor where others of the row are not packed, nor elsewhere.
+    let mut builder = RunBuilder::default();
+    assert!(!builder.push_packed(1, PARTS, start));
+    builder.push(Head { covers: 3, ..*event.head() }, at);
+    assert!(!builder.push_packed(1, PARTS, start));
+    let mut builder = RunBuilder::default();
+    builder.push(*event.head(), at);
+    builder.push_following(1, PARTS.time_at);
+    assert!(!builder.push_packed(1, PARTS, start));
+    let mut builder = RunBuilder::default();
+    builder.push(*event.head(), at);
+    assert!(builder.push_packed(1, PARTS, start));
+    assert!(!builder.push_packed(1, PARTS, start), "where the one before it lies");
+    assert!(!builder.push_packed(1, OwnParts { seq_at: 31, ..PARTS }, start + 13));
+    assert!(builder.push_packed(1, PARTS, start + 13));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use super::{ClientWireError, FromClient, bound, encode_to_client};
 use crate::event::{Value, Walker};
 use crate::v1;
-use crate::wire::{EventsItem, Outbound, Pieces, bytes_key};
+use crate::wire::{EventsItems, Outbound, Pieces, bytes_key};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use ftb_core::limits;
 use ftb_core::node::api::{SubscriptionId, ToClient};
@@ -163,9 +163,10 @@ fn write_deliver(
     if epoch.root.0 != 0 {
         fixed64::encode(field::DELIVER_EPOCH_ROOT.into(), &epoch.root.0, &mut head);
     }
-    let item = |(index, run): &(u64, Run)| EventsItem::new(field::DELIVER_ITEMS, Some(*index), run);
-    let items: Vec<EventsItem> = items.iter().map(item).collect();
-    let len = head.len() + items.iter().map(EventsItem::len).sum::<usize>();
+    let item =
+        |(index, run): &(u64, Run)| EventsItems::new(field::DELIVER_ITEMS, Some(*index), run);
+    let items: Vec<EventsItems> = items.iter().map(item).collect();
+    let len = head.len() + items.iter().map(EventsItems::len).sum::<usize>();
     out.open().put_u8(bytes_key(field::TO_CLIENT_DELIVER));
     encode_varint(len as u64, out.open());
     out.open().extend_from_slice(&head);

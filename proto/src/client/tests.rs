@@ -109,7 +109,7 @@ proptest! {
             sealed[which][at] = byte;
         }
         let bytes = sealed.iter().map(|bytes| bytes.clone().into()).collect();
-        let items = vec![v1::Item { index: 1, sealed: bytes }];
+        let items = vec![v1::Item { index: 1, sealed: bytes, packed: Bytes::new() }];
         let deliver = v1::Deliver { items, ..v1::Deliver::default() };
         let decoded = decode(to_client(ClientMessage::Deliver(deliver)));
         let alone: Vec<_> = sealed.into_iter().map(|bytes| decode_sealed(bytes.into())).collect();

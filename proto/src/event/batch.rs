@@ -10,7 +10,9 @@ use super::{
     EventHead, EventWireError, Folded, Received, SealedParts, bounded_text, build_event,
     check_texts, span_number, walk_event, walk_id, walk_sealed, walk_tag,
 };
+use crate::wire::{PACKED, bytes_key};
 use bytes::Bytes;
+use ftb_core::own::{TIME_BYTES, varint_len};
 use ftb_core::sealed::Span;
 use ftb_core::{Epoch, EventId, EventKind, OriginId, Position, PublisherId, Severity, limits};
 
@@ -57,7 +59,7 @@ struct Layout {
 }
 
 /// One event: what is its own. Small, since there are many. Spans are relative to the bytes of the
-/// batch.
+/// batch; the content of one that was packed is that of the event that it is like, but for time and payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Item {
     index: u64,
@@ -65,7 +67,6 @@ struct Item {
     time_ns: u64,
     /// The place of its layout.
     layout: u32,
-    sealed_at: u32,
     content: Span,
     payload: Span,
 }
@@ -198,6 +199,8 @@ impl Reading {
         let mut walker = Walker::within(ITEM, bytes, at);
         let mut index = None;
         let before = self.items.len();
+        // Whether the next field tells others that are like the last event.
+        let mut packed_next = false;
         while let Some(field) = walker.next()? {
             match (field.number, field.value) {
                 (1, Value::Varint(first)) if index.is_none() && self.items.len() == before => {
@@ -210,14 +213,23 @@ impl Reading {
                     let place = (self.items.len() - before) as u64;
                     let index = index.unwrap_or(0).checked_add(place);
                     let index = index.ok_or(field.malformed(ITEM, "no index is so high"))?;
-                    let item = self.event(bytes, index, sealed)?;
-                    if self.items.is_empty() {
+                    packed_next = walker.rest().first() == Some(&bytes_key(PACKED as u8));
+                    let item = self.event(bytes, index, sealed, packed_next)?;
+                    if self.items.is_empty() && !packed_next {
                         // Events of one delivery are mostly of one size.
                         let left = bytes.len().saturating_sub(sealed.start as usize);
                         let about = left / (sealed.len as usize + 3) + 1;
                         self.items.reserve_exact(about.min(limits::BATCH_EVENTS_MAX));
                     }
                     self.items.push(item);
+                }
+                (PACKED, Value::Bytes(packed)) if packed_next => {
+                    self.packed(bytes, packed).map_err(|what| field.malformed(ITEM, what))?;
+                    packed_next = false;
+                }
+                (PACKED, _) => {
+                    let what = "packed events without the one that they are like";
+                    return Err(field.malformed(ITEM, what));
                 }
                 (1, Value::Varint(_)) => {
                     return Err(field.malformed(ITEM, "its index does not come first and once"));
@@ -240,15 +252,56 @@ impl Reading {
             seq: own.seq,
             time_ns: own.content.time_ns,
             layout: self.layouts.len() as u32 - 1,
-            sealed_at: sealed.start,
             content,
             payload: within(content, own.content.payload),
         })
     }
 
+    /// Those that are like the last event, told by what is their own.
+    fn packed(&mut self, bytes: &Bytes, packed: Span) -> Result<(), &'static str> {
+        // Of one that has a shape nothing lies behind the payload.
+        let Some(known) = self.items.last().copied().filter(|_| self.shape.is_some()) else {
+            return Err("others are packed behind an event that they cannot be like");
+        };
+        let payload_len = known.payload.len;
+        let step = TIME_BYTES + payload_len as usize;
+        let count = packed.len as usize / step;
+        let last = known.seq.checked_add(count as u64);
+        let last_index = known.index.checked_add(count as u64);
+        if count == 0 || packed.len as usize != count * step {
+            return Err("packed events are not as long as the one that they are like");
+        }
+        if self.items.len() + count > limits::BATCH_EVENTS_MAX {
+            return Err("it has too many events");
+        }
+        let as_long = |last| varint_len(last) == varint_len(known.seq);
+        if last_index.is_none() || !last.is_some_and(as_long) {
+            return Err("no index or number is so high");
+        }
+        self.items.reserve_exact(count);
+        let own = slice(bytes, packed).chunks_exact(step);
+        for ((place, own), start) in (1..).zip(own).zip((packed.start..).step_by(step)) {
+            let time = own.first_chunk().map_or(0, |time| u64::from_le_bytes(*time));
+            self.items.push(Item {
+                index: known.index + place,
+                seq: known.seq + place,
+                time_ns: time,
+                payload: Span { start: start + TIME_BYTES as u32, len: payload_len },
+                ..known
+            });
+        }
+        Ok(())
+    }
+
     /// Checks one event in every respect, the short way where it has the shape. Its texts need no
-    /// second look where they are those of the layout before.
-    fn event(&mut self, bytes: &Bytes, index: u64, sealed: Span) -> Result<Item, EventWireError> {
+    /// second look where they are those of the layout before. Others may be like a `known` one.
+    fn event(
+        &mut self,
+        bytes: &Bytes,
+        index: u64,
+        sealed: Span,
+        known: bool,
+    ) -> Result<Item, EventWireError> {
         if let Some(item) = self.short(bytes, index, sealed) {
             return Ok(item);
         }
@@ -281,7 +334,7 @@ impl Reading {
         };
         let place = self.layouts.len() as u32;
         // Two in a row: more of that publisher may follow.
-        if before.is_some_and(|before| before.publisher == publisher) {
+        if known || before.is_some_and(|before| before.publisher == publisher) {
             let usual = layout.folded.is_none();
             let shape = || SealedShape::of(slice(bytes, sealed), parts.event, &found, id.seq);
             self.shape = usual.then(shape).flatten();
@@ -294,7 +347,6 @@ impl Reading {
             seq: id.seq,
             time_ns: head.time_ns,
             layout: place,
-            sealed_at: sealed.start,
             content,
             payload: head.payload,
         })
@@ -428,9 +480,11 @@ impl<'a> EventView<'a> {
         };
         let mut event = build_event(&self.batch.bytes, self.item.content, &head)
             .expect("its bytes were checked when the batch was decoded");
-        if event.payload.len() <= COPIED_BYTES_MAX {
-            event.payload = Bytes::copy_from_slice(&event.payload);
-        }
+        // Not the one of the event that it may be like.
+        event.payload = match self.payload() {
+            small if small.len() <= COPIED_BYTES_MAX => Bytes::copy_from_slice(small),
+            large => self.batch.bytes.slice_ref(large),
+        };
         Received {
             position: self.position(),
             id: self.id(),
@@ -525,11 +579,11 @@ mod tests {
         for event in &events[..2] {
             let at = Span { start, len: event.len() as u32 };
             start += at.len;
-            let item = reading.event(&bytes, 1, at).unwrap();
+            let item = reading.event(&bytes, 1, at, false).unwrap();
             reading.items.push(item);
         }
         let at = Span { start, len: events[2].len() as u32 };
-        assert_eq!(reading.event(&bytes, 3, at), Err(EventWireError::Sequence));
+        assert_eq!(reading.event(&bytes, 3, at, false), Err(EventWireError::Sequence));
     }
 
     /// The usual events take the short way, whatever their payloads.
@@ -544,10 +598,10 @@ mod tests {
             start += at.len;
             let short = reading.short(&bytes, index, at);
             assert_eq!(short.is_some(), index > 2, "event {index}");
-            let long = Reading::default().event(&bytes, index, at).unwrap();
+            let long = Reading::default().event(&bytes, index, at, false).unwrap();
             let layout = |short: Item| Item { layout: 0, ..short };
             assert!(short.is_none_or(|short| layout(short) == long));
-            reading.event(&bytes, index, at).unwrap();
+            reading.event(&bytes, index, at, false).unwrap();
         }
         assert_eq!(reading.layouts.len(), 2);
     }

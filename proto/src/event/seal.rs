@@ -2,13 +2,15 @@
 //! message.
 //!
 //! All but the sequence number is the same for all events of a message: it is encoded once, and
-//! copied. The buffer is a list as the wire has it, so that agents and clients further on are sent
-//! stretches of it.
+//! copied. The buffer is as the wire has it, so that agents and clients further on are sent stretches of
+//! it: a list; and of events that are alike in a row the first only, with what is the others' own behind it
+//! ([`ftb_core::own`]).
 
-use super::shape::ContentShape;
+use super::shape::{ContentShape, SealedShape};
 use super::{
     EventHead, EventWireError, Neighbour, Stamps, bound, check_beside, check_event, sealed_head,
 };
+use ftb_core::own::{OwnParts, varint_len};
 use ftb_core::run::{Alike, Listed, Run, RunBuilder};
 use ftb_core::sealed::{Head, Span};
 use ftb_core::{EventId, Sealed, limits};
@@ -67,45 +69,23 @@ pub fn seal_batch<'a, I>(
 where
     I: IntoIterator<Item = &'a [u8], IntoIter: ExactSizeIterator + Clone>,
 {
-    let mut template = Template::new(stamps)?;
+    let template = Template::new(stamps)?;
     let events = events.into_iter();
-    // It is kept as long as the events: with room for no more.
     let last_seq = stamps.id.seq.saturating_add(events.len() as u64);
     let bytes = events.clone().map(|event| template.listed_len(last_seq, event.len())).sum();
-    let mut buffer = Vec::with_capacity(bytes);
-    let mut builder = RunBuilder::default();
-    let mut refused = Vec::new();
     let mut checker = Checker { payload_bytes_max, ..Checker::default() };
-    // What was found in the last event whose head was kept, and where that lies within its stamps.
-    let mut last: Option<(EventHead, u32)> = None;
-    let mut stamps = *stamps;
+    let mut writer = Writer::new(stamps, bytes, template);
+    let mut refused = Vec::new();
+    let mut seq = stamps.id.seq;
     for event in events {
         match checker.check(event, &mut may_publish) {
-            Ok(checked) => {
-                let Written { at, content } = template.write(&mut buffer, stamps.id.seq, event);
-                let head = match (checked, last) {
-                    (Content::Like { time_ns, time_at }, Some((_, content_at)))
-                        if content_at == content.start =>
-                    {
-                        let time_at = content_at + time_at;
-                        builder.push_like(Alike { seq: stamps.id.seq, time_ns, time_at }, at);
-                        None
-                    }
-                    (Content::Like { time_ns, .. }, last) => {
-                        last.map(|(head, _)| EventHead { time_ns, ..head })
-                    }
-                    (Content::New(head), _) => Some(head),
-                };
-                if let Some(head) = head {
-                    builder.push(template.head(&stamps, content, &head), at);
-                    last = Some((head, content.start));
-                }
-            }
-            Err(error) => refused.push((stamps.id.seq, error)),
+            Ok(Content::New(head)) => writer.whole(seq, event, head),
+            Ok(Content::Like(own)) => writer.like(seq, event, &own),
+            Err(error) => refused.push((seq, error)),
         }
-        stamps.id.seq = stamps.id.seq.saturating_add(1);
+        seq = seq.saturating_add(1);
     }
-    Ok(SealedBatch { run: builder.finish(buffer.into())?, refused })
+    Ok(SealedBatch { run: writer.finish()?, refused })
 }
 
 /// Checks the events of one message, one after the other.
@@ -124,14 +104,19 @@ struct Checker<'a> {
 enum Content {
     /// What was found in it.
     New(EventHead),
-    /// It differs from the one before, which was taken, in nothing but payload and this time. No more is
-    /// told of it: what is written in halves and read as a whole waits until all has reached the cache
-    /// that was written before it, the last event among that, into memory that is cold.
-    Like {
-        time_ns: u64,
-        /// Where that lies in the publisher's bytes.
-        time_at: u32,
-    },
+    /// It differs from the one before, which was taken, in nothing but time and payload.
+    Like(Like),
+}
+
+/// What an event has of its own. No more is told of it: what is written in halves and read as a whole waits
+/// until all has reached the cache that was written before it, the last event among that, into memory that
+/// is cold.
+struct Like {
+    time_ns: u64,
+    /// Where it has that, in the publisher's bytes.
+    time_at: u32,
+    /// Where its payload begins there, which goes to the end.
+    payload_at: u32,
 }
 
 impl<'a> Checker<'a> {
@@ -144,7 +129,8 @@ impl<'a> Checker<'a> {
             && let Some(own) = shape.fits(known, event, self.payload_bytes_max)
         {
             let time_at = super::span_number(shape.time_at());
-            return Ok(Content::Like { time_ns: own.time_ns, time_at });
+            let (time_ns, payload_at) = (own.time_ns, own.payload.start);
+            return Ok(Content::Like(Like { time_ns, time_at, payload_at }));
         }
         self.shape = None;
         let likely = self.neighbour.begins(event);
@@ -161,6 +147,139 @@ impl<'a> Checker<'a> {
         let shape = likely.then(|| ContentShape::of(event, &head)).flatten();
         self.shape = shape.map(|shape| (shape, event));
         Ok(Content::New(head))
+    }
+}
+
+/// Writes the events of one message, one after the other.
+struct Writer<'a> {
+    stamps: Stamps<'a>,
+    template: Template,
+    buffer: Vec<u8>,
+    builder: RunBuilder,
+    /// The last event that was written whole.
+    last: Option<Whole>,
+    /// So many have been packed behind it, and where they begin.
+    packed: u32,
+    packed_at: u32,
+}
+
+/// An event that was written whole.
+struct Whole {
+    seq: u64,
+    len: usize,
+    /// Counts from its publisher's bytes.
+    head: EventHead,
+    at: Span,
+    content: Span,
+    others: Others,
+}
+
+/// Whether others can be packed behind an event.
+#[derive(Clone, Copy, PartialEq)]
+enum Others {
+    /// Nobody has asked.
+    Unknown,
+    /// It has not the shape for that.
+    Never,
+    /// This is what they have of their own.
+    Told(OwnParts),
+}
+
+impl<'a> Writer<'a> {
+    /// With room for all events as they come: what the packed ones do not need is given back.
+    fn new(stamps: &Stamps<'a>, bytes: usize, template: Template) -> Self {
+        Self {
+            stamps: *stamps,
+            template,
+            buffer: Vec::with_capacity(bytes),
+            builder: RunBuilder::default(),
+            last: None,
+            packed: 0,
+            packed_at: 0,
+        }
+    }
+
+    /// One that differs from the one before.
+    fn whole(&mut self, seq: u64, event: &[u8], head: EventHead) {
+        self.end_packed();
+        let Written { at, content } = self.template.write(&mut self.buffer, seq, event);
+        self.push_whole(seq, head, at, content);
+        let (len, others) = (event.len(), Others::Unknown);
+        self.last = Some(Whole { seq, len, head, at, content, others });
+    }
+
+    fn push_whole(&mut self, seq: u64, head: EventHead, at: Span, content: Span) {
+        let stamps = Stamps { id: EventId { seq, ..self.stamps.id }, ..self.stamps };
+        self.builder.push(self.template.head(&stamps, content, &head), at);
+    }
+
+    /// One that is like the one before.
+    fn like(&mut self, seq: u64, event: &[u8], own: &Like) {
+        if self.pack(seq, event, own) {
+            return;
+        }
+        self.end_packed();
+        // There is one that it is like.
+        let Some(last) = self.last.take() else { return };
+        let payload = span(own.payload_at as usize, event.len() - own.payload_at as usize);
+        let head = EventHead { time_ns: own.time_ns, payload, ..last.head };
+        let Written { at, content } = self.template.write(&mut self.buffer, seq, event);
+        let alike = || Alike { seq, time_ns: own.time_ns, time_at: content.start + own.time_at };
+        // Where number and content grow and shrink by a byte each, only the host lies elsewhere.
+        let lies_alike =
+            content.start == last.content.start && varint_len(seq) == varint_len(last.seq);
+        match last.others {
+            _ if !lies_alike => self.push_whole(seq, head, at, content),
+            Others::Never => self.builder.push_like(alike(), at),
+            _ => self.builder.push_known(alike(), at),
+        }
+        let others = match last.others {
+            Others::Never => Others::Never,
+            _ => Others::Unknown,
+        };
+        self.last = Some(Whole { seq, len: event.len(), head, at, content, others });
+    }
+
+    /// Writes only what is its own, where the last event that was written whole has all the rest.
+    #[inline]
+    fn pack(&mut self, seq: u64, event: &[u8], own: &Like) -> bool {
+        let Some(last) = &mut self.last else { return false };
+        let follows = last.seq.checked_add(u64::from(self.packed) + 1) == Some(seq);
+        if !(follows && last.len == event.len() && varint_len(seq) == varint_len(last.seq)) {
+            return false;
+        }
+        if last.others == Others::Unknown {
+            let whole = slice(&self.buffer, last.at);
+            let shape = SealedShape::of(whole, last.content, &last.head, last.seq);
+            last.others = shape.map_or(Others::Never, |shape| Others::Told(shape.own_parts()));
+        }
+        if !matches!(last.others, Others::Told(_)) {
+            return false;
+        }
+        if self.packed == 0 {
+            self.packed_at = super::span_number(self.buffer.len());
+        }
+        self.packed += 1;
+        self.buffer.extend_from_slice(&own.time_ns.to_le_bytes());
+        self.buffer.extend_from_slice(&event[own.payload_at as usize..]);
+        true
+    }
+
+    /// Tells of those that were packed.
+    fn end_packed(&mut self) {
+        let count = std::mem::take(&mut self.packed);
+        if let Some(Whole { others: Others::Told(parts), .. }) = self.last
+            && count > 0
+        {
+            let fits = self.builder.push_packed(count, parts, self.packed_at);
+            debug_assert!(fits, "they were packed behind the last event that is whole");
+        }
+    }
+
+    fn finish(mut self) -> Result<Option<Run>, EventWireError> {
+        self.end_packed();
+        self.buffer.shrink_to_fit();
+        Ok(self.builder.finish(self.buffer.into())?)
     }
 }
 

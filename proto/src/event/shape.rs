@@ -11,6 +11,7 @@ use super::walk::Walker;
 use super::{BESIDE_PAYLOAD_BYTES_MAX, EventHead, SEALED_BYTES_MAX};
 use core::ops::Range;
 use ftb_core::limits;
+use ftb_core::own::OwnParts;
 use ftb_core::run::Listed;
 use ftb_core::sealed::Span;
 
@@ -162,6 +163,13 @@ impl SealedShape {
     /// Where the payload begins in it.
     fn payload_at(&self) -> usize {
         self.content_at + self.content.payload.start as usize
+    }
+
+    /// Where others like it, as long as it, have what is their own.
+    pub(super) fn own_parts(&self) -> OwnParts {
+        let [seq_at, time_at, payload_at] =
+            [SEQ_AT, self.time_at(), self.payload_at()].map(super::span_number);
+        OwnParts { seq_at, time_at, payload_at }
     }
 
     /// What is its own in a sealed event, if it has this shape. `known` is the one that it is of.

@@ -1,12 +1,12 @@
 //! The frames that carry events: written straight from runs, read into one run for a frame.
 
 use super::{LinkWireError, Result, bound, core_epoch, core_hole, need, v1, wire_epoch, wire_hole};
-use crate::event::{Checked, SealedChecker, Value, Walker};
-use crate::wire::{EventsItem, Pieces, bytes_key};
+use crate::event::{Checked, SealedChecker, Value, Walker, span_number};
+use crate::wire::{EventsItems, PACKED, Pieces, bytes_key};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use ftb_core::frame::{Content, Down, Echo, Fetched, Frame, Item, Replicate, UpBatch, UpItem};
 use ftb_core::ident::OriginId;
-use ftb_core::limits::BATCH_EVENTS_MAX;
+use ftb_core::limits::{BATCH_EVENTS_MAX, FRAME_BYTES_MAX};
 use ftb_core::node::api::Gap;
 use ftb_core::position::Epoch;
 use ftb_core::run::RunBuilder;
@@ -76,7 +76,7 @@ pub(super) fn write(frame: &Frame, out: &mut Pieces) -> bool {
 
 /// One item of a list: events, or something rare that prost has encoded.
 enum Part {
-    Events(EventsItem),
+    Events(EventsItems),
     Encoded(BytesMut),
 }
 
@@ -100,7 +100,7 @@ impl Part {
 
 fn up_part(item: &UpItem) -> Part {
     let item = match item {
-        UpItem::Events(run) => return Part::Events(EventsItem::new(UP_ITEMS, None, run)),
+        UpItem::Events(run) => return Part::Events(EventsItems::new(UP_ITEMS, None, run)),
         UpItem::Gap(gap) => v1::UpItem { hole: Some(wire_hole(gap)), ..v1::UpItem::default() },
         UpItem::Fork { epoch, until, handed_over } => {
             let (epoch, until, handed_over) = (Some(wire_epoch(*epoch)), *until, *handed_over);
@@ -117,7 +117,7 @@ fn log_parts(items: &[Item]) -> Vec<Part> {
 
 fn log_part(item: &Item) -> Part {
     match &item.content {
-        Content::Events(run) => Part::Events(EventsItem::new(LOG_ITEMS, Some(item.index), run)),
+        Content::Events(run) => Part::Events(EventsItems::new(LOG_ITEMS, Some(item.index), run)),
         Content::Gap(gap) => {
             let (index, hole) = (item.index, Some(wire_hole(gap)));
             Part::encoded(LOG_ITEMS, &v1::LogItem { index, hole, ..v1::LogItem::default() })
@@ -329,6 +329,9 @@ impl<'a> Collector<'a> {
     /// differ from it in nothing but what is their own.
     fn events_at(&mut self, at: Span, item: &mut Walker<'_>) -> Result<()> {
         self.counted()?;
+        if item.rest().first() == Some(&bytes_key(PACKED as u8)) {
+            return self.packed_behind(at, item);
+        }
         match self.checker.check(slice(self.bytes, at))? {
             Checked::Head(head) => self.events.push(head, at),
             Checked::Like(event) => self.events.push_like(event, at),
@@ -339,6 +342,40 @@ impl<'a> Collector<'a> {
             self.events.push_following(followers.count as u32, followers.time_at);
             item.skip(followers.bytes);
         }
+        Ok(())
+    }
+
+    /// An event and those packed behind it, which are the next field of the item.
+    fn packed_behind(&mut self, at: Span, item: &mut Walker<'_>) -> Result<()> {
+        let (checked, parts) = self.checker.check_known(slice(self.bytes, at))?;
+        let seq = match checked {
+            Checked::Head(head) => {
+                self.events.push(head, at);
+                head.id.seq
+            }
+            Checked::Like(event) => {
+                self.events.push_known(event, at);
+                event.seq
+            }
+        };
+        let before = item.at();
+        let Some(Value::Bytes(packed)) = item.next()?.map(|field| field.value) else {
+            return Err(wrong_type("packed events"));
+        };
+        // The walker counts from the item's first byte, which lies there.
+        let start = (at.start + at.len) as usize + packed.start as usize - before;
+        let step = parts.step(at.len as usize);
+        let count = packed.len as usize / step;
+        bound("events", self.count.saturating_add(count), BATCH_EVENTS_MAX)?;
+        bound("bytes of packed events", count.saturating_mul(at.len as usize), FRAME_BYTES_MAX)?;
+        let numbers = seq.checked_add(count as u64).is_some();
+        let fits = packed.len as usize == count * step
+            && numbers
+            && self.events.push_packed(count as u32, parts, span_number(start));
+        if !fits {
+            return Err(LinkWireError::Range { what: "the packed events of an item" });
+        }
+        self.count += count;
         Ok(())
     }
 
@@ -360,6 +397,7 @@ impl<'a> Collector<'a> {
             let span = shifted(span, at);
             match field.number {
                 EVENTS => self.events_at(span, &mut walker)?,
+                PACKED => return Err(wrong_type(WHAT)),
                 HOLE if other.is_none() => {
                     let hole = v1::Hole::decode(slice(self.bytes, span))?;
                     other = Some(Found::Gap(0, core_hole(hole)?));
@@ -401,7 +439,7 @@ impl<'a> Collector<'a> {
                     self.events_at(shifted(span, at), &mut walker)?;
                 }
                 (HOLE, Value::Bytes(span)) => hole = Some(shifted(span, at)),
-                (1..=3, _) => return Err(wrong_type(WHAT)),
+                (1..=3 | PACKED, _) => return Err(wrong_type(WHAT)),
                 _ => {}
             }
         }
