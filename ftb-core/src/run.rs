@@ -70,6 +70,8 @@ struct Batch {
     sum: u32,
     /// What neighbours have in common, once.
     heads: Vec<Common>,
+    /// Where the others of rows lie.
+    packed: Vec<Packed>,
     /// Where neighbours that no filter can tell apart end: places, rising, the last is the number of
     /// events.
     groups: Vec<u32>,
@@ -101,8 +103,8 @@ struct Row {
     before: u32,
     /// The place of their head.
     head: u32,
-    /// Where the others lie, if they are packed.
-    packed: Option<Packed>,
+    /// The place of where the others lie, if they are packed, counted from 1; else 0.
+    packed: u32,
 }
 
 /// The others of a row: what is their own, one behind the other.
@@ -132,10 +134,15 @@ impl Row {
     /// Where the last one ends that lies there whole.
     fn end(&self) -> u64 {
         let others = match self.packed {
-            None => u64::from(self.count - 1) * self.step(),
-            Some(_) => 0,
+            0 => u64::from(self.count - 1) * self.step(),
+            _ => 0,
         };
         u64::from(self.start) + others + u64::from(self.len)
+    }
+
+    /// Where its others lie, if they are packed.
+    fn packed_in<'a>(&self, packed: &'a [Packed]) -> Option<&'a Packed> {
+        packed.get((self.packed as usize).checked_sub(1)?)
     }
 
     /// Where the packed ones lie, by their places in the batch.
@@ -204,14 +211,14 @@ pub struct Stretch {
 
 impl Run {
     fn of(bytes: Bytes, builder: RunBuilder) -> Option<Self> {
-        let RunBuilder { mut rows, count, heads, unlike, sum, .. } = builder;
+        let RunBuilder { mut rows, count, heads, packed, unlike, sum, .. } = builder;
         // What is kept keeps no room for more.
         rows.shrink_to_fit();
         if count == 0 {
             return None;
         }
         let (groups, stretches, lists) = (Vec::new(), Vec::new(), Vec::new());
-        let mut batch = Batch { bytes, rows, count, sum, heads, groups, stretches, lists };
+        let mut batch = Batch { bytes, rows, count, sum, heads, packed, groups, stretches, lists };
         batch.find_lists();
         for place in unlike.into_iter().filter(|place| *place > 0) {
             if !batch.view(place).routes_like(batch.view(place - 1)) {
@@ -304,7 +311,10 @@ impl Run {
     /// The same events, each whole, for who reads nothing else.
     #[must_use]
     pub fn unpacked(self) -> Self {
-        match self.batch.rows.iter().any(|row| row.packed.is_some()) {
+        let rows = &self.batch.rows;
+        let first = rows.partition_point(|row| row.place + row.count <= self.from);
+        let mut rows = rows[first..].iter().take_while(|row| row.place < self.to);
+        match rows.any(|row| row.packed > 0) {
             true => Self::collect(self.iter()).unwrap_or(self),
             false => self,
         }
@@ -403,18 +413,18 @@ impl Batch {
                 self.bytes.get(..at).is_some_and(|before| before.ends_with(listed.bytes()))
             };
             let others = row.place + 1..row.place + row.count;
-            let mut others = others.into_iter().filter(|_| row.packed.is_none());
+            let mut others = others.into_iter().filter(|_| row.packed == 0);
             debug_assert!(others.all(|place| is_listed(row.at(place).start)));
             if !is_listed(start) {
                 self.lists.clear();
                 return;
             }
-            let goes_on = (start - listed.bytes().len()) as u64 == end && row.packed.is_none();
+            let goes_on = (start - listed.bytes().len()) as u64 == end && row.packed == 0;
             if row.place > 0 && !goes_on {
                 self.lists.push(row.place);
             }
             // Behind packed ones nothing goes on.
-            end = if row.packed.is_some() { u64::MAX } else { row.end() };
+            end = if row.packed == 0 { row.end() } else { u64::MAX };
         }
         self.lists.push(self.count);
     }
@@ -444,7 +454,7 @@ impl Batch {
     fn portion(&self, places: Range<u32>) -> Portion {
         let Range { start: from, end: to } = places;
         let (count, row) = ((to - from) as usize, self.row(from));
-        let Some(packed) = &row.packed else {
+        let Some(packed) = row.packed_in(&self.packed) else {
             let (first, last) = (row.at(from), self.row(to - 1).at(to - 1));
             let begin = first.start - Listed::of(first.len()).bytes().len();
             return Portion { count, listed: self.bytes.slice(begin..last.end), packed: None };
@@ -479,7 +489,7 @@ impl Batch {
         if place == row.place {
             return SealedRef::of(head, seq, row.time_ns, whole(place));
         }
-        if let Some(packed) = &row.packed {
+        if let Some(packed) = row.packed_in(&self.packed) {
             let own = &self.bytes[row.packed_at(packed, place..place + 1)];
             let known = SealedRef::of(head, row.seq, row.time_ns, whole(row.place));
             return known.like(seq, Own { parts: packed.parts, bytes: own });
@@ -503,7 +513,7 @@ impl From<Sealed> for Run {
         let head = *sealed.head();
         let len = u32::try_from(sealed.len()).unwrap_or(u32::MAX);
         let (seq, time_ns) = (head.id.seq, head.time_ns);
-        let (start, packed) = (0, None);
+        let (start, packed) = (0, 0);
         let row = Row { seq, time_ns, place: 0, count: 1, start, len, before: 0, head: 0, packed };
         let batch = Batch {
             bytes: sealed.into_bytes(),
@@ -511,6 +521,7 @@ impl From<Sealed> for Run {
             count: 1,
             sum: len,
             heads: vec![Common { head, time_at: 0 }],
+            packed: Vec::new(),
             groups: vec![1],
             stretches: vec![1],
             lists: Vec::new(),

@@ -11,6 +11,7 @@ use ftb_core::ident::OriginId;
 use ftb_core::node::api::{SubscriptionId, ToClient};
 use ftb_core::{Epoch, Event, EventId, Position, PublisherId, Run, Sealed, Tag};
 use proptest::prelude::*;
+use prost::Message as _;
 
 const EPOCH: Epoch = Epoch { number: 3, root: OriginId(9) };
 
@@ -60,7 +61,13 @@ fn up(run: Run) -> Frame {
     Frame::Up(UpBatch { origin: OriginId(5), run: 2, base: 3, first: 4, items })
 }
 
-/// All events of a frame as one value each.
+/// To a client, from index 40 on.
+fn delivery(run: Run) -> Outgoing {
+    let items = vec![(40, run)];
+    Outgoing::Core(ToClient::Deliver { subscription: SubscriptionId(1), epoch: EPOCH, items })
+}
+
+/// The events of a frame.
 fn events_of(frame: &Frame) -> Vec<Run> {
     let of_item = |item: &Item| match &item.content {
         Content::Events(run) => Some(run.clone()),
@@ -110,10 +117,8 @@ proptest! {
         let down = Frame::Down(Down { epoch: EPOCH, items: vec![item], covered: 99 });
         prop_assert_eq!(link::decode(down.clone().to_bytes()), Ok(down));
         // And to a client.
-        let items = vec![(40, arrived)];
-        let deliver = ToClient::Deliver { subscription: SubscriptionId(1), epoch: EPOCH, items };
         let FromAgent::Deliver { events: delivered, .. } =
-            FromAgent::decode(Outgoing::Core(deliver).to_bytes()).unwrap()
+            FromAgent::decode(delivery(arrived).to_bytes()).unwrap()
         else {
             return Err(TestCaseError::fail("no delivery"));
         };
@@ -148,10 +153,44 @@ proptest! {
                 bytes.truncate(end.index(bytes.len()));
             }
             let Ok(frame) = link::decode(bytes.into()) else { continue };
-            for event in events_of(&frame).iter().flat_map(Run::iter) {
-                let alone = decode_sealed(event.to_sealed().bytes().clone());
-                prop_assert_eq!(alone.as_ref(), Ok(&event.to_sealed()));
+            for run in events_of(&frame) {
+                for event in run.iter() {
+                    let alone = decode_sealed(event.to_sealed().bytes().clone());
+                    prop_assert_eq!(alone.as_ref(), Ok(&event.to_sealed()));
+                }
+                // What an agent has taken its clients take.
+                let count = run.count();
+                let FromAgent::Deliver { events, .. } =
+                    FromAgent::decode(delivery(run.clone()).to_bytes()).unwrap()
+                else {
+                    return Err(TestCaseError::fail("no delivery"));
+                };
+                prop_assert_eq!(events.len(), count);
+                for (view, alone) in events.iter().zip(run.iter()) {
+                    let alone = unseal(view.position(), &alone.to_sealed()).unwrap();
+                    prop_assert_eq!(view.to_received(), alone);
+                }
             }
+        }
+    }
+
+    /// The same of a delivery.
+    #[test]
+    fn a_damaged_delivery_is_refused_or_read_but_never_panics(
+        said in said(), first in 1..300_u64,
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..3),
+    ) {
+        let (run, _) = sealed(&encoded(&said), first);
+        let mut bytes = delivery(run).to_bytes().to_vec();
+        for (at, byte) in &damage {
+            let at = at.index(bytes.len());
+            bytes[at] = *byte;
+        }
+        let Ok(FromAgent::Deliver { events, .. }) = FromAgent::decode(bytes.into()) else {
+            return Ok(());
+        };
+        for view in events.iter() {
+            prop_assert_eq!(view.to_received().event.payload, view.payload());
         }
     }
 }
@@ -179,21 +218,73 @@ fn a_row_is_told_once() {
     assert!(bytes.len() < 256 * 110, "{} bytes of {}", bytes.len(), run.len());
 }
 
-/// Few bytes must not stand for many: a row of large events without payloads.
-#[test]
-fn few_bytes_do_not_stand_for_many() {
+/// Of 30 KB, nearly all of it before its payload.
+fn large_event() -> Bytes {
     let mut event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
     event.time_ns = 1;
     event.tags =
         (0..30).map(|place| Tag { key: format!("key{place}"), value: "v".repeat(1000) }).collect();
     event.payload = Bytes::from_static(b"x");
-    let event = encode_event(&event);
-    let slices = (0..900).map(|_| &event[..]).collect::<Vec<_>>();
-    let batch = seal_batch(&stamps(1000), slices, 300, |_| true).unwrap();
-    let run = batch.run.unwrap();
-    let bytes = up(run.clone()).to_bytes();
-    assert!(bytes.len() < 100_000, "{}", bytes.len());
-    assert!(link::decode(bytes).unwrap_err().to_string().contains("packed"));
-    let few = up(run.slice(0..100).unwrap());
-    assert_eq!(link::decode(few.clone().to_bytes()), Ok(few));
+    encode_event(&event)
+}
+
+/// Few bytes must not stand for many: rows of large events with small payloads.
+#[test]
+fn few_bytes_do_not_stand_for_many() {
+    let events: Vec<Bytes> = (0..900).map(|_| large_event()).collect();
+    let (run, _) = sealed(&events, 1000);
+    // Two of which none is too large.
+    let parts = [run.slice(0..100).unwrap(), run.slice(100..200).unwrap()];
+    let [one, both] = [1, 2].map(|count| {
+        let items = parts[..count].iter().map(|run| UpItem::Events(run.clone())).collect();
+        Frame::Up(UpBatch { origin: OriginId(5), run: 2, base: 3, first: 4, items })
+    });
+    assert_eq!(events_of(&link::decode(one.to_bytes()).unwrap()), parts[..1]);
+    let bytes = both.to_bytes();
+    assert!(bytes.len() < 200_000, "{}", bytes.len());
+    assert!(link::decode(bytes).unwrap_err().to_string().contains("each whole"));
+}
+
+/// A frame of events that came up, as bytes: fields of its one item.
+fn frame_of(fields: &[(u8, &[u8])]) -> Bytes {
+    use prost::encoding::encode_varint;
+    let put = |bytes: &mut Vec<u8>, number: u8, content: &[u8]| {
+        bytes.push(number << 3 | 2);
+        encode_varint(content.len() as u64, bytes);
+        bytes.extend_from_slice(content);
+    };
+    let (mut item, mut batch, mut frame) = (Vec::new(), vec![16, 2, 24, 3, 32, 4], Vec::new());
+    fields.iter().for_each(|(number, content)| put(&mut item, *number, content));
+    put(&mut batch, 5, &item);
+    put(&mut frame, 9, &batch);
+    frame.into()
+}
+
+#[test]
+fn what_cannot_be_packed_behind_an_event_is_refused_on_a_link() {
+    let said = |payload: usize| vec![(0, vec![7; payload], 5)];
+    let one = |seq, payload| sealed(&encoded(&said(payload)), seq).1.remove(0).into_bytes();
+    let (known, own) = (one(130, 5), [&8_u64.to_le_bytes()[..], b"other"].concat());
+    let taken = link::decode(frame_of(&[(2, &known), (6, &own.repeat(2))])).unwrap();
+    assert_eq!(events_of(&taken)[0].iter().map(|event| event.time_ns()).sum::<u64>(), 5 + 8 + 8);
+    let mut fold = crate::v1::Sealed::decode(known.clone()).unwrap();
+    fold.folded = Some(crate::v1::Folded { covers: 0, count: 3, first_ns: 1, last_ns: 2 });
+    let fold = fold.encode_to_vec();
+    assert!(link::decode(frame_of(&[(2, &fold)])).is_ok(), "it is good alone");
+    let many = own.repeat(ftb_core::limits::BATCH_EVENTS_MAX);
+    for fields in [
+        &[(6, &own[..])][..],
+        &[(2, &known), (6, &own), (6, &own)],
+        &[(2, &known), (6, &own), (2, &known)],
+        &[(2, &known), (6, &own[1..])],
+        &[(2, &known), (6, &[])],
+        &[(2, &known), (6, &many)],
+        &[(2, &one(127, 5)), (6, &own)],
+        &[(2, &one(u64::MAX - 1, 5)), (6, &own.repeat(2))],
+        &[(2, &one(130, 0)), (6, &8_u64.to_le_bytes())],
+        &[(2, &fold), (6, &own)],
+    ] {
+        let refused = link::decode(frame_of(fields));
+        assert!(refused.is_err(), "{refused:?}");
+    }
 }

@@ -21,6 +21,8 @@ pub struct RunBuilder {
     /// So many have continued it since it was looked at last.
     more: u32,
     pub(super) heads: Vec<Common>,
+    /// Where the others of rows lie.
+    pub(super) packed: Vec<Packed>,
     /// Places of events that a filter may be able to tell from the one before.
     pub(super) unlike: Vec<u32>,
 }
@@ -116,28 +118,19 @@ impl RunBuilder {
 
     /// So many events like the last one, which was no fold and came with [`Self::push`] or
     /// [`Self::push_known`]: as long, with the numbers that follow, and told by what is their own, which
-    /// begins at `start` and lies behind what told others of them before. Gives whether they could be
-    /// taken.
+    /// begins at `start`. Gives whether they could be taken.
+    #[must_use]
     pub fn push_packed(&mut self, count: u32, parts: OwnParts, start: u32) -> bool {
         self.end_row();
         self.next = None;
-        let Some(row) = self.rows.last_mut() else { return false };
+        let Some(row) = self.rows.last_mut().filter(|row| row.count == 1) else { return false };
         let folds = self.heads.last().is_none_or(|common| common.head.covers != 0);
-        let others = u64::from(row.count - 1 + count);
-        let Some(last) = row.seq.checked_add(others).filter(|_| !folds && count > 0) else {
-            return false;
-        };
-        let packed = match row.packed {
-            Some(packed) => packed,
-            None if row.count == 1 => Packed { start, parts },
-            None => return false,
-        };
-        let places = row.place + 1..row.place + row.count;
-        let goes_on = row.packed_at(&packed, places).end == start as usize;
-        if !(goes_on && packed.parts == parts && parts.fit(row.len, row.seq, last)) {
+        let last = row.seq.checked_add(count.into()).filter(|_| !folds && count > 0);
+        if !last.is_some_and(|last| parts.fit(row.len, row.seq, last)) {
             return false;
         }
-        row.packed = Some(packed);
+        self.packed.push(Packed { start, parts });
+        row.packed = self.packed.len() as u32;
         row.count += count;
         self.count += count;
         self.sum = self.sum.saturating_add(row.len.saturating_mul(count));
@@ -150,7 +143,7 @@ impl RunBuilder {
         let Span { start, len } = at;
         let (place, before) = (self.count, self.sum);
         let head = (self.heads.len() as u32).saturating_sub(1);
-        let row = Row { seq, time_ns, place, count: 1, start, len, before, head, packed: None };
+        let row = Row { seq, time_ns, place, count: 1, start, len, before, head, packed: 0 };
         let common = self.heads.last().filter(|common| common.head.covers == 0);
         self.next = common.zip(seq.checked_add(1)).map(|(common, seq)| {
             let step = u32::try_from(row.step()).unwrap_or(u32::MAX);
@@ -189,13 +182,13 @@ impl RunBuilder {
             if row.end() > bytes.len() as u64 {
                 return Err(SpanError("content"));
             }
-            let packed_end = row.packed.map_or(0, |packed| {
-                row.packed_at(&packed, row.place + 1..row.place + row.count).end
+            let packed_end = row.packed_in(&self.packed).map_or(0, |packed| {
+                row.packed_at(packed, row.place + 1..row.place + row.count).end
             });
             if packed_end > bytes.len() {
                 return Err(SpanError("payload"));
             }
-            let listed = row.count > 1 && row.packed.is_none();
+            let listed = row.count > 1 && row.packed == 0;
             if listed && u64::from(common.time_at) + TIME_BYTES as u64 > len {
                 return Err(SpanError("time"));
             }

@@ -4,23 +4,19 @@
 //! Who reads them looks at an [`EventView`], which copies nothing; who keeps one asks for
 //! [`EventView::to_received`].
 
-use super::shape::SealedShape;
 use super::walk::{Once, Value, Walker};
-use super::{
-    EventHead, EventWireError, Folded, Received, SealedParts, bounded_text, build_event,
-    check_texts, span_number, walk_event, walk_id, walk_sealed, walk_tag,
-};
-use crate::wire::{PACKED, bytes_key};
+use super::{EventHead, EventWireError, Folded, Received, build_event, walk_id, walk_tag};
 use bytes::Bytes;
-use ftb_core::own::{TIME_BYTES, varint_len};
 use ftb_core::sealed::Span;
-use ftb_core::{Epoch, EventId, EventKind, OriginId, Position, PublisherId, Severity, limits};
+use ftb_core::{Epoch, EventId, EventKind, OriginId, Position, PublisherId, Severity};
+use reading::Reading;
+
+mod reading;
 
 const MESSAGE: &str = "message to a client";
 /// What a message to a client begins with when it is a delivery.
 const DELIVER_KEY: u8 = 5 << 3 | 2;
 const DELIVER: &str = "delivery";
-const ITEM: &str = "delivered event";
 /// Payloads up to this size are copied out of a delivery for who keeps the event, so that a small
 /// event does not keep the whole delivery in memory, in bytes.
 const COPIED_BYTES_MAX: usize = 4096;
@@ -181,187 +177,6 @@ impl EventBatch {
         let publisher_of = |item: &Item| layouts[item.layout as usize].publisher;
         self.items.retain(|item| keep(EventId { publisher: publisher_of(item), seq: item.seq }));
     }
-}
-
-/// What was read of a delivery so far.
-#[derive(Default)]
-struct Reading {
-    layouts: Vec<Layout>,
-    texts: String,
-    items: Vec<Item>,
-    /// That of the last layout, if it is a usual one and more of it may come.
-    shape: Option<SealedShape>,
-}
-
-impl Reading {
-    /// Checks the events of one item, which follow each other in the log.
-    fn item(&mut self, bytes: &Bytes, at: Span) -> Result<(), EventWireError> {
-        let mut walker = Walker::within(ITEM, bytes, at);
-        let mut index = None;
-        let before = self.items.len();
-        // Whether the next field tells others that are like the last event.
-        let mut packed_next = false;
-        while let Some(field) = walker.next()? {
-            match (field.number, field.value) {
-                (1, Value::Varint(first)) if index.is_none() && self.items.len() == before => {
-                    index = Some(first);
-                }
-                (2, Value::Bytes(sealed)) => {
-                    if self.items.len() == limits::BATCH_EVENTS_MAX {
-                        return Err(field.malformed(DELIVER, "it has too many events"));
-                    }
-                    let place = (self.items.len() - before) as u64;
-                    let index = index.unwrap_or(0).checked_add(place);
-                    let index = index.ok_or(field.malformed(ITEM, "no index is so high"))?;
-                    packed_next = walker.rest().first() == Some(&bytes_key(PACKED as u8));
-                    let item = self.event(bytes, index, sealed, packed_next)?;
-                    if self.items.is_empty() && !packed_next {
-                        // Events of one delivery are mostly of one size.
-                        let left = bytes.len().saturating_sub(sealed.start as usize);
-                        let about = left / (sealed.len as usize + 3) + 1;
-                        self.items.reserve_exact(about.min(limits::BATCH_EVENTS_MAX));
-                    }
-                    self.items.push(item);
-                }
-                (PACKED, Value::Bytes(packed)) if packed_next => {
-                    self.packed(bytes, packed).map_err(|what| field.malformed(ITEM, what))?;
-                    packed_next = false;
-                }
-                (PACKED, _) => {
-                    let what = "packed events without the one that they are like";
-                    return Err(field.malformed(ITEM, what));
-                }
-                (1, Value::Varint(_)) => {
-                    return Err(field.malformed(ITEM, "its index does not come first and once"));
-                }
-                (1 | 2, _) => return Err(field.wrong_type(ITEM)),
-                _ => {}
-            }
-        }
-        if self.items.len() == before { Err(EventWireError::Missing("content")) } else { Ok(()) }
-    }
-
-    /// One event that has the shape of the last layout.
-    fn short(&self, bytes: &Bytes, index: u64, sealed: Span) -> Option<Item> {
-        let (shape, layout) = (self.shape.as_ref()?, self.layouts.last()?);
-        let own = shape.fits(slice(bytes, layout.sealed), slice(bytes, sealed))?;
-        let (start, len) = (own.content_at as u32, sealed.len - own.content_at as u32);
-        let content = within(sealed, Span { start, len });
-        Some(Item {
-            index,
-            seq: own.seq,
-            time_ns: own.content.time_ns,
-            layout: self.layouts.len() as u32 - 1,
-            content,
-            payload: within(content, own.content.payload),
-        })
-    }
-
-    /// Those that are like the last event, told by what is their own.
-    fn packed(&mut self, bytes: &Bytes, packed: Span) -> Result<(), &'static str> {
-        // Of one that has a shape nothing lies behind the payload.
-        let Some(known) = self.items.last().copied().filter(|_| self.shape.is_some()) else {
-            return Err("others are packed behind an event that they cannot be like");
-        };
-        let payload_len = known.payload.len;
-        let step = TIME_BYTES + payload_len as usize;
-        let count = packed.len as usize / step;
-        let last = known.seq.checked_add(count as u64);
-        let last_index = known.index.checked_add(count as u64);
-        if count == 0 || packed.len as usize != count * step {
-            return Err("packed events are not as long as the one that they are like");
-        }
-        if self.items.len() + count > limits::BATCH_EVENTS_MAX {
-            return Err("it has too many events");
-        }
-        let as_long = |last| varint_len(last) == varint_len(known.seq);
-        if last_index.is_none() || !last.is_some_and(as_long) {
-            return Err("no index or number is so high");
-        }
-        self.items.reserve_exact(count);
-        let own = slice(bytes, packed).chunks_exact(step);
-        for ((place, own), start) in (1..).zip(own).zip((packed.start..).step_by(step)) {
-            let time = own.first_chunk().map_or(0, |time| u64::from_le_bytes(*time));
-            self.items.push(Item {
-                index: known.index + place,
-                seq: known.seq + place,
-                time_ns: time,
-                payload: Span { start: start + TIME_BYTES as u32, len: payload_len },
-                ..known
-            });
-        }
-        Ok(())
-    }
-
-    /// Checks one event in every respect, the short way where it has the shape. Its texts need no
-    /// second look where they are those of the layout before. Others may be like a `known` one.
-    fn event(
-        &mut self,
-        bytes: &Bytes,
-        index: u64,
-        sealed: Span,
-        known: bool,
-    ) -> Result<Item, EventWireError> {
-        if let Some(item) = self.short(bytes, index, sealed) {
-            return Ok(item);
-        }
-        let parts = walk_sealed(slice(bytes, sealed))?;
-        let (host, content) = (within(sealed, parts.host), within(sealed, parts.event));
-        let found = walk_event(slice(bytes, content), limits::PAYLOAD_BYTES_MAX)?;
-        let head = EventHead {
-            space: within(content, found.space),
-            name: within(content, found.name),
-            job_id: within(content, found.job_id),
-            client_name: within(content, found.client_name),
-            payload: within(content, found.payload),
-            ..found
-        };
-        let SealedParts { id, uid, pid, folded, .. } = parts;
-        let folded = folded.map(|fold| Box::new(Folded::from(fold)));
-        let publisher = id.publisher;
-        let mut layout =
-            Layout { publisher, uid, pid, folded, sealed, host, content, head, texts_at: 0 };
-        let before = self.layouts.last();
-        layout.texts_at = match before.filter(|before| same_texts(bytes, before, &layout)) {
-            Some(before) => before.texts_at,
-            None => {
-                let host = bounded_text("host", slice(bytes, host), limits::HOST_BYTES_MAX)?;
-                let texts = check_texts(&layout.head, |span| slice(bytes, span))?;
-                let texts_at = span_number(self.texts.len());
-                self.texts.extend(texts.into_iter().chain([host]));
-                texts_at
-            }
-        };
-        let place = self.layouts.len() as u32;
-        // Two in a row: more of that publisher may follow.
-        if known || before.is_some_and(|before| before.publisher == publisher) {
-            let usual = layout.folded.is_none();
-            let shape = || SealedShape::of(slice(bytes, sealed), parts.event, &found, id.seq);
-            self.shape = usual.then(shape).flatten();
-        } else {
-            self.shape = None;
-        }
-        self.layouts.push(layout);
-        Ok(Item {
-            index,
-            seq: id.seq,
-            time_ns: head.time_ns,
-            layout: place,
-            content,
-            payload: head.payload,
-        })
-    }
-}
-
-fn same_texts(bytes: &[u8], one: &Layout, other: &Layout) -> bool {
-    let texts = |layout: &Layout| {
-        let EventHead { space, name, client_name, job_id, .. } = layout.head;
-        [space, name, layout.host, client_name, job_id]
-    };
-    texts(one)
-        .into_iter()
-        .zip(texts(other))
-        .all(|(one, other)| one.len == other.len && slice(bytes, one) == slice(bytes, other))
 }
 
 /// A span relative to another, as one relative to what that is relative to.
@@ -540,69 +355,5 @@ impl<'a> Iterator for Tags<'a> {
             }
         }
         None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::event::{Stamps, encode_event, seal};
-    use crate::v1;
-    use ftb_core::Event;
-    use prost::Message as _;
-
-    fn sealed(seq: u64, payload: usize) -> Bytes {
-        let mut event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
-        event.time_ns = seq * 1000;
-        event.client_name = "some".to_owned();
-        event.payload = vec![7; payload].into();
-        let publisher = PublisherId { account: 1, token: 2 };
-        let id = EventId { publisher, seq };
-        let stamps = Stamps { id, host: "node1", uid: 5, pid: 1, republished: false };
-        seal(&stamps, &encode_event(&event), 300).unwrap().bytes().clone()
-    }
-
-    /// A fold that covers more than there was before it is refused, whatever came before.
-    #[test]
-    fn a_fold_is_no_shape_for_others() {
-        // As prost writes it: the stamp before the event.
-        let folded = |seq| {
-            let mut message = v1::Sealed::decode(sealed(seq, 5)).unwrap();
-            message.folded = Some(v1::Folded { covers: 5, count: 6, first_ns: 1, last_ns: 2 });
-            message.encode_to_vec()
-        };
-        let events = [folded(7), folded(8), folded(5)];
-        let bytes = Bytes::from(events.concat());
-        let mut reading = Reading::default();
-        let mut start = 0;
-        for event in &events[..2] {
-            let at = Span { start, len: event.len() as u32 };
-            start += at.len;
-            let item = reading.event(&bytes, 1, at, false).unwrap();
-            reading.items.push(item);
-        }
-        let at = Span { start, len: events[2].len() as u32 };
-        assert_eq!(reading.event(&bytes, 3, at, false), Err(EventWireError::Sequence));
-    }
-
-    /// The usual events take the short way, whatever their payloads.
-    #[test]
-    fn usual_events_have_the_shape_of_those_before() {
-        let events = [sealed(1, 5), sealed(2, 5), sealed(3, 5), sealed(4, 200)];
-        let bytes = Bytes::from(events.concat());
-        let mut reading = Reading::default();
-        let mut start = 0;
-        for (index, event) in (1..).zip(&events) {
-            let at = Span { start, len: event.len() as u32 };
-            start += at.len;
-            let short = reading.short(&bytes, index, at);
-            assert_eq!(short.is_some(), index > 2, "event {index}");
-            let long = Reading::default().event(&bytes, index, at, false).unwrap();
-            let layout = |short: Item| Item { layout: 0, ..short };
-            assert!(short.is_none_or(|short| layout(short) == long));
-            reading.event(&bytes, index, at, false).unwrap();
-        }
-        assert_eq!(reading.layouts.len(), 2);
     }
 }

@@ -74,7 +74,7 @@ impl<'a> SealedChecker<'a> {
     ) -> Result<Head, EventWireError> {
         let (head, parts, inner) = check_sealed(bytes, &mut self.neighbour)?;
         let shape = || SealedShape::of(bytes, parts.event, &inner, head.id.seq);
-        let likely = head.covers == 0 && likely(self.publisher, &head);
+        let likely = parts.folded.is_none() && likely(self.publisher, &head);
         self.shape = likely.then(shape).flatten();
         (self.following, self.last) = (None, 0);
         (self.known, self.publisher) = (bytes, Some(head.id.publisher));
@@ -86,12 +86,15 @@ impl<'a> SealedChecker<'a> {
         &mut self,
         bytes: &'a [u8],
     ) -> Result<(Checked, OwnParts), EventWireError> {
-        let as_long = bytes.len() == self.known.len();
-        if as_long && let Some(shape) = self.shape {
-            let parts = shape.own_parts();
-            if let checked @ Checked::Like(_) = self.check(bytes)? {
-                return Ok((checked, parts));
-            }
+        if let Some(shape) = &self.shape
+            && let Some(own) = shape.fits(self.known, bytes)
+            && own.content_at == shape.content_at()
+        {
+            // What follows them in a list is looked at one by one again.
+            self.last = 0;
+            let (seq, time_ns) = (own.seq, own.content.time_ns);
+            let like = Alike { seq, time_ns, time_at: span_number(shape.time_at()) };
+            return Ok((Checked::Like(like), shape.own_parts_of(&own)));
         }
         let head = self.check_new(bytes, |_, _| true)?;
         let shape = self.shape.ok_or(EventWireError::Malformed {

@@ -4,6 +4,7 @@
 //! write the message: a copy of it as a generated type would cost an allocation for each text.
 
 use bytes::Bytes;
+use ftb_core::own::varint_len;
 use ftb_core::{Event, EventId, EventKind, EventRef, Tag};
 
 /// Encodes what a publisher says. Its bounds are the caller's to check ([`Event::check`]).
@@ -64,11 +65,6 @@ pub fn put_event(event: &EventRef<'_>, out: &mut Vec<u8>) {
         put_head(15, event.payload.len(), out);
         out.extend_from_slice(event.payload);
     }
-}
-
-/// Bytes of a varint.
-pub(crate) fn varint_len(number: u64) -> usize {
-    (64 - (number | 1).leading_zeros() as usize).div_ceil(7)
 }
 
 /// Appends a varint.

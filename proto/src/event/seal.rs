@@ -10,9 +10,9 @@ use super::shape::{ContentShape, SealedShape};
 use super::{
     EventHead, EventWireError, Neighbour, Stamps, bound, check_beside, check_event, sealed_head,
 };
-use ftb_core::own::{OwnParts, varint_len};
+use ftb_core::own::{OwnParts, TIME_BYTES, varint_len};
 use ftb_core::run::{Alike, Listed, Run, RunBuilder};
-use ftb_core::sealed::{Head, Span};
+use ftb_core::sealed::{Head, Span, SpanError};
 use ftb_core::{EventId, Sealed, limits};
 use prost::encoding::{encode_varint, encoded_len_varint};
 
@@ -73,8 +73,10 @@ where
     let events = events.into_iter();
     let last_seq = stamps.id.seq.saturating_add(events.len() as u64);
     let bytes = events.clone().map(|event| template.listed_len(last_seq, event.len())).sum();
+    let as_long = events.clone().next().map_or(0, <[u8]>::len);
+    let as_long = events.clone().filter(|event| event.len() == as_long).count();
     let mut checker = Checker { payload_bytes_max, ..Checker::default() };
-    let mut writer = Writer::new(stamps, bytes, template);
+    let mut writer = Writer::new(stamps, template, Expected { bytes, as_long });
     let mut refused = Vec::new();
     let mut seq = stamps.id.seq;
     for event in events {
@@ -161,6 +163,17 @@ struct Writer<'a> {
     /// So many have been packed behind it, and where they begin.
     packed: u32,
     packed_at: u32,
+    expected: Expected,
+    /// An event could not be told of: then none is taken.
+    broken: bool,
+}
+
+/// What the buffer is to have room for.
+struct Expected {
+    /// All events whole, as a list.
+    bytes: usize,
+    /// So many are as long as the first, itself included.
+    as_long: usize,
 }
 
 /// An event that was written whole.
@@ -186,22 +199,38 @@ enum Others {
 }
 
 impl<'a> Writer<'a> {
-    /// With room for all events as they come: what the packed ones do not need is given back.
-    fn new(stamps: &Stamps<'a>, bytes: usize, template: Template) -> Self {
+    fn new(stamps: &Stamps<'a>, template: Template, expected: Expected) -> Self {
         Self {
             stamps: *stamps,
             template,
-            buffer: Vec::with_capacity(bytes),
+            buffer: Vec::new(),
             builder: RunBuilder::default(),
             last: None,
             packed: 0,
             packed_at: 0,
+            expected,
+            broken: false,
         }
+    }
+
+    /// Makes room at the first event, as if those that are as long were packed behind the second (the first
+    /// that others are compared with): they mostly are, and the buffer is kept as long as the events.
+    fn make_room(&mut self, seq: u64, event: &[u8], head: &EventHead) {
+        let whole = self.template.listed_len(seq, event.len());
+        let saved = match head.payload.start {
+            0 => 0,
+            _ => whole.saturating_sub(TIME_BYTES + head.payload.len as usize),
+        };
+        let others = self.expected.as_long.saturating_sub(2);
+        self.buffer.reserve_exact(self.expected.bytes.saturating_sub(others * saved));
     }
 
     /// One that differs from the one before.
     fn whole(&mut self, seq: u64, event: &[u8], head: EventHead) {
         self.end_packed();
+        if self.buffer.is_empty() {
+            self.make_room(seq, event, &head);
+        }
         let Written { at, content } = self.template.write(&mut self.buffer, seq, event);
         self.push_whole(seq, head, at, content);
         let (len, others) = (event.len(), Others::Unknown);
@@ -219,8 +248,11 @@ impl<'a> Writer<'a> {
             return;
         }
         self.end_packed();
-        // There is one that it is like.
-        let Some(last) = self.last.take() else { return };
+        let Some(last) = self.last.take() else {
+            debug_assert!(false, "there is one that it is like");
+            self.broken = true;
+            return;
+        };
         let payload = span(own.payload_at as usize, event.len() - own.payload_at as usize);
         let head = EventHead { time_ns: own.time_ns, payload, ..last.head };
         let Written { at, content } = self.template.write(&mut self.buffer, seq, event);
@@ -273,12 +305,19 @@ impl<'a> Writer<'a> {
         {
             let fits = self.builder.push_packed(count, parts, self.packed_at);
             debug_assert!(fits, "they were packed behind the last event that is whole");
+            self.broken |= !fits;
         }
     }
 
     fn finish(mut self) -> Result<Option<Run>, EventWireError> {
         self.end_packed();
-        self.buffer.shrink_to_fit();
+        if self.broken {
+            return Err(SpanError("payload").into());
+        }
+        // Where other events came than expected, a tenth is not worth another place.
+        if self.buffer.len() < self.buffer.capacity() / 10 * 9 {
+            self.buffer.shrink_to_fit();
+        }
         Ok(self.builder.finish(self.buffer.into())?)
     }
 }

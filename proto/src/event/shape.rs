@@ -6,12 +6,11 @@
 //! second look, and every text lies where it lay. Whatever does not fit goes the long way. Events that
 //! lie in a list one behind the other, all of one length, are found in one go ([`Following`]).
 
-use super::encode::varint_len;
 use super::walk::Walker;
 use super::{BESIDE_PAYLOAD_BYTES_MAX, EventHead, SEALED_BYTES_MAX};
 use core::ops::Range;
 use ftb_core::limits;
-use ftb_core::own::OwnParts;
+use ftb_core::own::{OwnParts, TIME_BYTES, varint_len};
 use ftb_core::run::Listed;
 use ftb_core::sealed::Span;
 
@@ -30,7 +29,6 @@ const PAYLOAD: u8 = 0x7a;
 /// Where the number begins in a sealed event: behind two keys with a length and two halves of the
 /// publisher's id.
 const SEQ_AT: usize = 2 + 9 + 9 + 1;
-const TIME_BYTES: usize = 8;
 
 /// What events in a row are compared by, and as what.
 type Chunk = [u8; 16];
@@ -169,6 +167,14 @@ impl SealedShape {
     pub(super) fn own_parts(&self) -> OwnParts {
         let [seq_at, time_at, payload_at] =
             [SEQ_AT, self.time_at(), self.payload_at()].map(super::span_number);
+        OwnParts { seq_at, time_at, payload_at }
+    }
+
+    /// The same of one that has this shape.
+    pub(super) fn own_parts_of(&self, own: &OwnSealed) -> OwnParts {
+        let payload_at = own.content_at + own.content.payload.start as usize;
+        let [seq_at, time_at, payload_at] =
+            [SEQ_AT, own.content_at + self.content.time_at, payload_at].map(super::span_number);
         OwnParts { seq_at, time_at, payload_at }
     }
 

@@ -299,6 +299,7 @@ struct Collector<'a> {
     events: RunBuilder,
     items: Vec<Found>,
     count: usize,
+    bytes_whole: usize,
 }
 
 /// What was found, in order.
@@ -317,6 +318,7 @@ impl<'a> Collector<'a> {
             events: RunBuilder::default(),
             items: Vec::new(),
             count: 0,
+            bytes_whole: 0,
         }
     }
 
@@ -325,10 +327,17 @@ impl<'a> Collector<'a> {
         bound("events", self.count, BATCH_EVENTS_MAX)
     }
 
+    /// Few bytes must not stand for many: events count as if each were there whole.
+    fn whole(&mut self, bytes: usize) -> Result<()> {
+        self.bytes_whole = self.bytes_whole.saturating_add(bytes);
+        bound("bytes of events, each whole", self.bytes_whole, FRAME_BYTES_MAX)
+    }
+
     /// An event of the item that is being read, and those behind it, which `item` walks over, that
     /// differ from it in nothing but what is their own.
     fn events_at(&mut self, at: Span, item: &mut Walker<'_>) -> Result<()> {
         self.counted()?;
+        self.whole(at.len as usize)?;
         if item.rest().first() == Some(&bytes_key(PACKED as u8)) {
             return self.packed_behind(at, item);
         }
@@ -339,6 +348,7 @@ impl<'a> Collector<'a> {
         let most = BATCH_EVENTS_MAX.saturating_sub(self.count);
         if let Some(followers) = self.checker.followers(item.rest(), most) {
             self.count += followers.count;
+            self.whole(followers.count.saturating_mul(at.len as usize))?;
             self.events.push_following(followers.count as u32, followers.time_at);
             item.skip(followers.bytes);
         }
@@ -367,9 +377,11 @@ impl<'a> Collector<'a> {
         let step = parts.step(at.len as usize);
         let count = packed.len as usize / step;
         bound("events", self.count.saturating_add(count), BATCH_EVENTS_MAX)?;
-        bound("bytes of packed events", count.saturating_mul(at.len as usize), FRAME_BYTES_MAX)?;
+        self.whole(count.saturating_mul(at.len as usize))?;
         let numbers = seq.checked_add(count as u64).is_some();
-        let fits = packed.len as usize == count * step
+        // They come last: who reads all whole events first must not see another order.
+        let fits = item.rest().is_empty()
+            && packed.len as usize == count * step
             && numbers
             && self.events.push_packed(count as u32, parts, span_number(start));
         if !fits {
