@@ -51,19 +51,31 @@ where
         .max_send_buffer_size(windows.unsent_bytes)
         .max_header_list_size(HEADERS_BYTES_MAX)
         .enable_push(false);
-    let (sender, connection) = builder.handshake::<_, Parcel>(io).await.map_err(status_of)?;
+    let (sender, connection) = builder.handshake::<_, Parcel>(io).await.map_err(failure)?;
     // It ends with an error where the peer vanishes: the stream on it tells.
     crew.join(connection.map(drop));
-    let mut sender = sender.ready().await.map_err(status_of)?;
-    let (response, stream) = sender.send_request(request(method)?, false).map_err(status_of)?;
+    let mut sender = sender.ready().await.map_err(failure)?;
+    let (response, stream) = sender.send_request(request(method)?, false).map_err(failure)?;
     crew.join(Speech { messages, stream, waiting: None });
-    let response = response.await.map_err(status_of)?;
+    let response = response.await.map_err(failure)?;
     said_end(response.headers())?;
     if !response.status().is_success() {
         return Err(Status::unavailable(format!("it answers {}", response.status())));
     }
     let answered = Answered { stream: response.into_body(), _connection: sender };
     Ok(Received::new(Inbound::Answer(answered), bytes_max))
+}
+
+/// What to say of an error. A peer that ends the connection may send text with its reason, as much as a frame takes:
+/// that is left out, for lines of a log are made of this.
+fn failure(error: h2::Error) -> Status {
+    match error.reason() {
+        Some(reason) if error.is_go_away() && error.is_remote() => {
+            let code = status_of(h2::Error::from(reason)).code();
+            Status::new(code, format!("the peer ended the connection: {reason}"))
+        }
+        _ => status_of(error),
+    }
 }
 
 fn request(method: &'static str) -> Result<Request<()>, Status> {
@@ -105,7 +117,7 @@ impl Answered {
             Ok(trailers) => trailers.map(|trailers| Ok(Came::Trailers(trailers))),
             // A peer that has said all does not wait for the end of what it is told.
             Err(error) if error.reason() == Some(Reason::NO_ERROR) => None,
-            Err(error) => Some(Err(status_of(error))),
+            Err(error) => Some(Err(failure(error))),
         })
     }
 }
@@ -163,6 +175,7 @@ mod tests {
     use http::{HeaderMap, HeaderName, Response};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::io::AsyncWriteExt as _;
     use tokio::task::yield_now;
 
     /// What any peer takes without being asked again, in bytes.
@@ -288,6 +301,25 @@ mod tests {
         };
         let (said, ()) = tokio::join!(calling(here, Arc::default()), peer(there, answer));
         assert!(said.is_empty(), "{said:?}");
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_ends_the_connection_cannot_say_much_about_it() {
+        let (here, mut there) = tokio::io::duplex(1 << 16);
+        // Settings that change nothing, then a GOAWAY with as much behind its reason as a frame takes.
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        let mut goaway = vec![0; 9 + (1 << 14)];
+        goaway[1..4].copy_from_slice(&[1 << 6, 0, 7]);
+        goaway[9 + 7] = 11;
+        let peer = async {
+            there.write_all(&[&settings[..], &goaway].concat()).await.unwrap();
+            // Reads until the caller has gone.
+            tokio::io::copy(&mut there, &mut tokio::io::sink()).await.unwrap();
+        };
+        let (said, _) = tokio::join!(calling(here, Arc::default()), peer);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains(Reason::ENHANCE_YOUR_CALM.description()), "{said:?}");
+        assert!(said[0].len() < 200, "{} bytes", said[0].len());
     }
 
     #[tokio::test]
