@@ -5,6 +5,7 @@
 //! the program.
 
 use crate::engine::Engine;
+use std::collections::VecDeque;
 use std::io::Write as _;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,11 +35,32 @@ struct Count {
     said: u32,
     /// Of these: not written yet.
     unwritten: u32,
+    /// Of these: not taken yet by who writes. At most [`LINES_MAX`].
+    waiting: VecDeque<String>,
+    /// One thread at a time writes: lines come in the order in which they were said.
+    writing: bool,
 }
 
 impl Lines {
     fn count(&self) -> MutexGuard<'_, Count> {
         self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next line to be written; without one nobody writes any more.
+    fn next(&self) -> Option<String> {
+        let mut count = self.count();
+        let line = count.waiting.pop_front();
+        count.writing = line.is_some();
+        line
+    }
+
+    fn write(&self) {
+        while let Some(line) = self.next() {
+            // There is nobody to be told that standard error is closed.
+            let _ = std::io::stderr().write_all(line.as_bytes());
+            self.count().unwritten -= 1;
+            self.written.notify_all();
+        }
     }
 }
 
@@ -53,30 +75,29 @@ impl Reporter {
         if self.quiet {
             return;
         }
-        let Some(line) = self.line(text) else { return };
+        if !self.queue(text) {
+            return;
+        }
         let lines = Arc::clone(&self.lines);
-        let write = move || {
-            // There is nobody to be told that standard error is closed.
-            let _ = std::io::stderr().write_all(line.as_bytes());
-            lines.count().unwritten -= 1;
-            lines.written.notify_all();
-        };
+        let write = move || lines.write();
         // Started from the engine's thread, the writing thread has its signal mask.
         self.engine.spawn(async move {
             let _ = tokio::task::spawn_blocking(write).await;
         });
     }
 
-    fn line(&self, text: &str) -> Option<String> {
+    /// Puts it behind what was said before; gives whether somebody has to begin to write.
+    fn queue(&self, text: &str) -> bool {
         let mut count = self.lines.count();
         let line = match count.said + 1 {
             ..LINES_MAX => format!("libftb: {text}\n"),
             LINES_MAX => "libftb: no more is said\n".to_owned(),
-            _ => return None,
+            _ => return false,
         };
         count.said += 1;
         count.unwritten += 1;
-        Some(line)
+        count.waiting.push_back(line);
+        !std::mem::replace(&mut count.writing, true)
     }
 
     /// Waits a moment until everything that was said is written. What is not comes later, or standard
