@@ -358,16 +358,10 @@ impl<'a> Collector<'a> {
     /// An event and those packed behind it, which are the next field of the item.
     fn packed_behind(&mut self, at: Span, item: &mut Walker<'_>) -> Result<()> {
         let (checked, parts) = self.checker.check_known(slice(self.bytes, at))?;
-        let seq = match checked {
-            Checked::Head(head) => {
-                self.events.push(head, at);
-                head.id.seq
-            }
-            Checked::Like(event) => {
-                self.events.push_known(event, at);
-                event.seq
-            }
-        };
+        match checked {
+            Checked::Head(head) => self.events.push(head, at),
+            Checked::Like(event) => self.events.push_known(event, at),
+        }
         let before = item.at();
         let Some(Value::Bytes(packed)) = item.next()?.map(|field| field.value) else {
             return Err(wrong_type("packed events"));
@@ -378,11 +372,9 @@ impl<'a> Collector<'a> {
         let count = packed.len as usize / step;
         bound("events", self.count.saturating_add(count), BATCH_EVENTS_MAX)?;
         self.whole(count.saturating_mul(at.len as usize))?;
-        let numbers = seq.checked_add(count as u64).is_some();
         // They come last: who reads all whole events first must not see another order.
         let fits = item.rest().is_empty()
             && packed.len as usize == count * step
-            && numbers
             && self.events.push_packed(count as u32, parts, span_number(start));
         if !fits {
             return Err(LinkWireError::Range { what: "the packed events of an item" });
