@@ -61,6 +61,8 @@ pub struct Driver {
     ready_clients: Vec<ClientId>,
     /// What the core was given since the transports were filled, in bytes.
     given_bytes: u64,
+    /// Whether the core was given anything in this turn.
+    is_fed: bool,
     queries: BTreeMap<QueryId, oneshot::Sender<Tree>>,
     heap: Heap,
     repeats: Repeats,
@@ -105,6 +107,7 @@ impl Driver {
             ready_links: BTreeSet::new(),
             ready_clients: Vec::new(),
             given_bytes: 0,
+            is_fed: false,
             queries: BTreeMap::new(),
             heap: Heap::default(),
             repeats: Repeats::default(),
@@ -164,7 +167,10 @@ impl Driver {
             }
             self.take_turn(&mut inbox.links);
             self.take_turn(&mut inbox.clients);
-            self.tick_if_due();
+            // With each input the core has looked for what is due.
+            if !std::mem::take(&mut self.is_fed) {
+                self.tick_if_due();
+            }
         }
     }
 
@@ -199,17 +205,17 @@ impl Driver {
                     Input::LinkClosed { link, .. } => self.forget_link(*link),
                     Input::ClientDetached { client } => {
                         // One that has said goodbye still listens.
-                        self.pump_client(*client);
+                        self.pump_client(self.clock.now(), *client);
                         self.forget_client(*client);
                     }
                     _ => {}
                 }
-                let bytes = charged_bytes(charge.as_ref());
+                let (now, bytes) = (self.clock.now(), charged_bytes(charge.as_ref()));
                 self.given_bytes += bytes;
-                if self.heap.handled(self.clock.now().mono_ns, bytes) {
+                if self.heap.handled(now.mono_ns, bytes) {
                     heap::keep();
                 }
-                self.feed(input);
+                self.feed_at(now, input);
                 drop(charge);
             }
             Command::LinkOpened { cancel, .. } if self.stopping => cancel.cancel(),
@@ -257,11 +263,15 @@ impl Driver {
         self.feed(Input::QueryTree { query, deadline_ns });
     }
 
-    /// Gives the core an input and does what it wants, which may be to be given announcements.
     fn feed(&mut self, input: Input) {
+        self.feed_at(self.clock.now(), input);
+    }
+
+    /// Gives the core an input and does what it wants, which may be to be given announcements.
+    fn feed_at(&mut self, now: Now, input: Input) {
+        self.is_fed = true;
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
-            let now = self.clock.now();
             let mut out = std::mem::take(&mut self.out);
             self.node.handle(now, input, &mut out);
             for output in out.drain(..) {
@@ -383,12 +393,12 @@ impl Driver {
             self.link_outboxes.pump(link, |link| node.poll_link(now, link, LINK_BYTES_TARGET));
         }
         for client in std::mem::take(&mut self.ready_clients) {
-            self.pump_client(client);
+            self.pump_client(now, client);
         }
     }
 
-    fn pump_client(&mut self, client: ClientId) {
-        let (node, now) = (&mut self.node, self.clock.now());
+    fn pump_client(&mut self, now: Now, client: ClientId) {
+        let node = &mut self.node;
         self.client_outboxes.pump(client, |client| {
             node.poll_client(now, client, BATCH_BYTES_TARGET).map(Outgoing::Core)
         });

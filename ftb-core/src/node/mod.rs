@@ -459,8 +459,13 @@ impl Node {
     /// An agent that was stopped for a while must first hear what waits for it before it judges
     /// others' silence: everybody gets a fresh period.
     fn forgive_if_late(&mut self, now: Now) {
+        let late_ns = ns(self.config.detection_ms) / 2;
+        // What is due now was not due before: mostly there is nothing to look for.
+        if now.mono_ns.saturating_sub(self.now.mono_ns) <= late_ns {
+            return;
+        }
         let due = self.next_deadline_ns().unwrap_or(u64::MAX).max(self.now.mono_ns);
-        if now.mono_ns.saturating_sub(due) > ns(self.config.detection_ms) / 2 {
+        if now.mono_ns.saturating_sub(due) > late_ns {
             for link in self.links.values_mut() {
                 link.heard_ns = now.mono_ns;
             }
