@@ -7,10 +7,14 @@ LIBDIR  ?= $(PREFIX)/lib
 CARGO   ?= cargo
 TARGET   = $(or $(CARGO_TARGET_DIR),target)
 BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla
+# Where `make build` leaves the agent. Whoever builds everything with cargo alone has one beside the others.
+PROFILED = $(TARGET)/profiled/ftb-agent
+AGENT    = $(firstword $(wildcard $(PROFILED)) $(TARGET)/release/ftb-agent)
+BUILT    = $(AGENT) $(addprefix $(TARGET)/release/,$(filter-out ftb-agent,$(BINARIES)))
 SYSCONF  = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR  = $(PREFIX)/lib/systemd/system
 
-.PHONY: all build help deps demo test test-long check fmt clippy doc audit bench bench-launcher microbench event-path python install install-capi uninstall
+.PHONY: all build help deps demo test test-long check fmt clippy doc audit bench bench-launcher microbench python install install-capi uninstall
 
 all: build
 
@@ -20,10 +24,11 @@ help: ## this list
 deps: ## install the Debian packages that building and testing need (as root; else print the line)
 	@./deploy/dev/install-deps.sh build test
 
-build: ## everything in release mode, ftb-ib included
+build: ## what is installed, in release mode; the agent twice, to be compiled for what it does (PROFILE=no: once)
 	@./deploy/dev/install-deps.sh build
-	$(CARGO) build --release --workspace --bins --examples
+	$(CARGO) build --release --workspace --exclude ftb-agent --exclude ftb-bench --bins --examples
 	$(CARGO) build --release -p ftb-capi --lib
+	./deploy/dev/profiled-agent.sh $(TARGET)
 
 demo: ## a fan fails, the job moves, the answer is right
 	@./deploy/dev/install-deps.sh build demo
@@ -60,9 +65,10 @@ audit: ## licences, bans, duplicate versions
 
 bench: ## throughput and latency beside NATS and Zenoh in the same run (docs/performance.md)
 	@./deploy/dev/install-deps.sh build bench
-	$(CARGO) build --release -p ftb-agent -p ftb-bench
+	$(CARGO) build --release -p ftb-bench
+	./deploy/dev/profiled-agent.sh $(TARGET)
 	-$(CARGO) build --release --locked --manifest-path tests/bench/zenoh/Cargo.toml --target-dir $(TARGET)/zenoh
-	$(TARGET)/release/ftb-bench
+	FTB_BIN_DIR=$(abspath $(dir $(PROFILED))) $(TARGET)/release/ftb-bench
 
 bench-launcher: ## launch, migration, recovery, what a migration costs a solver: four minutes once it is built (docs/performance.md)
 	@./deploy/dev/install-deps.sh build test
@@ -75,19 +81,16 @@ microbench: ## filter match, routing, encode and decode, ring, journal: what eac
 	$(CARGO) bench -p ftb-bench --bench micro > $(TARGET)/microbench.txt
 	$(TARGET)/release/ftb-bench micro $(TARGET)/microbench.txt
 
-event-path: ## which functions of the agent a lone event passes through, for the linker (ftb-agent/event-path.ld)
-	@./deploy/dev/install-deps.sh build test
-	FTB_EVENT_PATH=0 $(CARGO) build --release -p ftb-agent -p ftb-bench
-	$(TARGET)/release/ftb-bench event-path
-
 python: ## the wheel of the Python package, in target/wheels (docs/python.md)
 	@./deploy/dev/install-deps.sh build python
 	ftb-client/python/wheel.sh $(TARGET)/wheels --release
 
 install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the demonstration
-	@for b in $(BINARIES); do test -x $(TARGET)/release/$$b || { echo "$(TARGET)/release/$$b is missing: run make first" >&2; exit 1; }; done
+	@for b in $(BUILT); do test -x $$b || { echo "$$b is missing: run make first" >&2; exit 1; }; done
+	@newer=$$(find Cargo.lock ftb-agent ftb-core proto -type f -newer $(AGENT) '(' -name '*.rs' -o -name Cargo.lock ')' 2>/dev/null | head -n 1); \
+	  [ -z "$$newer" ] || { echo "$(AGENT) is older than $$newer: run make first" >&2; exit 1; }
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONF)/ftb $(DESTDIR)$(PREFIX)/share/doc/ftb
-	install -m 0755 $(addprefix $(TARGET)/release/,$(BINARIES)) $(DESTDIR)$(PREFIX)/bin
+	install -m 0755 $(BUILT) $(DESTDIR)$(PREFIX)/bin
 	install -d $(DESTDIR)$(PREFIX)/libexec/ftb
 	install -m 0755 $(TARGET)/release/ftb-demo $(TARGET)/release/examples/poisson $(DESTDIR)$(PREFIX)/libexec/ftb
 	@for unit in deploy/systemd/*.service; do \

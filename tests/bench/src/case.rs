@@ -88,7 +88,8 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    fn new(label: impl Into<String>, system: System, load: Load) -> Self {
+    /// One that is compared to none.
+    pub(crate) fn new(label: impl Into<String>, system: System, load: Load) -> Self {
         Self { label: label.into(), system, load, against: None, units: None }
     }
 

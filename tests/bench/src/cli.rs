@@ -4,9 +4,9 @@ use crate::case::{self, Case, Row};
 use crate::heal;
 use crate::load::Order;
 use crate::run::{CaseRuns, Effort, run_case};
-use crate::server::{AGENT, System, beside_this};
+use crate::server::{System, agent};
 use crate::wire::{plain, zenoh};
-use crate::{event_path, machine, micro, report, worker};
+use crate::{machine, micro, report, train, worker};
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 use std::io::Read as _;
@@ -62,13 +62,9 @@ enum Part {
         /// What `cargo bench -p ftb-bench --bench micro` has printed.
         printed: PathBuf,
     },
-    /// Writes anew which functions of the agent an event that comes alone passes through, for the linker
-    /// to lay them side by side.
-    EventPath {
-        /// The linker script that is written.
-        #[arg(long, value_name = "FILE", default_value = "ftb-agent/event-path.ld")]
-        script: PathBuf,
-    },
+    /// Puts agents under the loads that the agent is compiled for, half a minute, and ends them in order, so
+    /// that instrumented ones write what they have counted; `make` does it.
+    Train,
     /// Drives one load: takes an order on standard input, answers on standard output.
     #[command(hide = true)]
     Worker,
@@ -99,8 +95,8 @@ impl Arguments {
                 micro::write(&printed, &self.report)?;
                 Ok(ExitCode::SUCCESS)
             }
-            Some(Part::EventPath { script }) => {
-                event_path::write(&script)?;
+            Some(Part::Train) => {
+                train::train()?;
                 Ok(ExitCode::SUCCESS)
             }
             Some(Part::Relay { port }) => {
@@ -127,7 +123,7 @@ impl Arguments {
         let Some(cases) = self.chosen() else { return Ok(ExitCode::from(2)) };
         let ours = |row: &Row| matches!(row.system, System::Ftb(_));
         if (self.heals() || cases.iter().flat_map(|case| &case.rows).any(ours))
-            && let Err(error) = beside_this(AGENT)
+            && let Err(error) = agent()
         {
             eprintln!("ftb-bench: {error}");
             return Ok(ExitCode::from(2));

@@ -7,7 +7,6 @@
 mod case;
 mod check;
 mod cli;
-mod event_path;
 mod heal;
 mod histogram;
 mod load;
@@ -21,6 +20,7 @@ mod run;
 mod server;
 mod stats;
 mod svg;
+mod train;
 mod wire;
 mod worker;
 

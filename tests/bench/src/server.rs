@@ -92,6 +92,15 @@ impl Running {
         self.servers[self.measured.clone()].iter().map(Server::pid).collect()
     }
 
+    /// Ends its processes in order.
+    ///
+    /// # Errors
+    /// One of them does not end, or not well.
+    pub(crate) fn end(mut self) -> Result<()> {
+        // The last began last: nobody loses the agent above it.
+        self.servers.iter_mut().rev().try_for_each(Server::end)
+    }
+
     /// What its processes said last, for a run that failed.
     pub(crate) fn last_words(&self) -> String {
         let words = self.servers.iter().map(Server::last_words);
@@ -157,8 +166,19 @@ pub(crate) fn installed(program: &str) -> Result<PathBuf> {
     found.with_context(|| format!("{program} is not installed; `make bench` installs it"))
 }
 
-/// The program of an agent.
-pub(crate) const AGENT: &str = "ftb-agent";
+/// The program of an agent: beside this one, or in the folder of finished binaries that `FTB_BIN_DIR` names.
+///
+/// # Errors
+/// It was not built.
+pub(crate) fn agent() -> Result<PathBuf> {
+    const AGENT: &str = "ftb-agent";
+    let Some(dir) = std::env::var_os("FTB_BIN_DIR") else { return beside_this(AGENT) };
+    let file = PathBuf::from(dir).join(AGENT);
+    if !file.is_file() {
+        bail!("{}, which FTB_BIN_DIR asks for, is missing", file.display());
+    }
+    Ok(file)
+}
 
 /// A program that was built together with this one.
 ///

@@ -1,6 +1,6 @@
 //! Trees of agents on loopback: their configuration, their certificates, their start.
 
-use super::{AGENT, Started, beside_this};
+use super::{Started, agent};
 use crate::load::{Endpoint, Load};
 use crate::process::{Ready, Server, free_ports};
 use anyhow::{Context as _, Result};
@@ -102,19 +102,18 @@ fn host(rank: usize) -> String {
 }
 
 /// Where an agent that is to be started has its things.
-#[derive(Debug)]
-pub(crate) struct Configured {
+struct Configured {
     /// What it is called.
-    pub(crate) host: String,
+    host: String,
     /// Its configuration.
-    pub(crate) file: PathBuf,
+    file: PathBuf,
     /// Where its clients will find it.
-    pub(crate) socket: PathBuf,
+    socket: PathBuf,
 }
 
 /// Starts them in rank order, so that each finds its parent at once.
 pub(super) fn start(layout: Layout, load: &Load, dir: &Path) -> Started {
-    let agent = beside_this(AGENT)?;
+    let agent = agent()?;
     let configured = configure(layout, load, dir)?;
     let mut servers = Vec::new();
     for Configured { host, file, socket } in &configured {
@@ -134,7 +133,7 @@ pub(super) fn start(layout: Layout, load: &Load, dir: &Path) -> Started {
 ///
 /// # Errors
 /// Too few ports are free, or a file cannot be written.
-pub(crate) fn configure(layout: Layout, load: &Load, dir: &Path) -> Result<Vec<Configured>> {
+fn configure(layout: Layout, load: &Load, dir: &Path) -> Result<Vec<Configured>> {
     let ports = free_ports(layout.agents)?;
     let authority = layout.tls.then(|| Authority::new(dir)).transpose()?;
     let mut configured = Vec::new();
