@@ -87,8 +87,9 @@ python: ## the wheel of the Python package, in target/wheels (docs/python.md)
 
 install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the demonstration
 	@for b in $(BUILT); do test -x $$b || { echo "$$b is missing: run make first" >&2; exit 1; }; done
-	@newer=$$(find Cargo.lock ftb-agent ftb-core proto -type f -newer $(AGENT) '(' -name '*.rs' -o -name Cargo.lock ')' 2>/dev/null | head -n 1); \
-	  [ -z "$$newer" ] || { echo "$(AGENT) is older than $$newer: run make first" >&2; exit 1; }
+	@if [ "$(AGENT)" = "$(PROFILED)" ]; then \
+	  newer=$$(find Cargo.* ftb-agent/Cargo.toml ftb-agent/src ftb-core/Cargo.toml ftb-core/src proto/[!t]* -type f -newer $(dir $(PROFILED))checked 2>/dev/null | head -n 1); \
+	  [ -z "$$newer" ] || { echo "$(AGENT) is older than $$newer: run make first, or remove $(dir $(PROFILED)) to install what cargo has built" >&2; exit 1; }; fi
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONF)/ftb $(DESTDIR)$(PREFIX)/share/doc/ftb
 	install -m 0755 $(BUILT) $(DESTDIR)$(PREFIX)/bin
 	install -d $(DESTDIR)$(PREFIX)/libexec/ftb

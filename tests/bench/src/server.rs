@@ -172,7 +172,11 @@ pub(crate) fn installed(program: &str) -> Result<PathBuf> {
 /// It was not built.
 pub(crate) fn agent() -> Result<PathBuf> {
     const AGENT: &str = "ftb-agent";
-    let Some(dir) = std::env::var_os("FTB_BIN_DIR") else { return beside_this(AGENT) };
+    let Some(dir) = std::env::var_os("FTB_BIN_DIR") else {
+        return beside_this(AGENT).context(
+            "FTB_BIN_DIR does not say where the agent is: `make` leaves it in target/profiled",
+        );
+    };
     let file = PathBuf::from(dir).join(AGENT);
     if !file.is_file() {
         bail!("{}, which FTB_BIN_DIR asks for, is missing", file.display());
