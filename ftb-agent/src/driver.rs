@@ -157,6 +157,7 @@ impl Driver {
                 command = inbox.clients.recv() => Wake::Client(command),
                 () = poll_fn(|context| alarm.poll_due(context, due_ns)) => Wake::Deadline,
             };
+            self.is_fed = false;
             match wake {
                 Wake::LinkRoom(link) => drop(self.ready_links.insert(link)),
                 Wake::ClientRoom(client) => self.ready_clients.push(client),
@@ -168,7 +169,7 @@ impl Driver {
             self.take_turn(&mut inbox.links);
             self.take_turn(&mut inbox.clients);
             // With each input the core has looked for what is due.
-            if !std::mem::take(&mut self.is_fed) {
+            if !self.is_fed {
                 self.tick_if_due();
             }
         }
