@@ -227,13 +227,13 @@ pub(crate) fn all() -> Vec<Case> {
     for case in &mut cases {
         case.quick = ["relay", "fanout", "ping"].contains(&case.name);
         case.repetitions = match case.name {
-            "relay" => 5,
+            "relay" | "filters" => 5,
             // Judged by ratios that lie near their bounds, of runs that differ by a tenth.
             "ping" | "hops" => 11,
             // Judged by one event in a hundred of some hundred: runs differ by half.
             "rates" => 15,
             "memory" | "trees" | "tree-rate" => 1,
-            "filters" | "idle" => 2,
+            "idle" => 2,
             _ => 3,
         };
         case.length_percent = match case.name {

@@ -125,7 +125,7 @@ impl Arguments {
         if (self.heals() || cases.iter().flat_map(|case| &case.rows).any(ours))
             && let Err(error) = agent()
         {
-            eprintln!("ftb-bench: {error}");
+            eprintln!("ftb-bench: {error:#}");
             return Ok(ExitCode::from(2));
         }
         let effort = Effort {
