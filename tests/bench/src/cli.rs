@@ -16,7 +16,7 @@ use tokio::runtime::Builder;
 
 /// Measures ftb beside NATS, Zenoh, Mosquitto and a plain relay, in one run on this machine.
 ///
-/// Without options everything is measured (some seventeen minutes) and the tables and plots of the report
+/// Without options everything is measured (some eighteen minutes) and the tables and plots of the report
 /// are written anew. Exit codes: 0 everything kept its promise; 1 a run failed, lost or reordered
 /// something; 2 wrong usage.
 #[derive(Debug, Parser)]
