@@ -51,9 +51,10 @@ finish() {
     mkdir -p "$profiled"
     echo "$sum" >"$profiled/profile"
     echo "the agent that is installed"
-    build_agent "$profiled" "${1:+-Cprofile-use=$1}"
     # Whoever installs it looks whether sources are newer than this.
-    touch "$profiled/checked"
+    touch "$profiled/begun"
+    build_agent "$profiled" "${1:+-Cprofile-use=$1}"
+    mv -f "$profiled/begun" "$profiled/checked"
     exit 0
 }
 

@@ -3,7 +3,7 @@
 
 use ftb_tests::cluster::outside_cargo;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::SystemTime;
@@ -42,6 +42,10 @@ impl Toy {
         write("tests/bench/src/main.rs", BENCH);
         write("tests/bench/src/train.rs", "");
         write(".cargo/config.toml", "[build]\nrustflags = [\"--cfg\", \"mine\"]\n");
+        // Notes how the agent is compiled each time.
+        let compiler = "#!/bin/sh\ncase \"$*\" in *ftb_agent*) echo \"$*\" >compiled ;; esac\nexec rustc \"$@\"\n";
+        write("compiler", compiler);
+        fs::set_permissions(root.join("compiler"), fs::Permissions::from_mode(0o755)).unwrap();
         let script = "deploy/dev/profiled-agent.sh";
         fs::create_dir_all(root.join("deploy/dev")).unwrap();
         let this = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -51,15 +55,27 @@ impl Toy {
 
     /// Builds it; gives what it was told.
     fn build(&self, profile: &str) -> String {
+        let (built, told) = self.try_to_build(profile);
+        assert!(built, "{told}");
+        told
+    }
+
+    /// Whether it could be built, and what was told.
+    fn try_to_build(&self, profile: &str) -> (bool, String) {
         let mut command = Command::new("deploy/dev/profiled-agent.sh");
         command.arg("target").current_dir(&self.0).env("PROFILE", profile);
+        command.env("RUSTC", self.0.join("compiler"));
         for name in ["CARGO", "CARGO_TARGET_DIR", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"] {
             command.env_remove(name);
         }
         let Output { status, stdout, stderr } = outside_cargo(&mut command).output().unwrap();
         let told = String::from_utf8(stdout).unwrap() + &String::from_utf8(stderr).unwrap();
-        assert!(status.success(), "{told}");
-        told
+        (status.success(), told)
+    }
+
+    /// Whether the agent was last compiled with such a flag.
+    fn compiled_with(&self, flag: &str) -> bool {
+        fs::read_to_string(self.0.join("compiled")).unwrap().contains(flag)
     }
 
     fn agent(&self) -> PathBuf {
@@ -88,6 +104,7 @@ fn the_agent_is_compiled_with_what_it_was_seen_to_do() {
     assert!(!told.contains("trained") && !toy.has_profile(), "{told}");
     assert_eq!(toy.said(), "true one\n", "the flags of who builds it reach it");
     let plain = toy.built_at();
+    assert!(!toy.compiled_with("-Cprofile"));
 
     let told = toy.build("yes");
     assert_eq!(toy.said(), "true one\n");
@@ -97,6 +114,7 @@ fn the_agent_is_compiled_with_what_it_was_seen_to_do() {
         return;
     }
     assert!(told.contains("trained") && toy.has_profile(), "{told}");
+    assert!(toy.compiled_with("-Cprofile-use="), "what was counted is not used");
     let profiled = toy.built_at();
     assert!(profiled > plain, "one without a profile was taken for one with it");
     let left: Vec<_> =
@@ -117,4 +135,12 @@ fn the_agent_is_compiled_with_what_it_was_seen_to_do() {
     let told = toy.build("yes");
     assert!(told.contains("without a profile, since it could not be put under load"), "{told}");
     assert_eq!(toy.said(), "true three\n");
+    assert!(!toy.compiled_with("-Cprofile"));
+
+    let checked =
+        || fs::metadata(toy.0.join("target/profiled/checked")).unwrap().modified().unwrap();
+    let before = checked();
+    fs::write(toy.0.join("agent/src/main.rs"), "no program").unwrap();
+    let (built, told) = toy.try_to_build("yes");
+    assert!(!built && checked() == before, "{told}");
 }
