@@ -7,10 +7,7 @@ LIBDIR  ?= $(PREFIX)/lib
 CARGO   ?= cargo
 TARGET   = $(or $(CARGO_TARGET_DIR),target)
 BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla
-# Where `make build` leaves the agent. Whoever builds everything with cargo alone has one beside the others.
-PROFILED = $(TARGET)/profiled/ftb-agent
-AGENT    = $(firstword $(wildcard $(PROFILED)) $(TARGET)/release/ftb-agent)
-BUILT    = $(AGENT) $(addprefix $(TARGET)/release/,$(filter-out ftb-agent,$(BINARIES)))
+BUILT    = $(addprefix $(TARGET)/release/,$(BINARIES))
 SYSCONF  = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR  = $(PREFIX)/lib/systemd/system
 
@@ -24,11 +21,10 @@ help: ## this list
 deps: ## install the Debian packages that building and testing need (as root; else print the line)
 	@./deploy/dev/install-deps.sh build test
 
-build: ## what is installed, in release mode; the agent twice, to be compiled for what it does (PROFILE=no: once)
+build: ## build everything that `make install` installs, in release mode
 	@./deploy/dev/install-deps.sh build
-	$(CARGO) build --release --workspace --exclude ftb-agent --exclude ftb-bench --bins --examples
+	$(CARGO) build --release --workspace --exclude ftb-bench --bins --examples
 	$(CARGO) build --release -p ftb-capi --lib
-	./deploy/dev/profiled-agent.sh $(TARGET)
 
 demo: ## a fan fails, the job moves, the answer is right
 	@./deploy/dev/install-deps.sh build demo
@@ -65,10 +61,9 @@ audit: ## licences, bans, duplicate versions
 
 bench: ## throughput and latency beside NATS and Zenoh in the same run (docs/performance.md)
 	@./deploy/dev/install-deps.sh build bench
-	$(CARGO) build --release -p ftb-bench
-	./deploy/dev/profiled-agent.sh $(TARGET)
+	$(CARGO) build --release -p ftb-bench -p ftb-agent --bins
 	-$(CARGO) build --release --locked --manifest-path tests/bench/zenoh/Cargo.toml --target-dir $(TARGET)/zenoh
-	FTB_BIN_DIR=$(abspath $(dir $(PROFILED))) $(TARGET)/release/ftb-bench
+	$(TARGET)/release/ftb-bench
 
 bench-launcher: ## launch, migration, recovery, what a migration costs a solver: four minutes once it is built (docs/performance.md)
 	@./deploy/dev/install-deps.sh build test
@@ -87,9 +82,6 @@ python: ## the wheel of the Python package, in target/wheels (docs/python.md)
 
 install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the demonstration
 	@for b in $(BUILT); do test -x $$b || { echo "$$b is missing: run make first" >&2; exit 1; }; done
-	@if [ "$(AGENT)" = "$(PROFILED)" ]; then \
-	  newer=$$(find Cargo.* ftb-agent/Cargo.toml ftb-agent/src ftb-core/Cargo.toml ftb-core/src proto/[!t]* -type f -newer $(dir $(PROFILED))checked 2>/dev/null | head -n 1); \
-	  [ -z "$$newer" ] || { echo "$(AGENT) is older than $$newer: run make first, or remove $(dir $(PROFILED)) to install what cargo has built" >&2; exit 1; }; fi
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONF)/ftb $(DESTDIR)$(PREFIX)/share/doc/ftb
 	install -m 0755 $(BUILT) $(DESTDIR)$(PREFIX)/bin
 	install -d $(DESTDIR)$(PREFIX)/libexec/ftb

@@ -6,7 +6,7 @@ use crate::load::Order;
 use crate::run::{CaseRuns, Effort, run_case};
 use crate::server::{System, agent};
 use crate::wire::{plain, zenoh};
-use crate::{machine, micro, report, train, worker};
+use crate::{machine, micro, report, worker};
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 use std::io::Read as _;
@@ -62,9 +62,6 @@ enum Part {
         /// What `cargo bench -p ftb-bench --bench micro` has printed.
         printed: PathBuf,
     },
-    /// Puts agents under the loads that the agent is compiled for, half a minute, and ends them in order, so
-    /// that instrumented ones write what they have counted; `make` does it.
-    Train,
     /// Drives one load: takes an order on standard input, answers on standard output.
     #[command(hide = true)]
     Worker,
@@ -93,10 +90,6 @@ impl Arguments {
             Some(Part::Worker) => serve_order(),
             Some(Part::Micro { printed }) => {
                 micro::write(&printed, &self.report)?;
-                Ok(ExitCode::SUCCESS)
-            }
-            Some(Part::Train) => {
-                train::train()?;
                 Ok(ExitCode::SUCCESS)
             }
             Some(Part::Relay { port }) => {

@@ -20,7 +20,6 @@ mod run;
 mod server;
 mod stats;
 mod svg;
-mod train;
 mod wire;
 mod worker;
 

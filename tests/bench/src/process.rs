@@ -1,8 +1,6 @@
 //! Processes under measurement: started, ended without fail, and what `/proc` says they cost.
 
 use anyhow::{Context as _, Result, bail};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -13,9 +11,7 @@ use std::time::{Duration, Instant};
 
 /// How long a server may take until it answers.
 const READY_DEADLINE: Duration = Duration::from_secs(15);
-/// How long it may take to end.
-const END_DEADLINE: Duration = Duration::from_secs(15);
-/// Pause between two tries to reach it, and between two looks whether it has ended.
+/// Pause between two tries to reach it.
 const READY_RETRY: Duration = Duration::from_millis(5);
 
 /// A server process; killed when this is dropped.
@@ -92,29 +88,6 @@ impl Server {
                 bail!("{} does not accept: {}", self.name, self.last_words());
             }
             std::thread::sleep(READY_RETRY);
-        }
-    }
-
-    /// Asks it to end, and waits until it has.
-    ///
-    /// # Errors
-    /// It takes too long, or ends with an error: its last words are told.
-    pub(crate) fn end(&mut self) -> Result<()> {
-        // `setpriv` has become the program itself.
-        let pid = Pid::from_raw(i32::try_from(self.pid())?);
-        kill(pid, Signal::SIGTERM).with_context(|| format!("cannot end {}", self.name))?;
-        let asked = Instant::now();
-        loop {
-            match self.child.try_wait()? {
-                Some(status) if status.success() => return Ok(()),
-                Some(status) => {
-                    bail!("{} ended badly ({status}): {}", self.name, self.last_words())
-                }
-                None if asked.elapsed() > END_DEADLINE => {
-                    bail!("{} does not end: {}", self.name, self.last_words())
-                }
-                None => std::thread::sleep(READY_RETRY),
-            }
         }
     }
 

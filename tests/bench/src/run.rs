@@ -93,20 +93,6 @@ fn describe(row: &Row, outcome: &Outcome) -> String {
 
 fn run_row(row: &Row, effort: Effort) -> Result<Outcome> {
     let running = Running::start(row.system, &row.load)?;
-    put_under_load(&running, row, effort)
-}
-
-/// Runs one row once, and ends its servers in order.
-///
-/// # Errors
-/// It cannot be run, broke a promise, or a server does not end in order.
-pub(crate) fn run_to_the_end(row: &Row, effort: Effort) -> Result<()> {
-    let running = Running::start(row.system, &row.load)?;
-    put_under_load(&running, row, effort)?;
-    running.end()
-}
-
-fn put_under_load(running: &Running, row: &Row, effort: Effort) -> Result<Outcome> {
     let largest = (WINDOW_BYTES / row.load.size.max(1)) as u64;
     let order = Order {
         endpoint: running.endpoint(),

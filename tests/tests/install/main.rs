@@ -1,17 +1,15 @@
-//! What `make install` puts where, what `make uninstall` leaves, what the units make of it (`sandbox`), and how
-//! the agent that is installed is compiled (`profiled`).
+//! Checks which files `make install` installs, what `make uninstall` leaves, and that the daemons run
+//! in the sandboxes of their units (`sandbox`).
 #![allow(clippy::unwrap_used)]
 
-mod profiled;
 mod sandbox;
 
 use ftb_agent::config::Config;
 use ftb_tests::cluster::{binary, outside_cargo};
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::time::Duration;
+use std::process::Command;
 
 /// A checkout that was built: the files of this one, and in the place of the products something of their
 /// names.
@@ -38,19 +36,15 @@ fn built(tree: &Path) {
     }
 }
 
-/// Calls make, which must do it.
+/// Runs a target of make, which must succeed.
 fn make(tree: &Path, target: &str, destination: &Path, prefix: &str) {
-    let output = try_to_make(tree, target, destination, prefix);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "make {target}: {told}");
-}
-
-fn try_to_make(tree: &Path, target: &str, destination: &Path, prefix: &str) -> Output {
     let mut command = Command::new("make");
     command.current_dir(tree).arg(target).arg(format!("DESTDIR={}", destination.display()));
     command.arg(format!("PREFIX={prefix}")).env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
     command.env("CARGO_TARGET_DIR", tree.join("target"));
-    outside_cargo(&mut command).output().unwrap()
+    let output = outside_cargo(&mut command).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "make {target}: {errors}");
 }
 
 /// All files below a folder, with their paths in it.
@@ -105,33 +99,4 @@ fn units_find_their_programs_and_samples_are_right_wherever_it_is_installed() {
         assert!(left.iter().all(|path| path.starts_with(config)), "{left:?}");
         assert!(left.iter().all(|path| path.extension().is_some_and(|e| e == "toml")), "{left:?}");
     }
-}
-
-#[test]
-fn the_agent_that_make_has_built_is_installed_unless_its_sources_are_newer() {
-    let dir = tempfile::tempdir().unwrap();
-    let (tree, destination) = (dir.path().join("tree"), dir.path().join("to"));
-    fs::create_dir(&tree).unwrap();
-    built(&tree);
-    let installed = || fs::read_to_string(destination.join("usr/bin/ftb-agent")).unwrap();
-    make(&tree, "install", &destination, "/usr");
-    assert_eq!(installed(), "#!/bin/sh\n", "there is no other than cargo's");
-    let profiled = tree.join("target/profiled");
-    fs::create_dir_all(&profiled).unwrap();
-    let agent = profiled.join("ftb-agent");
-    fs::write(&agent, "#!/bin/sh\n# profiled\n").unwrap();
-    fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
-    make(&tree, "install", &destination, "/usr");
-    assert!(installed().contains("profiled"));
-    let source = tree.join("ftb-core/src/node.rs");
-    fs::create_dir_all(source.parent().unwrap()).unwrap();
-    fs::write(&source, "").unwrap();
-    let checked = File::create(profiled.join("checked")).unwrap();
-    let later = checked.metadata().unwrap().modified().unwrap() + Duration::from_secs(1);
-    File::options().write(true).open(&source).unwrap().set_modified(later).unwrap();
-    let refused = try_to_make(&tree, "install", &destination, "/usr");
-    let told = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && told.contains("node.rs: run make first"), "{told}");
-    checked.set_modified(later).unwrap();
-    make(&tree, "install", &destination, "/usr");
 }
