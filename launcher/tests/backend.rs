@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use ftb_launcher::shell::jobdir;
 use ftb_tests::cluster::{binary, wait_for};
 use ftb_tests::guest::{Guest, hardware};
+use ftb_tests::skip::skip;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use site::fixture::{Fixture, results};
@@ -250,7 +251,7 @@ async fn a_failing_hook_costs_no_job() -> Result<()> {
 fn pods_move_in_a_guest_whose_kernel_and_criu_belong_together() -> Result<()> {
     let has = |program: &str, argument| Command::new(program).arg(argument).output().is_ok();
     if !has("criu", "--version") || !has("mpicc.mpich", "-v") {
-        eprintln!("skipped: the guest needs Debian's criu and libmpich-dev (apt-get install both)");
+        skip("the guest needs Debian's criu and libmpich-dev (apt-get install both)");
         return Ok(());
     }
     let work = tempfile::tempdir()?;

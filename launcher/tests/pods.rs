@@ -8,6 +8,7 @@ mod site;
 use anyhow::{Context as _, Result};
 use ftb_tests::bmc::{self, SimulatedBmc};
 use ftb_tests::cluster::binary;
+use ftb_tests::skip::skip;
 use site::bridge::Bridge;
 use site::fixture::{Fixture, compiled, criu_file, results};
 use site::{Site, nothing_left, run, start, text};
@@ -250,7 +251,7 @@ fn watch(site: &Site, rank: usize, bmc: &SimulatedBmc) -> Result<Process> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_fan_moves_a_pod_and_a_mended_one_makes_a_spare() -> Result<()> {
     if Command::new("ipmi_sim").arg("-?").output().is_err() {
-        eprintln!("skipped: ipmi_sim is not installed (apt-get install openipmi)");
+        skip("ipmi_sim is not installed (apt-get install openipmi)");
         return Ok(());
     }
     let site = Site::new(3).await?;

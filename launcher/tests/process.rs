@@ -8,6 +8,7 @@ mod site;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use ftb_tests::cluster::wait_for;
+use ftb_tests::skip::skip;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use site::{Site, nothing_left, result, run, start, text};
@@ -293,7 +294,7 @@ async fn a_job_starts_again_from_a_set_elsewhere_and_a_damaged_set_is_refused() 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unmodified_mpich_program_runs() -> Result<()> {
     if Command::new("mpicc.mpich").arg("-v").output().is_err() {
-        eprintln!("skipped: mpicc.mpich is not installed (apt-get install libmpich-dev)");
+        skip("mpicc.mpich is not installed (apt-get install libmpich-dev)");
         return Ok(());
     }
     let site = Site::new(2).await?;

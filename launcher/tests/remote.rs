@@ -9,6 +9,7 @@ mod site;
 
 use anyhow::{Context as _, Result, ensure};
 use ftb_tests::cluster::{Part, wait_for};
+use ftb_tests::skip::skip;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use site::bridge::Bridge;
@@ -45,10 +46,10 @@ impl Drop for Hosts {
 /// Why these tests cannot run here.
 fn cannot() -> Option<&'static str> {
     if !Path::new(SSHD).exists() || Command::new("ssh").arg("-V").output().is_err() {
-        return Some("skipped: sshd is not installed (apt-get install openssh-server)");
+        return Some("sshd is not installed (apt-get install openssh-server)");
     }
     let root = nix::unistd::Uid::effective().is_root();
-    (!root).then_some("skipped: only root can run an sshd that lets root in")
+    (!root).then_some("only root can run an sshd that lets root in")
 }
 
 impl Hosts {
@@ -206,7 +207,7 @@ fn starters(config: &Path) -> Result<usize> {
 #[tokio::test(flavor = "multi_thread")]
 async fn hosts_are_reached_in_a_tree_and_a_node_moves_between_them() -> Result<()> {
     if let Some(why) = cannot() {
-        eprintln!("{why}");
+        skip(why);
         return Ok(());
     }
     let hosts = Hosts::new(4, &[]).await?;
@@ -240,7 +241,7 @@ async fn hosts_are_reached_in_a_tree_and_a_node_moves_between_them() -> Result<(
 async fn a_host_that_cannot_be_reached_is_named_and_the_rest_goes_on_or_nothing_runs() -> Result<()>
 {
     if let Some(why) = cannot() {
-        eprintln!("{why}");
+        skip(why);
         return Ok(());
     }
     // Nobody listens on the second host; on the third somebody who never says a word.
@@ -274,7 +275,7 @@ async fn a_host_that_cannot_be_reached_is_named_and_the_rest_goes_on_or_nothing_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_over_ssh_outlives_its_launcher_and_its_output_finds_the_next() -> Result<()> {
     if let Some(why) = cannot() {
-        eprintln!("{why}");
+        skip(why);
         return Ok(());
     }
     let hosts = Hosts::new(2, &[]).await?;
@@ -322,7 +323,7 @@ async fn a_job_over_ssh_outlives_its_launcher_and_its_output_finds_the_next() ->
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_launcher_leaves_nothing_behind() -> Result<()> {
     if let Some(why) = cannot() {
-        eprintln!("{why}");
+        skip(why);
         return Ok(());
     }
     let hosts = Hosts::new(3, &[]).await?;
@@ -342,7 +343,7 @@ async fn a_killed_launcher_leaves_nothing_behind() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_launch_agent_that_does_not_go_is_killed_on_its_host() -> Result<()> {
     if let Some(why) = cannot() {
-        eprintln!("{why}");
+        skip(why);
         return Ok(());
     }
     let hosts = Hosts::new(2, &[]).await?;
@@ -371,7 +372,7 @@ async fn a_launch_agent_that_does_not_go_is_killed_on_its_host() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_on_several_hosts_meet_on_one_bridge() -> Result<()> {
     if let Some(why) = cannot() {
-        eprintln!("{why}");
+        skip(why);
         return Ok(());
     }
     let hosts = Hosts::new(3, &[]).await?;
@@ -399,7 +400,7 @@ async fn pods_on_several_hosts_meet_on_one_bridge() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backend_that_does_not_work_on_a_host_keeps_everything_from_starting() -> Result<()> {
     if let Some(why) = cannot() {
-        eprintln!("{why}");
+        skip(why);
         return Ok(());
     }
     let hosts = Hosts::new(2, &[]).await?;

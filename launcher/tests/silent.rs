@@ -8,6 +8,7 @@ mod site;
 use anyhow::{Context as _, Result, ensure};
 use ftb_tests::cluster::{Plan, binary, wait_for};
 use ftb_tests::netns::{Net, Way, impossible};
+use ftb_tests::skip::skip;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use site::{LAUNCH, PAUSE_US, STEPS, Site, nothing_left, result, start, text};
@@ -103,7 +104,7 @@ fn processes(job: &str, word: &str) -> Vec<Pid> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_falls_silent_is_declared_dead_and_its_ranks_go_on_elsewhere() -> Result<()> {
     if let Some(why) = impossible() {
-        eprintln!("skipped: {why}");
+        skip(&why);
         return Ok(());
     }
     let mut hosts = Hosts::new().await?;

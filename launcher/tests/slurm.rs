@@ -7,6 +7,7 @@ mod site;
 
 use anyhow::{Context as _, Result, ensure};
 use ftb_tests::cluster::wait_for;
+use ftb_tests::skip::skip;
 use nix::sys::signal::{Signal, kill};
 use site::{Site, nothing_left, result, run, start, text};
 use std::net::TcpListener;
@@ -50,11 +51,11 @@ fn cannot() -> Option<&'static str> {
     let there = |name: &str| Path::new("/usr/sbin").join(name).exists();
     if !["munged", "slurmctld", "slurmd"].into_iter().all(there) {
         return Some(
-            "skipped: Slurm is not installed (apt-get install munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins)",
+            "Slurm is not installed (apt-get install munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins)",
         );
     }
     let root = nix::unistd::Uid::effective().is_root();
-    (!root).then_some("skipped: only root can run slurmd")
+    (!root).then_some("only root can run slurmd")
 }
 
 impl Slurm {
@@ -206,7 +207,7 @@ async fn one_that_does_not_go_is_killed(site: &Site, slurm: &Slurm) -> Result<()
 #[tokio::test(flavor = "multi_thread")]
 async fn an_allocation_says_where_and_srun_starts_the_launch_agents() -> Result<()> {
     if let Some(why) = cannot() {
-        eprintln!("{why}");
+        skip(why);
         return Ok(());
     }
     let site = Site::new(NODES).await?;

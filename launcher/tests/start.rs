@@ -7,6 +7,7 @@ mod site;
 
 use anyhow::{Context as _, Result, ensure};
 use ftb_tests::cluster::wait_for;
+use ftb_tests::skip::skip;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use site::{Site, nothing_left, run, start, text};
@@ -132,16 +133,14 @@ async fn ranks_greet(site: &Site, program: &str) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pmi2_client_meets_the_others() -> Result<()> {
     if Command::new("cc").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no C compiler (apt-get install gcc libc6-dev)");
+        skip("there is no C compiler (apt-get install gcc libc6-dev)");
         return Ok(());
     }
     let site = Site::new(2).await?;
     let program = compiled(&site, "pmi2", include_str!("pmi2.c"), &[])?.context("no program")?;
     ranks_greet(&site, &program).await?;
     if !std::path::Path::new("/usr/include/slurm/pmi2.h").exists() {
-        eprintln!(
-            "Slurm's library is not tried: it is not installed (apt-get install libpmi2-0-dev)"
-        );
+        skip("Slurm's library is not installed (apt-get install libpmi2-0-dev)");
         return Ok(());
     }
     let program = compiled(&site, "pmi2lib", include_str!("pmi2lib.c"), &["-lpmi2"])?;
@@ -262,7 +261,7 @@ async fn a_backend_that_cannot_work_here_is_refused() -> Result<()> {
 async fn a_long_phase_is_seen_at_a_terminal_and_not_in_a_file() -> Result<()> {
     let site = Site::new(2).await?;
     if Command::new("script").arg("--version").output().is_err() {
-        eprintln!("skipped: script(1) is not installed (apt-get install bsdutils)");
+        skip("script(1) is not installed (apt-get install bsdutils)");
         return Ok(());
     }
     let dead = site.jobs.path().join("nobody.sock");

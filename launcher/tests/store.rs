@@ -7,6 +7,7 @@ mod site;
 
 use anyhow::{Context as _, Result, ensure};
 use ftb_launcher::shell::jobdir;
+use ftb_tests::skip::skip;
 use nix::unistd::Uid;
 use site::fixture::{Fixture, results};
 use site::{Site, nothing_left, run, start, text};
@@ -131,7 +132,7 @@ async fn is_refused_while_it_is_full(site: Site, of: &Fixture, full: Full) -> Re
 fn cannot() -> bool {
     let root = Uid::effective().is_root();
     if !root {
-        eprintln!("skipped: only root can mount a small file system");
+        skip("only root can mount a small file system");
     }
     !root
 }

@@ -1,10 +1,10 @@
 //! A Linux kernel in QEMU with real drivers, for tests of what meets hardware: the Rust side of
 //! `tests/hardware/guest` (whose README says what a guest has and how it talks to its host).
 
+use crate::skip::skip;
 use anyhow::{Context as _, Result, bail};
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -25,17 +25,11 @@ fn run(script: &str, arguments: &[OsString]) -> Result<Option<String>> {
     match output.status.code() {
         Some(0) => Ok(Some(String::from_utf8(output.stdout)?.trim().to_owned())),
         Some(SKIPPED) => {
-            skipped(&errors);
+            skip(&errors);
             Ok(None)
         }
         code => bail!("{script} ended with {code:?}: {errors}"),
     }
-}
-
-fn skipped(line: &str) {
-    // Past the test harness, which hides what eprintln! prints. A closed standard error has nobody
-    // to tell.
-    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// What a guest is made of, and the folder that it shares with its host.

@@ -6,4 +6,5 @@ pub mod guest;
 pub mod load;
 pub mod man;
 pub mod netns;
+pub mod skip;
 pub mod told;

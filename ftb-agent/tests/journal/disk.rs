@@ -10,6 +10,7 @@ use ftb_agent::journal::memory::MemoryStorage;
 use ftb_agent::memory::MemoryNetwork;
 use ftb_core::node::api::{JournalBegin, JournalWrite};
 use ftb_proto::v1::to_client;
+use ftb_tests::skip::skip;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -62,7 +63,7 @@ async fn a_full_disk_is_told_the_agent_goes_on_and_the_journal_comes_back() {
     let dir = tempfile::tempdir().unwrap();
     let disk = dir.path().join("disk");
     let Some(_mounted) = Mounted::tmpfs(&disk, "size=96m") else {
-        eprintln!("skipped: a file system that is full can only be mounted by root");
+        skip("only root can mount a small file system");
         return;
     };
     let journal = disk.join("journal");

@@ -2,6 +2,7 @@
 
 use super::{PAUSE_US, STEPS, Site, text};
 use anyhow::{Result, ensure};
+use ftb_tests::skip::skip;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -79,7 +80,7 @@ pub fn results(output: &Output) -> Result<Vec<String>> {
 /// An MPI program of this folder, compiled; `None` (and a line) where there is no compiler for it.
 pub fn compiled(site: &Site, name: &str, source: &str) -> Result<Option<String>> {
     if Command::new("mpicc.mpich").arg("-v").output().is_err() {
-        eprintln!("skipped: mpicc.mpich is not installed (apt-get install libmpich-dev)");
+        skip("mpicc.mpich is not installed (apt-get install libmpich-dev)");
         return Ok(None);
     }
     let file = site.cluster.dir().join(format!("{name}.c"));
@@ -106,7 +107,7 @@ pub fn criu() -> Result<Option<String>> {
     let script = root.join("deploy/dev/install-criu.sh");
     let output = Command::new(script).arg(root.join(".cache/criu")).output()?;
     if output.status.code() == Some(77) {
-        eprint!("{}", text(&output.stderr));
+        skip(text(&output.stderr).trim());
         return Ok(None);
     }
     ensure!(output.status.success(), "install-criu.sh: {}", text(&output.stderr));

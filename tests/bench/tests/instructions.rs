@@ -2,6 +2,7 @@
 //! what else the machine does.
 #![allow(clippy::unwrap_used)]
 
+use ftb_tests::skip::skip;
 use serde::Deserialize;
 use std::path::Path;
 use std::process::Command;
@@ -61,11 +62,11 @@ fn routing_one_event_stays_within_its_budget() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions.toml");
     let budget: Budget = toml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     if !installed("valgrind") {
-        println!("skipped: valgrind is not installed (make deps installs it)");
+        skip("valgrind is not installed (make deps installs it)");
         return;
     }
     if rustc() != budget.rustc {
-        println!("skipped: the budget is that of rustc {}, this is {}", budget.rustc, rustc());
+        skip(&format!("the budget is that of rustc {}, this is {}", budget.rustc, rustc()));
         return;
     }
     let rows = [

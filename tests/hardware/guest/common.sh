@@ -11,10 +11,10 @@ GUEST_CACHE=$(cd "$GUEST_CACHE" && pwd)
 # Exit status that says "not run", as automake and meson use it.
 SKIPPED=77
 
-# A machine that must run these tests says FTB_GUEST_REQUIRED=1: then skipping is failing.
+# A machine that must run these tests says FTB_REQUIRE_ALL=1: then skipping is failing.
 skip() {
   echo "SKIPPED: $*" >&2
-  [ -z "${FTB_GUEST_REQUIRED:-}" ] || exit 1
+  [ -z "${FTB_REQUIRE_ALL:-}" ] || exit 1
   exit $SKIPPED
 }
 die() { echo "$(basename "$0"): $*" >&2; exit 1; }

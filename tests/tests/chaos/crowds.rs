@@ -4,6 +4,7 @@
 use crate::{plan, turn};
 use ftb_tests::cluster::{Cluster, Plan, binary, wait_for};
 use ftb_tests::load::{Load, LoadPlan, Reader, Source, ensure_perfect, own_space};
+use ftb_tests::skip::skip;
 use ftb_tests::told::Told;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
@@ -176,7 +177,7 @@ async fn who_never_reads_and_who_never_speaks_is_noticed_by_nobody() {
     let _turn = turn().await;
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     if hard < FILES {
-        println!("skipped: this process may open {hard} files, {FILES} are needed");
+        skip(&format!("this process may open {hard} files, {FILES} are needed"));
         return;
     }
     setrlimit(Resource::RLIMIT_NOFILE, FILES, hard).unwrap();

@@ -6,6 +6,7 @@ use crate::{everywhere, plan, turn};
 use ftb_tests::cluster::Cluster;
 use ftb_tests::load::{Account, Load, ensure_perfect};
 use ftb_tests::netns::{Net, Way, impossible};
+use ftb_tests::skip::skip;
 use ftb_tests::told::Told;
 
 /// Events of each publisher in a second.
@@ -17,7 +18,7 @@ pub(crate) const PASSING: u64 = 20;
 pub(crate) fn hosts_are_possible() -> bool {
     let why = impossible();
     if let Some(why) = &why {
-        println!("skipped: {why}");
+        skip(why);
     }
     why.is_none()
 }

@@ -3,6 +3,7 @@
 use crate::{everywhere, plan, turn};
 use ftb_tests::cluster::Cluster;
 use ftb_tests::load::{Load, ensure_perfect};
+use ftb_tests::skip::skip;
 use ftb_tests::told::Told;
 use std::fs::File;
 use std::io::Write as _;
@@ -88,7 +89,7 @@ async fn a_disk_that_is_full_while_the_root_changes_costs_no_event() {
     let mut cluster = plan(3).prepare().unwrap();
     let folder = cluster.dir().join("disk");
     let Some(_disk) = Disk::mount(&folder) else {
-        println!("skipped: a file system that is full can only be mounted by root");
+        skip("only root can mount a small file system");
         return;
     };
     for rank in 0..3 {

@@ -11,6 +11,7 @@ use ftb_agent::journal::record::decode_mark;
 use ftb_client::{Client, Delivery, Start};
 use ftb_tests::bmc::{self, SimulatedBmc};
 use ftb_tests::cluster::{PATIENCE, binary};
+use ftb_tests::skip::skip;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
 use std::collections::BTreeSet;
@@ -38,7 +39,7 @@ fn systemd() -> Option<u32> {
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     let release = text.ok().and_then(|text| text.split_whitespace().nth(1)?.parse().ok());
     if release.is_none() {
-        println!("skipped: there is no systemd-analyze (apt-get install systemd)");
+        skip("systemd-analyze is not installed (apt-get install systemd)");
     }
     release
 }
@@ -291,7 +292,7 @@ async fn the_daemons_work_in_the_sandboxes_of_their_units() {
     }
     let namespace = Command::new("unshare").args(["--mount", "true"]).output();
     if !Uid::effective().is_root() || !namespace.is_ok_and(|output| output.status.success()) {
-        println!("skipped: mount namespaces stand in for systemd, and only root can make them");
+        skip("only root can make mount namespaces, which stand in for systemd");
         return;
     }
     let sandbox = Sandbox::new();

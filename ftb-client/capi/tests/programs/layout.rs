@@ -2,6 +2,7 @@
 
 use crate::support::{Link, Workshop, assert_golden, here, run};
 use anyhow::{Result, ensure};
+use ftb_tests::skip::skip;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
@@ -105,7 +106,7 @@ fn a_program_linked_against_the_original_finds_the_library() -> Result<()> {
 #[test]
 fn what_is_installed_is_found_by_pkg_config() -> Result<()> {
     if Command::new("pkg-config").arg("--version").output().is_err() {
-        eprintln!("skipped: pkg-config is not installed (make deps installs it)");
+        skip("pkg-config is not installed (make deps installs it)");
         return Ok(());
     }
     let workshop = Workshop::new()?;

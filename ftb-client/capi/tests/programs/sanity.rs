@@ -4,6 +4,7 @@
 use crate::support::{Link, Workshop, run, run_loud};
 use anyhow::{Result, ensure};
 use ftb_tests::cluster::Cluster;
+use ftb_tests::skip::skip;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -74,7 +75,7 @@ async fn sanitized(
 /// not there or was never written, nothing is freed twice, nothing is lost.
 async fn memcheck(name: &str, link: Link, arguments: &[&Path]) -> Result<()> {
     if Command::new("valgrind").arg("--version").output().is_err() {
-        eprintln!("skipped: valgrind is not installed (make deps installs it)");
+        skip("valgrind is not installed (make deps installs it)");
         return Ok(());
     }
     let cluster = Cluster::start(1, 2).await?;
