@@ -6,7 +6,7 @@
 mod site;
 
 use anyhow::{Context as _, Result, ensure};
-use ftb_tests::cluster::wait_for;
+use ftb_tests::cluster::{PATIENCE, wait_for};
 use ftb_tests::skip::skip;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -78,6 +78,18 @@ async fn standard_input_goes_to_rank_0_whole_and_to_nobody_else() -> Result<()> 
     })
     .await??;
     assert_eq!(sorted(&output)?, ["0"]);
+    Ok(())
+}
+
+/// The launcher looks back into the log before it starts anything. Here that is empty, and its agent is not the root.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_the_first_thing_that_happens_on_a_cluster() -> Result<()> {
+    let site = Site::without_examples(3).await?;
+    let agent = site.cluster.socket(2).display().to_string();
+    let command =
+        site.launch(&["-n", "2", "--agent", &agent], &["sh", "-c", "echo rank $FTB_RANK"]);
+    let output = tokio::time::timeout(PATIENCE, run(command)).await;
+    assert_eq!(sorted(&output.context("the job does not start")??)?, ["rank 0", "rank 1"]);
     Ok(())
 }
 

@@ -91,6 +91,21 @@ async fn what_was_published_before_is_told_afterwards_at_another_node() {
     assert_eq!(none, "");
 }
 
+/// No event was ever published: there is nothing to read, and that is an answer, not a time-out.
+#[tokio::test]
+async fn looking_back_into_an_empty_log_ends_at_once_at_every_agent() {
+    let cluster = Cluster::start(3, 1).await.unwrap();
+    for rank in [2, 1, 0] {
+        for args in [vec!["events", "--since", "1h"], vec!["events", "--json"]] {
+            assert_eq!(succeed(cluster.socket(rank), &args), "", "{args:?} at rank {rank}");
+        }
+    }
+    for rank in 0..3 {
+        let status = cluster.status(rank).await.unwrap();
+        assert_eq!(status.index, 0, "rank {rank}: something was published");
+    }
+}
+
 #[tokio::test]
 async fn a_reader_that_has_gone_is_success_and_ctrl_c_is_130() {
     let cluster = Cluster::start(1, 2).await.unwrap();

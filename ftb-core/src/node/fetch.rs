@@ -324,13 +324,25 @@ impl Node {
         let moved = covered > reader.cursor;
         reader.since_ns = 0;
         reader.fetched(items, covered);
-        self.wake_asker(question.asker);
-        // With nothing new to be had the rest comes with the log: looked at again when it moves.
-        if moved {
-            self.catch_up(question.asker);
+        match moved {
+            true => self.catch_up(question.asker),
+            false => self.end_catching_up(question.asker),
         }
+        self.wake_asker(question.asker);
         if self.had.is_some() && !self.anybody_catches_up() {
             self.had = None;
+        }
+    }
+
+    /// An answer has nothing new. A reader that lacks nothing goes on with the log: an empty log has no
+    /// entry that could move it. Any other asks again when the log moves.
+    fn end_catching_up(&mut self, asker: Asker) {
+        let Some((reader, filters)) = self.reader_of(asker) else { return };
+        let cursor = reader.cursor;
+        if self.complete_since(&filters).is_some_and(|since| since <= cursor)
+            && let Some((reader, _)) = self.reader_of(asker)
+        {
+            reader.catching_up = false;
         }
     }
 

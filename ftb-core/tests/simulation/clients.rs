@@ -29,6 +29,8 @@ pub struct Subscriber {
     pub client: ClientId,
     pub subscription: SubscriptionId,
     pub filter: Filter,
+    /// It begins with what was published since then, Unix nanoseconds.
+    pub since_ns: Option<u64>,
     /// Since when it is active, in simulated time.
     pub active_at: Option<u64>,
     pub trail: Option<Trail>,
@@ -93,7 +95,8 @@ pub fn broken<T>(invariant: &'static str, what: String) -> Result<T, Violation> 
 
 impl Subscriber {
     pub fn start(&self) -> Start {
-        self.trail.map_or(Start::Now, Start::Behind)
+        let first = self.since_ns.map_or(Start::Now, Start::SinceNs);
+        self.trail.map_or(first, Start::Behind)
     }
 
     /// Everything up to a position has come, or was told.

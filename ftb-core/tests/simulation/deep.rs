@@ -1,7 +1,7 @@
 //! Events that no memory of acting root or standby holds any more: they are on a disk, or at a child.
 
 use crate::ops::{Op, Script};
-use crate::world::{Setup, World, boot, must_hold};
+use crate::world::{FILTERS, Setup, World, boot, must_hold};
 use ftb_core::ident::EventId;
 use ftb_core::node::NodeConfig;
 use ftb_core::severity::Severity;
@@ -99,5 +99,31 @@ fn what_a_root_without_a_copy_does_not_have_comes_from_a_child_that_has_it() {
             let missing: BTreeSet<EventId> = owed.filter(|id| !got.got.contains(id)).collect();
             assert!(missing.is_empty(), "seed {seed}: agent {back} misses {}", missing.len());
         }
+    }
+}
+
+/// No event was ever published: the past ends at once, at the root, at the standby and at every other agent.
+#[test]
+fn looking_back_into_an_empty_log_ends_at_once_at_every_agent() {
+    let quiet = Setup { announcements: false, ..Setup::new(7, 2) };
+    for setup in [quiet.clone(), quiet.on_disk()] {
+        let mut world = World::new(setup, 1);
+        for agent in 0..7 {
+            world.start(agent).unwrap();
+        }
+        world.run_ms(15_000).unwrap();
+        world.check_tree().unwrap();
+        for agent in 0..7 {
+            world.add_reader(agent, FILTERS[agent % FILTERS.len()], Some(1)).unwrap();
+        }
+        world.run_ms(50).unwrap();
+        for reader in &world.subscribers {
+            assert!(reader.active_at.is_some(), "agent {}: not subscribed", reader.agent);
+            assert!(!reader.in_past, "agent {}: the past does not end", reader.agent);
+        }
+        world.add_publisher(5).unwrap();
+        world.operate(Op::Publish(4)).unwrap();
+        world.run_ms(1_000).unwrap();
+        world.check_events().unwrap();
     }
 }

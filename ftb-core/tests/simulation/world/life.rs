@@ -181,11 +181,22 @@ impl World {
     }
 
     pub fn add_subscriber(&mut self, agent: usize, filter: &str) -> Result<(), Violation> {
+        self.add_reader(agent, filter, None)
+    }
+
+    /// A subscriber that reads the past first, if `since_ns` is given.
+    pub fn add_reader(
+        &mut self,
+        agent: usize,
+        filter: &str,
+        since_ns: Option<u64>,
+    ) -> Result<(), Violation> {
         self.subscribers.push(Subscriber {
             agent,
             client: ClientId(0),
             subscription: SubscriptionId(1),
             filter: Filter::parse(filter).unwrap(),
+            since_ns,
             active_at: None,
             trail: None,
             by_epoch: BTreeMap::new(),
