@@ -191,7 +191,44 @@ fn a_bmc_that_dies_is_lost_and_found() {
 
 /// What firmware logs of a corrected memory error.
 fn memory_error(data: u8) -> String {
-    format!("sel_add 0x20 2 0 0 0 0 0x21 0 4 0x0c 0x87 0x6f 0x00 {data} 0xff")
+    log_entry(Origin::Firmware, [0x0C, 0x87, 0x6F, 0, data])
+}
+
+/// Who made an entry of the log.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    Bmc,
+    Firmware,
+}
+
+/// The console's command that adds an event to the log: type and number of the sensor, type of the
+/// event, and two bytes of its data.
+fn log_entry(origin: Origin, [kind, number, event, offset, data]: [u8; 5]) -> String {
+    let generator = match origin {
+        Origin::Bmc => 0x20,
+        Origin::Firmware => 0x21,
+    };
+    format!("sel_add 0x20 2 0 0 0 0 {generator} 0 4 {kind} {number} {event} {offset} {data} 0xff")
+}
+
+#[test]
+fn an_uncorrectable_memory_error_does_not_wait_behind_a_corrected_one() {
+    let bmc = SimulatedBmc::start().unwrap();
+    let mut daemon = Daemon::start(&config(&target(&bmc, "node001", PATIENTLY)));
+    daemon.await_event("FTB_IPMI_NORMAL");
+    for (origin, number) in [(Origin::Firmware, 0x87), (Origin::Bmc, 0xE0)] {
+        for (offset, severity) in [(0, "WARNING"), (1, "ERROR")] {
+            bmc.console(&log_entry(origin, [0x0C, number, 0x6F, offset, 7])).unwrap();
+            let error = daemon.await_event("FTB_IPMI_MEMERR");
+            let state = offset.to_string();
+            assert_eq!(
+                (&error["severity"], &error["tags"]["state"], &error["tags"]["count"]),
+                (&severity.into(), &state.into(), &"1".into()),
+                "{origin:?}: {error}"
+            );
+        }
+    }
+    assert!(daemon.stop().success());
 }
 
 #[test]

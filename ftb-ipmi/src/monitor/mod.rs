@@ -16,7 +16,7 @@ pub use told::{Finding, FindingKind};
 use crate::sdr::{Controller, SensorClass, SensorKey};
 use crate::sel::SensorEvent;
 use ftb_core::Severity;
-use repeats::{Momentary, Pairs};
+use repeats::{Momentary, Pairs, Unconfirmed};
 use slope::Slope;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -92,13 +92,6 @@ impl Health {
     }
 }
 
-/// What an event of the BMC said that the next reading will confirm or not.
-#[derive(Clone, Copy, Debug)]
-struct Hint {
-    is_asserted: bool,
-    offset: u8,
-}
-
 #[derive(Clone, Debug, Default)]
 struct Track {
     was_present: bool,
@@ -108,7 +101,7 @@ struct Track {
     good_streak: u32,
     /// The fault that is open.
     open: Option<Fault>,
-    hint: Option<Hint>,
+    unconfirmed: Unconfirmed,
     slope: Slope,
     momentary: Momentary,
 }
@@ -124,8 +117,10 @@ pub struct Monitor {
     unread: usize,
     /// Events from sources without a record, by class.
     foreign: HashMap<(SensorClass, u8), Momentary>,
-    /// Sensors to read at once, since an event told of them.
+    /// Sensors to read at once, since an event named them.
     reread: Vec<usize>,
+    /// Those of them that are being read.
+    awaited: Vec<usize>,
     pairs: Pairs,
 }
 
@@ -143,6 +138,7 @@ impl Monitor {
             unread: 0,
             foreign: HashMap::new(),
             reread: Vec::new(),
+            awaited: Vec::new(),
             pairs: Pairs::default(),
         }
     }
@@ -159,6 +155,7 @@ impl Monitor {
 
     /// Takes the sensors that should be read now, without waiting for the next poll.
     pub fn take_rereads(&mut self) -> Vec<usize> {
+        self.awaited.extend(&self.reread);
         std::mem::take(&mut self.reread)
     }
 
@@ -198,15 +195,17 @@ impl Monitor {
                         track.slope.clear();
                     }
                 }
+                self.believe_events_of_unread(&samples);
                 // Of a machine that is off nothing is known.
                 self.has_whole_pass |= is_whole && is_powered;
-                self.tell_counted(now_ms, findings);
+                self.publish_counted(now_ms, findings);
                 self.tell_again(now_ms, findings);
                 self.settle(findings);
             }
             Input::Event { event, way } => {
                 if self.pairs.is_first(&event, way) {
                     self.on_event(now_ms, &event, findings);
+                    self.publish_counted(now_ms, findings);
                 }
             }
             Input::Unread(count) => self.unread = count,
@@ -257,6 +256,7 @@ impl Monitor {
             .collect();
         self.watched = watched;
         self.reread.clear();
+        self.awaited.clear();
         // A BMC that is starting may have no sensors yet: that is no sign of health.
         self.has_whole_pass = false;
         // A sensor that is gone from the records cannot be judged any more: its fault ends.
@@ -324,54 +324,36 @@ impl Monitor {
         {
             judgement = Judgement::Bad(Cause::Predicted(forecast));
         }
-        let hint = track.hint.take();
-        let Some(kind) = FindingKind::of_class(watched.policy.class) else { return };
+        let events = std::mem::take(&mut track.unconfirmed);
+        if !watched.sensor.is_threshold() {
+            track.count_unexplained(&events, reading);
+        }
         match judgement {
             Judgement::Unknown => {}
             Judgement::Bad(cause) => {
-                track.good_streak = 0;
-                track.bad_streak = track.bad_streak.saturating_add(1);
-                let is_confirmed = hint.is_some_and(|hint| hint.is_asserted);
-                let severity = severity_of(watched, kind, cause);
-                if let Some(fault) = &mut track.open
-                    && fault.severity() >= severity
-                {
-                    return fault.update(cause, reading.value, track.bad_streak);
-                }
-                if track.bad_streak < watched.policy.debounce && !is_confirmed {
-                    return;
-                }
-                let mut finding = Finding::node(kind, None);
-                finding.severity = severity;
-                finding.sensor = Some(Box::new(watched.clone()));
-                finding.cause = Some(cause);
-                finding.value = reading.value;
-                finding.readings = track.bad_streak;
-                finding.is_from_event = is_confirmed;
-                track.open = Some(Fault::new(now_ms, &finding));
-                findings.push(finding);
+                let is_confirmed = match watched.sensor.is_threshold() {
+                    true => events.is_asserted(),
+                    false => events.has_one_of(reading.states),
+                };
+                findings.extend(track.on_bad(now_ms, watched, reading, cause, is_confirmed));
             }
             Judgement::Good | Judgement::Warning => {
-                track.bad_streak = 0;
-                track.good_streak = track.good_streak.saturating_add(1);
-                let is_confirmed = hint.is_some_and(|hint| !hint.is_asserted);
-                if track.open.is_some()
-                    && (track.good_streak >= watched.policy.clear_after || is_confirmed)
-                {
-                    track.open = None;
-                    let mut finding = Finding::node(FindingKind::Cleared, None);
-                    finding.sensor = Some(Box::new(watched.clone()));
-                    finding.value = reading.value;
-                    finding.readings = track.good_streak;
-                    finding.is_from_event = is_confirmed;
-                    findings.push(finding);
-                } else if let Some(hint) = hint
-                    && !watched.sensor.is_threshold()
-                    && hint.is_asserted
-                    && let Some(count) = track.momentary.note(now_ms)
-                {
-                    findings.push(momentary(watched, kind, hint.offset, count));
-                }
+                findings.extend(track.on_good(watched, reading, events.is_deasserted()));
+            }
+        }
+    }
+
+    /// Takes events at their word where the sensor that they name gave no reading.
+    fn believe_events_of_unread(&mut self, samples: &[(usize, Reading)]) {
+        for index in std::mem::take(&mut self.awaited) {
+            let is_read = samples.iter().any(|(sampled, _)| *sampled == index);
+            if let (false, Some(watched), Some(track)) =
+                (is_read, self.watched.get(index), self.tracks.get_mut(index))
+                && !watched.sensor.is_threshold()
+            {
+                let events = std::mem::take(&mut track.unconfirmed);
+                let nothing = Reading { raw: None, value: None, states: 0 };
+                track.count_unexplained(&events, &nothing);
             }
         }
     }
@@ -383,7 +365,7 @@ impl Monitor {
             self.watched.iter().position(|watched| part(watched.sensor.key) == part(key))
         });
         let Some(index) = found else {
-            self.on_foreign_event(now_ms, event, findings);
+            self.on_foreign_event(event);
             return;
         };
         let (watched, track) = (&self.watched[index], &mut self.tracks[index]);
@@ -399,19 +381,17 @@ impl Monitor {
         }
         let Some(kind) = FindingKind::of_class(watched.policy.class) else { return };
         if !watched.sensor.event_only {
-            track.hint = Some(Hint { is_asserted: event.is_asserted, offset: event.offset });
+            track.unconfirmed.note(event, watched.policy.class.has_final_events());
             if !self.reread.contains(&index) {
                 self.reread.push(index);
             }
             return;
         }
         let cause = Cause::State(event.offset);
-        // Memory errors are never taken back by an event; the others are.
+        // No event ever takes a memory error back.
         if watched.policy.class == SensorClass::Memory {
-            if event.is_asserted
-                && let Some(count) = track.momentary.note(now_ms)
-            {
-                findings.push(momentary(watched, kind, event.offset, count));
+            if event.is_asserted {
+                track.momentary.note(event.offset, 1);
             }
             return;
         }
@@ -437,7 +417,7 @@ impl Monitor {
     }
 
     /// Firmware reports memory errors under sensor numbers that no record explains.
-    fn on_foreign_event(&mut self, now_ms: u64, event: &SensorEvent, findings: &mut Vec<Finding>) {
+    fn on_foreign_event(&mut self, event: &SensorEvent) {
         let class = SensorClass::of(event.sensor_type);
         if class != SensorClass::Memory || !event.is_sensor_specific() || !event.is_asserted {
             return;
@@ -450,25 +430,19 @@ impl Monitor {
             true => (class, event.number),
             false => (class, 0),
         };
-        if let Some(count) = self.foreign.entry(source).or_default().note(now_ms) {
-            let mut finding = Finding::node(FindingKind::MemErr, None);
-            finding.severity = judge::state_severity(class, event.offset);
-            finding.cause = Some(Cause::State(event.offset));
-            finding.is_from_event = true;
-            finding.is_momentary = true;
-            finding.count = count;
-            finding.note = Some(format!("firmware, sensor {:#04x}", event.number));
-            findings.push(finding);
-        }
+        self.foreign.entry(source).or_default().note(event.offset, 1);
     }
 
-    /// Tells what was counted and not told, once its time has come.
-    fn tell_counted(&mut self, now_ms: u64, findings: &mut Vec<Finding>) {
+    /// Publishes the events that were counted, once their time has come.
+    fn publish_counted(&mut self, now_ms: u64, findings: &mut Vec<Finding>) {
         for (watched, track) in self.watched.iter().zip(&mut self.tracks) {
-            if let Some(count) = track.momentary.due(now_ms)
-                && let Some(kind) = FindingKind::of_class(watched.policy.class)
-            {
-                findings.push(momentary(watched, kind, 0, count));
+            for (offset, count) in track.momentary.take_due(now_ms) {
+                findings.extend(momentary(watched, offset, count));
+            }
+        }
+        for ((class, number), counted) in &mut self.foreign {
+            for (offset, count) in counted.take_due(now_ms) {
+                findings.extend(momentary_of_firmware(*class, *number, offset, count));
             }
         }
     }
@@ -506,9 +480,73 @@ impl Track {
 
     /// What was read is no longer what is.
     fn forget_readings(&mut self) {
-        (self.bad_streak, self.good_streak, self.hint) = (0, 0, None);
+        (self.bad_streak, self.good_streak) = (0, 0);
+        self.unconfirmed.forget_last();
         self.is_turning = false;
         self.slope.clear();
+    }
+
+    /// Counts the events of states that neither the reading nor the open fault explains.
+    fn count_unexplained(&mut self, events: &Unconfirmed, reading: &Reading) {
+        let told = self.open.as_ref().map_or(0, Fault::states);
+        for (offset, count) in events.without(reading.states | told) {
+            self.momentary.note(offset, count);
+        }
+    }
+
+    /// A bad reading: the fault to publish, if it is new or has become worse.
+    fn on_bad(
+        &mut self,
+        now_ms: u64,
+        watched: &Watched,
+        reading: &Reading,
+        cause: Cause,
+        is_confirmed: bool,
+    ) -> Option<Finding> {
+        let kind = FindingKind::of_class(watched.policy.class)?;
+        self.good_streak = 0;
+        self.bad_streak = self.bad_streak.saturating_add(1);
+        let severity = severity_of(watched, kind, cause);
+        if let Some(fault) = &mut self.open
+            && fault.severity() >= severity
+        {
+            fault.update(cause, reading.value, self.bad_streak);
+            return None;
+        }
+        if self.bad_streak < watched.policy.debounce && !is_confirmed {
+            return None;
+        }
+        let mut finding = Finding::node(kind, None);
+        finding.severity = severity;
+        finding.sensor = Some(Box::new(watched.clone()));
+        finding.cause = Some(cause);
+        finding.value = reading.value;
+        finding.readings = self.bad_streak;
+        finding.is_from_event = is_confirmed;
+        self.open = Some(Fault::new(now_ms, &finding));
+        Some(finding)
+    }
+
+    /// A good reading: the end of the open fault, if there is one and it is over.
+    fn on_good(
+        &mut self,
+        watched: &Watched,
+        reading: &Reading,
+        is_confirmed: bool,
+    ) -> Option<Finding> {
+        self.bad_streak = 0;
+        self.good_streak = self.good_streak.saturating_add(1);
+        self.open.as_ref()?;
+        if self.good_streak < watched.policy.clear_after && !is_confirmed {
+            return None;
+        }
+        self.open = None;
+        let mut finding = Finding::node(FindingKind::Cleared, None);
+        finding.sensor = Some(Box::new(watched.clone()));
+        finding.value = reading.value;
+        finding.readings = self.good_streak;
+        finding.is_from_event = is_confirmed;
+        Some(finding)
     }
 
     fn predict(&mut self, now_ms: u64, watched: &Watched, reading: &Reading) -> Option<Forecast> {
@@ -533,8 +571,9 @@ fn severity_of(watched: &Watched, kind: FindingKind, cause: Cause) -> Severity {
     })
 }
 
-fn momentary(watched: &Watched, kind: FindingKind, offset: u8, count: u32) -> Finding {
+fn momentary(watched: &Watched, offset: u8, count: u32) -> Option<Finding> {
     let cause = Cause::State(offset);
+    let kind = FindingKind::of_class(watched.policy.class)?;
     let mut finding = Finding::node(kind, None);
     finding.severity = severity_of(watched, kind, cause);
     finding.sensor = Some(Box::new(watched.clone()));
@@ -542,7 +581,23 @@ fn momentary(watched: &Watched, kind: FindingKind, offset: u8, count: u32) -> Fi
     finding.count = count;
     finding.is_from_event = true;
     finding.is_momentary = true;
-    finding
+    Some(finding)
+}
+
+fn momentary_of_firmware(
+    class: SensorClass,
+    number: u8,
+    offset: u8,
+    count: u32,
+) -> Option<Finding> {
+    let mut finding = Finding::node(FindingKind::of_class(class)?, None);
+    finding.severity = judge::state_severity(class, offset);
+    finding.cause = Some(Cause::State(offset));
+    finding.is_from_event = true;
+    finding.is_momentary = true;
+    finding.count = count;
+    finding.note = Some(format!("firmware, sensor {number:#04x}"));
+    Some(finding)
 }
 
 #[cfg(test)]

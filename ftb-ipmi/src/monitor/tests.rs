@@ -151,10 +151,15 @@ impl Node {
 
     /// What the shell does after an event: reads the sensors that it is about.
     fn reread(&mut self) -> Vec<&'static str> {
+        let findings = self.reread_findings();
+        findings.iter().map(|finding| crate::finding::event_name(finding.kind)).collect()
+    }
+
+    fn reread_findings(&mut self) -> Vec<Finding> {
         let wanted = self.monitor.take_rereads();
         let samples = self.samples().into_iter().filter(|(i, _)| wanted.contains(i)).collect();
         self.give(Input::Samples { samples, is_whole: false, is_powered: true });
-        self.take()
+        self.take_findings()
     }
 }
 
@@ -357,6 +362,104 @@ fn memory_errors_that_leave_no_state_are_told_and_counted() {
     assert_eq!(node.monitor.health(), Health::Healthy);
 }
 
+/// Severity, state and count of each finding.
+fn states(findings: &[Finding]) -> Vec<(Severity, u8, u32)> {
+    let state = |finding: &Finding| match finding.cause {
+        Some(Cause::State(offset)) => (finding.severity, offset, finding.count),
+        _ => panic!("{finding:?}"),
+    };
+    findings.iter().map(state).collect()
+}
+
+fn from_firmware(offset: u8) -> SensorEvent {
+    SensorEvent {
+        record: 9,
+        time_s: 5,
+        sensor: None,
+        number: 0x87,
+        sensor_type: 0x0C,
+        reading_type: 0x6F,
+        is_asserted: true,
+        offset,
+    }
+}
+
+#[test]
+fn an_uncorrectable_error_is_published_at_once_after_a_corrected_one() {
+    let mut node = Node::new();
+    node.poll();
+    node.take();
+    node.event(DIMM, 0x6F, 0, true, Way::Logged);
+    node.reread_findings();
+    node.now_ms += 4000;
+    node.event(DIMM, 0x6F, 1, true, Way::Logged);
+    assert_eq!(states(&node.reread_findings()), [(Severity::Error, 1, 1)]);
+    for offset in [0, 1] {
+        node.now_ms += 1000;
+        node.give(Input::Event { event: from_firmware(offset), way: Way::Logged });
+    }
+    let expected = [(Severity::Warning, 0, 1), (Severity::Error, 1, 1)];
+    assert_eq!(states(&node.take_findings()), expected);
+}
+
+#[test]
+fn events_of_one_look_at_the_log_are_all_published_whatever_their_order() {
+    for offsets in [[0, 1, 0], [1, 0, 0], [0, 0, 1]] {
+        let mut node = Node::new();
+        node.poll();
+        node.take();
+        for offset in offsets {
+            node.now_ms += 1;
+            node.event(DIMM, 0x6F, offset, true, Way::Logged);
+        }
+        node.event(DIMM, 0x6F, 1, false, Way::Logged);
+        let expected = [(Severity::Warning, 0, 2), (Severity::Error, 1, 1)];
+        assert_eq!(states(&node.reread_findings()), expected, "{offsets:?}");
+    }
+}
+
+#[test]
+fn held_back_events_are_published_with_their_own_state_and_count() {
+    let mut node = Node::new();
+    node.poll();
+    for _ in 0..4 {
+        node.now_ms += 1;
+        node.event(DIMM, 0x6F, 1, true, Way::Logged);
+        node.reread_findings();
+        node.give(Input::Event { event: from_firmware(5), way: Way::Logged });
+    }
+    node.take();
+    node.now_ms += 60_000;
+    node.poll_powered(true);
+    let expected = [(Severity::Error, 1, 3), (Severity::Warning, 5, 3)];
+    assert_eq!(states(&node.take_findings()), expected);
+}
+
+#[test]
+fn a_momentary_error_is_published_beside_an_open_fault_of_another_state() {
+    let mut node = Node::new();
+    node.poll();
+    node.states[0] = 0x41;
+    node.polls(3);
+    node.event(DIMM, 0x6F, 1, true, Way::Logged);
+    assert_eq!(states(&node.reread_findings()), [(Severity::Error, 1, 1)]);
+}
+
+#[test]
+fn an_event_is_believed_where_its_sensor_gives_no_reading() {
+    let mut node = Node::new();
+    node.poll();
+    node.take();
+    node.event(DIMM, 0x6F, 1, true, Way::Logged);
+    assert_eq!(node.monitor.take_rereads(), [2]);
+    node.give(Input::Lost("no answer".to_owned()));
+    node.give(Input::Back);
+    node.take();
+    let samples = node.samples().into_iter().filter(|(index, _)| *index != 2).collect();
+    node.give(Input::Samples { samples, is_whole: false, is_powered: true });
+    assert_eq!(states(&node.take_findings()), [(Severity::Error, 1, 1)]);
+}
+
 #[test]
 fn an_uncorrectable_memory_error_and_a_power_supply_are_faults() {
     let mut node = Node::new();
@@ -389,16 +492,7 @@ fn firmware_events_without_a_record_are_told_for_memory_only() {
     let mut node = Node::new();
     node.poll();
     node.take();
-    let event = SensorEvent {
-        record: 9,
-        time_s: 5,
-        sensor: None,
-        number: 0x87,
-        sensor_type: 0x0C,
-        reading_type: 0x6F,
-        is_asserted: true,
-        offset: 1,
-    };
+    let event = from_firmware(1);
     node.give(Input::Event { event, way: Way::Logged });
     let told = node.take_findings();
     assert_eq!(

@@ -124,6 +124,14 @@ impl Fault {
         self.finding.severity
     }
 
+    /// The state that was told, one bit; 0 where it is no state.
+    pub(super) fn states(&self) -> u16 {
+        match self.finding.cause {
+            Some(Cause::State(offset)) => 1_u16.checked_shl(offset.into()).unwrap_or(0),
+            _ => 0,
+        }
+    }
+
     /// Another bad reading of the same sensor.
     pub(super) fn update(&mut self, cause: Cause, value: Option<f64>, readings: u32) {
         self.finding.cause = Some(cause);

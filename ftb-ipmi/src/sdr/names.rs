@@ -37,6 +37,11 @@ impl SensorClass {
         }
     }
 
+    /// Whether an event reports an error that happened: a later deassertion does not take it back.
+    pub fn has_final_events(self) -> bool {
+        self == Self::Memory
+    }
+
     /// The word that rules, tags and tables use.
     pub fn as_str(self) -> &'static str {
         match self {
