@@ -1,6 +1,7 @@
 //! One task for each BMC: log in, learn its sensors, poll, follow its events, and come back after
 //! any failure. A dead BMC keeps nobody waiting but its own task.
 
+mod access;
 mod log;
 mod poll;
 mod relays;
@@ -110,11 +111,11 @@ impl Watcher {
     ) -> Self {
         let path = plan.state_dir.as_ref().map(|dir| dir.join(format!("{}.sel", config.node)));
         Self {
+            log: LogReader::new(config.node.as_str().into(), path),
             node: config.node.as_str().into(),
             bmc_name: config.target.name().into(),
             monitor: Monitor::new(plan.restate),
             poller: Poller::default(),
-            log: LogReader::new(path),
             records: None,
             started: Instant::now(),
             config,
@@ -217,6 +218,7 @@ impl Watcher {
         let mut polls = tokio::time::interval(self.plan.interval);
         polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let sel_interval = self.plan.sel_interval;
+        self.log.begin_session();
         let mut next_log = (!sel_interval.is_zero()).then(Instant::now);
         loop {
             tokio::select! {
@@ -226,7 +228,7 @@ impl Watcher {
                 }
                 () = sleep_until(next_log) => {
                     self.read_log(bmc).await?;
-                    next_log = Some(Instant::now() + sel_interval);
+                    next_log = self.log.pause(sel_interval).map(|pause| Instant::now() + pause);
                 }
                 event = bmc.event() => {
                     self.take_events(bmc, &[event?], Way::Pushed).await?;

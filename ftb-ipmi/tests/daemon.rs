@@ -5,6 +5,7 @@
 mod common;
 
 use common::Daemon;
+use common::proxy::{Proxy, Treatment};
 use ftb_tests::bmc::{PASSWORD, SATELLITE, Setup, SimulatedBmc, USER};
 use std::process::{Command, Stdio};
 
@@ -275,6 +276,43 @@ fn the_first_entry_of_a_log_is_told_even_if_it_came_during_a_restart() {
     bmc.console(&memory_error(1)).unwrap();
     let mut daemon = Daemon::start(&text);
     daemon.await_event("FTB_IPMI_MEMERR");
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn a_log_that_was_refused_is_read_on_once_it_answers() {
+    const ERASE_IN_PROGRESS: Treatment = Treatment::Refuse(0x81);
+    const INVALID_COMMAND: Treatment = Treatment::Refuse(0xC1);
+    // Without encryption and signature, so that answers can be changed on their way.
+    let mut bmc = SimulatedBmc::start_with(Setup { auths: "none", ..Setup::default() }).unwrap();
+    let proxy = Proxy::start(bmc.port());
+    let mut daemon = Daemon::start(&config(&format!(
+        "[[target]]\nbmc = '{}'\nnode = 'node001'\nuser = '{USER}'\nprotocol = 'ipmi-1.5'\n\
+         {BRIEFLY}",
+        proxy.address()
+    )));
+    daemon.await_event("FTB_IPMI_NORMAL");
+    let uncorrectable = |sensor| log_entry(Origin::Bmc, [0x0C, sensor, 0x6F, 1, 7]);
+    for (treatment, sensor) in [(ERASE_IN_PROGRESS, 0xE0), (Treatment::Shorten, 0xE2)] {
+        proxy.treat(treatment, 2);
+        bmc.console(&uncorrectable(sensor)).unwrap();
+        proxy.treat(Treatment::Pass, 0);
+        let error = daemon.await_event("FTB_IPMI_MEMERR");
+        let number = format!("{sensor:#04x}");
+        assert_eq!(
+            (&error["severity"], &error["tags"]["sensor_number"]),
+            (&"ERROR".into(), &number.into()),
+            "{treatment:?}"
+        );
+    }
+    // Only a new session asks a BMC again that has said that it has no log.
+    proxy.treat(INVALID_COMMAND, 1);
+    proxy.treat(Treatment::Pass, 0);
+    bmc.console(&uncorrectable(0xE4)).unwrap();
+    bmc.kill().unwrap();
+    bmc.restart().unwrap();
+    let error = daemon.await_event("FTB_IPMI_MEMERR");
+    assert_eq!(error["tags"]["sensor"], "DIMM C1");
     assert!(daemon.stop().success());
 }
 

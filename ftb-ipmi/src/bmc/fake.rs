@@ -79,6 +79,8 @@ pub(crate) enum Manner {
     Replay,
     /// Leaves out the end of the message, properly signed.
     Truncate,
+    /// Leaves out all but the first byte of the data.
+    Short,
     /// Refuses with this completion code.
     Refuse(u8),
     /// Answers with a wrong check.
@@ -328,6 +330,10 @@ impl FakeBmc {
             Manner::Twice => vec![self.seal(message), self.seal(message)],
             Manner::Replay => vec![self.seal(message); 2],
             Manner::Truncate => vec![self.seal(&message[..message.len() - 3])],
+            Manner::Short => {
+                let short = Answer { to, completion: 0, data: vec![1] };
+                vec![self.seal(&ipmb::encode_answer(&short))]
+            }
             Manner::Refuse(code) => {
                 let refused = Answer { to, completion: code, data: Vec::new() };
                 vec![self.seal(&ipmb::encode_answer(&refused))]

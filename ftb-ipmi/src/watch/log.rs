@@ -1,15 +1,20 @@
 //! Reading the event log from where it was left, also across restarts of this program and of the
 //! BMC.
 
+use super::access::{Access, Refusal};
 use crate::bmc::command::{GetSelEntry, GetSelInfo, SelInfo};
 use crate::bmc::{Bmc, BmcError};
 use crate::sel::Bookmark;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Most entries that one look takes; the rest comes with the next.
 const ENTRIES_MAX: usize = 512;
 const FIRST: u16 = 0x0000;
 const LAST: u16 = 0xFFFF;
+/// Completion codes of a BMC that has no such entry: not present, out of range, invalid field.
+const NOT_PRESENT: [u8; 3] = [0xCB, 0xC9, 0xCC];
 
 /// Where reading stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,57 +29,90 @@ enum Place {
 
 /// The log of one BMC.
 pub(crate) struct LogReader {
+    node: Arc<str>,
     path: Option<PathBuf>,
     place: Place,
     saved: Place,
     seen: Option<SelInfo>,
-    is_supported: bool,
+    access: Access,
 }
 
 impl LogReader {
     /// Starts where the file at `path` says.
-    pub(crate) fn new(path: Option<PathBuf>) -> Self {
+    pub(crate) fn new(node: Arc<str>, path: Option<PathBuf>) -> Self {
         let text = path.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
         let place = text.as_deref().and_then(Bookmark::parse).map_or(Place::Unknown, Place::After);
-        Self { path, place, saved: place, seen: None, is_supported: true }
+        Self { node, path, place, saved: place, seen: None, access: Access::default() }
     }
 
-    /// Entries that were added since the last call, oldest first.
+    /// A new session asks again, even where an earlier one found no log.
+    pub(crate) fn begin_session(&mut self) {
+        self.access = Access::default();
+    }
+
+    /// How long to wait before the next look; `None`: this session has no log to look at.
+    pub(crate) fn pause(&self, interval: Duration) -> Option<Duration> {
+        self.access.pause(interval)
+    }
+
+    /// Entries that were added since the last call, oldest first. A refusal is no error: what it
+    /// keeps back comes with a later call.
     pub(crate) async fn read_new(&mut self, bmc: &mut Bmc) -> Result<Vec<[u8; 16]>, BmcError> {
-        if !self.is_supported {
-            return Ok(Vec::new());
-        }
-        let info = match bmc.run(GetSelInfo).await {
-            Ok(info) => info,
-            Err(error) if error.is_lost() => return Err(error),
-            Err(error) => {
-                tracing::info!(%error, "this BMC has no event log: readings alone decide");
-                self.is_supported = false;
-                return Ok(Vec::new());
-            }
-        };
-        if self.seen == Some(info) {
-            return Ok(Vec::new());
-        }
-        if info.entries == 0 {
-            (self.place, self.seen) = (Place::Start, Some(info));
-            return Ok(Vec::new());
-        }
         let mut entries = Vec::new();
-        let is_done = match self.place {
-            Place::Unknown => self.skip_to_end(bmc).await?,
-            _ => self.follow(bmc, &mut entries).await?,
-        };
-        self.seen = is_done.then_some(info);
+        match self.look(bmc, &mut entries).await {
+            Ok(()) if self.access.on_answer() => {
+                tracing::info!(node = %self.node, "the event log is readable again");
+            }
+            Ok(()) => {}
+            Err(error) if !error.is_lost() => self.refused(&error),
+            Err(error) if entries.is_empty() => return Err(error),
+            // What was read is published; the next command finds that the BMC is lost.
+            Err(_) => {}
+        }
         Ok(entries)
     }
 
-    async fn skip_to_end(&mut self, bmc: &mut Bmc) -> Result<bool, BmcError> {
-        match bmc.run(GetSelEntry(LAST)).await {
-            Ok(entry) => self.place = Place::After(Bookmark::of(&entry.record)),
-            Err(error) if error.is_lost() => return Err(error),
-            Err(error) => tracing::debug!(%error, "the last log entry is not readable"),
+    fn refused(&mut self, error: &BmcError) {
+        let node = &self.node;
+        match self.access.on_refusal(error.code()) {
+            Refusal::Unsupported => {
+                tracing::info!(%node, %error, "this BMC has no event log: readings alone decide");
+            }
+            Refusal::First => {
+                tracing::info!(%node, %error, "the event log is not readable now: asking again");
+            }
+            Refusal::Lasting => {
+                tracing::warn!(%node, %error, "the event log stays unreadable: its events wait");
+            }
+            Refusal::Repeated => tracing::debug!(%node, %error, "the event log is not readable"),
         }
+    }
+
+    async fn look(&mut self, bmc: &mut Bmc, entries: &mut Vec<[u8; 16]>) -> Result<(), BmcError> {
+        let info = bmc.run(GetSelInfo).await?;
+        if self.seen == Some(info) {
+            return Ok(());
+        }
+        if info.entries == 0 {
+            (self.place, self.seen) = (Place::Start, Some(info));
+            return Ok(());
+        }
+        self.seen = None;
+        let is_done = match self.place {
+            Place::Unknown => self.skip_to_end(bmc).await?,
+            _ => self.follow(bmc, entries).await?,
+        };
+        self.seen = is_done.then_some(info);
+        Ok(())
+    }
+
+    async fn skip_to_end(&mut self, bmc: &mut Bmc) -> Result<bool, BmcError> {
+        self.place = match bmc.run(GetSelEntry(LAST)).await {
+            Ok(entry) => Place::After(Bookmark::of(&entry.record)),
+            // It was erased since.
+            Err(error) if is_missing(&error) => Place::Start,
+            Err(error) => return Err(error),
+        };
         Ok(true)
     }
 
@@ -99,13 +137,8 @@ impl LogReader {
                     }
                     next = entry.next;
                 }
-                Err(error) if error.is_lost() && entries.is_empty() => return Err(error),
-                // What was read is told; the next command finds that the BMC is lost.
-                Err(error) if error.is_lost() => return Ok(false),
-                Err(error) => {
-                    tracing::debug!(%error, entry = next, "a log entry is not readable");
-                    return Ok(true);
-                }
+                Err(error) if is_missing(&error) => return Ok(true),
+                Err(error) => return Err(error),
             }
         }
         Ok(false)
@@ -115,9 +148,10 @@ impl LogReader {
         let Place::After(bookmark) = self.place else { return Ok(FIRST) };
         match bmc.run(GetSelEntry(bookmark.record)).await {
             Ok(entry) if Bookmark::of(&entry.record) == bookmark => Ok(entry.next),
-            Err(error) if error.is_lost() => Err(error),
             // Another entry has its number, or none: the log was erased since.
-            Ok(_) | Err(_) => Ok(FIRST),
+            Ok(_) => Ok(FIRST),
+            Err(error) if is_missing(&error) => Ok(FIRST),
+            Err(error) => Err(error),
         }
     }
 
@@ -147,6 +181,10 @@ impl LogReader {
     }
 }
 
+fn is_missing(error: &BmcError) -> bool {
+    error.code().is_some_and(|code| NOT_PRESENT.contains(&code))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -154,20 +192,55 @@ mod tests {
     use crate::bmc::CipherSuite;
     use crate::bmc::fake::{FakeBmc, Manner, patient};
 
+    const ERASE_IN_PROGRESS: u8 = 0x81;
+
+    /// The numbers of the entries that each look at the log gives, from this bookmark on.
+    async fn looks(
+        count: usize,
+        bookmark: &str,
+        manners: impl Fn(usize) -> Manner + Send + 'static,
+    ) -> Vec<Vec<u8>> {
+        let (target, task) = FakeBmc::start(CipherSuite::Three, manners).await;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node001.sel");
+        std::fs::write(&path, bookmark).unwrap();
+        let mut log = LogReader::new("node001".into(), Some(path));
+        let mut bmc = Bmc::connect(&patient(target)).await.unwrap();
+        let mut looks = Vec::new();
+        for _ in 0..count {
+            let entries = log.read_new(&mut bmc).await.unwrap();
+            looks.push(entries.iter().map(|entry| entry[0]).collect());
+        }
+        task.abort();
+        looks
+    }
+
     #[tokio::test]
     async fn entries_that_were_read_before_the_bmc_was_lost_are_not_lost_with_it() {
         // Log information, the bookmark's entry, the first entry, and then the session is gone.
         let manners = |n| if n == 3 { Manner::Forget } else { Manner::Answer };
-        let (target, task) = FakeBmc::start(CipherSuite::Three, manners).await;
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("node001.sel");
-        std::fs::write(&path, "0 0\n").unwrap();
-        let mut log = LogReader::new(Some(path));
-        let mut bmc = Bmc::connect(&patient(target)).await.unwrap();
-        let numbers = |entries: Vec<[u8; 16]>| -> Vec<_> { entries.iter().map(|e| e[0]).collect() };
-        assert_eq!(numbers(log.read_new(&mut bmc).await.unwrap()), [1]);
-        assert_eq!(numbers(log.read_new(&mut bmc).await.unwrap()), [2, 3]);
-        assert!(log.read_new(&mut bmc).await.unwrap().is_empty());
-        task.abort();
+        assert_eq!(looks(3, "0 0\n", manners).await, [vec![1], vec![2, 3], vec![]]);
+    }
+
+    #[tokio::test]
+    async fn whatever_a_look_is_refused_the_next_one_reads_on() {
+        for manner in [Manner::Refuse(ERASE_IN_PROGRESS), Manner::Short] {
+            // Log information, the bookmark's entry, and entry 3.
+            for refused in 0..3 {
+                let manners = move |n| if n == refused { manner } else { Manner::Answer };
+                let expected = [vec![], vec![3], vec![]];
+                let looks = looks(3, "2 0\n", manners).await;
+                assert_eq!(looks, expected, "{manner:?} of command {refused}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_log_whose_end_was_refused_at_first_is_no_news_later() {
+        let manners = |n| match n {
+            1 => Manner::Refuse(ERASE_IN_PROGRESS),
+            _ => Manner::Answer,
+        };
+        assert_eq!(looks(3, "", manners).await, [vec![0; 0], vec![], vec![]]);
     }
 }

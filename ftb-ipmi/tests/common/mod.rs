@@ -1,6 +1,8 @@
 //! What the suites of this crate share: the daemon as a process.
 #![allow(dead_code, unreachable_pub, reason = "each suite uses its part")]
 
+pub mod proxy;
+
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -1,0 +1,144 @@
+//! A man in the middle between the daemon and a BMC: it counts packets, and it changes answers of
+//! sessions that are not encrypted.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Where the message begins in an unsigned packet of IPMI 1.5: RMCP header, session header.
+const MESSAGE_AT: usize = 14;
+/// Network function of answers about the event log, and the command Get SEL Info.
+const GET_SEL_INFO: (u8, u8) = (0x0B, 0x40);
+/// Payload type of the request that opens a session of RMCP+.
+const OPEN_SESSION: u8 = 0x10;
+/// How often the proxy looks whether it is over.
+const TICK: Duration = Duration::from_millis(50);
+
+/// What becomes of answers to Get SEL Info.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Treatment {
+    /// They go on as they are.
+    Pass,
+    /// They become a refusal with this completion code.
+    Refuse(u8),
+    /// They lose all data but the first byte.
+    Shorten,
+}
+
+struct Shared {
+    treatment: Mutex<Treatment>,
+    treated: AtomicUsize,
+    logins: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+/// A running proxy; it ends with the value.
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl Proxy {
+    /// Starts one before the BMC on this port.
+    pub fn start(bmc_port: u16) -> Self {
+        let outside = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let inside = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        inside.connect(("127.0.0.1", bmc_port)).expect("an address");
+        let address = outside.local_addr().expect("it is bound");
+        let shared = Arc::new(Shared {
+            treatment: Mutex::new(Treatment::Pass),
+            treated: AtomicUsize::new(0),
+            logins: AtomicUsize::new(0),
+            is_over: AtomicBool::new(false),
+        });
+        for socket in [&outside, &inside] {
+            socket.set_read_timeout(Some(TICK)).expect("a time that is not zero");
+        }
+        let client = Arc::new(Mutex::new(None));
+        let (asks, bmc) = (outside.try_clone().expect("a socket"), inside.try_clone());
+        let (heard, bmc) = (Arc::clone(&client), bmc.expect("a socket"));
+        forward(Arc::clone(&shared), outside, move |shared, packet, from| {
+            *heard.lock().expect("no panic") = Some(from);
+            if packet.get(4..6) == Some(&[0x06, OPEN_SESSION]) {
+                shared.logins.fetch_add(1, Ordering::Relaxed);
+            }
+            // A BMC that is down hears nothing.
+            let _ = bmc.send(packet);
+        });
+        forward(Arc::clone(&shared), inside, move |shared, packet, _| {
+            let answer = shared.treat(packet);
+            if let Some(client) = *client.lock().expect("no panic") {
+                let _ = asks.send_to(&answer, client);
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Treats answers like this from now on, and returns after `count` answers were treated so.
+    pub fn treat(&self, treatment: Treatment, count: usize) {
+        *self.shared.treatment.lock().expect("no panic") = treatment;
+        let start = self.shared.treated.load(Ordering::Relaxed);
+        super::until_some("an answer to Get SEL Info", || {
+            let treated = self.shared.treated.load(Ordering::Relaxed) - start;
+            (treated >= count).then_some(())
+        });
+    }
+
+    /// How many requests to open a session of RMCP+ there were.
+    pub fn logins(&self) -> usize {
+        self.shared.logins.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+fn forward(
+    shared: Arc<Shared>,
+    socket: UdpSocket,
+    on_packet: impl Fn(&Shared, &[u8], SocketAddr) + Send + 'static,
+) {
+    std::thread::spawn(move || {
+        let mut buffer = [0; 2048];
+        while !shared.is_over.load(Ordering::Relaxed) {
+            if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                on_packet(&shared, &buffer[..length], from);
+            }
+        }
+    });
+}
+
+impl Shared {
+    fn treat(&self, packet: &[u8]) -> Vec<u8> {
+        let mut answer = packet.to_vec();
+        let treatment = *self.treatment.lock().expect("no panic");
+        let is_info = packet.get(4) == Some(&0)
+            && packet.get(MESSAGE_AT + 1).map(|byte| byte >> 2) == Some(GET_SEL_INFO.0)
+            && packet.get(MESSAGE_AT + 5) == Some(&GET_SEL_INFO.1);
+        if !is_info || treatment == Treatment::Pass {
+            return answer;
+        }
+        let completion = MESSAGE_AT + 6;
+        match treatment {
+            Treatment::Refuse(code) => {
+                answer[completion] = code;
+                answer.truncate(completion + 1);
+            }
+            _ => answer.truncate(completion + 2),
+        }
+        let sum = answer[MESSAGE_AT + 3..].iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
+        answer.push(sum.wrapping_neg());
+        answer[MESSAGE_AT - 1] = u8::try_from(answer.len() - MESSAGE_AT).expect("it is shorter");
+        self.treated.fetch_add(1, Ordering::Relaxed);
+        answer
+    }
+}
