@@ -31,6 +31,8 @@ pub struct Rule {
     pub ignore: Option<bool>,
     /// Judge it as this kind of sensor, whatever its type says.
     pub treat_as: Option<SensorClass>,
+    /// Whether this temperature counts the degrees that are left, below zero.
+    pub margin: Option<bool>,
     /// Replaces the lower critical threshold.
     pub lower_critical: Option<f64>,
     /// Replaces the upper critical threshold.
@@ -152,8 +154,8 @@ pub struct Policy {
     pub lower_critical: Option<f64>,
     /// Upper critical threshold instead of the record's.
     pub upper_critical: Option<f64>,
-    /// Upper critical threshold where the record has none either.
-    pub upper_critical_fallback: Option<f64>,
+    /// Whether it is a thermal margin; `None`: its readings show it.
+    pub margin: Option<bool>,
     /// Hysteresis instead of the record's.
     pub hysteresis: Option<f64>,
     /// Bad readings in a row before an event, at least 1.
@@ -174,25 +176,29 @@ pub struct Policy {
     pub cools: Option<String>,
 }
 
-/// A thermal margin counts the degrees that are left below zero. Boards give such sensors no
-/// threshold; five degrees before the end is where this program calls it critical.
-const MARGIN_CRITICAL: f64 = -5.0;
-/// Without a hysteresis of its own, a temperature must fall by this much to be good again.
-const TEMPERATURE_HYSTERESIS: f64 = 2.0;
+/// What boards make of the word "margin" in the name of a sensor.
+const MARGIN_WORDS: [&str; 4] = ["margin", "margn", "mrg", "mgn"];
+
+/// Whether a temperature is named as a thermal margin ("P1 DTS Therm Mgn"). One in percent is none.
+fn is_named_margin(sensor: &Sensor) -> bool {
+    let name = sensor.name.to_lowercase();
+    (sensor.unit.is_empty() || sensor.unit.starts_with("degrees"))
+        && MARGIN_WORDS.iter().any(|word| name.contains(word))
+}
 
 impl Policy {
     /// The defaults for a sensor.
     pub fn default_for(sensor: &Sensor) -> Self {
         let class = sensor.class();
         let is_temperature = class == SensorClass::Temperature && sensor.is_threshold();
-        let is_margin = is_temperature && glob("*margin*", &sensor.name);
+        let is_margin = is_temperature && is_named_margin(sensor);
         Self {
             is_ignored: false,
             class,
             lower_critical: None,
             upper_critical: None,
-            upper_critical_fallback: is_margin.then_some(MARGIN_CRITICAL),
-            hysteresis: (is_margin && sensor.hysteresis_up == 0).then_some(TEMPERATURE_HYSTERESIS),
+            margin: is_margin.then_some(true),
+            hysteresis: None,
             debounce: 2,
             clear_after: 3,
             severity: None,
@@ -229,6 +235,7 @@ impl Policy {
         self.lower_critical = rule.lower_critical.or(self.lower_critical);
         self.upper_critical = rule.upper_critical.or(self.upper_critical);
         self.hysteresis = rule.hysteresis.or(self.hysteresis);
+        self.margin = rule.margin.or(self.margin);
         self.severity = rule.severity.map(|word| word.0).or(self.severity);
         self.cools = rule.cools.clone().or_else(|| self.cools.take());
         if let Some(states) = &rule.bad_states {
@@ -300,11 +307,27 @@ mod tests {
     }
 
     #[test]
-    fn a_margin_without_threshold_gets_one_and_other_temperatures_do_not() {
-        let of = |name: &str| Policy::default_for(&sensor(name, 1)).upper_critical_fallback;
-        assert_eq!(of("P1 Therm Margin"), Some(-5.0));
-        assert_eq!(of("Inlet Temp"), None);
-        assert_eq!(Policy::default_for(&sensor("margin fan", 4)).upper_critical_fallback, None);
+    fn a_margin_is_known_by_its_name_in_every_spelling() {
+        let of = |name: &str| Policy::default_for(&sensor(name, 1)).margin;
+        for name in [
+            "P1 Therm Margin",
+            "DIMM Thrm Mrgn 1",
+            "P1 DTS Therm Mgn",
+            "MEM P0 THRM MRGN",
+            "CPU1_DTS_Margin",
+            "Agg Therm Mgn 1",
+            "CPU0 Thrm Mrg",
+        ] {
+            assert_eq!(of(name), Some(true), "{name}");
+        }
+        for name in ["Inlet Temp", "CPU1 DTS", "P1 Therm", "PCH Temp", "Mem Temp"] {
+            assert_eq!(of(name), None, "{name}");
+        }
+        assert_eq!(Policy::default_for(&sensor("margin fan", 4)).margin, None);
+        let percent = Sensor { unit: "%".to_owned(), ..sensor("P1 Therm Mgn", 1) };
+        assert_eq!(Policy::default_for(&percent).margin, None);
+        let rules = rules("[[rule]]\nname = 'P1 *'\nmargin = false\n");
+        assert_eq!(Policy::of(&sensor("P1 Therm Mgn", 1), &rules).margin, Some(false));
     }
 
     #[test]

@@ -280,6 +280,37 @@ fn the_first_entry_of_a_log_is_told_even_if_it_came_during_a_restart() {
 }
 
 #[test]
+fn odd_names_and_thresholds_neither_hide_a_fault_nor_invent_one() {
+    let bmc = SimulatedBmc::start_with(Setup { is_odd: true, ..Setup::default() }).unwrap();
+    let mut daemon = Daemon::start(&config(&target(&bmc, "node001", PATIENTLY)));
+    daemon.await_event("FTB_IPMI_NORMAL");
+    for (file, sensor) in [
+        ("dimm_margin", "DIMM Thrm Mrgn 1"),
+        ("p1_dts_margin", "P1 DTS Therm Mgn"),
+        ("cpu2_dts", "CPU2 DTS"),
+    ] {
+        bmc.set(file, -1).unwrap();
+        let hot = daemon.await_event("FTB_IPMI_OVERTEMP");
+        assert_eq!(
+            (&hot["tags"]["sensor"], &hot["tags"]["threshold"]),
+            (&sensor.into(), &"-5".into()),
+            "{hot}"
+        );
+    }
+    bmc.set("sys_fan6_period", 250).unwrap();
+    let slow = daemon.await_event("FTB_IPMI_FANFAIL");
+    assert_eq!(
+        (&slow["tags"]["sensor"], &slow["tags"]["reading"], &slow["tags"]["threshold_name"]),
+        (&"SYS FAN 6 TACH".into(), &"400".into(), &"lower_critical".into()),
+        "{slow}"
+    );
+    let told = daemon.names();
+    let hot = told.iter().filter(|name| *name == "FTB_IPMI_OVERTEMP").count();
+    assert_eq!(hot, 3, "no fault of a threshold of 0: {told:?}");
+    assert!(daemon.stop().success());
+}
+
+#[test]
 fn a_log_that_was_refused_is_read_on_once_it_answers() {
     const ERASE_IN_PROGRESS: Treatment = Treatment::Refuse(0x81);
     const INVALID_COMMAND: Treatment = Treatment::Refuse(0xC1);

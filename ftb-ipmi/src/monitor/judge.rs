@@ -1,5 +1,6 @@
 //! One reading of one sensor: good or bad, and why. No memory here; that is the monitor's.
 
+use super::limits::{Arrangement, Limits};
 use crate::bmc::command::RawReading;
 use crate::rules::Policy;
 use crate::sdr::{Factors, Linearization, RawThresholds, Sensor, SensorClass};
@@ -15,12 +16,17 @@ pub const THRESHOLD_NAMES: [&str; 6] = [
     "upper_non_recoverable",
 ];
 
-const LNC: usize = 0;
-const LC: usize = 1;
-const LNR: usize = 2;
-const UNC: usize = 3;
-const UC: usize = 4;
-const UNR: usize = 5;
+/// Without a hysteresis of its own, a thermal margin must fall by this much to be good again.
+const TEMPERATURE_HYSTERESIS: f64 = 2.0;
+/// A reading in degrees Celsius that only a thermal margin has.
+const MARGIN_READING: f64 = -10.0;
+
+pub(super) const LNC: usize = 0;
+pub(super) const LC: usize = 1;
+pub(super) const LNR: usize = 2;
+pub(super) const UNC: usize = 3;
+pub(super) const UC: usize = 4;
+pub(super) const UNR: usize = 5;
 
 /// A sensor with everything that judging it needs.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,8 +39,10 @@ pub struct Watched {
     pub limits: [Option<f64>; 6],
     /// By how much a value must come back over a limit to be good again.
     pub hysteresis: f64,
-    /// Set where a rising raw number is a falling value.
-    is_falling: bool,
+    /// On which side of the value the BMC's thresholds are.
+    arrangement: Arrangement,
+    /// Whether the BMC has any threshold for it.
+    has_thresholds: bool,
     /// What it cools, for fans, where rules or records say.
     pub cools: Option<String>,
 }
@@ -42,25 +50,62 @@ pub struct Watched {
 impl Watched {
     /// From the sensor, its rules, and the thresholds that hold in the BMC now.
     pub fn new(sensor: Sensor, policy: Policy, thresholds: RawThresholds) -> Self {
-        let mut limits = [None; 6];
-        let mut is_falling = false;
-        let mut hysteresis = 0.0_f64;
+        let mut limits = Limits::NONE;
+        let mut hysteresis = 0.0;
         if let Some(factors) = fixed_factors(&sensor) {
-            is_falling = is_falling_over(factors, &thresholds);
-            for (slot, raw) in thresholds.values.into_iter().enumerate() {
-                let to = if is_falling { (slot + 3) % 6 } else { slot };
-                limits[to] = raw.and_then(|raw| factors.value(raw));
-            }
-            hysteresis = record_hysteresis(&sensor, factors, &thresholds);
+            limits = Limits::of(&sensor, &policy, factors, &thresholds);
+            hysteresis = record_hysteresis(&sensor, factors, limits.raw);
         }
+        let Limits { values: mut limits, arrangement, .. } = limits;
         limits[LC] = policy.lower_critical.or(limits[LC]);
         limits[UC] = policy.upper_critical.or(limits[UC]);
-        if limits[UC].is_none() && limits[UNR].is_none() {
-            limits[UC] = policy.upper_critical_fallback;
-        }
-        let hysteresis = policy.hysteresis.unwrap_or(hysteresis);
+        let has_thresholds = thresholds.values.iter().any(Option::is_some);
         let cools = policy.cools.clone();
-        Self { sensor, policy, limits, hysteresis, is_falling, cools }
+        let hysteresis = policy.hysteresis.unwrap_or(hysteresis);
+        let is_margin = policy.margin == Some(true);
+        let mut watched =
+            Self { sensor, policy, limits, hysteresis, arrangement, has_thresholds, cools };
+        if is_margin {
+            watched.judge_as_margin();
+        }
+        watched
+    }
+
+    /// Judges it as a thermal margin, which counts the degrees that are left below zero.
+    pub fn judge_as_margin(&mut self) {
+        self.policy.margin = Some(true);
+        if self.upper_limit().is_none() {
+            self.limits[UC] = Some(margin_critical(&self.sensor.unit));
+        }
+        if self.policy.hysteresis.is_none() && self.sensor.hysteresis_up == 0 {
+            self.hysteresis = TEMPERATURE_HYSTERESIS;
+        }
+    }
+
+    /// Whether this value shows that it is a thermal margin, though its name does not say so: no
+    /// processor and no memory module runs that cold.
+    pub fn reads_as_margin(&self, value: f64) -> bool {
+        self.policy.class == SensorClass::Temperature
+            && self.sensor.is_threshold()
+            && self.policy.margin.is_none()
+            && self.sensor.unit == "degrees C"
+            && self.sensor.entity.has_thermal_margin()
+            && self.upper_limit().is_none()
+            && value < MARGIN_READING
+    }
+
+    /// Whether any reading of it can be bad.
+    pub fn is_judged(&self) -> bool {
+        if !self.sensor.is_threshold() {
+            return bad_states(&self.policy, self.sensor.sensor_type, self.sensor.reading_type)
+                != 0;
+        }
+        let (looks_down, looks_up) = sides(self.policy.class);
+        let has = |slots: [usize; 2]| slots.iter().any(|slot| self.limits[*slot].is_some());
+        self.policy.class == SensorClass::Fan
+            || (looks_down && has([LNR, LC]))
+            || (looks_up && has([UNR, UC]))
+            || (self.has_thresholds && (looks_down || looks_up))
     }
 
     /// The limit above which it overheats, for prediction.
@@ -84,21 +129,32 @@ fn fixed_factors(sensor: &Sensor) -> Option<&Factors> {
     sensor.factors.as_ref().filter(|factors| factors.linearization != Linearization::PerReading)
 }
 
-fn is_falling_over(factors: &Factors, thresholds: &RawThresholds) -> bool {
-    match thresholds.values.iter().flatten().next() {
-        Some(raw) => factors.is_falling_at(*raw),
-        None => factors.is_falling_at(1),
-    }
-}
-
-fn record_hysteresis(sensor: &Sensor, factors: &Factors, thresholds: &RawThresholds) -> f64 {
+fn record_hysteresis(sensor: &Sensor, factors: &Factors, threshold: Option<u8>) -> f64 {
     let steps = sensor.hysteresis_up.max(sensor.hysteresis_down);
     // FFh in a record means that the sensor has none.
     if steps == 0 || steps == 0xFF {
         return 0.0;
     }
-    let at = thresholds.values.iter().flatten().next().copied().unwrap_or(1);
-    factors.span(at, steps)
+    factors.span(threshold.unwrap_or(1), steps)
+}
+
+/// The upper critical limit of a thermal margin without thresholds: five degrees Celsius before
+/// the end.
+fn margin_critical(unit: &str) -> f64 {
+    match unit {
+        "degrees F" => -9.0,
+        _ => -5.0,
+    }
+}
+
+/// Which sides of a value can be bad: below the lower limits, above the upper ones.
+pub(super) fn sides(class: SensorClass) -> (bool, bool) {
+    match class {
+        SensorClass::Fan => (true, false),
+        SensorClass::Temperature | SensorClass::Processor => (false, true),
+        SensorClass::Other => (false, false),
+        _ => (true, true),
+    }
 }
 
 /// A decoded reading.
@@ -194,12 +250,7 @@ fn judge_value(
             false => Judgement::Bad(Cause::Zero),
         };
     }
-    let (looks_down, looks_up) = match class {
-        SensorClass::Fan => (true, false),
-        SensorClass::Temperature | SensorClass::Processor => (false, true),
-        SensorClass::Other => (false, false),
-        _ => (true, true),
-    };
+    let (looks_down, looks_up) = sides(class);
     let slack = if was_bad { watched.hysteresis } else { 0.0 };
     let crossing = Crossing { watched, reading, value, slack };
     let low = looks_down.then(|| crossing.below(&[LNR, LC])).flatten();
@@ -221,8 +272,9 @@ struct Crossing<'a> {
 impl Crossing<'_> {
     /// The BMC's own comparison, for a threshold whose value it does not tell.
     fn is_told(&self, slot: usize) -> bool {
-        let bit = if self.watched.is_falling { (slot + 3) % 6 } else { slot };
-        self.watched.limits[slot].is_none() && self.reading.states & (1 << bit) != 0
+        let is_set = |bit: usize| self.reading.states & (1 << bit) != 0;
+        self.watched.limits[slot].is_none()
+            && self.watched.arrangement.slots(slot).into_iter().any(is_set)
     }
 
     fn below(&self, slots: &[usize]) -> Option<Cause> {

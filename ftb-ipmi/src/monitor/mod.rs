@@ -5,6 +5,7 @@
 //! or the form of an event on the wire. `handle(now, input, &mut findings)` is all there is.
 
 mod judge;
+mod limits;
 mod repeats;
 mod slope;
 mod told;
@@ -102,6 +103,8 @@ struct Track {
     /// The fault that is open.
     open: Option<Fault>,
     unconfirmed: Unconfirmed,
+    /// Its readings show that it is a thermal margin.
+    is_margin: bool,
     slope: Slope,
     momentary: Momentary,
 }
@@ -255,6 +258,12 @@ impl Monitor {
             })
             .collect();
         self.watched = watched;
+        for (watched, track) in self.watched.iter_mut().zip(&self.tracks) {
+            // A rule that was changed meanwhile holds.
+            if track.is_margin && watched.policy.margin.is_none() {
+                watched.judge_as_margin();
+            }
+        }
         self.reread.clear();
         self.awaited.clear();
         // A BMC that is starting may have no sensors yet: that is no sign of health.
@@ -312,10 +321,16 @@ impl Monitor {
         reading: &Reading,
         findings: &mut Vec<Finding>,
     ) {
-        let (Some(watched), Some(track)) = (self.watched.get(index), self.tracks.get_mut(index))
+        let (Some(watched), Some(track)) =
+            (self.watched.get_mut(index), self.tracks.get_mut(index))
         else {
             return;
         };
+        if reading.value.is_some_and(|value| watched.reads_as_margin(value)) {
+            watched.judge_as_margin();
+            track.is_margin = true;
+        }
+        let watched = &*watched;
         let mut judgement = judge(watched, reading, track.open.is_some(), track.was_present);
         let is_there = reading.raw.is_some() && judge::is_present(watched, reading);
         track.was_present |= is_there;

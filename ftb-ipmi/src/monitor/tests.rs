@@ -631,6 +631,54 @@ fn a_sensor_whose_factors_only_the_bmc_knows_is_judged_by_its_comparison() {
     assert!(matches!(judge(&watched, &hot, false, true), Judgement::Bad(Cause::Above { .. })));
 }
 
+#[test]
+fn a_processor_or_memory_that_reads_far_below_zero_is_a_thermal_margin() {
+    let with = |entity: u8, change: fn(&mut Watched)| {
+        Node::with(move |sensors| {
+            let mut sensor = watched("CPU2 DTS", TEMPERATURE, 1, 1).sensor;
+            (sensor.unit, sensor.entity.id) = ("degrees C".to_owned(), entity);
+            let policy = Policy::default_for(&sensor);
+            sensors[1] = Watched::new(sensor, policy, RawThresholds::default());
+            change(&mut sensors[1]);
+        })
+    };
+    let readings = |node: &mut Node, values: [i8; 2]| {
+        values.map(|value| {
+            node.raw[1] = Some(value.cast_unsigned());
+            node.polls(3)
+        })
+    };
+    let overtemp = || vec!["FTB_IPMI_OVERTEMP"];
+    assert_eq!(readings(&mut with(3, |_| {}), [-40, -1]), [vec![NORMAL], overtemp()]);
+    assert_eq!(readings(&mut with(32, |_| {}), [-40, -1]), [vec![NORMAL], overtemp()]);
+    // An ordinary temperature never reads that cold, and an air inlet is no processor.
+    assert_eq!(readings(&mut with(3, |_| {}), [45, 3]), [vec![NORMAL], vec![]]);
+    assert_eq!(readings(&mut with(55, |_| {}), [-20, -1]), [vec![NORMAL], vec![]]);
+    let denied = |watched: &mut Watched| watched.policy.margin = Some(false);
+    assert_eq!(readings(&mut with(3, denied), [-40, -1]), [vec![NORMAL], vec![]]);
+    let mut node = with(3, |_| {});
+    let fresh = node.monitor.watched().to_vec();
+    readings(&mut node, [-40, -40]);
+    node.give(Input::Inventory(fresh));
+    assert_eq!(readings(&mut node, [-1, -1])[0], overtemp(), "known after new records too");
+}
+
+#[test]
+fn thresholds_of_zero_are_left_to_the_bmcs_own_comparison() {
+    let answer = |value, states| crate::bmc::command::RawReading { value: Some(value), states };
+    let judged = |class: u8, raw: [u8; 6], value: u8, states: u16| {
+        let sensor = watched("VRM Temp", TEMPERATURE, class, 1).sensor;
+        let policy = Policy::default_for(&sensor);
+        let watched = Watched::new(sensor, policy, RawThresholds::from_mask(0b11_1111, raw));
+        judge(&watched, &watched.reading(answer(value, states), None), false, true)
+    };
+    assert_eq!(judged(1, [0; 6], 40, 0), Judgement::Good);
+    assert!(matches!(judged(1, [0; 6], 40, 0b1_0000), Judgement::Bad(Cause::Above { .. })));
+    let upside_down = [0, 140, 0, 0, 100, 0];
+    assert_eq!(judged(2, upside_down, 120, 0), Judgement::Good);
+    assert!(matches!(judged(2, upside_down, 120, 0b10), Judgement::Bad(Cause::Below { .. })));
+}
+
 proptest! {
     /// Whatever a BMC says: every fault is closed at most once, nothing is opened twice, NORMAL
     /// comes only with no fault open, and nothing panics.

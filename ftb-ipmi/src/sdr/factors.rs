@@ -157,14 +157,10 @@ impl Factors {
         y.is_finite().then_some(y)
     }
 
-    /// Whether the value falls while the raw number rises (a tachometer that counts the period):
-    /// such a sensor's upper raw thresholds are lower limits of its value.
-    pub fn is_falling_at(&self, raw: u8) -> bool {
+    /// Whether the value falls while the raw number rises; `None` where the formula has no result.
+    pub fn falls_at(&self, raw: u8) -> Option<bool> {
         let x = f64::from(self.format.number(raw));
-        match (self.at(x), self.at(x + 1.0)) {
-            (Some(here), Some(next)) => next < here,
-            _ => false,
-        }
+        Some(self.at(x + 1.0)? < self.at(x)?)
     }
 
     /// How much the value changes when the raw number changes by `steps` at that reading.
@@ -245,9 +241,10 @@ mod tests {
     fn a_period_counter_falls_while_its_raw_number_rises() {
         let tach = factors(AnalogFormat::Unsigned, 0x07, 1, 0, 0, -5);
         near(tach.value(25), 4000.0);
-        assert!(tach.is_falling_at(25));
-        assert!(!factors(AnalogFormat::Unsigned, 0, 66, 0, 0, 0).is_falling_at(25));
-        assert!(factors(AnalogFormat::TwosComplement, 0, -1, 0, 0, 0).is_falling_at(0xFF));
+        assert_eq!((tach.falls_at(25), tach.falls_at(0)), (Some(true), None));
+        assert_eq!(factors(AnalogFormat::Unsigned, 0, 66, 0, 0, 0).falls_at(25), Some(false));
+        let negative = factors(AnalogFormat::TwosComplement, 0, -1, 0, 0, 0);
+        assert_eq!(negative.falls_at(0xFF), Some(true));
         assert!((factors(AnalogFormat::Unsigned, 0, 66, 0, 0, 0).span(30, 2) - 132.0).abs() < 1e-9);
     }
 

@@ -175,6 +175,11 @@ pub struct Entity {
 }
 
 impl Entity {
+    /// Whether boards measure how far it is from throttling: a processor, memory.
+    pub fn has_thermal_margin(self) -> bool {
+        matches!(self.id, 0x03 | 0x08 | 0x09 | 0x20 | 0x41)
+    }
+
     /// What it is called; `entity` where the number has no name here.
     pub fn name(self) -> &'static str {
         const NAMES: [&str; 0x39] = [

@@ -190,7 +190,7 @@ pub async fn read_once(bmc: &mut Bmc, watched: Vec<Watched>) -> Result<Vec<Row>,
     let mut readings: HashMap<_, _> =
         pass.samples.into_iter().map(|(index, reading)| (index, Ok(reading))).collect();
     readings.extend(pass.unread.into_iter().map(|(index, why)| (index, Err(why))));
-    let row = |(index, watched): (usize, Watched)| {
+    let row = |(index, mut watched): (usize, Watched)| {
         let owner = watched.sensor.key.owner;
         let reading = readings.remove(&index).unwrap_or_else(|| {
             Err(match watched.sensor.event_only {
@@ -198,6 +198,10 @@ pub async fn read_once(bmc: &mut Bmc, watched: Vec<Watched>) -> Result<Vec<Row>,
                 false => format!("its owner {owner} is software"),
             })
         });
+        let value = reading.as_ref().ok().and_then(|reading| reading.value);
+        if value.is_some_and(|value| watched.reads_as_margin(value)) {
+            watched.judge_as_margin();
+        }
         (watched, reading)
     };
     Ok(watched.into_iter().enumerate().map(row).collect())

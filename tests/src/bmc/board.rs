@@ -9,11 +9,18 @@ pub struct Setup {
     pub auths: &'static str,
     /// Whether a controller behind the BMC has a fan of its own, `rear_fan`.
     pub satellite: bool,
+    /// Whether it has the sensors of [`ODD`] too: names and thresholds as some firmware has them.
+    pub is_odd: bool,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { names: Names::EightBit, auths: "none md2 md5 straight", satellite: false }
+        Self {
+            names: Names::EightBit,
+            auths: "none md2 md5 straight",
+            satellite: false,
+            is_odd: false,
+        }
     }
 }
 
@@ -163,6 +170,56 @@ pub(super) const ANALOG: [Analog; 19] = [
         step: 1,
         // The period grows when the fan slows: 133 is 752 RPM, 83 is 1205 RPM.
         thresholds: [None, None, Some(83), Some(133)],
+    },
+];
+
+const fn odd_margin(
+    number: u8,
+    name: &'static str,
+    file: &'static str,
+    entity: &'static str,
+) -> Analog {
+    Analog {
+        number,
+        name,
+        file,
+        start: -40,
+        kind: Kind::Margin,
+        entity,
+        instance: 1,
+        step: 1,
+        thresholds: [None; 4],
+    }
+}
+
+/// Thermal margins in other spellings, and thresholds that only the records have: all 0, and those
+/// of a tachometer by its value. The simulator compares none of them.
+pub(super) const ODD: [Analog; 5] = [
+    odd_margin(0x9C, "DIMM Thrm Mrgn 1", "dimm_margin", "memory_device"),
+    odd_margin(0x9D, "P1 DTS Therm Mgn", "p1_dts_margin", "processor"),
+    odd_margin(0x9E, "CPU2 DTS", "cpu2_dts", "processor"),
+    Analog {
+        number: 0x31,
+        name: "VRM Temp",
+        file: "vrm_temp",
+        start: 40,
+        kind: Kind::Temperature,
+        entity: "system_board",
+        instance: 1,
+        step: 1,
+        thresholds: [Some(0); 4],
+    },
+    Analog {
+        number: 0x57,
+        name: "SYS FAN 6 TACH",
+        file: "sys_fan6_period",
+        start: 25,
+        kind: Kind::Tachometer,
+        entity: "fan_cooling_device",
+        instance: 6,
+        step: 1,
+        // 240 is 417 RPM, 200 is 500 RPM.
+        thresholds: [Some(240), Some(200), None, None],
     },
 ];
 

@@ -1,7 +1,7 @@
 //! The files that the simulator is started with: its network, its sensors, their records, and one
 //! file for the value of each.
 
-use super::board::{ANALOG, Analog, DISCRETE, Kind, REAR_FAN, SATELLITE, Setup};
+use super::board::{ANALOG, Analog, DISCRETE, Kind, ODD, REAR_FAN, SATELLITE, Setup};
 use super::{PASSWORD, Ports, USER};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -27,14 +27,18 @@ pub(super) fn write(dir: &Path, ports: Ports, setup: Setup) -> io::Result<()> {
     for (_, _, file, states, ..) in &DISCRETE {
         write_value(&values.join(file), i32::from(*states))?;
     }
-    let (mut emulation, mut records) = (emulation(&values), records());
+    let odd: &[Analog] = if setup.is_odd { &ODD } else { &[] };
+    for sensor in odd {
+        write_value(&values.join(sensor.file), sensor.start)?;
+    }
+    let (mut emulation, mut records) = (emulation(&values, odd), records(odd));
     if setup.satellite {
         write_value(&values.join(REAR_FAN.file), REAR_FAN.start)?;
         let _ =
             writeln!(emulation, "mc_add {SATELLITE} 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02");
         emulation.push_str(&REAR_FAN.emulation(SATELLITE, &values));
         let _ = writeln!(emulation, "mc_enable {SATELLITE}");
-        records.push_str(&REAR_FAN.record(SATELLITE));
+        records.push_str(&REAR_FAN.record(SATELLITE, true));
     }
     fs::write(dir.join("lan.conf"), lan_conf(ports, setup.auths))?;
     fs::write(dir.join("bmc.emu"), emulation)?;
@@ -130,7 +134,8 @@ impl Analog {
         text
     }
 
-    fn record(&self, owner: u8) -> String {
+    /// `can_be_asked`: the BMC gives its thresholds; else only the record has them.
+    fn record(&self, owner: u8, can_be_asked: bool) -> String {
         let (unit, exponent) = match self.kind {
             Kind::Fan => ("RPM", 0),
             Kind::Tachometer => ("RPM", -5),
@@ -144,7 +149,7 @@ impl Analog {
             _ => (self.step, 0),
         };
         let (minimum, maximum) = if self.kind == Kind::Margin { (128, 127) } else { (0, 255) };
-        let access = if self.has_thresholds() { "settable" } else { "no" };
+        let access = if can_be_asked { "settable" } else { "no" };
         let mut text = record_head(1, owner, self.number, self.entity, self.instance);
         let _ = write!(
             text,
@@ -185,13 +190,17 @@ fn record_head(kind: u8, owner: u8, number: u8, entity: &str, instance: u8) -> S
     )
 }
 
-fn emulation(values: &Path) -> String {
+fn emulation(values: &Path, odd: &[Analog]) -> String {
     let mut text = String::from(
         "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr\n\
          sel_enable 0x20 1000 0x0a\n",
     );
     for sensor in &ANALOG {
         text.push_str(&sensor.emulation(0x20, values));
+    }
+    for sensor in odd {
+        let uncompared = Analog { thresholds: [None; 4], ..*sensor };
+        text.push_str(&uncompared.emulation(0x20, values));
     }
     for (number, _, file, states, kind, ..) in &DISCRETE {
         let path = values.join(file);
@@ -210,14 +219,17 @@ fn emulation(values: &Path) -> String {
     text
 }
 
-fn records() -> String {
+fn records(odd: &[Analog]) -> String {
     let mut text = String::from(
         "sdr type 18\n device_slave_address 0x20\n device_channel_number 0\n fru_inventory true\n \
          sel true\n sdr true\n sensor true\n entity_id system_board\n entity_instance 1\n \
          id_string \"TestBMC\"\nendsdr\n",
     );
     for sensor in &ANALOG {
-        text.push_str(&sensor.record(0x20));
+        text.push_str(&sensor.record(0x20, sensor.has_thresholds()));
+    }
+    for sensor in odd {
+        text.push_str(&sensor.record(0x20, false));
     }
     for (number, name, _, _, kind, entity, instance) in &DISCRETE {
         text.push_str(&record_head(2, 0x20, *number, entity, *instance));
