@@ -46,11 +46,13 @@ impl Admin {
     /// Connects to the agent at that socket; every question has `deadline` for its answer.
     ///
     /// # Errors
-    /// [`AdminError::NoAgent`].
+    /// [`AdminError::NoAgent`], [`AdminError::Timeout`].
     pub async fn connect(socket: &Path, deadline: Duration) -> Result<Self, AdminError> {
-        let no_agent = |why: Ended| AdminError::NoAgent {
-            socket: socket.display().to_string(),
-            why: why.to_string(),
+        let no_agent = |why: Ended| match why {
+            Ended::Silent => AdminError::Timeout(connection::CONNECT_MAX),
+            why => {
+                AdminError::NoAgent { socket: socket.display().to_string(), why: why.to_string() }
+            }
         };
         let channel = connection::connect(socket).await.map_err(no_agent)?;
         let client = AdminClient::new(channel).max_decoding_message_size(limits::FRAME_BYTES_MAX);

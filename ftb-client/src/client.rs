@@ -4,7 +4,7 @@ use crate::config::{ClientBuilder, ClientConfig};
 use crate::connection;
 use crate::error::{ConfigError, SubscribeError, WaitError};
 use crate::line::Place;
-use crate::session::{Effects, Session};
+use crate::session::{Effects, Session, SessionError, Trouble};
 use crate::subscription::Subscription;
 use crate::waiters::Waiters;
 use core::fmt;
@@ -241,6 +241,15 @@ pub struct Stats {
     pub refused: u64,
     /// Events given up because the buffer was full, by severity, mildest first.
     pub shed: [u64; 4],
+    /// Events that no agent had been given when the client ended, by severity, mildest first.
+    pub given_up: [u64; 4],
+    /// Events that an agent had been given and had not confirmed when the client ended: they may
+    /// have been delivered or not.
+    pub in_doubt: u64,
+    /// Events that no agent has been given yet, by severity, mildest first.
+    pub waiting: [u64; 4],
+    /// Events that an agent has been given and has not confirmed.
+    pub in_flight: u64,
     /// Bytes of events that no agent has been given yet.
     pub waiting_bytes: usize,
     /// Bytes of events that an agent has been given and has not confirmed.
@@ -313,7 +322,8 @@ impl Client {
     /// Resolves when an agent is attached. Cancel-safe.
     ///
     /// # Errors
-    /// [`WaitError::NoAgent`] after `deadline`, with what the last attempt said.
+    /// After `deadline`, by what the last attempt met: [`WaitError::NoAgent`],
+    /// [`WaitError::Refused`] or [`WaitError::Detached`].
     pub async fn wait_connected(&self, deadline: Duration) -> Result<(), WaitError> {
         let attached = self.shared().wait_for(|session| {
             if session.is_closed() {
@@ -323,7 +333,7 @@ impl Client {
         });
         match timeout(deadline, attached).await {
             Ok(result) => result,
-            Err(_) => Err(self.no_agent()),
+            Err(_) => Err(self.not_attached()),
         }
     }
 
@@ -333,25 +343,34 @@ impl Client {
     pub fn refused(&self) -> impl Future<Output = Option<String>> + Send + use<> {
         let shared = Arc::clone(&self.inner.shared);
         async move {
-            let refused = |session: &mut Session| match &session.refused {
-                Some(why) => Some(Some(why.clone())),
-                None => session.has_ended().then_some(None),
+            let refused = |session: &mut Session| match &session.trouble {
+                Trouble::Refused { code, message } => {
+                    let (code, message) = (code.clone(), message.clone());
+                    Some(Some(SessionError::Refused { code, message }.to_string()))
+                }
+                _ => session.has_ended().then_some(None),
             };
             shared.wait_on(&shared.refused, None, refused).await
         }
     }
 
-    fn no_agent(&self) -> WaitError {
-        WaitError::NoAgent {
-            socket: self.shared().config.socket.clone(),
-            why: self.shared().lock().trouble.clone(),
+    /// Why no agent is attached.
+    fn not_attached(&self) -> WaitError {
+        let socket = self.shared().config.socket.clone();
+        match self.shared().lock().trouble.clone() {
+            Trouble::NoAgent(why) => WaitError::NoAgent { socket, why },
+            Trouble::Refused { code, message } => WaitError::Refused { socket, code, message },
+            Trouble::Detached(why) => WaitError::Detached { socket, why },
+            Trouble::Untried => {
+                WaitError::Detached { socket, why: "the first attempt has not ended".to_owned() }
+            }
         }
     }
 
     /// Resolves when everything that was accepted is confirmed (or refused, or shed). Cancel-safe.
     ///
     /// # Errors
-    /// After `deadline`: [`WaitError::NoAgent`] when none is attached, else
+    /// After `deadline`: as [`Client::wait_connected`] when no agent is attached, else
     /// [`WaitError::Unconfirmed`].
     pub async fn flush(&self, deadline: Duration) -> Result<(), WaitError> {
         let shared = self.shared();
@@ -360,7 +379,7 @@ impl Client {
             return Ok(());
         }
         if !self.connected() {
-            return Err(self.no_agent());
+            return Err(self.not_attached());
         }
         let session = shared.lock();
         let bytes = session.outbox.waiting_bytes() + session.outbox.in_flight_bytes();
@@ -396,6 +415,10 @@ impl Client {
             confirmed: outbox.confirmed,
             refused: outbox.refused,
             shed: outbox.shed,
+            given_up: outbox.given_up,
+            in_doubt: outbox.in_doubt,
+            waiting: session.outbox.waiting_events(),
+            in_flight: session.outbox.in_flight_events(),
             waiting_bytes: session.outbox.waiting_bytes(),
             in_flight_bytes: session.outbox.in_flight_bytes(),
             delivered: inbox.delivered,

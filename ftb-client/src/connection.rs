@@ -4,7 +4,7 @@
 //! session's to decide.
 
 use crate::client::{Shared, random};
-use crate::session::{Session, SessionError};
+use crate::session::{Session, SessionError, Trouble};
 use crate::stream::{Say, open};
 use core::future::ready;
 use core::pin::Pin;
@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
 
 /// How long connecting may take: a healthy agent on the same host answers within milliseconds.
-const CONNECT_MAX: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How long the agent may take for its welcome.
 const WELCOME_MAX: Duration = Duration::from_secs(10);
 /// How long the agent may take to let a client go that has said goodbye.
@@ -47,6 +47,18 @@ pub(crate) enum Ended {
     Session(#[from] SessionError),
     #[error("closed")]
     Closed,
+}
+
+impl From<Ended> for Trouble {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::Unreachable(_) => Self::NoAgent(ended.to_string()),
+            Ended::Session(SessionError::Refused { code, message }) => {
+                Self::Refused { code, message }
+            }
+            other => Self::Detached(other.to_string()),
+        }
+    }
 }
 
 /// What to do about a socket that cannot be connected to.
@@ -78,7 +90,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let crew = Crew::default();
         // A client that has left has heard that its goodbye was read: nothing is on its way.
         let attached = crew.run(attach(&shared, &crew), ready(()));
-        let why = attached.await.to_string();
+        let ended = attached.await;
+        let why = ended.to_string();
         let attached = shared.lock().welcomes() > welcomes;
         if attached {
             pauses.reset();
@@ -95,7 +108,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             );
             told.clone_from(&why);
         }
-        shared.update(|session| session.detached(why));
+        shared.update(|session| session.detached(ended.into()));
         if shared.lock().is_closed() {
             break;
         }

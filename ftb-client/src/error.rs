@@ -107,10 +107,28 @@ pub enum SubscribeError {
 /// Nothing answers, or not in time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
-    /// No agent within the deadline.
+    /// No agent listened at the socket within the deadline.
     #[error("no agent at {socket}: {why}")]
     NoAgent {
         /// Where it was looked for.
+        socket: PathBuf,
+        /// What the last attempt said.
+        why: String,
+    },
+    /// An agent listens there, and turns this client away.
+    #[error("the agent at {socket} refused this client ({code}): {message}")]
+    Refused {
+        /// Its socket.
+        socket: PathBuf,
+        /// Stable word: one of [`ftb_proto::client::code`].
+        code: String,
+        /// For people.
+        message: String,
+    },
+    /// A process listens there, and the client is not attached to it.
+    #[error("not attached to the agent at {socket}: {why}")]
+    Detached {
+        /// Its socket.
         socket: PathBuf,
         /// What the last attempt said.
         why: String,

@@ -36,6 +36,10 @@ pub(crate) struct Counts {
     pub(crate) confirmed: u64,
     pub(crate) refused: u64,
     pub(crate) shed: [u64; 4],
+    /// Given up when the client ended: those that no agent had been given.
+    pub(crate) given_up: [u64; 4],
+    /// Given up when the client ended: those that an agent had been given.
+    pub(crate) in_doubt: u64,
 }
 
 pub(crate) struct Outbox {
@@ -90,6 +94,16 @@ impl Outbox {
 
     pub(crate) fn in_flight_bytes(&self) -> usize {
         self.in_flight_size.cost()
+    }
+
+    /// Events that no agent has been given yet, by severity.
+    pub(crate) fn waiting_events(&self) -> [u64; 4] {
+        self.waiting_sizes.map(|size| size.events as u64)
+    }
+
+    /// Events that an agent has been given and has not confirmed.
+    pub(crate) fn in_flight_events(&self) -> u64 {
+        self.in_flight_size.events as u64
     }
 
     pub(crate) fn held_bytes(&self) -> usize {
@@ -296,6 +310,9 @@ impl Outbox {
 
     /// Gives up everything: whoever holds a receipt learns that the client was closed.
     pub(crate) fn abandon(&mut self) {
+        let waiting = self.waiting_events();
+        self.counts.given_up.iter_mut().zip(waiting).for_each(|(sum, more)| *sum += more);
+        self.counts.in_doubt += self.in_flight_events();
         self.waiting.drain(..).for_each(|chunk| chunk.close());
         self.waiting_sizes = [Size::default(); 4];
         // Their numbers are used up, in case an agent should ever speak of them.

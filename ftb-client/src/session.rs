@@ -42,6 +42,19 @@ pub(crate) struct Effects {
     pub(crate) refused: bool,
 }
 
+/// Why no agent is attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The first attempt has not ended yet.
+    Untried,
+    /// No agent listens at the socket.
+    NoAgent(String),
+    /// The agent turned this client away.
+    Refused { code: String, message: String },
+    /// An agent is there, and the attachment ended or did not come about.
+    Detached(String),
+}
+
 /// Why the stream must end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SessionError {
@@ -75,10 +88,8 @@ pub(crate) struct Session {
     pub(crate) inbox: Inbox,
     /// The stream to the agent, while it waits for something to say.
     pub(crate) speaker: Option<Waker>,
-    /// What the last attempt to attach said.
-    pub(crate) trouble: String,
-    /// That, while it is the agent that turns this client away.
-    pub(crate) refused: Option<String>,
+    /// What the last attempt to attach met.
+    pub(crate) trouble: Trouble,
 }
 
 impl Session {
@@ -97,8 +108,7 @@ impl Session {
             line: Line::new(buffer_bytes),
             inbox: Inbox::new(queue_bytes),
             speaker: None,
-            trouble: "nothing was tried yet".to_owned(),
-            refused: None,
+            trouble: Trouble::Untried,
         }
     }
 
@@ -170,12 +180,12 @@ impl Session {
     }
 
     /// The connection is gone, or did not come to be.
-    pub(crate) fn detached(&mut self, why: String) -> Effects {
+    pub(crate) fn detached(&mut self, trouble: Trouble) -> Effects {
         self.attachment = Attachment::Detached;
         self.generation += 1;
-        self.refused = self.refused.take().filter(|refused| *refused == why);
-        self.trouble = why;
-        Effects { changed: true, refused: self.refused.is_some(), ..Effects::default() }
+        self.trouble = trouble;
+        let refused = matches!(self.trouble, Trouble::Refused { .. });
+        Effects { changed: true, refused, ..Effects::default() }
     }
 
     /// Accepts nothing more; says goodbye once what was accepted is handed over.
@@ -261,14 +271,12 @@ impl Session {
             (Attachment::Greeting, FromAgent::Welcome(welcome)) => {
                 self.account = welcome.account;
                 self.attachment = Attachment::Attached(welcome);
-                self.refused = None;
+                self.trouble = Trouble::Untried;
                 self.welcomes += 1;
                 Ok(Effects { speak: true, changed: true, ..Effects::default() })
             }
             (_, FromAgent::Refused { part: RefusedPart::Attach, code, message }) => {
-                let refused = SessionError::Refused { code, message };
-                self.refused = Some(refused.to_string());
-                Err(refused)
+                Err(SessionError::Refused { code, message })
             }
             (_, FromAgent::Goodbye { reason }) => Err(SessionError::Goodbye(reason)),
             (Attachment::Attached(_) | Attachment::Left, message) => self.attached(message),
@@ -485,7 +493,7 @@ mod tests {
         }
         assert_eq!(said_before_one(&mut session), confirm(true));
         // To the next agent it says so anew.
-        session.detached(String::new());
+        session.detached(Trouble::Detached(String::new()));
         assert!(session.watch_waiters(Waker::noop()), "there is nobody to tell");
         attach(&mut session);
         assert_eq!(session.speak(), confirm(true));

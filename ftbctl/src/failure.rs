@@ -80,10 +80,11 @@ impl From<serde_json::Error> for Failure {
 impl From<WaitError> for Failure {
     fn from(error: WaitError) -> Self {
         match error {
-            WaitError::NoAgent { .. } | WaitError::Timeout | WaitError::Unconfirmed { .. } => {
-                Self::no_answer(error)
-            }
-            WaitError::Closed => Self::failed(error),
+            WaitError::NoAgent { .. }
+            | WaitError::Detached { .. }
+            | WaitError::Timeout
+            | WaitError::Unconfirmed { .. } => Self::no_answer(error),
+            WaitError::Refused { .. } | WaitError::Closed => Self::failed(error),
         }
     }
 }

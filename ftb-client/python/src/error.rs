@@ -80,7 +80,8 @@ impl From<Unconfirmed> for Trouble {
 impl From<WaitError> for Trouble {
     fn from(error: WaitError) -> Self {
         let kind = match error {
-            WaitError::NoAgent { .. } => "no_agent",
+            WaitError::NoAgent { .. } | WaitError::Detached { .. } => "no_agent",
+            WaitError::Refused { .. } => "refused",
             WaitError::Closed => "closed",
             WaitError::Unconfirmed { .. } | WaitError::Timeout => "timeout",
         };

@@ -220,7 +220,7 @@ async fn without_an_agent_waiting_says_where_and_why() {
     let client = client(&socket);
     let shortly = Duration::from_millis(50);
     let error = client.wait_connected(shortly).await.unwrap_err().to_string();
-    assert!(error.contains("agent.sock"), "{error}");
+    assert!(error.starts_with("no agent at ") && error.contains("agent.sock"), "{error}");
     let _ = client.publish(said("kept")).unwrap();
     assert!(matches!(client.flush(shortly).await, Err(WaitError::NoAgent { .. })));
     let mut agent = Agent::start(&socket);
@@ -229,8 +229,10 @@ async fn without_an_agent_waiting_says_where_and_why() {
     attachment.say(encode_refused_attach("protocol", "speak version 9")).await;
     drop(attachment);
     let mut attachment = agent.attachment().await;
-    let error = client.wait_connected(Duration::ZERO).await.unwrap_err().to_string();
-    assert!(error.contains("speak version 9"), "{error}");
+    let refused = client.wait_connected(Duration::ZERO).await.unwrap_err();
+    assert!(matches!(&refused, WaitError::Refused { code, .. } if code == "protocol"));
+    let error = refused.to_string();
+    assert!(error.starts_with("the agent at ") && error.contains("speak version 9"), "{error}");
     attachment.hello().await;
     attachment.say(welcome(10).encode()).await;
     soon(client.wait_connected(PATIENCE)).await.unwrap();
