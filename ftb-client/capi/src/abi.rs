@@ -250,6 +250,22 @@ pub struct EventHandle {
     pub location_id: LocationId,
 }
 
+/// `FTBX_gap_t`: events that a subscription did not receive. Not part of CIFTS FTB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Gap {
+    /// Missing events, as far as their number is known.
+    pub count: u64,
+    /// How many gaps are added up here.
+    pub gaps: u64,
+    /// One of `FTBX_GAP_...`.
+    pub reason: u32,
+    /// 1: more events, or events of a higher severity, may be missing.
+    pub at_least: u32,
+    /// The highest severity among them, in lower case; empty: unknown.
+    pub severity: [u8; MAX_SEVERITY],
+}
+
 /// Sizes and the offsets behind padding: the library does not compile when they are others. The
 /// tests compare all of them, as a C compiler sees the headers, with the documented ones.
 const _: () = {
@@ -259,6 +275,7 @@ const _: () = {
     assert!(size_of::<ReceiveEvent>() == 620 && size_of::<ClientId>() == 209);
     assert!(size_of::<ClientHandle>() == 210 && size_of::<EventMask>() == 708);
     assert!(size_of::<SubscribeHandle>() == 920 && size_of::<EventHandle>() == 360);
+    assert!(size_of::<Gap>() == 40 && offset_of!(Gap, severity) == 24);
     assert!(offset_of!(ReceiveEvent, seqnum) == 146);
     assert!(offset_of!(ReceiveEvent, incoming_src) == 148);
     assert!(offset_of!(ReceiveEvent, event_payload) == 249);

@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::process::Shared;
 use crate::report::Reporter;
 use crate::text::{bounded, field, lossy, text};
-use crate::{schema, space};
+use crate::{ending, schema, space};
 use bytes::Bytes;
 use ftb_client::{
     Client, ClientConfig, Event, EventKind, EventName, EventRef, EventSpace, PublishError, Receipt,
@@ -39,7 +39,7 @@ pub(crate) const FLUSH_MAX: Duration = Duration::from_secs(5);
 /// ...and while there is none.
 pub(crate) const FLUSH_ALONE_MAX: Duration = Duration::from_secs(1);
 /// How long starting a client may take on the engine's thread: it has nothing to wait for.
-const START_MAX: Duration = Duration::from_secs(5);
+pub(crate) const START_MAX: Duration = Duration::from_secs(5);
 /// How long disconnecting waits for the goodbye.
 const GOODBYE_MAX: Duration = Duration::from_millis(500);
 
@@ -146,14 +146,16 @@ impl Connected {
         let start_max = shared.settings.patience(START_MAX);
         let link = engine.wait(start_max, async move { Client::connect(config) });
         let link = link.ok_or(Code::General)?.map_err(|_| Code::General)?;
-        let queue_max =
-            usize::try_from(info.client_polling_queue_len).ok().filter(|length| *length > 0);
+        // Programs that leave the length unset, and those that ask for the default of the original,
+        // ask for no length of their own.
+        let asked = usize::try_from(info.client_polling_queue_len).ok();
+        let queue_events_max = asked.filter(|length| ![0, DEFAULT_POLLING_Q_LEN].contains(length));
         let delivery = Delivery::new(
             link.clone(),
             engine.clone(),
             reporter.clone(),
             format!("{name:?} of {space}"),
-            queue_max.unwrap_or(DEFAULT_POLLING_Q_LEN),
+            queue_events_max,
             shared.settings.patience(SUBSCRIBE_MAX),
         );
         Ok(Self {
@@ -175,7 +177,11 @@ impl Connected {
 
     /// Says something about this client to people.
     pub(crate) fn say(&self, what: &str) {
-        self.reporter.say(&format!("client {:?} of {}: {what}", self.name, self.space));
+        self.reporter.say(&self.line(what));
+    }
+
+    fn line(&self, what: &str) -> String {
+        format!("client {:?} of {}: {what}", self.name, self.space)
     }
 
     /// Says once when an agent turns this client away that has been in before, or comes later.
@@ -350,16 +356,23 @@ impl Connected {
         // It goes on by itself when it takes longer.
         let link = self.link.clone();
         let _ = self.engine.wait(GOODBYE_MAX, async move { link.close(Duration::ZERO).await });
-        let stats = self.link.stats();
-        let shed: u64 = stats.shed.iter().sum();
-        if shed + stats.refused > 0 {
-            let refused = stats.refused;
-            self.say(&format!(
-                "{shed} events were given up for lack of room, {refused} were refused"
-            ));
-        }
+        self.report_end();
         self.reporter.settle();
         if flushed { Ok(()) } else { Err(Code::NetworkGeneral) }
+    }
+
+    /// Reports what this client lost and was not reported yet, in both directions.
+    pub(crate) fn report_end(&self) {
+        self.delivery.report_losses();
+        for line in ending::lines(&self.link.stats()) {
+            // A client ends once: that limits the rate.
+            self.reporter.say_limited(&self.line(&line));
+        }
+    }
+
+    /// The process ends: waits a moment until everything is written that was reported.
+    pub(crate) fn end_reports(&self) {
+        self.reporter.end();
     }
 }
 

@@ -11,7 +11,7 @@ use crate::abi::{
 };
 use crate::space;
 use crate::text::{bounded, field, lossy};
-use ftb_client::{EventKind, Received, Severity, Tag};
+use ftb_client::{EventId, EventKind, EventView, Severity, Tag};
 
 pub(crate) const TAG_SEQNUM: &str = "cifts.seqnum";
 pub(crate) const TAG_PROCESS: &str = "cifts.process";
@@ -44,34 +44,90 @@ pub(crate) fn tags(seqnum: u16, process: &str, spelling: &[u8; MAX_SEVERITY]) ->
     tags
 }
 
+/// What C sees of a delivered event, read where it lies.
+pub(crate) struct Parts<'a> {
+    pub(crate) id: EventId,
+    pub(crate) host: &'a str,
+    pub(crate) pid: u32,
+    pub(crate) space: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) severity: Severity,
+    pub(crate) client_name: &'a str,
+    pub(crate) job_id: &'a str,
+    pub(crate) kind: EventKind,
+    pub(crate) payload: &'a [u8],
+    tags: OwnTags<'a>,
+}
+
+/// The tags of this library, as far as an event has them.
+#[derive(Default)]
+pub(crate) struct OwnTags<'a> {
+    seqnum: Option<&'a str>,
+    process: Option<&'a str>,
+    severity: Option<&'a str>,
+}
+
+impl<'a> OwnTags<'a> {
+    /// The first of each.
+    fn of(tags: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut own = Self::default();
+        for (key, value) in tags {
+            let found = match key {
+                TAG_SEQNUM => &mut own.seqnum,
+                TAG_PROCESS => &mut own.process,
+                TAG_SEVERITY => &mut own.severity,
+                _ => continue,
+            };
+            found.get_or_insert(value);
+        }
+        own
+    }
+}
+
+impl<'a> From<EventView<'a>> for Parts<'a> {
+    fn from(event: EventView<'a>) -> Self {
+        Self {
+            id: event.id(),
+            host: event.host(),
+            pid: event.pid(),
+            space: event.space(),
+            name: event.name(),
+            severity: event.severity(),
+            client_name: event.client_name(),
+            job_id: event.job_id(),
+            kind: event.kind(),
+            payload: event.payload(),
+            tags: OwnTags::of(event.tags()),
+        }
+    }
+}
+
 /// An event as it is delivered to C.
-pub(crate) fn delivered(received: &Received) -> ReceiveEvent {
-    let event = &received.event;
-    let seqnum = event.tag(TAG_SEQNUM).and_then(|text| text.parse().ok());
-    let process = event.tag(TAG_PROCESS).and_then(|text| text.split_once('@'));
+pub(crate) fn delivered(event: &Parts<'_>) -> ReceiveEvent {
+    let seqnum = event.tags.seqnum.and_then(|text| text.parse().ok());
+    let process = event.tags.process.and_then(|text| text.split_once('@'));
     let process =
         process.and_then(|(pid, start)| Some((pid.parse().ok()?, field(start.as_bytes()))));
     let (pid, pid_starttime): (i32, [u8; MAX_PID_TIME]) = process.unwrap_or_else(|| {
-        let token = format!("{:016x}", received.id.publisher.token);
-        (i32::try_from(received.pid).unwrap_or(0), field(token.as_bytes()))
+        let token = format!("{:016x}", event.id.publisher.token);
+        (i32::try_from(event.pid).unwrap_or(0), field(token.as_bytes()))
     });
-    let hostname = field(received.host.as_bytes());
     ReceiveEvent {
-        event_space: field(space::three_parts(event.space.as_str()).as_bytes()),
-        event_name: field(event.name.as_str().as_bytes()),
-        severity: spelled(event.severity, event.tag(TAG_SEVERITY)),
+        event_space: field(space::three_parts(event.space).as_bytes()),
+        event_name: field(event.name.as_bytes()),
+        severity: spelled(event.severity, event.tags.severity),
         client_jobid: field(event.job_id.as_bytes()),
         client_name: field(event.client_name.as_bytes()),
         client_extension: 0,
         pad0: 0,
         // The last 16 bits of the publisher's count where it is none of ours.
-        seqnum: seqnum.unwrap_or((received.id.seq & 0xffff) as u16),
-        incoming_src: LocationId { hostname, pid_starttime, pid },
+        seqnum: seqnum.unwrap_or((event.id.seq & 0xffff) as u16),
+        incoming_src: LocationId { hostname: field(event.host.as_bytes()), pid_starttime, pid },
         event_type: match event.kind {
             EventKind::Normal => EVENT_NORMAL,
             EventKind::Response(_) => EVENT_RESPONSE,
         },
-        event_payload: payload(&event.payload),
+        event_payload: payload(event.payload),
         pad1: [0; 3],
     }
 }
@@ -79,10 +135,12 @@ pub(crate) fn delivered(received: &Received) -> ReceiveEvent {
 /// The publisher's spelling if it is one of that severity.
 fn spelled(severity: Severity, spelling: Option<&str>) -> [u8; MAX_SEVERITY] {
     let word = severity.as_str();
-    match spelling {
-        Some(spelling) if spelling.eq_ignore_ascii_case(word) => field(spelling.as_bytes()),
-        _ => field(word.to_ascii_lowercase().as_bytes()),
+    if let Some(spelling) = spelling.filter(|spelling| spelling.eq_ignore_ascii_case(word)) {
+        return field(spelling.as_bytes());
     }
+    let mut field: [u8; MAX_SEVERITY] = field(word.as_bytes());
+    field.make_ascii_lowercase();
+    field
 }
 
 fn payload(bytes: &[u8]) -> [u8; MAX_PAYLOAD_DATA] {
@@ -143,24 +201,29 @@ pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use bytes::Bytes;
-    use ftb_client::{Event, EventId, Position, PublisherId, event as builder};
+    use ftb_client::{Event, PublisherId, event as builder};
 
-    fn received(event: Event) -> Received {
+    /// An event of the backplane as it is delivered to C.
+    fn received(event: &Event) -> ReceiveEvent {
         let publisher = PublisherId { account: 1, token: 0xabc };
-        Received {
-            position: Position::ZERO,
+        delivered(&Parts {
             id: EventId { publisher, seq: 65537 },
-            host: "node07".to_owned(),
-            uid: 0,
+            host: "node07",
             pid: 4242,
-            event,
-            folded: None,
-        }
+            space: event.space.as_str(),
+            name: event.name.as_str(),
+            severity: event.severity,
+            client_name: &event.client_name,
+            job_id: &event.job_id,
+            kind: event.kind,
+            payload: &event.payload,
+            tags: OwnTags::of(event.tags.iter().map(|tag| (&tag.key[..], &tag.value[..]))),
+        })
     }
 
     /// A delivered event with these fields, for tests of other modules.
     pub(crate) fn event(space: &str, name: &str, severity: &str) -> ReceiveEvent {
-        let mut event = delivered(&received(builder("a.b.c", "X").unwrap().build()));
+        let mut event = received(&builder("a.b.c", "X").unwrap().build());
         event.event_space = field(space.as_bytes());
         event.event_name = field(name.as_bytes());
         event.severity = field(severity.as_bytes());
@@ -172,7 +235,7 @@ pub(crate) mod tests {
         let long = "x".repeat(400);
         let event = builder("ftb.ipmi", &"N".repeat(40)).unwrap();
         let event = event.severity(Severity::Error).job_id("j".repeat(20)).payload(long);
-        let event = delivered(&received(event.build()));
+        let event = received(&event.build());
         assert_eq!(bounded(&event.event_space), b"ftb.ipmi.none");
         assert_eq!(bounded(&event.event_name), "N".repeat(31).as_bytes());
         assert_eq!(bounded(&event.severity), b"error");
@@ -195,7 +258,7 @@ pub(crate) mod tests {
         event.kind = kind;
         event.payload = Bytes::copy_from_slice(payload);
         event.tags = tags(65535, "99@1700000000.5", &field(b"FaTaL"));
-        let event = delivered(&received(event));
+        let event = received(&event);
         assert_eq!(event.event_payload, published.event_payload);
         assert_eq!((event.event_type, event.seqnum), (2, 65535));
         assert_eq!(bounded(&event.severity), b"FaTaL");
@@ -213,7 +276,7 @@ pub(crate) mod tests {
         for (key, value) in [(TAG_SEQNUM, "99999"), (TAG_PROCESS, "x@y"), (TAG_SEVERITY, "fatal")] {
             event.tags.push(Tag { key: key.to_owned(), value: value.to_owned() });
         }
-        let event = delivered(&received(event));
+        let event = received(&event);
         assert_eq!((event.seqnum, event.incoming_src.pid), (1, 4242));
         assert_eq!(bounded(&event.severity), b"info");
     }

@@ -1,27 +1,30 @@
 //! From the agent to callbacks and polling queues: what one connected client receives.
 //!
-//! A stream of the agent is read on the engine's thread. Who gets an event is the
-//! [table](crate::table)'s to say; an event for a callback goes through a short queue to the client's
-//! own callback thread, which asks again, since the program may have unsubscribed meanwhile. When
-//! callbacks are slow that queue is full, the stream is not read, and what comes later waits in the
-//! log of the backplane.
+//! A task on the engine's thread reads the agent's stream in batches and converts them. The
+//! [table](crate::table) says which subscription gets an event. Events for callbacks wait in a
+//! short list, which the client's own callback thread takes as a whole. When callbacks are slow the
+//! list is full, the task stops reading, and later events wait in the log of the backplane.
 
-use crate::abi::{Code, ReceiveEvent};
-use crate::convert;
+use crate::abi::{Code, Gap as CGap, ReceiveEvent};
+use crate::convert::{self, Parts};
 use crate::engine::{Engine, spawn_deaf};
 use crate::ffi::callback::Callback;
+use crate::gaps;
 use crate::report::Reporter;
 use crate::streams::{Answer, Ends, Streams};
 use crate::subscription::Mask;
 use crate::table::{Table, Winner};
-use ftb_client::{Client, Delivery as Next, Received, Start};
+use core::pin::pin;
+use ftb_client::{Client, Deliveries, EventBatch, EventId, Gap, Position, Severity, Start};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
 
-/// Events between the agent's stream and the callback thread.
-const CALLS_MAX: usize = 64;
+/// Events that wait for the callback thread, beside as many that it has taken (some 200 KiB each).
+const CALLS_MAX: usize = 256;
+/// Events that are handed out under one lock.
+const CHUNK_EVENTS: usize = 64;
 /// How long a subscription may take to become active in the whole tree, while an agent is there and
 /// no longer wait is demanded.
 pub(crate) const SUBSCRIBE_MAX: Duration = Duration::from_secs(5);
@@ -29,27 +32,65 @@ pub(crate) const SUBSCRIBE_MAX: Duration = Duration::from_secs(5);
 pub(crate) const RETURN_MAX: Duration = Duration::from_secs(1);
 /// A stream that is replaced, and has brought nothing for so long, has nothing more to bring.
 const DRAINED_AFTER: Duration = Duration::from_secs(10);
+/// Losses of one client within this time become one line for each reason.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+
+/// An event for a callback.
+struct Call {
+    event: ReceiveEvent,
+    severity: Severity,
+    number: u16,
+    callback: Callback,
+    /// [`Table::changes`] when the callback was chosen.
+    changes: u64,
+}
 
 struct State {
     table: Table<Callback>,
     streams: Streams,
-    /// To the callback thread, once there is one.
-    calls: Option<mpsc::Sender<Box<ReceiveEvent>>>,
-    callback_thread: Option<ThreadId>,
+    /// Events for the callback thread. Bound: [`CALLS_MAX`].
+    calls: Vec<Call>,
+    callback_thread: CallbackThread,
     /// The subscription whose callback is running.
     running: Option<u16>,
+    /// Threads that wait for it to return.
+    waiting_for_return: usize,
+    /// A task reports losses, or waits until the next report is due.
+    reporting: bool,
     closed: bool,
+}
+
+/// The thread that runs callbacks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CallbackThread {
+    /// No subscription has needed it so far.
+    None,
+    Starting,
+    /// It calls, or looks for the next call.
+    Busy(ThreadId),
+    /// It waits for a call.
+    Idle(ThreadId),
+}
+
+impl CallbackThread {
+    fn is_current(self) -> bool {
+        matches!(self, Self::Busy(id) | Self::Idle(id) if id == std::thread::current().id())
+    }
 }
 
 /// What one connected client receives.
 pub(crate) struct Delivery {
     state: Mutex<State>,
+    /// Notified when there is a call, or the client is closed.
+    called: Condvar,
+    /// Notified when the callback thread has taken all calls, or the client is closed.
+    room: Notify,
     /// Notified when a callback has returned.
     returned: Condvar,
     link: Client,
     engine: Engine,
     reporter: Reporter,
-    /// For what is said to people.
+    /// For messages.
     name: String,
     /// How long a subscription may take to become active, while an agent is there.
     subscribe_max: Duration,
@@ -61,19 +102,30 @@ impl Delivery {
         engine: Engine,
         reporter: Reporter,
         name: String,
-        queue_max: usize,
+        queue_events_max: Option<usize>,
         subscribe_max: Duration,
     ) -> Arc<Self> {
         let state = State {
-            table: Table::new(queue_max),
+            table: Table::new(queue_events_max),
             streams: Streams::default(),
-            calls: None,
-            callback_thread: None,
+            calls: Vec::new(),
+            callback_thread: CallbackThread::None,
             running: None,
+            waiting_for_return: 0,
+            reporting: false,
             closed: false,
         };
-        let (state, returned) = (Mutex::new(state), Condvar::new());
-        Arc::new(Self { state, returned, link, engine, reporter, name, subscribe_max })
+        Arc::new(Self {
+            state: Mutex::new(state),
+            called: Condvar::new(),
+            room: Notify::new(),
+            returned: Condvar::new(),
+            link,
+            engine,
+            reporter,
+            name,
+            subscribe_max,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -92,8 +144,9 @@ impl Delivery {
         if state.closed {
             return Err(Code::InvalidHandle);
         }
-        if callback.is_some() && state.calls.is_none() {
-            state.calls = Some(self.start_callback_thread().map_err(|_| Code::General)?);
+        if callback.is_some() && state.callback_thread == CallbackThread::None {
+            self.start_callback_thread().map_err(|_| Code::General)?;
+            state.callback_thread = CallbackThread::Starting;
         }
         let number = state.table.add(mask, callback)?;
         self.retarget(&mut state);
@@ -143,27 +196,37 @@ impl Delivery {
         Ok(())
     }
 
-    /// The first queued event that this subscription wants.
-    pub(crate) fn poll(&self, number: u16) -> Result<Box<ReceiveEvent>, Code> {
-        self.lock().table.poll(number)
+    /// Hands the first queued event that this subscription wants to `take`.
+    pub(crate) fn poll(&self, number: u16, take: impl FnOnce(&ReceiveEvent)) -> Result<(), Code> {
+        self.lock().table.poll(number, take)
     }
 
-    /// Nothing is received from now on.
+    /// What this subscription missed, of one reason, since this was last asked.
+    pub(crate) fn poll_gap(&self, number: u16) -> Result<CGap, Code> {
+        let (reason, loss) = self.lock().table.take_loss(number)?;
+        Ok(gaps::as_c(reason, &loss))
+    }
+
+    /// Receives nothing from now on.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
         state.table.clear();
         state.streams.close();
-        state.calls = None;
+        state.calls.clear();
+        self.called.notify_all();
+        self.room.notify_waiters();
         self.wait_returned(state, |running| running.is_some());
     }
 
-    fn wait_returned(&self, state: MutexGuard<'_, State>, runs: impl Fn(Option<u16>) -> bool) {
-        if state.callback_thread == Some(std::thread::current().id()) {
+    fn wait_returned(&self, mut state: MutexGuard<'_, State>, runs: impl Fn(Option<u16>) -> bool) {
+        if state.callback_thread.is_current() || !runs(state.running) {
             return;
         }
+        state.waiting_for_return += 1;
         let waited = self.returned.wait_timeout_while(state, RETURN_MAX, |s| runs(s.running));
-        drop(waited);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.waiting_for_return -= 1;
     }
 
     /// Opens, replaces or closes the stream so that it brings what the table wants.
@@ -172,8 +235,8 @@ impl Delivery {
         state.streams.want(filter, |ends| self.engine.spawn(Arc::clone(self).read(ends)));
     }
 
-    /// Less is wanted. A program that subscribes and unsubscribes in turns must not open a stream with
-    /// each: while many are still ending, the newest goes on and brings more than is wanted.
+    /// Less is wanted. A program that subscribes and unsubscribes in turns must not open a stream
+    /// with each: while many are still ending, the newest goes on and brings more than is wanted.
     fn narrow(self: &Arc<Self>, state: &mut State) {
         if state.table.is_empty() || !state.streams.are_many() {
             self.retarget(state);
@@ -188,7 +251,7 @@ impl Delivery {
             Err(why) => {
                 self.reporter.say(&format!("client {}: no events: {why}", self.name));
                 self.lock().streams.ended(number);
-                // Who waited may be gone.
+                // The thread that waited may be gone.
                 let _ = answer.send(Answer::Refused);
                 return;
             }
@@ -198,24 +261,37 @@ impl Delivery {
             return;
         }
         let _ = answer.send(Answer::Active);
+        let mut chunk = Vec::new();
         loop {
             let replaced = until.borrow_and_update().is_some();
-            let next = tokio::select! {
-                next = stream.next() => next,
-                _ = until.changed() => continue,
-                () = tokio::time::sleep(DRAINED_AFTER), if replaced => {
-                    if self.link.connected() { break } else { continue }
+            let next = if replaced {
+                tokio::select! {
+                    biased;
+                    next = stream.next_batch() => next,
+                    _ = until.changed() => continue,
+                    () = tokio::time::sleep(DRAINED_AFTER) => {
+                        if self.link.connected() { break } else { continue }
+                    }
+                }
+            } else {
+                tokio::select! {
+                    biased;
+                    next = stream.next_batch() => next,
+                    _ = until.changed() => continue,
                 }
             };
-            // Read again: it may have been set while the event was on its way.
+            // Read again: it may have been set while the events were on their way.
             let last = *until.borrow();
             match next {
-                Some(Next::Event(event)) if last.is_some_and(|last| event.position > last) => break,
-                Some(Next::Event(event)) => self.deliver(&event).await,
-                Some(Next::Gap(gap)) => self.reporter.say(&format!(
-                    "client {}: {} events are missing: {:?}",
-                    self.name, gap.count, gap.reason
-                )),
+                Some(Deliveries::Events(batch)) => {
+                    self.deliver(&batch, last, &mut chunk).await;
+                    if last.is_some_and(|last| batch.last_position() > Some(last)) {
+                        break;
+                    }
+                }
+                // The newer stream reports gaps that begin where it began.
+                Some(Deliveries::Gap(gap)) if last.is_some_and(|last| gap.after >= last) => break,
+                Some(Deliveries::Gap(gap)) => self.miss(&gap),
                 None => {
                     if let Some(why) = stream.ended().filter(|_| !self.lock().closed) {
                         self.reporter.say(&format!("client {}: no more events: {why}", self.name));
@@ -230,64 +306,179 @@ impl Delivery {
         self.narrow(&mut state);
     }
 
-    async fn deliver(&self, received: &Received) {
-        let event = Box::new(convert::delivered(received));
-        let calls = {
-            let mut state = self.lock();
-            if !state.streams.is_new(received.id, received.position) {
-                return;
+    /// Hands out the events of a batch up to `last`. `chunk` is empty, and only lends its memory.
+    async fn deliver(
+        self: &Arc<Self>,
+        batch: &EventBatch,
+        last: Option<Position>,
+        chunk: &mut Vec<Arrived>,
+    ) {
+        let mut events = batch
+            .iter()
+            .take_while(|event| last.is_none_or(|last| event.position() <= last))
+            .map(|event| Arrived {
+                id: event.id(),
+                position: event.position(),
+                severity: event.severity(),
+                event: convert::delivered(&Parts::from(event)),
+            });
+        loop {
+            chunk.extend(events.by_ref().take(CHUNK_EVENTS));
+            if chunk.is_empty() || !self.has_room().await {
+                return chunk.clear();
+            }
+            self.hand_out(chunk);
+            // Other tasks of this thread have their turn.
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    /// Waits until the callback thread takes calls. Returns false if the client was closed.
+    async fn has_room(&self) -> bool {
+        let room = |state: &State| (state.calls.len() < CALLS_MAX).then_some(!state.closed);
+        loop {
+            let mut taken = pin!(self.room.notified());
+            // Before the look at the state: what changes in between is not missed.
+            taken.as_mut().enable();
+            if let Some(open) = room(&self.lock()) {
+                return open;
+            }
+            taken.await;
+        }
+    }
+
+    /// Hands each event to the subscription that gets it.
+    fn hand_out(self: &Arc<Self>, chunk: &mut Vec<Arrived>) {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let mut has_lost = false;
+        for Arrived { id, position, severity, event } in chunk.drain(..) {
+            if !state.streams.is_new(id, position) {
+                continue;
             }
             match state.table.winner(&event) {
-                Winner::Callback(..) => state.calls.clone(),
-                Winner::Poll => return self.queue(&mut state, event),
-                Winner::None => return,
+                Winner::Callback(number, callback) => {
+                    let changes = state.table.changes();
+                    state.calls.push(Call { event, severity, number, callback, changes });
+                }
+                Winner::Poll => has_lost |= state.table.push(&event, severity),
+                Winner::None => {}
             }
-        };
-        if let Some(calls) = calls {
-            // An error says that the client is being disconnected.
-            let _ = calls.send(event).await;
+        }
+        if has_lost {
+            self.report_soon(state);
+        }
+        let wakes =
+            !state.calls.is_empty() && matches!(state.callback_thread, CallbackThread::Idle(_));
+        drop(guard);
+        if wakes {
+            self.called.notify_one();
         }
     }
 
-    fn queue(&self, state: &mut State, event: Box<ReceiveEvent>) {
-        // Told when it begins; the sum is told in the end.
-        if state.table.push(event) == Some(1) {
-            self.reporter.say(&format!(
-                "client {}: its polling queue is full: the oldest events are dropped; poll more \
-                 often, or connect with a longer client_polling_queue_len",
-                self.name
-            ));
-        }
+    /// The agent reports a gap.
+    fn miss(self: &Arc<Self>, gap: &Gap) {
+        let mut state = self.lock();
+        state.table.miss(gap);
+        self.report_soon(&mut state);
     }
 
-    fn start_callback_thread(self: &Arc<Self>) -> std::io::Result<mpsc::Sender<Box<ReceiveEvent>>> {
-        let (calls, called) = mpsc::channel(CALLS_MAX);
+    /// Reports losses on standard error: at once, then at most once in each [`REPORT_EVERY`].
+    fn report_soon(self: &Arc<Self>, state: &mut State) {
+        if std::mem::replace(&mut state.reporting, true) {
+            return;
+        }
+        let delivery = Arc::downgrade(self);
+        self.engine.spawn(async move {
+            while delivery.upgrade().is_some_and(|delivery| delivery.report_losses()) {
+                tokio::time::sleep(REPORT_EVERY).await;
+            }
+        });
+    }
+
+    /// Writes what was lost since the last report, a line for each reason. Returns whether there
+    /// was any; if not, the next loss is reported at once.
+    pub(crate) fn report_losses(&self) -> bool {
+        let mut state = self.lock();
+        let lines = state.table.take_unreported().take_lines();
+        state.reporting = !lines.is_empty();
+        drop(state);
+        for (reason, loss, line) in &lines {
+            if !self.reporter.say_limited(&format!("client {}: {line}", self.name)) {
+                self.lock().table.not_reported(*reason, loss);
+            }
+        }
+        !lines.is_empty()
+    }
+
+    fn start_callback_thread(self: &Arc<Self>) -> std::io::Result<()> {
         let delivery = Arc::clone(self);
-        spawn_deaf("ftb-callback", move || delivery.call_back(called))?;
-        Ok(calls)
+        spawn_deaf("ftb-callback", move || delivery.call_back())
     }
 
     /// The callback thread: one call after the other until the client is disconnected.
-    fn call_back(&self, mut called: mpsc::Receiver<Box<ReceiveEvent>>) {
-        self.lock().callback_thread = Some(std::thread::current().id());
-        while let Some(mut event) = called.blocking_recv() {
-            let mut state = self.lock();
-            // Asked again: the one that was to be called may have been unsubscribed.
-            let callback = match state.table.winner(&event) {
-                Winner::Callback(number, callback) => {
-                    state.running = Some(number);
-                    callback
-                }
-                Winner::Poll => {
-                    self.queue(&mut state, event);
-                    continue;
-                }
-                Winner::None => continue,
-            };
-            drop(state);
-            callback.call(&mut event);
-            self.lock().running = None;
-            self.returned.notify_all();
+    fn call_back(self: &Arc<Self>) {
+        let thread = std::thread::current().id();
+        let mut calls = Vec::new();
+        let mut state = self.lock();
+        loop {
+            while state.calls.is_empty() && !state.closed {
+                state.callback_thread = CallbackThread::Idle(thread);
+                state = self.called.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            state.callback_thread = CallbackThread::Busy(thread);
+            if state.closed {
+                return;
+            }
+            std::mem::swap(&mut state.calls, &mut calls);
+            self.room.notify_waiters();
+            for call in &mut calls {
+                state = self.call(state, call);
+            }
+            calls.clear();
         }
     }
+
+    /// Makes one call, unless the program unsubscribed meanwhile: then another subscription may get
+    /// the event.
+    fn call<'a>(
+        self: &'a Arc<Self>,
+        mut state: MutexGuard<'a, State>,
+        call: &mut Call,
+    ) -> MutexGuard<'a, State> {
+        let winner = if call.changes == state.table.changes() {
+            Winner::Callback(call.number, call.callback)
+        } else {
+            state.table.winner(&call.event)
+        };
+        let callback = match winner {
+            Winner::Callback(number, callback) => {
+                state.running = Some(number);
+                callback
+            }
+            Winner::Poll => {
+                if state.table.push(&call.event, call.severity) {
+                    self.report_soon(&mut state);
+                }
+                return state;
+            }
+            Winner::None => return state,
+        };
+        drop(state);
+        callback.call(&mut call.event);
+        let mut state = self.lock();
+        state.running = None;
+        if state.waiting_for_return > 0 {
+            self.returned.notify_all();
+        }
+        state
+    }
+}
+
+/// An event that has just arrived.
+struct Arrived {
+    id: EventId,
+    position: Position,
+    severity: Severity,
+    event: ReceiveEvent,
 }

@@ -6,24 +6,28 @@
 //! `docs/capi.md`.
 //!
 //! - [`abi`]: structures, constants and codes as C sees them;
-//! - [`ffi`]: the nine functions, and everything that is `unsafe`;
-//! - `subscription`, `schema`, `declared`, `space`, `table`: the rules, without I/O;
+//! - [`ffi`]: the nine functions and our extension, and everything that is `unsafe`;
+//! - `subscription`, `schema`, `declared`, `space`, `table`, `queue`, `gaps`, `ending`: the rules,
+//!   without I/O;
 //! - `convert`: an event here and there;
 //! - `process`, `client`, `delivery`, `engine`: the shell: one runtime thread for the process, one
 //!   attachment for each connected client, one callback thread for each that wants callbacks;
 //! - `settings`, `report`: what the environment says, and what is said to the user.
 //!
-//! Responsible for: the C API. Not responsible for: reaching the agent and keeping events until they
-//! are confirmed, which is `ftb_client`'s.
+//! Responsible for: the C API. Not responsible for: reaching the agent and keeping events until
+//! they are confirmed, which is `ftb_client`'s.
 
 pub mod abi;
 mod client;
 mod convert;
 mod declared;
 mod delivery;
+mod ending;
 mod engine;
 pub mod ffi;
+mod gaps;
 mod process;
+mod queue;
 mod report;
 mod schema;
 mod settings;

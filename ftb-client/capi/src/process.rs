@@ -1,17 +1,19 @@
 //! What the calling process has connected.
 //!
-//! A fork copies the memory but not the threads of the library. So everything hangs on one value that
-//! remembers its pid, and a forked child begins with a new one: the handles of its parent mean nothing
-//! to it, nothing that a vanished thread may have locked is touched, and it can connect anew.
+//! A fork copies the memory but not the threads of the library. So everything hangs on one value
+//! that remembers its pid, and a forked child begins with a new one: the handles of its parent mean
+//! nothing to it, nothing that a vanished thread may have locked is touched, and it can connect
+//! anew.
 
 use crate::abi::{ClientHandle, ClientInfo, Code};
-use crate::client::{Connected, Identity, same_client};
+use crate::client::{Connected, Identity, START_MAX, same_client};
 use crate::engine::Engine;
 use crate::report::{Reporter, WRITE_MAX};
 use crate::settings::Settings;
 use arc_swap::ArcSwap;
+use ftb_client::config::SOCKET_ENV;
 use ftb_client::now_ns;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -32,8 +34,8 @@ const CONFIG_BYTES_MAX: u64 = 64 * 1024;
 pub(crate) struct Common {
     pub(crate) settings: Settings,
     pub(crate) pid: i32,
-    /// When the library was first used, `SECONDS.NANOSECONDS` of Unix time: with the pid it names the
-    /// process for ever.
+    /// When the library was first used, `SECONDS.NANOSECONDS` of Unix time: with the pid it names
+    /// the process for ever.
     pub(crate) starttime: String,
     /// `PID@STARTTIME`.
     pub(crate) process: String,
@@ -56,6 +58,8 @@ pub(crate) struct Process {
     /// Held while clients come and go; the engine is started with the first.
     running: Mutex<Option<Running>>,
     connected_ever: AtomicBool,
+    /// It was reported that no agent was reached.
+    alone_reported: AtomicBool,
 }
 
 impl Process {
@@ -78,10 +82,12 @@ impl Process {
             clients: ArcSwap::default(),
             running: Mutex::new(None),
             connected_ever: AtomicBool::new(false),
+            alone_reported: AtomicBool::new(false),
         }
     }
 
-    /// Whether this is the value of the calling process, and not of the one that it was forked from.
+    /// Whether this is the value of the calling process, and not of the one that it was forked
+    /// from.
     pub(crate) fn is_present(&self) -> bool {
         self.pid == std::process::id()
     }
@@ -107,7 +113,8 @@ impl Process {
         }
     }
 
-    /// Connects a client. Waits a moment for an agent, and goes on without one unless it was demanded.
+    /// Connects a client. Waits a moment for an agent, and goes on without one unless it was
+    /// demanded.
     pub(crate) fn connect(&self, identity: Identity, info: &ClientInfo) -> Result<(), Code> {
         let (client, engine) = self.start(identity, info)?;
         let Settings { connect_wait: demanded, socket, .. } = self.settings();
@@ -116,8 +123,17 @@ impl Process {
                 client.say(&why);
                 Code::General
             }
-            Attached::No if demanded.is_some() => Code::NetworkNoRoute,
-            Attached::Yes | Attached::No => {
+            Attached::No(why) => {
+                if !self.alone_reported.swap(true, Ordering::Relaxed) {
+                    client.say(&alone(&why, demanded.is_some()));
+                }
+                if demanded.is_none() {
+                    client.watch();
+                    return Ok(());
+                }
+                Code::NetworkNoRoute
+            }
+            Attached::Yes => {
                 client.watch();
                 return Ok(());
             }
@@ -180,13 +196,18 @@ impl Process {
         client.leave()
     }
 
-    /// The process ends without having disconnected: hands over what is still under way.
+    /// The process ends without having disconnected: hands over what is still under way, and
+    /// reports what is lost.
     pub(crate) fn exit(&self) {
         // They all hand over at the same time: one deadline for all.
         let deadline = Instant::now() + self.settings().patience(EXIT_MAX);
-        for client in self.clients.load().iter().filter(|client| client.link.connected()) {
+        let clients = self.clients.load();
+        for client in clients.iter().filter(|client| client.link.connected()) {
             client.flush(deadline.saturating_duration_since(Instant::now()));
         }
+        clients.iter().for_each(|client| client.report_end());
+        // They have one reporter.
+        clients.first().inspect(|client| client.end_reports());
     }
 }
 
@@ -195,8 +216,18 @@ enum Attached {
     Yes,
     /// The agent will not have it, and says why.
     Refused(String),
-    /// Not yet.
-    No,
+    /// Not yet, and why not.
+    No(String),
+}
+
+/// What a process reports once that reached no agent.
+fn alone(why: &str, demanded: bool) -> String {
+    let consequence = if demanded {
+        "FTB_CONNECT_WAIT has passed, so FTB_Connect fails"
+    } else {
+        "Its events wait in a buffer, and are given up if no agent comes"
+    };
+    format!("{why} {SOCKET_ENV} names the agent's socket. {consequence}.")
 }
 
 /// Waits for an agent that listens, at most [`ATTACH_MAX`], or for any as long as demanded.
@@ -208,33 +239,56 @@ fn attach(
 ) -> Attached {
     let deadline = match demanded {
         Some(demanded) => demanded,
-        None if listens(socket) => ATTACH_MAX,
-        None => return Attached::No,
+        None => match listens(socket) {
+            Ok(()) => ATTACH_MAX,
+            Err(why) => {
+                let socket = socket.display();
+                let hint = match why.kind() {
+                    io::ErrorKind::PermissionDenied => "This user may not open the socket.",
+                    _ => "Is ftb-agent running there?",
+                };
+                return Attached::No(format!("no agent at {socket}: {why}. {hint}"));
+            }
+        },
     };
     let link = client.link.clone();
     let attached = engine.wait(deadline, async move {
         tokio::select! {
-            connected = link.wait_connected(deadline) => connected.ok().map(|()| Attached::Yes),
+            connected = link.wait_connected(Duration::MAX) => {
+                connected.ok().map(|()| Attached::Yes)
+            }
             refused = link.refused() => refused.map(Attached::Refused),
         }
     });
-    attached.flatten().unwrap_or(Attached::No)
+    attached.flatten().unwrap_or_else(|| {
+        let link = client.link.clone();
+        let why = engine.wait(START_MAX, async move { link.wait_connected(Duration::ZERO).await });
+        match why {
+            // It came in the last moment.
+            Some(Ok(())) => Attached::Yes,
+            Some(Err(why)) => Attached::No(format!("{why}.")),
+            None => Attached::No("the thread of the library does not run.".to_owned()),
+        }
+    })
 }
 
-/// Whether a process has that socket. Neither waits nor depends on when any thread runs, and does not
-/// disturb the agent: a datagram socket cannot be connected to its stream socket, which is said only
-/// where one is open (`EPROTOTYPE`, connect(2)).
-fn listens(socket: &Path) -> bool {
-    let tried = UnixDatagram::unbound().and_then(|probe| probe.connect(socket));
-    tried.is_err_and(|why| why.raw_os_error() == Some(libc::EPROTOTYPE))
+/// Whether a process has that socket; if not, why. Neither waits nor depends on when any thread
+/// runs, and does not disturb the agent: a datagram socket cannot be connected to its stream
+/// socket, which is said only where one is open (`EPROTOTYPE`, connect(2)).
+fn listens(socket: &Path) -> io::Result<()> {
+    match UnixDatagram::unbound().and_then(|probe| probe.connect(socket)) {
+        Err(why) if why.raw_os_error() == Some(libc::EPROTOTYPE) => Ok(()),
+        Err(why) => Err(why),
+        Ok(()) => Err(io::Error::other("a datagram socket lies there")),
+    }
 }
 
 fn read_config(path: &Path) -> Result<Vec<u8>, String> {
-    let read = || -> std::io::Result<Vec<u8>> {
+    let read = || -> io::Result<Vec<u8>> {
         let mut options = std::fs::File::options();
         let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
         if !file.metadata()?.is_file() {
-            return Err(std::io::Error::other("it is no regular file"));
+            return Err(io::Error::other("it is no regular file"));
         }
         let mut bytes = Vec::new();
         file.take(CONFIG_BYTES_MAX).read_to_end(&mut bytes)?;

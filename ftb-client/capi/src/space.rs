@@ -6,6 +6,7 @@
 
 use crate::abi::MAX_EVENTSPACE;
 use crate::text::is_word_byte;
+use std::borrow::Cow;
 
 /// What a part reads that the event space does not have.
 pub(crate) const NONE: &str = "none";
@@ -27,11 +28,14 @@ pub(crate) fn split_loosely(space: &[u8]) -> Option<[&[u8]; 3]> {
 }
 
 /// Any event space with three parts.
-pub(crate) fn three_parts(space: &str) -> String {
+pub(crate) fn three_parts(space: &str) -> Cow<'_, str> {
+    if space.bytes().filter(|byte| *byte == b'.').count() == 2 {
+        return Cow::Borrowed(space);
+    }
     let mut parts = space.splitn(3, '.');
     let mut part = || parts.next().unwrap_or(NONE);
     let (region, category, component) = (part(), part(), part());
-    format!("{region}.{category}.{}", component.replace('.', "_"))
+    Cow::Owned(format!("{region}.{category}.{}", component.replace('.', "_")))
 }
 
 /// Whether a part can stand for one that the event space does not have.

@@ -9,7 +9,7 @@ use crate::abi::{
 };
 use crate::space;
 use crate::text::{bounded, field};
-use ftb_client::Severity;
+use ftb_client::{Filter, Gap, Severity};
 
 /// Most pairs of one string: more is [`Code::SubscriptionStr`].
 const PAIRS_MAX: usize = 10;
@@ -124,18 +124,30 @@ impl Mask {
 
     /// Whether it wants that event.
     pub(crate) fn matches(&self, event: &ReceiveEvent) -> bool {
-        let space = space::split_loosely(bounded(&event.event_space));
-        let [region, category, component] = space.unwrap_or_default();
         let by_name_only = self.matching == Matching::Cifts && self.event_name.is_some();
-        holds(&self.region, region)
-            && holds(&self.jobid, bounded(&event.client_jobid))
-            && holds(&self.client_name, bounded(&event.client_name))
-            && holds(&self.host_name, bounded(&event.incoming_src.hostname))
-            && holds(&self.event_name, bounded(&event.event_name))
-            && (by_name_only
-                || holds(&self.severity, bounded(&event.severity))
-                    && holds(&self.category, category)
-                    && holds(&self.component, component))
+        holds(&self.event_name, &event.event_name)
+            && holds(&self.jobid, &event.client_jobid)
+            && holds(&self.client_name, &event.client_name)
+            && holds(&self.host_name, &event.incoming_src.hostname)
+            && (by_name_only || holds(&self.severity, &event.severity))
+            && self.wants_space(&event.event_space, by_name_only)
+    }
+
+    /// Whether it wants events of that event space; of its region only, if `region_only`.
+    fn wants_space(&self, event_space: &[u8], region_only: bool) -> bool {
+        let wanted = [&self.region, &self.category, &self.component];
+        if wanted.iter().all(|wanted| wanted.is_none()) {
+            return true;
+        }
+        let parts = space::split_loosely(bounded(event_space)).unwrap_or_default();
+        let mut parts = wanted.into_iter().zip(parts).take(if region_only { 1 } else { 3 });
+        parts.all(|(wanted, part)| holds(wanted, part))
+    }
+
+    /// Whether it may have wanted events of a gap.
+    pub(crate) fn may_want(&self, gap: &Gap) -> bool {
+        let filter = Filter::parse(&coarse(core::iter::once(self)));
+        filter.map_or(true, |filter| filter.may_want(gap.severity_max, &gap.spaces))
     }
 
     /// As programs find it in their handle.
@@ -238,8 +250,9 @@ fn wanted(value: &[u8]) -> Wanted {
     (!value.eq_ignore_ascii_case(ALL)).then(|| value.to_owned())
 }
 
-fn holds(wanted: &Wanted, found: &[u8]) -> bool {
-    wanted.as_ref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(found))
+/// Whether a field, as far as its NUL, is what is wanted.
+fn holds(wanted: &Wanted, field: &[u8]) -> bool {
+    wanted.as_ref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(bounded(field)))
 }
 
 fn is_blank(byte: u8) -> bool {
@@ -257,7 +270,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::convert::tests::event;
-    use ftb_client::Filter;
     use proptest::prelude::*;
 
     fn parse(string: &str) -> Result<Mask, Code> {

@@ -1,17 +1,17 @@
-//! The subscriptions of one client, which of them gets an event, and its polling queue.
+//! The subscriptions of one client, which of them gets an event, and what each of them missed.
 //!
 //! Rules of the original: callbacks come before polling, and the first matching one in the order of
-//! subscription gets the event alone; all polling subscriptions share one queue, which drops its
-//! oldest event when it is full. No I/O, no clock.
+//! subscription gets the event alone; all polling subscriptions share one [`PollQueue`]. No I/O, no
+//! clock.
 
 use crate::abi::{Code, ReceiveEvent};
+use crate::gaps::{Loss, Losses, Reason};
+use crate::queue::PollQueue;
 use crate::subscription::{Mask, coarse};
-use std::collections::VecDeque;
+use ftb_client::{Gap, Severity};
 
 /// Most subscriptions of one client.
 pub(crate) const SUBSCRIPTIONS_MAX: usize = 1024;
-/// Longest polling queue that a client gets, in events (some 60 MiB); a longer wish is cut to it.
-pub(crate) const QUEUE_EVENTS_MAX: usize = 100_000;
 
 #[derive(Debug)]
 struct Entry<C> {
@@ -19,38 +19,44 @@ struct Entry<C> {
     mask: Mask,
     /// `None`: it polls.
     callback: Option<C>,
+    /// The number of the first event in the polling queue that it has not looked at.
+    polled_until: u64,
+    /// What it missed since the program last asked.
+    losses: Losses,
 }
 
-/// Who gets an event.
+/// Which subscription gets an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Winner<C> {
     /// This callback, of the subscription with this number.
     Callback(u16, C),
-    /// Whoever polls first.
+    /// The polling subscription that polls first.
     Poll,
-    /// Nobody.
+    /// None of them.
     None,
 }
 
 /// `C` is what a callback is.
-#[derive(Debug)]
 pub(crate) struct Table<C> {
     /// In the order of subscription.
     entries: Vec<Entry<C>>,
     last_number: u16,
-    queue: VecDeque<Box<ReceiveEvent>>,
-    queue_max: usize,
-    dropped: u64,
+    /// Counts the changes of the entries.
+    changes: u64,
+    queue: PollQueue,
+    /// What this client missed since it was last reported on standard error.
+    unreported: Losses,
 }
 
 impl<C: Copy> Table<C> {
-    pub(crate) fn new(queue_max: usize) -> Self {
+    /// With a polling queue of that length in events, or the default one.
+    pub(crate) fn new(queue_events_max: Option<usize>) -> Self {
         Self {
             entries: Vec::new(),
             last_number: 0,
-            queue: VecDeque::new(),
-            queue_max: queue_max.clamp(1, QUEUE_EVENTS_MAX),
-            dropped: 0,
+            changes: 0,
+            queue: PollQueue::new(queue_events_max),
+            unreported: Losses::default(),
         }
     }
 
@@ -66,27 +72,31 @@ impl<C: Copy> Table<C> {
                 break;
             }
         }
-        self.entries.push(Entry { number: self.last_number, mask, callback });
-        Ok(self.last_number)
+        let (number, losses) = (self.last_number, Losses::default());
+        self.entries.push(Entry { number, mask, callback, polled_until: 0, losses });
+        self.changes += 1;
+        Ok(number)
     }
 
     pub(crate) fn has(&self, number: u16) -> bool {
         self.entries.iter().any(|entry| entry.number == number)
     }
 
-    /// Takes a subscription out, and what nobody can poll any more. Whether it was there.
+    /// Takes a subscription out, and the events that no other subscription polls. Returns whether
+    /// it was there.
     pub(crate) fn remove(&mut self, number: u16) -> bool {
         let before = self.entries.len();
         self.entries.retain(|entry| entry.number != number);
         if self.entries.len() == before {
             return false;
         }
+        self.changes += 1;
         let Self { entries, queue, .. } = self;
         queue.retain(|event| polled(entries, event));
         true
     }
 
-    /// Whether nobody wants anything.
+    /// Whether no subscription is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -94,7 +104,13 @@ impl<C: Copy> Table<C> {
     /// Takes all out.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
+        self.changes += 1;
         self.queue.clear();
+    }
+
+    /// As long as this is the same, [`Table::winner`] of an event is the same.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub(crate) fn winner(&self, event: &ReceiveEvent) -> Winner<C> {
@@ -107,23 +123,53 @@ impl<C: Copy> Table<C> {
         }
     }
 
-    /// Queues an event for who polls. Gives how many were dropped so far, when one was dropped now.
-    pub(crate) fn push(&mut self, event: Box<ReceiveEvent>) -> Option<u64> {
-        let full = self.queue.len() >= self.queue_max;
-        if full {
-            self.queue.pop_front();
-            self.dropped += 1;
+    /// Queues an event for polling. A full queue drops one: see [`PollQueue::push`]. The drop is a
+    /// gap of each polling subscription that wanted the event; returns whether there was one.
+    pub(crate) fn push(&mut self, event: &ReceiveEvent, severity: Severity) -> bool {
+        let Some((dropped, severity)) = self.queue.push(event, severity) else { return false };
+        let loss = Loss::of_event(severity);
+        let polling = self.entries.iter_mut().filter(|entry| entry.callback.is_none());
+        for entry in polling.filter(|entry| entry.mask.matches(&dropped)) {
+            entry.losses.add(Reason::PollingQueue, &loss);
         }
-        self.queue.push_back(event);
-        full.then_some(self.dropped)
+        self.unreported.add(Reason::PollingQueue, &loss);
+        true
     }
 
-    /// The first queued event that this subscription wants.
-    pub(crate) fn poll(&mut self, number: u16) -> Result<Box<ReceiveEvent>, Code> {
-        let entry = self.entries.iter().find(|entry| entry.number == number);
-        let entry = entry.ok_or(Code::InvalidHandle)?;
-        let at = self.queue.iter().position(|event| entry.mask.matches(event));
-        at.and_then(|at| self.queue.remove(at)).ok_or(Code::GotNoEvent)
+    /// Hands the first queued event that this subscription wants to `take`.
+    pub(crate) fn poll<T>(
+        &mut self,
+        number: u16,
+        take: impl FnOnce(&ReceiveEvent) -> T,
+    ) -> Result<T, Code> {
+        let Self { entries, queue, .. } = self;
+        let Entry { mask, polled_until, .. } = find(entries, number)?;
+        let taken = queue.take_first(polled_until, |event| mask.matches(event), take);
+        taken.ok_or(Code::GotNoEvent)
+    }
+
+    /// The agent reports a gap: each subscription that may have wanted the events missed them.
+    pub(crate) fn miss(&mut self, gap: &Gap) {
+        let (reason, loss) = (Reason::from(gap.reason), Loss::from(gap));
+        for entry in self.entries.iter_mut().filter(|entry| entry.mask.may_want(gap)) {
+            entry.losses.add(reason, &loss);
+        }
+        self.unreported.add(reason, &loss);
+    }
+
+    /// Takes out what a subscription missed, of one reason.
+    pub(crate) fn take_loss(&mut self, number: u16) -> Result<(Reason, Loss), Code> {
+        find(&mut self.entries, number)?.losses.take_first().ok_or(Code::GotNoEvent)
+    }
+
+    /// Takes out what was missed and not yet reported on standard error.
+    pub(crate) fn take_unreported(&mut self) -> Losses {
+        core::mem::take(&mut self.unreported)
+    }
+
+    /// That was taken out, and could not be reported.
+    pub(crate) fn not_reported(&mut self, reason: Reason, loss: &Loss) {
+        self.unreported.add(reason, loss);
     }
 
     /// The filter for the agent; `None` when nothing is wanted.
@@ -131,6 +177,10 @@ impl<C: Copy> Table<C> {
         let masks = self.entries.iter().map(|entry| &entry.mask);
         (!self.is_empty()).then(|| coarse(masks))
     }
+}
+
+fn find<C>(entries: &mut [Entry<C>], number: u16) -> Result<&mut Entry<C>, Code> {
+    entries.iter_mut().find(|entry| entry.number == number).ok_or(Code::InvalidHandle)
 }
 
 fn polled<C>(entries: &[Entry<C>], event: &ReceiveEvent) -> bool {
@@ -144,29 +194,32 @@ mod tests {
     use crate::convert::tests::event;
     use crate::subscription::Matching;
     use crate::text::bounded;
+    use ftb_client::{GapReason, Position, Spaces};
 
     fn mask(string: &str) -> Mask {
         Mask::parse(string.as_bytes(), Matching::And).unwrap()
     }
 
-    fn named(name: &str) -> Box<ReceiveEvent> {
-        Box::new(event("a.b.c", name, "info"))
+    fn named(name: &str) -> ReceiveEvent {
+        event("a.b.c", name, "info")
     }
 
-    fn name(event: &ReceiveEvent) -> String {
-        String::from_utf8_lossy(bounded(&event.event_name)).into_owned()
+    fn polled_name(table: &mut Table<()>, number: u16) -> Result<String, Code> {
+        table.poll(number, |event| String::from_utf8_lossy(bounded(&event.event_name)).into())
     }
 
     #[test]
     fn the_first_matching_callback_wins_and_callbacks_come_before_polling() {
-        let mut table = Table::new(4);
+        let mut table = Table::new(Some(4));
         table.add(mask(""), None).unwrap();
         let x = table.add(mask("event_name=X"), Some('x')).unwrap();
         let all = table.add(mask("severity=info"), Some('a')).unwrap();
         assert_eq!(table.winner(&named("X")), Winner::Callback(x, 'x'));
         assert_eq!(table.winner(&named("Y")), Winner::Callback(all, 'a'));
         assert_eq!(table.winner(&event("a.b.c", "Y", "fatal")), Winner::Poll);
+        let changes = table.changes();
         assert!(table.remove(all) && !table.remove(all));
+        assert_ne!(table.changes(), changes);
         assert_eq!(table.winner(&named("Y")), Winner::Poll);
         table.clear();
         assert_eq!(table.winner(&named("Y")), Winner::None);
@@ -174,26 +227,61 @@ mod tests {
     }
 
     #[test]
-    fn one_queue_for_all_who_poll_drops_its_oldest() {
-        let mut table: Table<()> = Table::new(3);
+    fn each_subscription_learns_which_of_its_events_a_full_queue_dropped() {
+        let mut table: Table<()> = Table::new(Some(3));
         let x = table.add(mask("event_name=X"), None).unwrap();
         let y = table.add(mask("event_name=Y"), None).unwrap();
         for name in ["X", "Y", "X"] {
-            assert_eq!(table.push(named(name)), None);
+            assert!(!table.push(&named(name), Severity::Info));
         }
-        assert_eq!(table.push(named("Y")), Some(1));
-        assert_eq!(table.push(named("Y")), Some(2));
-        assert_eq!(table.poll(y).map(|event| name(&event)), Ok("Y".into()));
-        assert_eq!(table.poll(x).map(|event| name(&event)), Ok("X".into()));
-        assert_eq!(table.poll(x).err(), Some(Code::GotNoEvent));
+        assert!(table.push(&named("Y"), Severity::Error));
+        assert!(table.push(&named("Y"), Severity::Info));
+        assert_eq!(table.take_loss(x), Ok((Reason::PollingQueue, Loss::of_event(Severity::Info))));
+        assert_eq!(table.take_loss(x), Err(Code::GotNoEvent));
+        assert_eq!(table.take_loss(y), Ok((Reason::PollingQueue, Loss::of_event(Severity::Info))));
+        let (_, both) = table.take_unreported().take_first().unwrap();
+        assert_eq!((both.count, both.severity_max), (2, Some(Severity::Info)));
+        assert_eq!(polled_name(&mut table, y), Ok("Y".into()));
+        assert_eq!(polled_name(&mut table, x), Ok("X".into()));
+        assert_eq!(polled_name(&mut table, x), Err(Code::GotNoEvent));
         table.remove(y);
-        assert_eq!(table.poll(y).err(), Some(Code::InvalidHandle));
-        assert!(table.queue.is_empty(), "nobody could poll what was left");
+        assert_eq!(polled_name(&mut table, y), Err(Code::InvalidHandle));
+        assert_eq!(table.take_loss(y), Err(Code::InvalidHandle));
+        assert_eq!(table.queue.len(), 0, "no subscription polls what was left");
+    }
+
+    #[test]
+    fn a_subscription_finds_events_that_were_queued_before_it() {
+        let mut table: Table<()> = Table::new(None);
+        let all = table.add(mask(""), None).unwrap();
+        table.push(&named("X"), Severity::Info);
+        table.push(&named("Y"), Severity::Info);
+        assert_eq!(polled_name(&mut table, all), Ok("X".into()));
+        let y = table.add(mask("event_name=Y"), None).unwrap();
+        assert_eq!(polled_name(&mut table, y), Ok("Y".into()));
+        assert_eq!(polled_name(&mut table, all), Err(Code::GotNoEvent));
+    }
+
+    #[test]
+    fn a_gap_reaches_the_subscriptions_that_may_have_wanted_the_events() {
+        let mut table: Table<()> = Table::new(None);
+        let other = table.add(mask("event_space=x.y.z"), None).unwrap();
+        let fatal = table.add(mask("severity=fatal"), None).unwrap();
+        let wants = table.add(mask("event_space=a.b.c, severity=info"), None).unwrap();
+        let (after, until) = (Position::ZERO, Position::ZERO);
+        let (reason, count, spaces) = (GapReason::Retention, 7, Spaces::of("a.b.c"));
+        let severity_max = Some(Severity::Warning);
+        table.miss(&Gap { after, until, reason, count, severity_max, spaces });
+        assert_eq!(table.take_loss(other), Err(Code::GotNoEvent));
+        assert_eq!(table.take_loss(fatal), Err(Code::GotNoEvent));
+        let (reason, loss) = table.take_loss(wants).unwrap();
+        assert_eq!((reason, loss.count), (Reason::Retention, 7));
+        assert!(table.take_unreported().take_first().is_some());
     }
 
     #[test]
     fn numbers_of_the_living_are_not_given_again() {
-        let mut table: Table<()> = Table::new(0);
+        let mut table: Table<()> = Table::new(None);
         let first = table.add(mask(""), None).unwrap();
         for _ in 0..70_000 {
             let number = table.add(mask(""), None).unwrap();

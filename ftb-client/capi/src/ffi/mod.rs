@@ -1,4 +1,4 @@
-//! The nine functions, and everything in this crate that is `unsafe`.
+//! The nine functions and our extension, and everything in this crate that is `unsafe`.
 //!
 //! Each function takes what C hands over to where Rust can judge it: no pointer is followed before it
 //! was compared with NULL, no text is read beyond its bound, and no panic leaves the library
@@ -15,7 +15,7 @@ pub mod callback;
 mod present;
 
 use crate::abi::{
-    ClientHandle, ClientInfo, Code, EventHandle, EventInfo, EventProperties, MAX_EVENT_NAME,
+    ClientHandle, ClientInfo, Code, EventHandle, EventInfo, EventProperties, Gap, MAX_EVENT_NAME,
     ReceiveEvent, SUBSCRIPTION_NOTIFY, SUBSCRIPTION_POLLING, SubscribeHandle,
 };
 use crate::client::Identity;
@@ -234,9 +234,29 @@ pub unsafe extern "C" fn FTB_Poll_event(
         if !client.may(SUBSCRIPTION_POLLING) {
             return Err(Code::NotSupported);
         }
-        let found = client.delivery.poll(handle.subscription_event.seqnum)?;
+        client.delivery.poll(handle.subscription_event.seqnum, |found| {
+            // SAFETY: not NULL.
+            unsafe { event.write_unaligned(*found) };
+        })
+    })
+}
+
+/// Takes a gap of a subscription: events that it did not receive. Never waits. An extension: CIFTS
+/// FTB has no such function.
+///
+/// # Safety
+/// See the module.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn FTBX_Poll_gap(handle: SubscribeHandle, gap: *mut Gap) -> c_int {
+    code(|| {
+        let gap = out(gap)?;
+        if handle.valid != 1 {
+            return Err(Code::InvalidHandle);
+        }
+        let client = present()?.find(&handle.client_handle)?;
+        let found = client.delivery.poll_gap(handle.subscription_event.seqnum)?;
         // SAFETY: not NULL.
-        unsafe { event.write_unaligned(*found) };
+        unsafe { gap.write_unaligned(found) };
         Ok(())
     })
 }

@@ -1,9 +1,9 @@
 //! C programs and others on the same backplane; agents that die.
 
-use crate::support::{Link, Talk, Workshop, run};
+use crate::support::{Link, Talk, Workshop, run, run_loud};
 use anyhow::{Context as _, Result, ensure};
 use ftb_client::{Client, Delivery, EventKind, Received, Severity, Start, event};
-use ftb_tests::cluster::{Cluster, PATIENCE};
+use ftb_tests::cluster::{Cluster, PATIENCE, Plan};
 use std::os::unix::process::ExitStatusExt as _;
 
 async fn next(subscription: &mut ftb_client::Subscription) -> Result<Received> {
@@ -130,8 +130,49 @@ async fn an_agent_that_hangs_hangs_nobody() -> Result<()> {
     let workshop = Workshop::new()?;
     let program = workshop.compile_with("old", Link::Shared, &[])?;
     cluster.signal(0, nix::sys::signal::Signal::SIGSTOP)?;
-    let said = run(&mut workshop.command_alone(&program, cluster.socket(0)));
+    let ran = run_loud(&mut workshop.command_alone(&program, cluster.socket(0)));
     cluster.signal(0, nix::sys::signal::Signal::SIGCONT)?;
-    assert_eq!(said?, "style -3, space -2, connected 0, again -5, disconnected 0\n");
+    let (found, said) = ran?;
+    assert_eq!(found, "style -3, space -2, connected 0, again -5, disconnected 0\n");
+    ensure!(said.contains("not attached to the agent at ") && said.lines().count() == 1, "{said}");
+    Ok(())
+}
+
+/// The log of the agent holds far less than what is published while a callback stands still.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_callback_that_falls_behind_the_log_hears_how_much_it_missed() -> Result<()> {
+    const EVENTS: usize = 20_000;
+    let cluster = Plan::new(1, 2).extra("[limits]\nlog_bytes = 1048576\n").start().await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile("slow", Link::Shared)?;
+    let stderr = workshop.dir().join("stderr");
+    let mut command = workshop.command(&program, cluster.socket(0));
+    let mut talk = Talk::start(command.stderr(std::fs::File::create(&stderr)?))?;
+    talk.read_to("subscribed")?;
+    let client = rust_client(&cluster, 0)?;
+    let load = |name| Ok::<_, anyhow::Error>(event("load.test.x", name)?.payload("x".repeat(300)));
+    client.publish_wait(load("LOAD")?).await?.confirmed().await?;
+    talk.read_to("called")?;
+    for _ in 1..EVENTS {
+        let _ = client.publish_wait(load("LOAD")?).await?;
+    }
+    client.flush(PATIENCE).await?;
+    talk.go_on()?;
+    let _ = client.publish_wait(load("LAST")?).await?;
+    let found = talk.finish()?;
+    let said = std::fs::read_to_string(&stderr)?;
+    let value = |key: &str| found.lines().find_map(|line| line.strip_prefix(key));
+    let received: usize = value("received ").context("it said nothing")?.parse()?;
+    ensure!(received < EVENTS, "nothing was missed: {found}");
+    let gap: Vec<&str> = value("gap ").with_context(|| found.clone())?.split(' ').collect();
+    let &[reason, count, at_least, severity] = &gap[..] else { anyhow::bail!("{found}") };
+    assert_eq!(reason, "2", "retention: {found}");
+    if at_least == "0" {
+        assert_eq!((count.parse::<usize>()? + received, severity), (EVENTS, "info"), "{found}");
+        ensure!(said.contains(&format!("{count} events lost, highest severity INFO")), "{said}");
+    } else {
+        ensure!(said.contains("an unknown number of events lost"), "{said}");
+    }
+    ensure!(said.contains("(retention: "), "{said}");
     Ok(())
 }

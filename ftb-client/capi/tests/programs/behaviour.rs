@@ -58,14 +58,88 @@ async fn schema_files() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_polling_queue_drops_its_oldest_and_says_so_once() -> Result<()> {
+async fn a_polling_queue_drops_only_beyond_the_length_that_a_program_asks_for() -> Result<()> {
     let cluster = Cluster::start(1, 2).await?;
     let workshop = Workshop::new()?;
     let program = workshop.compile("queue", Link::Shared)?;
     let (found, said) = run_loud(&mut workshop.command(&program, cluster.socket(0)))?;
     assert_golden("queue", &found)?;
-    // Four of the six clients had a queue that was too short.
-    ensure!(said.matches("its polling queue is full").count() == 4, "{said}");
+    // Two of the six clients asked for a queue that was too short: 201 events for 5, 11 for 1.
+    let lost: u64 = said.lines().filter_map(lost_from_queue).sum();
+    assert_eq!(lost, 196 + 10, "{said}");
+    ensure!(said.lines().all(|line| lost_from_queue(line).is_some()), "{said}");
+    Ok(())
+}
+
+/// The number in `...: 12 events lost, highest severity INFO (polling queue full: ...)`.
+fn lost_from_queue(line: &str) -> Option<u64> {
+    let (before, _) = line.split_once(", highest severity INFO (polling queue full")?;
+    before.split_whitespace().rev().find_map(|word| word.parse().ok())
+}
+
+/// Each of four ranks publishes 1,000 events and polls 4,000.
+#[tokio::test]
+async fn an_all_to_all_exchange_of_polling_ranks_ends() -> Result<()> {
+    const RANKS: usize = 4;
+    let cluster = Cluster::start(2, 2).await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile("alltoall", Link::Shared)?;
+    let mut ranks = Vec::new();
+    for rank in 0..RANKS {
+        let mut command = workshop.command(&program, cluster.socket(rank % 2));
+        command.args([&rank.to_string(), &RANKS.to_string(), "1000"]);
+        ranks.push(Talk::start(&mut command)?);
+    }
+    for barrier in ["subscribed", "published"] {
+        for rank in &mut ranks {
+            rank.read_to(barrier)?;
+        }
+        for rank in &mut ranks {
+            rank.go_on()?;
+        }
+    }
+    for rank in ranks {
+        let said = rank.finish()?;
+        ensure!(said.ends_with("exchanged\n"), "{said}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_full_polling_queue_keeps_the_worst_events_and_the_program_can_ask_what_it_dropped()
+-> Result<()> {
+    let cluster = Cluster::start(1, 2).await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile("gaps", Link::Shared)?;
+    let (found, said) = run_loud(&mut workshop.command(&program, cluster.socket(0)))?;
+    assert_golden("gaps", &found)?;
+    ensure!(said.contains("polling queue full: poll more often"), "{said}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_process_that_reached_no_agent_says_so_once_and_counts_what_it_gave_up() -> Result<()> {
+    let workshop = Workshop::new()?;
+    let program = workshop.compile("unheard", Link::Shared)?;
+    let nowhere = Path::new("/nonexistent/agent.sock");
+    let mut command = workshop.command_alone(&program, nowhere);
+    let (_, said) = run_loud(command.arg("2"))?;
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 3, "{said}");
+    let alone =
+        "libftb: client \"client0\" of ftb.unheard.test: no agent at /nonexistent/agent.sock: ";
+    ensure!(lines[0].starts_with(alone), "{said}");
+    ensure!(lines[0].contains("FTB_AGENT_SOCKET names the agent's socket"), "{said}");
+    for (client, line) in lines[1..].iter().enumerate() {
+        let wanted = format!(
+            "libftb: client \"client{client}\" of ftb.unheard.test: 1001 events, highest severity FATAL, \
+             given up: "
+        );
+        ensure!(line.starts_with(&wanted), "{said}");
+    }
+    let mut command = workshop.command_alone(&program, nowhere);
+    let (_, said) = run_loud(command.arg("1").env("FTB_QUIET", "1"))?;
+    assert_eq!(said, "");
     Ok(())
 }
 
@@ -160,9 +234,10 @@ async fn old_settings_are_remarked_upon_once() -> Result<()> {
     };
     let said = run("0")?;
     let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines.len(), 2, "{said}");
+    assert_eq!(lines.len(), 3, "{said}");
     ensure!(lines[0].starts_with("libftb: FTB_BSTRAP_SERVER, FTB_BSTRAP_PORT ignored"), "{said}");
     ensure!(lines[1].starts_with("libftb: FTB_CONNECT_WAIT=\"1h\" ignored"), "{said}");
+    ensure!(lines[2].contains("no agent at /nonexistent/agent.sock: "), "{said}");
     assert_eq!(run("1")?, "");
     Ok(())
 }

@@ -1,12 +1,13 @@
 //! What a linker and a compiler see: layouts, symbols, names.
 
-use crate::support::{Link, Workshop, assert_golden, here, run};
+use crate::support::{Link, Workshop, assert_golden, here, run, run_loud};
 use anyhow::{Result, ensure};
 use ftb_tests::skip::skip;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
+/// Those of the original.
 const FUNCTIONS: [&str; 9] = [
     "FTB_Compare_event_handles",
     "FTB_Connect",
@@ -18,6 +19,9 @@ const FUNCTIONS: [&str; 9] = [
     "FTB_Subscribe",
     "FTB_Unsubscribe",
 ];
+
+/// What the original does not have: `ftbx.h`.
+const EXTENSIONS: [&str; 1] = ["FTBX_Poll_gap"];
 
 fn output(program: &str, arguments: &[&str], file: &Path) -> Result<String> {
     let output = Command::new(program).args(arguments).arg(file).output()?;
@@ -34,12 +38,12 @@ fn constants_sizes_and_offsets_are_the_documented_ones() -> Result<()> {
 }
 
 #[test]
-fn only_the_nine_functions_are_exported() -> Result<()> {
+fn only_the_nine_functions_and_the_extensions_are_exported() -> Result<()> {
     let workshop = Workshop::new()?;
     let symbols = output("nm", &["-D", "--defined-only"], &workshop.shared_library())?;
     let names: BTreeSet<&str> =
         symbols.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
-    assert_eq!(names, BTreeSet::from(FUNCTIONS));
+    assert_eq!(names, FUNCTIONS.into_iter().chain(EXTENSIONS).collect());
     Ok(())
 }
 
@@ -61,6 +65,7 @@ fn the_headers_are_good_c_and_cpp_under_every_name() -> Result<()> {
         "ftb_client_lib_defs.h",
         "ftb_manager_lib.h",
         "ftb_config.h",
+        "ftbx.h",
     ] {
         let strict = ["-Wall", "-Wextra", "-Werror", "-fsyntax-only"];
         for (language, standard) in [("c", "-std=c99"), ("c", "-std=c17"), ("c++", "-std=c++11")] {
@@ -97,7 +102,7 @@ fn a_program_linked_against_the_original_finds_the_library() -> Result<()> {
     ensure!(needed.contains("Shared library: [libftb.so]"), "{needed}");
     let nowhere = Path::new("/nonexistent/agent.sock");
     let mut command = workshop.command_alone(&program, nowhere);
-    let said = run(command.env("LD_LIBRARY_PATH", workshop.dir()))?;
+    let (said, _) = run_loud(command.env("LD_LIBRARY_PATH", workshop.dir()))?;
     assert_eq!(said, "style -3, space -2, connected 0, again -5, disconnected 0\n");
     Ok(())
 }
@@ -130,7 +135,7 @@ fn what_is_installed_is_found_by_pkg_config() -> Result<()> {
     let needed = output("readelf", &["-dW"], &program)?;
     ensure!(needed.contains("Shared library: [libftb.so.0]"), "{needed}");
     let mut command = workshop.command_alone(&program, Path::new("/nonexistent/agent.sock"));
-    let said = run(command.env("LD_LIBRARY_PATH", &libraries))?;
+    let (said, _) = run_loud(command.env("LD_LIBRARY_PATH", &libraries))?;
     assert_eq!(said, "style -3, space -2, connected 0, again -5, disconnected 0\n");
     Ok(())
 }

@@ -106,6 +106,7 @@ programs! { memcheck {
     memcheck_deliver: "deliver";
     memcheck_callbacks: "callbacks";
     memcheck_queue: "queue";
+    memcheck_gaps: "gaps";
     memcheck_limits: "limits", "25";
     memcheck_schema: "schema", ".";
     memcheck_forked: "forked";
@@ -119,6 +120,7 @@ programs! { address_sanitizer {
     address_sanitizer_deliver: "deliver";
     address_sanitizer_callbacks: "callbacks";
     address_sanitizer_queue: "queue";
+    address_sanitizer_gaps: "gaps";
     address_sanitizer_limits: "limits", "400";
     address_sanitizer_schema: "schema", ".";
     address_sanitizer_threads: "threads", "100";
@@ -129,6 +131,7 @@ programs! { thread_sanitizer {
     thread_sanitizer_deliver: "deliver";
     thread_sanitizer_callbacks: "callbacks";
     thread_sanitizer_queue: "queue";
+    thread_sanitizer_gaps: "gaps";
     thread_sanitizer_threads: "threads", "100";
 } }
 
