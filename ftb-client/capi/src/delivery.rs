@@ -337,6 +337,10 @@ impl Delivery {
     async fn has_room(&self) -> bool {
         let room = |state: &State| (state.calls.len() < CALLS_MAX).then_some(!state.closed);
         loop {
+            // Mostly there is room.
+            if let Some(open) = room(&self.lock()) {
+                return open;
+            }
             let mut taken = pin!(self.room.notified());
             // Before the look at the state: what changes in between is not missed.
             taken.as_mut().enable();
