@@ -16,6 +16,10 @@ pub fn event_name(kind: FindingKind) -> &'static str {
         FindingKind::PsuFail => "FTB_IPMI_PSUFAIL",
         FindingKind::MemErr => "FTB_IPMI_MEMERR",
         FindingKind::Voltage => "FTB_IPMI_VOLTAGE",
+        FindingKind::CpuFail => "FTB_IPMI_CPUFAIL",
+        FindingKind::Interrupt => "FTB_IPMI_CRITICAL_INTERRUPT",
+        FindingKind::LogFull => "FTB_IPMI_SEL_FULL",
+        FindingKind::LogCleared => "FTB_IPMI_SEL_CLEARED",
         FindingKind::BmcLost => "FTB_IPMI_BMC_LOST",
         FindingKind::BmcBack => "FTB_IPMI_BMC_BACK",
         FindingKind::ControllerLost => "FTB_IPMI_CONTROLLER_LOST",
@@ -119,7 +123,7 @@ impl Tags {
                 self.add("seconds_left_max", &format!("{:.0}", forecast.seconds_left_max));
                 self.add("sure_percent", &format!("{:.0}", forecast.sure_percent));
             }
-            Cause::Zero | Cause::Absent => {}
+            Cause::Zero | Cause::Absent | Cause::Full | Cause::Overflow => {}
         }
     }
 }

@@ -61,6 +61,18 @@ impl SensorEvent {
     }
 }
 
+/// Whether the log takes another entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogState {
+    /// It does, or the BMC does not say.
+    #[default]
+    HasRoom,
+    /// No room is left.
+    Full,
+    /// Events were dropped since no room was left.
+    Overflowed,
+}
+
 /// How far the log has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bookmark {

@@ -281,6 +281,7 @@ impl Watcher {
 
     async fn read_log(&mut self, bmc: &mut Bmc) -> Result<(), BmcError> {
         let entries = self.log.read_new(bmc).await?;
+        self.tell(Input::Log(self.log.state())).await;
         self.take_events(bmc, &entries, Way::Logged).await?;
         self.log.save().await;
         Ok(())

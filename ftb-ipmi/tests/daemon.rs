@@ -311,6 +311,56 @@ fn odd_names_and_thresholds_neither_hide_a_fault_nor_invent_one() {
 }
 
 #[test]
+fn failed_processors_hot_states_and_bus_errors_are_published() {
+    let bmc = SimulatedBmc::start_with(Setup { is_odd: true, ..Setup::default() }).unwrap();
+    let mut daemon = Daemon::start(&config(&target(&bmc, "node001", PATIENTLY)));
+    daemon.await_event("FTB_IPMI_NORMAL");
+    let mut expect = |name: &str, severity: &str, state: &str| {
+        let event = daemon.await_event(name);
+        let found = (&event["severity"], &event["tags"]["state"]);
+        assert_eq!(found, (&severity.into(), &state.into()), "{event}");
+    };
+    bmc.set("cpu1_overheat", 0b10).unwrap();
+    expect("FTB_IPMI_OVERTEMP", "ERROR", "1");
+    // Presence, and the processor's internal error.
+    bmc.set("p1_status", 0x81).unwrap();
+    expect("FTB_IPMI_CPUFAIL", "FATAL", "0");
+    for (origin, number) in [(Origin::Bmc, 0xF2), (Origin::Firmware, 0x05)] {
+        for (state, severity) in [(5, "ERROR"), (7, "WARNING"), (10, "FATAL")] {
+            bmc.console(&log_entry(origin, [0x13, number, 0x6F, state, 0xFF])).unwrap();
+            expect("FTB_IPMI_CRITICAL_INTERRUPT", severity, &state.to_string());
+        }
+    }
+    bmc.console(&log_entry(Origin::Firmware, [0x07, 0x90, 0x6F, 0, 0xFF])).unwrap();
+    expect("FTB_IPMI_CPUFAIL", "FATAL", "0");
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn a_log_that_is_full_or_drops_events_is_published_until_it_is_cleared() {
+    let bmc = SimulatedBmc::start_with(Setup { log_entries: 2, ..Setup::default() }).unwrap();
+    let mut daemon = Daemon::start(&config(&target(&bmc, "node001", PATIENTLY)));
+    daemon.await_event("FTB_IPMI_NORMAL");
+    for (entries, cause) in [(2, "full"), (1, "overflow")] {
+        for number in 0..entries {
+            let _ = bmc.console(&memory_error(number));
+        }
+        let full = daemon.await_event("FTB_IPMI_SEL_FULL");
+        assert_eq!(
+            (&full["severity"], &full["tags"]["cause"]),
+            (&"WARNING".into(), &cause.into()),
+            "{full}"
+        );
+    }
+    let login = format!("-I lanplus -C 3 -H 127.0.0.1 -U {USER} -P {PASSWORD} -p {}", bmc.port());
+    let clear = Command::new("ipmitool").args(login.split(' ')).args(["sel", "clear"]).output();
+    let clear = clear.unwrap();
+    assert!(clear.status.success(), "{}", String::from_utf8_lossy(&clear.stderr));
+    daemon.await_event("FTB_IPMI_SEL_CLEARED");
+    assert!(daemon.stop().success());
+}
+
+#[test]
 fn a_log_that_was_refused_is_read_on_once_it_answers() {
     const ERASE_IN_PROGRESS: Treatment = Treatment::Refuse(0x81);
     const INVALID_COMMAND: Treatment = Treatment::Refuse(0xC1);

@@ -2,6 +2,7 @@
 //! reads without checks. Get Device ID is the crate's own.
 
 use crate::sdr::{Controller, SensorKey};
+use crate::sel::LogState;
 use ipmi_rs::connection::{IpmiCommand, Message, NetFn, NotEnoughData};
 
 /// Where a command goes.
@@ -213,11 +214,14 @@ command!(
     SelInfo,
     |_this| Message::new_request(NetFn::Storage, 0x40, Vec::new()),
     |data| {
+        let has_overflowed = data.get(13).is_some_and(|support| support & 0x80 != 0);
         let data: [u8; 13] = fixed(data)?;
         Ok(SelInfo {
             entries: u16::from_le_bytes([data[1], data[2]]),
             added_s: u32::from_le_bytes([data[5], data[6], data[7], data[8]]),
             erased_s: u32::from_le_bytes([data[9], data[10], data[11], data[12]]),
+            free_bytes: u16::from_le_bytes([data[3], data[4]]),
+            has_overflowed,
         })
     }
 );
@@ -231,6 +235,22 @@ pub(crate) struct SelInfo {
     pub(crate) added_s: u32,
     /// Time of the last erasure on the BMC's clock.
     pub(crate) erased_s: u32,
+    /// Room that is left; FFFFh where it is more or not known.
+    pub(crate) free_bytes: u16,
+    /// Events were dropped since no room was left.
+    pub(crate) has_overflowed: bool,
+}
+
+impl SelInfo {
+    /// Whether the log takes another entry.
+    pub(crate) fn state(&self) -> LogState {
+        const ENTRY_BYTES: u16 = 16;
+        match self.entries > 0 && self.free_bytes < ENTRY_BYTES {
+            _ if self.has_overflowed => LogState::Overflowed,
+            true => LogState::Full,
+            false => LogState::HasRoom,
+        }
+    }
 }
 
 /// Get SEL Entry, whole and without a reservation.

@@ -43,7 +43,7 @@ const LOG_ENTRIES: u16 = 3;
 /// Get SEL Info: version, entries, free bytes, when it was added to and erased, support.
 fn log_information() -> Vec<u8> {
     let [low, high] = LOG_ENTRIES.to_le_bytes();
-    vec![0x51, low, high, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0]
+    vec![0x51, low, high, 0xFF, 0xFF, 1, 0, 0, 0, 1, 0, 0, 0, 0]
 }
 
 /// Get SEL Entry, the whole entry.

@@ -1,9 +1,12 @@
 //! One reading of one sensor: good or bad, and why. No memory here; that is the monitor's.
 
+use super::FindingKind;
 use super::limits::{Arrangement, Limits};
 use crate::bmc::command::RawReading;
 use crate::rules::Policy;
-use crate::sdr::{Factors, Linearization, RawThresholds, Sensor, SensorClass};
+use crate::sdr::{
+    Factors, Linearization, READING_TYPE_SENSOR_SPECIFIC, RawThresholds, Sensor, SensorClass,
+};
 use ftb_core::Severity;
 
 /// Names of the six thresholds, in the order of their bits.
@@ -16,6 +19,17 @@ pub const THRESHOLD_NAMES: [&str; 6] = [
     "upper_non_recoverable",
 ];
 
+/// Event/reading type code of sensors with the states "deasserted" and "asserted".
+const READING_TYPE_DIGITAL: u8 = 0x03;
+/// State of a processor that has shut itself down from heat.
+const THERMAL_TRIP: u8 = 1;
+/// Words in the name of a processor's state that is about heat.
+const HEAT_WORDS: [&str; 5] = ["heat", "hot", "therm", "thrm", "temp"];
+/// Words in the name of a state that is no fault when it is asserted.
+const STATUS_WORDS: [&str; 12] = [
+    "ok", "good", "pres", "prsnt", "popul", "occ", "instal", "detect", "status", "enable", "ready",
+    "redundan",
+];
 /// Without a hysteresis of its own, a thermal margin must fall by this much to be good again.
 const TEMPERATURE_HYSTERESIS: f64 = 2.0;
 /// A reading in degrees Celsius that only a thermal margin has.
@@ -97,8 +111,7 @@ impl Watched {
     /// Whether any reading of it can be bad.
     pub fn is_judged(&self) -> bool {
         if !self.sensor.is_threshold() {
-            return bad_states(&self.policy, self.sensor.sensor_type, self.sensor.reading_type)
-                != 0;
+            return bad_states(self, self.sensor.reading_type) != 0;
         }
         let (looks_down, looks_up) = sides(self.policy.class);
         let has = |slots: [usize; 2]| slots.iter().any(|slot| self.limits[*slot].is_some());
@@ -193,6 +206,10 @@ pub enum Cause {
     State(u8),
     /// It will reach its limit.
     Predicted(super::Forecast),
+    /// The BMC's event log has no room.
+    Full,
+    /// It has dropped events.
+    Overflow,
 }
 
 impl Cause {
@@ -205,6 +222,8 @@ impl Cause {
             Self::Absent => "absent",
             Self::State(_) => "state",
             Self::Predicted(_) => "predicted",
+            Self::Full => "full",
+            Self::Overflow => "overflow",
         }
     }
 }
@@ -300,10 +319,10 @@ fn judge_states(watched: &Watched, reading: &Reading, was_present: bool) -> Judg
     if reading.raw.is_none() {
         return Judgement::Unknown;
     }
-    let bad = bad_states(&watched.policy, watched.sensor.sensor_type, watched.sensor.reading_type);
-    let held = reading.states & bad;
+    let reading_type = watched.sensor.reading_type;
+    let held = reading.states & bad_states(watched, reading_type);
     if held != 0 {
-        let severest = most_severe(watched.policy.class, held);
+        let severest = most_severe(watched.policy.class, reading_type, held);
         return Judgement::Bad(Cause::State(severest));
     }
     if was_present && !is_present(watched, reading) {
@@ -325,44 +344,94 @@ pub(super) fn is_present(watched: &Watched, reading: &Reading) -> bool {
 }
 
 /// The state to report when several hold: the one of the higher severity, then the lower number.
-fn most_severe(class: SensorClass, states: u16) -> u8 {
+fn most_severe(class: SensorClass, reading_type: u8, states: u16) -> u8 {
+    let severity = |state: u8| state_severity(class, reading_type, state);
     (0_u8..15)
         .filter(|state| states & (1 << state) != 0)
-        .max_by_key(|state| (state_severity(class, *state), core::cmp::Reverse(*state)))
+        .max_by_key(|state| (severity(*state), core::cmp::Reverse(*state)))
         .unwrap_or(0)
 }
 
-/// How bad a state is, before any rule.
-pub(super) fn state_severity(class: SensorClass, state: u8) -> Severity {
+/// How bad a state is, before any rule (table 42-3).
+pub(super) fn state_severity(class: SensorClass, reading_type: u8, state: u8) -> Severity {
+    if reading_type != READING_TYPE_SENSOR_SPECIFIC {
+        return Severity::Error;
+    }
     match (class, state) {
-        // Corrected memory errors, and too many of them (table 42-3, type 0Ch).
+        // Corrected errors, and too many of them.
         (SensorClass::Memory, 0 | 5) => Severity::Warning,
+        // Internal error, uncorrectable error, uncorrectable machine check: it computes no more.
+        (SensorClass::Processor, 0 | 6 | 11) => Severity::Fatal,
+        // The diagnostic button, a corrected bus error, a bus that is slower.
+        (SensorClass::Interrupt, 0 | 7 | 11) => Severity::Warning,
+        // An NMI and a bus error that are fatal by their own names.
+        (SensorClass::Interrupt, 9 | 10) => Severity::Fatal,
         _ => Severity::Error,
     }
 }
 
+/// The event that a bad reading of this sensor makes; `None` where it is only shown.
+pub(super) fn kind_of(watched: &Watched, cause: Cause) -> Option<FindingKind> {
+    let of_class = FindingKind::of_class(watched.policy.class)?;
+    let is_cpu = watched.policy.class == SensorClass::Processor
+        && match (cause, watched.sensor.reading_type) {
+            (Cause::State(state), READING_TYPE_SENSOR_SPECIFIC) => state != THERMAL_TRIP,
+            (Cause::State(_), READING_TYPE_DIGITAL) => !is_named(watched, &HEAT_WORDS),
+            _ => false,
+        };
+    Some(if is_cpu { FindingKind::CpuFail } else { of_class })
+}
+
+/// As [`kind_of`], of an event of a sensor without a record.
+pub(super) fn kind_of_foreign(class: SensorClass, state: u8) -> Option<FindingKind> {
+    match class {
+        SensorClass::Processor if state != THERMAL_TRIP => Some(FindingKind::CpuFail),
+        _ => FindingKind::of_class(class),
+    }
+}
+
+fn is_named(watched: &Watched, words: &[&str]) -> bool {
+    let name = watched.sensor.name.to_lowercase();
+    words.iter().any(|word| name.contains(word))
+}
+
 /// The states of a discrete sensor that are bad, one bit each.
-pub(super) fn bad_states(policy: &Policy, sensor_type: u8, reading_type: u8) -> u16 {
+pub(super) fn bad_states(watched: &Watched, reading_type: u8) -> u16 {
+    let policy = &watched.policy;
     if let Some(states) = policy.bad_states {
         return states;
     }
     if policy.class == SensorClass::Other {
         return 0;
     }
-    match (reading_type, sensor_type) {
+    match reading_type {
+        READING_TYPE_SENSOR_SPECIFIC => specific_bad_states(watched.sensor.sensor_type),
+        // State asserted. What is asserted is a fault ("CPU1 Overheat"), unless its name says that
+        // all is well, or does not say what.
+        READING_TYPE_DIGITAL if !is_named(watched, &STATUS_WORDS) => bits(&[1]),
+        // Generic: predicted failure, limit exceeded, performance lags.
+        0x04..=0x06 => bits(&[1]),
+        // Severity: to critical or non-recoverable, from either side.
+        0x07 => bits(&[2, 3, 5, 6]),
+        // Redundancy lost, or not enough resources without it.
+        0x0B => bits(&[1, 5]),
+        _ => 0,
+    }
+}
+
+/// The states that are bad by table 42-3.
+pub(super) fn specific_bad_states(sensor_type: u8) -> u16 {
+    match sensor_type {
         // Power supply: failed, failure predicted, input lost, input out of range (two of them).
-        (0x6F, 0x08) => bits(&[1, 2, 3, 4, 5]),
+        0x08 => bits(&[1, 2, 3, 4, 5]),
         // Memory: corrected, uncorrectable, parity, scrub failed, disabled, too many corrected,
         // critically hot.
-        (0x6F, 0x0C) => bits(&[0, 1, 2, 3, 4, 5, 10]),
-        // Processor: thermal trip.
-        (0x6F, 0x07) => bits(&[1]),
-        // Generic: predicted failure, limit exceeded, performance lags.
-        (0x04..=0x06, _) => bits(&[1]),
-        // Severity: to critical or non-recoverable, from either side.
-        (0x07, _) => bits(&[2, 3, 5, 6]),
-        // Redundancy lost, or not enough resources without it.
-        (0x0B, _) => bits(&[1, 5]),
+        0x0C => bits(&[0, 1, 2, 3, 4, 5, 10]),
+        // Processor: internal error (IERR), thermal trip, uncorrectable error, uncorrectable
+        // machine check.
+        0x07 => bits(&[0, 1, 6, 11]),
+        // Critical interrupt: NMIs, bus timeouts, parity and system errors, bus errors.
+        0x13 => bits(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
         _ => 0,
     }
 }

@@ -6,6 +6,7 @@
 
 mod judge;
 mod limits;
+mod log;
 mod repeats;
 mod slope;
 mod told;
@@ -14,9 +15,10 @@ pub use judge::{Cause, Judgement, Reading, THRESHOLD_NAMES, Watched, judge};
 pub use slope::Forecast;
 pub use told::{Finding, FindingKind};
 
-use crate::sdr::{Controller, SensorClass, SensorKey};
-use crate::sel::SensorEvent;
+use crate::sdr::{Controller, READING_TYPE_SENSOR_SPECIFIC, SensorClass, SensorKey};
+use crate::sel::{LogState, SensorEvent};
 use ftb_core::Severity;
+use log::EventLog;
 use repeats::{Momentary, Pairs, Unconfirmed};
 use slope::Slope;
 use std::collections::HashMap;
@@ -48,6 +50,8 @@ pub enum Input {
         /// How it came. The same event mostly comes both ways.
         way: Way,
     },
+    /// Whether the BMC's event log takes another entry.
+    Log(LogState),
     /// How many sensors no reading could be got of in the pass whose samples follow.
     Unread(usize),
     /// A controller behind the BMC does not answer, for this reason; `None`: it answers again.
@@ -125,6 +129,7 @@ pub struct Monitor {
     /// Those of them that are being read.
     awaited: Vec<usize>,
     pairs: Pairs,
+    log: EventLog,
 }
 
 impl Monitor {
@@ -143,6 +148,7 @@ impl Monitor {
             reread: Vec::new(),
             awaited: Vec::new(),
             pairs: Pairs::default(),
+            log: EventLog::default(),
         }
     }
 
@@ -207,10 +213,12 @@ impl Monitor {
             }
             Input::Event { event, way } => {
                 if self.pairs.is_first(&event, way) {
+                    findings.extend(self.log.on_event(now_ms, &event));
                     self.on_event(now_ms, &event, findings);
                     self.publish_counted(now_ms, findings);
                 }
             }
+            Input::Log(state) => findings.extend(self.log.on_state(now_ms, state)),
             Input::Unread(count) => self.unread = count,
             Input::Controller { controller, reason } => {
                 self.on_controller(controller, reason, findings);
@@ -387,14 +395,13 @@ impl Monitor {
         let bad = match event.is_threshold() {
             // Offsets 2 to 5 and 8 to 11: a critical or non-recoverable threshold.
             true => 0b1111_0011_1100,
-            false => {
-                judge::bad_states(&watched.policy, watched.sensor.sensor_type, event.reading_type)
-            }
+            false => judge::bad_states(watched, event.reading_type),
         };
         if bad & (1 << event.offset) == 0 {
             return;
         }
-        let Some(kind) = FindingKind::of_class(watched.policy.class) else { return };
+        let cause = Cause::State(event.offset);
+        let Some(kind) = judge::kind_of(watched, cause) else { return };
         if !watched.sensor.event_only {
             track.unconfirmed.note(event, watched.policy.class.has_final_events());
             if !self.reread.contains(&index) {
@@ -402,9 +409,8 @@ impl Monitor {
             }
             return;
         }
-        let cause = Cause::State(event.offset);
         // No event ever takes a memory error back.
-        if watched.policy.class == SensorClass::Memory {
+        if watched.policy.class.is_momentary() {
             if event.is_asserted {
                 track.momentary.note(event.offset, 1);
             }
@@ -414,9 +420,10 @@ impl Monitor {
         finding.sensor = Some(Box::new(watched.clone()));
         finding.cause = Some(cause);
         finding.is_from_event = true;
+        let severity = severity_of(watched, kind, cause);
         match (event.is_asserted, &track.open) {
-            (true, None) => {
-                finding.severity = severity_of(watched, kind, cause);
+            (true, open) if open.as_ref().is_none_or(|open| open.severity() < severity) => {
+                finding.severity = severity;
                 track.open = Some(Fault::new(now_ms, &finding));
                 findings.push(finding);
             }
@@ -431,14 +438,15 @@ impl Monitor {
         self.settle(findings);
     }
 
-    /// Firmware reports memory errors under sensor numbers that no record explains.
+    /// Firmware reports errors of memory, processors and buses under sensor numbers that no record
+    /// explains.
     fn on_foreign_event(&mut self, event: &SensorEvent) {
         let class = SensorClass::of(event.sensor_type);
-        if class != SensorClass::Memory || !event.is_sensor_specific() || !event.is_asserted {
+        let bad = judge::specific_bad_states(event.sensor_type) & (1 << event.offset);
+        if !class.has_final_events() || !event.is_sensor_specific() || bad == 0 {
             return;
         }
-        let bad = 0b0100_0011_1111_u16;
-        if bad & (1 << event.offset) == 0 {
+        if !event.is_asserted {
             return;
         }
         let source = match self.foreign.len() < FOREIGN_SOURCES_MAX {
@@ -466,6 +474,7 @@ impl Monitor {
     fn tell_again(&mut self, now_ms: u64, findings: &mut Vec<Finding>) {
         let faults = self.tracks.iter_mut().filter_map(|track| track.open.as_mut());
         findings.extend(faults.filter_map(|fault| fault.again(now_ms, self.restate_ms)));
+        findings.extend(self.log.again(now_ms, self.restate_ms));
     }
 
     /// Decides the health of the node after all sensors have had their say.
@@ -518,14 +527,14 @@ impl Track {
         cause: Cause,
         is_confirmed: bool,
     ) -> Option<Finding> {
-        let kind = FindingKind::of_class(watched.policy.class)?;
+        let kind = judge::kind_of(watched, cause)?;
         self.good_streak = 0;
         self.bad_streak = self.bad_streak.saturating_add(1);
         let severity = severity_of(watched, kind, cause);
         if let Some(fault) = &mut self.open
             && fault.severity() >= severity
         {
-            fault.update(cause, reading.value, self.bad_streak);
+            fault.update(kind, cause, reading.value, self.bad_streak);
             return None;
         }
         if self.bad_streak < watched.policy.debounce && !is_confirmed {
@@ -581,14 +590,17 @@ impl Track {
 
 fn severity_of(watched: &Watched, kind: FindingKind, cause: Cause) -> Severity {
     watched.policy.severity.unwrap_or(match cause {
-        Cause::State(state) => judge::state_severity(watched.policy.class, state),
+        Cause::State(state) => {
+            let sensor = &watched.sensor;
+            judge::state_severity(watched.policy.class, sensor.reading_type, state)
+        }
         _ => kind.severity(),
     })
 }
 
 fn momentary(watched: &Watched, offset: u8, count: u32) -> Option<Finding> {
     let cause = Cause::State(offset);
-    let kind = FindingKind::of_class(watched.policy.class)?;
+    let kind = judge::kind_of(watched, cause)?;
     let mut finding = Finding::node(kind, None);
     finding.severity = severity_of(watched, kind, cause);
     finding.sensor = Some(Box::new(watched.clone()));
@@ -605,8 +617,8 @@ fn momentary_of_firmware(
     offset: u8,
     count: u32,
 ) -> Option<Finding> {
-    let mut finding = Finding::node(FindingKind::of_class(class)?, None);
-    finding.severity = judge::state_severity(class, offset);
+    let mut finding = Finding::node(judge::kind_of_foreign(class, offset)?, None);
+    finding.severity = judge::state_severity(class, READING_TYPE_SENSOR_SPECIFIC, offset);
     finding.cause = Some(Cause::State(offset));
     finding.is_from_event = true;
     finding.is_momentary = true;

@@ -488,7 +488,7 @@ fn a_fault_that_becomes_worse_is_told_again() {
 }
 
 #[test]
-fn firmware_events_without_a_record_are_told_for_memory_only() {
+fn firmware_events_without_a_record_are_published_for_errors_only() {
     let mut node = Node::new();
     node.poll();
     node.take();
@@ -661,6 +661,75 @@ fn a_processor_or_memory_that_reads_far_below_zero_is_a_thermal_margin() {
     readings(&mut node, [-40, -40]);
     node.give(Input::Inventory(fresh));
     assert_eq!(readings(&mut node, [-1, -1])[0], overtemp(), "known after new records too");
+}
+
+#[test]
+fn an_asserted_state_is_a_fault_unless_its_name_says_that_all_is_well() {
+    for (name, sensor_type, expected) in [
+        ("CPU1 Overheat", 0x01, Some(FindingKind::OverTemp)),
+        ("Thermal Trip0", 0x07, Some(FindingKind::OverTemp)),
+        ("CATERR", 0x07, Some(FindingKind::CpuFail)),
+        ("PS0/VINOK", 0x08, None),
+        ("CPU1 Present", 0x07, None),
+        ("PS1 Status", 0x08, None),
+    ] {
+        let watched = watched(name, 0xF1, sensor_type, 0x03);
+        let asserted = Reading { raw: Some(0), value: None, states: 0b10 };
+        let found = match judge(&watched, &asserted, false, true) {
+            Judgement::Bad(cause) => judge::kind_of(&watched, cause),
+            _ => None,
+        };
+        assert_eq!(found, expected, "{name}");
+        let calm = Reading { states: 0b01, ..asserted };
+        assert_eq!(judge(&watched, &calm, false, true), Judgement::Good, "{name}");
+    }
+}
+
+#[test]
+fn an_internal_error_that_a_reset_takes_back_at_once_is_published() {
+    let mut node = Node::with(|sensors| sensors[2] = watched("P1 Status", DIMM, 0x07, 0x6F));
+    node.states[0] = 0x80;
+    node.poll();
+    node.take();
+    node.event(DIMM, 0x6F, 0, true, Way::Logged);
+    node.event(DIMM, 0x6F, 0, false, Way::Logged);
+    let told = node.reread_findings();
+    assert_eq!((told.len(), told[0].kind), (1, FindingKind::CpuFail));
+    assert_eq!(states(&told), [(Severity::Fatal, 0, 1)]);
+}
+
+#[test]
+fn an_event_only_processor_that_becomes_worse_is_published_again() {
+    let mut node = Node::with(|sensors| {
+        sensors[2] = watched("P1 Status", DIMM, 0x07, 0x6F);
+        sensors[2].sensor.event_only = true;
+    });
+    for (offset, severity) in [(1, Severity::Error), (0, Severity::Fatal)] {
+        node.event(DIMM, 0x6F, offset, true, Way::Logged);
+        assert_eq!(states(&node.take_findings()), [(severity, offset, 1)]);
+    }
+}
+
+#[test]
+fn a_full_log_is_published_once_and_again_when_it_drops_events() {
+    let mut node = Node::new();
+    node.poll();
+    node.take();
+    let (full, cleared) = ("FTB_IPMI_SEL_FULL", "FTB_IPMI_SEL_CLEARED");
+    let by_sensor = SensorEvent { sensor_type: 0x10, offset: 4, ..from_firmware(0) };
+    node.give(Input::Event { event: by_sensor, way: Way::Logged });
+    assert_eq!(node.take(), [full]);
+    node.give(Input::Log(LogState::Full));
+    assert_eq!(node.take(), [""; 0], "the sensor has said so");
+    node.give(Input::Log(LogState::Overflowed));
+    assert_eq!(node.take(), [full]);
+    assert_eq!(node.monitor.health(), Health::Healthy, "the node itself has no fault");
+    assert_eq!(node.polls(601), [full], "again, for those who started later");
+    for _ in 0..2 {
+        node.give(Input::Log(LogState::HasRoom));
+    }
+    assert_eq!(node.take(), [cleared]);
+    assert_eq!(node.polls(700), [""; 0]);
 }
 
 #[test]

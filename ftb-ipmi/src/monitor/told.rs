@@ -72,6 +72,14 @@ pub enum FindingKind {
     MemErr,
     /// A voltage is out of range.
     Voltage,
+    /// A processor failed.
+    CpuFail,
+    /// A bus error or an NMI.
+    Interrupt,
+    /// The BMC's event log has no room, or has dropped events.
+    LogFull,
+    /// It has room again.
+    LogCleared,
     /// The BMC does not answer: nothing is known of the node.
     BmcLost,
     /// The BMC answers again.
@@ -86,11 +94,19 @@ impl FindingKind {
     /// Severity where no rule says another.
     pub fn severity(self) -> Severity {
         match self {
-            Self::FanFail | Self::OverTemp | Self::PsuFail | Self::MemErr | Self::Voltage => {
-                Severity::Error
-            }
-            Self::BmcLost | Self::ControllerLost => Severity::Warning,
-            Self::Normal | Self::Cleared | Self::BmcBack | Self::ControllerBack => Severity::Info,
+            Self::FanFail
+            | Self::OverTemp
+            | Self::PsuFail
+            | Self::MemErr
+            | Self::Voltage
+            | Self::CpuFail
+            | Self::Interrupt => Severity::Error,
+            Self::BmcLost | Self::ControllerLost | Self::LogFull => Severity::Warning,
+            Self::Normal
+            | Self::Cleared
+            | Self::BmcBack
+            | Self::ControllerBack
+            | Self::LogCleared => Severity::Info,
         }
     }
 
@@ -102,6 +118,7 @@ impl FindingKind {
             SensorClass::Voltage => Some(Self::Voltage),
             SensorClass::PowerSupply => Some(Self::PsuFail),
             SensorClass::Memory => Some(Self::MemErr),
+            SensorClass::Interrupt => Some(Self::Interrupt),
             SensorClass::Other => None,
         }
     }
@@ -133,8 +150,14 @@ impl Fault {
     }
 
     /// Another bad reading of the same sensor.
-    pub(super) fn update(&mut self, cause: Cause, value: Option<f64>, readings: u32) {
-        self.finding.cause = Some(cause);
+    pub(super) fn update(
+        &mut self,
+        kind: FindingKind,
+        cause: Cause,
+        value: Option<f64>,
+        readings: u32,
+    ) {
+        (self.finding.kind, self.finding.cause) = (kind, Some(cause));
         self.finding.value = value;
         self.finding.readings = readings;
     }

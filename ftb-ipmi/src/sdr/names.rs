@@ -19,6 +19,8 @@ pub enum SensorClass {
     Memory,
     /// Processor (07h): its thermal trip is an overheating.
     Processor,
+    /// Critical interrupt (13h): bus errors and NMIs.
+    Interrupt,
     /// Anything else: shown, not judged, unless a rule gives it a class.
     Other,
 }
@@ -33,13 +35,19 @@ impl SensorClass {
             0x07 => Self::Processor,
             0x08 => Self::PowerSupply,
             0x0C => Self::Memory,
+            0x13 => Self::Interrupt,
             _ => Self::Other,
         }
     }
 
     /// Whether an event reports an error that happened: a later deassertion does not take it back.
     pub fn has_final_events(self) -> bool {
-        self == Self::Memory
+        matches!(self, Self::Memory | Self::Processor | Self::Interrupt)
+    }
+
+    /// Whether its events report no lasting state where no reading does.
+    pub fn is_momentary(self) -> bool {
+        matches!(self, Self::Memory | Self::Interrupt)
     }
 
     /// The word that rules, tags and tables use.
@@ -51,6 +59,7 @@ impl SensorClass {
             Self::PowerSupply => "power-supply",
             Self::Memory => "memory",
             Self::Processor => "processor",
+            Self::Interrupt => "interrupt",
             Self::Other => "other",
         }
     }

@@ -4,7 +4,7 @@
 use super::access::{Access, Refusal};
 use crate::bmc::command::{GetSelEntry, GetSelInfo, SelInfo};
 use crate::bmc::{Bmc, BmcError};
-use crate::sel::Bookmark;
+use crate::sel::{Bookmark, LogState};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +34,7 @@ pub(crate) struct LogReader {
     place: Place,
     saved: Place,
     seen: Option<SelInfo>,
+    state: LogState,
     access: Access,
 }
 
@@ -42,12 +43,18 @@ impl LogReader {
     pub(crate) fn new(node: Arc<str>, path: Option<PathBuf>) -> Self {
         let text = path.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
         let place = text.as_deref().and_then(Bookmark::parse).map_or(Place::Unknown, Place::After);
-        Self { node, path, place, saved: place, seen: None, access: Access::default() }
+        let (state, access) = (LogState::default(), Access::default());
+        Self { node, path, place, saved: place, seen: None, state, access }
     }
 
     /// A new session asks again, even where an earlier one found no log.
     pub(crate) fn begin_session(&mut self) {
         self.access = Access::default();
+    }
+
+    /// Whether the log takes another entry, as of the last look.
+    pub(crate) fn state(&self) -> LogState {
+        self.state
     }
 
     /// How long to wait before the next look; `None`: this session has no log to look at.
@@ -90,6 +97,7 @@ impl LogReader {
 
     async fn look(&mut self, bmc: &mut Bmc, entries: &mut Vec<[u8; 16]>) -> Result<(), BmcError> {
         let info = bmc.run(GetSelInfo).await?;
+        self.state = info.state();
         if self.seen == Some(info) {
             return Ok(());
         }

@@ -9,8 +9,11 @@ pub struct Setup {
     pub auths: &'static str,
     /// Whether a controller behind the BMC has a fan of its own, `rear_fan`.
     pub satellite: bool,
-    /// Whether it has the sensors of [`ODD`] too: names and thresholds as some firmware has them.
+    /// Whether it has the sensors of [`ODD`] and [`ODD_STATES`] too: names and thresholds as some
+    /// firmware has them, and states of processors and buses.
     pub is_odd: bool,
+    /// Entries that its event log has room for.
+    pub log_entries: u16,
 }
 
 impl Default for Setup {
@@ -20,6 +23,7 @@ impl Default for Setup {
             auths: "none md2 md5 straight",
             satellite: false,
             is_odd: false,
+            log_entries: 1000,
         }
     }
 }
@@ -243,6 +247,13 @@ pub(super) const DISCRETE: [Discrete; 13] = [
     (0xED, "MemB Error", "mem_b_error", 0, 0x0C, "system_board", 2),
     (0xEE, "MemC Error", "mem_c_error", 0, 0x0C, "system_board", 3),
     (0xEF, "MemD Error", "mem_d_error", 0, 0x0C, "system_board", 4),
+];
+
+/// States of processors and buses, each with its event/reading type.
+pub(super) const ODD_STATES: [(Discrete, u8); 3] = [
+    ((0xF0, "P1 Status", "p1_status", 1 << 7, 0x07, "processor", 1), 0x6F),
+    ((0xF1, "CPU1 Overheat", "cpu1_overheat", 1, 0x01, "processor", 1), 0x03),
+    ((0xF2, "PCI Error", "pci_error", 0, 0x13, "system_board", 1), 0x6F),
 ];
 
 /// Slave address of the controller behind the BMC, with [`Setup::satellite`].

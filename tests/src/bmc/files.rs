@@ -1,7 +1,9 @@
 //! The files that the simulator is started with: its network, its sensors, their records, and one
 //! file for the value of each.
 
-use super::board::{ANALOG, Analog, DISCRETE, Kind, ODD, REAR_FAN, SATELLITE, Setup};
+use super::board::{
+    ANALOG, Analog, DISCRETE, Discrete, Kind, ODD, ODD_STATES, REAR_FAN, SATELLITE, Setup,
+};
 use super::{PASSWORD, Ports, USER};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -24,14 +26,16 @@ pub(super) fn write(dir: &Path, ports: Ports, setup: Setup) -> io::Result<()> {
     for sensor in &ANALOG {
         write_value(&values.join(sensor.file), sensor.start)?;
     }
-    for (_, _, file, states, ..) in &DISCRETE {
-        write_value(&values.join(file), i32::from(*states))?;
-    }
     let odd: &[Analog] = if setup.is_odd { &ODD } else { &[] };
     for sensor in odd {
         write_value(&values.join(sensor.file), sensor.start)?;
     }
-    let (mut emulation, mut records) = (emulation(&values, odd), records(odd));
+    let states = discrete(setup);
+    for ((_, _, file, states, ..), _) in &states {
+        write_value(&values.join(file), i32::from(*states))?;
+    }
+    let mut emulation = emulation(&values, odd, &states, setup.log_entries);
+    let mut records = records(odd, &states);
     if setup.satellite {
         write_value(&values.join(REAR_FAN.file), REAR_FAN.start)?;
         let _ =
@@ -190,10 +194,16 @@ fn record_head(kind: u8, owner: u8, number: u8, entity: &str, instance: u8) -> S
     )
 }
 
-fn emulation(values: &Path, odd: &[Analog]) -> String {
-    let mut text = String::from(
+/// The sensors with states, each with its event/reading type.
+fn discrete(setup: Setup) -> Vec<(Discrete, u8)> {
+    let odd: &[_] = if setup.is_odd { &ODD_STATES } else { &[] };
+    DISCRETE.iter().map(|sensor| (*sensor, 0x6F)).chain(odd.iter().copied()).collect()
+}
+
+fn emulation(values: &Path, odd: &[Analog], states: &[(Discrete, u8)], log_entries: u16) -> String {
+    let mut text = format!(
         "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr\n\
-         sel_enable 0x20 1000 0x0a\n",
+         sel_enable 0x20 {log_entries} 0x0a\n",
     );
     for sensor in &ANALOG {
         text.push_str(&sensor.emulation(0x20, values));
@@ -202,12 +212,12 @@ fn emulation(values: &Path, odd: &[Analog]) -> String {
         let uncompared = Analog { thresholds: [None; 4], ..*sensor };
         text.push_str(&uncompared.emulation(0x20, values));
     }
-    for (number, _, file, states, kind, ..) in &DISCRETE {
+    for ((number, _, file, states, kind, ..), reading_type) in states {
         let path = values.join(file);
         let mask = "000011111111111";
         let _ = writeln!(
             text,
-            "sensor_add 0x20 0 {number} {kind} 0x6f poll {FILE_POLL_MS} file \"{}\" inits{states}",
+            "sensor_add 0x20 0 {number} {kind} {reading_type} poll {FILE_POLL_MS} file \"{}\" inits{states}",
             path.display()
         );
         let _ = writeln!(
@@ -219,7 +229,7 @@ fn emulation(values: &Path, odd: &[Analog]) -> String {
     text
 }
 
-fn records(odd: &[Analog]) -> String {
+fn records(odd: &[Analog], states: &[(Discrete, u8)]) -> String {
     let mut text = String::from(
         "sdr type 18\n device_slave_address 0x20\n device_channel_number 0\n fru_inventory true\n \
          sel true\n sdr true\n sensor true\n entity_id system_board\n entity_instance 1\n \
@@ -231,11 +241,12 @@ fn records(odd: &[Analog]) -> String {
     for sensor in odd {
         text.push_str(&sensor.record(0x20, false));
     }
-    for (number, name, _, _, kind, entity, instance) in &DISCRETE {
+    for ((number, name, _, _, kind, entity, instance), reading_type) in states {
         text.push_str(&record_head(2, 0x20, *number, entity, *instance));
         let _ = write!(
             text,
-            " sensor_event_msg_ctrl per_state\n sensor_type {kind}\n event_reading_type_code 0x6f\n"
+            " sensor_event_msg_ctrl per_state\n sensor_type {kind}\n \
+             event_reading_type_code {reading_type}\n"
         );
         for state in 0..11 {
             let _ = write!(

@@ -1,0 +1,59 @@
+//! The BMC's own event log: a full one loses what happens next.
+
+use super::told::Fault;
+use super::{Cause, Finding, FindingKind};
+use crate::sdr::READING_TYPE_SENSOR_SPECIFIC;
+use crate::sel::{LogState, SensorEvent};
+
+/// Sensor type "event logging disabled".
+const EVENT_LOGGING: u8 = 0x10;
+/// Its state "log full".
+const FULL: u8 = 4;
+
+/// The log of one BMC.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EventLog {
+    state: LogState,
+    /// What was published, while the log has no room.
+    fault: Option<Fault>,
+}
+
+impl EventLog {
+    /// Takes the state of the log; what to publish if it has changed.
+    pub(super) fn on_state(&mut self, now_ms: u64, state: LogState) -> Option<Finding> {
+        if self.state == state {
+            return None;
+        }
+        self.state = state;
+        let cause = match state {
+            LogState::HasRoom => {
+                self.fault = None;
+                return Some(Finding::node(FindingKind::LogCleared, None));
+            }
+            LogState::Full => Cause::Full,
+            LogState::Overflowed => Cause::Overflow,
+        };
+        let mut finding = Finding::node(FindingKind::LogFull, None);
+        finding.cause = Some(cause);
+        self.fault = Some(Fault::new(now_ms, &finding));
+        Some(finding)
+    }
+
+    /// Takes an event of any sensor: some BMCs report a full log by one.
+    pub(super) fn on_event(&mut self, now_ms: u64, event: &SensorEvent) -> Option<Finding> {
+        let kind = (event.sensor_type, event.reading_type, event.offset);
+        if kind != (EVENT_LOGGING, READING_TYPE_SENSOR_SPECIFIC, FULL) {
+            return None;
+        }
+        match (event.is_asserted, self.state) {
+            (true, LogState::HasRoom) => self.on_state(now_ms, LogState::Full),
+            (true, _) => None,
+            (false, _) => self.on_state(now_ms, LogState::HasRoom),
+        }
+    }
+
+    /// The open fault once more, if its time has come.
+    pub(super) fn again(&mut self, now_ms: u64, restate_ms: u64) -> Option<Finding> {
+        self.fault.as_mut()?.again(now_ms, restate_ms)
+    }
+}
