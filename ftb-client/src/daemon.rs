@@ -29,7 +29,7 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 use sd_notify::NotifyState;
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -98,7 +98,8 @@ pub fn exit(program: &str, result: Result<(), Failure>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let line = failure.message.replace('\n', " ");
-            eprintln!("{program}: {line}");
+            // A closed or full standard error is no reason to panic: the exit code says the rest.
+            let _ = writeln!(std::io::stderr(), "{program}: {line}");
             ExitCode::from(failure.exit_code)
         }
     }
@@ -174,12 +175,23 @@ impl LogSettings {
     /// # Errors
     /// Bad input when the filter cannot be read; a failure when the process has logging already.
     pub fn install(&self) -> Result<(), Failure> {
+        self.install_to(std::io::stderr)
+    }
+
+    /// The same for a process that writes its log itself: `writer` gives what takes one line.
+    ///
+    /// # Errors
+    /// See [`LogSettings::install`].
+    pub fn install_to<W: std::io::Write + 'static>(
+        &self,
+        writer: fn() -> W,
+    ) -> Result<(), Failure> {
         let filter = EnvFilter::try_new(&self.filter).map_err(|why| {
             Failure::bad_input(format_args!("log filter {:?}: {why}", self.filter))
         })?;
         let builder = tracing_subscriber::fmt()
             .with_env_filter(filter)
-            .with_writer(std::io::stderr)
+            .with_writer(writer)
             // Whoever read the log may be gone: that is no reason to panic.
             .log_internal_errors(false)
             .with_ansi(std::io::stderr().is_terminal());

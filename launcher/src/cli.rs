@@ -12,8 +12,10 @@ use std::path::PathBuf;
     name = "ftb-launch",
     version,
     after_help = "Exit codes: of run, restart and attach the program's (128 + signal where it was \
-                  killed), 1 failed, 2 bad input (nothing was started), 127 the program cannot be \
-                  started. Of the others: 0 ok, 1 failed or refused, 2 bad input.\n\
+                  killed), 1 failed, 2 bad input (nothing was started), 74 the program ended well \
+                  but output was lost (standard output or standard error could not be written), \
+                  127 the program cannot be started. Of the others: 0 ok, 1 failed or refused, \
+                  2 bad input, 74 messages were lost.\n\
                   Jobs are kept in $FTB_JOBS_DIR, else in the user's state directory."
 )]
 pub struct Cli {
@@ -70,7 +72,10 @@ pub enum Command {
     Drain(Drain),
     /// Let a job use a node again that was left or drained: it becomes a hot spare.
     Usable(AskNode),
-    /// End a running job: SIGTERM to all ranks, SIGKILL after its --kill-grace; `run` exits with code 143.
+    /// End a job: SIGTERM to all ranks, SIGKILL after its --kill-grace; `run` exits with code 143.
+    ///
+    /// A job whose launcher is gone is ended too. What its ranks have printed meanwhile goes to
+    /// standard error.
     Kill(Ask),
     /// Check and try policies, close the circuit breaker.
     Policy {

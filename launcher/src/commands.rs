@@ -10,13 +10,16 @@ pub use tools::{ask, drain, ps, status};
 use crate::backend::Choice;
 use crate::cli::{How, OnDeath, Restart, Run};
 use crate::jl::{self, Deadlines, Jl, JlConfig};
+use crate::message::{Answer, Outcome, Request};
 use crate::names::{JobId, SetId};
 use crate::policy::{self, Policy};
 use crate::shell::jobdir::{self, JobDir, JobFile, StateFile};
+use crate::shell::own::Lock;
 use crate::shell::plan::{NodeEntry, Plan};
 use crate::shell::pod::net::{self, PodNet};
 use crate::shell::spec::{Means, NlaSpec, NodePart, Starting};
-use crate::shell::{self, clash, control, installed, secret, streams};
+use crate::shell::{self, clash, console, control, installed, secret, streams, waiting};
+use core::time::Duration;
 use ftb_client::daemon::Failure;
 use place::Where;
 use std::collections::BTreeMap;
@@ -60,10 +63,10 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
     if run.job.is_some() && !dir.path().exists() {
         clash::check(&place.agent, &job).await.map_err(Failure::bad_input)?;
     }
-    dir.create().map_err(Failure::bad_input)?;
+    let lock = dir.create().map_err(Failure::bad_input)?;
     let file = job_file(&job, &place, &program, &run.how, &dir, &token, policy.0);
     let jl = Jl::new(config);
-    start(file, dir, jl, policy.1, &run.how, place.starting).await
+    start(file, (dir, lock), jl, policy.1, &run.how, place.starting).await
 }
 
 /// Starts a job again from a set; returns the exit code.
@@ -82,7 +85,7 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
         let problem = format!("{} is not JOBDIR/sets/SET of job {}", set.display(), manifest.job);
         return Err(Failure::bad_input(problem));
     }
-    drop(dir.lock().map_err(Failure::bad_input)?);
+    let lock = dir.lock().map_err(Failure::bad_input)?;
     let old: JobFile = dir.read("job.json").map_err(Failure::bad_input)?;
     let before: StateFile = dir.read("state.json").map_err(Failure::bad_input)?;
     let place = Where::of(place, manifest.size)?;
@@ -107,7 +110,7 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
     let file = job_file(&manifest.job, &place, &program, how, &dir, &token, policy.0);
     let mut jl = Jl::new(config);
     jl.follow(before.jl.job());
-    start(file, dir, jl, policy.1, how, place.starting).await
+    start(file, (dir, lock), jl, policy.1, how, place.starting).await
 }
 
 fn no_such(job: &JobId) -> Failure {
@@ -120,9 +123,14 @@ fn no_such(job: &JobId) -> Failure {
 /// There is no such job, its launcher is alive, or it is done.
 pub async fn attach(job: &JobId) -> Result<i32, Failure> {
     let dir = JobDir::new(&jobdir::jobs_dir().map_err(Failure::bad_input)?, job);
-    if !dir.path().join("job.json").exists() {
+    if !dir.has_job() {
         return Err(no_such(job));
     }
+    take_over(&dir, job, false).await
+}
+
+/// Becomes the launcher of a job that has none. `end`: to end it.
+async fn take_over(dir: &JobDir, job: &JobId, end: bool) -> Result<i32, Failure> {
     let file: JobFile = dir.read("job.json").map_err(Failure::bad_input)?;
     let state: StateFile = dir.read("state.json").map_err(Failure::bad_input)?;
     if let Some(code) = state.exit {
@@ -138,11 +146,28 @@ pub async fn attach(job: &JobId) -> Result<i32, Failure> {
         policy,
         quiet: false,
         time_limit: None,
+        end,
     };
     let ran = shell::jl::run(run).await;
     drop(lock);
-    clean_up(&dir, &ran, false, false);
+    clean_up(dir, &ran, false, false);
     ran.map_err(Failure::failed)
+}
+
+/// Ends a job: asks its launcher; a job whose launcher is gone is taken over and ended here.
+///
+/// # Errors
+/// There is no such job, or it is done (bad input); it does not end in time.
+pub async fn kill(job: &JobId, timeout: Duration, as_json: bool) -> Result<(), Failure> {
+    let dir = JobDir::new(&jobdir::jobs_dir().map_err(Failure::bad_input)?, job);
+    if dir.has_job() && !dir.is_locked() {
+        let late = || Failure::failed(format!("job {job} has not ended within {timeout:?}"));
+        let ended = tokio::time::timeout(timeout, take_over(&dir, job, true)).await;
+        ended.map_err(|_| late())??;
+        let words = "the job has ended: its launcher was gone".to_owned();
+        return tools::tell(&Answer { request: 0, outcome: Outcome::Done, words }, as_json);
+    }
+    ask(job, Request::Kill, timeout, as_json).await
 }
 
 /// After the end: nothing is left behind but the sets of a job that did not end well.
@@ -153,7 +178,9 @@ fn clean_up(dir: &JobDir, ran: &Result<i32, String>, keep: bool, quiet: bool) {
         (Ok(0), _) if !keep => dir.remove(),
         (_, Some(set)) if !quiet => {
             let set = dir.sets().join(set.as_str());
-            eprintln!("ftb-launch: to start again: ftb-launch restart {} ...", set.display());
+            let set = set.display();
+            let words = format!("ftb-launch: to start again: ftb-launch restart {set} ...");
+            console::err().line(&words);
         }
         (_, None) if !keep => dir.remove(),
         _ => {}
@@ -356,19 +383,20 @@ fn master(parts: &[NodePart], plan: &Plan) -> Option<String> {
 
 async fn start(
     file: JobFile,
-    dir: JobDir,
+    (dir, lock): (JobDir, Lock),
     jl: Jl,
     policy: Policy,
     how: &How,
     starting: Starting,
 ) -> Result<i32, Failure> {
-    let lock = dir.lock().map_err(Failure::bad_input)?;
     let state = StateFile { jl, nlas: BTreeMap::new(), exit: None };
     dir.write("job.json", &file).map_err(Failure::failed)?;
     dir.write("state.json", &state).map_err(Failure::failed)?;
     let job = file.job.clone();
-    if !how.quiet {
-        eprintln!("ftb-launch: job {job}");
+    if how.quiet {
+        waiting::be_quiet();
+    } else {
+        console::err().line(&format!("ftb-launch: job {job}"));
     }
     let run = shell::jl::Run {
         file,
@@ -378,6 +406,7 @@ async fn start(
         policy,
         quiet: how.quiet,
         time_limit: how.time_limit,
+        end: false,
     };
     let ran = shell::jl::run(run).await;
     drop(lock);

@@ -231,6 +231,16 @@ impl Jl {
         self.open.as_ref()
     }
 
+    /// Whether it waits for launch agents to come up: nothing of the job runs yet.
+    pub fn gathers(&self) -> bool {
+        matches!(self.open(), Some(Open { remedy: Remedy::Start(start), .. }) if start.gathers())
+    }
+
+    /// Nodes that have said nothing since this JL took over.
+    pub fn unheard(&self) -> &BTreeSet<NodeName> {
+        &self.unheard
+    }
+
     /// Whether the job is over.
     pub fn over(&self) -> bool {
         self.exit.is_some()

@@ -1,6 +1,7 @@
 //! The thin shell around the cores: processes, sockets, files and the clock. It decides nothing.
 
 pub mod clash;
+pub mod console;
 pub mod control;
 pub mod far;
 pub mod growing;
@@ -12,14 +13,17 @@ pub mod jobdir;
 pub mod link;
 pub mod live;
 pub mod nla;
-mod nodedir;
+pub mod nodedir;
 pub mod output;
+pub mod own;
 pub mod plan;
 pub mod pod;
 pub mod progress;
 pub mod rankfile;
 pub mod ranks;
+pub mod refused;
 pub mod saver;
+pub mod seal;
 pub mod secret;
 pub mod spec;
 pub mod starter;
@@ -27,6 +31,7 @@ pub mod steps;
 pub mod streams;
 pub mod timeline;
 pub mod tree;
+pub mod waiting;
 
 use ftb_core::Now;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

@@ -5,20 +5,28 @@ use ftb_client::daemon::{Failure, LogSettings};
 use ftb_launcher::cli::{Ask, AskNode, Cli, Command, PolicyCommand};
 use ftb_launcher::commands;
 use ftb_launcher::message::Request;
+use ftb_launcher::shell::console;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match run(cli.command) {
-        Ok(code) => ExitCode::from(u8::try_from(code & 0xff).unwrap_or(1)),
-        Err(failure) => ftb_client::daemon::exit("ftb-launch", Err(failure)),
-    }
+    let code = match run(cli.command) {
+        Ok(code) => u8::try_from(code & 0xff).unwrap_or(1),
+        Err(failure) => {
+            let line = failure.to_string().replace('\n', " ");
+            console::err().line(&format!("ftb-launch: {line}"));
+            failure.exit_code()
+        }
+    };
+    console::err().finish(console::FINISH_WAIT);
+    // The failure of the program counts more than what was lost of its output.
+    ExitCode::from(if code == 0 { console::exit_code() } else { code })
 }
 
 fn run(command: Command) -> Result<i32, Failure> {
     LogSettings { filter: "warn".to_owned(), ..LogSettings::default() }
         .overridden_by_env()?
-        .install()?;
+        .install_to(console::log_writer)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(dispatch(command));
     // A copy that is still under way holds nobody up.
@@ -34,7 +42,7 @@ async fn dispatch(command: Command) -> Result<i32, Failure> {
         Command::Ps { json } => commands::ps(json)?,
         Command::Status { job, json } => commands::status(&job, json)?,
         Command::Checkpoint(asked) => ask(asked, Request::Checkpoint).await?,
-        Command::Kill(asked) => ask(asked, Request::Kill).await?,
+        Command::Kill(asked) => commands::kill(&asked.job, asked.timeout, asked.json).await?,
         Command::Migrate(asked) => ask_node(asked, Request::Migrate).await?,
         Command::Drain(asked) => {
             let (job, node) = asked.names().map_err(Failure::bad_input)?;

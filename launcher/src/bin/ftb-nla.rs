@@ -2,11 +2,16 @@
 //! input; nobody starts it by hand.
 
 use clap::{Parser, Subcommand};
+use core::time::Duration;
 use ftb_client::daemon::{Failure, LogSettings, exit};
 use ftb_launcher::shell::pod::tend;
-use ftb_launcher::shell::{guard, nla, ranks};
+use ftb_launcher::shell::{console, guard, nla, ranks, waiting};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+/// How long the last lines of the log may take at the end.
+const LOG_WAIT: Duration = Duration::from_secs(1);
 
 /// The node launch agent of ftb: started by ftb-launch, once for each node of a job.
 #[derive(Parser)]
@@ -69,7 +74,8 @@ fn rank_to_be() -> Option<(u32, Vec<String>)> {
 
 fn main() -> ExitCode {
     if let Some((parent, argv)) = rank_to_be() {
-        eprintln!("ftb-nla: {}", ranks::exec(parent, &argv));
+        let reason = ranks::exec(parent, &argv);
+        let _ = writeln!(std::io::stderr(), "ftb-nla: {reason}");
         return ExitCode::from(127);
     }
     match Arguments::parse().step {
@@ -85,9 +91,10 @@ fn main() -> ExitCode {
 }
 
 fn serve(node_from: Option<&str>) -> Result<(), Failure> {
+    waiting::reports_as("ftb-nla");
     LogSettings { filter: "warn".to_owned(), ..LogSettings::default() }
         .overridden_by_env()?
-        .install()?;
+        .install_to(console::log_writer)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(async {
         let node = node_from.map(|name| {
@@ -98,6 +105,7 @@ fn serve(node_from: Option<&str>) -> Result<(), Failure> {
     });
     // A copy that is still under way holds nobody up.
     runtime.shutdown_background();
+    console::err().finish(LOG_WAIT);
     result
 }
 

@@ -4,6 +4,7 @@
 use crate::cli::{Place, Start};
 use crate::names::{JobId, NodeName};
 use crate::shell::jobdir::JobDir;
+use crate::shell::nodedir;
 use crate::shell::plan::{self, NodeEntry, Plan, Spread};
 use crate::shell::rankfile::RankFile;
 use crate::shell::spec::{Means, NodePart, Starting};
@@ -80,10 +81,7 @@ impl Where {
         let images = match &entry.images {
             Some(images) => images.join(own),
             None if local => dir.images_of(&entry.name),
-            None => {
-                let uid = nix::unistd::Uid::effective();
-                PathBuf::from(format!("/var/tmp/ftb-{uid}")).join(own)
-            }
+            None => nodedir::default_base().join(own),
         };
         NodePart {
             node: entry.name.clone(),

@@ -76,6 +76,15 @@ fn show(view: &JobView) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Prints an answer. Refusals and failures are printed as a [`Failure`] instead.
+pub(super) fn tell(answer: &Answer, as_json: bool) -> Result<(), Failure> {
+    match (as_json, answer.outcome) {
+        (true, _) => line(&json(answer)?),
+        (false, Outcome::Accepted | Outcome::Done) => line(&answer.words),
+        (false, _) => Ok(()),
+    }
+}
+
 /// Asks a running job for something.
 ///
 /// # Errors
@@ -87,18 +96,14 @@ pub async fn ask(
     as_json: bool,
 ) -> Result<(), Failure> {
     let dir = JobDir::new(&jobdir::jobs_dir().map_err(Failure::bad_input)?, job);
-    if !dir.path().join("job.json").exists() {
+    if !dir.has_job() {
         return Err(super::no_such(job));
     }
     let mut last = String::new();
     let told = |answer: &Answer| {
         last.clone_from(&answer.words);
         // Output that nobody reads any more must not stop the wait.
-        let _ = match (as_json, answer.outcome) {
-            (true, _) => json(answer).and_then(|text| line(&text)),
-            (false, Outcome::Accepted | Outcome::Done) => line(&answer.words),
-            (false, _) => Ok(()),
-        };
+        let _ = tell(answer, as_json);
     };
     let outcome = control::ask(&dir, what, timeout, told).await.map_err(Failure::failed)?;
     match outcome {

@@ -60,6 +60,10 @@ impl Steps for End {
         Flow::Close { done: false, words: format!("no answer from {}: killed", left.join(" ")) }
     }
 
+    fn missing(&self) -> Vec<NodeName> {
+        self.waiting.iter().cloned().collect()
+    }
+
     /// Nodes that have left, of how many.
     fn progress(&self, job: &Job) -> Option<(usize, usize)> {
         let all = job.alive().len();

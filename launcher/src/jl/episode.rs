@@ -106,6 +106,11 @@ pub(super) trait Steps {
     /// The time of the phase is over.
     fn on_deadline(&mut self, at: &mut At<'_>) -> Flow;
 
+    /// The nodes whose answers the phase waits for, where that is known.
+    fn missing(&self) -> Vec<NodeName> {
+        Vec::new()
+    }
+
     /// How many have answered, of how many, where that is known.
     fn progress(&self, job: &Job) -> Option<(usize, usize)>;
 }
@@ -146,6 +151,14 @@ impl Remedy {
         }
     }
 
+    fn missing(&self) -> Vec<NodeName> {
+        match self {
+            Self::Start(start) => start.missing(),
+            Self::End(end) => end.missing(),
+            Self::Checkpoint(_) | Self::Migration(_) | Self::Rollback(_) => Vec::new(),
+        }
+    }
+
     fn progress(&self, job: &Job) -> Option<(usize, usize)> {
         match self {
             Self::Start(start) => start.progress(job),
@@ -164,6 +177,8 @@ pub struct Progress {
     pub words: String,
     /// How many nodes or ranks of how many have answered, where that is known.
     pub done: Option<(usize, usize)>,
+    /// The nodes whose answers are missing, where that is known.
+    pub missing: Vec<NodeName>,
     /// Since when.
     pub age: Duration,
 }
@@ -229,7 +244,7 @@ impl Open {
     pub fn progress(&self, now: Now, job: &Job) -> Progress {
         let done = self.remedy.progress(job);
         let age = Duration::from_nanos(now.mono_ns.saturating_sub(self.phase_ns));
-        Progress { words: self.words(), done, age }
+        Progress { words: self.words(), done, missing: self.remedy.missing(), age }
     }
 
     /// The remedy, its phase, for people.

@@ -57,6 +57,11 @@ impl Start {
         (start, flow)
     }
 
+    /// Whether the launch agents are still to come.
+    pub(super) fn gathers(&self) -> bool {
+        self.stage == Stage::Gather
+    }
+
     /// The restart of a running job from `set`.
     pub(super) fn again(job: &mut Job, episode: Episode, set: SetId, reason: &str) -> (Self, Flow) {
         job.met = false;
@@ -247,6 +252,10 @@ impl Steps for Start {
             Stage::Join => Flow::restart("not all ranks met in time after the restart"),
             _ => Flow::Lost(self.waiting.iter().cloned().collect()),
         }
+    }
+
+    fn missing(&self) -> Vec<NodeName> {
+        self.waiting.iter().cloned().collect()
     }
 
     /// Who has answered, of how many.

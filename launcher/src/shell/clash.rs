@@ -2,7 +2,7 @@
 //! the second is refused before anything of it starts. In one directory of jobs the directory itself shows it; elsewhere
 //! what the launcher of the other says on the backplane.
 
-use super::link;
+use super::{link, waiting};
 use crate::jl;
 use crate::names::JobId;
 use crate::wire;
@@ -25,14 +25,19 @@ pub async fn check(agent: &Path, job: &JobId) -> Result<(), String> {
     let since = SystemTime::now().checked_sub(SILENCE).unwrap_or(UNIX_EPOCH);
     let since_ns = since.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let start = Start::SinceNs(u64::try_from(since_ns).unwrap_or(u64::MAX));
-    let said = client.subscribe(&filter, start).await;
+    let what = format!("its agent to subscribe to {filter:?}");
+    let said = waiting::on(&what, client.subscribe(&filter, start)).await;
     let mut said = said.map_err(|error| format!("cannot subscribe to {filter:?}: {error}"))?;
     let mut lives = false;
-    while let Some(delivery) = said.next_of_past().await {
-        if let Some(received) = own(delivery) {
-            lives = word(&received).unwrap_or(lives);
+    let what = format!("the agent to look back for another launcher of job {job}");
+    waiting::on(&what, async {
+        while let Some(delivery) = said.next_of_past().await {
+            if let Some(received) = own(delivery) {
+                lives = word(&received).unwrap_or(lives);
+            }
         }
-    }
+    })
+    .await;
     let again = async {
         while let Some(delivery) = said.next().await {
             let received = own(delivery);
@@ -44,8 +49,10 @@ pub async fn check(agent: &Path, job: &JobId) -> Result<(), String> {
         }
         None
     };
-    let host = if lives { tokio::time::timeout(SILENCE, again).await.ok().flatten() } else { None };
-    let _ = client.close(link::CLOSE_WAIT).await;
+    let what = format!("the next word of another launcher of job {job}");
+    let again = waiting::on(&what, tokio::time::timeout(SILENCE, again));
+    let host = if lives { again.await.ok().flatten() } else { None };
+    link::close(client).await;
     match host {
         None => Ok(()),
         Some(host) => Err(format!(

@@ -1,7 +1,7 @@
 //! What people do to running jobs: list them, look at one, ask one for something.
 
 use super::jobdir::{JobDir, JobFile, StateFile};
-use super::link;
+use super::{link, waiting};
 use crate::jl::PaceView;
 use crate::message::{Answer, Asked, Outcome, Request};
 use crate::names::JobId;
@@ -45,11 +45,12 @@ pub struct NodeView {
     pub ranks: Vec<u32>,
 }
 
-/// Every job below `jobs`, by name.
+/// Every job of this user below `jobs`, by name.
 pub fn list(jobs: &Path) -> Vec<JobView> {
     let entries = std::fs::read_dir(jobs).into_iter().flatten().filter_map(Result::ok);
     let ids = entries.filter_map(|e| e.file_name().to_str().and_then(|name| JobId::new(name).ok()));
-    let mut views: Vec<JobView> = ids.map(|job| view(jobs, &job)).collect();
+    let own = ids.filter(|job| JobDir::new(jobs, job).is_own());
+    let mut views: Vec<JobView> = own.map(|job| view(jobs, &job)).collect();
     views.sort_by(|a, b| a.job.cmp(&b.job));
     views
 }
@@ -71,7 +72,7 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
     let Ok(state) = dir.read::<StateFile>("state.json") else {
         return view;
     };
-    let alive = dir.lock().is_err();
+    let alive = dir.is_locked();
     view.state = match (state.exit, alive) {
         (Some(_), _) => "done",
         (None, true) => "running",
@@ -102,7 +103,7 @@ const LAST_WORD_WAIT: Duration = Duration::from_secs(3);
 
 /// Comes back when no launcher holds the job any more.
 async fn unheld(dir: &JobDir) {
-    while dir.path().exists() && dir.lock().is_err() {
+    while dir.is_locked() {
         tokio::time::sleep(LOOK_EVERY).await;
     }
     tokio::time::sleep(LAST_WORD_WAIT).await;
@@ -140,16 +141,18 @@ pub async fn ask(
         Err("the agent ended the subscription".to_owned())
     };
     let job = &file.job;
+    let what = format!("an answer of job {job}");
+    let answered = waiting::on(&what, tokio::time::timeout(timeout, wait));
     let outcome = tokio::select! {
         biased;
-        answered = tokio::time::timeout(timeout, wait) => answered.unwrap_or_else(|_| {
+        answered = answered => answered.unwrap_or_else(|_| {
             Err(format!("job {job} has not answered within {timeout:?}: is its launcher alive?"))
         }),
         () = unheld(dir) => Err(format!(
             "job {job} has not answered: it has ended, or its launcher is gone (ftb-launch ps, ftb-launch attach {job})"
         )),
     };
-    let _ = client.close(link::CLOSE_WAIT).await;
+    link::close(client).await;
     outcome
 }
 

@@ -63,10 +63,18 @@ impl Far {
 
 /// For a POSIX shell on the node. Fails only where the agent could not be killed.
 fn script(dir: &Path) -> String {
-    let lock = starter::quoted(&dir.join(super::nodedir::LOCK).display().to_string());
+    let quoted = |path: &Path| starter::quoted(&path.display().to_string());
+    let lock = Path::new(super::nodedir::LOCK);
+    let mut places = quoted(&dir.join(lock));
+    // The launch agent may have had to go beside the default place.
+    if let (Some(base), Some(name)) = (dir.parent(), dir.file_name())
+        && *base == super::nodedir::default_base()
+    {
+        places = format!("{places} {}.*/{}", quoted(base), quoted(&Path::new(name).join(lock)));
+    }
     format!(
-        "[ -s {lock} ] || exit 0; p=$(cat {lock}); \
-         for f in /proc/$p/fd/*; do [ \"$f\" -ef {lock} ] && exec kill -KILL \"$p\"; done; :"
+        "for l in {places}; do [ -s \"$l\" ] && [ -O \"$l\" ] || continue; p=$(cat \"$l\"); \
+         for f in /proc/$p/fd/*; do [ \"$f\" -ef \"$l\" ] && exec kill -KILL \"$p\"; done; done; :"
     )
 }
 

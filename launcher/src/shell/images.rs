@@ -222,9 +222,11 @@ pub fn fetch(
     fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
     let one = |rank| {
         let words = format!("{} {set} {rank}", if from.early { AWAIT } else { GET });
-        let server = from.server;
-        fetch_one(from, &words, &path(root, set, rank), outlives)
-            .map_err(|error| format!("image of rank {rank} of set {set} from {server}: {error}"))
+        fetch_one(from, &words, &path(root, set, rank), outlives).map_err(|error| {
+            // The reason becomes part of an event, which every user may read: the address does not.
+            tracing::warn!(server = from.server, rank, %set, %error, "an image cannot be fetched");
+            format!("image of rank {rank} of set {set}: {error}")
+        })
     };
     ranks.iter().map(one).collect()
 }

@@ -1,18 +1,21 @@
 //! The shell of the job launcher: starts the NLAs, carries events to the core and back, keeps the state on disk,
 //! fetches sets into the store, prints the ranks' output, and asks the policy what a fault means.
 
+use super::console;
 use super::far::Far;
 use super::images::{self, Origin, Outlives};
 use super::jobdir::{JobDir, JobFile, Manifest, StateFile};
-use super::link::{self, Heard};
+use super::link::{self, Door, Heard};
 use super::output;
 use super::pod::{self, net::PodNet};
 use super::progress::Progress;
+use super::refused::{Reason, Refusals};
+use super::seal::Seal;
 use super::secret::Secret;
 use super::spec::{Means, NlaSpec, NodePart, Starting};
 use super::streams;
 use super::timeline::Step;
-use super::{Clock, nla, nodedir, starter};
+use super::{Clock, nla, nodedir, starter, waiting};
 use crate::backend::Moves;
 use crate::jl::{By, Input, Output, Want};
 use crate::message::{Answer, Asked, FromJl, Outcome, Request};
@@ -30,6 +33,7 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 /// Inputs that wait for the core.
 const INPUTS_MAX: usize = 4096;
@@ -39,6 +43,8 @@ const END_WAIT: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// How often the network of an ended job is looked at before it is left.
 const NETWORK_LOOKS_MAX: u32 = 20;
+/// The exit code of a job that was asked to end: 128 + SIGTERM.
+const KILLED: i32 = 143;
 /// The exit code when a second signal ends the launcher by force.
 const FORCED: i32 = 130;
 /// The exit code of a job whose time limit is over, as timeout(1).
@@ -61,6 +67,8 @@ pub struct Run {
     pub quiet: bool,
     /// End it after so long.
     pub time_limit: Option<Duration>,
+    /// Of a job that is taken over: end it at once.
+    pub end: bool,
 }
 
 struct Shell {
@@ -72,6 +80,7 @@ struct Shell {
     progress: Progress,
     limit_ns: u64,
     clock: Clock,
+    door: Door,
     client: Client,
     inputs: mpsc::Sender<Input>,
     /// Where output is taken and input given.
@@ -96,32 +105,33 @@ pub async fn run(run: Run) -> Result<i32, String> {
     let input = Arc::new(streams::Input::new());
     let serving = tokio::spawn(streams::serve(listener, Secret::new(&key), frames, input));
     let progress = Progress::new(run.quiet);
-    let printer = tokio::spawn(output::print(to_print, run.file.prefix, progress.wiper()));
+    let printer = tokio::spawn(output::print(to_print, run.printing(), progress.wiper()));
 
     let job = run.file.job.clone();
     let client = link::attach("ftb-launch", &run.file.agent, job.as_str()).await?;
     let (to_heard, mut heard) = mpsc::channel(INPUTS_MAX);
+    let clock = Clock::start();
+    let seal = Seal::new(job.as_str(), &Secret::new(&key));
+    let door = Door { seal, refusals: Refusals::default(), clock };
     let own = link::subscribe(&client, &format!("jobid={job}")).await?;
-    tokio::spawn(link::forward(own, true, to_heard));
+    tokio::spawn(link::forward(own, Some(door.clone()), to_heard));
     let (to_faults, mut faults) = mpsc::channel(INPUTS_MAX);
     for space in run.policy.spaces() {
         let subscription = link::subscribe(&client, &format!("event_space={space}")).await?;
-        tokio::spawn(link::forward(subscription, false, to_faults.clone()));
+        tokio::spawn(link::forward(subscription, None, to_faults.clone()));
     }
 
     let (inputs, mut from_tasks) = mpsc::channel(INPUTS_MAX);
     let (say, mut words) = mpsc::channel(INPUTS_MAX);
-    let clock = Clock::start();
-    let starting = run.starting.clone();
-    let mut shell = Shell::new(run, clock, client, inputs, streams, progress);
+    let (starting, end) = (run.starting.clone(), run.end);
+    let mut shell = Shell::new(run, (clock, door), client, inputs, streams, progress);
     shell.adopt_faults();
     let mut signals = Caught::listen().map_err(|error| error.to_string())?;
     if let Some(starting) = starting {
         shell.start_nlas(starting, say);
         shell.handle(Input::Started { store }).await;
     } else {
-        shell.watch_nlas();
-        shell.handle(Input::Adopted { store }).await;
+        shell.take_over(Input::Adopted { store }, end, say).await;
     }
     let mut stops = 0;
     while shell.state.exit.is_none() {
@@ -135,19 +145,44 @@ pub async fn run(run: Run) -> Result<i32, String> {
             Some(fault) = faults.recv() => shell.fault(fault).await,
             () = clock.sleep_until(deadline) => shell.tick().await,
         }
+        shell.door.look();
     }
+    shell.door.close();
     let code = shell.state.exit.unwrap_or(FORCED);
     // Connections that are there are read to their end.
     serving.abort();
     let _ = serving.await;
-    if tokio::time::timeout(END_WAIT, printer).await.is_err() {
-        tracing::warn!("some output of the ranks may be missing");
-    }
+    waiting::on("the ranks' output to be printed", print_rest(printer, &mut signals)).await;
     shell.kill_all_nlas();
-    shell.far.done().await;
-    shell.clear_networks().await;
-    let _ = shell.client.close(link::CLOSE_WAIT).await;
+    waiting::on("launch agents on other hosts to be killed", shell.far.done()).await;
+    waiting::on("the network of the job to be removed", shell.clear_networks()).await;
+    link::close(shell.client).await;
     Ok(code)
+}
+
+/// Waits for the rest of the ranks' output: [`END_WAIT`] for what is still to come, and as long as
+/// a slow reader takes for what is there. A signal ends the wait.
+async fn print_rest(mut printer: JoinHandle<()>, signals: &mut Caught) {
+    loop {
+        tokio::select! {
+            _ = &mut printer => return,
+            _ = signals.next() => break,
+            () = tokio::time::sleep(END_WAIT) => {
+                if !console::out().is_busy() && !console::err().is_busy() {
+                    break;
+                }
+            }
+        }
+    }
+    console::out().lose("it was not read to its end");
+    tracing::warn!("some output of the ranks may be missing");
+}
+
+impl Run {
+    /// How the ranks' output is printed. `ftb-launch kill` has its own answer on standard output.
+    fn printing(&self) -> output::Printing {
+        output::Printing { prefix: self.file.prefix, all_to_err: self.end }
+    }
 }
 
 /// Listens for the nodes; the address that they reach it at.
@@ -199,7 +234,7 @@ impl Caught {
 impl Shell {
     fn new(
         run: Run,
-        clock: Clock,
+        (clock, door): (Clock, Door),
         client: Client,
         inputs: mpsc::Sender<Input>,
         streams: String,
@@ -217,6 +252,7 @@ impl Shell {
             quiet: run.quiet,
             progress,
             clock,
+            door,
             client,
             inputs,
             streams,
@@ -268,6 +304,51 @@ impl Shell {
             }
             Word::Up { node, .. } => tracing::debug!(%node, "its launch agent is up"),
             Word::Lost { node, reason } => self.handle(Input::Gone { node, reason }).await,
+        }
+    }
+
+    /// Goes on where another JL was. One that was killed before all launch agents were up has left
+    /// some that never began: they are started again, and one that is there already says so.
+    async fn take_over(&mut self, adopted: Input, end: bool, say: mpsc::Sender<Word>) {
+        let starting = self.file.starting.clone();
+        self.local = starting.as_ref().is_some_and(|starting| starting.means == Means::Local);
+        if self.local {
+            self.find_nlas();
+        }
+        self.watch_nlas();
+        self.handle(adopted).await;
+        let gathers = self.state.jl.gathers();
+        match starting.filter(|_| gathers && !end) {
+            Some(starting) => self.start_nlas(starting, say),
+            None if self.local => self.miss_nlas().await,
+            None => {}
+        }
+        if end {
+            let reason = "it was asked to".to_owned();
+            let want = Want::Kill { code: KILLED, reason };
+            self.handle(Input::Want { want, by: By::Nobody }).await;
+        }
+    }
+
+    /// Launch agents on this host that the JL before this one has started, and not written down any
+    /// more.
+    fn find_nlas(&mut self) {
+        for (node, spec) in &self.file.specs {
+            if !self.state.nlas.contains_key(node)
+                && let Some(pid) = nodedir::agent_of(&spec.image_dir)
+            {
+                self.state.nlas.insert(node.clone(), pid);
+            }
+        }
+    }
+
+    /// Nodes on this host without a launch agent are gone.
+    async fn miss_nlas(&mut self) {
+        let known = &self.state.nlas;
+        let missing = self.file.specs.keys().filter(|node| !known.contains_key(*node));
+        for node in missing.cloned().collect::<Vec<_>>() {
+            let reason = "its launch agent is not there".to_owned();
+            self.handle(Input::Gone { node, reason }).await;
         }
     }
 
@@ -334,10 +415,6 @@ impl Shell {
     async fn hear(&mut self, heard: Heard) {
         let event = match heard {
             Heard::Event { event, .. } => event,
-            Heard::Stranger { name, uid } => {
-                tracing::warn!(%name, uid, "an event of another user was refused");
-                return;
-            }
             Heard::Gap => return self.handle(Input::Gap).await,
         };
         let space = event.space.as_str().to_ascii_lowercase();
@@ -355,7 +432,7 @@ impl Shell {
             Ok(input) => self.handle(input).await,
             // Ranks and others may say more in these spaces than the launcher needs.
             Err(error @ WireError::Unknown(_)) => tracing::debug!(%error, "an event was ignored"),
-            Err(error) => tracing::warn!(%error, "an event was refused"),
+            Err(error) => self.door.refuse(Reason::Malformed, error),
         }
     }
 
@@ -447,7 +524,12 @@ impl Shell {
     }
 
     async fn publish(&self, event: Event) {
-        link::publish(&self.client, event).await;
+        link::publish_sealed(&self.client, &self.door.seal, event).await;
+    }
+
+    /// Shows that it is there, and where it takes output and gives input.
+    async fn publish_alive(&self) {
+        self.publish(wire::with_streams(wire::to_jl(&FromJl::Alive), &self.streams)).await;
     }
 
     async fn output(&mut self, output: Output) {
@@ -459,8 +541,11 @@ impl Shell {
                 }
                 time.done(&"launcher", "write the job's state");
             }
-            Output::Publish(message @ FromJl::Alive) => {
-                self.publish(wire::with_streams(wire::to_jl(&message), &self.streams)).await;
+            Output::Publish(FromJl::Alive) => self.publish_alive().await,
+            // A launch agent that another launcher has started knows the streams of that one.
+            Output::Publish(message @ FromJl::Launch(_)) => {
+                self.publish_alive().await;
+                self.publish(wire::to_jl(&message)).await;
             }
             Output::Publish(message) => self.publish(wire::to_jl(&message)).await,
             Output::Answer(answer) => self.publish(wire::answer(&answer)).await,
@@ -481,7 +566,7 @@ impl Shell {
         tracing::info!(target: "ftb::transition", job = %self.file.job, "{words}");
         if !self.quiet {
             self.progress.wiper().wipe();
-            eprintln!("ftb-launch: {words}");
+            console::err().line(&format!("ftb-launch: {words}"));
         }
     }
 

@@ -1,19 +1,31 @@
 //! A job on disk: `<jobs>/<job>/` with `job.json` (what was asked for), `state.json` (the JL, written and synced
 //! before each protocol step), `lock` (held by the living JL), `sets/<set>/` (committed when `set.json` is there)
 //! and `nodes/<node>/` (the images of local nodes).
+//!
+//! Several users may share the directory of all jobs: a job counts only where its directory is this
+//! user's own, and it is entered by its descriptor ([`super::own`]).
 
+use super::own::{Lock, PrivateDir};
 use super::spec::{Means, NlaSpec, Starting};
 use super::{images, nodedir};
 use crate::jl::Jl;
 use crate::names::{JobId, NodeName, Ranks, SetId};
-use nix::fcntl::{Flock, FlockArg};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+
+/// Name of the lock file.
+const LOCK: &str = "lock";
+/// Name of the file with what was asked for.
+const JOB: &str = "job.json";
+/// Name of the file with the state of the JL.
+const STATE: &str = "state.json";
+/// Name of the manifest in the directory of a set.
+const MANIFEST: &str = "set.json";
 
 /// Environment variable with the directory of all jobs.
 pub const JOBS_DIR_ENV: &str = "FTB_JOBS_DIR";
@@ -95,14 +107,15 @@ impl JobDir {
         Self(jobs.join(job.as_str()))
     }
 
-    /// Makes it, for its user alone.
+    /// Makes it, for its user alone, and locks it.
     ///
     /// # Errors
-    /// It is there already, or the system's.
-    pub fn create(&self) -> Result<(), String> {
+    /// It is there already, others could rename it, or the system's.
+    pub fn create(&self) -> Result<Lock, String> {
         let fail = |error: io::Error| format!("cannot make {}: {error}", self.0.display());
         if let Some(parent) = self.0.parent() {
             fs::create_dir_all(parent).map_err(fail)?;
+            check_shared(parent)?;
         }
         let make = |path: &Path| fs::DirBuilder::new().mode(0o700).create(path);
         make(&self.0).map_err(|error| match error.kind() {
@@ -112,8 +125,29 @@ impl JobDir {
             ),
             _ => fail(error),
         })?;
+        let lock = self.lock()?;
         make(&self.sets()).map_err(fail)?;
-        make(&self.0.join("nodes")).map_err(fail)
+        make(&self.0.join("nodes")).map_err(fail)?;
+        Ok(lock)
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// One line: it is missing, or not this user's alone.
+    fn open(&self) -> Result<PrivateDir, String> {
+        PrivateDir::open(&self.0).map_err(|error| format!("{}: {error}", self.0.display()))
+    }
+
+    /// Whether this user has a job there, readable or not.
+    pub fn is_own(&self) -> bool {
+        let uid = nix::unistd::Uid::effective().as_raw();
+        fs::symlink_metadata(&self.0).is_ok_and(|about| about.is_dir() && about.uid() == uid)
+    }
+
+    /// Whether what was asked for is there.
+    pub fn has_job(&self) -> bool {
+        self.open().is_ok_and(|dir| dir.read(JOB).is_ok())
     }
 
     /// Where it is.
@@ -134,12 +168,19 @@ impl JobDir {
     /// Locks the job for its one JL; the lock ends with the process.
     ///
     /// # Errors
-    /// Another JL is alive.
-    pub fn lock(&self) -> Result<Flock<File>, String> {
-        let path = self.0.join("lock");
-        let file = File::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Flock::lock(file, FlockArg::LockExclusiveNonblock)
-            .map_err(|_| format!("a job launcher is at work in {}", self.0.display()))
+    /// Another JL is alive, or the directory is not this user's.
+    pub fn lock(&self) -> Result<Lock, String> {
+        let fail = |error: io::Error| format!("{}: {error}", self.0.join(LOCK).display());
+        let file = self.open()?.read_write(LOCK).map_err(fail)?;
+        Lock::take(file)
+            .map_err(fail)?
+            .ok_or_else(|| format!("a job launcher is at work in {}", self.0.display()))
+    }
+
+    /// Whether a JL is at work. Looking does not take the lock: a JL that begins meanwhile gets it.
+    pub fn is_locked(&self) -> bool {
+        let file = self.open().ok().and_then(|dir| dir.read(LOCK).ok());
+        file.is_some_and(|file| Lock::is_held(&file).unwrap_or(false))
     }
 
     /// Writes a file so that it is there whole or not at all, also after a power loss.
@@ -147,7 +188,7 @@ impl JobDir {
     /// # Errors
     /// One line with the file.
     pub fn write(&self, name: &str, value: &impl Serialize) -> Result<(), String> {
-        write_file(&self.0.join(name), value)
+        write_file(&self.open()?, &self.0.join(name), value)
     }
 
     /// Reads a file back.
@@ -155,7 +196,10 @@ impl JobDir {
     /// # Errors
     /// One line with the file.
     pub fn read<T: DeserializeOwned>(&self, name: &str) -> Result<T, String> {
-        read_file(&self.0.join(name))
+        let path = self.0.join(name);
+        let text = self.open()?.read_all(name);
+        let text = text.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        parse(&path, &text)
     }
 
     /// Commits a set whose images are all in the store.
@@ -163,12 +207,19 @@ impl JobDir {
     /// # Errors
     /// One line with the file.
     pub fn commit(&self, manifest: &Manifest) -> Result<(), String> {
-        write_file(&self.sets().join(manifest.set.as_str()).join("set.json"), manifest)
+        let path = self.sets().join(manifest.set.as_str()).join(MANIFEST);
+        let fail = |error: io::Error| format!("cannot write {}: {error}", path.display());
+        let sets = self.open()?.subdir("sets").map_err(fail)?;
+        let set = sets.subdir(manifest.set.as_str()).map_err(fail)?;
+        write_file(&set, &path, manifest)
     }
 
     /// Deletes a set: its manifest first, so that a half-deleted set does not count.
     pub fn drop_set(&self, set: &SetId) {
-        let _ = fs::remove_file(self.sets().join(set.as_str()).join("set.json"));
+        let sets = self.open().ok().and_then(|dir| dir.subdir("sets").ok());
+        if let Some(dir) = sets.as_ref().and_then(|sets| sets.subdir(set.as_str()).ok()) {
+            let _ = dir.remove(MANIFEST);
+        }
         images::drop_set(&self.sets(), set);
     }
 
@@ -196,50 +247,67 @@ pub fn clear_left(jobs: &Path) {
 
 impl JobDir {
     fn clear_where_dead(&self) -> Result<(), String> {
-        let (file, state): (JobFile, StateFile) =
-            (self.read("job.json")?, self.read("state.json")?);
+        let dir = self.open()?;
+        // Without a lock file the directory is just being made.
+        let lock = dir.read(LOCK).map_err(|error| error.to_string())?;
+        if Lock::is_held(&lock).map_err(|error| error.to_string())? {
+            return Ok(());
+        }
+        if dir.read(STATE).is_err() {
+            return self.clear_unbegun();
+        }
+        let (file, state): (JobFile, StateFile) = (self.read(JOB)?, self.read(STATE)?);
         let local = file.starting.as_ref().is_some_and(|starting| starting.means == Means::Local);
-        if !local || state.exit.is_some() {
+        let lives = |pid: &u32| nodedir::is_agent(*pid);
+        let dirs = || file.specs.values().map(|spec| &spec.image_dir);
+        let dead = !state.nlas.values().any(lives) && dirs().all(|dir| nodedir::is_free(dir));
+        if !local || state.exit.is_some() || !dead {
             return Ok(());
         }
         let _lock = self.lock()?;
-        let lives = |pid: &u32| nodedir::is_agent(*pid);
-        let dirs = || file.specs.values().map(|spec| &spec.image_dir);
-        if state.nlas.values().any(lives) || !dirs().all(|dir| nodedir::is_free(dir)) {
-            return Ok(());
-        }
         dirs().for_each(|dir| nodedir::clear_where_left(dir));
         let sets = fs::read_dir(self.sets()).map_err(|error| error.to_string())?;
-        let counts = |entry: fs::DirEntry| entry.path().join("set.json").exists();
+        let counts = |entry: fs::DirEntry| entry.path().join(MANIFEST).exists();
         if !sets.filter_map(Result::ok).any(counts) {
             tracing::info!(dir = %self.0.display(), "a killed job without a set: removed");
             self.remove();
         }
         Ok(())
     }
+
+    /// Removes what a launcher has left that was killed before it had written down the job: it has
+    /// started nothing.
+    fn clear_unbegun(&self) -> Result<(), String> {
+        let _lock = self.lock()?;
+        // A launcher may have gone on between the look and the lock.
+        if self.open()?.read(STATE).is_err() {
+            self.remove();
+        }
+        Ok(())
+    }
 }
 
-fn write_file(path: &Path, value: &impl Serialize) -> Result<(), String> {
-    let fail = |error: io::Error| format!("cannot write {}: {error}", path.display());
+/// Whether other users can rename what is in a directory: then no path through it can be trusted.
+fn check_shared(dir: &Path) -> Result<(), String> {
+    let about = fs::metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    if about.mode() & 0o002 != 0 && about.mode() & 0o1000 == 0 {
+        return Err(format!(
+            "every user can rename what is in {}: set its sticky bit (chmod +t), \
+             or set {JOBS_DIR_ENV}",
+            dir.display()
+        ));
+    }
+    Ok(())
+}
+
+fn write_file(dir: &PrivateDir, path: &Path, value: &impl Serialize) -> Result<(), String> {
     let text = serde_json::to_vec(value).map_err(|error| error.to_string())?;
-    let part = path.with_extension("part");
-    let mut file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&part)
-        .map_err(fail)?;
-    file.write_all(&text).map_err(fail)?;
-    file.sync_all().map_err(fail)?;
-    fs::rename(&part, path).map_err(fail)?;
-    path.parent().map_or(Ok(()), images::sync_dir).map_err(fail)
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    dir.replace(name, &text).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-fn read_file<T: DeserializeOwned>(path: &Path) -> Result<T, String> {
-    let text =
-        fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", path.display()))
+fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Reads and verifies a set: its manifest, and length and CRC of every image.
@@ -247,7 +315,10 @@ fn read_file<T: DeserializeOwned>(path: &Path) -> Result<T, String> {
 /// # Errors
 /// One line: what is missing or damaged.
 pub fn verify(dir: &Path) -> Result<Manifest, String> {
-    let manifest: Manifest = read_file(&dir.join("set.json"))?;
+    let path = dir.join(MANIFEST);
+    let text =
+        fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let manifest: Manifest = parse(&path, &text)?;
     let root = dir.parent().unwrap_or(Path::new("."));
     if dir.file_name().and_then(|name| name.to_str()) != Some(manifest.set.as_str()) {
         return Err(format!("{} is not the directory of set {}", dir.display(), manifest.set));
@@ -304,10 +375,35 @@ mod tests {
     fn one_launcher_at_a_time() {
         let jobs = tempfile::tempdir().unwrap();
         let dir = JobDir::new(jobs.path(), &JobId::new("job").unwrap());
-        dir.create().unwrap();
-        let lock = dir.lock().unwrap();
-        assert!(dir.lock().unwrap_err().contains("at work"));
+        let lock = dir.create().unwrap();
+        assert!(dir.is_locked() && dir.lock().unwrap_err().contains("at work"));
         drop(lock);
+        assert!(!dir.is_locked());
         dir.lock().unwrap();
+    }
+
+    #[test]
+    fn what_a_launcher_left_that_had_started_nothing_is_removed() {
+        let jobs = tempfile::tempdir().unwrap();
+        let at = |name: &str| JobDir::new(jobs.path(), &JobId::new(name).unwrap());
+        let (killed, alive, made) = (at("killed"), at("alive"), at("made"));
+        drop(killed.create().unwrap());
+        let _lock = alive.create().unwrap();
+        fs::DirBuilder::new().mode(0o700).create(made.path()).unwrap();
+        clear_left(jobs.path());
+        assert!(!killed.path().exists(), "its launcher is gone");
+        assert!(alive.path().exists(), "its launcher is at work");
+        assert!(made.path().exists(), "its launcher is about to lock it");
+    }
+
+    #[test]
+    fn a_directory_of_jobs_in_which_every_user_renames_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let jobs = tempfile::tempdir().unwrap();
+        let dir = JobDir::new(jobs.path(), &JobId::new("job").unwrap());
+        fs::set_permissions(jobs.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(dir.create().unwrap_err().contains("sticky"));
+        fs::set_permissions(jobs.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+        dir.create().unwrap();
     }
 }

@@ -1,6 +1,10 @@
 //! The launcher's attachment to the backplane: events in and out, with the check that they come from the job's own
 //! user.
 
+use super::refused::{Reason, Refusals};
+use super::seal::Seal;
+use super::{Clock, waiting};
+use core::fmt::Display;
 use core::time::Duration;
 use ftb_client::{Client, Delivery, Event, Start, Subscription};
 use ftb_core::Event as CoreEvent;
@@ -22,15 +26,57 @@ pub enum Heard {
         /// Where it was published.
         host: String,
     },
-    /// An event of somebody else.
-    Stranger {
-        /// Its name.
-        name: String,
-        /// Who.
-        uid: u32,
-    },
     /// Something was missed.
     Gap,
+}
+
+/// Lets in what belongs to a job: events of its own user, whose secrets carry the key of the job.
+/// Counts the others.
+#[derive(Clone, Debug)]
+pub struct Door {
+    /// Opens what is sealed.
+    pub seal: Seal,
+    /// Counts what is refused.
+    pub refusals: Refusals,
+    /// The clock of the process.
+    pub clock: Clock,
+}
+
+impl Door {
+    /// Refuses an event.
+    pub fn refuse(&self, reason: Reason, detail: impl Display) {
+        if let Some(line) = self.refusals.count(self.clock.now(), reason, detail) {
+            tracing::warn!("{line}");
+        }
+    }
+
+    /// Reports what was refused since the last report, if it is time.
+    pub fn look(&self) {
+        if let Some(line) = self.refusals.due(self.clock.now()) {
+            tracing::warn!("{line}");
+        }
+    }
+
+    /// Reports the rest, at the end.
+    pub fn close(&self) {
+        if let Some(line) = self.refusals.rest() {
+            tracing::warn!("{line}");
+        }
+    }
+
+    /// The event, opened, if it may come in.
+    fn admit(&self, uid: u32, mut event: CoreEvent) -> Option<CoreEvent> {
+        let name = event.name.clone();
+        if uid != nix::unistd::Uid::effective().as_raw() {
+            self.refuse(Reason::Foreign, format_args!("{name} of uid {uid}"));
+            return None;
+        }
+        if self.seal.open(&mut event).is_err() {
+            self.refuse(Reason::Unsealed, &name);
+            return None;
+        }
+        Some(event)
+    }
 }
 
 /// Attaches to an agent and waits until it is there.
@@ -40,7 +86,9 @@ pub enum Heard {
 pub async fn attach(name: &str, socket: &Path, job: &str) -> Result<Client, String> {
     let built = Client::builder(name).agent(socket).job_id(job).build();
     let client = built.map_err(|error| error.to_string())?;
-    client.wait_connected(AGENT_WAIT).await.map_err(|error| error.to_string())?;
+    let what = format!("the agent at {}", socket.display());
+    let connected = waiting::on(&what, client.wait_connected(AGENT_WAIT)).await;
+    connected.map_err(|error| error.to_string())?;
     Ok(client)
 }
 
@@ -54,28 +102,31 @@ pub fn misnamed(node: &str, host: &str) -> Option<String> {
     })
 }
 
-/// Subscribes; `any_user` for events that others may publish (faults), else only the own user's count.
+/// Subscribes.
 ///
 /// # Errors
 /// What the agent says.
 pub async fn subscribe(client: &Client, filter: &str) -> Result<Subscription, String> {
-    let subscribed = client.subscribe(filter, Start::Now).await;
+    let what = format!("its agent to subscribe to {filter:?}");
+    let subscribed = waiting::on(&what, client.subscribe(filter, Start::Now)).await;
     subscribed.map_err(|error| format!("cannot subscribe to {filter:?}: {error}"))
 }
 
-/// Forwards what a subscription gives until it ends or nobody listens. `own`: only events of this user count.
-pub async fn forward(mut from: Subscription, own: bool, to: mpsc::Sender<Heard>) {
-    let uid = nix::unistd::Uid::effective().as_raw();
+/// Forwards what a subscription gives until it or the receiver ends. `door`: only what it lets
+/// in; without one, events of all users (faults).
+pub async fn forward(mut from: Subscription, door: Option<Door>, to: mpsc::Sender<Heard>) {
     while let Some(delivery) = from.next().await {
         let heard = match delivery {
-            Delivery::Event(received) if own && received.uid != uid => {
-                let name = received.event.name.to_string();
-                Heard::Stranger { name, uid: received.uid }
-            }
-            Delivery::Event(received) => {
-                Heard::Event { event: Box::new(received.event), host: received.host }
-            }
             Delivery::Gap(_) => Heard::Gap,
+            Delivery::Event(received) => {
+                let (uid, event, host) = (received.uid, received.event, received.host);
+                let event = match &door {
+                    None => Some(event),
+                    Some(door) => door.admit(uid, event),
+                };
+                let Some(event) = event else { continue };
+                Heard::Event { event: Box::new(event), host }
+            }
         };
         if to.send(heard).await.is_err() {
             return;
@@ -86,9 +137,26 @@ pub async fn forward(mut from: Subscription, own: bool, to: mpsc::Sender<Heard>)
 /// Publishes; what cannot be is logged, since every message of the protocol is repeated or asked for.
 pub async fn publish(client: &Client, event: Event) {
     let name = event.name.clone();
-    if let Err(error) = client.publish_wait(event).await {
+    let what = format!("its agent to take {name}");
+    if let Err(error) = waiting::on(&what, client.publish_wait(event)).await {
         tracing::warn!(%name, %error, "an event cannot be published");
     }
+}
+
+/// The same, with its secrets sealed.
+pub async fn publish_sealed(client: &Client, seal: &Seal, mut event: Event) {
+    match seal.seal(&mut event) {
+        Ok(()) => publish(client, event).await,
+        Err(error) => {
+            let name = event.name;
+            tracing::error!(%name, %error, "an event cannot be published");
+        }
+    }
+}
+
+/// Ends an attachment; waits until everything published is confirmed.
+pub async fn close(client: Client) {
+    let _ = waiting::on("events to be confirmed", client.close(CLOSE_WAIT)).await;
 }
 
 #[cfg(test)]

@@ -3,13 +3,15 @@
 
 use super::guard::Guard;
 use super::images;
-use super::link::{self, Heard};
+use super::link::{self, Door, Heard};
 use super::live::Live;
 use super::nodedir::{self, OUTPUT};
 use super::output::{self, Frame};
 use super::pod::{self, Comeback, Coming, Ends, Order, Pod};
 use super::ranks::{self, Word};
+use super::refused::{Reason, Refusals};
 use super::saver::{self, CopyOf, Member};
+use super::seal::Seal;
 use super::secret::Secret;
 use super::spec::{Handed, Means, NlaSpec, SPEC_BYTES_MAX};
 use super::{Clock, installed, starter, streams};
@@ -43,6 +45,7 @@ struct Shell {
     spec: NlaSpec,
     core: Nla,
     clock: Clock,
+    door: Door,
     client: Client,
     running: BTreeMap<u32, (u64, Live)>,
     /// The pod of the ranks, for a backend that has pods, with the start that it is of.
@@ -87,7 +90,7 @@ pub async fn read_handed(of_all: Option<&str>) -> Result<Handed, String> {
 /// # Errors
 /// One line: no agent, no directory, no socket.
 pub async fn run(handed: Handed) -> Result<(), String> {
-    let Handed { spec, behind, starting } = handed;
+    let Handed { mut spec, behind, starting } = handed;
     if starting.means != Means::Local {
         // On the launcher's own host it was found by itself.
         installed::check(&spec.backend)?;
@@ -97,6 +100,7 @@ pub async fn run(handed: Handed) -> Result<(), String> {
     if !behind.is_empty() {
         tokio::spawn(starter::run(starting, spec.clone(), behind, clock, say.clone()));
     }
+    spec.image_dir = nodedir::placed(&spec.image_dir)?;
     let own_dir = match nodedir::own(&spec.image_dir).await? {
         Ok(own) => own,
         Err(pid) => return stand_in(&spec.node, &spec.image_dir, pid, words).await,
@@ -124,7 +128,9 @@ pub async fn run(handed: Handed) -> Result<(), String> {
     let filter = format!("event_space=ftb.jl, jobid={}", spec.job);
     let subscription = link::subscribe(&client, &filter).await?;
     let (to_heard, mut heard) = mpsc::channel(INPUTS_MAX);
-    tokio::spawn(link::forward(subscription, true, to_heard));
+    let seal = Seal::new(spec.job.as_str(), &Secret::new(&spec.token));
+    let door = Door { seal, refusals: Refusals::default(), clock };
+    tokio::spawn(link::forward(subscription, Some(door.clone()), to_heard));
     report(&spec.node, std::process::id(), words);
 
     let (frames, frames_out) = mpsc::channel(output::FRAMES_MAX);
@@ -151,6 +157,7 @@ pub async fn run(handed: Handed) -> Result<(), String> {
     let mut shell = Shell {
         core,
         clock,
+        door,
         client,
         running: BTreeMap::new(),
         pod: None,
@@ -174,14 +181,16 @@ pub async fn run(handed: Handed) -> Result<(), String> {
             Some(heard) = heard.recv() => shell.hear(heard).await,
             () = clock.sleep_until(deadline) => shell.handle(Input::Tick).await,
         }
+        shell.door.look();
     }
+    shell.door.close();
     let Shell { client, frames, pod, running, .. } = shell;
     drop((frames, running));
     if let Some((_, pod)) = pod {
         pod.ended().await;
     }
     let written = tokio::time::timeout(OUTPUT_WAIT, writer).await;
-    let _ = client.close(link::CLOSE_WAIT).await;
+    link::close(client).await;
     drop(own_dir);
     let _ = clearing.await;
     // The end of the output tells the JL that nothing of this node is left.
@@ -243,11 +252,8 @@ impl Shell {
                 }
                 match wire::from_jl(&event) {
                     Ok(message) => self.handle(Input::Jl(message)).await,
-                    Err(error) => tracing::warn!(%error, "an event was refused"),
+                    Err(error) => self.door.refuse(Reason::Malformed, error),
                 }
-            }
-            Heard::Stranger { name, uid } => {
-                tracing::warn!(%name, uid, "an event of another user was refused");
             }
             // Whatever the job launcher wants answered it asks again.
             Heard::Gap => tracing::warn!("events of the job launcher were missed"),
@@ -284,7 +290,7 @@ impl Shell {
         match output {
             Output::Publish(message) => {
                 let says = NlaSays { node: self.spec.node.clone(), message };
-                link::publish(&self.client, wire::to_nla(&says)).await;
+                link::publish_sealed(&self.client, &self.door.seal, wire::to_nla(&says)).await;
             }
             Output::Spawn(spawn) => {
                 let set = spawn.restore.as_ref();

@@ -6,6 +6,7 @@
 //! up to a bound; what is beyond is counted and dropped, since the ranks must go on. When a JL is there again it
 //! gets what the file has (frames `k`), then what follows.
 
+use super::console;
 use super::progress::Wiper;
 use super::secret::Secret;
 use super::streams;
@@ -176,7 +177,9 @@ impl Spill {
     async fn keep(&mut self, bytes: &[u8]) {
         if self.file.is_none() && self.dropped == 0 {
             tracing::warn!(path = %self.path.display(), "the job launcher is gone: output goes to a file");
-            self.file = File::options().create(true).append(true).open(&self.path).await.ok();
+            let mut options = File::options();
+            options.create(true).append(true).custom_flags(nix::libc::O_NOFOLLOW);
+            self.file = options.open(&self.path).await.ok();
         }
         let length = bytes.len() as u64;
         let fits = self.written + length <= SPILL_BYTES_MAX;
@@ -251,18 +254,36 @@ fn parse(head: &str) -> Option<(Stream, u32, usize)> {
     Some((stream, rank, length))
 }
 
-/// Writes the frames of all NLAs to this process' own streams, each line with its rank before it where
-/// `prefix` says so. Ends when all senders are gone. A closed standard output is not an error: the job goes on.
-pub async fn print(mut frames: mpsc::Receiver<Frame>, prefix: bool, wiper: Wiper) {
-    let (mut out, mut err) = (tokio::io::stdout(), tokio::io::stderr());
+/// How the ranks' output is printed.
+#[derive(Clone, Copy, Debug)]
+pub struct Printing {
+    /// Each line has its rank before it.
+    pub prefix: bool,
+    /// All of it goes to standard error.
+    pub all_to_err: bool,
+}
+
+/// Writes the frames of all NLAs to this process' own streams. Ends when all senders are gone.
+/// Where a stream cannot be written its output is lost: the job goes on, and the first time a line
+/// says so.
+pub async fn print(mut frames: mpsc::Receiver<Frame>, how: Printing, wiper: Wiper) {
+    let mut told = false;
     while let Some(frame) = frames.recv().await {
-        let prefix = prefix && frame.stream != Stream::Kept;
-        let bytes = if prefix { prefixed(&frame) } else { frame.bytes };
-        wiper.wipe();
-        let _ = match frame.stream {
-            Stream::Out | Stream::Kept => write_now(&mut out, &bytes).await,
-            Stream::Err => write_now(&mut err, &bytes).await,
+        let (to, name) = match frame.stream {
+            Stream::Out | Stream::Kept if !how.all_to_err => (console::out(), "standard output"),
+            _ => (console::err(), "standard error"),
         };
+        let prefix = how.prefix && frame.stream != Stream::Kept;
+        let bytes = if prefix { prefixed(&frame) } else { frame.bytes };
+        wiper.wiped().await;
+        if let Err(error) = to.write(bytes).await
+            && !core::mem::replace(&mut told, true)
+        {
+            console::err().line(&format!(
+                "ftb-launch: {name} cannot be written ({error}): output of the ranks is lost, \
+                 the job goes on"
+            ));
+        }
     }
 }
 

@@ -1,15 +1,21 @@
-//! The progress of a long phase at a terminal: one line on standard error that is drawn over itself and wiped off
-//! before anything else is written. Where standard error is no terminal there is none.
+//! The progress of a long phase at a terminal: one line on standard error that is drawn over itself
+//! and wiped off before anything else is written. Where standard error is no terminal, a phase that
+//! takes long is reported as other waits are ([`super::waiting`]).
 
+use super::console;
+use super::waiting::{self, Intervals};
 use crate::jl::Jl;
+use crate::names::NodeName;
 use core::time::Duration;
 use ftb_core::Now;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A phase is shown when it has taken so long, and drawn again as often.
 const EVERY: Duration = Duration::from_millis(500);
+/// Wipes the line off at which the cursor stands.
+const WIPE: &str = "\r\x1b[K";
 /// Cells of the bar.
 const CELLS: usize = 20;
 
@@ -18,10 +24,18 @@ const CELLS: usize = 20;
 pub struct Wiper(Arc<AtomicBool>);
 
 impl Wiper {
-    /// Wipes the line off, if one stands there.
+    /// Wipes the line off, if one stands there, before the next line on standard error.
     pub fn wipe(&self) {
         if self.0.swap(false, Ordering::Relaxed) {
-            draw("");
+            console::err().queue(WIPE.as_bytes());
+        }
+    }
+
+    /// The same, and waits until it is done.
+    pub async fn wiped(&self) {
+        if self.0.swap(false, Ordering::Relaxed) {
+            // A terminal that is gone shows nothing; the job goes on.
+            let _ = console::err().write(WIPE.into()).await;
         }
     }
 }
@@ -32,13 +46,17 @@ pub struct Progress {
     wiper: Wiper,
     terminal: bool,
     next_ns: u64,
+    /// Since when there is something to wait for, in monotonic nanoseconds.
+    begun_ns: u64,
+    /// The wait that was looked at last: its words, and when it is reported next.
+    wait: Option<(String, Intervals)>,
 }
 
 impl Progress {
     /// Shows nothing where `quiet`.
     pub fn new(quiet: bool) -> Self {
         let terminal = !quiet && std::io::stderr().is_terminal();
-        Self { wiper: Wiper::default(), terminal, next_ns: u64::MAX }
+        Self { wiper: Wiper::default(), terminal, next_ns: u64::MAX, begun_ns: 0, wait: None }
     }
 
     /// For others who write to the terminal.
@@ -51,10 +69,10 @@ impl Progress {
         self.next_ns
     }
 
-    /// Draws the open phase if it is time.
+    /// Draws or reports the open phase if it is time.
     pub fn look(&mut self, now: Now, jl: &Jl) {
         if !self.terminal {
-            return;
+            return self.report(now, jl);
         }
         let phase = jl.open().map(|open| open.progress(now, jl.job()));
         let Some(phase) = phase else {
@@ -77,10 +95,55 @@ impl Progress {
     }
 }
 
+impl Progress {
+    /// Reports what the launcher waits for, if it is time. Looks at it only when a report may be
+    /// due.
+    fn report(&mut self, now: Now, jl: &Jl) {
+        if jl.open().is_none() && jl.unheard().is_empty() {
+            self.next_ns = u64::MAX;
+            self.wait = None;
+            return;
+        }
+        if self.next_ns == u64::MAX {
+            self.begun_ns = now.mono_ns;
+            self.next_ns = now.deadline_ns(waiting::FIRST);
+        }
+        if now.mono_ns < self.next_ns {
+            return;
+        }
+        let (words, missing, since_ns) = match jl.open().map(|open| open.progress(now, jl.job())) {
+            Some(phase) => {
+                let age_ns = u64::try_from(phase.age.as_nanos()).unwrap_or(u64::MAX);
+                (phase.words, phase.missing, now.mono_ns.saturating_sub(age_ns))
+            }
+            None => {
+                let missing = jl.unheard().iter().cloned().collect();
+                ("launch agents to answer".to_owned(), missing, self.begun_ns)
+            }
+        };
+        let known = self.wait.take().filter(|(known, _)| *known == words);
+        let mut intervals = known.map(|(_, intervals)| intervals).unwrap_or_default();
+        let age = Duration::from_nanos(now.mono_ns.saturating_sub(since_ns));
+        if intervals.is_due(age) {
+            waiting::report(&wait_words(&words, &missing), age);
+        }
+        let next_ns = u64::try_from(intervals.next().as_nanos()).unwrap_or(u64::MAX);
+        self.next_ns = since_ns.saturating_add(next_ns);
+        self.wait = Some((words, intervals));
+    }
+}
+
+/// `start 1: gather (node[02-03])`.
+fn wait_words(words: &str, missing: &[NodeName]) -> String {
+    if missing.is_empty() {
+        return words.to_owned();
+    }
+    let nodes = ftb_core::hostlist::fold(missing.iter().map(NodeName::as_str));
+    format!("{words} ({nodes})")
+}
+
 fn draw(line: &str) {
-    // A terminal that is gone shows nothing; the job goes on.
-    let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
-    let _ = std::io::stderr().flush();
+    console::err().draw(format!("{WIPE}{line}").as_bytes());
 }
 
 /// `migration 3: copy 4s`, or with a bar where it is known how much of it is done.

@@ -34,6 +34,11 @@ impl Secret {
         Self(text.to_owned())
     }
 
+    /// A key for another use, which `label` names.
+    pub fn derive(&self, label: &str) -> [u8; 32] {
+        self.mac("", label).finalize().into_bytes().into()
+    }
+
     /// The last word of a line that shows the secret.
     fn mac(&self, nonce: &str, words: &str) -> Hmac<Sha256> {
         #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]

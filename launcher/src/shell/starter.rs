@@ -6,12 +6,12 @@
 //! when the start fails.
 
 use super::Clock;
+use super::console;
 use super::spec::{Handed, Means, NlaSpec, NodePart, Starting};
 use crate::names::NodeName;
 use crate::tree::{Input, Output, Tree, Word};
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
 use std::process::{ExitStatus, Stdio};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};
@@ -265,7 +265,7 @@ async fn pass_on(from: impl AsyncRead + Unpin) -> String {
             Ok(0) | Err(_) => return last,
             Ok(_) => {}
         }
-        let _ = std::io::stderr().write_all(&line);
+        console::err().queue(&line);
         let text = String::from_utf8_lossy(&line);
         if !text.trim().is_empty() {
             text.trim().clone_into(&mut last);

@@ -1,0 +1,221 @@
+//! What another user of the host can do to a job, and read of it. Needs root, to be two users.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod site;
+
+use anyhow::{Context as _, Result, ensure};
+use ftb_client::{Client, Delivery, Received, Start};
+use ftb_tests::cluster::binary;
+use ftb_tests::skip::skip;
+use site::{Site, run, start, text};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+
+/// The other user.
+const NOBODY: u32 = 65_534;
+
+/// Whether this can be tested here.
+fn can_be_two_users() -> bool {
+    let root = nix::unistd::Uid::effective().is_root();
+    if !root {
+        skip("two users need root");
+    }
+    root
+}
+
+fn open_to_all(path: &Path, mode: u32) -> Result<()> {
+    Ok(fs::set_permissions(path, fs::Permissions::from_mode(mode))?)
+}
+
+/// A shell script of the other user.
+async fn as_nobody(script: &str) -> Result<String> {
+    let mut command = Command::new("sh");
+    command.args(["-ec", script]).uid(NOBODY).gid(NOBODY).current_dir("/");
+    let output = run(command).await?;
+    ensure!(output.status.success(), "{script}: {}", text(&output.stderr));
+    Ok(text(&output.stdout))
+}
+
+/// `ftbctl`, where the other user can run it, with the agent of the first node.
+fn ftbctl(site: &Site) -> Result<String> {
+    let program = site.cluster.dir().join("ftbctl");
+    if !program.exists() {
+        fs::copy(binary("ftbctl", "ftbctl")?, &program)?;
+        open_to_all(&program, 0o755)?;
+        open_to_all(site.cluster.dir(), 0o711)?;
+    }
+    Ok(format!("{} --agent {}", program.display(), site.cluster.socket(0).display()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_shared_directory_of_jobs_another_users_links_lead_nowhere() -> Result<()> {
+    if !can_be_two_users() {
+        return Ok(());
+    }
+    let site = Site::without_examples(1).await?;
+    let jobs = site.jobs.path().to_owned();
+    open_to_all(&jobs, 0o1777)?;
+    let kept = ["-n", "1", "--job", "kept", "--keep"];
+    ensure!(run(site.launch(&kept, &["true"])).await?.status.success(), "the job failed");
+    let secret = tempfile::tempdir()?;
+    let victim = secret.path().join("victim");
+    fs::write(&victim, "precious")?;
+    open_to_all(&victim, 0o600)?;
+
+    // A job of the other user, and one that only looks like a job, with what makes the launcher
+    // take their locks.
+    let public = tempfile::tempdir()?;
+    open_to_all(public.path(), 0o755)?;
+    for name in ["job.json", "state.json"] {
+        let text = fs::read_to_string(jobs.join("kept").join(name))?;
+        let running = text.replace("\"exit\":0}", "\"exit\":null}");
+        fs::write(public.path().join(name), running)?;
+    }
+    let (jobs, public) = (jobs.display(), public.path().display());
+    as_nobody(&format!(
+        "umask 0; mkdir {jobs}/evil; cp {public}/* {jobs}/evil; ln -s {} {jobs}/evil/lock; \
+         ln -s {} {jobs}/link",
+        victim.display(),
+        secret.path().display()
+    ))
+    .await?;
+
+    let listed = site.ask(&["ps"]).await?;
+    assert!(listed.contains("kept") && !listed.contains("evil"), "{listed}");
+    let refused = run(site.command(&["status", "evil"])).await?;
+    assert!(text(&refused.stderr).contains("it belongs to another user"), "{refused:?}");
+    for command in ["attach", "kill", "checkpoint"] {
+        let refused = run(site.command(&[command, "evil"])).await?;
+        assert_eq!(refused.status.code(), Some(2), "{command}: {}", text(&refused.stderr));
+    }
+    ensure!(run(site.launch(&["-n", "1"], &["true"])).await?.status.success(), "the job failed");
+    assert_eq!(fs::read_to_string(&victim)?, "precious");
+    assert_eq!(fs::read_dir(secret.path())?.count(), 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_of_another_user_beside_the_images_is_left_alone() -> Result<()> {
+    if !can_be_two_users() {
+        return Ok(());
+    }
+    let site = Site::without_examples(1).await?;
+    let shared = tempfile::tempdir()?;
+    open_to_all(shared.path(), 0o1777)?;
+    let at = shared.path().display();
+    let left = format!("mkdir -p {at}/other.node01/set-000003; echo 1 > {at}/other.node01/lock");
+    as_nobody(&left).await?;
+    let nodes = site.cluster.dir().join("nodes.toml");
+    let socket = site.cluster.socket(0).display();
+    let table = format!("[[node]]\nname = \"node01\"\nagent = \"{socket}\"\nimages = \"{at}\"\n");
+    fs::write(&nodes, table)?;
+    let nodes = nodes.display().to_string();
+    let output = run(site.command(&["run", "--nodes", &nodes, "-n", "1", "--", "true"])).await?;
+    ensure!(output.status.success(), "{}", text(&output.stderr));
+    assert!(shared.path().join("other.node01/set-000003").is_dir());
+    assert!(shared.path().join("other.node01/lock").is_file());
+    Ok(())
+}
+
+/// Everything that can be read of an event.
+fn readable(received: &Received) -> String {
+    let tags = received.event.tags.iter().map(|tag| format!("{}={} ", tag.key, tag.value));
+    let name = &received.event.name;
+    format!("{name} {}{}\n", tags.collect::<String>(), text(&received.event.payload))
+}
+
+/// The addresses of the job's services, and its key, from the job's own files.
+fn secrets(jobs: &Path, job: &str) -> Result<Vec<String>> {
+    let read = |name: &str| -> Result<serde_json::Value> {
+        Ok(serde_json::from_slice(&fs::read(jobs.join(job).join(name))?)?)
+    };
+    let (file, state) = (read("job.json")?, read("state.json")?);
+    let nodes = state["jl"]["job"]["nodes"].as_object().context("no nodes")?;
+    let images = nodes.values().filter_map(|node| node["images"].as_str());
+    let store = state["jl"]["job"]["store"].as_str().context("no store")?;
+    let token = file["specs"]["node01"]["token"].as_str().context("no token")?;
+    let secrets: Vec<String> = images.chain([store, token]).map(str::to_owned).collect();
+    ensure!(secrets.len() == 4 && secrets.iter().all(|word| !word.is_empty()), "{secrets:?}");
+    Ok(secrets)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_events_of_a_job_show_no_token_and_no_address() -> Result<()> {
+    if !can_be_two_users() {
+        return Ok(());
+    }
+    let site = Site::new(2).await?;
+    let client = Client::builder("test").agent(site.cluster.socket(1)).build()?;
+    let mut live = client.subscribe("jobid=secrets", Start::Now).await?;
+    let job = start(site.counting("secrets", &[]));
+    site.wait_met("secrets").await?;
+    site.ask(&["checkpoint", "secrets"]).await?;
+    let mut hidden = secrets(site.jobs.path(), "secrets")?;
+    hidden.extend(["token=", "tcp=", "unix=", "127.0.0.1:"].map(str::to_owned));
+    site.release()?;
+    ensure!(job.await??.status.success(), "the job failed");
+
+    let mut seen = String::new();
+    while !seen.contains("kind=end") {
+        match live.next().await.context("the agent ended the subscription")? {
+            Delivery::Event(received) => seen.push_str(&readable(&received)),
+            Delivery::Gap(gap) => anyhow::bail!("a gap: {gap:?}"),
+        }
+    }
+    let mut past = client.subscribe("jobid=secrets", Start::SinceNs(0)).await?;
+    while let Some(delivery) = past.next_of_past().await {
+        if let Delivery::Event(received) = delivery {
+            seen.push_str(&readable(&received));
+        }
+    }
+    let ftbctl = ftbctl(&site)?;
+    let printed = as_nobody(&format!("{ftbctl} events 'jobid=secrets' --since 1h")).await?;
+    let json = as_nobody(&format!("{ftbctl} --json events 'jobid=secrets' --since 1h")).await?;
+    for all in [&seen, &printed, &json] {
+        for name in ["FTB_NLA_PMI", "FTB_JL_PMI", "FTB_NLA_READY", "FTB_JL_ALIVE"] {
+            assert!(all.contains(name), "{name} was not looked at");
+        }
+        for secret in &hidden {
+            let line = all.lines().find(|line| line.contains(secret));
+            assert_eq!(line, None, "{secret} can be read");
+        }
+    }
+    Ok(())
+}
+
+/// How often the other user publishes with the job's id.
+const FOREIGN: usize = 25;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_neither_disturbed_nor_talkative_when_another_user_publishes_with_its_id()
+-> Result<()> {
+    if !can_be_two_users() {
+        return Ok(());
+    }
+    let site = Site::new(2).await?;
+    let job = start(site.counting("flooded", &[]));
+    site.wait_met("flooded").await?;
+    let ftbctl = ftbctl(&site)?;
+    let publish =
+        format!("{ftbctl} publish ftb.nla FTB_NLA_EXITED '0 signal 9' --job-id flooded -s fatal");
+    let flood = format!("for i in $(seq {FOREIGN}); do {publish} -t node=node01; done");
+    as_nobody(&flood).await?;
+    site.ask(&["checkpoint", "flooded"]).await?;
+    site.release()?;
+    let output = job.await??;
+    let told = text(&output.stderr);
+    ensure!(output.status.success(), "{told}");
+    let lines: Vec<&str> = told.lines().filter(|line| line.contains("refused")).collect();
+    let counted = |line: &&str| -> usize {
+        let before = line.split(" of other users").next().unwrap_or_default();
+        before.rsplit(' ').next().and_then(|word| word.parse().ok()).unwrap_or_default()
+    };
+    // The first one at once, the others together; a slow machine takes more than a minute.
+    assert_eq!(lines.iter().map(counted).sum::<usize>(), FOREIGN, "{told}");
+    assert!(lines.len() < FOREIGN / 2, "{told}");
+    Ok(())
+}
