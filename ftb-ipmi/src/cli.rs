@@ -3,8 +3,8 @@
 use clap::Parser;
 use std::path::PathBuf;
 
-/// Watches fans, temperatures, voltages, power supplies and memory of nodes through their BMCs and
-/// publishes what fails.
+/// Watches fans, temperatures, voltages, power supplies, memory, processors and buses of nodes
+/// through their BMCs and publishes what fails.
 ///
 /// Exit codes: 0 ok (after SIGTERM too), 1 failed (with --once: a BMC could not be read), 2 bad
 /// input: a wrong flag, file or rule, or BMCs that cannot be reached before somebody changes
@@ -15,7 +15,8 @@ pub struct Cli {
     /// Configuration file.
     #[arg(long, default_value = "/etc/ftb/ipmi.toml", value_name = "FILE")]
     pub config: PathBuf,
-    /// Check the configuration and end.
+    /// Check the configuration and end. Passwords that are missing, or that others than the owner
+    /// of their file can read, are bad input.
     #[arg(long)]
     pub check_config: bool,
     /// Dry run: read every sensor once, print a table with the verdicts, publish nothing.

@@ -7,6 +7,7 @@ use ftb_core::hostlist::Hostlist;
 use serde::Deserialize;
 use std::fmt;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -57,6 +58,9 @@ pub struct Config {
     pub nodes: Vec<WatchedNode>,
     /// The rules, those of included files first.
     pub rules: Vec<Rule>,
+    /// Missing passwords, and those that others can read, one line each. `--check-config` refuses
+    /// them; the daemon only logs them.
+    pub concerns: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -158,8 +162,9 @@ impl Config {
                 "no [[target]]: name at least one BMC, as bmc = \"/dev/ipmi0\"",
             ));
         }
-        let mut nodes = Vec::new();
+        let (mut nodes, mut concerns) = (Vec::new(), Vec::new());
         for target in &file.target {
+            concerns.extend(target.concerns(Some(path)));
             nodes.extend(target.expand().map_err(|problem| wrong(path.display(), problem))?);
         }
         let config = Self {
@@ -170,6 +175,7 @@ impl Config {
             agent_socket: file.agent.socket,
             nodes,
             rules,
+            concerns,
         };
         config.check().map_err(|problem| wrong(path.display(), problem))?;
         Ok(config)
@@ -189,6 +195,7 @@ impl Config {
             agent_socket: None,
             nodes,
             rules: Vec::new(),
+            concerns: target.concerns(None),
         };
         config.check().map_err(|problem| wrong("--bmc", problem))?;
         Ok(config)
@@ -375,6 +382,41 @@ impl TargetFile {
             (None, None) => Ok(std::env::var(PASSWORD_ENV).unwrap_or_default()),
         }
     }
+
+    /// What is wrong with the secrets of this target, in a configuration that is at `path`.
+    fn concerns(&self, path: Option<&Path>) -> Vec<String> {
+        let mut concerns = Vec::new();
+        if self.bmc.trim().starts_with('/') {
+            return concerns;
+        }
+        let is_secret = |secret: &Option<String>| secret.as_ref().is_some_and(|s| !s.is_empty());
+        let holds_secret = is_secret(&self.password) || is_secret(&self.group_key);
+        let files = [path.filter(|_| holds_secret), self.password_file.as_deref()];
+        concerns.extend(files.into_iter().flatten().filter_map(public_secret));
+        // A password that is set to "" is no oversight.
+        if self.password.is_none() && self.password().is_ok_and(|password| password.is_empty()) {
+            let place = self.password_file.as_deref().or(path);
+            let place = place.map_or(String::new(), |place| format!("{}: ", place.display()));
+            concerns.push(format!(
+                "{place}no password for bmc {:?}: set password_file or {PASSWORD_ENV}, or password = \"\" if the BMC wants none",
+                self.bmc
+            ));
+        }
+        concerns
+    }
+}
+
+/// What is wrong with a file that holds a secret: others than its owner can read it.
+fn public_secret(path: &Path) -> Option<String> {
+    const READABLE_BY_OTHERS: u32 = 0o044;
+    let mode = fs::metadata(path).ok()?.permissions().mode() & 0o777;
+    let place = path.display();
+    (mode & READABLE_BY_OTHERS != 0).then(|| {
+        format!(
+            "{place}: it holds a password and others can read it (mode {mode:04o}): give it to the \
+             user of the service (chown) and run: chmod 600 {place}"
+        )
+    })
 }
 
 /// Splits `host[1-3]:9001`. A lone IPv6 address is taken whole; with a port it stands in brackets.
@@ -451,6 +493,43 @@ mod tests {
             assert!(error.contains(expected), "{text:?} gives {error:?}, without {expected:?}");
             assert!(!error.contains('\n'), "{error:?}");
         }
+    }
+
+    #[test]
+    fn missing_and_public_passwords_are_concerns_and_private_ones_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str, mode: u32, text: &str| {
+            let path = dir.path().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            path
+        };
+        at("private", 0o600, "secret\n");
+        at("shared", 0o640, "secret\n");
+        at("public", 0o604, "secret\n");
+        at("empty", 0o600, "\n");
+        let file = |name: &str| format!("password_file = '{}'", dir.path().join(name).display());
+        let open = "password = 'secret'".to_owned();
+        for (mode, line, expected) in [
+            (0o644, file("private"), None),
+            (0o600, open.clone(), None),
+            (0o644, "password = ''".to_owned(), None),
+            (0o644, "group_key = 'x'\npassword = ''".to_owned(), Some("(mode 0644)")),
+            (0o644, open.clone(), Some("ipmi.toml: it holds a password and others can read it")),
+            (0o640, open, Some("(mode 0640)")),
+            (0o600, file("shared"), Some("shared: it holds a password")),
+            (0o600, file("public"), Some("chmod 600")),
+            (0o600, file("empty"), Some("empty: no password for bmc \"b\"")),
+            (0o600, String::new(), Some("ipmi.toml: no password for bmc \"b\"")),
+        ] {
+            let path = at("ipmi.toml", mode, &format!("[[target]]\nbmc = 'b'\n{line}\n"));
+            let concerns = Config::load(&path).unwrap().concerns;
+            assert_eq!(concerns.len(), usize::from(expected.is_some()), "{line}: {concerns:?}");
+            let found = concerns.first().map_or("", String::as_str);
+            assert!(found.contains(expected.unwrap_or_default()), "{line}: {found}");
+        }
+        let path = at("ipmi.toml", 0o644, "[[target]]\nbmc = '/dev/ipmi0'\n");
+        assert_eq!(Config::load(&path).unwrap().concerns, [""; 0], "a device wants no password");
     }
 
     #[test]

@@ -15,6 +15,9 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     LogSettings::from_env()?.install()?;
     let config = configure(cli).map_err(Failure::bad_input)?;
     if cli.check_config {
+        if let Some(concern) = config.concerns.first() {
+            return Err(Failure::bad_input(concern));
+        }
         let of = |count: usize, what: &str| match count {
             1 => format!("1 {what}"),
             count => format!("{count} {what}s"),
@@ -22,6 +25,9 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         let (bmcs, rules) = (of(config.nodes.len(), "BMC"), of(config.rules.len(), "rule"));
         println!("configuration is good: {bmcs}, {rules}");
         return Ok(());
+    }
+    for concern in &config.concerns {
+        tracing::warn!("{concern}");
     }
     // One thread: all work is waiting for BMCs.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -23,21 +23,25 @@ const STOP_DEADLINE: Duration = Duration::from_secs(2);
 /// changes something; failed where a BMC does not answer.
 pub async fn once(config: &Config, is_json: bool) -> Result<(), Failure> {
     let tables = table::read_all(config).await;
-    let text = if is_json { table::json_lines(&tables) } else { table::text(&tables) };
-    seen_enough(std::io::stdout().lock().write_all(text.as_bytes()))?;
-    let mut failure = None;
-    for node in &tables {
-        if let Err(error) = &node.rows {
-            tracing::error!(node = node.node, %error, "not read");
-            let line = format!("node {}: {error}", node.node);
-            failure = Some(match error.is_permanent() {
-                true => Failure::bad_input(line),
-                false => Failure::failed(line),
-            });
-        }
+    // Without a single sensor there is no table, only the reason.
+    if tables.iter().any(|node| node.rows.is_ok()) {
+        let text = if is_json { table::json_lines(&tables) } else { table::text(&tables) };
+        seen_enough(std::io::stdout().lock().write_all(text.as_bytes()))?;
     }
-    if let Some(failure) = failure {
-        return Err(failure);
+    let errors = tables.iter().filter_map(|node| Some((node, node.rows.as_ref().err()?)));
+    let mut errors: Vec<_> = errors.collect();
+    // The worst one ends the program with its line; the log has the others.
+    errors.sort_by_key(|(_, error)| error.is_permanent());
+    let worst = errors.pop();
+    for (node, error) in errors {
+        tracing::error!(node = node.node, %error, "not read");
+    }
+    if let Some((node, error)) = worst {
+        let line = format!("node {}: {error}", node.node);
+        return Err(match error.is_permanent() {
+            true => Failure::bad_input(line),
+            false => Failure::failed(line),
+        });
     }
     let is_everywhere = |rule: &usize| tables.iter().all(|node| node.unmatched.contains(rule));
     match (0..config.rules.len()).find(is_everywhere) {

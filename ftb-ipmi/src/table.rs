@@ -75,7 +75,9 @@ fn verdict(watched: &Watched, reading: &Result<Reading, String>) -> String {
         Err(why) => return format!("unavailable ({why})"),
     };
     match judge(watched, reading, false, false) {
-        Judgement::Good => "ok".to_owned(),
+        Judgement::Good if watched.is_judged() => "ok".to_owned(),
+        Judgement::Good if watched.sensor.is_threshold() => "no limits".to_owned(),
+        Judgement::Good => "not judged".to_owned(),
         Judgement::Warning => "warning".to_owned(),
         Judgement::Bad(cause) => format!("BAD ({})", cause.as_str()),
         Judgement::Unknown if reading.raw.is_none() => "no reading".to_owned(),

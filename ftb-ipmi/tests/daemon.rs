@@ -7,6 +7,8 @@ mod common;
 use common::Daemon;
 use common::proxy::{Proxy, Treatment};
 use ftb_tests::bmc::{PASSWORD, SATELLITE, Setup, SimulatedBmc, USER};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 
 fn config(targets: &str) -> String {
@@ -399,8 +401,9 @@ fn a_log_that_was_refused_is_read_on_once_it_answers() {
 
 #[test]
 fn the_dry_run_shows_every_sensor_with_its_verdict() {
-    let bmc = SimulatedBmc::start().unwrap();
+    let bmc = SimulatedBmc::start_with(Setup { is_odd: true, ..Setup::default() }).unwrap();
     bmc.set("sys_fan3", 300).unwrap();
+    bmc.set("cpu2_dts", 45).unwrap();
     let run = |flags: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ftb-ipmi"));
         command.args(["--bmc", &bmc.address(), "--node", "node001", "--user", USER, "--once"]);
@@ -409,17 +412,20 @@ fn the_dry_run_shows_every_sensor_with_its_verdict() {
         String::from_utf8(output.stdout).unwrap()
     };
     // The simulator reads its files ten times a second.
-    let table = common::until_some("a bad fan", || Some(run(&[])).filter(|t| t.contains("BAD")));
+    let is_ready = |table: &String| table.contains("BAD") && table.contains("45 degrees");
+    let table = common::until_some("a bad fan", || Some(run(&[])).filter(is_ready));
     let line = |name: &str| {
         let line = table.lines().find(|line| line.contains(name)).unwrap();
         line.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     assert!(line("SYS FAN 3 TACH").ends_with("BAD (below_threshold)"), "{table}");
-    assert!(line("CPU 1 FAN").contains("2244 RPM <= 660"), "{table}");
+    assert!(line("CPU 1 FAN").contains("2244 RPM <= 660 ok"), "{table}");
+    assert!(line("CPU2 DTS").ends_with("45 degrees C no limits"), "{table}");
+    assert!(line("DIMM A1").ends_with("ok"), "{table}");
     assert!(line("P1 Therm Margin").contains("-40 degrees C >= -5"), "{table}");
     let objects: Vec<serde_json::Value> =
         run(&["--json"]).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(objects.len(), ftb_tests::bmc::SENSORS);
+    assert_eq!(objects.len(), ftb_tests::bmc::SENSORS + ftb_tests::bmc::ODD_SENSORS);
     let margin = objects.iter().find(|o| o["sensor"] == "P2 Therm Margin").unwrap();
     assert_eq!((&margin["reading"], &margin["entity"]), (&(-41.0).into(), &"3.2".into()));
     assert_eq!(margin["thresholds"]["upper_critical"], -5.0);
@@ -463,6 +469,38 @@ fn bad_input_is_one_line_and_exit_code_2() {
             assert_eq!(code, Some(2), "{text}: {line}");
             assert!(line.contains(expected), "{line}");
         }
+    }
+}
+
+#[test]
+fn a_wrong_password_is_tried_once_and_said_once_without_a_table() {
+    let bmc = SimulatedBmc::start().unwrap();
+    let proxy = Proxy::start(bmc.port());
+    let wrong = target(&bmc, "node001", PATIENTLY).replace(PASSWORD, "wrong");
+    let wrong = wrong.replace(&bmc.address(), &proxy.address());
+    let output = common::output_of(&config(&wrong), "--once");
+    let (text, errors) = (output.stdout, String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert_eq!(String::from_utf8(text).unwrap(), "", "there is nothing to show");
+    assert_eq!(errors.matches("the password is wrong").count(), 1, "{errors}");
+    assert_eq!(proxy.logins(), 1, "BMCs count wrong passwords");
+}
+
+#[test]
+fn the_check_of_the_configuration_finds_missing_and_public_passwords() {
+    let good = "[[target]]\nbmc = 'b'\nnode = 'n'\nuser = 'ftb'\n";
+    let (code, line) = common::run_to_end(good, "--check-config");
+    assert_eq!(code, Some(2), "{line}");
+    assert!(line.contains("no password for bmc \"b\""), "{line}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bmc.password");
+    let with_file = format!("{good}password_file = '{}'\n", path.display());
+    std::fs::write(&path, "secret\n").unwrap();
+    for (mode, expected) in [(0o644, Some(2)), (0o640, Some(2)), (0o600, Some(0))] {
+        std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        let (code, line) = common::run_to_end(&with_file, "--check-config");
+        assert_eq!(code, expected, "{mode:o}: {line}");
+        assert_eq!(line.contains("others can read it"), expected == Some(2), "{line}");
     }
 }
 

@@ -10,7 +10,7 @@
 mod board;
 mod files;
 
-pub use board::{Names, SATELLITE, SENSORS, Setup};
+pub use board::{Names, ODD_SENSORS, SATELLITE, SENSORS, Setup};
 
 use nix::sys::socket::{setsockopt, sockopt};
 use std::fs::{self, File};

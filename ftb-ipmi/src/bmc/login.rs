@@ -4,7 +4,7 @@ use super::ipmb::{self, Expected};
 use super::lan::{Lan, LanConfig, Protocol, Session, Session15, Session20};
 use super::numbers::Window;
 use super::packet::{self, Auth15, Packet, Payload};
-use super::rakp::{Attempt, LoginError};
+use super::rakp::{Attempt, LoginError, Proven};
 use super::suite::PASSWORD_BYTES_MAX;
 use super::{BmcError, CipherSuite, Destination};
 use ipmi_rs::connection::{Message, NetFn};
@@ -21,12 +21,17 @@ struct Capabilities {
 }
 
 impl Lan {
-    /// Opens the session that the configuration wants, or the best that both sides have. A refusal
-    /// must come twice to be believed: a repeated or damaged packet of the key exchange looks like a
-    /// wrong password.
+    /// Opens the session that the configuration wants, or the best that both sides have.
+    ///
+    /// A refusal must come twice to be believed, since a damaged packet of the key exchange looks
+    /// like one. A wrong password is the exception: BMCs count attempts and lock the user out.
     pub(super) async fn login(&mut self) -> Result<Session, BmcError> {
         match self.try_login().await {
-            Err(BmcError::Login { error, .. }) if error.is_permanent() => self.try_login().await,
+            Err(BmcError::Login { error, .. })
+                if error.is_permanent() && error != LoginError::Password =>
+            {
+                self.try_login().await
+            }
             other => other,
         }
     }
@@ -107,11 +112,14 @@ impl Lan {
                 |b| attempt.on_open(b),
             )
             .await?;
-        let proven = self
-            .exchange_plain(Payload::Rakp1, &attempt.rakp1(bmc_session), Payload::Rakp2, |b| {
-                attempt.on_rakp2(bmc_session, b)
-            })
-            .await?;
+        let proven = match self.ask_for_proof(&attempt, bmc_session).await {
+            // Damaged on its way, or the password is wrong: the BMC's proof once more. Ours has
+            // not been sent, so this is no attempt that the BMC counts.
+            Err(BmcError::Login { error: LoginError::Password, .. }) => {
+                self.ask_for_proof(&attempt, bmc_session).await?
+            }
+            other => other?,
+        };
         let keys = self
             .exchange_plain(Payload::Rakp3, &proven.rakp3, Payload::Rakp4, |body| {
                 attempt.on_rakp4(bmc_session, &proven, body)
@@ -125,6 +133,17 @@ impl Lan {
             sent: 0,
             window: Window::new(),
         }))
+    }
+
+    /// Asks the BMC to prove that it has the password.
+    async fn ask_for_proof(
+        &mut self,
+        attempt: &Attempt<'_>,
+        bmc_session: u32,
+    ) -> Result<Proven, BmcError> {
+        let request = attempt.rakp1(bmc_session);
+        let read = |body: &[u8]| attempt.on_rakp2(bmc_session, body);
+        self.exchange_plain(Payload::Rakp1, &request, Payload::Rakp2, read).await
     }
 
     /// One step of the key exchange: sends until an answer to this very step comes.

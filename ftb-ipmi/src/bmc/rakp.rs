@@ -16,6 +16,12 @@ pub enum LoginError {
     /// The proof of the key exchange is wrong, on either side.
     #[error("the password is wrong: correct password, password_file or FTB_IPMI_PASSWORD")]
     Password,
+    /// The BMC has proven that it has the same password, and the keys of the session differ.
+    #[error("the BMC's own key differs: correct group_key, or remove it")]
+    GroupKey,
+    /// The BMC refuses our proof, although it has proven that it has the same password.
+    #[error("the BMC refuses the proof of the password that it has itself")]
+    Proof,
     /// No such user.
     #[error("the BMC knows no such user: correct user, or make it there")]
     User,
@@ -174,7 +180,8 @@ impl Attempt<'_> {
         body: &[u8],
     ) -> Option<Result<Keys, LoginError>> {
         if let Err(error) = self.check_head(body)? {
-            return Some(Err(error));
+            let is_proof = error == LoginError::Password;
+            return Some(Err(if is_proof { LoginError::Proof } else { error }));
         }
         let code = body.get(8..)?;
         let bmc_id = bmc_session.to_le_bytes();
@@ -184,7 +191,7 @@ impl Attempt<'_> {
         Some(match is_genuine {
             true => Ok(Keys::derive(self.suite, &proven.session_key)),
             // With the password proven, only the BMC's own key can differ.
-            false => Err(LoginError::Password),
+            false => Err(LoginError::GroupKey),
         })
     }
 }

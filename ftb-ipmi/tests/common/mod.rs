@@ -4,9 +4,11 @@
 pub mod proxy;
 
 use serde_json::Value;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -121,10 +123,16 @@ pub fn until_some<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
 
 /// Runs it until it ends; exit code and the last line of its standard error.
 pub fn run_to_end(text: &str, flag: &str) -> (Option<i32>, String) {
-    let (_dir, path) = write_config(text);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ftb-ipmi"));
-    command.arg("--config").arg(path).arg(flag).env_remove("FTB_IPMI_PASSWORD");
-    let output = command.output().expect("the daemon starts");
+    let output = output_of(text, flag);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code(), errors.lines().last().unwrap_or_default().to_owned())
+}
+
+/// Runs it until it ends, with a configuration that only its owner can read.
+pub fn output_of(text: &str, flag: &str) -> Output {
+    let (_dir, path) = write_config(text);
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ftb-ipmi"));
+    command.arg("--config").arg(path).arg(flag).env_remove("FTB_IPMI_PASSWORD");
+    command.output().expect("the daemon starts")
 }

@@ -264,3 +264,6 @@ pub(super) const REAR_FAN: Analog = fan(0x01, "REAR FAN", "rear_fan", 3300, 10, 
 
 /// How many sensors of the BMC itself can be polled.
 pub const SENSORS: usize = ANALOG.len() + DISCRETE.len();
+
+/// How many more there are with [`Setup::is_odd`].
+pub const ODD_SENSORS: usize = ODD.len() + ODD_STATES.len();

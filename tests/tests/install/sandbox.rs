@@ -201,7 +201,11 @@ impl Sandbox {
     fn start(&self, package: &str, name: &str, config: &str) -> Daemon {
         let unit = self.unit(name);
         let program = binary(package, package).unwrap();
-        fs::write(self.at(&format!("{PREFIX}/etc/ftb/{}", config_of(&unit))), config).unwrap();
+        let path = self.at(&format!("{PREFIX}/etc/ftb/{}", config_of(&unit)));
+        fs::write(&path, config).unwrap();
+        // It may hold a password: only the user of the service reads it.
+        chown(&path, Some(USER), Some(USER)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         let line = |key| unit.words(key).collect::<Vec<_>>();
         let checked =
             self.command(&unit, &program, &line("ExecStartPre")).stdin(Stdio::null()).output();
