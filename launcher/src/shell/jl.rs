@@ -166,16 +166,16 @@ async fn print_rest(mut printer: JoinHandle<()>, signals: &mut Caught) {
     loop {
         tokio::select! {
             _ = &mut printer => return,
-            _ = signals.next() => break,
+            _ = signals.next() => return console::out().lose("it was not read to its end"),
             () = tokio::time::sleep(END_WAIT) => {
                 if !console::out().is_busy() && !console::err().is_busy() {
-                    break;
+                    // A node that is lost has not closed its stream.
+                    tracing::warn!("some output of the ranks may be missing");
+                    return;
                 }
             }
         }
     }
-    console::out().lose("it was not read to its end");
-    tracing::warn!("some output of the ranks may be missing");
 }
 
 impl Run {

@@ -256,7 +256,7 @@ impl Shell {
                 }
             }
             // Whatever the job launcher wants answered it asks again.
-            Heard::Gap => tracing::warn!("events of the job launcher were missed"),
+            Heard::Gap => self.door.refuse(Reason::Missed, "events of the job launcher"),
         }
     }
 

@@ -1,6 +1,6 @@
-//! Counts the events that a launcher or a launch agent refuses. The first of a kind is reported at
-//! once, the others as one line in [`EVERY`]: a flood with the id of the job does not fill the
-//! terminal.
+//! Counts the events that a launcher or a launch agent refuses, and the gaps in what it hears. The
+//! first of a kind is reported at once, the others as one line in [`EVERY`]: a flood with the id of
+//! the job does not fill the terminal.
 
 use core::fmt;
 use core::time::Duration;
@@ -13,13 +13,15 @@ pub const EVERY: Duration = Duration::from_secs(60);
 /// Longest detail of the last refused event that a report shows, in characters.
 const DETAIL_CHARS_MAX: usize = 200;
 
-/// Why an event was refused.
+/// Why an event does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// Another user has published it.
     Foreign,
     /// It is no message of the protocol.
     Malformed,
+    /// It never came: a gap in the subscription.
+    Missed,
     /// Its payload was not sealed with the key of the job, or belongs to another event.
     Unsealed,
 }
@@ -29,6 +31,7 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Self::Foreign => "of other users",
             Self::Malformed => "that are no messages of the protocol",
+            Self::Missed => "gaps",
             Self::Unsealed => "that do not carry the key of the job",
         })
     }
@@ -94,10 +97,10 @@ impl Counts {
     fn words(&mut self) -> Option<String> {
         let fresh = core::mem::take(&mut self.fresh);
         let part = |(reason, (count, detail)): (&Reason, &(u64, String))| {
-            format!("{count} {reason} (such as {detail})")
+            format!("{count} {reason} (first: {detail})")
         };
         let parts: Vec<String> = fresh.iter().map(part).collect();
-        (!parts.is_empty()).then(|| format!("events were refused: {}", parts.join(", ")))
+        (!parts.is_empty()).then(|| format!("events were refused or missed: {}", parts.join(", ")))
     }
 }
 
@@ -122,7 +125,9 @@ mod tests {
         lines.extend(refusals.rest());
         let counts = [1, 60_000, 60_000, 29_999];
         let expected = counts.map(|count| {
-            format!("events were refused: {count} of other users (such as FTB_X of uid 1000)")
+            format!(
+                "events were refused or missed: {count} of other users (first: FTB_X of uid 1000)"
+            )
         });
         assert_eq!(lines, expected);
         assert_eq!(refusals.total(Reason::Foreign), 150_000);
