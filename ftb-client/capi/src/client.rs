@@ -24,8 +24,9 @@ use std::time::Duration;
 
 /// Bound of the events of one client that are not confirmed, in bytes: thousands of full ones.
 const BUFFER_BYTES: usize = 4 * 1024 * 1024;
-/// Bound of what a client's stream holds before it is read from the log again, in bytes.
-const QUEUE_BYTES: usize = 1024 * 1024;
+/// Bound of what a client's stream holds before it is read from the log again, in bytes. Events
+/// arrive in bursts, and reading from the log costs more than the memory.
+const QUEUE_BYTES: usize = 4 * 1024 * 1024;
 /// How long publishing waits for room while an agent is there. This and what follows is longer where
 /// a longer wait for an agent is demanded: [`Settings::patience`].
 ///

@@ -109,8 +109,7 @@ pub(crate) fn delivered(event: &Parts<'_>) -> ReceiveEvent {
     let process =
         process.and_then(|(pid, start)| Some((pid.parse().ok()?, field(start.as_bytes()))));
     let (pid, pid_starttime): (i32, [u8; MAX_PID_TIME]) = process.unwrap_or_else(|| {
-        let token = format!("{:016x}", event.id.publisher.token);
-        (i32::try_from(event.pid).unwrap_or(0), field(token.as_bytes()))
+        (i32::try_from(event.pid).unwrap_or(0), field(&hexadecimal(event.id.publisher.token)))
     });
     ReceiveEvent {
         event_space: field(space::three_parts(event.space).as_bytes()),
@@ -130,6 +129,14 @@ pub(crate) fn delivered(event: &Parts<'_>) -> ReceiveEvent {
         event_payload: payload(event.payload),
         pad1: [0; 3],
     }
+}
+
+/// A number as 16 digits.
+fn hexadecimal(number: u64) -> [u8; 16] {
+    core::array::from_fn(|place| {
+        let digit = (number >> (60 - 4 * place)) as u8 & 0xf;
+        if digit < 10 { b'0' + digit } else { b'a' + digit - 10 }
+    })
 }
 
 /// The publisher's spelling if it is one of that severity.

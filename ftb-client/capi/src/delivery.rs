@@ -356,19 +356,22 @@ impl Delivery {
         let mut guard = self.lock();
         let state = &mut *guard;
         let mut has_lost = false;
-        for Arrived { id, position, severity, event } in chunk.drain(..) {
-            if !state.streams.is_new(id, position) {
+        // By reference: an event is large, and is copied once.
+        for Arrived { id, position, severity, event } in &*chunk {
+            if !state.streams.is_new(*id, *position) {
                 continue;
             }
-            match state.table.winner(&event) {
+            let severity = *severity;
+            match state.table.winner(event) {
                 Winner::Callback(number, callback) => {
-                    let changes = state.table.changes();
+                    let (event, changes) = (*event, state.table.changes());
                     state.calls.push(Call { event, severity, number, callback, changes });
                 }
-                Winner::Poll => has_lost |= state.table.push(&event, severity),
+                Winner::Poll => has_lost |= state.table.push(event, severity),
                 Winner::None => {}
             }
         }
+        chunk.clear();
         if has_lost {
             self.report_soon(state);
         }
