@@ -31,6 +31,9 @@ impl Node {
             Role::Parent => self.parent_heard(),
             _ => self.forget_early(link),
         }
+        if self.refuse_implausible(link, &frame) {
+            return;
+        }
         self.answer_heartbeat(link, &frame);
         match role {
             Role::Stranger => match frame {

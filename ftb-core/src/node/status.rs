@@ -149,6 +149,8 @@ counters! {
     handed_over,
     /// Logs whose root and standby were lost together.
     logs_lost,
+    /// Frames with an epoch or index that no honest neighbour can have come to.
+    implausible,
     /// Times that all filters of the subtree were merged anew.
     merges,
     /// Peers whose member list differs.

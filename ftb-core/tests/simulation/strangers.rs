@@ -4,10 +4,12 @@
 use crate::neighbour::{START, agent_a, hello_of_b};
 use crate::ops::Op;
 use crate::world::{Setup, World, boot};
-use ftb_core::frame::{Frame, Hello};
-use ftb_core::ident::Rank;
+use ftb_core::frame::{Frame, Heartbeat, Hello};
+use ftb_core::ident::{OriginId, Rank};
+use ftb_core::lineage::Lineage;
 use ftb_core::node::api::{Input, LinkId, Output};
 use ftb_core::node::{LINK_PROTOCOL, Member, NodeConfig};
+use ftb_core::position::Epoch;
 
 /// Starts all agents of a setup and lets them find each other.
 fn started(tune: fn(&mut NodeConfig)) -> World {
@@ -152,4 +154,81 @@ fn a_parent_that_flaps_is_not_followed() {
         stayed_ms.push(waited_ms);
     }
     assert!(stayed_ms[4] >= 14_000 && stayed_ms[0] <= 5_000, "{stayed_ms:?}");
+}
+
+/// What the host of an agent that is away says first, with an epoch.
+fn hello_of_node6(epoch_seen: u64, lineage: Lineage) -> Hello {
+    let (cluster, host, rank) = ("sim".to_owned(), "node6".to_owned(), Some(Rank(6)));
+    Hello { cluster, host, rank, origin: OriginId(66), epoch_seen, lineage, ..hello_of_b() }
+}
+
+fn counted(world: &World, agent: usize, name: &str) -> u64 {
+    world.counters(agent).iter().find(|(counter, _)| *counter == name).unwrap().1
+}
+
+/// One frame with an epoch or an index that no cluster can have come to, at any agent, in each frame that agents
+/// go on from: it is refused by name, and the tree goes on.
+#[test]
+fn a_number_that_is_out_of_range_does_not_split_the_tree() {
+    const FAR: u64 = 1 << 62;
+    let opened = |number, first| {
+        let mut lineage = Lineage::new();
+        lineage.open(Epoch { number, root: OriginId(66) }, first, false);
+        lineage
+    };
+    let hello = |seen, lineage| Frame::Hello(Box::new(hello_of_node6(seen, lineage)));
+    let beat = Heartbeat { covered: 0, epoch: None, epoch_seen: FAR };
+    let hellos = [
+        vec![hello(FAR, Lineage::new())],
+        vec![hello(0, opened(FAR, 1))],
+        vec![hello(0, opened(1, FAR))],
+        vec![hello(0, Lineage::new()), Frame::Heartbeat(beat)],
+    ];
+    for (case, frames) in hellos.into_iter().enumerate() {
+        for agent in [0, 1, 2, 5] {
+            let setup = Setup { gaps_allowed: true, ..Setup::new(7, 2) }.on_disk();
+            let mut world = boot(setup, 1).unwrap();
+            world.operate(Op::Kill(6)).unwrap();
+            world.run_ms(5_000).unwrap();
+            world.stranger_says(agent, frames.clone()).unwrap();
+            assert_eq!(counted(&world, agent, "implausible"), 1, "case {case} at {agent}");
+            world.run_ms(1_000).unwrap();
+            for restarted in [0, 1, 6] {
+                world.operate(Op::Kill(restarted)).unwrap();
+                world.operate(Op::Start(restarted)).unwrap();
+                world.run_ms(15_000).unwrap();
+            }
+            world
+                .check_tree()
+                .unwrap_or_else(|broken| panic!("case {case} at {agent}: {broken:?}"));
+            world.operate(Op::Publish(2)).unwrap();
+            world.run_ms(1_000).unwrap();
+            world.check_events().unwrap();
+        }
+    }
+}
+
+/// The highest epoch that is just accepted lifts all others to it, and takes nobody out of the tree: the bound has
+/// risen by the time that it is said again.
+#[test]
+fn the_highest_epoch_that_is_accepted_does_not_split_the_tree() {
+    const HOUR_MS: u64 = 3_600_000;
+    let setup = Setup { gaps_allowed: true, ..Setup::new(7, 2) }.on_disk();
+    let mut world = boot(setup, 1).unwrap();
+    world.operate(Op::Kill(6)).unwrap();
+    world.run_ms(5_000).unwrap();
+    let epoch = 1_700_000_000_000 + world.now_ns / 1_000_000 + HOUR_MS;
+    let frames = vec![Frame::Hello(Box::new(hello_of_node6(epoch, Lineage::new())))];
+    world.stranger_says(1, frames).unwrap();
+    assert_eq!(counted(&world, 1, "implausible"), 0);
+    world.run_ms(1_000).unwrap();
+    for restarted in [0, 1, 6] {
+        world.operate(Op::Kill(restarted)).unwrap();
+        world.operate(Op::Start(restarted)).unwrap();
+        world.run_ms(15_000).unwrap();
+    }
+    world.check_tree().unwrap();
+    world.operate(Op::Publish(2)).unwrap();
+    world.run_ms(1_000).unwrap();
+    world.check_events().unwrap();
 }

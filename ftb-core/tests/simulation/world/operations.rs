@@ -4,7 +4,8 @@ use super::{FILTERS, Host, World};
 use crate::clients::Violation;
 use crate::disk::Disk;
 use crate::ops::Op;
-use ftb_core::node::api::Input;
+use ftb_core::frame::Frame;
+use ftb_core::node::api::{Input, LinkId};
 use ftb_core::severity::Severity;
 
 impl World {
@@ -93,6 +94,17 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Somebody who is no agent of the cluster connects to one, says these frames, and is gone.
+    pub fn stranger_says(&mut self, agent: usize, frames: Vec<Frame>) -> Result<(), Violation> {
+        self.next_link += 2;
+        let link = LinkId(self.next_link);
+        self.feed(agent, Input::Accepted { link, certified_hosts: None })?;
+        for frame in frames {
+            self.feed(agent, Input::Frame { link, frame })?;
+        }
+        self.feed(agent, Input::LinkClosed { link, error: "closed".to_owned() })
     }
 
     fn free_disk(&mut self, agent: usize) -> Result<(), Violation> {
