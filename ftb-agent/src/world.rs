@@ -194,6 +194,10 @@ pub trait Store: Send {
     fn acknowledge(&mut self, record: &[u8], sync: bool) -> Result<(), StoreError>;
     /// That record; empty where there is none.
     fn acknowledged(&mut self) -> Result<Vec<u8>, StoreError>;
+    /// What was damaged and taken from a copy when the store was opened, to be reported.
+    fn mended(&mut self) -> Option<String> {
+        None
+    }
     /// In which boot of its machine this is: what was written is there as long as that stays the same,
     /// synced or not. `None`: it is not known.
     fn boot(&mut self) -> Option<u128>;

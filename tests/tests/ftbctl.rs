@@ -1,7 +1,7 @@
 //! The command line against real agents.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use ftb_tests::cluster::{Cluster, binary, wait_for};
+use ftb_tests::cluster::{Cluster, Plan, binary, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -104,6 +104,18 @@ async fn looking_back_into_an_empty_log_ends_at_once_at_every_agent() {
         let status = cluster.status(rank).await.unwrap();
         assert_eq!(status.index, 0, "rank {rank}: something was published");
     }
+}
+
+/// A root that has just started may wait a minute for an older log. Where all agents are in its tree there is none.
+#[tokio::test]
+async fn the_first_subscription_waits_for_no_timer() {
+    let slow = Plan::new(3, 1).extra("[detection]\nsearch = \"60s\"\nprobe = \"200ms\"\n");
+    let cluster = slow.start().await.unwrap();
+    for rank in [2, 1, 0] {
+        assert_eq!(succeed(cluster.socket(rank), &["events", "--since", "1h"]), "", "rank {rank}");
+    }
+    let uptime_ms = cluster.status(0).await.unwrap().uptime_ms;
+    assert!(uptime_ms < 60_000, "too slow to tell: the root is up for {uptime_ms} ms");
 }
 
 #[tokio::test]

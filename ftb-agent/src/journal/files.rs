@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! records      crc32c u32 | (key length u8 | key | value length u32 | value)*; replaced as a whole
+//! records.copy the same bytes: replaced first, read where the records are damaged or missing
 //! log-NUMBER   a segment: (crc32c u32 of the next two | length u32 | key u64 | chunk)*
 //! ```
 //!
@@ -41,6 +42,8 @@ const BOOT_VARIABLE: &str = "FTB_BOOT_ID";
 
 const LOCK: &str = "lock";
 const RECORDS: &str = "records";
+/// Their copy.
+const RECORDS_COPY: &str = "records.copy";
 /// The records that are to take the place of the others.
 const RECORDS_NEW: &str = "records.new";
 const SEGMENT: &str = "log-";
@@ -54,8 +57,10 @@ pub struct DiskStorage;
 
 impl Storage for DiskStorage {
     fn exists(&self, folder: &Path) -> bool {
-        // What cannot be looked at may be there: it is tried to be opened, and tried again.
-        folder.join(STORE).try_exists().unwrap_or(true)
+        // What cannot be looked at may be there: it is tried to be opened, and tried again. A mark without
+        // its store says that the store is gone.
+        let marked = std::fs::metadata(folder.join(ACKNOWLEDGED)).is_ok_and(|mark| mark.len() > 0);
+        marked || folder.join(STORE).try_exists().unwrap_or(true)
     }
 
     fn open(&self, folder: &Path) -> Result<Box<dyn Store>, StoreError> {
@@ -78,6 +83,7 @@ impl Storage for DiskStorage {
             folder: path,
             names,
             records: BTreeMap::new(),
+            mended: None,
             segments: BTreeMap::new(),
             writing: None,
             unsynced: BTreeMap::new(),
@@ -165,6 +171,8 @@ struct FileStore {
     /// The folder, to be synced where a file has come or gone.
     names: File,
     records: BTreeMap<String, Vec<u8>>,
+    /// What was wrong with the records, and was mended with their copy.
+    mended: Option<String>,
     segments: BTreeMap<u64, Places>,
     /// The segment that was written to last.
     writing: Option<Writing>,
@@ -241,30 +249,47 @@ fn decode_records(mut bytes: &[u8]) -> Option<BTreeMap<String, Vec<u8>>> {
 }
 
 impl FileStore {
+    /// Reads the records, or their copy where they are damaged or missing; makes both the same again.
     fn read_records(&mut self) -> Result<(), StoreError> {
-        let bytes = match std::fs::read(self.folder.join(RECORDS)) {
-            Ok(bytes) => bytes,
-            // It ended before it had written anything.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return match self.segments()?.is_empty() {
-                    true => Ok(()),
-                    false => Err(damaged("the records are missing")),
-                };
+        let records = read_if_there(&self.folder.join(RECORDS))?;
+        let copy = read_if_there(&self.folder.join(RECORDS_COPY))?;
+        let wrong = match records.as_deref().map(decode_records) {
+            Some(Some(good)) => {
+                self.records = good;
+                return if copy == records { Ok(()) } else { self.put_records(RECORDS_COPY) };
             }
-            Err(error) => return Err(error.into()),
+            Some(None) => "the records are damaged",
+            None => "the records are missing",
         };
-        self.records = decode_records(&bytes).ok_or_else(|| damaged("the records are damaged"))?;
-        Ok(())
+        if let Some(good) = copy.as_deref().and_then(decode_records) {
+            self.records = good;
+            // An agent that ended between the first copy and the first records has lost nothing.
+            if records.is_some() || !self.segments()?.is_empty() {
+                self.mended = Some(format!("{wrong}: they were taken from their copy"));
+            }
+            return self.put_records(RECORDS);
+        }
+        // An agent that ended before it had written anything leaves none.
+        match records.is_none() && copy.is_none() && self.segments()?.is_empty() {
+            true => Ok(()),
+            false => Err(damaged(wrong)),
+        }
     }
 
-    /// Replaces the records; they and all that was written before them survive a power failure then.
+    /// Replaces the records; they and all that was written before them survive a power failure then. The copy
+    /// comes first: it is never older than the records, and what it says was done before it was written.
     fn write_records(&mut self) -> Result<(), StoreError> {
         self.sync()?;
+        self.put_records(RECORDS_COPY)?;
+        self.put_records(RECORDS)
+    }
+
+    fn put_records(&mut self, name: &str) -> Result<(), StoreError> {
         let new = self.folder.join(RECORDS_NEW);
         let mut file = File::create(&new)?;
         file.write_all(&encode_records(&self.records))?;
         file.sync_data()?;
-        std::fs::rename(new, self.folder.join(RECORDS))?;
+        std::fs::rename(new, self.folder.join(name))?;
         // They read well from here on, and may be the old ones again after a power failure.
         self.names.sync_all().map_err(StoreError::Unsynced)
     }
@@ -323,6 +348,15 @@ impl FileStore {
         let writing = self.writing.take();
         self.leave(writing);
         open_at(&self.path(segment), end).map(drop)
+    }
+}
+
+/// The bytes of a file; `None` where there is none.
+fn read_if_there(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -464,6 +498,10 @@ impl Store for FileStore {
         Ok(bytes)
     }
 
+    fn mended(&mut self) -> Option<String> {
+        self.mended.clone()
+    }
+
     fn boot(&mut self) -> Option<u128> {
         let text = std::fs::read_to_string(BOOT).or_else(|_| std::env::var(BOOT_VARIABLE));
         text.ok().as_deref().and_then(parse_boot)
@@ -483,6 +521,7 @@ mod tests {
             // What it is cannot be synced.
             names: File::open("/dev/null").unwrap(),
             records: BTreeMap::new(),
+            mended: None,
             segments: BTreeMap::new(),
             writing: None,
             unsynced: BTreeMap::new(),

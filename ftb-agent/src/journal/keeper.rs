@@ -74,6 +74,8 @@ pub struct Keeper {
     store: Box<dyn Store>,
     bounds: Bounds,
     begun: Begun,
+    /// A log was begun in this store: it has a mark.
+    has_log: bool,
     /// Events that are in the log, or were before its oldest went.
     logged: PublisherRanges,
     segments: VecDeque<Segment>,
@@ -194,6 +196,11 @@ impl Keeper {
         let mut changes = Vec::new();
         let mut given_up = Vec::new();
         self.open = None;
+        if write.begin.is_some() && !self.has_log {
+            // Before the log, so that one without a mark has lost it. This mark says nothing of any log.
+            self.put_mark(Mark::default(), true)?;
+            self.has_log = true;
+        }
         if let Some(begin) = &write.begin {
             match &begin.anew {
                 Some(marks) => {

@@ -9,7 +9,7 @@
 use super::Node;
 use super::api::{Gap, GapReason, LinkId};
 use super::config::ns;
-use super::journal::items_behind;
+use super::journal::{items_behind, unfilled};
 use super::outbox::Losing;
 use super::standby::{Feed, Replica};
 use super::uplink::State;
@@ -138,24 +138,27 @@ impl Node {
     pub(super) fn forks_deadline_ns(&self) -> u64 {
         let Some(root) = &self.root else { return u64::MAX };
         let young = if self.young_until_ns > 0 { self.young_until_ns } else { u64::MAX };
-        root.forks.deadline_ns().min(young)
+        let unreadable_ns = root.unreadable.as_ref().map_or(u64::MAX, |(_, until_ns)| *until_ns);
+        root.forks.deadline_ns().min(young).min(unreadable_ns)
     }
 
     /// Time has passed: forks that nobody hands over are told.
     pub(super) fn forks_tick(&mut self) {
         let now_ns = self.now.mono_ns;
         let young = self.root.is_some() && self.young_until_ns > 0;
-        if young && self.young_until_ns <= now_ns {
-            if self.root.as_ref().is_some_and(|root| root.adopting.is_some()) {
-                // The log is on its way: nothing may begin before it is here.
-                self.young_until_ns = now_ns.saturating_add(ns(self.config.dial_ms));
-                return;
-            }
+        let adopting = self.root.as_ref().is_some_and(|root| root.adopting.is_some());
+        if young && self.young_until_ns <= now_ns && adopting {
+            // The log is on its way: nothing may begin before it is here.
+            self.young_until_ns = now_ns.saturating_add(ns(self.config.dial_ms));
+            return;
+        }
+        if young && !adopting && (self.young_until_ns <= now_ns || self.has_all_listed()) {
             self.young_until_ns = 0;
             self.subscriptions_active();
             self.answer_children();
             self.answer_all_claims();
         }
+        self.tell_unreadable();
         let Some(root) = &mut self.root else { return };
         for (epoch, until) in root.forks.overdue(now_ns) {
             let known = self.forks.get(&epoch).copied();
@@ -182,6 +185,9 @@ impl Node {
     /// appended here any more; until the parent has it, it can be taken back.
     pub(super) fn offer_log(&mut self) -> Option<Feed> {
         let was_root = self.root.is_some();
+        if let Some((gap, _)) = self.root.as_mut().and_then(|root| root.unreadable.take()) {
+            self.append(UpItem::Gap(gap));
+        }
         let replica = self.replica.take().or_else(|| self.past.take().map(|past| past.replica));
         let published = match (self.root.take(), replica) {
             (Some(root), _) => {
@@ -295,6 +301,11 @@ impl Node {
         let Some(root) = &mut self.root else { return };
         root.giver = root.adopting.take().map(|(link, _)| link);
         root.published = replica.published;
+        let (lineage, last) = (&replica.lineage, replica.log.last());
+        root.note_filled(|gap| match lineage.keeps(gap.until) {
+            true => unfilled(gap, last),
+            false => Some(gap),
+        });
         root.forget_unconfirmed();
         self.note_forks(&replica.lineage, common);
         self.log = replica.log;
@@ -326,7 +337,14 @@ impl Node {
         self.catch_up_all(true);
     }
 
-    /// How long a root that has just started waits for a log, in nanoseconds.
+    /// Whether all other listed agents are below this one: no other component can bring a log.
+    fn has_all_listed(&self) -> bool {
+        let listed = self.rank.is_some_and(|rank| !rank.is_unlisted());
+        listed && self.members.are_listed_up(self.config.members.len().saturating_sub(1))
+    }
+
+    /// How long a root that has just started waits for a log, in nanoseconds; less where
+    /// [`Node::has_all_listed`].
     pub(super) fn youth_ns(&self) -> u64 {
         let others = self.config.members.len() > 1 || self.is_unlisted();
         if others { ns(self.config.search_ms) } else { 0 }

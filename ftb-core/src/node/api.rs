@@ -296,6 +296,8 @@ pub struct Restored {
     pub roster: Vec<(String, Rank)>,
     /// Entries behind `stored.last` were there up to this index and could not be read.
     pub lost_until: Option<u64>,
+    /// More entries may have been there: nothing says how far the log went.
+    pub end_unknown: bool,
     /// What is wrong with the journal, to be told.
     pub damage: Option<String>,
     /// Why it is not known whether the end of the log is whole, to be told.

@@ -69,6 +69,8 @@ pub(super) struct Past {
     pub(super) replica: Replica,
     /// Entries up to this index were on disk and could not be read.
     lost_until: Option<u64>,
+    /// More entries may have been there.
+    end_unknown: bool,
 }
 
 /// The log that is to be on disk.
@@ -178,11 +180,11 @@ impl Node {
 
     /// Takes what an earlier life has left; gives which log it is.
     fn remember(&mut self, restored: Restored) -> Stored {
-        let Restored { stored, items, items_after, marks, roster, lost_until, damage, unclean } =
-            restored;
-        self.restore_roster(roster);
-        self.journal_damaged(damage);
-        self.journal_unclean(unclean);
+        let Restored { stored, items, items_after, marks, .. } = restored;
+        let (lost_until, end_unknown) = (restored.lost_until, restored.end_unknown);
+        self.restore_roster(restored.roster);
+        self.journal_damaged(restored.damage);
+        self.journal_unclean(restored.unclean);
         self.counters.restored += items.iter().map(|item| item.count() as u64).sum::<u64>();
         let start = ReplicaStart { lineage: stored.lineage.clone(), after: items_after, copy: 0 };
         let mut replica = Replica::new(start, self.config.publishers_max);
@@ -194,7 +196,7 @@ impl Node {
             replica.log.evict(u64::MAX);
         }
         if !stored.lineage.is_empty() {
-            self.past = Some(Past { replica, lost_until });
+            self.past = Some(Past { replica, lost_until, end_unknown });
         }
         stored
     }
@@ -429,13 +431,16 @@ impl Node {
         let copy = self.replica.take().filter(|copy| copy.complete && copy.lineage.head() == head);
         if let Some(mut replica) = copy {
             replica.kept = Kept::default();
-            self.past = Some(Past { replica, lost_until: None });
+            self.past = Some(Past { replica, lost_until: None, end_unknown: false });
         }
     }
 
-    /// An acting root goes on with the log of its earlier life: what could not be read of it is told.
-    pub(super) fn tell_unreadable(&mut self, lost: Option<Gap>) {
-        if let Some(gap) = lost {
+    /// An acting root goes on with the log of its earlier life, and no other agent has brought what it could
+    /// not read of that: logs a gap. A lone agent logs it at once.
+    pub(super) fn tell_unreadable(&mut self) {
+        let now_ns = self.now.mono_ns;
+        let Some(root) = &mut self.root else { return };
+        if let Some((gap, _)) = root.unreadable.take_if(|(_, until_ns)| *until_ns <= now_ns) {
             self.append(UpItem::Gap(gap));
         }
     }
@@ -461,20 +466,34 @@ impl Node {
 }
 
 impl Past {
-    /// The hole behind its last entry.
+    /// The hole behind its last entry. Where nothing says how far the log went, one entry stands for
+    /// all that may be missing, and the count is unknown (0).
     pub(super) fn lost(&self) -> Option<Gap> {
         let Replica { lineage, log, .. } = &self.replica;
-        let until = self.lost_until.filter(|until| *until > log.last())?;
-        let after = lineage.position(log.last());
+        let last = log.last();
+        let lost_until = self.lost_until.filter(|until| *until > last);
+        let until = lost_until.or(self.end_unknown.then_some(last + 1))?;
         Some(Gap {
-            after,
+            after: lineage.position(last),
             until: Position { epoch: lineage.head(), index: until },
             reason: GapReason::LogLost,
-            count: until - log.last(),
+            count: lost_until.map_or(0, |until| until - last),
             severity_max: None,
             spaces: Spaces::ANY,
         })
     }
+}
+
+/// What is missing of a hole whose entries are there up to an index; `None`: nothing.
+pub(super) fn unfilled(gap: Gap, until: u64) -> Option<Gap> {
+    if until <= gap.after.index {
+        return Some(gap);
+    }
+    let left = gap.until.index.saturating_sub(until);
+    (left > 0).then(|| {
+        let after = Position { epoch: gap.until.epoch, index: until };
+        Gap { after, count: if gap.count > 0 { left } else { 0 }, ..gap }
+    })
 }
 
 /// What a log that is complete behind `oldest` has behind the place where another leaves it, to be

@@ -63,6 +63,15 @@ impl Members {
         self.known.values().filter(|member| member.state == MemberState::Up).count()
     }
 
+    /// Whether that many listed agents are known to be somewhere below.
+    pub(super) fn are_listed_up(&self, count: usize) -> bool {
+        // Asked after each input while a root is young: counted only where it can be so.
+        self.known.len() >= count && {
+            let listed = self.known.range(..Rank::UNLISTED_FIRST);
+            listed.filter(|(_, member)| member.state == MemberState::Up).count() >= count
+        }
+    }
+
     /// Those that are in the tree, or were and are neither known to be dead nor gone in order.
     pub(super) fn expected(&self) -> impl Iterator<Item = Rank> {
         let gone = |state| matches!(state, MemberState::Absent | MemberState::Dead);

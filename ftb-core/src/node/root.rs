@@ -5,7 +5,7 @@ use super::Node;
 use super::adopt::Forks;
 use super::api::{Gap, LinkId};
 use super::config::ns;
-use super::journal::items_behind;
+use super::journal::{items_behind, unfilled};
 use super::log::Log;
 use super::outbox::Losing;
 use super::standby::Replica;
@@ -41,6 +41,8 @@ pub(super) struct Root {
     pub(super) giver: Option<LinkId>,
     /// Reigns that are no part of this log.
     pub(super) forks: Forks,
+    /// What the disk of this agent has lost of the log, and until when another agent may bring it.
+    pub(super) unreadable: Option<(Gap, u64)>,
 }
 
 /// Where an origin's run stands: its next item.
@@ -95,11 +97,18 @@ impl Root {
             adopting: None,
             giver: None,
             forks: Forks::default(),
+            unreadable: None,
         }
     }
 }
 
 impl Root {
+    /// Another agent has brought some of what the disk has lost: `left` gives what is still missing of it.
+    pub(super) fn note_filled(&mut self, left: impl FnOnce(Gap) -> Option<Gap>) {
+        let unreadable = self.unreadable.take();
+        self.unreadable = unreadable.and_then(|(gap, until_ns)| Some((left(gap)?, until_ns)));
+    }
+
     /// What is unconfirmed will come up again.
     pub(super) fn forget_unconfirmed(&mut self) {
         self.unconfirmed.clear();
@@ -135,6 +144,9 @@ impl Node {
             }
         };
         let mut root = Root::new(published);
+        let wait_ns = if self.youth_ns() > 0 { ns(self.config.grace_ms) } else { 0 };
+        let wait_until_ns = self.now.mono_ns.saturating_add(wait_ns);
+        root.unreadable = unreadable.map(|gap| (gap, wait_until_ns));
         if lost {
             let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.grace_ms));
             // More may have been confirmed than is here, nobody knows how much: one more stands for that,
@@ -146,7 +158,7 @@ impl Node {
         self.uplink.state = State::Root;
         self.transition("root", "", "searching", "acting root", why);
         self.open_epoch(lost);
-        self.tell_unreadable(unreadable);
+        self.tell_unreadable();
         self.outbox.put_back(&self.lineage);
         self.way_up_changed();
         self.plan_probe_from_start();
@@ -263,6 +275,10 @@ impl Node {
                 let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.grace_ms));
                 if handed_over {
                     root.forks.handed_over(epoch, until);
+                    root.note_filled(|gap| match gap.until.epoch == epoch {
+                        true => unfilled(gap, until),
+                        false => Some(gap),
+                    });
                 } else if !self.lineage.contains(Position { epoch, index: until }) {
                     root.forks.heard(epoch, until, deadline_ns);
                 }
@@ -332,7 +348,9 @@ impl Node {
         let Some(root) = self.root.take() else { return };
         let items = items_behind(&self.log, &self.lineage, self.full_after(), winning);
         let waiting = root.forks.waiting();
-        let items: Vec<UpItem> = items.into_iter().chain(waiting).collect();
+        let unreadable = root.unreadable.iter().filter(|(gap, _)| !winning.keeps(gap.until));
+        let unreadable = unreadable.map(|(gap, _)| UpItem::Gap(gap.clone()));
+        let items: Vec<UpItem> = items.into_iter().chain(unreadable).chain(waiting).collect();
         self.counters.handed_over += items.iter().map(|item| item.count() as u64).sum::<u64>();
         let hole_until = self.full_since;
         self.outbox.hand_over(Losing { items, has_all: true, hole_until }, winning);

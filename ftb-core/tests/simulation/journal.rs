@@ -96,6 +96,29 @@ fn entries_that_cannot_be_read_are_told() {
     }
 }
 
+/// What one agent cannot read and another brings is not lost, and no gap says so: the standby went on, or both were
+/// away and the standby has all of it on its disk.
+#[test]
+fn entries_that_another_agent_brings_are_no_gap() {
+    for seed in 0..10 {
+        for away in [[0, 0], [0, 1]] {
+            let [rotten, other] = away;
+            let faults = [
+                (405 * MS, Op::RotDisk(rotten, 9)),
+                (405 * MS, Op::Kill(other)),
+                (600 * MS, Op::Start(rotten)),
+                (603 * MS, Op::Start(other)),
+                (5 * S, Op::Publish(3)),
+            ];
+            let script = with(load(290 * MS, 10 * MS, 3), &faults);
+            let setup = Setup::new(2, 2).on_disk();
+            let world = must_hold("another brings it", &setup, seed, &script);
+            let brought = counter(&world, 0, "adopted") + counter(&world, 1, "handed_over");
+            assert!(brought > 0, "{away:?}: nobody has brought the log");
+        }
+    }
+}
+
 /// A full disk costs the journal, not the cluster: it is told, the log goes on in memory, and the disk
 /// has all of it when it has room again.
 #[test]

@@ -1,9 +1,10 @@
 //! The shape of the tree beside what every run checks of it.
 
 use crate::ops::Op;
-use crate::world::{Setup, boot};
+use crate::world::{Setup, World, boot};
 use ftb_core::Rank;
 use ftb_core::node::NodeConfig;
+use ftb_core::node::api::MemberState;
 
 /// A parent that has all the children it may have takes no more, and says who below it might: everybody
 /// finds a place.
@@ -29,4 +30,29 @@ fn a_full_parent_takes_no_more_and_sends_to_its_children() {
         counters.iter().find(|(name, _)| *name == "rejected").map_or(0, |(_, count)| *count)
     };
     assert!((3..15).map(rejected).sum::<u64>() > 0, "nobody was sent on");
+}
+
+/// All agents start together: the root knows that no other log can come as soon as all are in its tree.
+#[test]
+fn a_subscription_is_active_as_soon_as_the_first_tree_stands() {
+    for seed in 0..10 {
+        let mut world = World::new(Setup { announcements: false, ..Setup::new(7, 2) }, seed);
+        for agent in 0..7 {
+            world.start(agent).unwrap();
+        }
+        let mut waited_ms = 0;
+        while world.states_at(0).iter().filter(|(_, state)| *state == MemberState::Up).count() < 7 {
+            world.run_ms(1).unwrap();
+            waited_ms += 1;
+            assert!(waited_ms < 1_000, "seed {seed}: no tree after {waited_ms} ms");
+        }
+        for agent in 0..7 {
+            world.add_subscriber(agent, "").unwrap();
+        }
+        world.run_ms(10).unwrap();
+        for subscriber in &world.subscribers {
+            let agent = subscriber.agent;
+            assert!(subscriber.active_at.is_some(), "seed {seed}: agent {agent} waits");
+        }
+    }
 }

@@ -14,6 +14,7 @@ use crate::world::{Change, Store, StoreError};
 use bytes::Bytes;
 use ftb_core::frame::Marks;
 use ftb_core::node::api::Restored;
+use ftb_core::node::check_stored;
 use ftb_core::ranges::PublisherRanges;
 use std::collections::VecDeque;
 use std::io;
@@ -36,10 +37,10 @@ impl Keeper {
         now_ns: u64,
     ) -> Result<(Self, Restored), KeepError> {
         check_owner(store.as_mut(), cluster)?;
-        let begun = match store.get(KEY_BEGUN)? {
-            Some(bytes) => record::decode_begun(bytes)?,
-            None => Begun::default(),
-        };
+        let begun = store.get(KEY_BEGUN)?.map(record::decode_begun).transpose()?;
+        let has_log = begun.is_some();
+        let begun = begun.unwrap_or_default();
+        check_range(&begun, begun.after, now_ns)?;
         let marks = marks_at_beginning(store.as_mut())?;
         let mut logged = PublisherRanges::new(PUBLISHERS_MAX);
         mark(&mut logged, &marks);
@@ -55,6 +56,7 @@ impl Keeper {
             // Also where no file of the log is there yet: what lies below is of one that was given up.
             next_segment: begun.segment.max(1),
             begun,
+            has_log,
             logged,
             segments: VecDeque::new(),
             closed: false,
@@ -86,6 +88,7 @@ impl Keeper {
 
     fn read(&mut self, now_ns: u64) -> Result<Restored, KeepError> {
         let mut reading = Reading::new(self.begun.after, self.bounds.memory_bytes);
+        self.store.mended().into_iter().for_each(|mended| reading.damaged(mended));
         let mut unknown = None;
         for id in self.store.segments()? {
             self.next_segment = self.next_segment.max(id.saturating_add(1));
@@ -100,8 +103,9 @@ impl Keeper {
             }
             unknown = (!self.read_segment(id, now_ns, &mut reading)?).then_some(id);
         }
-        let (lost_until, unclean) = self.read_mark(&mut reading);
+        let Ended { lost_until, end_unknown, unclean } = self.read_mark(&mut reading);
         let Reading { items, after, last, damage, .. } = reading;
+        check_range(&self.begun, last, now_ns)?;
         self.last = last;
         self.trim(now_ns)?;
         let marks = marks_of(&self.logged);
@@ -113,30 +117,57 @@ impl Keeper {
             None => Vec::new(),
         };
         let (items, items_after) = (items.into(), after);
-        Ok(Restored { stored, items, items_after, marks, roster, lost_until, damage, unclean })
+        Ok(Restored {
+            stored,
+            items,
+            items_after,
+            marks,
+            roster,
+            lost_until,
+            end_unknown,
+            damage,
+            unclean,
+        })
     }
 
-    /// Holds what was read against the mark: gives up to which entry the end of the log is missing, and why it
-    /// is not known whether more is.
-    fn read_mark(&mut self, reading: &mut Reading) -> (Option<u64>, Option<String>) {
+    /// Compares what was read with the mark. A log has a mark from its first entry on: one without has lost it.
+    fn read_mark(&mut self, reading: &mut Reading) -> Ended {
         let no_mark = |error: &dyn std::fmt::Display| {
             format!("how far it was acknowledged cannot be read, its end may be missing: {error}")
         };
-        match self.store.acknowledged().map(|bytes| (!bytes.is_empty()).then_some(bytes)) {
-            // Before the first acknowledgement.
-            Ok(None) => {}
-            Ok(Some(bytes)) => match record::decode_mark(bytes) {
+        let mut end_unknown = false;
+        match self.store.acknowledged() {
+            Ok(bytes) if bytes.is_empty() => {
+                end_unknown = self.has_log;
+                if end_unknown {
+                    reading.damaged(no_mark(&"the mark is missing or empty"));
+                }
+            }
+            Ok(bytes) => match record::decode_mark(bytes) {
                 Ok(mark) => self.mark = mark,
-                Err(damaged) => reading.damaged(no_mark(&damaged)),
+                Err(damaged) => {
+                    end_unknown = true;
+                    reading.damaged(no_mark(&damaged));
+                }
             },
-            Err(error) => reading.damaged(no_mark(&error)),
+            Err(error) => {
+                end_unknown = true;
+                reading.damaged(no_mark(&error));
+            }
         }
-        let last = reading.last;
+        let (last, acknowledged) = (reading.last, self.mark.acknowledged);
+        if !self.has_log && self.mark.segment > 0 {
+            // The next log must not be taken for the one that is gone.
+            self.next_segment = self.next_segment.max(self.mark.segment.saturating_add(1));
+            reading.damaged(format!(
+                "the log is gone: entries up to {acknowledged} had been acknowledged"
+            ));
+        }
         let is_of_log = self.mark.segment == self.begun.segment;
         if is_of_log {
             self.synced = self.synced.max(self.mark.synced.min(last));
         }
-        let lost_until = Some(self.mark.acknowledged).filter(|until| is_of_log && *until > last);
+        let lost_until = Some(acknowledged).filter(|until| is_of_log && *until > last);
         if let Some(until) = lost_until {
             reading.damaged(format!("entries {} to {until} are missing", last + 1));
         }
@@ -149,7 +180,7 @@ impl Keeper {
                 self.synced
             )
         });
-        (lost_until, unclean)
+        Ended { lost_until, end_unknown, unclean }
     }
 
     /// Reads a segment; says whether it is known where it begins. One that holds nothing, or begins before
@@ -189,6 +220,16 @@ impl Keeper {
         self.segments.push_back(segment);
         Ok(true)
     }
+}
+
+/// What is known of the end of a log that was read.
+struct Ended {
+    /// Up to which entry it is missing.
+    lost_until: Option<u64>,
+    /// Nothing says how far it went.
+    end_unknown: bool,
+    /// Why a machine that has ended may have taken some of it.
+    unclean: Option<String>,
 }
 
 /// A segment, as far as it was read.
@@ -257,6 +298,13 @@ impl Found<'_> {
         self.segment.push(Chunk { first, last, bytes: stored_bytes(chunk), written_ns });
         self.reading.take(&items);
     }
+}
+
+/// Refuses a log whose numbers no other agent would accept: a hostile neighbour may have set them.
+fn check_range(begun: &Begun, last: u64, now_ns: u64) -> Result<(), KeepError> {
+    check_stored(&begun.lineage, last, now_ns).map_err(|found| {
+        KeepError::Damaged(format!("its log has {found}: no other agent would accept it"))
+    })
 }
 
 /// Whether the store is this cluster's and in this version's format; a fresh one becomes so.

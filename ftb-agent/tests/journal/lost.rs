@@ -1,0 +1,224 @@
+//! What is gone from a journal's folder as a whole: the mark, the store, the records, the end of the log; and a log
+//! whose numbers are out of range. Each is reported, and nothing is used that cannot be trusted.
+
+use crate::common::{TestClient, payloads_of};
+use crate::start;
+use crate::store::{bounds, items, lineage, open_store, short_segments, write_journal};
+use ftb_agent::journal::files::DiskStorage;
+use ftb_agent::journal::keeper::{KeepError, Keeper};
+use ftb_agent::world::Storage as _;
+use ftb_core::lineage::Lineage;
+use ftb_core::node::api::{JournalBegin, JournalWrite, Restored};
+use ftb_core::{Epoch, OriginId, Rank};
+use ftb_proto::v1::{self, to_client};
+use std::path::{Path, PathBuf};
+
+fn open(journal: &Path) -> Result<(Keeper, Restored), KeepError> {
+    Keeper::open(open_store(journal), "test", short_segments(), 2_000)
+}
+
+fn begun(lineage: Lineage, last: u64) -> JournalWrite {
+    let begin = JournalBegin { lineage, after: 0, anew: Some(Default::default()) };
+    let (items, until) = (items(1, last), last);
+    JournalWrite { generation: 1, begin: Some(begin), items, until, roster: None }
+}
+
+fn newest_segment(journal: &Path) -> PathBuf {
+    let newest = *open_store(journal).segments().unwrap().last().unwrap();
+    journal.join(format!("store/log-{newest:020}"))
+}
+
+/// Takes the last chunk from the end of the newest segment: what is left reads well.
+fn cut_newest(journal: &Path) {
+    let path = newest_segment(journal);
+    let bytes = std::fs::read(&path).unwrap();
+    let (mut at, mut last) = (0, 0);
+    while at < bytes.len() {
+        last = at;
+        at += 16 + u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) as usize;
+    }
+    std::fs::write(&path, &bytes[..last]).unwrap();
+}
+
+fn without_mark(journal: &Path, is_empty: bool) {
+    let mark = journal.join("acknowledged");
+    match is_empty {
+        true => std::fs::write(mark, "").unwrap(),
+        false => std::fs::remove_file(mark).unwrap(),
+    }
+}
+
+/// Without its mark nothing says how far the log went: that is reported, whether its end is there or not, until
+/// something is acknowledged again.
+#[test]
+fn a_mark_that_is_missing_or_empty_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    for (case, (is_empty, is_cut)) in
+        [(true, true), (true, false), (false, true), (false, false)].into_iter().enumerate()
+    {
+        let journal = dir.path().join(format!("{case}"));
+        let all = write_journal(&journal);
+        without_mark(&journal, is_empty);
+        if is_cut {
+            cut_newest(&journal);
+        }
+        for _ in 0..2 {
+            let (_, restored) = open(&journal).unwrap();
+            let left = restored.items.len();
+            assert_eq!(left < 1_000, is_cut, "{left} entries");
+            assert!(restored.items == all[..left] && restored.end_unknown);
+            let damage = restored.damage.unwrap_or_default();
+            assert!(damage.contains("the mark is missing or empty"), "{damage}");
+        }
+        open(&journal).unwrap().0.acknowledge().unwrap();
+        let (_, restored) = open(&journal).unwrap();
+        assert_eq!((restored.damage, restored.end_unknown), (None, false));
+    }
+}
+
+/// A store that was never written to has no log, and needs no mark; neither has one that knows ranks only. A life
+/// that ends before its first acknowledgement has lost nothing.
+#[test]
+fn where_nothing_was_acknowledged_nothing_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let roster = Some(vec![("guest".to_owned(), Rank::UNLISTED_FIRST)]);
+    let ranks = JournalWrite { roster, ..JournalWrite::default() };
+    for write in [JournalWrite::default(), ranks, begun(lineage(), 50)] {
+        let (mut keeper, restored) = open(dir.path()).unwrap();
+        assert_eq!((restored.damage, restored.end_unknown), (None, false));
+        keeper.write(&write, 2_000, false).unwrap();
+    }
+    let (_, restored) = open(dir.path()).unwrap();
+    assert_eq!((restored.damage, restored.end_unknown), (None, false));
+    assert_eq!(restored.items, items(1, 50));
+}
+
+/// The mark lies beside the store and says that there was one.
+#[test]
+fn a_store_that_is_gone_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    write_journal(dir.path());
+    std::fs::remove_dir_all(dir.path().join("store")).unwrap();
+    assert!(DiskStorage.exists(dir.path()), "nobody would look");
+    for _ in 0..2 {
+        let (_, restored) = open(dir.path()).unwrap();
+        let damage = restored.damage.unwrap_or_default();
+        assert!(damage.contains("the log is gone: entries up to 1000"), "{damage}");
+    }
+    let (mut keeper, _) = open(dir.path()).unwrap();
+    keeper.write(&begun(lineage(), 20), 2_000, false).unwrap();
+    drop(keeper);
+    let (mut keeper, restored) = open(dir.path()).unwrap();
+    assert_eq!((restored.items, restored.lost_until), (items(1, 20), None), "of another log");
+    keeper.acknowledge().unwrap();
+    drop(keeper);
+    assert_eq!(open(dir.path()).unwrap().1.damage, None);
+}
+
+/// The records have a copy: a flipped bit in either, or the loss of either, costs nothing.
+#[test]
+fn damaged_records_are_mended_from_their_copy() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = write_journal(dir.path());
+    let [records, copy] =
+        ["records", "records.copy"].map(|name| dir.path().join("store").join(name));
+    let good = std::fs::read(&records).unwrap();
+    for (path, is_reported) in [(&records, true), (&copy, false)] {
+        for byte in 0..=good.len() {
+            match good.get(byte) {
+                Some(_) => {
+                    let mut bytes = good.clone();
+                    bytes[byte] ^= 1 << (byte % 8);
+                    std::fs::write(path, bytes).unwrap();
+                }
+                None => std::fs::remove_file(path).unwrap(),
+            }
+            let (_, restored) = open(dir.path()).unwrap();
+            assert!(restored.items == all, "byte {byte} of {}", path.display());
+            let damage = restored.damage.unwrap_or_default();
+            assert_eq!(damage.contains("taken from their copy"), is_reported, "{damage}");
+            for both in [&records, &copy] {
+                assert!(std::fs::read(both).unwrap() == good, "byte {byte} is not mended");
+            }
+            assert_eq!(open(dir.path()).unwrap().1.damage, None, "it was mended");
+        }
+    }
+    for both in [&records, &copy] {
+        std::fs::write(both, &good[..good.len() - 1]).unwrap();
+    }
+    assert!(DiskStorage.open(dir.path()).is_err(), "both are damaged");
+}
+
+/// A journal with an epoch, or an index, that a hostile neighbour has set.
+fn poisoned(journal: &Path, number: u64, first: u64) {
+    let mut lineage = Lineage::new();
+    lineage.open(Epoch { number, root: OriginId(9) }, first, false);
+    let (mut keeper, _) = Keeper::open(open_store(journal), "test", bounds(), 1_000).unwrap();
+    keeper.write(&begun(lineage, 50), 1_000, false).unwrap();
+    keeper.acknowledge().unwrap();
+}
+
+#[test]
+fn a_log_whose_numbers_are_out_of_range_is_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    for (number, first) in [((1 << 62) + 1, 1), (1, 1 << 62)] {
+        let journal = dir.path().join(format!("{number}"));
+        poisoned(&journal, number, first);
+        let Err(KeepError::Damaged(why)) = open(&journal) else { panic!("it is used") };
+        assert!(why.contains("out of range"), "{why}");
+    }
+}
+
+/// What an agent that starts with a journal reports: of `FTB_JOURNAL_DAMAGED` the payload, and the gaps.
+async fn reported(client: &mut TestClient, gaps: usize) -> (String, Vec<v1::Gap>) {
+    client.subscribe_from_the_beginning(1, "").await;
+    let (mut told, mut found) = (None, Vec::new());
+    while told.is_none() || found.len() < gaps {
+        match client.hear().await {
+            Some(to_client::Message::Deliver(deliver)) => {
+                let mut texts = deliver.items.into_iter().flat_map(payloads_of);
+                told = told.or(texts.find(|text| text.contains("journal")));
+            }
+            Some(to_client::Message::Gap(gap)) => found.push(gap),
+            Some(_) => {}
+            None => panic!("the stream ended"),
+        }
+    }
+    (told.unwrap(), found)
+}
+
+/// The same with agents: an event, a line in the log, and a gap where the end of the log may be missing.
+#[tokio::test]
+async fn an_agent_reports_what_is_gone_from_its_journal() {
+    for (case, gaps) in [("empty mark", 1), ("no mark", 1), ("no store", 0), ("epoch", 0)] {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = dir.path().join("journal");
+        if case == "epoch" {
+            poisoned(&journal, (1 << 62) + 1, 1);
+        } else {
+            write_journal(&journal);
+        }
+        match case {
+            "no store" => std::fs::remove_dir_all(journal.join("store")).unwrap(),
+            "epoch" => {}
+            _ => {
+                without_mark(&journal, case == "empty mark");
+                cut_newest(&journal);
+            }
+        }
+        let process = start(dir.path(), &journal, "");
+        let mut client = process.client().await;
+        let (damage, found) = reported(&mut client, gaps).await;
+        let words = match case {
+            "no store" => "the log is gone",
+            "epoch" => "out of range",
+            _ => "the mark is missing or empty",
+        };
+        assert!(damage.contains(words), "{case}: {damage}");
+        assert!(process.log().contains(words), "{case}: {}", process.log());
+        let lost = |gap: &v1::Gap| gap.reason == "log-lost" && gap.count == 0;
+        assert!(found.len() == gaps && found.iter().all(lost), "{case}: {found:?}");
+        let last = client.publish("site", &["goes on"]).await;
+        client.confirmed(last).await;
+    }
+}
