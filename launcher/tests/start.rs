@@ -84,7 +84,7 @@ async fn standard_input_goes_to_rank_0_whole_and_to_nobody_else() -> Result<()> 
 /// The launcher looks back into the log before it starts anything. Here that is empty, and its agent is not the root.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_is_the_first_thing_that_happens_on_a_cluster() -> Result<()> {
-    let site = Site::without_examples(3).await?;
+    let site = Site::fresh(3).await?;
     let agent = site.cluster.socket(2).display().to_string();
     let command =
         site.launch(&["-n", "2", "--agent", &agent], &["sh", "-c", "echo rank $FTB_RANK"]);

@@ -101,6 +101,22 @@ impl Plan {
         Ok(cluster)
     }
 
+    /// Starts the agents in rank order, each when those before it are one tree. None changes its parent, so
+    /// the log of the cluster is empty.
+    ///
+    /// # Errors
+    /// As [`Plan::start`]; or something was published all the same.
+    pub async fn start_quietly(self) -> Result<Cluster> {
+        let mut cluster = self.prepare()?;
+        for index in 0..cluster.agents.len() {
+            cluster.run(index)?;
+            cluster.wait_whole().await?;
+        }
+        let last = cluster.status(0).await?.index;
+        ensure!(last == 0, "{last} events were published\n{}", cluster.logs());
+        Ok(cluster)
+    }
+
     /// Writes the configurations and starts nothing.
     ///
     /// # Errors

@@ -94,7 +94,7 @@ async fn what_was_published_before_is_told_afterwards_at_another_node() {
 /// No event was ever published: there is nothing to read, and that is an answer, not a time-out.
 #[tokio::test]
 async fn looking_back_into_an_empty_log_ends_at_once_at_every_agent() {
-    let cluster = Cluster::start(3, 1).await.unwrap();
+    let cluster = Plan::new(3, 1).start_quietly().await.unwrap();
     for rank in [2, 1, 0] {
         for args in [vec!["events", "--since", "1h"], vec!["events", "--json"]] {
             assert_eq!(succeed(cluster.socket(rank), &args), "", "{args:?} at rank {rank}");
@@ -110,7 +110,7 @@ async fn looking_back_into_an_empty_log_ends_at_once_at_every_agent() {
 #[tokio::test]
 async fn the_first_subscription_waits_for_no_timer() {
     let slow = Plan::new(3, 1).extra("[detection]\nsearch = \"60s\"\nprobe = \"200ms\"\n");
-    let cluster = slow.start().await.unwrap();
+    let cluster = slow.start_quietly().await.unwrap();
     for rank in [2, 1, 0] {
         assert_eq!(succeed(cluster.socket(rank), &["events", "--since", "1h"]), "", "rank {rank}");
     }

@@ -72,7 +72,15 @@ impl Site {
 
     /// With agents as somebody else wants them.
     pub async fn planned(plan: Plan) -> Result<Self> {
-        let cluster = plan.start().await?;
+        Self::around(plan.start().await?)
+    }
+
+    /// On a cluster in which nothing was ever published.
+    pub async fn fresh(nodes: usize) -> Result<Self> {
+        Self::around(Plan::new(nodes, 2).start_quietly().await?)
+    }
+
+    fn around(cluster: Cluster) -> Result<Self> {
         let mut clusters = CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner);
         clusters.push(cluster.dir().display().to_string());
         drop(clusters);
