@@ -58,14 +58,15 @@ pub struct Manner {
 pub enum Moment {
     /// Ranks that are about to leave still work: what can be sent of them before they are stopped.
     Precopy,
-    /// Before any rank of the job is saved. When all nodes have done it, nothing passes between nodes any more.
+    /// Before any rank of the job is saved. When all nodes have done it, no rank sends anything any more.
     Prepare,
-    /// The image is written. `leave`: the ranks are gone when it is complete; else they go on.
+    /// The image is written, after the node is cut off from the others where that is needed. `leave`: the ranks are
+    /// gone when it is complete; else they go on.
     Save {
         /// See above.
         leave: bool,
     },
-    /// All nodes have saved, or it is called off: what [`Moment::Prepare`] did is undone.
+    /// All nodes have saved, or it is called off: what [`Moment::Prepare`] and [`Moment::Save`] did is undone.
     Release,
     /// The image is looked at: after it was written and before anything is started from it.
     Verify,

@@ -48,6 +48,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub const REPEAT: Duration = Duration::from_secs(1);
 /// How often the JL shows that it is there.
 pub const ALIVE: Duration = Duration::from_secs(2);
+/// How long a checkpoint waits for ranks in a PMI fence, in which agents cannot save them; then it is refused.
+pub const FENCE_PATIENCE: Duration = Duration::from_secs(3);
 /// Most remedies that wait for their turn: beyond, a request is refused.
 pub const WANTED_MAX: usize = 64;
 
@@ -188,6 +190,9 @@ pub struct Jl {
     gap_ns: u64,
     /// The exit code of a job that is over.
     exit: Option<i32>,
+    /// Until when the next checkpoint waits for ranks in a PMI fence, in monotonic nanoseconds.
+    #[serde(skip)]
+    fence_until_ns: Option<u64>,
     /// Of a JL that has taken over: nodes that have said nothing since, and may be in another state by now. It begins
     /// nothing new before.
     #[serde(skip)]
@@ -206,6 +211,7 @@ impl Jl {
             ask_ns: 0,
             gap_ns: u64::MAX,
             exit: None,
+            fence_until_ns: None,
             unheard: BTreeSet::new(),
         }
     }
@@ -251,7 +257,8 @@ impl Jl {
         let open = self.open.as_ref();
         let remedy = open.map_or(u64::MAX, |open| open.deadline_ns.min(open.repeat_ns));
         let clock = self.alive_ns.min(self.ask_ns).min(self.gap_ns);
-        remedy.min(clock).min(self.pace.due_ns())
+        let fence = self.fence_until_ns.unwrap_or(u64::MAX);
+        remedy.min(clock).min(self.pace.due_ns()).min(fence)
     }
 
     /// One input.

@@ -76,8 +76,6 @@ pub struct Nla {
     heard: bool,
     ending: Option<Ending>,
     saving: Option<Saving>,
-    /// The checkpoint for which a rank in a fence has no time, and how long that may be.
-    put_off: Option<(Episode, u64)>,
     restoring: Option<Restoring>,
     refused: Refused,
 }
@@ -115,7 +113,6 @@ impl Nla {
             heard: false,
             ending: None,
             saving: None,
-            put_off: None,
             restoring: None,
             refused: Refused::default(),
         }
@@ -160,9 +157,11 @@ impl Nla {
                 self.pmi_line(now, rank, incarnation, &line, out)
             }
             Input::CopyEnded { episode, result } => self.copy_ended(episode, result, out),
-            Input::Prepared { episode, result } => self.prepared(episode, result, out),
+            Input::Prepared { episode, result } => self.prepared(now, episode, result, out),
             Input::Saved { episode, result } => self.saved(episode, result, out),
-            Input::Restored { incarnation, result } => self.restored(incarnation, result, out),
+            Input::Restored { incarnation, result } => {
+                self.restored(now, incarnation, result, out);
+            }
             Input::Tick => {}
         }
         self.tick(now, out);

@@ -7,7 +7,7 @@ mod site;
 
 use anyhow::{Context as _, Result};
 use ftb_tests::bmc::{self, SimulatedBmc};
-use ftb_tests::cluster::binary;
+use ftb_tests::cluster::{PATIENCE, binary, wait_for};
 use ftb_tests::skip::skip;
 use site::bridge::Bridge;
 use site::fixture::{Fixture, compiled, criu_file, results};
@@ -134,6 +134,60 @@ async fn pods_of_several_ranks_come_to_their_end() -> Result<()> {
     site.release()?;
     assert_eq!(results(&job.await??)?, undisturbed);
     nothing_left("FTB_JOB_ID=four\0").await
+}
+
+/// A rank that ends resets its connections. No reset is lost while another pod is off its bridge for a checkpoint, and no
+/// rank is kept from its part of a fence by one: a job that is saved all the time comes to its end, and to its result.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_that_are_saved_every_second_come_to_their_end() -> Result<()> {
+    let site = Site::new(3).await?;
+    let Some(stencil) = Fixture::stencil(&site)? else { return Ok(()) };
+    site.release()?;
+    let gate = site.gate().display().to_string();
+    // About two seconds of work, so that checkpoints fall into its beginning and its end.
+    let words: Vec<String> =
+        [&stencil.program[0], "150", "8", "64", &gate, "10000"].map(Into::into).into();
+    for ranks in [2, 3] {
+        let stencil = Fixture { ranks, program: words.clone(), ..stencil.clone() };
+        let undisturbed = results(&run(stencil.command(&site, &["-q"])).await?)?;
+        let mut saved = 0;
+        for round in 0..4 {
+            let job = format!("often-{ranks}-{round}");
+            let often = ["--job", &job, "--checkpoint-every", "1s"];
+            let running = start(stencil.command(&site, &often));
+            let ended = tokio::time::timeout(PATIENCE, running).await;
+            let output = ended.with_context(|| format!("{job} does not end"))???;
+            assert_eq!(results(&output)?, undisturbed, "{job}");
+            saved += text(&output.stderr).matches(" is committed").count();
+        }
+        assert!(saved > 0, "no checkpoint was made in any run of {ranks} ranks");
+    }
+    Ok(())
+}
+
+/// Its kernel repeats what a peer has not got yet. So a pod stays when its ranks have ended well, until the job is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_stays_until_the_job_is_over() -> Result<()> {
+    let site = Site::new(2).await?;
+    let bridge = Bridge::new("stay")?;
+    let Some(backend) = criu_file(&site, &bridge.backend("10.196.0.0", 16))? else { return Ok(()) };
+    let gate = site.gate().display().to_string();
+    let script =
+        "[ $FTB_RANK = 0 ] || while [ ! -e $0 ]; do sleep 0.1; done; echo result $FTB_RANK";
+    let arguments = ["-n", "2", "--job", "stay", "--backend", &backend];
+    let job = start(site.launch(&arguments, &["sh", "-c", script, &gate]));
+    // The launcher knows that it has ended when there is nothing left to save.
+    wait_for("rank 0 to have ended", async || {
+        let asked = run(site.command(&["checkpoint", "stay"])).await?;
+        Ok(text(&asked.stderr).contains("have ended already").then_some(()))
+    })
+    .await?;
+    assert_eq!(bridge.ports()?, 2, "the pod of rank 0 is there");
+    site.release()?;
+    assert_eq!(results(&job.await??)?, ["result 0", "result 1"]);
+    nothing_left("FTB_JOB_ID=stay\0").await?;
+    assert_eq!(bridge.ports()?, 0);
+    Ok(())
 }
 
 /// Two jobs of one name on one host, each of another cluster: neither sees anything of the other, and both move.

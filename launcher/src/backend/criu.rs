@@ -4,6 +4,9 @@
 //! The network is cut by taking the pod's link off its bridge, not by CRIU: so nothing reaches the pod between the first
 //! byte of the dump and its last, and nobody answers for its address (with a reset) until its sockets are there
 //! again. TCP then repeats what was lost.
+//!
+//! TCP never repeats a reset. So a checkpoint cuts pods only while all ranks of the job stand still: [`Moment::Prepare`]
+//! leaves the network alone, [`Moment::Save`] cuts it.
 
 use super::{
     Backend, Manner, Moment, Moves, Need, PARENT, PodPlace, STEP_DEADLINE, Saver, Step, Unit,
@@ -168,7 +171,11 @@ impl Criu {
         if unit.image.join(PARENT).exists() {
             argv.extend(owned(&["--track-mem", "--prev-images-dir", PARENT]));
         }
-        vec![self.step("prepare the dump", prepare), self.step("dump the pod", argv)]
+        vec![
+            self.step("cut the pod's network", link(unit, false)),
+            self.step("prepare the dump", prepare),
+            self.step("dump the pod", argv),
+        ]
     }
 
     /// The memory of the pod while it works; the kernel notes what changes from now on.
@@ -269,9 +276,8 @@ impl Backend for Criu {
         };
         match moment {
             Moment::Precopy => vec![self.precopy(pod, unit)],
-            Moment::Prepare => vec![self.step("cut the pod's network", link(unit, false))],
             Moment::Release => vec![self.step("join the pod's network", link(unit, true))],
-            Moment::Verify => Vec::new(),
+            Moment::Prepare | Moment::Verify => Vec::new(),
             Moment::Save { leave } => self.dump(pod, unit, leave),
             Moment::Unpack if !unit.image.join(SHM).exists() => Vec::new(),
             Moment::Unpack => {

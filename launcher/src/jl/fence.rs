@@ -54,6 +54,11 @@ impl Fence {
         inside.map(|inside| inside.ranks.clone()).unwrap_or_default()
     }
 
+    /// Whether all ranks of some node are in, and others are not.
+    pub fn is_entered(&self) -> bool {
+        !self.nodes.is_empty()
+    }
+
     /// A node is lost: what it said of the open fence does not count.
     pub fn forget(&mut self, node: &NodeName) {
         self.nodes.remove(node);

@@ -94,7 +94,7 @@ impl Jl {
             self.job.refused += 1;
             return;
         }
-        let size = self.job.config.size;
+        let size = self.job.fence_size();
         let said = self.job.fence.said(node, ranks, part.clone(), size);
         let (parts, complete) = match said {
             Said::Complete(parts) => (parts.to_vec(), true),

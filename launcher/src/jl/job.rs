@@ -376,6 +376,14 @@ impl Job {
         node.is_some_and(|n| !n.lost && !n.avoid && n.state == Some(MigrationState::Spare))
     }
 
+    /// How many ranks a PMI fence waits for. An unmodified rank that has ended well was let out of the last fence: the
+    /// others would wait for it for nothing.
+    pub(super) fn fence_size(&self) -> u32 {
+        let gone = |row: &&Rank| row.ended == Some(How::Exit(0)) && self.moves() == Moves::Alone;
+        let gone = u32::try_from(self.ranks.iter().filter(gone).count()).unwrap_or(u32::MAX);
+        self.config.size.saturating_sub(gone)
+    }
+
     /// Whether every rank has ended well.
     pub fn finished(&self) -> bool {
         self.ranks.iter().all(|row| row.ended == Some(How::Exit(0)))

@@ -1,8 +1,8 @@
 //! What the policy and people want of a JL: the queue of remedies that wait for their turn.
 
 use super::{
-    By, Checkpoint, Jl, Migration, MigrationState, Outcome, Output, Remedy, Request, WANTED_MAX,
-    Waiting, Want,
+    By, Checkpoint, FENCE_PATIENCE, Jl, Migration, MigrationState, Outcome, Output, Remedy,
+    Request, WANTED_MAX, Waiting, Want,
 };
 use crate::backend::Moves;
 use crate::message::{Asked, FromJl};
@@ -161,6 +161,9 @@ impl Jl {
     /// Opens the next remedy when none is open and all ranks have met.
     pub(super) fn next_wanted(&mut self, now: Now) {
         while self.open.is_none() && self.job.met && self.unheard.is_empty() && !self.over() {
+            if self.waits_for_fence(now) {
+                return;
+            }
             let Some(Waiting { want, by }) = self.wanted.pop_front() else {
                 return;
             };
@@ -172,8 +175,35 @@ impl Jl {
         }
     }
 
+    /// Whether the next remedy is a checkpoint by agents that waits for ranks in a PMI fence. No rank is stopped
+    /// meanwhile, so that those which the fence waits for come to it. After [`FENCE_PATIENCE`] the checkpoint is refused.
+    fn waits_for_fence(&mut self, now: Now) -> bool {
+        let next = self.wanted.front().map(|waiting| &waiting.want);
+        let saves = matches!(next, Some(Want::Checkpoint { .. })) && self.job.agents_save();
+        if !saves || !self.job.fence.is_entered() || self.some_have_ended() {
+            self.fence_until_ns = None;
+            return false;
+        }
+        let until_ns = *self.fence_until_ns.get_or_insert(now.deadline_ns(FENCE_PATIENCE));
+        if now.mono_ns < until_ns {
+            return true;
+        }
+        self.fence_until_ns = None;
+        if let Some(Waiting { by, .. }) = self.wanted.pop_front() {
+            let why = "no checkpoint: ranks wait for others in a PMI fence: ask again";
+            self.job.tell(format!("{why}{}", by.words()));
+            self.settle(by, Outcome::Refused, why);
+            self.job.out.push(Output::Save);
+        }
+        false
+    }
+
+    fn some_have_ended(&self) -> bool {
+        self.job.ranks.iter().any(|row| row.ended.is_some())
+    }
+
     fn ranks_have_ended(&mut self, by: By) -> bool {
-        let ended = self.job.ranks.iter().any(|row| row.ended.is_some());
+        let ended = self.some_have_ended();
         if ended {
             let why = "ranks have ended already: there is nothing to save";
             self.settle(by, Outcome::Refused, why);

@@ -13,6 +13,8 @@ use crate::wire::PART_BYTES_MAX;
 use ftb_core::Now;
 use std::collections::BTreeMap;
 
+const NS_PER_MS: u64 = 1_000_000;
+
 /// The parts of a fence's result that have come so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Incoming {
@@ -20,16 +22,39 @@ pub(super) struct Incoming {
     parts: BTreeMap<u32, String>,
 }
 
+/// How the line with the milliseconds that ranks have worked begins, in the PMI space of an image.
+const WORKED: &str = "worked ";
+
 /// When ranks entered the open fence.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Last {
-    /// When the fence before was complete; unknown of ranks that came from elsewhere.
-    done_ns: Option<u64>,
+    /// When the fence before was complete, or the ranks came from elsewhere; and for how many nanoseconds they had
+    /// worked since that fence already then. Unknown before the first fence.
+    done_ns: Option<(u64, u64)>,
     /// When the first rank entered, and the last one so far.
     entered_ns: Option<(u64, u64)>,
 }
 
 impl Last {
+    /// How long ranks have worked since the fence before, in nanoseconds.
+    fn worked_ns(&self, until_ns: u64) -> Option<u64> {
+        let (done_ns, before_ns) = self.done_ns?;
+        Some(until_ns.saturating_sub(done_ns).saturating_add(before_ns))
+    }
+
+    /// The same as a line for the image of the ranks; empty where it is unknown.
+    pub(super) fn export(&self, now: Now) -> String {
+        let line = |ns: u64| format!("{WORKED}{}\n", ns / NS_PER_MS);
+        self.worked_ns(now.mono_ns).map(line).unwrap_or_default()
+    }
+
+    /// Of ranks that come from an image with this PMI space.
+    pub(super) fn import(now: Now, space: &str) -> Self {
+        let worked = space.lines().find_map(|line| line.strip_prefix(WORKED)?.parse::<u64>().ok());
+        let done_ns = worked.map(|ms| (now.mono_ns, ms.saturating_mul(NS_PER_MS)));
+        Self { done_ns, entered_ns: None }
+    }
+
     /// A rank has entered.
     pub(super) fn entered(&mut self, now: Now) {
         let first = self.entered_ns.map_or(now.mono_ns, |(first, _)| first);
@@ -38,7 +63,7 @@ impl Last {
 
     /// The fence is complete.
     fn done(&mut self, now: Now) {
-        *self = Self { done_ns: Some(now.mono_ns), entered_ns: None };
+        *self = Self { done_ns: Some((now.mono_ns, 0)), entered_ns: None };
     }
 }
 
@@ -97,7 +122,7 @@ impl Nla {
         if self.pmi.some_let_out() {
             return 0;
         }
-        let worked_ns = self.last_fence.done_ns.map_or(0, |done| first.saturating_sub(done));
+        let worked_ns = self.last_fence.worked_ns(first).unwrap_or(0);
         let long = u128::from(worked_ns) >= limits::LAST_FENCE_WORK.as_nanos();
         let wait = if long { limits::LAST_FENCE_WAIT } else { limits::EARLY_FENCE_WAIT };
         Now { mono_ns: last, wall_ns: 0 }.deadline_ns(wait)

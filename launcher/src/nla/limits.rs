@@ -18,8 +18,6 @@ pub const FENCE_REPEAT: Duration = Duration::from_secs(1);
 pub const FIRST_GRACE: Duration = Duration::from_secs(30);
 /// How long ranks are kept prepared for a checkpoint: well below the time after which TCP gives up (about 15 min).
 pub const PREPARED_MAX: Duration = Duration::from_secs(600);
-/// How long a checkpoint waits for a rank that is in a PMI fence.
-pub const FENCE_PATIENCE: Duration = Duration::from_secs(3);
 /// Default of the orphan grace.
 pub const ORPHAN_GRACE: Duration = Duration::from_secs(600);
 /// Default time between SIGTERM and SIGKILL.

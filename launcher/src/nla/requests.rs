@@ -87,7 +87,7 @@ impl Nla {
             FromJl::Release { episode } | FromJl::Closed(Closed { episode, .. }) => {
                 self.on_release(episode, out)
             }
-            FromJl::Checkpoint { episode, .. } => self.on_checkpoint(episode, out),
+            FromJl::Checkpoint { episode, .. } => self.on_checkpoint(now, episode, out),
             FromJl::Drop { set, .. } => out.push(Output::DropSet(set)),
             FromJl::Signal { episode, signal } => {
                 if episode > self.signal_episode {

@@ -1,7 +1,7 @@
 //! Saving by the node agent, for ranks that know nothing of it ([`crate::backend::Saver::Agent`]).
 //!
-//! A checkpoint has two steps, so that the set is of one moment: when every node is prepared nothing passes between
-//! nodes any more, and only then the first rank is saved. A node undoes its preparation when it is told, when the
+//! A checkpoint has two steps, so that the set is of one moment: when every node is prepared no rank sends anything
+//! any more, and only then the first rank is saved. A node undoes its preparation when it is told, when the
 //! episode is over, or after [`limits::PREPARED_MAX`]. A migration saves one node only, at once, and its ranks are
 //! gone then. Neither happens while a rank of the node waits in a PMI fence: what the fence has told the others
 //! could not be taken back.
@@ -65,7 +65,7 @@ impl Nla {
         !self.pmi.inside().is_empty()
     }
 
-    /// FTB_JL_PREPARE. Where it cannot be now, there is no answer: the JL asks again.
+    /// FTB_JL_PREPARE. Without ranks there is no answer; while a rank is in a fence the node refuses.
     pub(super) fn on_prepare(
         &mut self,
         now: Now,
@@ -88,20 +88,16 @@ impl Nla {
             return;
         }
         if self.save_later() {
-            self.put_off(now, episode, set, out);
+            self.refuse_in_fence(episode, set, out);
         } else {
             self.prepare(now, episode, set, false, out);
         }
     }
 
-    /// A rank waits in a fence. That may be for a rank that another node holds still for this very checkpoint: nobody
-    /// would ever go on. So after a short while the checkpoint is refused.
-    fn put_off(&mut self, now: Now, episode: Episode, set: SetId, out: &mut Vec<Output>) {
-        let known = self.put_off.filter(|(of, _)| *of == episode);
-        let (_, until_ns) = *self
-            .put_off
-            .insert(known.unwrap_or((episode, now.deadline_ns(limits::FENCE_PATIENCE))));
-        let Some(rank) = self.running().iter().next().filter(|_| now.mono_ns >= until_ns) else {
+    /// A rank waits in a fence, perhaps for a rank that another node has stopped for this very checkpoint. The node
+    /// refuses at once, so that the stopped ranks go on: checkpoints at short intervals would else stop them for good.
+    fn refuse_in_fence(&self, episode: Episode, set: SetId, out: &mut Vec<Output>) {
+        let Some(rank) = self.running().iter().next() else {
             return;
         };
         let reason = "a rank of the node waits for others in a PMI fence: ask again".to_owned();
@@ -150,6 +146,7 @@ impl Nla {
     /// Nothing comes from the ranks any more, and all that had come was handled before this.
     pub(super) fn prepared(
         &mut self,
+        now: Now,
         episode: Episode,
         result: Result<(), String>,
         out: &mut Vec<Output>,
@@ -173,15 +170,15 @@ impl Nla {
             return;
         }
         if saving.leave {
-            self.save(out);
+            self.save(now, out);
         } else {
             saving.stage = Stage::Prepared;
             out.push(Output::Publish(FromNla::Prepared { episode }));
         }
     }
 
-    fn save(&mut self, out: &mut Vec<Output>) {
-        let space = self.pmi.export();
+    fn save(&mut self, now: Now, out: &mut Vec<Output>) {
+        let space = self.pmi.export() + &self.last_fence.export(now);
         let Some(saving) = &mut self.saving else {
             return;
         };
@@ -196,13 +193,13 @@ impl Nla {
     }
 
     /// FTB_CHECKPOINT: every node is prepared.
-    pub(super) fn on_checkpoint(&mut self, episode: Episode, out: &mut Vec<Output>) {
+    pub(super) fn on_checkpoint(&mut self, now: Now, episode: Episode, out: &mut Vec<Output>) {
         let known = |saving: &&Saving| saving.episode == episode && !saving.leave;
         let Some(saving) = self.saving.as_ref().filter(known) else {
             return;
         };
         match saving.stage {
-            Stage::Prepared => self.save(out),
+            Stage::Prepared => self.save(now, out),
             Stage::Over => out.extend(saving.said.iter().cloned().map(Output::PublishFor)),
             Stage::Preparing | Stage::Saving => {}
         }
@@ -335,6 +332,7 @@ impl Nla {
     /// The ranks are there again, or cannot be brought back.
     pub(super) fn restored(
         &mut self,
+        now: Now,
         incarnation: u64,
         result: Result<String, String>,
         out: &mut Vec<Output>,
@@ -350,7 +348,7 @@ impl Nla {
                     self.signal_all(SIGKILL, out);
                 }
                 self.pmi.import(&space);
-                self.last_fence = Last::default();
+                self.last_fence = Last::import(now, &space);
                 self.keep_start(&answer);
                 out.push(Output::Publish(answer));
             }

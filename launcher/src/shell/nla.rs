@@ -16,7 +16,7 @@ use super::secret::Secret;
 use super::spec::{Handed, Means, NlaSpec, SPEC_BYTES_MAX};
 use super::{Clock, installed, starter, streams};
 use crate::backend::{Criu, Moment};
-use crate::message::NlaSays;
+use crate::message::{FromNla, NlaSays};
 use crate::names::{NodeName, Ranks, SetId};
 use crate::nla::{Input, Nla, NlaConfig, Output};
 use crate::tree::Word as TreeWord;
@@ -289,6 +289,9 @@ impl Shell {
     async fn output(&mut self, output: Output) -> Option<Input> {
         match output {
             Output::Publish(message) => {
+                if matches!(message, FromNla::Reset { .. }) {
+                    self.end_pod().await;
+                }
                 let says = NlaSays { node: self.spec.node.clone(), message };
                 link::publish_sealed(&self.client, &self.door.seal, wire::to_nla(&says)).await;
             }
@@ -413,6 +416,13 @@ impl Shell {
         }
     }
 
+    /// Ends a pod whose ranks have all ended: its address is about to be another's. Comes back when it is free.
+    async fn end_pod(&mut self) {
+        if let Some((_, pod)) = self.pod.take() {
+            pod.ended().await;
+        }
+    }
+
     /// Starts a rank in the pod of its start, which begins with its first rank.
     async fn spawn_in_pod(&mut self, start: ranks::Start) {
         let (rank, incarnation) = (start.spawn.rank, start.spawn.incarnation);
@@ -420,6 +430,7 @@ impl Shell {
         let pod = match known {
             Some((_, pod)) => pod.clone(),
             None => {
+                self.end_pod().await;
                 self.pods += 1;
                 pod::begin(&self.spec, self.pods, self.ends())
             }

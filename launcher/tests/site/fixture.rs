@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 
 /// A backend with a program that it can save: ranks that print `result ...` lines, and stay in their middle until
 /// the site's gate is there.
+#[derive(Clone)]
 pub struct Fixture {
     /// Name of the backend; also of the jobs.
     pub name: &'static str,

@@ -55,7 +55,7 @@ pub(super) struct Task {
     pub(super) precopied: Option<SetId>,
     /// Standard input on its way to rank 0.
     pub(super) input: Feed,
-    /// The end of the last rank, told when nothing is left of the pod.
+    /// The end of the last rank, where it has failed: told when nothing is left of the pod.
     pub(super) last: Option<(u32, u64, How)>,
 }
 
@@ -173,8 +173,8 @@ impl Task {
         self.end().await;
     }
 
-    /// Everything in the pod dies; ranks of which nothing else was told are told as killed. The last word comes when the
-    /// address is free: somebody may be about to bring an image of this pod back.
+    /// Everything in the pod dies; ranks of which nothing else was told are told as killed. The word that a last rank has
+    /// failed comes when the address is free: somebody may be about to bring an image of this pod back.
     async fn end(mut self) {
         drop(self.to_tender.take());
         let net = self.spec.pod.clone();
@@ -223,11 +223,13 @@ impl Task {
                 if rank == FED_RANK {
                     self.input = Feed::default();
                 }
-                if self.ranks.is_empty() {
+                if self.ranks.is_empty() && how != How::Exit(0) {
                     // The tender ends with its input, and the pod with the tender.
                     self.last = Some((rank, incarnation, how));
                     self.to_tender = None;
                 } else {
+                    // A pod whose ranks have ended well stays until the job is over. Its kernel repeats what a peer has
+                    // not got yet, and answers a peer that asks for a connection that was reset.
                     self.tell(rank, incarnation, Word::Ended(how)).await;
                 }
             }
@@ -240,7 +242,7 @@ impl Task {
             Said::Held(number) => {
                 if let Some((episode, step)) = self.preparing.take_if(|(of, _)| of.0 == number) {
                     step.done(&self.spec.node, "stop the ranks");
-                    let result = self.cut().await;
+                    let result = self.settle().await;
                     let _ = self.ends.inputs.send(Input::Prepared { episode, result }).await;
                 }
             }
@@ -305,8 +307,8 @@ impl Task {
     }
 
     /// The ranks stand still: what they have sent arrives and is acknowledged while the pod still can talk, so that nobody
-    /// need send it again. (A connection that is brought back would do that only after a second.) Then it is cut off.
-    async fn cut(&self) -> Result<(), String> {
+    /// need send it again. (A connection that is brought back would do that only after a second.)
+    async fn settle(&self) -> Result<(), String> {
         let Some(set) = &self.prepared else {
             return Err("it was called off".to_owned());
         };
