@@ -76,6 +76,29 @@ async fn a_job_whose_output_cannot_be_written_ends_well_and_its_exit_code_says_s
     nothing_left("FTB_JOB_ID=").await
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_begins_when_the_job_has_ended_gets_all_output() -> Result<()> {
+    let site = Site::without_examples(1).await?;
+    // More than the pipe holds, less than all buffers on the way to it.
+    let script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); echo line $i; done";
+    let mut command = site.launch(&["-n", "2"], &["sh", "-c", script]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let stderr = child.stderr.take().context("no stderr")?;
+    let stdout = child.stdout.take().context("no stdout")?;
+    let lines = tokio::task::spawn_blocking(move || {
+        // Nothing reads stdout before: an open stderr is needed to the end.
+        let mut stderr = BufReader::new(stderr);
+        said(&mut stderr, "waiting for the ranks' output to be printed since ")?;
+        let lines = BufReader::new(stdout).lines().count();
+        std::io::copy(&mut stderr, &mut std::io::sink())?;
+        anyhow::Ok(lines)
+    })
+    .await??;
+    assert_eq!(lines, 40_000);
+    ensure!(child.wait()?.success(), "output is not lost");
+    Ok(())
+}
+
 /// Takes a command out of a chain of calls.
 trait Take {
     fn take(&mut self) -> Command;
