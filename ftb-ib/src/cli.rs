@@ -15,7 +15,7 @@ pub struct Cli {
     /// Configuration file [default: /etc/ftb/ib.toml if it is there, else built-in defaults]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Check the configuration and exit
+    /// Check the configuration and exit. A counter of unknown name is bad input
     #[arg(long)]
     pub check_config: bool,
     /// Print events as JSON lines instead of publishing them; needs no agent

@@ -101,6 +101,9 @@ struct FileRule {
     #[serde(with = "humantime_serde")]
     window: Duration,
     surge: Option<f64>,
+    /// No adapter may have the counter: its name is not checked.
+    #[serde(default)]
+    optional: bool,
 }
 
 /// What a counter that is too fast says of its port.
@@ -146,6 +149,8 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// `adapter/port` to the other end of its cable.
     pub neighbours: BTreeMap<String, String>,
+    /// Counters of rules in the file that are unknown, unless the rule is optional.
+    pub unknown_counters: Vec<String>,
 }
 
 impl Default for Config {
@@ -199,6 +204,7 @@ impl Config {
         }
         let severities = severities(&file.severity)
             .map_err(|(name, problem)| refuse(&format!("severity.{name}"), problem))?;
+        let unknown_counters = unknown_counters(&file.prediction.rules);
         let rules = rules(file.prediction.defaults, file.prediction.rules)
             .map_err(|problem| refuse("prediction.rules", problem))?;
         if file.neighbours.len() > NEIGHBOURS_MAX {
@@ -219,6 +225,7 @@ impl Config {
             sample_interval: file.prediction.enabled.then_some(file.prediction.interval),
             rules,
             neighbours: file.neighbours,
+            unknown_counters,
         })
     }
 }
@@ -325,6 +332,135 @@ fn default_rules() -> Vec<Rule> {
     degraded.chain(congested).collect()
 }
 
+fn unknown_counters(rules: &[FileRule]) -> Vec<String> {
+    let is_unknown = |rule: &&FileRule| !rule.optional && !is_known(&rule.counter);
+    rules.iter().filter(is_unknown).map(|rule| rule.counter.clone()).collect()
+}
+
+/// Whether the kernel or one of its drivers has a counter of this name.
+fn is_known(counter: &str) -> bool {
+    let mut built_in = DEGRADED.iter().chain(CONGESTED).map(|rule| rule.0);
+    built_in.any(|name| name == counter) || KNOWN.contains(&counter)
+}
+
+/// Counters that the kernel and its drivers show, beside those of the built-in rules.
+const KNOWN: &[&str] = &[
+    // InfiniBand's port counters, in `counters`.
+    "port_rcv_switch_relay_errors",
+    "port_xmit_constraint_errors",
+    "port_rcv_constraint_errors",
+    "port_xmit_data",
+    "port_rcv_data",
+    "port_xmit_packets",
+    "port_rcv_packets",
+    "unicast_xmit_packets",
+    "unicast_rcv_packets",
+    "multicast_xmit_packets",
+    "multicast_rcv_packets",
+    // mlx5 and mlx4, in `hw_counters`.
+    "duplicate_request",
+    "implied_nak_seq_err",
+    "np_ecn_marked_roce_packets",
+    "out_of_buffer",
+    "out_of_sequence",
+    "req_cqe_error",
+    "req_cqe_flush_error",
+    "req_remote_access_errors",
+    "req_remote_invalid_request",
+    "req_rnr_retries_exceeded",
+    "req_transport_retries_exceeded",
+    "resp_cqe_error",
+    "resp_cqe_flush_error",
+    "resp_local_length_error",
+    "resp_remote_access_errors",
+    "rnr_nak_retry_err",
+    "roce_adp_retrans",
+    "roce_adp_retrans_to",
+    "roce_slow_restart",
+    "roce_slow_restart_cnps",
+    "roce_slow_restart_trans",
+    "rp_cnp_ignored",
+    "rx_atomic_requests",
+    "rx_dct_connect",
+    "rx_read_requests",
+    "rx_write_requests",
+    "lifespan",
+    // Soft-RoCE.
+    "ack_deferred",
+    "completer_retry_err",
+    "rcvd_pkts",
+    "rcvd_rnr_err",
+    "rdma_recvs",
+    "rdma_sends",
+    "retry_rnr_exceeded_err",
+    "send_err",
+    "send_rnr_err",
+    "sent_pkts",
+    // bnxt_re.
+    "active_qps",
+    "bad_resp_err",
+    "local_protection_err",
+    "local_qp_op_err",
+    "max_retry_exceeded",
+    "mem_mgmt_op_err",
+    "missing_resp",
+    "oos_drop_count",
+    "recoverable_errors",
+    "remote_access_err",
+    "remote_invalid_req_err",
+    "remote_op_err",
+    "resp_cq_load_err",
+    "res_exceed_max",
+    "rx_cnp_pkts",
+    "rx_ecn_marked_pkts",
+    "rx_good_bytes",
+    "rx_good_pkts",
+    "rx_out_of_buffer",
+    "rx_pkts",
+    "rx_roce_discards",
+    "rx_roce_errors",
+    "seq_err_naks_rcvd",
+    "to_retransmits",
+    "tx_cnp_pkts",
+    "tx_pkts",
+    "tx_roce_discards",
+    "tx_roce_errors",
+    "unrecoverable_err",
+    // irdma.
+    "cnpHandled",
+    "cnpIgnored",
+    "cnpSent",
+    "ip4InDiscards",
+    "ip4OutNoRoutes",
+    "ip6InDiscards",
+    "ip6OutNoRoutes",
+    "iwInRdmaReads",
+    "iwInRdmaSends",
+    "iwInRdmaWrites",
+    "iwOutRdmaReads",
+    "iwOutRdmaSends",
+    "iwOutRdmaWrites",
+    "RxECNMrkd",
+    "RxUDP",
+    "tcpInOptErrors",
+    "tcpInProtoErrors",
+    "tcpRetransSegs",
+    "TxUDP",
+    // EFA.
+    "cmds_err",
+    "completed_cmds",
+    "keep_alive_rcvd",
+    "no_completion_cmds",
+    "rdma_read_wr_err",
+    "rdma_write_wr_err",
+    "recv_wrs",
+    "rx_bytes",
+    "rx_drops",
+    "send_wrs",
+    "submitted_cmds",
+    "tx_bytes",
+];
+
 /// How the hardware writes a counter: those of InfiniBand's PortCounters attribute stick at their
 /// end (InfiniBand specification, PortCounters), whoever shows them; all others wrap.
 pub fn width_of(counter: &str) -> Width {
@@ -409,6 +545,20 @@ mod tests {
         let text = format!("[prediction]\ndefaults = false\n{text}");
         let config = Config::parse(&text, Path::new("ib.toml")).expect("good");
         assert_eq!(config.rules.len(), 1);
+    }
+
+    #[test]
+    fn a_misspelt_counter_is_unknown_unless_its_rule_is_optional() {
+        let unknown = |counter: &str, more: &str| {
+            let rule = format!("counter = {counter:?}\nlimit = 1\nwindow = \"1m\"\n{more}");
+            let text = format!("[[prediction.rules]]\n{rule}\n");
+            Config::parse(&text, Path::new("ib.toml")).expect("good").unknown_counters
+        };
+        assert_eq!(unknown("symbol_eror", ""), ["symbol_eror"]);
+        assert_eq!(unknown("symbol_eror", "optional = true"), [""; 0]);
+        for counter in ["symbol_error", "VL15_dropped", "port_rcv_data", "out_of_sequence"] {
+            assert_eq!(unknown(counter, ""), [""; 0]);
+        }
     }
 
     #[test]

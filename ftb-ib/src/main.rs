@@ -27,10 +27,16 @@ fn main() -> ExitCode {
 fn run(args: &Cli) -> Result<(), Failure> {
     let config = configuration(args.config.as_deref())?;
     if args.check_config {
+        if let Some(counter) = config.unknown_counters.first() {
+            return Err(Failure::bad_input(unknown(counter)));
+        }
         println!("configuration is good");
         return Ok(());
     }
     LogSettings::from_env()?.install()?;
+    for counter in &config.unknown_counters {
+        tracing::warn!("{}", unknown(counter));
+    }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcome = runtime.block_on(async {
@@ -51,6 +57,13 @@ fn run(args: &Cli) -> Result<(), Failure> {
     // A thread that reads an adapter whose firmware hangs is not waited for.
     runtime.shutdown_background();
     outcome
+}
+
+fn unknown(counter: &str) -> String {
+    format!(
+        "prediction.rules: counter {counter:?} is unknown: correct its name, or set \
+         optional = true if your adapter's driver has it (/sys/class/infiniband/*/ports/*/hw_counters)"
+    )
 }
 
 fn configuration(named: Option<&Path>) -> Result<Config, Failure> {

@@ -173,6 +173,23 @@ fn a_bad_configuration_is_one_line_and_exit_code_2() {
     assert!(run(&["--check-config", "--config", path_text]).status.success());
 }
 
+#[test]
+fn the_check_of_the_configuration_finds_a_misspelt_counter() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ib.toml");
+    let check = |counter: &str, more: &str| {
+        let rule = format!("counter = {counter:?}\nlimit = 1\nwindow = \"1m\"\n{more}");
+        fs::write(&path, format!("[[prediction.rules]]\n{rule}\n")).unwrap();
+        let output = run(&["--check-config", "--config", path.to_str().unwrap()]);
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, message) = check("symbol_eror", "");
+    assert_eq!((code, message.lines().count()), (Some(2), 1), "{message}");
+    assert!(message.contains("counter \"symbol_eror\" is unknown"), "{message}");
+    assert_eq!(check("symbol_eror", "optional = true").0, Some(0));
+    assert_eq!(check("symbol_error", "").0, Some(0));
+}
+
 /// The library must be found at run time or not at all: a binary that needs it does not start on
 /// a machine without rdma-core.
 #[test]
