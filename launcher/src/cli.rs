@@ -277,7 +277,7 @@ pub struct How {
     /// and more).
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub mtbf: Option<Duration>,
-    /// How many sets are kept.
+    /// How many sets are kept; of ranks in pods one from before a hang stays besides.
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub keep_sets: usize,
     /// End the job after so long (exit code 124).

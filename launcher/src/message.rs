@@ -374,6 +374,15 @@ pub struct RankSays {
     pub message: FromRank,
 }
 
+/// What a rank has done since it was first started, also before it moved. It makes progress when both numbers grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activity {
+    /// Processor time of its processes, in milliseconds.
+    pub cpu_ms: u64,
+    /// Bytes that its processes have written, plus TCP segments with data and UDP datagrams that its pod has sent.
+    pub sent: u64,
+}
+
 /// What a rank says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromRank {
@@ -385,6 +394,8 @@ pub enum FromRank {
         set: SetId,
         /// That large.
         bytes: u64,
+        /// What the rank had done until then, where its node measures that.
+        activity: Option<Activity>,
     },
     /// It is not.
     CheckpointFailed {

@@ -158,6 +158,9 @@ impl Nla {
             }
             Input::CopyEnded { episode, result } => self.copy_ended(episode, result, out),
             Input::Prepared { episode, result } => self.prepared(now, episode, result, out),
+            Input::Worked { rank, incarnation, activity } => {
+                self.worked(rank, incarnation, activity);
+            }
             Input::Saved { episode, result } => self.saved(episode, result, out),
             Input::Restored { incarnation, result } => {
                 self.restored(now, incarnation, result, out);

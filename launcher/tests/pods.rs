@@ -12,7 +12,8 @@ use ftb_tests::skip::skip;
 use site::bridge::Bridge;
 use site::fixture::{Fixture, compiled, criu_file, results};
 use site::{Site, nothing_left, run, start, text};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 
 /// More than all pipes, sockets and windows on the way to a rank hold.
@@ -163,6 +164,58 @@ async fn jobs_that_are_saved_every_second_come_to_their_end() -> Result<()> {
         assert!(saved > 0, "no checkpoint was made in any run of {ranks} ranks");
     }
     Ok(())
+}
+
+/// The sets of a job that are in the store.
+fn sets(site: &Site, job: &str) -> Result<BTreeSet<String>> {
+    let entries = std::fs::read_dir(site.jobs.path().join(job).join("sets"))?;
+    let whole = entries.filter_map(Result::ok).filter(|set| set.path().join("set.json").exists());
+    Ok(whole.filter_map(|set| set.file_name().into_string().ok()).collect())
+}
+
+/// A rank that loops cannot be told from one that computes. So its sets are kept, but none of them replaces the last one
+/// from before.
+#[tokio::test(flavor = "multi_thread")]
+async fn sets_of_a_job_that_hangs_do_not_replace_the_last_good_one() -> Result<()> {
+    let site = Site::new(2).await?;
+    let Some(backend) = criu_file(&site, "")? else { return Ok(()) };
+    let gate = site.gate().display().to_string();
+    let script = "work() { i=0; while [ $i -lt 5000 ]; do i=$((i + 1)); done; echo tick; }; \
+                  while [ ! -e $0 ]; do work; done; \
+                  [ $FTB_RANK = 1 ] || while :; do work; done; \
+                  echo loops; while :; do :; done";
+    let arguments = ["-n", "2", "--job", "hang", "--backend", &backend];
+    let mut command = site.launch(&arguments, &["sh", "-c", script, &gate]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut launcher = Process(command.spawn()?);
+    let lines = BufReader::new(launcher.0.stdout.take().context("no output")?).lines();
+    let (to_test, mut looping) = tokio::sync::mpsc::unbounded_channel();
+    // Reads all of it: a rank that cannot write would make no progress.
+    std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok).filter(|line| line == "loops") {
+            let _ = to_test.send(line);
+        }
+    });
+    site.wait_met("hang").await?;
+    for _ in 0..2 {
+        site.checkpoint("hang").await?;
+    }
+    let good = sets(&site, "hang")?;
+    site.release()?;
+    let heard = tokio::time::timeout(PATIENCE, looping.recv()).await?;
+    heard.context("rank 1 does not come to its loop")?;
+    for _ in 0..4 {
+        site.checkpoint("hang").await?;
+    }
+    let kept = sets(&site, "hang")?;
+    assert_eq!(kept.len(), 3, "the newest two, and a good one: {kept:?}");
+    assert_eq!(kept.intersection(&good).count(), 1, "{kept:?} of {good:?}");
+    site.ask(&["kill", "hang"]).await?;
+    let mut told = String::new();
+    launcher.0.stderr.take().context("no messages")?.read_to_string(&mut told)?;
+    assert!(told.contains("ranks 1 have made no progress since set "), "{told}");
+    let _ = launcher.0.wait()?;
+    nothing_left("FTB_JOB_ID=hang\0").await
 }
 
 /// Its kernel repeats what a peer has not got yet. So a pod stays when its ranks have ended well, until the job is over.

@@ -4,7 +4,7 @@
 use super::Output;
 use super::episode::{At, Flow, Steps};
 use super::job::Job;
-use crate::message::{FromJl, FromNla, FromRank, How};
+use crate::message::{Activity, FromJl, FromNla, FromRank, How};
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Checkpoint {
     set: SetId,
     saved: BTreeMap<u32, u64>,
+    /// What ranks had done when they were saved, where that is measured.
+    #[serde(default)]
+    activity: BTreeMap<u32, Activity>,
     /// Node agents that have still to make their ranks ready.
     preparing: BTreeSet<NodeName>,
     storing: bool,
@@ -27,6 +30,7 @@ impl Checkpoint {
         let mut checkpoint = Self {
             set,
             saved: BTreeMap::new(),
+            activity: BTreeMap::new(),
             preparing: BTreeSet::new(),
             storing: false,
             leaving,
@@ -75,6 +79,7 @@ impl Checkpoint {
 
     /// The set counts: older ones go, and a node that is to be left is left.
     fn committed(&self, job: &mut Job, episode: Episode, bytes: u64) -> Flow {
+        job.prove_sets(&self.set, &self.activity);
         job.sets.push(self.set.clone());
         job.set_sizes.insert(self.set.clone(), job.config.size);
         job.restarts = 0;
@@ -85,11 +90,7 @@ impl Checkpoint {
             let set = self.set.clone();
             job.publish(FromJl::Drop { episode, set });
         }
-        while job.sets.len() > job.config.sets_max {
-            let old = job.sets.remove(0);
-            job.set_sizes.remove(&old);
-            job.out.push(Output::DropStored(old));
-        }
+        job.drop_old_sets();
         if let Some(leaving) = &self.leaving
             && let Some(node) = job.nodes.get_mut(leaving)
         {
@@ -113,8 +114,11 @@ impl Steps for Checkpoint {
 
     fn on_rank(&mut self, at: &mut At<'_>, rank: u32, message: &FromRank) -> Flow {
         match message {
-            FromRank::CheckpointDone { set, bytes } if *set == self.set && !self.storing => {
+            FromRank::CheckpointDone { set, bytes, activity }
+                if *set == self.set && !self.storing =>
+            {
                 self.saved.insert(rank, *bytes);
+                self.activity.extend(activity.map(|done| (rank, done)));
                 if self.saved.len() < at.job.ranks.len() {
                     return Flow::Stay;
                 }

@@ -6,7 +6,7 @@ use super::faults::Faults;
 use super::fence::Fence;
 use super::pace::{Interval, MTBF};
 use crate::backend::{Manner, Moves, Saver};
-use crate::message::{FromJl, How, Placement};
+use crate::message::{Activity, FromJl, How, Placement};
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
 use core::time::Duration;
@@ -168,6 +168,17 @@ pub struct Rank {
     pub ended: Option<How>,
 }
 
+/// What a rank had done when a set was made; none where the kernel does not tell, which is taken for progress.
+type Done = Option<Activity>;
+
+/// Whether a rank has made progress from `then` to `now`.
+fn is_beyond(now: &Done, then: &Done) -> bool {
+    let (Some(now), Some(then)) = (now, then) else {
+        return true;
+    };
+    now.cpu_ms > then.cpu_ms && now.sent > then.sent
+}
+
 /// Copies of a set's images that the nodes have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Held {
@@ -200,6 +211,15 @@ pub struct Job {
     /// How many ranks have made a set, where that is not the number of now.
     #[serde(default)]
     pub set_sizes: BTreeMap<SetId, u32>,
+    /// What the ranks had done when each of these sets was made, where that is measured.
+    #[serde(default)]
+    pub(super) activity: BTreeMap<SetId, Vec<Done>>,
+    /// The newest set after which each rank was seen to make progress.
+    #[serde(default)]
+    pub(super) proven: Option<SetId>,
+    /// Ranks that had made no progress between the last two sets.
+    #[serde(default)]
+    still: Ranks,
     /// Recoveries since the last new set: without progress between them they come to an end.
     pub restarts: u32,
     /// `host:port` of the image server of the store.
@@ -236,6 +256,9 @@ impl Job {
             sets,
             held: None,
             set_sizes: BTreeMap::new(),
+            activity: BTreeMap::new(),
+            proven: None,
+            still: Ranks::default(),
             restarts: 0,
             store: String::new(),
             refused: 0,
@@ -289,6 +312,63 @@ impl Job {
     fn drop_held(&mut self, set: SetId) {
         let episode = self.episode;
         self.publish(FromJl::Drop { episode, set });
+    }
+
+    /// A new set is about to count, in which the ranks have done so much. The newest set since which all have made progress
+    /// is one from before a hang that may be in the new one.
+    pub(super) fn prove_sets(&mut self, set: &SetId, activity: &BTreeMap<u32, Activity>) {
+        // Ranks that save themselves have come to their safe point.
+        if activity.is_empty() {
+            self.proven = Some(set.clone());
+            return;
+        }
+        let now: Vec<Done> =
+            (0..).zip(&self.ranks).map(|(rank, _)| activity.get(&rank).copied()).collect();
+        let proven = |of: &&SetId| {
+            let then = self.activity.get(*of).filter(|then| then.len() == now.len());
+            then.is_some_and(|then| now.iter().zip(then).all(|(now, then)| is_beyond(now, then)))
+        };
+        if let Some(found) = self.sets.iter().rfind(proven) {
+            self.proven = Some(found.clone());
+        }
+        self.tell_still(&now);
+        self.activity.insert(set.clone(), now);
+    }
+
+    /// Tells which ranks have made no progress since the last set, when they are others than before.
+    fn tell_still(&mut self, now: &[Done]) {
+        let Some(last) = self.sets.last().cloned() else {
+            return;
+        };
+        let then = self.activity.get(&last).map(Vec::as_slice).unwrap_or_default();
+        let pairs = now.iter().zip(then).zip(0..);
+        let still = pairs.filter(|((now, then), _)| !is_beyond(now, then));
+        let still: Ranks = still.map(|(_, rank)| rank).collect();
+        if !still.is_empty() && still != self.still {
+            let stays = self.proven.as_ref().or_else(|| self.sets.first());
+            let stays =
+                stays.map(|set| format!(", set {set} stays in the store")).unwrap_or_default();
+            self.tell(format!("ranks {still} have made no progress since set {last}{stays}"));
+        }
+        self.still = still;
+    }
+
+    /// Sets beyond those that are kept go, the oldest first. The newest one that is proven stays all the same; where none
+    /// is, the oldest.
+    pub(super) fn drop_old_sets(&mut self) {
+        let proven = self.proven.clone().filter(|set| self.sets.contains(set));
+        let stays = proven.or_else(|| self.sets.first().cloned());
+        let newest = self.sets.split_off(self.sets.len().saturating_sub(self.config.sets_max));
+        for old in core::mem::take(&mut self.sets) {
+            if Some(&old) == stays.as_ref() {
+                self.sets.push(old);
+                continue;
+            }
+            self.set_sizes.remove(&old);
+            self.activity.remove(&old);
+            self.out.push(Output::DropStored(old));
+        }
+        self.sets.extend(newest);
     }
 
     /// Who lacks the images of `set` that `placement` needs.

@@ -174,6 +174,7 @@ impl Start {
         };
         job.tell(format!("set {set} cannot be restored and is put aside: {reason}"));
         job.sets.retain(|other| *other != set);
+        job.activity.remove(&set);
         job.release(&set);
         Flow::Restart { code: 1, reason: reason.to_owned() }
     }

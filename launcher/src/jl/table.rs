@@ -264,7 +264,8 @@ impl World {
 
     fn saved(&self, episode: Episode, set: &SetId) -> [(&'static str, Vec<Input>); 2] {
         let say = |rank, message| Input::Rank(RankSays { episode, rank, message });
-        let done = |rank| say(rank, FromRank::CheckpointDone { set: set.clone(), bytes: 1 });
+        let message = FromRank::CheckpointDone { set: set.clone(), bytes: 1, activity: None };
+        let done = |rank| say(rank, message.clone());
         let ranks = 0..u32::try_from(self.jl.job.ranks.len()).unwrap();
         let failed = FromRank::CheckpointFailed { set: set.clone(), reason: "a test".to_owned() };
         [

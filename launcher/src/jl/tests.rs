@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::backend::Manner;
-use crate::message::{FromRank, Placement};
+use crate::backend::{Manner, Moves, Saver};
+use crate::message::{Activity, FromNla, FromRank, NlaSays, Part, Placement};
 use crate::names::JobId;
 
 fn node(name: &str) -> NodeName {
@@ -191,4 +191,95 @@ fn a_launcher_that_takes_an_ended_job_over_says_only_its_code() {
     let mut next: Jl = serde_json::from_str(&text).unwrap();
     assert_eq!(feed(&mut next, Input::Tick), []);
     assert_eq!(feed(&mut next, Input::Adopted { store: String::new() }), [Output::Exit(143)]);
+}
+
+/// A set counts in which the two ranks have used so much processor time and sent so much; the sets that are kept then.
+fn commit(job: &mut Job, number: u64, done: [(u64, u64); 2]) -> Vec<u64> {
+    let set = |number| SetId::of_checkpoint(Episode(number));
+    let activity = (0..).zip(done.map(|(cpu_ms, sent)| Activity { cpu_ms, sent })).collect();
+    job.prove_sets(&set(number), &activity);
+    job.sets.push(set(number));
+    job.drop_old_sets();
+    (0..100).filter(|number| job.sets.contains(&set(*number))).collect()
+}
+
+fn told(job: &mut Job) -> Vec<String> {
+    let tell = |output| match output {
+        Output::Tell(words) => Some(words),
+        _ => None,
+    };
+    core::mem::take(&mut job.out).into_iter().filter_map(tell).collect()
+}
+
+#[test]
+fn sets_of_a_job_that_hangs_do_not_replace_the_last_one_from_before() {
+    let mut jl = jl();
+    let job = &mut jl.job;
+    assert_eq!(commit(job, 1, [(10, 10), (10, 10)]), [1]);
+    assert_eq!(commit(job, 2, [(20, 20), (20, 20)]), [1, 2]);
+    assert_eq!(commit(job, 3, [(30, 30), (30, 30)]), [2, 3]);
+    assert_eq!(told(job), [""; 0]);
+    // Rank 1 loops: it may have been doing so in set 3 already. Rank 0 sends as long as it can.
+    assert_eq!(commit(job, 4, [(40, 40), (99, 30)]), [2, 3, 4]);
+    assert_eq!(commit(job, 5, [(50, 50), (199, 30)]), [2, 4, 5]);
+    assert_eq!(commit(job, 6, [(60, 50), (299, 30)]), [2, 5, 6]);
+    // Neither does a rank that is stopped make progress, whatever its pod sends.
+    assert_eq!(commit(job, 7, [(60, 60), (399, 30)]), [2, 6, 7]);
+    let told = told(job);
+    assert_eq!(told.len(), 2, "each change once: {told:?}");
+    assert!(told[0].contains("ranks 1 have made no progress since set set-000003"), "{told:?}");
+    assert!(told[0].ends_with("set set-000002 stays in the store"), "{told:?}");
+    // They go on. What was made before that may still be of the hang.
+    assert_eq!(commit(job, 8, [(70, 70), (400, 40)]), [7, 8]);
+    assert_eq!(commit(job, 9, [(80, 80), (410, 50)]), [8, 9]);
+    // They go back to set 8, with what they had done then.
+    assert_eq!(commit(job, 10, [(75, 75), (405, 45)]), [8, 9, 10]);
+    assert_eq!(commit(job, 11, [(85, 85), (415, 55)]), [10, 11]);
+}
+
+#[test]
+fn ranks_that_save_themselves_prove_their_set() {
+    let mut jl = jl();
+    jl.job.config.sets_max = 1;
+    for number in 1..4 {
+        let set = SetId::of_checkpoint(Episode(number));
+        jl.job.prove_sets(&set, &BTreeMap::new());
+        jl.job.sets.push(set.clone());
+        jl.job.drop_old_sets();
+        assert_eq!(jl.job.sets, [set]);
+    }
+}
+
+#[test]
+fn a_checkpoint_waits_for_ranks_in_a_fence_with_nobody_stopped_and_is_then_refused() {
+    let mut jl = jl();
+    jl.job.config.manner = Manner { saver: Saver::Agent, moves: Moves::Alone };
+    feed(&mut jl, Input::Started { store: String::new() });
+    (jl.open, jl.job.met) = (None, true);
+    let part = Part { fence: 1, part: 0, parts: 1, lines: String::new() };
+    let inside = |jl: &mut Jl| {
+        let message =
+            FromNla::Pmi { episode: Episode(1), ranks: Ranks::from_iter([0]), part: part.clone() };
+        feed(jl, Input::Nla(NlaSays { node: node("a"), message }));
+    };
+    inside(&mut jl);
+    let save = || Want::Checkpoint { reason: "test".to_owned() };
+    assert_eq!(want(&mut jl, save()), Outcome::Accepted);
+    assert!(jl.open.is_none() && jl.wanted.len() == 1, "it waits");
+    assert_eq!(jl.fence_until_ns, Some(Now::default().deadline_ns(FENCE_PATIENCE)));
+    let mut out = Vec::new();
+    let late = Now { mono_ns: Now::default().deadline_ns(FENCE_PATIENCE), wall_ns: 0 };
+    jl.handle(late, Input::Tick, &mut out);
+    let refused = |output: &Output| match output {
+        Output::Answer(answer) => answer.words.contains("PMI fence"),
+        _ => false,
+    };
+    assert!(out.iter().any(refused), "{out:?}");
+    // The fence opens in time: the checkpoint follows.
+    assert_eq!(want(&mut jl, save()), Outcome::Accepted);
+    assert!(jl.open.is_none());
+    let message =
+        FromNla::Pmi { episode: Episode(1), ranks: Ranks::from_iter([1]), part: part.clone() };
+    feed(&mut jl, Input::Nla(NlaSays { node: node("b"), message }));
+    assert!(matches!(jl.open.as_ref().map(|open| &open.remedy), Some(Remedy::Checkpoint(_))));
 }

@@ -1,7 +1,7 @@
 //! What goes into a node launch agent and what comes out: the seam between the machine and its shell.
 
 use crate::backend::Manner;
-use crate::message::{FromJl, FromNla, How, RankSays};
+use crate::message::{Activity, FromJl, FromNla, How, RankSays};
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
 use core::time::Duration;
 
@@ -71,6 +71,15 @@ pub enum Input {
         episode: Episode,
         /// Why not.
         result: Result<(), String>,
+    },
+    /// A rank that stands still to be saved has done so much until now.
+    Worked {
+        /// Which.
+        rank: u32,
+        /// Of which start.
+        incarnation: u64,
+        /// See there.
+        activity: Activity,
     },
     /// The ranks are saved, or go on unsaved.
     Saved {

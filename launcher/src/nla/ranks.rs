@@ -2,7 +2,7 @@
 
 use super::{Cause, MigrationState, Nla, Output, SIGKILL, Spawn};
 use crate::backend::Saver;
-use crate::message::{FromNla, How};
+use crate::message::{Activity, FromNla, How};
 use crate::names::{Episode, Ranks, SetId};
 use ftb_core::Now;
 
@@ -17,6 +17,8 @@ pub(super) struct Process {
     pub(super) incarnation: u64,
     pub(super) born: Episode,
     pub(super) life: Life,
+    /// What it had done when it was last stopped to be saved.
+    pub(super) activity: Option<Activity>,
 }
 
 impl Nla {
@@ -46,7 +48,8 @@ impl Nla {
             out.push(Output::Restore { episode, incarnation, set, ranks });
         }
         for rank in ranks.iter() {
-            let process = Process { incarnation, born: episode, life: Life::Running };
+            let life = Life::Running;
+            let process = Process { incarnation, born: episode, life, activity: None };
             self.processes.insert(rank, process);
             if restored.is_some() {
                 continue;
@@ -126,6 +129,13 @@ impl Nla {
         // The last rank outside the fence may have been this one; and what was told of the fence counts no more.
         if !self.pmi.inside().is_empty() {
             self.enter_fence(now, out);
+        }
+    }
+
+    pub(super) fn worked(&mut self, rank: u32, incarnation: u64, activity: Activity) {
+        let process = self.processes.get_mut(&rank).filter(|p| p.incarnation == incarnation);
+        if let Some(process) = process {
+            process.activity = Some(activity);
         }
     }
 

@@ -229,8 +229,10 @@ impl Nla {
             return if void { self.disarm(episode, out) } else { self.check_left(out) };
         }
         let (set, void) = (saving.set.clone(), saving.void);
+        let processes = &self.processes;
         let say = |(rank, bytes)| {
-            let message = FromRank::CheckpointDone { set: set.clone(), bytes };
+            let activity = processes.get(&rank).and_then(|process| process.activity);
+            let message = FromRank::CheckpointDone { set: set.clone(), bytes, activity };
             RankSays { episode, rank, message }
         };
         saving.said = sizes.into_iter().map(say).collect();

@@ -4,6 +4,7 @@
 //! A task of its own has everything of one pod: the holder of its namespaces, the two pipes to the tender inside
 //! ([`tend`]), the link. Nothing of it outlives the agent: the holder ends with its standard input.
 
+mod activity;
 mod feed;
 mod holder;
 mod image;

@@ -2,8 +2,8 @@
 
 use super::{PART_BYTES_MAX, SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA, TAG_STREAMS};
 use crate::message::{
-    Answer, Asked, Closed, FromJl, FromNla, FromRank, How, Ipt, Launch, NlaSays, Outcome, Part,
-    Placement, RankSays, Request,
+    Activity, Answer, Asked, Closed, FromJl, FromNla, FromRank, How, Ipt, Launch, NlaSays, Outcome,
+    Part, Placement, RankSays, Request,
 };
 use crate::names::{Episode, FaultId, NodeName, Ranks, SetId};
 use core::fmt::Display;
@@ -52,6 +52,14 @@ impl<'a> Reader<'a> {
 
     fn parsed<T: FromStr<Err: Display>>(&self, field: &'static str) -> Result<T, WireError> {
         self.text(field)?.parse().map_err(|e| self.bad(field, e))
+    }
+
+    /// As [`Reader::parsed`]; none where the tag is missing.
+    fn parsed_if<T: FromStr<Err: Display>>(
+        &self,
+        field: &'static str,
+    ) -> Result<Option<T>, WireError> {
+        self.0.tag(field).map(|_| self.parsed(field)).transpose()
     }
 
     fn episode(&self) -> Result<Episode, WireError> {
@@ -277,9 +285,14 @@ pub fn from_rank(event: &Event) -> Result<RankSays, WireError> {
     let read = Reader(event);
     let message = match read.name_is(SPACE_MPI)?.as_str() {
         "FTB_MPI_SUSPENDED" => FromRank::Suspended,
-        "FTB_CHECKPOINT_DONE" => {
-            FromRank::CheckpointDone { set: read.set()?, bytes: read.parsed("bytes")? }
-        }
+        "FTB_CHECKPOINT_DONE" => FromRank::CheckpointDone {
+            set: read.set()?,
+            bytes: read.parsed("bytes")?,
+            activity: match (read.parsed_if("cpu_ms")?, read.parsed_if("sent")?) {
+                (Some(cpu_ms), Some(sent)) => Some(Activity { cpu_ms, sent }),
+                _ => None,
+            },
+        },
         "FTB_CHECKPOINT_FAILED" => {
             FromRank::CheckpointFailed { set: read.set()?, reason: read.text("reason")?.to_owned() }
         }

@@ -4,8 +4,8 @@
 
 use super::*;
 use crate::message::{
-    Answer, Asked, Closed, FromJl, FromNla, FromRank, How, Ipt, Launch, NlaSays, Outcome, Part,
-    RankSays, Request,
+    Activity, Answer, Asked, Closed, FromJl, FromNla, FromRank, How, Ipt, Launch, NlaSays, Outcome,
+    Part, RankSays, Request,
 };
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
@@ -130,7 +130,12 @@ fn every_message_of_a_rank_and_of_a_person_reads_back() {
         FromRank::Suspended,
         FromRank::Resumed,
         FromRank::RollbackFailed { set: set(), reason: "torn".to_owned() },
-        FromRank::CheckpointDone { set: set(), bytes: 5 },
+        FromRank::CheckpointDone { set: set(), bytes: 5, activity: None },
+        FromRank::CheckpointDone {
+            set: set(),
+            bytes: 5,
+            activity: Some(Activity { cpu_ms: 7, sent: u64::MAX }),
+        },
         FromRank::CheckpointFailed { set: set(), reason },
     ] {
         let says = RankSays { episode: EPISODE, rank: 3, message };

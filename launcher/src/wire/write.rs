@@ -250,7 +250,13 @@ pub fn to_rank(says: &RankSays) -> Event {
         .episode(says.episode)
         .tag("rank", says.rank);
     match &says.message {
-        FromRank::CheckpointDone { set, bytes } => draft.tag("set", set).tag("bytes", bytes),
+        FromRank::CheckpointDone { set, bytes, activity } => {
+            let draft = draft.tag("set", set).tag("bytes", bytes);
+            match activity {
+                Some(done) => draft.tag("cpu_ms", done.cpu_ms).tag("sent", done.sent),
+                None => draft,
+            }
+        }
         FromRank::CheckpointFailed { set, reason } | FromRank::RollbackFailed { set, reason } => {
             draft.tag("set", set).tag("reason", reason)
         }

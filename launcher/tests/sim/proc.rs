@@ -183,7 +183,7 @@ impl World {
         } else {
             let key = (proc.node.clone(), set.clone(), proc.rank);
             self.images.insert(key, proc.done);
-            FromRank::CheckpointDone { set, bytes: 8 }
+            FromRank::CheckpointDone { set, bytes: 8, activity: None }
         };
         proc.answers.insert(episode, answer.clone());
         let rank = proc.rank;

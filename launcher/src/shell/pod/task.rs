@@ -239,6 +239,12 @@ impl Task {
                     let _ = self.ends.inputs.send(input).await;
                 }
             }
+            Said::Worked(rank, activity) => {
+                if let Some(incarnation) = self.ranks.get(&rank).map(|of| of.incarnation) {
+                    let input = Input::Worked { rank, incarnation, activity };
+                    let _ = self.ends.inputs.send(input).await;
+                }
+            }
             Said::Held(number) => {
                 if let Some((episode, step)) = self.preparing.take_if(|(of, _)| of.0 == number) {
                     step.done(&self.spec.node, "stop the ranks");

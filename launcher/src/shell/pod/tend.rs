@@ -8,9 +8,9 @@
 //!
 //! Both are single-threaded and do nothing that CRIU would have to know more about than pipes, sockets and signals.
 
-use super::stop;
 use super::words::{BODY_BYTES_MAX, LINE_BYTES_MAX, Said, ToTender};
-use crate::message::How;
+use super::{activity, stop};
+use crate::message::{Activity, How};
 use crate::nla::limits::PMI_LINE_BYTES_MAX;
 use crate::nla::pmi::wire::Decoder;
 use crate::shell::output::Stream;
@@ -149,6 +149,10 @@ struct Tended {
     waiting: Vec<u8>,
     /// Nothing follows what waits.
     input_ends: bool,
+    /// What it has done while it was not stopped. The image of the pod has it too.
+    done: Activity,
+    /// What the kernel had counted for it when it last went on.
+    since: Activity,
 }
 
 struct Tender {
@@ -306,16 +310,45 @@ impl Tender {
             ToTender::Hold(number) => {
                 self.held = true;
                 stop::stop(&self.ranks.values().map(|rank| rank.pid.as_raw()).collect());
+                self.add_activity();
+                for (rank, tended) in &self.ranks {
+                    say(&Said::Worked(*rank, tended.done))?;
+                }
                 say(&Said::Held(number))?;
             }
             ToTender::Sync => say(&Said::Synced)?,
             ToTender::Go => {
                 if core::mem::take(&mut self.held) {
+                    self.forget_activity();
                     self.signal_all(Signal::SIGCONT);
                 }
             }
         }
         Ok(())
+    }
+
+    /// The ranks have just been stopped: adds what they have done since they went on.
+    fn add_activity(&mut self) {
+        let all = self.counted();
+        for tended in self.ranks.values_mut() {
+            let now = all.get(&tended.pid.as_raw()).copied().unwrap_or_default();
+            let (done, since) = (&mut tended.done, tended.since);
+            done.cpu_ms += now.cpu_ms.saturating_sub(since.cpu_ms);
+            done.sent += now.sent.saturating_sub(since.sent);
+        }
+    }
+
+    /// The ranks are about to go on. What the kernel has counted while they were saved is not theirs: a dump runs code in
+    /// their processes, and processes that come from an image are counted anew.
+    fn forget_activity(&mut self) {
+        let all = self.counted();
+        for tended in self.ranks.values_mut() {
+            tended.since = all.get(&tended.pid.as_raw()).copied().unwrap_or_default();
+        }
+    }
+
+    fn counted(&self) -> BTreeMap<i32, Activity> {
+        activity::of(&self.ranks.values().map(|rank| rank.pid.as_raw()).collect())
     }
 
     fn signal_all(&self, signal: Signal) {
@@ -463,5 +496,7 @@ fn spawn(
         input,
         waiting: Vec::new(),
         input_ends: false,
+        done: Activity::default(),
+        since: Activity::default(),
     })
 }

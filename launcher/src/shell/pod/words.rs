@@ -5,7 +5,7 @@
 //! two bytes, little-endian), the bytes.
 
 use super::super::output::Stream;
-use crate::message::How;
+use crate::message::{Activity, How};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -80,6 +80,8 @@ pub enum Said {
     Ended(u32, How),
     /// A rank could not be started.
     Failed(u32, String),
+    /// A rank that stands still has done so much until now.
+    Worked(u32, Activity),
     /// The ranks stand still, and no PMI line comes any more.
     Held(u64),
     /// So many bytes of [`ToTender::Input`] are with their rank, or nobody wants them any more.
@@ -99,6 +101,9 @@ impl Said {
             Self::Pmi(rank, line) => (b'p', *rank, text(line)),
             Self::Ended(rank, how) => (b'x', *rank, text(&how.to_string())),
             Self::Failed(rank, why) => (b'f', *rank, text(why)),
+            Self::Worked(rank, done) => {
+                (b'w', *rank, text(&format!("{} {}", done.cpu_ms, done.sent)))
+            }
             Self::Held(number) => (b'h', 0, text(&number.to_string())),
             Self::Took(bytes) => (b't', *bytes, Vec::new()),
             Self::Synced => (b's', 0, Vec::new()),
@@ -127,12 +132,18 @@ impl Said {
             b'p' => Self::Pmi(number, text(body)),
             b'x' => Self::Ended(number, how(&text(body))?),
             b'f' => Self::Failed(number, text(body)),
+            b'w' => Self::Worked(number, activity(&text(body))?),
             b'h' => Self::Held(text(body).parse().ok()?),
             b't' => Self::Took(number),
             b's' => Self::Synced,
             _ => return None,
         })
     }
+}
+
+fn activity(text: &str) -> Option<Activity> {
+    let (cpu_ms, sent) = text.split_once(' ')?;
+    Some(Activity { cpu_ms: cpu_ms.parse().ok()?, sent: sent.parse().ok()? })
 }
 
 fn how(text: &str) -> Option<How> {
@@ -158,6 +169,7 @@ mod tests {
             Said::Ended(1, How::Exit(3)),
             Said::Ended(1, How::Signal(9)),
             Said::Failed(2, "no such file".to_owned()),
+            Said::Worked(9, Activity { cpu_ms: 1, sent: u64::MAX }),
             Said::Held(1 << 40),
             Said::Took(u32::MAX),
             Said::Synced,
@@ -169,7 +181,7 @@ mod tests {
             assert_eq!(Said::read(head, frame[HEAD_BYTES..].to_vec()), Some(said));
         }
         assert_eq!(Said::Output(0, Stream::Out, vec![0; 9999]).frame().len(), FRAME_BYTES_MAX);
-        for (kind, body) in [(b'?', ""), (b'x', "left"), (b'h', "x"), (b'x', "exit")] {
+        for (kind, body) in [(b'?', ""), (b'x', "left"), (b'h', "x"), (b'w', "1"), (b'x', "exit")] {
             assert_eq!(Said::read([kind, 0, 0, 0, 0, 0, 0], body.into()), None);
         }
     }
