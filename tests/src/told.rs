@@ -7,11 +7,18 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinHandle;
 
+/// An event and the host of the agent that published it.
+#[derive(Debug)]
+struct Heard {
+    host: String,
+    event: Event,
+}
+
 /// A subscriber to the agents' own events.
 #[derive(Debug)]
 pub struct Told {
     _client: Client,
-    events: Arc<Mutex<Vec<Event>>>,
+    events: Arc<Mutex<Vec<Heard>>>,
     task: JoinHandle<()>,
 }
 
@@ -30,20 +37,27 @@ impl Told {
         Ok(Self { _client: client, events, task })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Event>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Heard>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All events so far that have this name and are about this host.
     pub fn about(&self, name: &str, host: &str) -> Vec<Event> {
         let of = |event: &&Event| event.name.as_str() == name && event.tag("host") == Some(host);
-        self.lock().iter().filter(of).cloned().collect()
+        self.lock().iter().map(|heard| &heard.event).filter(of).cloned().collect()
+    }
+
+    /// All events so far that have this name and were published by the agent of this host.
+    pub fn published_by(&self, name: &str, host: &str) -> Vec<Event> {
+        let by = |heard: &&Heard| heard.event.name.as_str() == name && heard.host == host;
+        self.lock().iter().filter(by).map(|heard| heard.event.clone()).collect()
     }
 
     /// All hosts about which an event of this name was told, sorted, each once.
     pub fn hosts(&self, name: &str) -> Vec<String> {
         let events = self.lock();
-        let named = events.iter().filter(|event| event.name.as_str() == name);
+        let named = events.iter().map(|heard| &heard.event);
+        let named = named.filter(|event| event.name.as_str() == name);
         let mut hosts: Vec<String> =
             named.filter_map(|event| event.tag("host")).map(str::to_owned).collect();
         hosts.sort();
@@ -69,7 +83,7 @@ impl Told {
 
 impl std::fmt::Display for Told {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for event in self.lock().iter() {
+        for Heard { event, .. } in self.lock().iter() {
             let payload = String::from_utf8_lossy(&event.payload);
             write!(f, "{} {}: {payload}; ", event.name, event.tag("host").unwrap_or("-"))?;
         }
@@ -83,10 +97,11 @@ impl Drop for Told {
     }
 }
 
-async fn keep(mut subscription: Subscription, events: Arc<Mutex<Vec<Event>>>) {
+async fn keep(mut subscription: Subscription, events: Arc<Mutex<Vec<Heard>>>) {
     while let Some(delivery) = subscription.next().await {
         if let Delivery::Event(received) = delivery {
-            events.lock().unwrap_or_else(PoisonError::into_inner).push(received.event);
+            let heard = Heard { host: received.host.to_string(), event: received.event };
+            events.lock().unwrap_or_else(PoisonError::into_inner).push(heard);
         }
     }
 }

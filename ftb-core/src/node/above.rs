@@ -15,7 +15,7 @@ use super::members::Sighting;
 use crate::ident::{OriginId, Rank};
 use std::collections::BTreeMap;
 
-/// Most silent hosts remembered: root and standby, and those before them.
+/// Most agents remembered that did not answer: root and standby, and those before them.
 const SILENT_MAX: usize = 4;
 
 /// What an agent knows of those above it that may be gone.
@@ -27,8 +27,16 @@ pub(super) struct Above {
     early: BTreeMap<Rank, u64>,
     /// The parent is silent, and what can be asked was asked.
     asked: bool,
-    /// Whose host has not answered a look, and when that was known.
-    silent: BTreeMap<Rank, u64>,
+    /// Agents that did not answer a probe.
+    silent: BTreeMap<Rank, Unanswered>,
+}
+
+/// A probe that found no agent.
+struct Unanswered {
+    /// When that was known.
+    at_ns: u64,
+    /// The host took the connection: its agent hangs. Otherwise the host was silent.
+    is_host_alive: bool,
 }
 
 impl Above {
@@ -42,14 +50,14 @@ impl Above {
         self.early.remove(&rank)
     }
 
-    /// The host of that rank has not answered.
-    pub(super) fn note_silent(&mut self, rank: Rank, now_ns: u64) {
+    /// The agent of that rank did not answer a probe; nor did its host, unless `is_host_alive`.
+    pub(super) fn note_silent(&mut self, rank: Rank, is_host_alive: bool, now_ns: u64) {
         if self.early.contains_key(&rank) {
             // There are two at most of whom it is of interest.
             while self.silent.len() >= SILENT_MAX {
                 self.silent.pop_first();
             }
-            self.silent.insert(rank, now_ns);
+            self.silent.insert(rank, Unanswered { at_ns: now_ns, is_host_alive });
         }
     }
 }
@@ -119,11 +127,20 @@ impl Node {
         self.forget_above();
     }
 
-    /// Whether it is known of a host, by a look just now, that it answers nothing.
+    /// Whether a recent probe found that the host of that rank is silent.
     pub(super) fn is_silent(&self, rank: Rank) -> bool {
+        self.unanswered(rank).is_some_and(|probe| !probe.is_host_alive)
+    }
+
+    /// Whether a recent probe found no agent at that rank: its host is silent, or its agent hangs.
+    pub(super) fn is_unresponsive(&self, rank: Rank) -> bool {
+        self.unanswered(rank).is_some()
+    }
+
+    fn unanswered(&self, rank: Rank) -> Option<&Unanswered> {
         let fresh_ns = ns(self.config.detection_ms) / 2;
-        let since = self.above.silent.get(&rank);
-        since.is_some_and(|since| since.saturating_add(fresh_ns) > self.now.mono_ns)
+        let probe = self.above.silent.get(&rank)?;
+        (probe.at_ns.saturating_add(fresh_ns) > self.now.mono_ns).then_some(probe)
     }
 
     /// We are acting root now: those who were lost above are ours to ask about.

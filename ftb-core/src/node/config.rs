@@ -132,7 +132,8 @@ pub struct NodeConfig {
     /// Bytes appended and not yet acknowledged by the standby; with more, it is skipped. Default
     /// 16 MiB.
     pub uncommitted_bytes: usize,
-    /// A standby that acknowledges nothing for so long is skipped. Default 1,000 ms.
+    /// A standby that acknowledges nothing for this time is skipped: the acting root confirms alone
+    /// and offers the log again after a pause. Default 200 ms.
     pub standby_ms: u64,
     /// A journal that acknowledges nothing for so long while a lone root waits for it is passed over:
     /// the log goes on in memory. Default 5,000 ms: a disk may stall for a while.
@@ -187,7 +188,7 @@ impl NodeConfig {
             outbox_bytes: 8 << 20,
             window_bytes: 1 << 20,
             uncommitted_bytes: 16 << 20,
-            standby_ms: 1_000,
+            standby_ms: 200,
             journal_ms: 5_000,
             publishers_max: 65_536,
             strangers_max: 256,

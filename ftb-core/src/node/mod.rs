@@ -80,6 +80,8 @@ pub struct Node {
     out: Vec<Output>,
     counters: status::Counters,
     stopping: bool,
+    /// When this agent went on after it had been stopped for a while itself.
+    resumed_ns: Option<u64>,
 
     links: BTreeMap<LinkId, Link>,
     uplink: uplink::Uplink,
@@ -174,6 +176,7 @@ impl Node {
             out: Vec::new(),
             counters: status::Counters::default(),
             stopping: false,
+            resumed_ns: None,
             links: BTreeMap::new(),
             uplink: uplink::Uplink::new(),
             children: BTreeMap::new(),
@@ -381,7 +384,7 @@ impl Node {
 
     fn link_gone(&mut self, link: LinkId, role: Role, why: &str) {
         match role {
-            Role::Child => self.lose_child(link, api::MemberState::Suspect, why),
+            Role::Child => self.lose_child(link, self.why_child_left(), why),
             Role::Parent => self.parent_lost(false, why),
             Role::Caller => self.caller_lost(link),
             Role::Stranger => self.roster.link_gone(link),
@@ -468,9 +471,22 @@ impl Node {
         }
         let due = self.next_deadline_ns().unwrap_or(u64::MAX).max(self.now.mono_ns);
         if now.mono_ns.saturating_sub(due) > late_ns {
+            self.resumed_ns = Some(now.mono_ns);
             for link in self.links.values_mut() {
                 link.heard_ns = now.mono_ns;
             }
+        }
+    }
+
+    /// What a closed link says of a child. An agent that was stopped itself was silent for its
+    /// children: they left for another parent, and are not suspected of anything.
+    fn why_child_left(&self) -> api::MemberState {
+        let fresh_ns = ns(self.config.detection_ms);
+        let was_stopped =
+            self.resumed_ns.is_some_and(|at| at.saturating_add(fresh_ns) > self.now.mono_ns);
+        match was_stopped {
+            true => api::MemberState::Moved,
+            false => api::MemberState::Suspect,
         }
     }
 

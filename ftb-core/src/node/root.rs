@@ -35,6 +35,8 @@ pub(super) struct Root {
     /// A child that was too slow to be standby, and until when it is left alone.
     pub(super) skipped: Option<LinkId>,
     pub(super) skip_until_ns: u64,
+    /// How often standbys were skipped in a row; each time the pause is longer.
+    pub(super) skips: u32,
     /// A log that is taken over from a child.
     pub(super) adopting: Option<(LinkId, Option<Replica>)>,
     /// Who has given it the log: it may have more of it.
@@ -94,6 +96,7 @@ impl Root {
             copies: 0,
             skipped: None,
             skip_until_ns: 0,
+            skips: 0,
             adopting: None,
             giver: None,
             forks: Forks::default(),

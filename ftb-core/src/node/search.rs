@@ -62,8 +62,8 @@ impl Node {
             let redirect = self.uplink.redirects.pop_front();
             let State::Searching { candidates, .. } = &mut self.uplink.state else { return };
             match redirect.or_else(|| candidates.next()) {
-                // A look has just said so.
-                Some(rank) if self.is_silent(rank) => {}
+                // A probe has just found no agent there: a dial would end at its deadline.
+                Some(rank) if self.is_unresponsive(rank) => {}
                 Some(rank) => self.dial(rank),
                 None if self.uplink.under_way() == 0 && self.uplink.busy.is_empty() => {
                     return self.become_root("no lower rank answers");

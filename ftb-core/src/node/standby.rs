@@ -245,7 +245,10 @@ impl Node {
         }
         self.counters.standby_skipped += 1;
         root.skipped = Some(link);
-        root.skip_until_ns = self.now.mono_ns.saturating_add(ns(self.config.probe_ms_max));
+        let pause_ms = self.config.probe_ms.saturating_mul(1 << root.skips.min(16));
+        let pause_ms = pause_ms.min(self.config.probe_ms_max);
+        root.skips = root.skips.saturating_add(1);
+        root.skip_until_ns = self.now.mono_ns.saturating_add(ns(pause_ms));
         self.stop_feed(link);
         self.standby_gone(link);
     }
@@ -329,6 +332,10 @@ impl Node {
         if root.standby == Some(link) {
             root.acked = root.acked.max(index);
             root.acked_ns = self.now.mono_ns;
+            let steady_ns = root.skip_until_ns.saturating_add(ns(self.config.probe_ms_max));
+            if steady_ns <= self.now.mono_ns {
+                root.skips = 0;
+            }
         } else if root.heir == Some(link) && index >= complete_at {
             let old = root.standby.replace(link);
             root.heir = None;

@@ -337,10 +337,11 @@ impl Node {
 
     fn found(&mut self, look: Look, found: Found) {
         let alive = found != Found::Host(HostAnswer::Nothing);
+        let is_hung = found == Found::Host(HostAnswer::Taken);
         match look.purpose {
             Purpose::Own(id) => {
-                if !alive {
-                    self.above.note_silent(look.target, self.now.mono_ns);
+                if !alive || is_hung {
+                    self.above.note_silent(look.target, alive, self.now.mono_ns);
                 }
                 if let Some(verdict) = self.verdicts.open.get_mut(&id) {
                     verdict.own = Some(found);

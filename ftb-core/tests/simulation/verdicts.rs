@@ -5,6 +5,7 @@ use crate::world::{Setup, World, boot, must_hold};
 use ftb_core::Rank;
 use ftb_core::frame::Frame;
 use ftb_core::node::api::MemberState;
+use ftb_core::severity::Severity;
 use std::collections::BTreeSet;
 
 const S: u64 = 1_000_000;
@@ -113,6 +114,47 @@ fn a_silent_root_is_called_dead_at_the_deadline() {
         assert_eq!(said(&world, "FTB_NODE_DEAD", "node0"), 1, "{:?}", world.announced);
         assert!(world.parent_of(1).is_none(), "it is acting root");
     }
+}
+
+/// A root whose process hangs takes connections and says nothing. Its standby has probed it before
+/// its silence counts, and does not wait for another dial.
+#[test]
+fn a_hung_root_is_replaced_at_the_deadline() {
+    for setup in [seven(), Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(4, 1) }] {
+        let mut world = boot(setup, 1).unwrap();
+        world.operate(Op::Pause(0)).unwrap();
+        world.run_ms(2_050).unwrap();
+        assert!(world.parent_of(1).is_none(), "rank 1 still follows the hung root");
+        assert_eq!(said(&world, "FTB_AGENT_LOST", "node0"), 1, "{:?}", world.announced);
+        assert_eq!(said(&world, "FTB_NODE_DEAD", "node0"), 0, "{:?}", world.announced);
+    }
+}
+
+/// The children of a stopped agent left it because it was silent. When it goes on, it finds their
+/// links closed and must not suspect them.
+#[test]
+fn an_agent_that_was_stopped_suspects_none_of_its_former_children() {
+    for (stopped, children) in [(0, ["node1", "node2"]), (1, ["node3", "node4"])] {
+        let script: Script = vec![(S, Op::Pause(stopped)), (9 * S, Op::Continue(stopped))];
+        let world = must_hold("stopped agent", &seven(), 1, &script);
+        assert_eq!(said(&world, "FTB_AGENT_LOST", &format!("node{stopped}")), 1);
+        for child in children {
+            assert_eq!(said(&world, "FTB_NODE_SUSPECT", child), 0, "{:?}", world.announced);
+        }
+    }
+}
+
+/// Events wait for the acknowledgement of the standby, but not for long where it hangs.
+#[test]
+fn a_hung_standby_delays_a_confirmation_by_200_ms_at_most() {
+    let mut world = boot(seven(), 1).unwrap();
+    world.operate(Op::Pause(1)).unwrap();
+    let at = world.publishers.iter().position(|publisher| publisher.agent == 0).unwrap();
+    world.publish(at, 1, Severity::Error).unwrap();
+    world.run_ms(50).unwrap();
+    assert_eq!(world.publishers[at].unconfirmed.len(), 1, "the standby is not asked");
+    world.run_ms(160).unwrap();
+    assert!(world.publishers[at].unconfirmed.is_empty(), "the root still waits for the standby");
 }
 
 /// Root and standby die together: whoever comes after both has asked about both.

@@ -84,6 +84,9 @@ async fn an_agent_that_was_stopped_finds_the_wanted_tree_and_nothing_is_lost() {
             Err(error) => panic!("rank {stopped} stopped: {error:?}\n{}", cluster.logs()),
         }
         assert_eq!(told.hosts("FTB_NODE_DEAD"), [""; 0], "{told}");
+        // Its children left it because it was silent. It must not suspect them.
+        let suspicions = told.published_by("FTB_NODE_SUSPECT", cluster.host(stopped));
+        assert!(suspicions.is_empty(), "rank {stopped}: {told}");
     }
 }
 
