@@ -28,6 +28,8 @@ const PORT: u16 = 14451;
 pub const AGENTS_MAX: usize = 250;
 /// Random parts of 127.0.0.0/8 that are tried until one is free.
 const PARTS_TRIED_MAX: u32 = 100;
+/// Fresh clusters that are started until one has published nothing.
+const QUIET_STARTS_MAX: usize = 20;
 /// How long to wait for a condition before a test fails. Only a failing run waits so long: a machine may be slow.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 /// How often a condition is looked at.
@@ -101,20 +103,24 @@ impl Plan {
         Ok(cluster)
     }
 
-    /// Starts the agents in rank order, each when those before it are one tree. None changes its parent, so
-    /// the log of the cluster is empty.
+    /// Starts the agents in rank order, each when those before it are one tree. The log of the cluster is empty
+    /// then: an agent that is slow to find its place publishes that it moved, and the cluster is started anew.
     ///
     /// # Errors
-    /// As [`Plan::start`]; or something was published all the same.
+    /// As [`Plan::start`]; or something was published in each of many attempts.
     pub async fn start_quietly(self) -> Result<Cluster> {
-        let mut cluster = self.prepare()?;
-        for index in 0..cluster.agents.len() {
-            cluster.run(index)?;
-            cluster.wait_whole().await?;
+        for _ in 0..QUIET_STARTS_MAX {
+            let mut cluster = self.clone().prepare()?;
+            for index in 0..cluster.agents.len() {
+                cluster.run(index)?;
+                cluster.wait_whole().await?;
+            }
+            cluster.wait_wanted().await?;
+            if cluster.status(0).await?.index == 0 {
+                return Ok(cluster);
+            }
         }
-        let last = cluster.status(0).await?.index;
-        ensure!(last == 0, "{last} events were published\n{}", cluster.logs());
-        Ok(cluster)
+        bail!("something was published in each of {QUIET_STARTS_MAX} fresh clusters")
     }
 
     /// Writes the configurations and starts nothing.
