@@ -5,7 +5,7 @@
 
 mod site;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use site::fixture::{Fixture, results};
 use site::{Site, nothing_left, run, start, text};
@@ -37,8 +37,13 @@ impl Middle {
         site.wait_met(&job).await?;
         site.checkpoint(&job).await?;
         kill(site.nla_of(&job, "node03")?, Signal::SIGSTOP)?;
-        let asked = start(site.command(&["migrate", &job, "node02"]));
-        site.wait_phase(&job, "copy").await?;
+        let mut asked = start(site.command(&["migrate", &job, "node02"]));
+        tokio::select! {
+            there = site.wait_phase(&job, "copy") => there?,
+            told = &mut asked => {
+                bail!("no copy: {}{}", text(&told??.stderr), site.evidence());
+            }
+        }
         Ok(Self { site, job, undisturbed, running, asked })
     }
 

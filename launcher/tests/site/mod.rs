@@ -22,6 +22,11 @@ pub const PAUSE_US: &str = "500";
 /// Directories of the clusters of this test program. What belongs to a job of ours names the socket of an agent in one
 /// of them: jobs of the same name that another run has, or left behind, do not.
 static CLUSTERS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// Files with what the jobs that run have said.
+static OUTPUTS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+/// How much of a file and of a command line a failed test shows.
+const LINES_SHOWN: usize = 60;
+const WORDS_SHOWN: usize = 120;
 
 /// Whether a process with this command line or environment belongs to a job of this test program.
 pub fn is_ours(text: &str) -> bool {
@@ -59,6 +64,43 @@ impl Drop for Site {
 }
 
 impl Site {
+    /// As [`wait_for`]; a failure says what all jobs of the site were at.
+    pub async fn wait<T>(
+        &self,
+        what: &str,
+        condition: impl AsyncFnMut() -> Result<Option<T>>,
+    ) -> Result<T> {
+        wait_for(what, condition).await.with_context(|| self.evidence())
+    }
+
+    /// For the message of a failed test: the state of each job, its processes, the ends of all logs.
+    pub fn evidence(&self) -> String {
+        let mut text = String::from("\n");
+        for job in std::fs::read_dir(self.jobs.path()).into_iter().flatten().filter_map(Result::ok)
+        {
+            let state = std::fs::read(job.path().join("state.json")).unwrap_or_default();
+            let state: serde_json::Value = serde_json::from_slice(&state).unwrap_or_default();
+            let jl = &state["jl"];
+            for (what, part) in [
+                ("open", &jl["open"]),
+                ("wanted", &jl["wanted"]),
+                ("nodes", &jl["job"]["nodes"]),
+                ("ranks", &jl["job"]["ranks"]),
+                ("fence", &jl["job"]["fence"]),
+            ] {
+                text.push_str(&format!("--- job {:?} {what}: {part}\n", job.file_name()));
+            }
+        }
+        text.push_str(&processes());
+        for file in outputs().iter() {
+            let all = std::fs::read_to_string(file).unwrap_or_default();
+            let lines: Vec<&str> = all.lines().collect();
+            let end = lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n");
+            text.push_str(&format!("--- {}\n{end}\n", file.display()));
+        }
+        text + &self.cluster.logs()
+    }
+
     pub async fn new(nodes: usize) -> Result<Self> {
         let site = Self::without_examples(nodes).await?;
         ensure!(site.count.exists(), "{} is not built", site.count.display());
@@ -138,7 +180,7 @@ impl Site {
     /// Waits until all ranks of a job have met, so that it can be asked anything.
     pub async fn wait_met(&self, job: &str) -> Result<()> {
         let path = self.jobs.path().join(job).join("state.json");
-        wait_for("the ranks to meet", async || {
+        self.wait("the ranks to meet", async || {
             let Ok(bytes) = std::fs::read(&path) else { return Ok(None) };
             let state: serde_json::Value = serde_json::from_slice(&bytes)?;
             Ok((state["jl"]["job"]["met"] == true).then_some(()))
@@ -149,7 +191,7 @@ impl Site {
     /// Waits until the open remedy of a job is in that phase.
     pub async fn wait_phase(&self, job: &str, phase: &str) -> Result<()> {
         let path = self.jobs.path().join(job).join("state.json");
-        wait_for(&format!("the phase {phase}"), async || {
+        self.wait(&format!("the phase {phase}"), async || {
             let state: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
             Ok((state["jl"]["open"]["phase"] == phase).then_some(()))
         })
@@ -159,7 +201,7 @@ impl Site {
     /// Waits until so many remedies of a job wait for the one that is open.
     pub async fn wait_wanted(&self, job: &str, count: usize) -> Result<()> {
         let path = self.jobs.path().join(job).join("state.json");
-        wait_for("the remedy to be queued", async || {
+        self.wait("the remedy to be queued", async || {
             let state: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
             let wanted = state["jl"]["wanted"].as_array().map(Vec::len);
             Ok((wanted == Some(count)).then_some(()))
@@ -169,7 +211,7 @@ impl Site {
 
     /// Waits until a node is a spare. The state on disk is as old as the last step: a step brings it up to date.
     pub async fn wait_spare(&self, job: &str, node: &str) -> Result<()> {
-        wait_for(&format!("{node} to be a spare"), async || {
+        self.wait(&format!("{node} to be a spare"), async || {
             let status = self.ask(&["status", job, "--json"]).await?;
             let status: serde_json::Value = serde_json::from_str(&status)?;
             if status["nodes"][node]["state"] == "MIGRATION_SPARE" {
@@ -183,7 +225,7 @@ impl Site {
 
     /// A checkpoint, as soon as no rank waits for others in a PMI fence: until then it is refused.
     pub async fn checkpoint(&self, job: &str) -> Result<()> {
-        wait_for("a checkpoint", async || {
+        self.wait("a checkpoint", async || {
             let output = run(self.command(&["checkpoint", job])).await?;
             let told = text(&output.stderr);
             ensure!(output.status.success() || told.contains("PMI fence"), "checkpoint: {told}");
@@ -206,7 +248,7 @@ impl Site {
         what: &str,
         is: impl Fn(&serde_json::Value) -> bool,
     ) -> Result<()> {
-        wait_for(what, async || {
+        self.wait(what, async || {
             let status = self.ask(&["status", job, "--json"]).await?;
             let status: serde_json::Value = serde_json::from_str(&status)?;
             Ok((status["doing"] == "" && is(&status)).then_some(()))
@@ -232,12 +274,43 @@ pub async fn run(mut command: Command) -> Result<Output> {
     Ok(output)
 }
 
-/// Starts a job in the background.
+/// Starts a job in the background. What it says is in files while it runs: a test that fails shows them.
 pub fn start(mut command: Command) -> tokio::task::JoinHandle<Result<Output>> {
     tokio::spawn(async move {
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        run(command).await
+        let files = [tempfile::NamedTempFile::new()?, tempfile::NamedTempFile::new()?];
+        let paths = files.each_ref().map(|file| file.path().to_owned());
+        outputs().extend(paths.clone());
+        command.stdout(files[0].reopen()?).stderr(files[1].reopen()?);
+        let status = tokio::task::spawn_blocking(move || command.status()).await?;
+        outputs().retain(|path| !paths.contains(path));
+        let [stdout, stderr] = paths.map(std::fs::read);
+        Ok(Output { status: status?, stdout: stdout?, stderr: stderr? })
     })
+}
+
+fn outputs() -> std::sync::MutexGuard<'static, Vec<PathBuf>> {
+    OUTPUTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The processes of jobs of this test program, a line each: number, name, state, what it waits for, command line.
+fn processes() -> String {
+    let mut text = String::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok) {
+        let read = |name: &str| {
+            let bytes = std::fs::read(entry.path().join(name)).unwrap_or_default();
+            self::text(&bytes).replace('\0', " ")
+        };
+        let own = entry.file_name().to_str() == Some(&std::process::id().to_string());
+        if own || !is_ours(&(read("cmdline") + &read("environ"))) {
+            continue;
+        }
+        let status = read("status");
+        let state = status.lines().find(|line| line.starts_with("State:")).unwrap_or_default();
+        let (pid, waits) = (entry.file_name(), read("wchan"));
+        let words: String = read("cmdline").chars().take(WORDS_SHOWN).collect();
+        text.push_str(&format!("--- {pid:?} {} {state} {waits} {words}\n", read("comm").trim()));
+    }
+    text
 }
 
 /// The line with the result, of a job that ended well.
