@@ -9,6 +9,7 @@
 use crate::closing::{Closing, Watch};
 use crate::hostile::Hostile;
 use crate::world::{BoxIo, Conn, Credentials};
+use ftb_proto::stream::{Flood, Inspector};
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future as _;
 use std::io;
@@ -18,10 +19,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 /// Connections of root that only ask questions, beyond the bound on all.
 const ROOT_SPARE: usize = 8;
+
+/// Connections of one user beyond which each gets less room for what the socket did not take.
+const CROWD: usize = 16;
 
 /// The bounds of one gate.
 #[derive(Clone, Copy, Debug)]
@@ -115,6 +119,13 @@ impl Gate {
             closed: Watch::new(closing),
             peer,
         }
+    }
+
+    /// Whether a peer's user has so many connections that each gets less room.
+    pub fn is_crowded(&self, peer: &Peer) -> bool {
+        let uid = peer.credentials.map(|who| who.uid);
+        let count = uid.and_then(|uid| self.state().per_user.get(&uid).copied());
+        count.is_some_and(|count| count >= CROWD)
     }
 
     /// Where misbehaviour is counted.
@@ -338,21 +349,46 @@ impl AsyncWrite for Guarded {
 pub struct Served {
     io: BoxIo,
     peer: Peer,
+    inspector: Inspector,
+    /// When its first byte could come.
+    since: Instant,
     /// Bytes have come.
     spoke: bool,
+    /// The peer asked for too many answers: its last words, and that nothing more is read.
+    flooded: bool,
 }
 
 impl Served {
     /// A stream that speaks in the clear.
     pub fn plain(guarded: Guarded) -> Self {
         let peer = guarded.peer.clone();
-        Self { io: Box::new(guarded), peer, spoke: false }
+        Self::new(Box::new(guarded), peer)
     }
 
     /// A stream behind TLS, with the names that the peer's certificate vouches for.
     pub fn certified(io: BoxIo, mut peer: Peer, hosts: Vec<String>) -> Self {
         peer.certified_hosts = Some(hosts.into());
-        Self { io, peer, spoke: false }
+        Self::new(io, peer)
+    }
+
+    fn new(io: BoxIo, peer: Peer) -> Self {
+        let (inspector, since) = (Inspector::default(), Instant::now());
+        Self { io, peer, inspector, since, spoke: false, flooded: false }
+    }
+
+    /// Ends the connection of a peer that floods it. A peer that does not read what it is sent gets
+    /// no last words.
+    fn flood(&mut self, cx: &mut Context<'_>, error: Flood) -> io::Error {
+        if !std::mem::replace(&mut self.flooded, true) {
+            if let Some(words) = self.inspector.farewell() {
+                let _ = Pin::new(&mut self.io).poll_write(cx, words);
+                let _ = Pin::new(&mut self.io).poll_flush(cx);
+            }
+            let gate = &self.peer.ticket.gate;
+            gate.hostile.count("control_flood", &self.peer.address, &error.to_string());
+            self.peer.close();
+        }
+        io::Error::new(io::ErrorKind::InvalidData, error)
     }
 
     /// The other end.
@@ -379,10 +415,18 @@ impl AsyncRead for Served {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.flooded {
+            return Poll::Ready(Err(self.flood(cx, Flood)));
+        }
         let before = buf.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
-        self.spoke |= buf.filled().len() > before;
-        read
+        let came = &mut buf.filled_mut()[before..];
+        self.spoke |= !came.is_empty();
+        let since = self.since;
+        match self.inspector.received(came, || since.elapsed()) {
+            Ok(()) => read,
+            Err(error) => Poll::Ready(Err(self.flood(cx, error))),
+        }
     }
 }
 
@@ -392,7 +436,11 @@ impl AsyncWrite for Served {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
+        let written = Pin::new(&mut self.io).poll_write(cx, buf);
+        if let Poll::Ready(Ok(count)) = &written {
+            self.inspector.sent(buf.get(..*count).unwrap_or(buf));
+        }
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -408,7 +456,16 @@ impl AsyncWrite for Served {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
+        if let Poll::Ready(Ok(count)) = &written {
+            let mut left = *count;
+            for buf in bufs {
+                let sent = buf.len().min(left);
+                self.inspector.sent(&buf[..sent]);
+                left -= sent;
+            }
+        }
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

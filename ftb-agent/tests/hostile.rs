@@ -235,3 +235,38 @@ async fn try_hello(lone: &Lone, protocol: u32, name: &str) -> to_client::Message
         open(Box::new(stream), to_agent::Message::Hello(hello)).await;
     soon("an answer", answers.message()).await.unwrap().unwrap().message.unwrap()
 }
+
+#[tokio::test]
+async fn a_flood_of_pings_ends_its_connection_and_no_other() {
+    const PINGS: usize = 100_000;
+    let lone = Lone::start("").await;
+    let mut honest = lone.client("honest").await;
+    honest.subscribe(1, "event_space=site").await;
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let ping = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    for asks in [ping.repeat(PINGS), settings.repeat(PINGS)] {
+        let before = lone.counter("control_flood");
+        let stream = UnixStream::connect(lone.socket()).await.unwrap();
+        let (mut from, mut to) = stream.into_split();
+        let flood = tokio::spawn(async move {
+            // The agent closes before it has read everything.
+            let _ = to.write_all(&[PREFACE, &settings, &asks].concat()).await;
+            to
+        });
+        let mut answers = Vec::new();
+        // What it has not read makes a reset of the end.
+        let _ = soon("the agent to close", from.read_to_end(&mut answers)).await;
+        drop(flood.await.unwrap());
+        let last = answers.windows(14).rev().find(|words| words == b"too_many_pings");
+        assert!(last.is_some(), "no GOAWAY among {} bytes", answers.len());
+        assert_eq!(lone.counter("control_flood"), before + 1);
+    }
+    // Few are answered, on a connection that goes on.
+    let mut stream = UnixStream::connect(lone.socket()).await.unwrap();
+    stream.write_all(&[PREFACE, &settings, &ping.repeat(50)].concat()).await.unwrap();
+    let mut answers = vec![0; ping.len() * 50];
+    soon("answers", stream.read_exact(&mut answers)).await.unwrap();
+    honest.publish("site", &["still here"]).await;
+    assert_eq!(honest.payloads(1).await, ["still here"]);
+    assert_lives(&lone).await;
+}

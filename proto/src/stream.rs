@@ -29,9 +29,11 @@ use tonic::service::Routes;
 use tonic::{Code, Status};
 
 mod call;
+mod inspect;
 
 use call::Answered;
 pub use call::call;
+pub use inspect::{Flood, Inspector};
 
 /// The method by which a client attaches to its agent.
 pub const ATTACH: &str = "/ftb.v1.Clients/Attach";
