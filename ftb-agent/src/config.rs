@@ -343,7 +343,7 @@ impl Config {
         let short = name.split('.').next().unwrap_or(name);
         let members = &self.members.0;
         let listed = |name| members.position(name).and_then(|rank| members.get(rank));
-        listed(name).or_else(|| listed(short)).unwrap_or(short).to_owned()
+        listed(name).or_else(|| listed(short)).unwrap_or_else(|| short.to_owned())
     }
 
     /// Where a member listens.
@@ -357,9 +357,8 @@ impl Config {
     /// What the core is told.
     pub fn node(&self, host: &str, origin: OriginId) -> NodeConfig {
         let members = self.members.0.iter();
-        let members: Vec<Member> = members
-            .map(|host| Member { host: host.to_owned(), address: self.address_of(host) })
-            .collect();
+        let members: Vec<Member> =
+            members.map(|host| Member { address: self.address_of(&host), host }).collect();
         let mut node = NodeConfig::new(&self.cluster.0, host, origin, members);
         if node.rank.is_none() {
             node.address = self.address_of(host);

@@ -79,12 +79,23 @@ impl Hosts {
 
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
-            (_, Self::List(hosts)) => hosts.iter().all(|host| self.matches(host)),
+            (Self::List(ours), Self::List(theirs)) => ours.contains_all(theirs),
+            (Self::Patterns(_), Self::List(theirs)) if theirs.len() <= HOSTS_TRIED_MAX => {
+                theirs.iter().all(|host| self.matches(&host))
+            }
+            (Self::Patterns(ours), Self::List(theirs)) => {
+                let mut beginnings = theirs.beginnings();
+                beginnings.all(|text| ours.iter().any(|ours| ours.covers_beginning(text)))
+            }
             (Self::Patterns(ours), Self::Patterns(theirs)) => pattern::all_covered(ours, theirs),
             (Self::List(_), Self::Patterns(_)) => false,
         }
     }
 }
+
+/// Most hosts of a list that are tried one by one against patterns; of a longer list only the
+/// beginnings of the names are compared.
+const HOSTS_TRIED_MAX: usize = 64;
 
 fn any(patterns: &[Pattern], text: &str) -> bool {
     patterns.iter().any(|pattern| pattern.matches(text))
@@ -166,9 +177,22 @@ impl Filter {
             && covers(self.clients.as_ref(), other.clients.as_ref())
     }
 
-    /// The bytes that it keeps in memory, near enough.
+    /// The bytes that it takes in memory. A filter that was parsed has at most
+    /// [`crate::limits::FILTER_WEIGHT_MAX`].
     pub fn weight(&self) -> usize {
-        size_of::<Self>() + self.to_string().len()
+        let texts = |patterns: &Option<Arc<[Pattern]>>| {
+            patterns.iter().flat_map(|all| all.iter()).map(Pattern::bytes).sum::<usize>()
+        };
+        let spaces = self.spaces.iter().flat_map(|all| all.iter()).map(SpacePattern::bytes);
+        let hosts = match &self.hosts {
+            Some(Hosts::List(list)) => list.bytes(),
+            Some(Hosts::Patterns(patterns)) => patterns.iter().map(Pattern::bytes).sum(),
+            None => 0,
+        };
+        size_of::<Self>()
+            + spaces.sum::<usize>()
+            + hosts
+            + [&self.names, &self.jobs, &self.clients].into_iter().map(texts).sum::<usize>()
     }
 
     /// The same with only its conditions on space and severity: covers the filter itself, and

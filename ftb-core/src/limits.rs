@@ -44,5 +44,12 @@ pub const LINK_BYTES_TARGET: usize = 2 * BATCH_BYTES_TARGET;
 pub const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Longest subscription string in bytes.
 pub const FILTER_BYTES_MAX: usize = 4096;
-/// Most hosts that one host list may expand to.
+/// Most bytes of memory that one filter may take. Only a list of numbers that no range can hold
+/// (`n[1-9999]5`) needs more than its text allows.
+pub const FILTER_WEIGHT_MAX: usize = 64 * 1024;
+/// Most hosts that one host list may name.
 pub const HOSTLIST_HOSTS_MAX: usize = 262_144;
+/// What a client counts for in its user's budget, in bytes.
+pub const CLIENT_BYTES: usize = 40 * 1024;
+/// What a subscription counts for in its user's budget, in bytes, without its filter.
+pub const SUBSCRIPTION_BYTES: usize = 1536;

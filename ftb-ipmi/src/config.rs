@@ -285,7 +285,7 @@ impl TargetFile {
                 nodes.len()
             ));
         }
-        Ok(nodes.iter().map(str::to_owned).collect())
+        Ok(nodes.iter().collect())
     }
 
     fn timeout(&self) -> Result<Duration, String> {
@@ -435,7 +435,7 @@ fn split_port(bmc: &str) -> Result<(Vec<String>, u16), String> {
         },
     };
     let list = Hostlist::parse(hosts).map_err(|error| format!("bmc {hosts:?}: {error}"))?;
-    Ok((list.iter().map(str::to_owned).collect(), port))
+    Ok((list.iter().collect(), port))
 }
 
 #[cfg(test)]

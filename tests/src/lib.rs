@@ -8,3 +8,4 @@ pub mod man;
 pub mod netns;
 pub mod skip;
 pub mod told;
+pub mod user;

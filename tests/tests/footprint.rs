@@ -28,12 +28,8 @@ const WATCHED_S: u64 = 5;
 const CHILDREN: usize = 16;
 const CLIENTS: usize = 64;
 
-/// What a process has of its own in memory, in KiB: what it shares with the file that it was started
-/// from is not its.
 fn own_kib(pid: u32) -> anyhow::Result<f64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    Ok(line.and_then(|rest| rest.split_whitespace().next()).context("no RssAnon")?.parse()?)
+    Ok(ftb_tests::user::own_kib(pid)? as f64)
 }
 
 fn client(socket: &Path) -> Client {

@@ -149,6 +149,17 @@ pub(super) fn parse(text: &str) -> Result<Filter, FilterError> {
         let (key, comparison, value) = read_pair(pair)?;
         add(&mut filter, pair, key, comparison, value)?;
     }
+    // An agent tells its parent the canonical text: that must fit too.
+    let (weight, written) = (filter.weight(), filter.to_string().len());
+    if weight > limits::FILTER_WEIGHT_MAX {
+        let max = limits::FILTER_WEIGHT_MAX;
+        return whole.fail(format!("the filter needs {weight} bytes of memory: at most {max}"));
+    }
+    if written > limits::FILTER_BYTES_MAX {
+        let max = limits::FILTER_BYTES_MAX;
+        return whole
+            .fail(format!("the filter has {written} bytes when written out: at most {max}"));
+    }
     Ok(filter)
 }
 
@@ -281,7 +292,7 @@ fn hosts(value: Piece<'_>) -> Result<Hosts, FilterError> {
     if patterns {
         return Ok(Hosts::Patterns(texts(value, limits::HOST_BYTES_MAX)?));
     }
-    match Hostlist::parse(value.text) {
+    match Hostlist::parse_within(value.text, limits::FILTER_WEIGHT_MAX) {
         Ok(list) => Ok(Hosts::List(Arc::new(list))),
         Err(error) => {
             Err(FilterError { column: value.column + error.column - 1, reason: error.reason })

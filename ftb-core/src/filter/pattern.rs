@@ -30,6 +30,17 @@ impl Pattern {
         }
     }
 
+    /// Whether it surely wants every text that begins so. The beginning is in lower case.
+    pub(super) fn covers_beginning(&self, beginning: &str) -> bool {
+        let start = self.0.strip_suffix('*');
+        start.is_some_and(|start| !start.contains('*') && beginning.starts_with(start))
+    }
+
+    /// What it takes in memory.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.0.len()
+    }
+
     fn is_literal(&self) -> bool {
         !self.0.contains('*')
     }
@@ -90,6 +101,12 @@ impl SpacePattern {
             (false, false) => self.parts.len() == theirs.parts.len(),
         };
         lengths && self.parts.iter().zip(&theirs.parts).all(|(ours, theirs)| ours.covers(theirs))
+    }
+
+    /// What it takes in memory.
+    pub(super) fn bytes(&self) -> usize {
+        let parts: usize = self.parts.iter().map(Pattern::bytes).sum();
+        size_of::<Self>() + parts + self.literal.as_ref().map_or(0, |literal| literal.len())
     }
 
     /// The one space that it wants, if it has no wildcard.

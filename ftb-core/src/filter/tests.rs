@@ -190,3 +190,27 @@ fn a_set_that_grows_too_large_wants_more_never_less() {
     assert!(set.filters().len() <= FILTERS_MAX);
     assert!(spaces.iter().all(|filter| set.covers(filter)));
 }
+
+#[test]
+fn the_hosts_of_a_filter_take_no_more_memory_than_their_ranges() {
+    let long = "a".repeat(240);
+    let wide = filter(&format!("hostname={long}[000001-262144]"));
+    assert!(wide.weight() < 2048, "{} bytes", wide.weight());
+    let covered = filter(&format!("hostname={long}[000007-262143]"));
+    assert!(wide.covers(&covered) && !covered.covers(&wide));
+    assert!(filter("hostname=aa*").covers(&wide) && !filter("hostname=b*").covers(&wide));
+}
+
+#[test]
+fn a_filter_beyond_its_bounds_in_memory_or_in_text_is_refused() {
+    let error = Filter::parse("severity=info, hostname=n[1-100000]5").unwrap_err();
+    assert_eq!(error.column, 25);
+    assert!(error.reason.contains("name fewer ranges"), "{error}");
+    // An agent tells its parent the canonical text.
+    let error = Filter::parse("hostname=n[1-1500]5").unwrap_err();
+    assert!(error.reason.contains("when written out: at most 4096"), "{error}");
+    let numbers: Vec<String> = (100..1100).step_by(2).map(|n| n.to_string()).collect();
+    let long = filter(&format!("hostname=n[{}]", numbers.join(",")));
+    assert!(long.weight() <= crate::limits::FILTER_WEIGHT_MAX, "{} bytes", long.weight());
+    assert_eq!(filter(&long.to_string()), long);
+}

@@ -119,8 +119,9 @@ fn job_nodes(nodes: Option<&str>, heard: &[Heard]) -> Result<BTreeSet<NodeName>,
         return Ok(heard.iter().map(|(_, node, _)| node.clone()).collect());
     };
     let list = Hostlist::parse(text).map_err(|e| Failure::bad_input(format!("--nodes: {e}")))?;
-    let name =
-        |host| NodeName::new(host).map_err(|error| Failure::bad_input(format!("--nodes: {error}")));
+    let name = |host: String| {
+        NodeName::new(&host).map_err(|error| Failure::bad_input(format!("--nodes: {error}")))
+    };
     list.iter().map(name).collect()
 }
 

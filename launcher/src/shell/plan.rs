@@ -116,7 +116,7 @@ pub fn parse_local(text: &str) -> Result<Vec<NodeEntry>, String> {
 /// One line: the option, and what is wrong.
 pub fn hosts(text: &str, what: &str) -> Result<Vec<NodeName>, String> {
     let list = Hostlist::parse(text).map_err(|error| format!("{what}: {error}"))?;
-    let name = |host: &str| NodeName::new(host).map_err(|error| format!("{what}: {error}"));
+    let name = |host: String| NodeName::new(&host).map_err(|error| format!("{what}: {error}"));
     list.iter().map(name).collect()
 }
 
