@@ -164,7 +164,8 @@ impl Agent {
         let ended = sockets.ended;
 
         let restored = journal.as_ref().map(|journal| journal.restored.clone());
-        let node = config.node(&host, origin);
+        let mut node = config.node(&host, origin);
+        node.unbounded_uids = vec![0, agent_uid];
         let node = Node::with_journal(world.clock.now(), node, seed, restored);
         let announcer = Announcer::new(&host, origin, agent_uid, std::process::id());
         let (role_sender, role) = watch::channel("starting".to_owned());

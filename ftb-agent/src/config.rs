@@ -123,6 +123,8 @@ pub struct Limits {
     pub drain: Duration,
     /// What may wait for one slow child or subscription, in bytes; more is shed.
     pub lag_bytes: Option<usize>,
+    /// What the clients of one user may make the agent hold, in bytes.
+    pub user_bytes: Option<usize>,
     /// What may be unconfirmed of this agent's clients, in bytes; with more, they wait.
     pub unconfirmed_bytes: Option<usize>,
     /// What acting root and standby keep of the log, in bytes.
@@ -143,6 +145,7 @@ impl Default for Limits {
             hello: Duration::from_secs(5),
             drain: Duration::from_secs(3),
             lag_bytes: None,
+            user_bytes: None,
             unconfirmed_bytes: None,
             log_bytes: None,
             ring_bytes: None,
@@ -381,6 +384,7 @@ impl Config {
         ms(&mut node.grace_ms, self.detection.grace);
         let bytes = |value: &mut usize, given: Option<usize>| *value = given.unwrap_or(*value);
         bytes(&mut node.lag_bytes, self.limits.lag_bytes);
+        bytes(&mut node.user_bytes, self.limits.user_bytes);
         bytes(&mut node.outbox_bytes, self.limits.unconfirmed_bytes);
         bytes(&mut node.log_bytes, self.limits.log_bytes);
         bytes(&mut node.ring_bytes, self.limits.ring_bytes);

@@ -26,6 +26,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const STREAMS_MAX: u32 = 8;
 /// What a client may send ahead of what the agent reads, in bytes.
 const CLIENT_WINDOW_BYTES: u32 = 512 * 1024;
+/// What was said on one of very many connections of a user and its socket did not take yet, in bytes.
+const CROWDED_UNSENT_BYTES: usize = 32 * 1024;
 /// Largest list of HTTP headers, in bytes.
 const HEADERS_BYTES_MAX: u32 = 16 * 1024;
 
@@ -96,7 +98,10 @@ impl Sockets {
                 };
                 let guarded = gate.admit(conn);
                 let (tls, gate, closing) = (tls.clone(), Arc::clone(&gate), closing.clone());
-                let (serving, seats, ended) = (serving.clone(), seats.clone(), ended.clone());
+                let (mut serving, seats, ended) = (serving.clone(), seats.clone(), ended.clone());
+                if gate.is_crowded(guarded.peer()) {
+                    serving.windows.unsent_bytes = CROWDED_UNSENT_BYTES;
+                }
                 tasks.spawn(async move {
                     let address = Arc::clone(&guarded.peer().address);
                     let served = match tls {

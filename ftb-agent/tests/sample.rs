@@ -53,6 +53,7 @@ fn the_sample_shows_the_defaults() {
     // What is left to the core when it is not set.
     (long.listen, long.detection) = (short.listen, short.detection.clone());
     long.limits.lag_bytes = None;
+    long.limits.user_bytes = None;
     long.limits.unconfirmed_bytes = None;
     long.limits.log_bytes = None;
     long.limits.ring_bytes = None;

@@ -108,6 +108,7 @@ impl Client {
 impl Node {
     pub(super) fn client_attached(&mut self, client: ClientId, info: ClientInfo) {
         self.publishers.insert(info.publisher, client);
+        self.budgets.attached(info.uid);
         self.clients.insert(client, Client::new(info));
     }
 
@@ -116,6 +117,7 @@ impl Node {
             self.counters.stale += 1;
             return;
         };
+        self.budgets.detached(&gone);
         self.histories.retain(|(of, _)| *of != client);
         self.waiting.retain(|(of, _)| *of != client);
         let mut left = Vec::new();

@@ -125,6 +125,11 @@ pub struct NodeConfig {
     /// Bytes that a reader (child or subscription) that has fallen behind log or ring may pin;
     /// beyond, the mildest events are shed. FATAL may use a quarter more. Default 4 MiB.
     pub lag_bytes: usize,
+    /// Bytes that the clients of one user may make this agent hold: clients, subscriptions, filters,
+    /// and events for slow subscriptions. Default 64 MiB.
+    pub user_bytes: usize,
+    /// Users without that bound. Default: root.
+    pub unbounded_uids: Vec<u32>,
     /// Bytes of unconfirmed events of own clients; with more, clients are paused. Default 8 MiB.
     pub outbox_bytes: usize,
     /// Bytes of events that may be under way on one link to a parent. Default 1 MiB.
@@ -185,6 +190,8 @@ impl NodeConfig {
             log_bytes: 16 << 20,
             ring_bytes: 8 << 20,
             lag_bytes: 4 << 20,
+            user_bytes: 64 << 20,
+            unbounded_uids: vec![0],
             outbox_bytes: 8 << 20,
             window_bytes: 1 << 20,
             uncommitted_bytes: 16 << 20,

@@ -11,7 +11,8 @@ use super::reader::{Cut, Reader};
 use crate::frame::{Content, Item};
 use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
 use crate::position::Position;
-use std::collections::VecDeque;
+use core::cell::OnceCell;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Quiet subscriptions are told so often how far they are, while the log moves.
 const COVERED_MS: u64 = 5_000;
@@ -143,14 +144,18 @@ impl Node {
         bytes_max: usize,
     ) -> Option<ToClient> {
         let until = self.consumed;
+        let (bytes, copied) = self.batch_bytes(client, bytes_max);
         let reader_client = self.clients.get_mut(&client)?;
         let found = reader_client.subscriptions.get_mut(&id)?;
         if !found.is_active() || found.reader.is_at(until) {
             return None;
         }
         let filter = &found.filter;
-        let cut = Cut { bytes: bytes_max, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
-        let items = found.reader.read(&self.log, cut, filter);
+        let cut = Cut { bytes, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
+        let mut items = found.reader.read(&self.log, cut, filter);
+        if copied {
+            items = items.into_iter().map(detached).collect();
+        }
         let catch_up = found.reader.catching_up && found.reader.is_drained();
         let mut first = None;
         if let Some(last) = items.last() {
@@ -176,30 +181,40 @@ impl Node {
             Content::Events(_) => Vec::new(),
             Content::Gap(_) => self.active_subscriptions(),
         };
-        let (clients, lineage) = (&mut self.clients, &self.lineage);
-        let mut keep = |(client, id): (ClientId, SubscriptionId), item: &Item| {
-            let found = clients.get_mut(&client);
-            let Some(found) = found.and_then(|found| found.subscriptions.get_mut(&id)) else {
-                return 0;
-            };
-            if !found.is_active() {
+        let (clients, lineage, budgets) = (&mut self.clients, &self.lineage, &mut self.budgets);
+        let mut over = BTreeSet::new();
+        let mut keep = |(client, id): (ClientId, SubscriptionId), entry: &dyn Fn() -> Item| {
+            let Some(client) = clients.get_mut(&client) else { return 0 };
+            let uid = client.info.uid;
+            let Some(found) = client.subscriptions.get_mut(&id) else { return 0 };
+            if !found.is_active() || found.reader.cursor >= item.last() {
                 return 0;
             }
-            let before = found.reader.shed;
-            let filter = &found.filter;
-            found.reader.keep(item, lag_bytes, lineage, filter);
+            let (before, held) = (found.reader.shed, found.reader.held_bytes());
+            found.reader.keep(&entry(), lag_bytes, lineage, &found.filter);
+            if budgets.grew(uid, found.reader.held_bytes().saturating_sub(held)) {
+                over.insert(uid);
+            }
             found.reader.shed - before
         };
-        let mut shed: u64 = all.into_iter().map(|subscription| keep(subscription, item)).sum();
+        let all = all.into_iter().map(|subscription| keep(subscription, &|| item.clone()));
+        let mut shed: u64 = all.sum();
         if let Content::Events(run) = &item.content {
             for (places, event) in run.groups() {
                 let index = item.index + places.start as u64;
                 let Some(group) = run.slice(places) else { continue };
-                let group = Item { index, content: Content::Events(group) };
-                shed += self.index.candidates(event).map(|wants| keep(wants, &group)).sum::<u64>();
+                // Copied once for all subscriptions, if one is behind.
+                let copy = OnceCell::new();
+                let entry = || {
+                    let copy = copy.get_or_init(|| group.clone().detached());
+                    Item { index, content: Content::Events(copy.clone()) }
+                };
+                let candidates = self.index.candidates(event);
+                shed += candidates.map(|wants| keep(wants, &entry)).sum::<u64>();
             }
         }
         self.counters.shed += shed;
+        over.into_iter().for_each(|uid| self.enforce_budget(uid));
     }
 
     fn active_subscriptions(&self) -> Vec<(ClientId, SubscriptionId)> {
@@ -214,6 +229,7 @@ impl Node {
     /// delivered, and is left out where it comes again; so what subscriptions have not read of it is made
     /// ready for them now, with its positions in this log. What is over their bound is told as a hole.
     pub(super) fn settle_subscribers(&mut self) {
+        self.count_budgets();
         for (client, subscription) in self.active_subscriptions() {
             for piece in self.take_unread(client, subscription) {
                 let position = |index| self.lineage.position(index);
@@ -231,13 +247,16 @@ impl Node {
     /// All that a subscription has not read, in pieces that each fit into a message.
     fn take_unread(&mut self, client: ClientId, id: SubscriptionId) -> Vec<Vec<Item>> {
         let until = self.consumed;
+        let uid = self.clients.get(&client).map(|client| client.info.uid);
+        let budget = uid.map_or(0, |uid| self.lag_left(uid));
         let Some(subscriber) = self.clients.get_mut(&client) else { return Vec::new() };
         // What an earlier change of logs has left it counts too.
         let left = subscriber.control.iter().map(|message| match message {
             ToClient::Deliver { items, .. } => items.iter().map(|(_, run)| run.len()).sum(),
             _ => 0,
         });
-        let mut room = self.config.lag_bytes.saturating_sub(left.sum());
+        let room = self.config.lag_bytes.saturating_sub(left.sum());
+        let (uid, mut room) = (subscriber.info.uid, room.min(budget));
         let Some(found) = subscriber.subscriptions.get_mut(&id) else { return Vec::new() };
         let filter = &found.filter;
         let mut unread = Vec::new();
@@ -251,7 +270,9 @@ impl Node {
             if items.is_empty() {
                 break;
             }
-            room = room.saturating_sub(items.iter().map(Item::len).sum());
+            let bytes = items.iter().map(Item::len).sum();
+            self.budgets.grew(uid, bytes);
+            room = room.saturating_sub(bytes);
             unread.push(items);
         }
         found.reader.reads_repeated = found.reader.catching_up;
@@ -335,6 +356,14 @@ impl Node {
             }
         }
         fresh
+    }
+}
+
+/// The same item, which does not pin what its events are a part of.
+fn detached(item: Item) -> Item {
+    match item.content {
+        Content::Events(run) => Item { content: Content::Events(run.detached()), ..item },
+        Content::Gap(_) => item,
     }
 }
 

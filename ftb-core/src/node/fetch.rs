@@ -321,9 +321,13 @@ impl Node {
             items = self.note_fetched(items, all);
         }
         let Some((reader, _)) = self.reader_of(question.asker) else { return };
-        let moved = covered > reader.cursor;
+        let (moved, held) = (covered > reader.cursor, reader.held_bytes());
         reader.since_ns = 0;
         reader.fetched(items, covered);
+        let grown = reader.held_bytes().saturating_sub(held);
+        if let Asker::Subscription(client, _) = question.asker {
+            self.subscription_grew(client, grown);
+        }
         match moved {
             true => self.catch_up(question.asker),
             false => self.end_catching_up(question.asker),

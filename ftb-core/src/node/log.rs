@@ -23,7 +23,7 @@ const EVENT_BYTES: usize = 56;
 /// What an entry costs beside its events: itself, the batch that it is a part of, what the events of that
 /// have in common, and the allocations. Nearly nothing where events come by the hundred, a third of all
 /// where each comes alone.
-const ENTRY_BYTES: usize = 544;
+pub(super) const ENTRY_BYTES: usize = 544;
 
 /// What an entry counts for.
 fn cost(item: &Item) -> usize {

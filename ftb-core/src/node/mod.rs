@@ -13,6 +13,7 @@ mod above;
 mod adopt;
 pub mod api;
 mod beat;
+mod budget;
 mod children;
 mod clients;
 mod config;
@@ -135,6 +136,8 @@ pub struct Node {
 
     clients: BTreeMap<ClientId, clients::Client>,
     publishers: BTreeMap<PublisherId, ClientId>,
+    /// What the clients of each user make this agent hold.
+    budgets: budget::Budgets,
     /// Which subscriptions of the clients may want an event.
     index: index::SubscriptionIndex,
     paused: BTreeSet<ClientId>,
@@ -210,6 +213,7 @@ impl Node {
             up_turn: None,
             clients: BTreeMap::new(),
             publishers: BTreeMap::new(),
+            budgets: budget::Budgets::default(),
             index: index::SubscriptionIndex::default(),
             paused: BTreeSet::new(),
             storms: storm::Storms::new(config.storm.clone(), config.folder),

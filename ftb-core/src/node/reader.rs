@@ -3,7 +3,7 @@
 //! sheds the mildest events first, each hole told.
 
 use super::api::{Gap, GapReason};
-use super::log::Log;
+use super::log::{ENTRY_BYTES, Log};
 use crate::filter::{Filter, FilterSet};
 use crate::frame::{Content, Item};
 use crate::lineage::Lineage;
@@ -101,6 +101,16 @@ impl Reader {
     /// Bytes that it pins beside the log.
     pub(super) fn kept_bytes(&self) -> usize {
         self.kept_bytes
+    }
+
+    /// What these cost in memory.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.kept_bytes + ENTRY_BYTES * self.kept.len()
+    }
+
+    /// The mildest event that is kept for it.
+    pub(super) fn mildest(&self) -> Option<Severity> {
+        self.kept.iter().filter_map(mildest).min()
     }
 
     /// Goes back (or on) to an index; what it kept behind it is void.
@@ -229,7 +239,7 @@ impl Reader {
         self.kept_bytes += item.len();
         self.kept.push_back(item);
         while self.kept_bytes > bytes_max {
-            let Some(mildest) = self.kept.iter().filter_map(mildest).min() else { break };
+            let Some(mildest) = self.mildest() else { break };
             // The lane that is reserved for FATAL.
             if mildest == Severity::Fatal && self.kept_bytes <= bytes_max + bytes_max / 4 {
                 break;
@@ -239,7 +249,7 @@ impl Reader {
     }
 
     /// Turns every kept event of a severity into a hole that is told; neighbouring holes merge.
-    fn shed_all(&mut self, severity: Severity, lineage: &Lineage) {
+    pub(super) fn shed_all(&mut self, severity: Severity, lineage: &Lineage) {
         let kept = std::mem::take(&mut self.kept);
         self.kept_bytes = 0;
         for item in kept {

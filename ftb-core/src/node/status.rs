@@ -191,6 +191,8 @@ counters! {
     restored,
     /// Standbys that were too slow.
     standby_skipped,
+    /// Subscriptions that a user's budget had no room for.
+    user_limited,
 }
 
 impl Node {

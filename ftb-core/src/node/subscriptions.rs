@@ -66,6 +66,11 @@ impl Node {
             let message = format!("a client may have {max} subscriptions: end one first");
             return self.tell_client(client, refuse("limit", message));
         }
+        let uid = subscriber.info.uid;
+        if let Err(message) = self.count_subscription(uid, &filter) {
+            return self.tell_client(client, refuse("limit", message));
+        }
+        let Some(subscriber) = self.clients.get_mut(&client) else { return };
         self.index.insert(client, id, &filter);
         let is_told = self.interests.told().filters.iter().any(|told| told.covers(&filter));
         let subscription = Subscription {
@@ -86,13 +91,15 @@ impl Node {
     }
 
     pub(super) fn unsubscribe(&mut self, client: ClientId, id: SubscriptionId) {
-        let removed = self.clients.get_mut(&client).and_then(|c| c.subscriptions.remove(&id));
+        let found = self.clients.get_mut(&client);
+        let removed = found.and_then(|c| Some((c.info.uid, c.subscriptions.remove(&id)?)));
         self.histories.remove(&(client, id));
         self.waiting.remove(&(client, id));
         if let Some(found) = self.clients.get_mut(&client) {
             found.due.remove(id);
         }
-        if let Some(removed) = removed {
+        if let Some((uid, removed)) = removed {
+            self.budgets.unsubscribed(uid, &removed.filter);
             self.index.remove(client, id, &removed.filter);
             self.interest_narrowed();
         } else {

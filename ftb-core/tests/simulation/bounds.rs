@@ -37,7 +37,12 @@ impl Agent {
 
     /// Without a child.
     pub fn alone() -> Self {
-        let mut root = Self { node: agent_a(), now: START, out: Vec::new(), epoch: Epoch::ZERO };
+        Self::of(agent_a())
+    }
+
+    /// As a node, without a child.
+    pub fn of(node: Node) -> Self {
+        let mut root = Self { node, now: START, out: Vec::new(), epoch: Epoch::ZERO };
         // Until it is sure that nobody has an older log.
         for _ in 0..100 {
             root.pass_time();

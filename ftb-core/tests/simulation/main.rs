@@ -22,5 +22,6 @@ mod strangers;
 mod traps;
 mod tree;
 mod unlisted;
+mod users;
 mod verdicts;
 mod world;

@@ -118,6 +118,21 @@ impl Unit {
     }
 }
 
+/// systemd gives up a service that was started five times in ten seconds, unless the unit says
+/// otherwise.
+#[test]
+fn a_daemon_that_dies_again_and_again_is_always_started_again() {
+    for unit in UNITS {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/systemd").join(unit);
+        let text = fs::read_to_string(path).unwrap();
+        let (general, service) = text.split_once("[Service]").unwrap();
+        assert!(general.contains("\nStartLimitIntervalSec=0\n"), "{unit}");
+        assert!(service.contains("\nRestart=on-failure\n"), "{unit}");
+        let bounded = service.lines().any(|line| line.starts_with("MemoryMax="));
+        assert_eq!(bounded, unit == "ftb-agent.service", "{unit}");
+    }
+}
+
 /// A system call, or all of a group.
 fn calls_of(name: &str) -> Vec<String> {
     if !name.starts_with('@') {
