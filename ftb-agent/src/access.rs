@@ -173,6 +173,15 @@ impl Access {
         Self { rules, agent_uid }
     }
 
+    /// The event spaces, each with all below it, in which ordinary users may not publish: their events
+    /// have a share of the log's reserve for themselves. A rule about every space names none.
+    pub fn protected(&self) -> Arc<[EventSpace]> {
+        let closed = |rule: &&AccessRule| !rule.publish.contains(&Who::Everyone);
+        let closed = self.rules.iter().filter(closed).filter_map(|rule| rule.space.space());
+        let agents = EventSpace::new(AGENT_SPACE).ok();
+        agents.into_iter().chain(closed.cloned()).collect()
+    }
+
     /// What one client may do.
     pub fn of(self: &Arc<Self>, who: Credentials) -> Allowed {
         let allow = |rule: &AccessRule| Grant {
@@ -283,6 +292,16 @@ mod tests {
         assert!(ann.may_publish(b"site.x") && !ben.may_publish(b"site.x"));
         assert!(!ben.may_subscribe(b"site.x") && ben.may_subscribe(b"site.public.y"));
         assert!(ann.reads_all() && !ben.reads_all());
+    }
+
+    #[test]
+    fn spaces_in_which_ordinary_users_may_not_publish_are_protected() {
+        let names = |access: Arc<Access>| {
+            access.protected().iter().map(ToString::to_string).collect::<Vec<String>>()
+        };
+        assert_eq!(names(access(&[])), ["ftb.agent", "ftb.ipmi", "ftb.ib"]);
+        let site = [rule("site.*", &["root"], &["everyone"]), rule("ftb.ib", &["everyone"], &[])];
+        assert_eq!(names(access(&site)), ["ftb.agent", "site", "ftb.ipmi"]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::driver::Driver;
 use crate::gate::{Bounds, Gate};
 use crate::handle::{self, Command, Handle};
 use crate::hostile::Hostile;
+use crate::journal::config::JournalConfig;
 use crate::journal::{JournalError, Opened};
 use crate::links::{LinkService, Links};
 use crate::seats::Seats;
@@ -294,9 +295,9 @@ async fn read_journal(
     world: &World,
 ) -> Result<Option<Opened>, JournalError> {
     let Some(folder) = config.journal.folder() else { return Ok(None) };
-    let memory_bytes = config.node(host, origin).log_bytes;
-    let cluster = &config.cluster.0;
-    Opened::read(&config.journal, cluster, folder, memory_bytes, world).await.map(Some)
+    let NodeConfig { log_bytes, protected, .. } = config.node(host, origin);
+    let journal = JournalConfig { protected, ..config.journal.clone() };
+    Opened::read(&journal, &config.cluster.0, folder, log_bytes, world).await.map(Some)
 }
 
 fn terms(config: &Config, host: &str, origin: OriginId) -> Terms {

@@ -8,7 +8,7 @@ mod value;
 
 pub use value::{Address, AddressPattern, ClusterName, Members, PayloadBytes};
 
-use crate::access::AccessRule;
+use crate::access::{Access, AccessRule};
 use crate::journal::config::JournalConfig;
 use crate::logging::LogConfig;
 use crate::storm::{self, StormTable};
@@ -388,6 +388,8 @@ impl Config {
         bytes(&mut node.outbox_bytes, self.limits.unconfirmed_bytes);
         bytes(&mut node.log_bytes, self.limits.log_bytes);
         bytes(&mut node.ring_bytes, self.limits.ring_bytes);
+        // Who publishes there does not matter: which spaces are open to all does.
+        node.protected = Access::new(&self.access, 0).protected();
         node.storm = storm::rules(&self.storm);
         node.folder = Some(Folder(ftb_proto::event::fold));
         node

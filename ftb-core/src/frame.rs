@@ -8,7 +8,7 @@
 use crate::filter::Filter;
 use crate::ident::{OriginId, PublisherId, Rank};
 use crate::lineage::Lineage;
-use crate::node::api::{Gap, MemberState};
+use crate::node::api::{Gap, GapReason, MemberState};
 use crate::position::{Epoch, Position};
 use crate::ranges::RangeSet;
 use crate::run::Run;
@@ -418,15 +418,52 @@ impl Item {
         self.content.is_empty()
     }
 
+    /// Whether it is a gap that stands for all the indices of a range, up to its own. Any other gap is
+    /// an entry of the log: it has one index, and says what is missing elsewhere.
+    pub fn is_range(&self) -> bool {
+        let Content::Gap(gap) = &self.content else { return false };
+        let (after, until) = (gap.after.index, gap.until.index);
+        gap.reason == GapReason::Retention
+            && until == self.index
+            && after < until
+            && (gap.count == 0 || gap.count == until - after)
+    }
+
+    /// The last index before it.
+    pub fn covers_after(&self) -> u64 {
+        match &self.content {
+            Content::Gap(gap) if self.is_range() => gap.after.index,
+            _ => self.index.saturating_sub(1),
+        }
+    }
+
+    /// The part of a range between two indices.
+    fn part_of_range(&self, gap: &Gap, after: u64, until: u64) -> Self {
+        let at = |index| match index {
+            index if index == gap.after.index => gap.after,
+            index => Position { epoch: gap.until.epoch, index },
+        };
+        let count = if gap.count == 0 { 0 } else { until - after };
+        let gap = Gap { after: at(after), until: at(until), count, ..gap.clone() };
+        Self { index: until, content: Content::Gap(gap) }
+    }
+
     /// What of it lies behind an index; `None` where that is nothing.
     pub fn behind(&self, index: u64) -> Option<Self> {
-        if index < self.index {
+        if index <= self.covers_after() {
             return Some(self.clone());
         }
-        let Content::Events(run) = &self.content else { return None };
-        let skip = usize::try_from(index - self.index + 1).unwrap_or(usize::MAX);
-        let content = Content::Events(run.slice(skip..run.count())?);
-        Some(Self { index: index + 1, content })
+        if index >= self.last() {
+            return None;
+        }
+        match &self.content {
+            Content::Gap(gap) => Some(self.part_of_range(gap, index, self.index)),
+            Content::Events(run) => {
+                let skip = usize::try_from(index - self.index + 1).unwrap_or(usize::MAX);
+                let content = Content::Events(run.slice(skip..run.count())?);
+                Some(Self { index: index + 1, content })
+            }
+        }
     }
 
     /// What of it lies not behind an index; `None` where that is nothing.
@@ -434,9 +471,17 @@ impl Item {
         if self.last() <= index {
             return Some(self.clone());
         }
-        let keep = usize::try_from((index + 1).checked_sub(self.index)?).unwrap_or(usize::MAX);
-        let Content::Events(run) = &self.content else { return None };
-        Some(Self { index: self.index, content: Content::Events(run.slice(0..keep)?) })
+        if index <= self.covers_after() {
+            return None;
+        }
+        match &self.content {
+            Content::Gap(gap) => Some(self.part_of_range(gap, gap.after.index, index)),
+            Content::Events(run) => {
+                let keep = usize::try_from(index + 1 - self.index).unwrap_or(usize::MAX);
+                let content = Content::Events(run.slice(0..keep)?);
+                Some(Self { index: self.index, content })
+            }
+        }
     }
 }
 

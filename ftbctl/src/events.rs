@@ -5,7 +5,9 @@ use crate::failure::Failure;
 use crate::output::{Output, Style};
 use crate::text;
 use ftb_client::json::EventObject;
-use ftb_client::{Client, Delivery, Filter, FilterError, Gap, Received, Start, Subscription};
+use ftb_client::{
+    Client, Delivery, Filter, FilterError, Gap, Position, Received, Severity, Start, Subscription,
+};
 use serde::Serialize;
 use std::io::IsTerminal as _;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -176,33 +178,37 @@ fn gap_line(gap: &Gap) -> String {
         0 => "an unknown number of".to_owned(),
         count => count.to_string(),
     };
-    let worst = match gap.severity_max {
-        None => String::new(),
-        Some(severity) => format!(", the worst {severity}"),
-    };
-    format!("-- {count} events are missing here{worst} ({})", gap.reason.as_str())
+    let worst = gap.severity_max.map_or("unknown", Severity::as_str);
+    format!("GAP: {count} events lost ({}), highest severity {worst}", gap.reason.as_str())
 }
 
 #[derive(Serialize)]
 struct GapObject {
     r#type: &'static str,
-    after: String,
-    until: String,
+    /// `None`: the position is unknown.
+    after: Option<String>,
+    until: Option<String>,
     reason: &'static str,
-    count: u64,
+    /// `None`: the number is unknown.
+    count: Option<u64>,
     severity_max: Option<&'static str>,
     /// Of the missing events; empty where they are not known.
     spaces: Vec<String>,
+}
+
+/// Before the first entry of a log there is no position.
+fn position(position: Position) -> Option<String> {
+    (position != Position::ZERO).then(|| position.to_string())
 }
 
 impl From<&Gap> for GapObject {
     fn from(gap: &Gap) -> Self {
         Self {
             r#type: "gap",
-            after: gap.after.to_string(),
-            until: gap.until.to_string(),
+            after: position(gap.after),
+            until: position(gap.until),
             reason: gap.reason.as_str(),
-            count: gap.count,
+            count: (gap.count > 0).then_some(gap.count),
             severity_max: gap.severity_max.map(|severity| severity.as_str()),
             spaces: gap
                 .spaces
@@ -212,5 +218,30 @@ impl From<&Gap> for GapObject {
                 .map(ToString::to_string)
                 .collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ftb_client::GapReason;
+
+    #[test]
+    fn what_is_unknown_of_a_gap_is_shown_as_unknown() {
+        let gap = Gap {
+            after: Position::ZERO,
+            until: Position::ZERO,
+            reason: GapReason::Retention,
+            count: 0,
+            severity_max: None,
+            spaces: Default::default(),
+        };
+        let line = "GAP: an unknown number of events lost (retention), highest severity unknown";
+        assert_eq!(gap_line(&gap), line);
+        let json = serde_json::to_value(GapObject::from(&gap)).unwrap_or_default();
+        let unknown = ["after", "until", "count", "severity_max"];
+        assert!(unknown.iter().all(|key| json.get(key).is_some_and(|value| value.is_null())));
+        let known = Gap { count: 7, severity_max: Some(Severity::Error), ..gap };
+        assert_eq!(gap_line(&known), "GAP: 7 events lost (retention), highest severity ERROR");
     }
 }

@@ -1,7 +1,10 @@
 //! The `[journal]` table.
 
+use ftb_core::EventSpace;
+use ftb_core::node::protected_by_default;
 use serde::Deserialize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What systemd tells a service about its `StateDirectory=`.
@@ -29,6 +32,9 @@ pub struct JournalConfig {
     /// How long what is written is kept.
     #[serde(with = "humantime_serde")]
     pub age: Duration,
+    /// Event spaces whose events have a share of the reserve; they follow from the access rules.
+    #[serde(skip, default = "protected_by_default")]
+    pub protected: Arc<[EventSpace]>,
 }
 
 impl Default for JournalConfig {
@@ -39,6 +45,7 @@ impl Default for JournalConfig {
             fsync: Fsync::Interval(Duration::from_millis(100)),
             bytes: 64 * 1024 * 1024,
             age: Duration::from_secs(7 * 24 * 3600),
+            protected: protected_by_default(),
         }
     }
 }

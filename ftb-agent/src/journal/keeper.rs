@@ -15,6 +15,7 @@
 //! goes on is written before what it replaces is removed, and which log it is comes after both.
 
 mod opening;
+mod reserve;
 
 use super::reading::Scan;
 use super::record::{self, Begun, Damaged, Head, Mark};
@@ -22,9 +23,12 @@ use super::segment::FRAME_BYTES;
 use crate::world::{Change, Store, StoreError};
 use bytes::Bytes;
 use ftb_core::frame::{Content, Item, Marks};
-use ftb_core::node::api::{JournalPage, JournalRead, JournalWrite, Stored};
+use ftb_core::lineage::Lineage;
+use ftb_core::node::api::{Gap, GapReason, JournalPage, JournalRead, JournalWrite, Stored};
 use ftb_core::ranges::PublisherRanges;
+use ftb_core::{EventSpace, Spaces};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The log is cut into so many segments; the oldest goes as a whole.
@@ -47,6 +51,8 @@ pub struct Bounds {
     pub age: Duration,
     /// Bytes of the log that an agent that starts takes into memory.
     pub memory_bytes: usize,
+    /// Event spaces whose events have a share of the reserve for themselves.
+    pub protected: Arc<[EventSpace]>,
 }
 
 /// Why a journal cannot be used.
@@ -79,6 +85,8 @@ pub struct Keeper {
     /// Events that are in the log, or were before its oldest went.
     logged: PublisherRanges,
     segments: VecDeque<Segment>,
+    /// What is retained of segments that went before the oldest.
+    reserve: Option<Segment>,
     next_segment: u64,
     /// The newest segment is not written to any more: what follows begins another.
     closed: bool,
@@ -146,6 +154,11 @@ impl Segment {
         self.chunks.push(chunk);
     }
 
+    /// The last index; 0 without any.
+    fn last(&self) -> u64 {
+        self.chunks.last().map_or(0, |chunk| chunk.last)
+    }
+
     fn all_bytes(&self) -> u64 {
         self.head_bytes + self.bytes
     }
@@ -172,7 +185,7 @@ impl Keeper {
 
     /// Bytes of the log on disk.
     pub fn bytes(&self) -> u64 {
-        self.segments.iter().map(Segment::all_bytes).sum()
+        self.reserve.iter().chain(&self.segments).map(Segment::all_bytes).sum()
     }
 
     /// When the oldest of it was written, Unix nanoseconds; 0 where nothing is there.
@@ -204,6 +217,7 @@ impl Keeper {
         if let Some(begin) = &write.begin {
             match &begin.anew {
                 Some(marks) => {
+                    given_up.extend(self.reserve.take().map(|reserve| reserve.id));
                     given_up.extend(self.segments.drain(..).map(|segment| segment.id));
                     self.logged = PublisherRanges::new(PUBLISHERS_MAX);
                     mark(&mut self.logged, marks);
@@ -327,14 +341,22 @@ impl Keeper {
     /// As [`Keeper::write`].
     pub fn page(&mut self, read: &JournalRead) -> Result<JournalPage, KeepError> {
         let chunks = self
-            .segments
+            .reserve
             .iter()
+            .chain(&self.segments)
             .flat_map(|segment| segment.chunks.iter().map(move |chunk| (segment.id, *chunk)));
         let wanted = |chunk: &Chunk| match read.since_ns {
             0 => chunk.last > read.after,
             since_ns => chunk.written_ns >= since_ns && chunk.last > read.after,
         };
-        let mut chunks = chunks.skip_while(|(_, chunk)| !wanted(chunk)).collect::<VecDeque<_>>();
+        let mut left_out = false;
+        let chunks = chunks.skip_while(|(_, chunk)| {
+            let skipped = !wanted(chunk);
+            left_out |= skipped;
+            skipped
+        });
+        let mut chunks = chunks.collect::<VecDeque<_>>();
+        let oldest = chunks.front().filter(|_| !left_out).map(|(_, chunk)| chunk.first);
         let mut page = Scan::new(read);
         while let Some((segment, chunk)) = chunks.pop_front() {
             let items = self.chunk_items(segment, chunk.first)?;
@@ -342,7 +364,17 @@ impl Keeper {
                 break;
             }
         }
-        Ok(page.finish())
+        let mut page = page.finish();
+        // A look-back to a time that begins with the oldest entry here may reach back further.
+        if let Some(before) =
+            oldest.and_then(|first| first.checked_sub(1)).filter(|first| *first > 0)
+            && read.since_ns > 0
+            && page.after == before
+        {
+            let gap = missing(&self.begun.lineage, before);
+            page.items.insert(0, Item { index: before, content: Content::Gap(gap) });
+        }
+        Ok(page)
     }
 
     /// The entries of a chunk, as far as they are good.
@@ -370,6 +402,8 @@ impl Keeper {
         changes: &mut Vec<Change>,
     ) -> Result<Vec<u64>, KeepError> {
         let mut emptied = Vec::new();
+        // What is retained of segments that are gone is not enough to go on behind it.
+        emptied.extend(self.reserve.take_if(|reserve| reserve.last() > after).map(|r| r.id));
         let mut cuts = Vec::new();
         let mut cut = None;
         for segment in self.segments.iter_mut().rev() {
@@ -406,7 +440,7 @@ impl Keeper {
             // What of it is damaged lies behind what could be read, and is given up with that.
             let written_ns = record::chunk_head(&chunk)?.written_ns;
             let (mut items, _) = record::decode_chunk(&chunk);
-            items.retain(|item| item.index <= after);
+            items = items.iter().filter_map(|item| item.up_to(after)).collect();
             self.append(written_ns, &items, after, now_ns, changes);
         } else if self.segments.iter().all(|segment| segment.chunks.is_empty()) {
             changes.push(Change::Put(KEY_MARKS, record::encode_marks(&marks_of(&self.logged))));
@@ -466,7 +500,7 @@ impl Keeper {
         now_ns: u64,
         changes: &mut Vec<Change>,
     ) {
-        let Some(first) = items.first().map(|item| item.index) else { return };
+        let Some(first) = items.first().map(|item| item.covers_after() + 1) else { return };
         if self.needs_segment(now_ns) {
             let id = self.next_segment;
             let head = Head { after: first.saturating_sub(1), marks: marks_of(&self.logged) };
@@ -496,7 +530,7 @@ impl Keeper {
     }
 
     /// Removes the oldest segments beyond the bounds, but never the one that is written to. That
-    /// their events were logged is in the head of the next.
+    /// their events were logged is in the head of the next. What is severe in them goes to the reserve.
     pub fn trim(&mut self, now_ns: u64) -> Result<(), KeepError> {
         let age_ns = u64::try_from(self.bounds.age.as_nanos()).unwrap_or(u64::MAX);
         let mut gone = Vec::new();
@@ -507,16 +541,28 @@ impl Keeper {
             if bytes <= self.bounds.bytes && !old {
                 break;
             }
-            bytes -= oldest.all_bytes();
             let Some(oldest) = self.segments.pop_front() else { break };
-            let last = oldest.chunks.last().map_or(self.begun.after, |chunk| chunk.last);
-            self.begun.after = self.begun.after.max(last);
+            gone.extend(self.retain(&oldest, now_ns)?);
+            self.begun.after = self.begun.after.max(oldest.last());
             gone.push(oldest.id);
+            bytes = self.bytes();
         }
         for id in gone {
             self.store.remove_segment(id)?;
         }
         Ok(())
+    }
+}
+
+/// A gap for all entries up to an index; nothing else is known of them.
+fn missing(lineage: &Lineage, until: u64) -> Gap {
+    Gap {
+        after: lineage.position(0),
+        until: lineage.position(until),
+        reason: GapReason::Retention,
+        count: 0,
+        severity_max: None,
+        spaces: Spaces::ANY,
     }
 }
 

@@ -112,7 +112,8 @@ impl Opened {
         memory_bytes: usize,
         world: &World,
     ) -> Result<Self, JournalError> {
-        let bounds = Bounds { bytes: config.bytes, age: config.age, memory_bytes };
+        let protected = Arc::clone(&config.protected);
+        let bounds = Bounds { bytes: config.bytes, age: config.age, memory_bytes, protected };
         let plan = Plan { cluster: cluster.to_owned(), folder, bounds, fsync: config.fsync };
         let now_ns = world.clock.now().wall_ns;
         let storage = Arc::clone(&world.storage);

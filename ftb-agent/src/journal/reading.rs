@@ -60,11 +60,9 @@ impl Reading {
     /// Takes the entries of a chunk; those before a hole are given up.
     pub(super) fn take(&mut self, items: &[Item]) {
         for item in items {
-            if item.index <= self.last {
-                continue;
-            }
-            if item.index != self.last + 1 {
-                let (from, until) = (self.last + 1, item.index - 1);
+            let Some(item) = item.behind(self.last) else { continue };
+            if item.covers_after() != self.last {
+                let (from, until) = (self.last + 1, item.covers_after());
                 self.damaged(format!("entries {from} to {until} cannot be read"));
                 self.items.clear();
                 self.bytes = 0;
@@ -72,7 +70,7 @@ impl Reading {
             }
             self.last = item.index;
             self.bytes += item.content.len();
-            self.items.push_back(item.clone());
+            self.items.push_back(item);
             while self.bytes > self.bytes_max {
                 let Some(oldest) = self.items.pop_front() else { break };
                 self.bytes -= oldest.content.len();
@@ -102,12 +100,15 @@ impl<'a> Scan<'a> {
     pub(super) fn take(&mut self, items: &[Item], bytes: u64) -> bool {
         self.looked_bytes += bytes;
         for item in items {
-            if item.index <= self.last || self.entries.is_empty() && self.is_too_old(item) {
+            let Some(item) = item.behind(self.last) else { continue };
+            if self.finds_nothing() && self.is_too_old(&item) {
+                self.entries.clear();
+                (self.after, self.last) = (item.last(), item.last());
                 continue;
             }
             if self.entries.is_empty() {
-                self.after = item.index - 1;
-            } else if item.index != self.last + 1 {
+                self.after = item.covers_after();
+            } else if item.covers_after() != self.last {
                 return false;
             }
             self.last = item.index;
@@ -115,9 +116,15 @@ impl<'a> Scan<'a> {
                 let wanted = run.iter().filter(|event| self.read.filters.matches(*event));
                 self.wanted_bytes += wanted.map(|event| event.len()).sum::<usize>();
             }
-            self.entries.push(item.clone());
+            self.entries.push(item);
         }
         self.looked_bytes < PAGE_BYTES && self.wanted_bytes < BATCH_BYTES_TARGET
+    }
+
+    /// Whether there are only gaps so far: those before an event that is too old are too old as well.
+    fn finds_nothing(&self) -> bool {
+        self.read.since_ns > 0
+            && self.entries.iter().all(|entry| matches!(entry.content, Content::Gap(_)))
     }
 
     /// What was written after a time can be an event of before.

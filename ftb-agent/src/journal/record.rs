@@ -277,6 +277,26 @@ pub fn decode_begun(bytes: Vec<u8>) -> Result<Begun, Damaged> {
     Ok(Begun { lineage, after, segment })
 }
 
+/// Makes the record of which segment is the reserve of the log whose first segment is given.
+pub fn encode_reserve(of: u64, segment: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.put_u64_le(of);
+    out.put_u64_le(segment);
+    record(out)
+}
+
+/// Reads it.
+///
+/// # Errors
+/// [`Damaged`].
+pub fn decode_reserve(bytes: Vec<u8>) -> Result<(u64, u64), Damaged> {
+    let mut bytes = checked(bytes)?;
+    match bytes.len() {
+        16 => Ok((bytes.get_u64_le(), bytes.get_u64_le())),
+        _ => Err(Damaged("the record of the reserve has the wrong size")),
+    }
+}
+
 /// Where a segment begins.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Head {

@@ -495,7 +495,8 @@ mod tests {
     #[test]
     fn a_store_whose_setting_aside_failed_is_told_by_who_opens_the_next() {
         let storage = Doubtful(MemoryStorage::default());
-        let bounds = Bounds { bytes: 1 << 20, age: RETRY, memory_bytes: 1 << 20 };
+        let protected = ftb_core::node::protected_by_default();
+        let bounds = Bounds { bytes: 1 << 20, age: RETRY, memory_bytes: 1 << 20, protected };
         let (cluster, folder) = ("test".to_owned(), PathBuf::from("/journal"));
         let plan = Plan { cluster, folder, bounds, fsync: Fsync::Batch };
         let mut store = storage.open(&plan.folder).unwrap();

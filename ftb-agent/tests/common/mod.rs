@@ -216,9 +216,14 @@ pub async fn open(
 
 /// An encoded INFO event.
 pub fn event(space: &str, payload: &str) -> bytes::Bytes {
+    event_with(space, payload, Severity::Info)
+}
+
+/// An encoded event.
+pub fn event_with(space: &str, payload: &str, severity: Severity) -> bytes::Bytes {
     let mut event =
         Event::new(EventSpace::new(space).unwrap(), EventName::new("TEST_EVENT").unwrap());
-    event.severity = Severity::Info;
+    event.severity = severity;
     // Long ago, but not before everything.
     event.time_ns = 1;
     event.payload = payload.to_owned().into();

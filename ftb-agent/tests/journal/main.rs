@@ -4,7 +4,7 @@
 //! `lives`: agents that end, and the log that their next life goes on with; `store`: files, their damage
 //! and their bounds; `crash`: what a crash leaves of a new beginning; `faults`: files that cannot be read or
 //! synced; `lost`: what is gone as a whole; `unsynced`: what a sync that failed has left; `unclean`: what a power failure may have taken; `idle`: a
-//! life that writes nothing; `disk`: disks that are full or fail under a running agent.
+//! life that writes nothing; `reserve`: what is retained of segments that go; `disk`: disks that are full or fail under a running agent.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
@@ -15,6 +15,7 @@ mod faults;
 mod idle;
 mod lives;
 mod lost;
+mod reserve;
 mod store;
 mod unclean;
 mod unsynced;

@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(crate) fn bounds() -> Bounds {
-    Bounds { bytes: 64 << 20, age: Duration::from_secs(3600), memory_bytes: 64 << 20 }
+    let protected = ftb_core::node::protected_by_default();
+    Bounds { bytes: 64 << 20, age: Duration::from_secs(3600), memory_bytes: 64 << 20, protected }
 }
 
 pub(crate) fn items(from: u64, until: u64) -> Vec<Item> {
@@ -358,7 +359,8 @@ fn ranks_that_are_written_alone_move_no_log() {
     let storage = MemoryStorage::default();
     let folder = Path::new("/journal");
     let open = || {
-        let bounds = Bounds { bytes: 1 << 20, age: Duration::from_secs(60), memory_bytes: 1 << 20 };
+        let age = Duration::from_secs(60);
+        let bounds = Bounds { bytes: 1 << 20, age, memory_bytes: 1 << 20, ..bounds() };
         Keeper::open(storage.open(folder).unwrap(), "test", bounds, 1).unwrap()
     };
     let (mut keeper, _) = open();
@@ -387,7 +389,8 @@ fn the_journal_is_bounded_by_size_and_age() {
 }
 
 fn bounded(disk: &dyn Storage, folder: &Path) {
-    let small = Bounds { bytes: 64 << 10, age: Duration::from_secs(800), memory_bytes: 1 << 20 };
+    let age = Duration::from_secs(800);
+    let small = Bounds { bytes: 64 << 10, age, memory_bytes: 1 << 20, ..bounds() };
     let second = 1_000_000_000;
     let (mut keeper, _) =
         Keeper::open(open_when_free(disk, folder).unwrap(), "test", small.clone(), second).unwrap();

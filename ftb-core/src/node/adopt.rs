@@ -207,7 +207,8 @@ impl Node {
         if !was_root {
             self.full_since = 0;
         }
-        let feed = Feed::new(&self.lineage, self.full_after(), &published, 0);
+        let range = (self.known_after(), self.log.last());
+        let feed = Feed::new(&self.lineage, range, &published, 0);
         self.held = Some(published);
         Some(feed)
     }
@@ -230,11 +231,10 @@ impl Node {
 
     /// The next piece of an offered log.
     pub(super) fn poll_offer(&mut self, bytes_max: usize) -> Option<Frame> {
-        let epoch = self.lineage.head();
         let committed = self.consumed;
         let State::Joined(parent) = &mut self.uplink.state else { return None };
         let feed = parent.offer.as_mut()?;
-        feed.next(&self.log, epoch, committed, bytes_max)
+        feed.next(&self.log, &self.lineage, committed, bytes_max)
     }
 
     // The side that takes it.

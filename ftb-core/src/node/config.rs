@@ -1,8 +1,10 @@
 //! What a node is told about itself and its cluster, and the bounds that it keeps.
 
+use super::retained::Reserve;
 use super::storm::{Folder, StormRule};
 use crate::frame::members_digest;
 use crate::ident::{OriginId, Rank};
+use crate::space::EventSpace;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -118,8 +120,13 @@ pub struct NodeConfig {
     /// An origin keeps confirmed events of its own clients for so long, and the acting root waits
     /// so long for a lost log to be handed over. Default 30,000 ms.
     pub grace_ms: u64,
-    /// Bytes of the log that acting root and standby keep in memory. Default 16 MiB.
+    /// Bytes of the log that acting root and standby keep in memory. Default 16 MiB. Of entries that
+    /// no longer fit, severe events may use half of that: a quarter is reserved for protected spaces,
+    /// a quarter for ERROR and FATAL of all others.
     pub log_bytes: usize,
+    /// Event spaces, each with all below it, in which ordinary users may not publish: a flood in other
+    /// spaces does not replace their events in the log. Default: `ftb.agent`, `ftb.ipmi`, `ftb.ib`.
+    pub protected: Arc<[EventSpace]>,
     /// Bytes of passing events that any other agent keeps. Default 8 MiB.
     pub ring_bytes: usize,
     /// Bytes that a reader (child or subscription) that has fallen behind log or ring may pin;
@@ -188,6 +195,7 @@ impl NodeConfig {
             settle_ms: 1_000,
             grace_ms: 30_000,
             log_bytes: 16 << 20,
+            protected: protected_by_default(),
             ring_bytes: 8 << 20,
             lag_bytes: 4 << 20,
             user_bytes: 64 << 20,
@@ -204,6 +212,19 @@ impl NodeConfig {
             folder: None,
         }
     }
+}
+
+impl NodeConfig {
+    /// What acting root and standby retain of the entries that their log gives up.
+    pub(super) fn reserve(&self) -> Reserve {
+        Reserve::of(self.log_bytes, &self.protected)
+    }
+}
+
+/// The spaces of the agents and of the hardware publishers.
+pub fn protected_by_default() -> Arc<[EventSpace]> {
+    let spaces = ["ftb.agent", "ftb.ipmi", "ftb.ib"];
+    spaces.into_iter().filter_map(|space| EventSpace::new(space).ok()).collect()
 }
 
 /// Milliseconds as nanoseconds.

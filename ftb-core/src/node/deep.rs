@@ -119,12 +119,11 @@ impl Node {
         all.take(CHILDREN_ASKED_MAX).collect()
     }
 
-    /// Whether the disk may go back further than memory.
+    /// Whether the disk may go back further than memory: it retains severe events from before what it
+    /// has as a whole.
     fn disk_may_have(&self, fetch: &Fetch) -> bool {
         self.deep.waiting.len() < WAITING_MAX
-            && self
-                .disk_range()
-                .is_some_and(|(after, until)| after < self.memory_after() && fetch.after < until)
+            && self.disk_range().is_some_and(|(_, until)| fetch.after < until)
     }
 
     fn read_disk(&mut self, id: u64) {
@@ -167,13 +166,19 @@ impl Node {
         let Some(page) = page.filter(|page| page.until > fetch.after) else {
             return self.look_on(id);
         };
-        let JournalPage { after, mut items, until } = page;
-        // A time is not a place that anything is missing behind.
-        let begins = after <= fetch.after || fetch.since_ns > 0;
-        if !begins {
-            items.insert(0, self.retention_gap(fetch.after, after));
+        let JournalPage { after, mut items, mut until } = page;
+        // Another disk may have what is missing here: it is asked where a hole comes first.
+        let hole = items.iter().position(Item::is_range);
+        if let Some(hole) = hole.filter(|hole| *hole > 0) {
+            until = items.get(hole).map_or(until, Item::covers_after);
+            items.truncate(hole);
         }
-        let answer = Fetched { id, items, covered: until, last: false };
+        // A time is not a place that anything is missing behind.
+        let begins = (after <= fetch.after || fetch.since_ns > 0) && hole != Some(0);
+        let answer = match begins {
+            true => Fetched { id, items, covered: until, last: false },
+            false => self.with_retained(id, &fetch, JournalPage { after, items, until }),
+        };
         match begins {
             true => self.answered(answer),
             false => {
@@ -183,6 +188,21 @@ impl Node {
                 self.look_on(id);
             }
         }
+    }
+
+    /// A page that begins too late, with what memory retains of what lies before it. Where that is
+    /// much, it comes first: the page is read again.
+    fn with_retained(&self, id: u64, fetch: &Fetch, page: JournalPage) -> Fetched {
+        let filters = FilterSet::merge(&fetch.filters);
+        if page.after <= fetch.after || fetch.since_ns > 0 {
+            return Fetched { id, items: page.items, covered: page.until, last: false };
+        }
+        let (mut items, covered) = self.retained(fetch.after, page.after, &filters);
+        if covered < page.after || items.len() > 1 {
+            return Fetched { id, items, covered, last: false };
+        }
+        items.extend(page.items);
+        Fetched { id, items, covered: page.until, last: false }
     }
 
     /// Asks the next who may have it, or gives up.

@@ -74,6 +74,41 @@ impl Question {
 /// Most questions that wait for answers; one more waits until it is asked again.
 const QUESTIONS_MAX: usize = 65_536;
 
+/// What filters want of an item.
+fn wanted(item: Item, filters: &FilterSet) -> Vec<Item> {
+    let run = match &item.content {
+        Content::Gap(gap) if filters.may_want(gap.severity_max, &gap.spaces) => return vec![item],
+        Content::Gap(_) => return Vec::new(),
+        Content::Events(run) => run,
+    };
+    let groups = run.groups().filter(|(_, first)| filters.matches(*first));
+    let parts = groups.filter_map(|(places, _)| {
+        let index = item.index + places.start as u64;
+        Some(Item { index, content: Content::Events(run.slice(places)?) })
+    });
+    parts.collect()
+}
+
+/// Adds an item. Two known holes become one: the filters want nothing of what lies between them.
+fn join_holes(items: &mut Vec<Item>, item: Item) {
+    if let Content::Gap(next) = &item.content
+        && let Some(Item { index, content: Content::Gap(gap) }) = items.last_mut()
+        && gap.reason == next.reason
+        && gap.severity_max.is_some()
+        && next.severity_max.is_some()
+        && gap.count > 0
+        && next.count > 0
+    {
+        *index = item.index;
+        gap.until = next.until;
+        gap.count += next.count;
+        gap.severity_max = gap.severity_max.max(next.severity_max);
+        gap.spaces = gap.spaces.joined(&next.spaces);
+        return;
+    }
+    items.push(item);
+}
+
 impl Node {
     /// The index behind which everything that these filters match is in the log here; `None`: not
     /// yet known.
@@ -117,10 +152,13 @@ impl Node {
             if drained && self.is_older(since_ns) && self.look_deeper(asker, fetch()) {
                 return self.wait_deeper(asker);
             }
-            let begin = self.log.before(since_ns);
+            let (begin, gap) = self.look_back(since_ns);
             let Some((reader, _)) = self.reader_of(asker) else { return };
             reader.since_ns = 0;
-            reader.seek(begin.max(cursor));
+            match gap {
+                Some(gap) => reader.fetched(vec![gap], begin.max(cursor)),
+                None => reader.seek(begin.max(cursor)),
+            }
             return self.catch_up(asker);
         }
         let here = complete.is_some_and(|since| since <= cursor) && since_ns == 0;
@@ -132,16 +170,63 @@ impl Node {
                 return self.wait_deeper(asker);
             }
         }
-        let gap = lost.map(|since| self.retention_gap(cursor, since));
-        let Some((reader, _)) = self.reader_of(asker) else { return };
-        if let (Some(since), Some(gap)) = (lost, gap) {
-            reader.fetched(vec![gap], since);
+        if let Some(since) = lost {
+            return self.read_retained(asker, since, &filters);
         }
-        reader.catching_up = !here && lost.is_none();
+        let Some((reader, _)) = self.reader_of(asker) else { return };
+        reader.catching_up = !here;
         if reader.catching_up && drained {
             return self.ask(asker, cursor, since_ns, &filters);
         }
         self.wake_asker(asker);
+    }
+
+    /// A reader at the acting root wants what no log has as a whole any more: it gets what is left of
+    /// it, a piece at a time, with a gap for each hole.
+    fn read_retained(&mut self, asker: Asker, since: u64, filters: &FilterSet) {
+        let Some((reader, _)) = self.reader_of(asker) else { return };
+        let (cursor, all) = (reader.cursor, reader.reads_repeated);
+        let (mut items, covered) = self.retained(cursor, since, filters);
+        if let Asker::Subscription(..) = asker {
+            items = self.note_fetched(items, all);
+        }
+        let Some((reader, _)) = self.reader_of(asker) else { return };
+        reader.fetched(items, covered);
+        reader.catching_up = covered < since;
+        self.wake_asker(asker);
+    }
+
+    /// What the log retains of a range that it does not have as a whole, as much as one answer takes,
+    /// and up to which index that reaches.
+    pub(super) fn retained(&self, after: u64, until: u64, filters: &FilterSet) -> (Vec<Item>, u64) {
+        let begin = if self.root.is_some() { self.known_after() } else { self.log.known_after() };
+        let mut items = Vec::new();
+        if after < begin {
+            items.push(self.retention_gap(after, begin.min(until)));
+        }
+        let (mut bytes, mut count) = (0, 0);
+        let told = self.log.with_gaps(after.max(begin), &self.lineage);
+        for item in told.map_while(|item| item.up_to(until)) {
+            if bytes >= BATCH_BYTES_TARGET || count >= BATCH_EVENTS_MAX / 2 {
+                return (items, item.covers_after());
+            }
+            for item in wanted(item, filters) {
+                bytes += item.len();
+                count += item.count();
+                join_holes(&mut items, item);
+            }
+        }
+        (items, until)
+    }
+
+    /// Where a look-back to a Unix time begins in memory; with a gap where the log may not go back
+    /// that far.
+    fn look_back(&self, since_ns: u64) -> (u64, Option<Item>) {
+        let (begin, reached) = self.log.look_back(since_ns);
+        let known_after = if self.root.is_some() { self.known_after() } else { begin };
+        let begin = begin.max(known_after);
+        let reached = reached && begin > known_after || begin == 0;
+        (begin, (!reached).then(|| self.unknown_gap(0, begin)))
     }
 
     /// Where a reader goes on that misses something of what lies before an index: with a root that has
@@ -179,8 +264,21 @@ impl Node {
         }
     }
 
-    /// What says that the log does not go back that far.
+    /// What says that the log does not go back that far. Where the log has lost nothing but by
+    /// retention, each index was an event.
     pub(super) fn retention_gap(&self, after: u64, until: u64) -> Item {
+        let mut item = self.unknown_gap(after, until);
+        let torn = self.lineage.is_torn_behind(after) || self.full_since > after;
+        if let Content::Gap(gap) = &mut item.content
+            && !torn
+        {
+            gap.count = until - after;
+        }
+        item
+    }
+
+    /// The same where it is not known how much is missing.
+    pub(super) fn unknown_gap(&self, after: u64, until: u64) -> Item {
         let gap = Gap {
             after: self.lineage.position(after),
             until: self.lineage.position(until),
@@ -275,16 +373,24 @@ impl Node {
         let filters = &FilterSet::merge(&fetch.filters);
         let until = self.consumed;
         let mut items = Vec::new();
-        let mut reader = Reader::new(fetch.after);
+        let mut after = fetch.after;
         if fetch.since_ns > 0 {
-            reader.seek(self.log.before(fetch.since_ns).max(fetch.after));
-        } else if let Some(since) = self.complete_since(filters)
-            && since > fetch.after
+            let (begin, gap) = self.look_back(fetch.since_ns);
+            after = begin.max(after);
+            items.extend(gap);
+        }
+        if let Some(since) = self.complete_since(filters)
+            && since > after
         {
             let since = self.whole_since(since);
-            items.push(self.retention_gap(fetch.after, since));
-            reader.seek(since);
+            let (retained, covered) = self.retained(after, since, filters);
+            items.extend(retained);
+            if covered < since || items.len() >= BATCH_EVENTS_MAX / 2 {
+                return Fetched { id: fetch.id, items, covered, last: false };
+            }
+            after = since;
         }
+        let mut reader = Reader::new(after);
         let cut = Cut {
             bytes: BATCH_BYTES_TARGET,
             items: BATCH_EVENTS_MAX - items.len(),

@@ -128,7 +128,12 @@ impl Node {
         let whole = self.root.is_some() || self.held.is_some();
         let bytes_max = if whole { self.config.log_bytes } else { self.config.ring_bytes };
         while self.log.bytes() > bytes_max {
-            let Some(evicted) = self.log.evict(self.consumed) else { return };
+            // What passed by before the log was whole comes again.
+            let evicted = match whole && self.log.evicted() >= self.full_since {
+                true => self.log.retire(self.consumed, &self.config.reserve()),
+                false => self.log.evict(self.consumed),
+            };
+            let Some(evicted) = evicted else { return };
             for item in evicted.fresh() {
                 self.keep_for_subscribers(&item);
             }

@@ -78,7 +78,7 @@ struct Source<'a> {
     lineage: &'a Lineage,
     log: &'a Log,
     published: &'a PublisherRanges,
-    /// It is complete behind this index.
+    /// It is complete after this index, but for what its gaps state.
     after: u64,
 }
 
@@ -120,8 +120,10 @@ impl Disk {
     }
 
     /// The next entries, and up to which index they reach.
-    fn next_items(&mut self, log: &Log, bytes_max: usize) -> Vec<Item> {
-        let (items, until) = log.next(self.cursor, log.last(), bytes_max, BATCH_EVENTS_MAX);
+    fn next_items(&mut self, source: &Source<'_>, bytes_max: usize) -> Vec<Item> {
+        let Source { log, lineage, .. } = source;
+        let range = (self.cursor, log.last());
+        let (items, until) = log.next(range, bytes_max, BATCH_EVENTS_MAX, lineage);
         self.cursor = until;
         items
     }
@@ -192,8 +194,11 @@ impl Node {
         replica.mark(&marks);
         items.into_iter().for_each(|item| replica.push(item));
         replica.log.cover(stored.last);
+        let reserve = self.config.reserve();
         while replica.log.bytes() > self.config.log_bytes {
-            replica.log.evict(u64::MAX);
+            if replica.log.retire(u64::MAX, &reserve).is_none() {
+                break;
+            }
         }
         if !stored.lineage.is_empty() {
             self.past = Some(Past { replica, lost_until, end_unknown });
@@ -343,13 +348,13 @@ impl Node {
                 lineage: &self.lineage,
                 log: &self.log,
                 published: &root.published,
-                after: self.full_after(),
+                after: self.known_after(),
             }),
             (None, Some(replica)) if replica.complete => Some(Source {
                 lineage: &replica.lineage,
                 log: &replica.log,
                 published: &replica.published,
-                after: replica.log.evicted(),
+                after: replica.log.known_after(),
             }),
             _ => None,
         }
@@ -404,7 +409,7 @@ impl Node {
         let write = disk.as_mut().and_then(|disk| {
             let source = self.journal_source();
             let begin = source.as_ref().and_then(|source| disk.begin(source));
-            let items = source.map(|source| disk.next_items(source.log, bytes_max));
+            let items = source.map(|source| disk.next_items(&source, bytes_max));
             let items = items.unwrap_or_default();
             let news = begin.is_some() || !items.is_empty() || roster.is_some();
             news.then(|| JournalWrite {
@@ -506,17 +511,15 @@ pub(super) fn items_behind(
 ) -> Vec<UpItem> {
     let last = log.last();
     let fork = lineage.common(last, winning).unwrap_or(0);
-    let gap = (fork < oldest).then(|| {
-        UpItem::Gap(Gap {
-            after: lineage.position(fork),
-            until: lineage.position(oldest),
-            reason: GapReason::Retention,
-            count: 0,
-            severity_max: None,
-            spaces: Spaces::ANY,
-        })
-    });
-    let passed = passed_by(log, fork, oldest);
+    let missing = match fork < oldest {
+        // What passed by before the log was whole.
+        true if log.evicted() < oldest => {
+            let unknown = missing_between(lineage, fork, oldest);
+            [UpItem::Gap(unknown)].into_iter().chain(passed_by(log, fork, oldest)).collect()
+        }
+        true => retained_between(log, lineage, fork, oldest),
+        false => Vec::new(),
+    };
     let events = log.after(fork.max(oldest)).map(|item| UpItem::from(item.content));
     let segments = lineage.segments();
     let told = segments.iter().enumerate().filter_map(|(at, segment)| {
@@ -529,7 +532,45 @@ pub(super) fn items_behind(
         };
         Some(UpItem::Fork { epoch: segment.epoch, until, handed_over: true })
     });
-    gap.into_iter().chain(passed).chain(events).chain(told).collect()
+    missing.into_iter().chain(events).chain(told).collect()
+}
+
+/// A gap of which nothing is known but its range.
+fn missing_between(lineage: &Lineage, after: u64, until: u64) -> Gap {
+    Gap {
+        after: lineage.position(after),
+        until: lineage.position(until),
+        reason: GapReason::Retention,
+        count: 0,
+        severity_max: None,
+        spaces: Spaces::ANY,
+    }
+}
+
+/// What a log retains of a range that it has given up, and one gap for all that it does not.
+fn retained_between(log: &Log, lineage: &Lineage, after: u64, until: u64) -> Vec<UpItem> {
+    let begin = log.known_after();
+    let mut gap = missing_between(lineage, after, until);
+    let (mut unknown, mut spaces, mut events) = (after < begin, None::<Spaces>, Vec::new());
+    for item in log.with_gaps(after, lineage).map_while(|item| item.up_to(until)) {
+        match item.content {
+            Content::Gap(hole) if hole.reason == GapReason::Retention => {
+                unknown |= hole.count == 0;
+                gap.count += hole.count;
+                gap.severity_max = gap.severity_max.max(hole.severity_max);
+                let joined = spaces.map_or_else(|| hole.spaces.clone(), |s| s.joined(&hole.spaces));
+                spaces = Some(joined);
+            }
+            content => events.push(UpItem::from(content)),
+        }
+    }
+    if unknown {
+        gap = missing_between(lineage, after, until);
+    } else {
+        gap.spaces = spaces.unwrap_or_default();
+    }
+    let is_missing = unknown || gap.count > 0;
+    is_missing.then_some(UpItem::Gap(gap)).into_iter().chain(events).collect()
 }
 
 /// What has passed by before a log is complete, and is not in the rest of it: that has come again there,

@@ -1,9 +1,12 @@
 //! The events that an agent keeps: the whole log at acting root and standby, what passed by at any
 //! other agent. Entries rise in index; bounded by whoever pushes. Events that came together lie
-//! together: an entry is a run of them.
+//! together: an entry is a run of them. Of entries that it gives up, the log of acting root and standby
+//! retains the severe ones, and a count of the others ([`super::retained`]).
 
+use super::retained::{Items, Reserve, Retained};
 use crate::frame::{Content, Item};
 use crate::ident::EventId;
+use crate::lineage::Lineage;
 use std::collections::{BTreeSet, VecDeque};
 
 /// Entries behind `evicted` up to `last`. Indices may be missing where nobody here wanted them.
@@ -11,6 +14,8 @@ use std::collections::{BTreeSet, VecDeque};
 pub(super) struct Log {
     entries: VecDeque<Item>,
     bytes: usize,
+    /// What is left of entries that were given up; they all lie before the others.
+    retained: Retained,
     evicted: u64,
     last: u64,
     /// Indices of events that were delivered here before, in a reign that has lost: local
@@ -59,7 +64,7 @@ pub(super) fn place_behind<T>(items: &VecDeque<T>, holds: impl Fn(&T) -> bool) -
 impl Log {
     /// Nothing yet; the next index is behind `after`.
     pub(super) fn new(after: u64) -> Self {
-        Self { evicted: after, last: after, ..Self::default() }
+        Self { retained: Retained::new(after), evicted: after, last: after, ..Self::default() }
     }
 
     /// The last index that it covers.
@@ -72,17 +77,23 @@ impl Log {
         self.evicted
     }
 
+    /// Each entry after this index is here, or a gap states that it is not.
+    pub(super) fn known_after(&self) -> u64 {
+        self.retained.after()
+    }
+
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.retained.bytes()
     }
 
     /// Adds entries behind all others; indices that are not are ignored.
     pub(super) fn push(&mut self, item: Item) {
-        let Some(item) = (if item.index > self.last { Some(item) } else { item.behind(self.last) })
-        else {
-            return;
-        };
+        let whole = item.index > self.last && !item.is_range();
+        let Some(item) = (if whole { Some(item) } else { item.behind(self.last) }) else { return };
         self.last = item.last();
+        if item.is_range() {
+            self.evicted = self.last;
+        }
         self.bytes += cost(&item);
         self.entries.push_back(item);
     }
@@ -98,18 +109,36 @@ impl Log {
         self.entries.range(start..).filter_map(move |entry| entry.behind(after))
     }
 
+    /// Everything after an index, with a gap for each hole.
+    pub(super) fn with_gaps<'a>(
+        &'a self,
+        after: u64,
+        lineage: &'a Lineage,
+    ) -> impl Iterator<Item = Item> {
+        let retained = (after < self.retained.last()).then(|| self.retained.items(after, lineage));
+        let retained = retained.into_iter().flat_map(|items: Items<'_>| items);
+        retained.chain(self.after(after))
+    }
+
+    /// After which index a look-back to a Unix time begins, and whether this log goes back that far.
+    pub(super) fn look_back(&self, since_ns: u64) -> (u64, bool) {
+        let begin = self.retained.since(since_ns).unwrap_or_else(|| self.before(since_ns));
+        (begin, begin > self.known_after() || begin == 0)
+    }
+
     /// The next entries behind an index up to another, as many as fit, and up to which index they
     /// reach.
     pub(super) fn next(
         &self,
-        after: u64,
-        until: u64,
+        range: (u64, u64),
         bytes_max: usize,
         events_max: usize,
+        lineage: &Lineage,
     ) -> (Vec<Item>, u64) {
+        let (after, until) = range;
         let mut items: Vec<Item> = Vec::new();
         let (mut bytes, mut count) = (0, 0);
-        for item in self.after(after).map_while(|item| item.up_to(until)) {
+        for item in self.with_gaps(after, lineage).map_while(|item| item.up_to(until)) {
             let (room, most) = (bytes_max.saturating_sub(bytes), events_max - count);
             let fits = match &item.content {
                 Content::Events(run) => run.fitting(room, most),
@@ -169,11 +198,27 @@ impl Log {
         }
         self.last = self.last.min(after);
         self.evicted = self.evicted.min(after);
+        if self.retained.last() > after {
+            self.retained.truncate(after);
+        }
         drop(self.repeated.split_off(&after.saturating_add(1)));
     }
 
-    /// Gives the oldest entry up, as far as it is not behind `until`.
+    /// Gives the oldest entry up, as far as it is not behind `until`, and all that was retained.
     pub(super) fn evict(&mut self, until: u64) -> Option<Evicted> {
+        let evicted = self.pop(until)?;
+        self.retained = Retained::new(self.evicted);
+        Some(evicted)
+    }
+
+    /// The same, and retains what is severe.
+    pub(super) fn retire(&mut self, until: u64, reserve: &Reserve) -> Option<Evicted> {
+        let evicted = self.pop(until)?;
+        self.retained.take(&evicted.item, reserve);
+        Some(evicted)
+    }
+
+    fn pop(&mut self, until: u64) -> Option<Evicted> {
         let item = self.entries.front()?.up_to(until)?;
         let whole = self.entries.pop_front()?;
         self.bytes -= cost(&whole);
@@ -195,18 +240,25 @@ impl Log {
         self.entries.iter().any(|entry| match &entry.content {
             Content::Events(run) => run.holds(id),
             Content::Gap(_) => false,
-        })
+        }) || self.retained.holds(id)
     }
 
-    /// The index of the first event that is not older than a Unix time, less one.
+    /// The index of the first event that is not older than a Unix time, less one. A range that is
+    /// missing right before it may not be older either.
     pub(super) fn before(&self, since_ns: u64) -> u64 {
+        let mut hole = None;
         for entry in &self.entries {
-            let Content::Events(run) = &entry.content else { continue };
-            if let Some(place) = run.iter().position(|event| event.time_ns() >= since_ns) {
-                return entry.index + place as u64 - 1;
+            let Content::Events(run) = &entry.content else {
+                hole = entry.is_range().then(|| entry.covers_after());
+                continue;
+            };
+            match run.iter().position(|event| event.time_ns() >= since_ns) {
+                Some(0) => return hole.unwrap_or(entry.index - 1),
+                Some(place) => return entry.index + place as u64 - 1,
+                None => hole = None,
             }
         }
-        self.last
+        hole.unwrap_or(self.last)
     }
 }
 

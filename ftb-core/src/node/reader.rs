@@ -166,7 +166,8 @@ impl Reader {
         taken.items
     }
 
-    /// Everything wanted up to the end of the cut is lost to it: one hole that says how much.
+    /// Everything wanted up to the end of the cut is lost to it: one hole that says how much. A gap
+    /// that does not know how much it stands for stays as it is.
     pub(super) fn give_up(
         &mut self,
         log: &Log,
@@ -175,34 +176,32 @@ impl Reader {
         wants: &impl Wants,
     ) -> Vec<Item> {
         let all = Cut { bytes: usize::MAX, items: usize::MAX, ..cut };
-        let after = lineage.position(self.kept.front().map_or(self.cursor, |kept| kept.index - 1));
-        let items = self.read(log, all, wants);
-        let Some(last) = items.last().map(Item::last) else { return items };
-        let (mut count, mut severity_max) = (0, None);
-        let mut spaces: Option<Spaces> = None;
-        let mut concern = |more: &Spaces| {
-            spaces = Some(spaces.as_ref().map_or_else(|| more.clone(), |known| known.joined(more)));
-        };
-        for item in &items {
+        let mut after = self.kept.front().map_or(self.cursor, Item::covers_after);
+        let mut holes: Vec<Item> = Vec::new();
+        let mut lost = Lost::default();
+        for item in self.read(log, all, wants) {
+            let last = item.last();
             match &item.content {
-                Content::Events(run) => {
-                    count += run.count() as u64;
-                    let worst = run.groups().map(|(_, first)| first.severity()).max();
-                    severity_max = severity_max.max(worst);
-                    run.groups().for_each(|(_, first)| concern(&Spaces::of(first.space())));
+                Content::Gap(gap) if gap.count == 0 => {
+                    let before = item.covers_after();
+                    holes.extend(std::mem::take(&mut lost).hole(lineage, after, before));
+                    after = last;
+                    holes.push(item);
                 }
-                Content::Gap(gap) => {
-                    concern(&gap.spaces);
-                    count += gap.count;
-                    severity_max = severity_max.max(gap.severity_max);
+                Content::Gap(gap) => lost.add(gap.count, gap.severity_max, &gap.spaces),
+                Content::Events(run) => {
+                    self.shed += run.count() as u64;
+                    for (places, first) in run.groups() {
+                        let (count, severity) = (places.len() as u64, first.severity());
+                        lost.add(count, Some(severity), &Spaces::of(first.space()));
+                    }
                 }
             }
+            lost.last = last;
         }
-        self.shed += count;
-        let (until, reason) = (lineage.position(last), GapReason::Shed);
-        let spaces = spaces.unwrap_or_default();
-        let gap = Gap { after, until, reason, count, severity_max, spaces };
-        vec![Item { index: last, content: Content::Gap(gap) }]
+        let last = lost.last;
+        holes.extend(lost.hole(lineage, after, last));
+        holes
     }
 
     /// The log gives entries up: of what this reader has not read it keeps what it wants, within
@@ -300,6 +299,39 @@ impl Reader {
     }
 }
 
+/// What a reader loses at once.
+#[derive(Default)]
+struct Lost {
+    count: u64,
+    severity_max: Option<Severity>,
+    spaces: Option<Spaces>,
+    last: u64,
+}
+
+impl Lost {
+    fn add(&mut self, count: u64, severity: Option<Severity>, spaces: &Spaces) {
+        self.count += count;
+        self.severity_max = self.severity_max.max(severity);
+        let joined =
+            self.spaces.as_ref().map_or_else(|| spaces.clone(), |ours| ours.joined(spaces));
+        self.spaces = Some(joined);
+    }
+
+    /// The gap that reports it; `None` where it is nothing.
+    fn hole(self, lineage: &Lineage, after: u64, last: u64) -> Option<Item> {
+        let Self { count, severity_max, spaces, .. } = self;
+        let gap = Gap {
+            after: lineage.position(after),
+            until: lineage.position(last),
+            reason: GapReason::Shed,
+            count,
+            severity_max,
+            spaces: spaces.unwrap_or_default(),
+        };
+        (count > 0).then_some(Item { index: last, content: Content::Gap(gap) })
+    }
+}
+
 /// The mildest event of an item, if it has any.
 fn mildest(item: &Item) -> Option<Severity> {
     match &item.content {
@@ -338,7 +370,7 @@ impl Taken {
     /// Takes an item as far as there is room; up to which index it was read.
     fn add(&mut self, item: Item) -> u64 {
         match &item.content {
-            Content::Gap(_) if self.is_full() => item.index - 1,
+            Content::Gap(_) if self.is_full() => item.covers_after(),
             Content::Gap(_) => {
                 let last = item.index;
                 self.push(item);

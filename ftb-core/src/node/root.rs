@@ -60,12 +60,14 @@ struct Unconfirmed {
     seq: u64,
 }
 
-/// A hole that is told where it is logged, unless it says where it is.
+/// A hole that is told where it is logged, unless it says where it is. It is one entry: it does not look
+/// like a range of this log.
 fn placed(gap: Gap, lineage: &Lineage, index: u64) -> Gap {
-    if gap.until != Position::ZERO {
-        return gap;
+    if gap.until == Position::ZERO {
+        return Gap { after: lineage.position(index - 1), until: lineage.position(index), ..gap };
     }
-    Gap { after: lineage.position(index - 1), until: lineage.position(index), ..gap }
+    let item = Item { index, content: Content::Gap(gap.clone()) };
+    if item.is_range() { Gap { after: gap.until, ..gap } } else { gap }
 }
 
 /// Adds a place, to the one before where it follows.
@@ -176,6 +178,11 @@ impl Node {
     /// Behind which index the log of an acting root is complete, whatever is asked for.
     pub(super) fn full_after(&self) -> u64 {
         self.full_since.max(self.log.evicted())
+    }
+
+    /// After which index the log of an acting root is complete, but for what its gaps state.
+    pub(super) fn known_after(&self) -> u64 {
+        self.full_since.max(self.log.known_after())
     }
 
     /// Goes on with a complete copy of the log in the place of what passed by. What was marked as

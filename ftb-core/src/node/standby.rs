@@ -19,6 +19,9 @@ pub(super) struct Feed {
     marks: VecDeque<Marks>,
     /// Entries up to here were sent.
     cursor: u64,
+    /// The marks are of all events up to here: what the log gives up before that may be missing in the
+    /// copy as it is missing in the log.
+    marked: u64,
     /// With the entries up to here the copy was complete for the first time.
     complete_at: Option<u64>,
     /// Which copy of this reign it is.
@@ -56,10 +59,10 @@ pub(super) struct Replica {
 }
 
 impl Feed {
-    /// Of everything behind `after`.
+    /// Of everything after the first of these indices; `published` is of the log up to the second.
     pub(super) fn new(
         lineage: &Lineage,
-        after: u64,
+        (after, marked): (u64, u64),
         published: &PublisherRanges,
         copy: u64,
     ) -> Self {
@@ -70,6 +73,7 @@ impl Feed {
             start: Some(ReplicaStart { lineage: lineage.clone(), after, copy }),
             marks: marks.collect(),
             cursor: after,
+            marked,
             complete_at: None,
             copy,
             echoes: Echoes::default(),
@@ -80,10 +84,11 @@ impl Feed {
     pub(super) fn next(
         &mut self,
         log: &Log,
-        epoch: Epoch,
+        lineage: &Lineage,
         committed: u64,
         bytes_max: usize,
     ) -> Option<Frame> {
+        let epoch = lineage.head();
         if let Some(start) = self.start.take() {
             return Some(Frame::ReplicaStart(start));
         }
@@ -95,7 +100,7 @@ impl Feed {
         if nothing_new && self.complete_at.is_some() {
             return None;
         }
-        let Piece { items, echoes } = self.piece(log, bytes_max);
+        let Piece { items, echoes } = self.piece(log, lineage, bytes_max);
         let until = self.cursor;
         let complete = until == last;
         if complete && self.complete_at.is_none() {
@@ -107,7 +112,7 @@ impl Feed {
     }
 
     /// The next entries: those that the other end has sent up are named, not sent.
-    fn piece(&mut self, log: &Log, bytes_max: usize) -> Piece {
+    fn piece(&mut self, log: &Log, lineage: &Lineage, bytes_max: usize) -> Piece {
         let mut piece = Piece::default();
         let (mut bytes, mut events) = (bytes_max, BATCH_EVENTS_MAX);
         while self.cursor < log.last() && piece.echoes.len() < BATCH_EVENTS_MAX {
@@ -118,7 +123,7 @@ impl Feed {
                 continue;
             }
             let end = echo.map_or(log.last(), |echo| echo.index - 1);
-            let (items, until) = log.next(self.cursor, end, bytes, events);
+            let (items, until) = log.next((self.cursor, end), bytes, events, lineage);
             bytes = bytes.saturating_sub(items.iter().map(Item::len).sum());
             events -= items.iter().map(Item::count).sum::<usize>();
             piece.items.extend(items);
@@ -197,10 +202,10 @@ impl Node {
             return;
         }
         let old = root.heir.replace(lowest);
-        let after = self.full_since.max(self.log.evicted());
+        let range = (self.full_since.max(self.log.known_after()), self.log.last());
         if let Some(child) = self.children.get_mut(&lowest) {
             root.copies += 1;
-            child.feed = Some(Feed::new(&self.lineage, after, &root.published, root.copies));
+            child.feed = Some(Feed::new(&self.lineage, range, &root.published, root.copies));
         }
         if let Some(old) = old {
             self.stop_feed(old);
@@ -267,18 +272,17 @@ impl Node {
 
     /// The next piece of the log for a child that copies it.
     pub(super) fn poll_feed(&mut self, link: LinkId, bytes_max: usize) -> Option<Frame> {
-        let epoch = self.lineage.head();
         let (evicted, committed) = (self.log.evicted(), self.consumed);
         let child = self.children.get_mut(&link)?;
         let feed = child.feed.as_mut()?;
-        if feed.start.is_none() && feed.cursor < evicted {
+        if feed.start.is_none() && feed.cursor < evicted && feed.marked < evicted {
             // It was outrun: its copy has a hole. Begin again.
             self.stop_feed(link);
             self.standby_gone(link);
             self.choose_standby();
             return None;
         }
-        feed.next(&self.log, epoch, committed, bytes_max)
+        feed.next(&self.log, &self.lineage, committed, bytes_max)
     }
 
     /// Whether what comes up over a link is kept there, so that its place in the log will do.
@@ -374,7 +378,7 @@ impl Node {
     }
 
     pub(super) fn replicate(&mut self, link: LinkId, batch: Replicate) {
-        let bytes_max = self.config.log_bytes;
+        let (bytes_max, reserve) = (self.config.log_bytes, self.config.reserve());
         let Some(replica) = &mut self.replica else { return };
         if replica.lineage.head() != batch.epoch {
             self.counters.stale += 1;
@@ -392,7 +396,7 @@ impl Node {
             replica.kept.begin(parent.batches + 1);
         }
         while replica.log.bytes() > bytes_max {
-            if replica.log.evict(committed).is_none() {
+            if replica.log.retire(committed, &reserve).is_none() {
                 break;
             }
         }

@@ -35,6 +35,11 @@ fn script_with_programs(seed: u64, agents: u32, faults: u64) -> Script {
     faults_of(17, seed, agents, faults)
 }
 
+/// The same with disks that take nothing for a while.
+fn script_with_slow_disks(seed: u64, agents: u32, faults: u64) -> Script {
+    faults_of(19, seed, agents, faults)
+}
+
 fn faults_of(kinds: u64, seed: u64, agents: u32, faults: u64) -> Script {
     let mut dice = Dice(seed);
     let mut script: Script = (0..200).map(|at| (at * 100_000, Op::Publish(2))).collect();
@@ -57,6 +62,7 @@ fn faults_of(kinds: u64, seed: u64, agents: u32, faults: u64) -> Script {
             14 => script.extend([(at, Op::Deaf(rank)), (later, Op::Hear(rank))]),
             15 => script.extend([(at, Op::Resubscribe(rank)), (later, Op::Resubscribe(rank))]),
             16 => script.extend([(at, Op::Storm(rank, 200)), (later, Op::Storm(rank, 20))]),
+            17 | 18 => script.extend([(at, Op::StallDisk(rank)), (later, Op::ResumeDisk(rank))]),
             13 => {
                 let all = 0..agents;
                 script.extend(all.clone().map(|rank| (at, Op::Kill(rank))));
@@ -133,5 +139,16 @@ fn many_faults_of_agents_disks_and_programs_lose_nothing_untold() {
         let setup = Setup { tune: small, unlisted: u32::from(seed % 2 == 1) * 3, ..setup };
         let script = script_with_programs(seed, 9, 12);
         must_hold("many faults of agents, disks and programs", &setup.on_disk(), seed, &script);
+    }
+}
+
+/// The same with disks that the log outruns.
+#[test]
+fn many_faults_with_disks_that_fall_behind_lose_nothing_untold() {
+    for seed in seeds(40) {
+        let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
+        let setup = Setup { tune: small, payload: 400, ..setup };
+        let script = script_with_slow_disks(seed, 9, 12);
+        must_hold("many faults, slow disks", &setup.on_disk(), seed, &script);
     }
 }

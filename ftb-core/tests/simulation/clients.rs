@@ -220,4 +220,48 @@ impl Subscriber {
         }
         Ok(())
     }
+
+    /// Gaps that state a count state at least the events that are missing in their range, all together
+    /// where they overlap, and none of those is worse than they say. Of what others got, it is known
+    /// what was where.
+    pub fn check_gaps(&self, books: &Books) -> Result<(), Violation> {
+        let of_log = |gap: &&Gap| gap.reason == GapReason::Retention;
+        // An event that is in several logs may be missing in another, and be counted there.
+        let mut places: BTreeMap<EventId, usize> = BTreeMap::new();
+        books.order.values().for_each(|id| *places.entry(*id).or_insert(0) += 1);
+        for gap in self.gaps.iter().filter(|gap| gap.count > 0).filter(of_log) {
+            let epoch = gap.until.epoch;
+            let first = Position { epoch, index: gap.after.index + 1 };
+            // One over several epochs is of a log that has lost: what that retained comes elsewhere.
+            if first > gap.until || gap.after.epoch != epoch {
+                continue;
+            }
+            let others =
+                || self.gaps.iter().filter(|other| other.after < gap.until && other.until >= first);
+            if others().any(|other| other.count == 0 || other.severity_max.is_none()) {
+                continue;
+            }
+            let told: u64 = others().map(|other| other.count).sum();
+            let worst_told = others().map(|other| other.severity_max).max().flatten();
+            let missing = books.order.range(first..=gap.until).filter_map(|(_, id)| {
+                let event = &books.published.get(id)?.sealed;
+                let is_missing = !self.got.contains(id) && !self.late.contains(id);
+                let is_here_only = places.get(id) == Some(&1);
+                (is_missing && is_here_only && self.filter.matches(event))
+                    .then_some(event.severity())
+            });
+            let missing: Vec<_> = missing.collect();
+            let worst = missing.iter().max().copied();
+            if missing.len() as u64 > told || worst > worst_told {
+                let missing = missing.len();
+                let what = format!(
+                    "agent {} was told {gap:?}, in all {told}, and {missing} are missing there, the \
+                     worst {worst:?}",
+                    self.agent
+                );
+                return broken("Counted", what);
+            }
+        }
+        Ok(())
+    }
 }

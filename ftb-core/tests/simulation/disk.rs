@@ -13,6 +13,8 @@ pub struct Disk {
     content: Restored,
     /// Nothing can be written.
     pub full: bool,
+    /// Nothing is taken from the agent, and nothing fails.
+    pub stalled: bool,
     /// The agent could not read it when it started.
     pub unread: bool,
 }

@@ -16,6 +16,7 @@ mod journal;
 mod neighbour;
 mod ops;
 mod regressions;
+mod retention;
 mod scale;
 mod storms;
 mod strangers;

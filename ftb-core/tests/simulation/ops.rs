@@ -17,6 +17,10 @@ pub enum Op {
     FillDisk(u32),
     /// And it can again.
     FreeDisk(u32),
+    /// An agent's disk takes nothing for a while, and says nothing.
+    StallDisk(u32),
+    /// And goes on.
+    ResumeDisk(u32),
     /// A host dies: nothing of it is heard any more.
     HostDown(u32),
     /// The agent (and its host) starts again, with nothing in memory.

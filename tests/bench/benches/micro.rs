@@ -15,6 +15,7 @@ use ftb_core::filter::{Filter, FilterSet};
 use ftb_core::frame::{Content, Down, Frame, Item, Marks};
 use ftb_core::lineage::Lineage;
 use ftb_core::node::api::{JournalBegin, JournalWrite, SubscriptionId, ToClient};
+use ftb_core::node::protected_by_default;
 use ftb_core::{Epoch, EventId, EventRef, OriginId, Run};
 use ftb_proto::client::{FromAgent, Outgoing, put_published};
 use ftb_proto::event::{Stamps, encode_event, event_len, seal_batch};
@@ -163,8 +164,8 @@ fn decode_link(bencher: Bencher<'_, '_>) {
 fn journal_append(bencher: Bencher<'_, '_>) {
     let dir = good(tempfile::Builder::new().prefix("ftb-micro.").tempdir());
     let store = good(DiskStorage.open(dir.path()));
-    let bounds =
-        Bounds { bytes: 64 << 20, age: Duration::from_secs(1 << 20), memory_bytes: 1 << 20 };
+    let (age, protected) = (Duration::from_secs(1 << 20), protected_by_default());
+    let bounds = Bounds { bytes: 64 << 20, age, memory_bytes: 1 << 20, protected };
     let (mut keeper, _) = good(Keeper::open(store, "bench", bounds, 1));
     let mut lineage = Lineage::new();
     lineage.open(EPOCH, 1, false);

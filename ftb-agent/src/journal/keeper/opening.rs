@@ -59,6 +59,7 @@ impl Keeper {
             has_log,
             logged,
             segments: VecDeque::new(),
+            reserve: None,
             closed: false,
             open: None,
         };
@@ -90,8 +91,15 @@ impl Keeper {
         let mut reading = Reading::new(self.begun.after, self.bounds.memory_bytes);
         self.store.mended().into_iter().for_each(|mended| reading.damaged(mended));
         let mut unknown = None;
+        let reserve = self.reserve_id()?;
         for id in self.store.segments()? {
             self.next_segment = self.next_segment.max(id.saturating_add(1));
+            if Some(id) == reserve {
+                if let Some(damage) = self.read_reserve(id, now_ns) {
+                    reading.damaged(damage);
+                }
+                continue;
+            }
             if id < self.begun.segment {
                 // Of a log that was given up; the agent died before it could remove it.
                 self.store.remove_segment(id)?;

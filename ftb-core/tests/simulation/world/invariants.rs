@@ -109,6 +109,11 @@ impl World {
         self.agents[agent].node.as_ref().is_some_and(|node| node.holds(id))
     }
 
+    /// Whether an agent's disk has an event.
+    pub fn disk_holds(&self, agent: usize, id: EventId) -> bool {
+        self.agents[agent].disk.holds(id)
+    }
+
     /// Below whom an agent is.
     pub fn parent_of(&self, agent: usize) -> Option<Rank> {
         self.agents[agent].node.as_ref().and_then(Node::parent_rank)
@@ -129,6 +134,7 @@ impl World {
         for subscriber in &self.subscribers {
             if self.agents[subscriber.agent].node.is_some() {
                 subscriber.check_complete(&self.books, !self.setup.losses_allowed)?;
+                subscriber.check_gaps(&self.books)?;
             }
         }
         Ok(())

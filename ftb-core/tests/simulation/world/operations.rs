@@ -38,6 +38,15 @@ impl World {
                 self.agents[agent].disk.full = true;
             }
             Op::FreeDisk(rank) => self.free_disk(self.pick(rank))?,
+            Op::StallDisk(rank) => {
+                let agent = self.pick(rank);
+                self.agents[agent].disk.stalled = true;
+            }
+            Op::ResumeDisk(rank) => {
+                let agent = self.pick(rank);
+                self.agents[agent].disk.stalled = false;
+                self.pump_journal(agent)?;
+            }
             Op::HostDown(rank) => self.kill(self.pick(rank), Host::Down),
             Op::Start(rank) => self.start(self.pick(rank))?,
             Op::Pause(rank) => {

@@ -37,6 +37,7 @@ pub fn run(setup: &Setup, seed: u64, script: &Script) -> Result<World, Violation
         world.operate(Op::Continue(agent))?;
         world.operate(Op::Hear(agent))?;
         world.operate(Op::FreeDisk(agent))?;
+        world.operate(Op::ResumeDisk(agent))?;
         world.operate(Op::Start(agent))?;
     }
     world.run_ms(60_000)?;

@@ -234,7 +234,10 @@ impl World {
     }
 
     /// Takes what is to be written; it is on disk a little later, or never.
-    fn pump_journal(&mut self, agent: usize) -> Result<(), Violation> {
+    pub(super) fn pump_journal(&mut self, agent: usize) -> Result<(), Violation> {
+        if self.agents[agent].disk.stalled {
+            return Ok(());
+        }
         let now = self.now(agent);
         let life = self.agents[agent].life;
         while let Some(write) =

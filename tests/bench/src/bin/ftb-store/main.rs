@@ -18,6 +18,7 @@ use ftb_agent::world::{Change, Storage as _, Store, StoreError};
 use ftb_core::frame::{Content, Item, Marks};
 use ftb_core::lineage::Lineage;
 use ftb_core::node::api::{JournalBegin, JournalWrite};
+use ftb_core::node::protected_by_default;
 use ftb_core::{Epoch, Event, EventId, EventName, EventSpace, OriginId, PublisherId};
 use ftb_proto::event::{Stamps, encode_event, seal};
 use std::fs::File;
@@ -91,8 +92,10 @@ fn open(name: &str, folder: &Path) -> Result<Box<dyn Store>> {
 }
 
 fn measure(name: &str, folder: &Path, batch: u64, sync: bool, bytes: u64) -> Result<String> {
-    let bounds =
-        || Bounds { bytes: 1 << 40, age: Duration::from_secs(1 << 20), memory_bytes: usize::MAX };
+    let bounds = || {
+        let (age, protected) = (Duration::from_secs(1 << 20), protected_by_default());
+        Bounds { bytes: 1 << 40, age, memory_bytes: usize::MAX, protected }
+    };
     let (mut keeper, _) = Keeper::open(open(name, folder)?, "bench", bounds(), 1)?;
     let items = items(batch)?;
     let each = items.first().map_or(0, |item| item.content.len()) as u64;
