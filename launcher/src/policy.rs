@@ -1,12 +1,13 @@
 //! What a fault means: rules from events to actions, as data (`policy.toml`), with the brakes that come before
 //! power. Pure: events and the clock go in, actions come out.
 //!
-//! Rules are tried in order; the first whose condition is fulfilled acts, those behind it do not. A rule may wait
-//! (`settle`) so that one before it can still see a larger picture. Brakes: a node is left alone for `hold_down`
-//! after an action on it, too many actions open a circuit breaker that a person must reset, and in shadow mode
-//! everything is only told. Every fault has a number ([`FaultId`]), by which what still waits because of it is called
-//! off when a rule about the whole job sees that something else is to be done. The defaults are section 3.4.3 of the
-//! thesis.
+//! Rules are tried in order; the first whose condition is fulfilled acts, those behind it do not. A
+//! rule may wait (`settle`) so that one before it can still see a larger picture. Brakes: a node is
+//! left alone for `hold_down` after an action on it (what is seen meanwhile counts when that is
+//! over, unless it passes), too many actions open a circuit breaker that a person must reset, and
+//! in shadow mode everything is only told. Every fault has a number ([`FaultId`]), by which what
+//! still waits because of it is called off when a rule about the whole job sees that something else
+//! is to be done. The defaults are section 3.4.3 of the thesis.
 
 mod faults;
 mod rules;
@@ -28,7 +29,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub const DEFAULT: &str = include_str!("../../deploy/config/policy.toml");
 /// Most occurrences that one rule remembers: older ones go first.
 pub const HISTORY_MAX: usize = 4096;
-/// Most actions that wait for their settle time: beyond, the action is taken at once.
+/// Most actions that wait for their settle time, or for the end of the hold-down: beyond, one that
+/// is to settle is taken at once, and one that is held is dropped.
 pub const SETTLING_MAX: usize = 1024;
 
 /// What the policy must know of the job.
@@ -74,6 +76,8 @@ struct Settling {
     /// None of word that a node is well again.
     fault: Option<FaultId>,
     at_ns: u64,
+    /// It waits for the end of the hold-down, and counts as a fault of its own then.
+    held: bool,
 }
 
 /// See the module.
@@ -256,7 +260,13 @@ impl Policy {
                 rule.action.words(),
                 rule.settle
             )));
-            self.settling.push(Settling { rule: index, node: node.clone(), fault, at_ns });
+            self.settling.push(Settling {
+                rule: index,
+                node: node.clone(),
+                fault,
+                at_ns,
+                held: false,
+            });
         }
     }
 
@@ -277,7 +287,11 @@ impl Policy {
             .into_iter()
             .partition(|settling: &Settling| settling.at_ns <= now.mono_ns);
         self.settling = rest;
-        for Settling { rule, node, fault, .. } in due {
+        for Settling { rule, node, fault, held, .. } in due {
+            // What was done before has helped: the node has nothing more to leave.
+            if held && !facts.nodes.contains(&node) {
+                continue;
+            }
             // A rule before this one may have come to see the larger picture.
             let superseded = (0..rule).any(|index| {
                 let before = &self.config.rule[index];
@@ -285,6 +299,7 @@ impl Policy {
                 same && before.nodes_over.is_some() && self.fulfilled(now, index, &node, facts)
             });
             if !superseded {
+                let fault = if held { self.fault_of(now, rule, &node) } else { fault };
                 self.act(now, rule, &node, fault, &mut out);
             }
         }
@@ -345,7 +360,8 @@ impl Policy {
         what: &str,
         out: &mut Vec<Action>,
     ) -> bool {
-        if self.is_held(now, index, node) {
+        if let Some(until_ns) = self.held_until(now, index, node) {
+            self.put_off(now, until_ns, index, node, fault, out);
             return false;
         }
         if self.config.shadow {
@@ -377,14 +393,44 @@ impl Policy {
         }
     }
 
-    /// Whether this node, or for a checkpoint the job, was acted on so recently that it is left alone.
-    fn is_held(&self, now: Now, index: usize, node: &NodeName) -> bool {
+    /// The node is left alone until the end of the hold-down; then what was seen counts, unless it
+    /// has passed.
+    fn put_off(
+        &mut self,
+        now: Now,
+        until_ns: u64,
+        index: usize,
+        node: &NodeName,
+        fault: FaultId,
+        out: &mut Vec<Action>,
+    ) {
+        let rule = &self.config.rule[index];
+        let known = self.settling.iter().any(|s| s.rule == index && s.node == *node);
+        if rule.action.is_about_the_job() || known || self.settling.len() >= SETTLING_MAX {
+            return;
+        }
+        // The fault that was acted on has only been told once more.
+        if !self.faults.has_acted(fault) {
+            let wait = Duration::from_nanos(until_ns.saturating_sub(now.mono_ns));
+            out.push(Action::Tell(format!(
+                "fault {fault}: {} on {node} within the hold-down: {} in {wait:.0?} unless it passes",
+                rule.name,
+                rule.action.words()
+            )));
+        }
+        let (rule, node, fault) = (index, node.clone(), Some(fault));
+        self.settling.push(Settling { rule, node, fault, at_ns: until_ns, held: true });
+    }
+
+    /// Until when this node, or for a checkpoint the job, is left alone, where it was acted on
+    /// recently.
+    fn held_until(&self, now: Now, index: usize, node: &NodeName) -> Option<u64> {
         let last = match self.config.rule[index].action.is_about_the_job() {
             true => self.acted.get(&index),
             false => self.held.get(node),
         };
         let hold = rules::nanos(self.config.hold_down);
-        last.is_some_and(|at| now.mono_ns < at.saturating_add(hold))
+        last.map(|at| at.saturating_add(hold)).filter(|until| now.mono_ns < *until)
     }
 
     fn hold(&mut self, now: Now, index: usize, node: &NodeName) {

@@ -74,6 +74,11 @@ impl Faults {
         }
     }
 
+    /// Whether something was done about it.
+    pub(super) fn has_acted(&self, id: FaultId) -> bool {
+        self.open.iter().any(|open| open.id == id && open.acted_ns.is_some())
+    }
+
     /// The node is well again.
     pub(super) fn close_node(&mut self, node: &NodeName) {
         self.open.retain(|open| open.node.as_ref() != Some(node));

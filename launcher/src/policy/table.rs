@@ -167,7 +167,7 @@ fn the_docs_show_what_becomes_of_a_fault() {
         "# What becomes of a fault\n\n\
          Found by trying everything of a topic in every state that it leads to, by a test (`launcher/src/policy/table.rs`;\n\
          `FTB_BLESS=1 cargo test -p ftb-launcher --lib policy` writes it), for one node of four under the built-in policy, `deploy/config/policy.toml`. *Settling*: a rule\n\
-         waits whether it passes. *Left alone*: the node was acted on within the hold-down. What has no row does nothing.\n\
+         waits whether it passes, or for the end of the hold-down. *Left alone*: the node was acted on within the hold-down. What has no row does nothing.\n\
          The keys of a policy are in [launcher.md](launcher.md#policy).\n",
     );
     let topics: [(&str, &str, &[&str]); 6] = [
