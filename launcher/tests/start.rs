@@ -186,9 +186,9 @@ async fn what_cannot_be_placed_or_started_is_refused() -> Result<()> {
         refused(arguments, word).await?;
     }
     refused(vec!["--local-nodes", &local, "--rank-file", "/no/such/file"], "/no/such/file").await?;
-    refused(vec![], "where is it to run").await?;
+    refused(vec!["--spares", "node02"], "where is it to run").await?;
     refused(vec!["--start", "slurm"], "no Slurm allocation").await?;
-    refused(vec!["--start", "local"], "--local-nodes").await?;
+    refused(vec!["--start", "local", "--hosts", "node01"], "--local-nodes").await?;
     refused(vec!["--local-nodes", ""], "there is no host to run on").await?;
     let nodes = site.jobs.path().join("nodes.toml");
     let named = nodes.display().to_string();

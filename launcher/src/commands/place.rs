@@ -133,6 +133,7 @@ fn entries(place: &Place) -> Result<(Vec<NodeEntry>, Means, Option<String>), Str
         Some(Start::Slurm) => Means::Slurm,
         None if listed.is_some() => Means::Local,
         None if allocated.is_some() => Means::Slurm,
+        None if names_no_host(place) => Means::Local,
         None => Means::Ssh,
     };
     match (means, listed) {
@@ -155,10 +156,25 @@ fn entries(place: &Place) -> Result<(Vec<NodeEntry>, Means, Option<String>), Str
             names.dedup();
             Ok((made_up(place, names), means, place.hosts.clone()))
         }
-        (Means::Local, None) => {
-            Err("--start local needs --local-nodes or --nodes: each node has an agent".to_owned())
-        }
+        (Means::Local, None) if names_no_host(place) => Ok((vec![this_host(place)?], means, None)),
+        (Means::Local, None) => Err(
+            "--start local on more than this host: name the nodes' agents with --local-nodes or --nodes"
+                .to_owned(),
+        ),
     }
+}
+
+fn names_no_host(place: &Place) -> bool {
+    place.hosts.is_none() && place.spares.is_none()
+}
+
+/// This host alone, with its agent.
+fn this_host(place: &Place) -> Result<NodeEntry, String> {
+    let name = host_name()?;
+    let name =
+        NodeName::new(&name).map_err(|error| format!("{error}: say --local-nodes NAME=SOCKET"))?;
+    let named = place.agent_socket.clone().or_else(|| place.agent.clone());
+    Ok(NodeEntry::new(name, named.unwrap_or_else(ftb_client::default_socket)))
 }
 
 /// The hosts of the Slurm allocation that this process runs in.
