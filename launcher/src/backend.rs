@@ -5,6 +5,7 @@
 //! `docs/checkpoint.md` is the user's page.
 
 mod app;
+pub mod auto;
 mod command;
 mod criu;
 #[cfg(test)]
@@ -195,7 +196,8 @@ impl Choice {
         }
     }
 
-    /// Reads what the user wrote: `app`, `criu`, or the name of a file.
+    /// Reads what the user wrote: `app`, `criu`, or the name of a file. What `auto` means is
+    /// [`auto::decide`]'s.
     ///
     /// # Errors
     /// One line: the file, the line in it, what is wrong.
@@ -212,7 +214,9 @@ impl Choice {
         }
         let read = std::fs::read_to_string(text);
         let file = read.map_err(|error| {
-            format!("--backend {text}: neither app nor criu, and no file to be read: {error}")
+            format!(
+                "--backend {text}: neither auto nor app nor criu, and no file to be read: {error}"
+            )
         })?;
         Self::parse(&file).map_err(|error| format!("backend file {text} {error}"))
     }

@@ -178,7 +178,8 @@ pub struct Place {
     /// The nodes on this host: NODE=SOCKET,...
     #[arg(long, value_name = "LIST", conflicts_with = "nodes")]
     pub local_nodes: Option<String>,
-    /// Primary nodes, as a host list (default: all that are no spares; in a Slurm allocation its nodes).
+    /// Primary nodes, as a host list (default: all that are no spares; in a Slurm allocation its
+    /// nodes; where no node is named at all, this host).
     #[arg(long, value_name = "HOSTS")]
     pub hosts: Option<String>,
     /// Hot spares, as a host list.
@@ -190,8 +191,8 @@ pub struct Place {
     /// Which rank runs where: a file with lines `rank N=HOST` or `rank N-M=HOST`.
     #[arg(long, value_name = "FILE", conflicts_with = "ppn")]
     pub rank_file: Option<PathBuf>,
-    /// How launch agents are started (default: local for nodes of --local-nodes or --nodes, slurm in a Slurm
-    /// allocation, else ssh).
+    /// How launch agents are started (default: local for nodes of --local-nodes or --nodes and
+    /// where no host is named, slurm in a Slurm allocation, else ssh).
     #[arg(long, value_enum)]
     pub start: Option<Start>,
     /// The words before the host's name.
@@ -259,8 +260,12 @@ pub struct How {
     /// The policy (default: the built-in one, see deploy/config/policy.toml).
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// How ranks are saved and moved: app (programs that link ftb-job; the default), criu (any program), or a TOML
-    /// file with a table [backend.criu] or [backend.command]. Of restart the default is what the job had.
+    /// How ranks are saved and moved: auto (the default), app (programs that link ftb-job), criu
+    /// (any program), or a TOML file with a table [backend.criu] or [backend.command].
+    ///
+    /// auto takes criu for a program that does not contain ftb-job, where the job has spares or is
+    /// saved by itself, all nodes are this host, and pods can be made here (root, CRIU); else app.
+    /// Of restart it is what the job had.
     #[arg(long, value_name = "NAME|FILE")]
     pub backend: Option<String>,
     /// Deadlines of the protocol's phases, as a TOML file.

@@ -7,9 +7,9 @@ mod tools;
 pub use policies::{EVENTS_BYTES_MAX, policy_check, policy_test};
 pub use tools::{ask, drain, ps, status};
 
-use crate::backend::Choice;
+use crate::backend::{Choice, Criu, auto};
 use crate::cli::{How, OnDeath, Restart, Run};
-use crate::jl::{self, Deadlines, Jl, JlConfig};
+use crate::jl::{self, Deadlines, Interval, Jl, JlConfig};
 use crate::message::{Answer, Outcome, Request};
 use crate::names::{JobId, SetId};
 use crate::policy::{self, Policy};
@@ -18,7 +18,7 @@ use crate::shell::own::Lock;
 use crate::shell::plan::{NodeEntry, Plan};
 use crate::shell::pod::net::{self, PodNet};
 use crate::shell::spec::{Means, NlaSpec, NodePart, Starting};
-use crate::shell::{self, clash, console, control, installed, secret, streams, waiting};
+use crate::shell::{self, clash, console, control, installed, program, secret, streams, waiting};
 use core::time::Duration;
 use ftb_client::daemon::Failure;
 use place::Where;
@@ -51,10 +51,14 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
     }
     let mut env: BTreeMap<String, String> = std::env::vars().collect();
     env.extend(run.env.iter().cloned());
-    let env = env.into_iter().collect();
-    let backend = backend(run.how.backend.as_deref(), &Choice::default(), &place)?;
-    let program = Program { argv: run.argv.clone(), env, cwd, size: run.n, backend };
+    let env: Vec<(String, String)> = env.into_iter().collect();
     let policy = policy_text(run.how.policy.as_deref())?;
+    let line = CommandLine { argv: &run.argv, env: &env, cwd: &cwd };
+    let backend = match run.how.backend.as_deref() {
+        None | Some(AUTO) => automatic(&line, &run.how, &policy.1, &place),
+        named => backend(named, &Choice::default(), &place)?,
+    };
+    let program = Program { argv: run.argv.clone(), env, cwd, size: run.n, backend };
     let config = config(&job, &place.plan, &program, &run.how, None, &policy.1)?;
     let jobs = jobdir::jobs_dir().map_err(Failure::bad_input)?;
     jobdir::clear_left(&jobs);
@@ -92,7 +96,8 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
     let spec = old.specs.values().next();
     let spec = spec.ok_or_else(|| Failure::bad_input("job.json names no node"))?;
     let (argv, env, cwd) = (spec.argv.clone(), spec.env.clone(), spec.cwd.clone());
-    let backend = backend(how.backend.as_deref(), &spec.backend, &place)?;
+    let named = how.backend.as_deref().filter(|name| *name != AUTO);
+    let backend = backend(named, &spec.backend, &place)?;
     let name = |backend: &Choice| backend.get().name();
     if name(&backend) != name(&spec.backend) {
         let (was, is) = (name(&spec.backend), name(&backend));
@@ -187,6 +192,42 @@ fn clean_up(dir: &JobDir, ran: &Result<i32, String>, keep: bool, quiet: bool) {
     }
 }
 
+/// The name of the backend that the launcher chooses by itself.
+const AUTO: &str = "auto";
+
+/// What `--backend auto` looks at.
+struct CommandLine<'a> {
+    argv: &'a [String],
+    env: &'a [(String, String)],
+    cwd: &'a Path,
+}
+
+/// The backend of `--backend auto`; what has decided is told.
+fn automatic(line: &CommandLine<'_>, how: &How, policy: &Policy, place: &Where) -> Choice {
+    let interval = how.checkpoint_every.unwrap_or(policy.pace().0);
+    let path = line.env.iter().rev().find(|(key, _)| key == "PATH");
+    let seen = auto::Seen {
+        program: line.argv.first().map_or("", String::as_str),
+        links_ftb_job: program::links_ftb_job(
+            line.argv,
+            path.map_or("", |(_, value)| value),
+            line.cwd,
+        ),
+        is_useful: !place.plan.spares.is_empty() || interval != Interval::Never,
+        is_local: place.starting.means == Means::Local,
+    };
+    let pods = || {
+        let criu = Choice::Criu(Criu::default());
+        installed::check(&criu)?;
+        fits(&criu, place)
+    };
+    let (choice, words) = auto::decide(&seen, pods);
+    if let Some(words) = words.filter(|_| !how.quiet) {
+        console::err().line(&format!("ftb-launch: {words}"));
+    }
+    choice
+}
+
 /// The backend that was asked for, installed here.
 fn backend(asked: Option<&str>, otherwise: &Choice, place: &Where) -> Result<Choice, Failure> {
     let choice = asked.map_or_else(|| Ok(otherwise.clone()), Choice::read);
@@ -196,24 +237,30 @@ fn backend(asked: Option<&str>, otherwise: &Choice, place: &Where) -> Result<Cho
         let program = program.or_else(|| choice.pods().map(|criu| criu.program().to_owned()));
         Failure::bad_input(format!("{}{error}", line_of(asked, program.as_deref())))
     })?;
+    fits(&choice, place).map_err(Failure::bad_input)?;
+    Ok(choice)
+}
+
+/// Whether a backend can work on these nodes.
+fn fits(choice: &Choice, place: &Where) -> Result<(), String> {
     let Some(criu) = choice.pods() else {
-        return Ok(choice);
+        return Ok(());
     };
     if criu.bridge().is_none() && place.starting.means != Means::Local {
         let problem = "pods on several hosts: name a bridge that joins them: bridge = \"...\" in [backend.criu]";
-        return Err(Failure::bad_input(problem));
+        return Err(problem.to_owned());
     }
     let hidden = |entry: &&NodeEntry| {
         entry.images.as_ref().is_some_and(|images| images.starts_with("/dev/shm"))
     };
     if let Some(entry) = place.plan.nodes.values().find(hidden) {
-        return Err(Failure::bad_input(format!(
+        return Err(format!(
             "node {}: images below /dev/shm: a pod has a /dev/shm of its own: name another directory",
             entry.name
-        )));
+        ));
     }
-    criu.addresses(place.plan.nodes.len(), 0).map_err(Failure::bad_input)?;
-    Ok(choice)
+    criu.addresses(place.plan.nodes.len(), 0)?;
+    Ok(())
 }
 
 /// `backend file FILE line N: ` where it is a file that names this program.

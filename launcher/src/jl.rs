@@ -14,8 +14,10 @@ mod faults;
 mod fence;
 mod hear;
 mod job;
+mod joined;
 mod migration;
 mod pace;
+mod pending;
 mod rollback;
 mod start;
 #[cfg(test)]
@@ -27,7 +29,9 @@ mod wants;
 pub use episode::{Open, Progress, Remedy};
 pub use faults::{By, Faults};
 pub use job::{Deadlines, JlConfig, Job, Node, OnDeath, Rank};
+pub use joined::JOIN_GRACE;
 pub use pace::{Interval, MTBF, Pace, PaceView, Source};
+pub use pending::Pending;
 
 use crate::message::{Answer, Closed, FromJl, NlaSays, Outcome, RankSays, Request};
 use crate::names::{Episode, FaultId, NodeName, Ranks, SetId};
@@ -52,6 +56,8 @@ pub const ALIVE: Duration = Duration::from_secs(2);
 pub const FENCE_PATIENCE: Duration = Duration::from_secs(3);
 /// Most remedies that wait for their turn: beyond, a request is refused.
 pub const WANTED_MAX: usize = 64;
+/// Most requests that wait for one node to become a spare: beyond, a request is refused.
+pub const USABLE_ASKED_MAX: usize = 16;
 
 /// What happens to a JL.
 #[derive(Clone, Debug)]
@@ -188,6 +194,15 @@ pub struct Jl {
     ask_ns: u64,
     /// When to ask because events were missed: not at once, or gaps among the answers would breed questions.
     gap_ns: u64,
+    /// Faults that cannot be acted on yet.
+    #[serde(default)]
+    pending: Vec<Pending>,
+    /// Until then the ranks may still join ftb-job; none when it is known who has.
+    #[serde(default)]
+    join_ns: Option<u64>,
+    /// It was told that the ranks can neither be saved nor moved.
+    #[serde(default)]
+    told_immovable: bool,
     /// The exit code of a job that is over.
     exit: Option<i32>,
     /// Until when the next checkpoint waits for ranks in a PMI fence, in monotonic nanoseconds.
@@ -210,6 +225,9 @@ impl Jl {
             alive_ns: 0,
             ask_ns: 0,
             gap_ns: u64::MAX,
+            pending: Vec::new(),
+            join_ns: None,
+            told_immovable: false,
             exit: None,
             fence_until_ns: None,
             unheard: BTreeSet::new(),
@@ -256,9 +274,10 @@ impl Jl {
     pub fn next_deadline_ns(&self) -> u64 {
         let open = self.open.as_ref();
         let remedy = open.map_or(u64::MAX, |open| open.deadline_ns.min(open.repeat_ns));
-        let clock = self.alive_ns.min(self.ask_ns).min(self.gap_ns);
         let fence = self.fence_until_ns.unwrap_or(u64::MAX);
-        remedy.min(clock).min(self.pace.due_ns()).min(fence)
+        let join = self.join_ns.unwrap_or(u64::MAX);
+        let clock = self.alive_ns.min(self.ask_ns).min(self.gap_ns).min(join).min(fence);
+        remedy.min(clock).min(self.pace.due_ns())
     }
 
     /// One input.
@@ -287,6 +306,7 @@ impl Jl {
             Input::Tick => {}
         }
         self.tick(now);
+        self.judge(now);
         self.next_wanted(now);
         self.put_out(out);
     }
@@ -320,6 +340,7 @@ impl Jl {
         }
         self.job.store = store;
         self.pace.begin(now);
+        self.expect_to_join(now);
         self.alive_ns = 0;
         self.ask_ns = now.deadline_ns(self.job.ask_every());
         for node in self.job.nodes.values_mut() {
@@ -349,7 +370,7 @@ impl Jl {
             self.ask_ns = now.deadline_ns(self.job.ask_every());
             self.ask(now);
         }
-        if self.pace.take(now) {
+        if self.pace.take(now) && self.saves_itself() {
             let reason = "it is time".to_owned();
             self.want(now, Want::Checkpoint { reason }, By::Nobody);
         }
@@ -422,6 +443,7 @@ impl Jl {
             Flow::Again { words } => self.again(now, words),
             Flow::Died { code, reason } => self.died(now, code, &reason),
             Flow::Restart { code, reason } => self.recover(now, code, &reason),
+            Flow::Overdue { reason } => self.overdue(now, &reason),
             Flow::Lost(nodes) => {
                 for node in nodes {
                     self.lost(now, &node, "its launch agent did not answer in time");
@@ -469,7 +491,17 @@ impl Jl {
             self.job.publish(FromJl::Drop { episode, set });
         }
         let outcome = if done { Outcome::Done } else { Outcome::Failed };
+        if let Remedy::Migration(migration) = &open.remedy
+            && migration.found_no_spare()
+            && open.by.fault().is_some()
+        {
+            let (node, tried) = (migration.source().clone(), migration.tried().to_vec());
+            self.keep_pending(node, open.reason.clone(), open.by, tried);
+        }
         self.settle(open.by, outcome, &words);
+        if matches!(open.remedy, Remedy::Start(_)) {
+            self.expect_to_join(now);
+        }
         if let (Remedy::Checkpoint(_), true) = (&open.remedy, done) {
             let (cost, took) = open.checkpoint_took();
             self.pace.saved(now, cost, took);
@@ -494,10 +526,11 @@ impl Jl {
         }
     }
 
-    /// It is settled what becomes of something that was wanted: a person is told, a fault is closed.
+    /// It is settled what becomes of something that was wanted: a person is told, a fault is closed
+    /// unless it waits for a spare.
     fn settle(&mut self, by: By, outcome: Outcome, words: &str) {
         self.reply(by, outcome, words);
-        if let Some(fault) = by.fault() {
+        if let Some(fault) = by.fault().filter(|_| !self.is_pending(by)) {
             self.job.faults.close(fault);
         }
     }
@@ -518,6 +551,9 @@ impl Jl {
         self.close(now, false, format!("the job ends: {words}"));
         for waiting in core::mem::take(&mut self.wanted) {
             self.settle(waiting.by, Outcome::Refused, "the job ends");
+        }
+        for pending in core::mem::take(&mut self.pending) {
+            self.settle(pending.by, Outcome::Refused, "the job ends");
         }
         let episode = self.job.open();
         let (end, flow) = End::open(&self.job, episode, code, words);
@@ -543,6 +579,19 @@ impl Jl {
             }
             OnDeath::Stop => self.end(now, code, reason),
         }
+    }
+
+    /// Ranks have not reacted in time. They may only be slow, so that never ends the job: it goes
+    /// back to its last set where there is one and recoveries are left, else it is waited for them.
+    fn overdue(&mut self, now: Now, reason: &str) {
+        let counts =
+            !matches!(&self.open, Some(open) if matches!(open.remedy, Remedy::Rollback(_)));
+        let spent = counts && self.job.restarts >= self.job.config.restarts_max;
+        if self.job.sets.is_empty() || spent {
+            self.job.tell(format!("{reason}: the launcher waits for them"));
+            return;
+        }
+        self.recover(now, 1, reason);
     }
 
     /// Recovers the job from its last set, in place where that can be. Without a set, or without progress since too

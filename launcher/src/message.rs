@@ -236,6 +236,20 @@ impl fmt::Display for How {
     }
 }
 
+/// What a rank has spoken with its agent so far: it decides whether the rank can be asked to save
+/// itself or to leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// Nothing.
+    #[default]
+    None,
+    /// PMI, as every MPI program.
+    Pmi,
+    /// It has joined ftb-job: it has put its address into the key-value space.
+    FtbJob,
+}
+
 /// What an NLA says (`ftb.nla`). The node that says it stands beside it, see [`NlaSays`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromNla {
@@ -247,6 +261,10 @@ pub enum FromNla {
         images: String,
         /// Ranks that run there.
         ranks: Ranks,
+        /// Those of them that speak PMI.
+        pmi: Ranks,
+        /// Those of them that have joined ftb-job.
+        joined: Ranks,
     },
     /// A transition.
     State {
@@ -288,6 +306,8 @@ pub enum FromNla {
         episode: Episode,
         /// Who is in.
         ranks: Ranks,
+        /// Those of them that have joined ftb-job.
+        joined: Ranks,
         /// Their puts.
         part: Part,
     },

@@ -18,7 +18,7 @@ pub mod state;
 pub use io::{Input, NlaConfig, Output, Spawn};
 pub use state::{Cause, MigrationState};
 
-use crate::message::{FromNla, How, Placement};
+use crate::message::{FromNla, How, Placement, Protocol};
 use crate::names::{Episode, Ranks, SetId};
 use core::time::Duration;
 use fence::{Incoming, Last};
@@ -209,6 +209,8 @@ impl Nla {
             state: self.state,
             images: self.config.images.clone(),
             ranks: self.running(),
+            pmi: self.speaking(Protocol::Pmi),
+            joined: self.speaking(Protocol::FtbJob),
         })
     }
 
@@ -237,10 +239,11 @@ impl Nla {
         line: &str,
         out: &mut Vec<Output>,
     ) {
-        let process = self.processes.get(&rank);
-        if !process.is_some_and(|p| p.incarnation == incarnation && p.life == Life::Running) {
+        let is_it = |p: &&mut Process| p.incarnation == incarnation && p.life == Life::Running;
+        let Some(process) = self.processes.get_mut(&rank).filter(is_it) else {
             return;
-        }
+        };
+        process.protocol = process.protocol.max(pmi::protocol_of(rank, line));
         // One that is being ended must not get into the fence of its successors.
         if self.ending.is_some() {
             return;

@@ -18,6 +18,7 @@ pub mod output;
 pub mod own;
 pub mod plan;
 pub mod pod;
+pub mod program;
 pub mod progress;
 pub mod rankfile;
 pub mod ranks;

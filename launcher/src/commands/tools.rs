@@ -62,6 +62,12 @@ fn show(view: &JobView) -> Result<(), Failure> {
     if let Some(saved) = &view.saved {
         line(&format!("saved   {saved}"))?;
     }
+    if let Some(why) = &view.immovable {
+        line(&format!("moves   not now: {why}"))?;
+    }
+    for fault in &view.pending {
+        line(&format!("waits   the ranks of {} are to move: {}", fault.node, fault.reason))?;
+    }
     match view.precopy {
         Some(true) => line("memory  large ranks that move are copied while they work")?,
         Some(false) => {

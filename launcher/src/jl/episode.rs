@@ -32,6 +32,8 @@ pub(super) enum Flow {
     Again { words: String },
     /// The remedy has failed, and the job must restart from its last set, or end with this code.
     Restart { code: i32, reason: String },
+    /// Ranks have not reacted in time, and may only be slow: never a reason to end the job.
+    Overdue { reason: String },
     /// These nodes count as lost.
     Lost(Vec<NodeName>),
     /// The job ends with this code.
@@ -49,6 +51,10 @@ impl Flow {
 
     pub(super) fn restart(reason: impl Into<String>) -> Self {
         Self::Restart { code: 1, reason: reason.into() }
+    }
+
+    pub(super) fn overdue(reason: impl Into<String>) -> Self {
+        Self::Overdue { reason: reason.into() }
     }
 
     pub(super) fn died(rank: u32, how: How) -> Self {
@@ -198,6 +204,9 @@ pub struct Open {
     pub(super) phases: Vec<(String, u64)>,
     /// Who wanted it.
     pub(super) by: By,
+    /// Why it was wanted.
+    #[serde(default)]
+    pub(super) reason: String,
 }
 
 impl Open {
@@ -213,6 +222,7 @@ impl Open {
             requests: Vec::new(),
             phases: Vec::new(),
             by,
+            reason: String::new(),
         }
     }
 

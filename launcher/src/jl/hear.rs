@@ -3,8 +3,8 @@
 use super::episode::Flow;
 use super::fence::Said;
 use super::start::NOT_STARTED;
-use super::{Jl, OnDeath, Output, Remedy};
-use crate::message::{FromJl, FromNla, FromRank, How, NlaSays, Part, RankSays};
+use super::{Jl, OnDeath, Outcome, Output, Remedy};
+use crate::message::{FromJl, FromNla, FromRank, How, NlaSays, Part, Protocol, RankSays};
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use ftb_core::Now;
 
@@ -26,12 +26,18 @@ impl Jl {
             return;
         }
         match &message {
-            FromNla::Ready { state, images, .. } => {
-                row.state = Some(*state);
+            FromNla::Ready { state, images, pmi, joined, .. } => {
                 row.images.clone_from(images);
+                self.job.hear_protocol(&node, pmi, Protocol::Pmi);
+                self.job.hear_protocol(&node, joined, Protocol::FtbJob);
+                self.has_state(&node, *state);
                 self.unheard.remove(&node);
             }
-            FromNla::State { to, .. } => row.state = Some(*to),
+            FromNla::Pmi { ranks, joined, .. } => {
+                self.job.hear_protocol(&node, ranks, Protocol::Pmi);
+                self.job.hear_protocol(&node, joined, Protocol::FtbJob);
+            }
+            FromNla::State { to, .. } => self.has_state(&node, *to),
             _ => {}
         }
         match message {
@@ -172,6 +178,8 @@ impl Jl {
             return;
         };
         row.lost = true;
+        let asked = core::mem::take(&mut row.asked_usable);
+        self.answer_usable(&asked, Outcome::Refused, &format!("node {node} is lost"));
         self.unheard.remove(node);
         self.job.fence.forget(node);
         let ending = self.ends();

@@ -6,7 +6,7 @@ use super::faults::Faults;
 use super::fence::Fence;
 use super::pace::{Interval, MTBF};
 use crate::backend::{Manner, Moves, Saver};
-use crate::message::{Activity, FromJl, How, Placement};
+use crate::message::{Activity, FromJl, How, Placement, Protocol};
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
 use core::time::Duration;
@@ -155,6 +155,9 @@ pub struct Node {
     pub avoid: bool,
     /// Unanswered questions.
     pub silences: u32,
+    /// Requests that are answered when it is a spare again.
+    #[serde(default)]
+    pub(super) asked_usable: Vec<u64>,
 }
 
 /// One rank of the job.
@@ -166,6 +169,9 @@ pub struct Rank {
     pub incarnation: u64,
     /// How it ended.
     pub ended: Option<How>,
+    /// What it has spoken so far.
+    #[serde(default)]
+    pub protocol: Protocol,
 }
 
 /// What a rank had done when a set was made; none where the kernel does not tell, which is taken for progress.
@@ -242,6 +248,7 @@ impl Job {
             usable: false,
             avoid: false,
             silences: 0,
+            asked_usable: Vec::new(),
         };
         let names = config.placement.keys().chain(&config.spares);
         let nodes = names.map(|name| (name.clone(), node())).collect();
@@ -398,7 +405,7 @@ impl Job {
         };
         let nodes: BTreeMap<u32, NodeName> = placement.iter().flat_map(of_node).collect();
         let incarnation = self.incarnation;
-        let row = |node| Rank { node, incarnation, ended: None };
+        let row = |node| Rank { node, incarnation, ended: None, protocol: Protocol::default() };
         self.ranks = nodes.into_values().map(row).collect();
     }
 
@@ -469,7 +476,8 @@ impl Job {
         self.ranks.iter().all(|row| row.ended == Some(How::Exit(0)))
     }
 
-    /// A placement without lost or inactive nodes: each such node's ranks go to one spare.
+    /// A placement without lost or inactive nodes: each such node's ranks go to one spare. Without
+    /// a spare a node that was to be left, and lives, keeps its ranks.
     ///
     /// # Errors
     /// A node for which there is no spare.
@@ -478,7 +486,14 @@ impl Job {
         // A spare that has got ranks may not have said yet that it is none any more.
         let mut taken: Vec<NodeName> = self.placement().into_keys().collect();
         for (name, ranks) in self.placement() {
-            let host = if self.is_good(&name) { name } else { self.spare(&taken).ok_or(name)? };
+            let host = match self.is_good(&name) {
+                true => name,
+                false => match self.spare(&taken) {
+                    Some(spare) => spare,
+                    None if self.is_usable(&name) => name,
+                    None => return Err(name),
+                },
+            };
             taken.push(host.clone());
             placement.entry(host).or_default().0.extend(ranks.0);
         }
@@ -513,9 +528,24 @@ impl Job {
     }
 
     fn is_good(&self, name: &NodeName) -> bool {
+        self.is_usable(name) && self.nodes.get(name).is_some_and(|n| !n.avoid)
+    }
+
+    /// Whether a node could have ranks, though they may better be elsewhere.
+    fn is_usable(&self, name: &NodeName) -> bool {
         self.nodes.get(name).is_some_and(|n| {
-            !n.lost && !n.avoid && n.state.is_some() && n.state != Some(MigrationState::Inactive)
+            !n.lost && n.state.is_some() && n.state != Some(MigrationState::Inactive)
         })
+    }
+
+    /// Nodes that were to be left and have ranks all the same.
+    pub(super) fn keep_avoided(&mut self, placement: &Placement) {
+        for name in placement.keys() {
+            if let Some(node) = self.nodes.get_mut(name).filter(|node| node.avoid) {
+                node.avoid = false;
+                self.tell(format!("no hot spare is left: node {name} keeps its ranks"));
+            }
+        }
     }
 
     pub(super) fn publish(&mut self, message: FromJl) {

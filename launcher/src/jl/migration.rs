@@ -119,6 +119,16 @@ impl Migration {
         &self.source
     }
 
+    /// Whether no spare could take the ranks, so that the source has taken them back.
+    pub(super) fn found_no_spare(&self) -> bool {
+        self.aborted.is_none() && self.target.as_ref() == Some(&self.source)
+    }
+
+    /// The spares that were to take them.
+    pub(super) fn tried(&self) -> &[NodeName] {
+        &self.tried
+    }
+
     /// The node that is to take its ranks, once it is chosen.
     #[cfg(test)]
     pub(super) fn target(&self) -> Option<&NodeName> {
@@ -365,13 +375,30 @@ impl Steps for Migration {
     fn on_deadline(&mut self, at: &mut At<'_>) -> Flow {
         match self.stage {
             Stage::Leave => self.abort(at.job, at.episode, "the ranks did not leave in time"),
-            Stage::Abort => Flow::restart("the ranks neither left nor stayed in time"),
+            // What was asked of ranks cannot be taken back, and a slow one reacts later: they go on
+            // as before.
+            Stage::Abort => {
+                let source = &self.source;
+                at.job.tell(format!(
+                    "the ranks of {source} have neither left nor stayed yet: the job goes on, and \
+                     the launcher waits for them"
+                ));
+                Flow::Stay
+            }
             Stage::Copy => {
                 at.job.tell("the images were not copied in time");
                 self.choose_target(at.job, at.episode)
             }
+            // Its agent lives, or it would count as lost: it takes its time to take the ranks back.
+            Stage::Restart if self.target.as_ref() == Some(&self.source) => {
+                let source = &self.source;
+                at.job.tell(format!(
+                    "node {source} has not taken its ranks back yet: the launcher waits"
+                ));
+                Flow::Stay
+            }
             Stage::Restart => Flow::Lost(self.target.iter().cloned().collect()),
-            Stage::Join => Flow::restart("not all ranks met in time after the migration"),
+            Stage::Join => Flow::overdue("not all ranks have met in time after the migration"),
             Stage::Resume => self.close(", but not every rank said that it goes on"),
         }
     }

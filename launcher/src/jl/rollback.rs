@@ -342,7 +342,7 @@ impl Steps for Rollback {
         match self.stage {
             Stage::Copy => Flow::restart("the images were not copied in time"),
             Stage::Restart => Flow::Lost(self.waiting.iter().cloned().collect()),
-            Stage::Join => Flow::restart("not all ranks met in time after they went back"),
+            Stage::Join => Flow::overdue("not all ranks have met in time after they went back"),
             Stage::Resume => self.close(at.job, ", but not every rank said that it goes on"),
         }
     }

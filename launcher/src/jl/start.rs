@@ -88,7 +88,10 @@ impl Start {
     /// All NLAs that will ever answer have answered: decide who runs where, then copy or launch.
     fn planned(&mut self, job: &mut Job, episode: Episode) -> Flow {
         match job.replan() {
-            Ok(placement) => self.placement = placement,
+            Ok(placement) => {
+                job.keep_avoided(&placement);
+                self.placement = placement;
+            }
             Err(node) => {
                 if let Err(why) = self.shrink(job) {
                     let words = format!("node {node} is not usable and no hot spare is left{why}");
@@ -250,7 +253,7 @@ impl Steps for Start {
     /// Nodes that have not answered in time are lost: the start goes on without them.
     fn on_deadline(&mut self, _: &mut At<'_>) -> Flow {
         match self.stage {
-            Stage::Join => Flow::restart("not all ranks met in time after the restart"),
+            Stage::Join => Flow::overdue("not all ranks have met in time after the restart"),
             _ => Flow::Lost(self.waiting.iter().cloned().collect()),
         }
     }

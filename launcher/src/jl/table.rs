@@ -176,8 +176,9 @@ impl World {
     /// The launch agent of that node is there, as before.
     fn ready(&self, node: &NodeName) -> Input {
         let state = self.jl.job.nodes[node].state.unwrap();
-        let (images, ranks) = (String::new(), Ranks::default());
-        Self::nla(node, FromNla::Ready { state, images, ranks })
+        let (images, none) = (String::new(), Ranks::default());
+        let (ranks, pmi, joined) = (none.clone(), none.clone(), none);
+        Self::nla(node, FromNla::Ready { state, images, ranks, pmi, joined })
     }
 
     /// What nodes and ranks say to what they are asked.
@@ -199,8 +200,9 @@ impl World {
                         let spare = job.config.spares.contains(node);
                         let state =
                             if spare { MigrationState::Spare } else { MigrationState::Ready };
-                        let (images, ranks) = (String::new(), Ranks::default());
-                        FromNla::Ready { state, images, ranks }
+                        let (images, none) = (String::new(), Ranks::default());
+                        let (ranks, pmi, joined) = (none.clone(), none.clone(), none);
+                        FromNla::Ready { state, images, ranks, pmi, joined }
                     };
                     all.push(("FTB_NLA_READY", self.each(ready)));
                 }
@@ -332,7 +334,8 @@ impl World {
         let fence = self.jl.job.fence.number();
         let part = Part { fence, part: 0, parts: 1, lines: String::new() };
         let episode = self.jl.job.episode;
-        Self::nla(node, FromNla::Pmi { episode, ranks, part })
+        let joined = ranks.clone();
+        Self::nla(node, FromNla::Pmi { episode, ranks, joined, part })
     }
 
     /// Each node that is not lost may be.

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::backend::{Manner, Moves, Saver};
-use crate::message::{Activity, FromNla, FromRank, NlaSays, Part, Placement};
+use crate::message::{Activity, FromNla, FromRank, How, NlaSays, Part, Placement, Protocol};
 use crate::names::JobId;
 
 fn node(name: &str) -> NodeName {
@@ -143,6 +143,8 @@ fn a_remedy_that_has_ended_closes_its_fault_and_names_it() {
     feed(&mut jl, Input::Started { store: String::new() });
     jl.open = None;
     jl.job.met = true;
+    jl.job.hear_protocol(&node("a"), &Ranks::from_iter([0]), Protocol::FtbJob);
+    jl.job.hear_protocol(&node("b"), &Ranks::from_iter([1]), Protocol::FtbJob);
     wanted_by(&mut jl, 5, Want::Checkpoint { reason: "heat".to_owned() });
     let (episode, set) = (jl.job.episode, SetId::of_checkpoint(jl.job.episode));
     let failed = FromRank::CheckpointFailed { set, reason: "disk full".to_owned() };
@@ -258,8 +260,12 @@ fn a_checkpoint_waits_for_ranks_in_a_fence_with_nobody_stopped_and_is_then_refus
     (jl.open, jl.job.met) = (None, true);
     let part = Part { fence: 1, part: 0, parts: 1, lines: String::new() };
     let inside = |jl: &mut Jl| {
-        let message =
-            FromNla::Pmi { episode: Episode(1), ranks: Ranks::from_iter([0]), part: part.clone() };
+        let message = FromNla::Pmi {
+            episode: Episode(1),
+            ranks: Ranks::from_iter([0]),
+            joined: Ranks::default(),
+            part: part.clone(),
+        };
         feed(jl, Input::Nla(NlaSays { node: node("a"), message }));
     };
     inside(&mut jl);
@@ -278,8 +284,278 @@ fn a_checkpoint_waits_for_ranks_in_a_fence_with_nobody_stopped_and_is_then_refus
     // The fence opens in time: the checkpoint follows.
     assert_eq!(want(&mut jl, save()), Outcome::Accepted);
     assert!(jl.open.is_none());
-    let message =
-        FromNla::Pmi { episode: Episode(1), ranks: Ranks::from_iter([1]), part: part.clone() };
+    let message = FromNla::Pmi {
+        episode: Episode(1),
+        ranks: Ranks::from_iter([1]),
+        joined: Ranks::default(),
+        part: part.clone(),
+    };
     feed(&mut jl, Input::Nla(NlaSays { node: node("b"), message }));
     assert!(matches!(jl.open.as_ref().map(|open| &open.remedy), Some(Remedy::Checkpoint(_))));
+}
+
+/// A job on a clock, with what it has told.
+struct Clocked {
+    jl: Jl,
+    seconds: u64,
+    out: Vec<Output>,
+}
+
+impl Clocked {
+    /// All ranks were started, on `a` and `b`; `s` may be a spare.
+    fn started(interval: Interval, spare: bool) -> Self {
+        let mut jl = jl();
+        jl.pace = Pace::new(interval, MTBF);
+        let mut job = Self { jl, seconds: 0, out: Vec::new() };
+        job.feed(Input::Started { store: String::new() });
+        for name in ["a", "b", "s"] {
+            let inactive = name == "s" && !spare;
+            let state = match (name, inactive) {
+                (_, true) => MigrationState::Inactive,
+                ("s", false) => MigrationState::Spare,
+                _ => MigrationState::Ready,
+            };
+            job.ready(name, state);
+        }
+        for name in ["a", "b", "s"] {
+            let (episode, incarnation) = (Episode(1), 0);
+            let ranks = job.jl.job.ranks_on(&node(name));
+            job.says(name, FromNla::Launched { episode, incarnation, ranks });
+        }
+        job
+    }
+
+    fn feed(&mut self, input: Input) {
+        let now = Now { mono_ns: self.seconds * 1_000_000_000, wall_ns: 0 };
+        self.jl.handle(now, input, &mut self.out);
+    }
+
+    fn says(&mut self, name: &str, message: FromNla) {
+        self.feed(Input::Nla(NlaSays { node: node(name), message }));
+    }
+
+    fn ready(&mut self, name: &str, state: MigrationState) {
+        let (images, none) = (String::new(), Ranks::default());
+        let (ranks, pmi, joined) = (none.clone(), none.clone(), none);
+        self.says(name, FromNla::Ready { state, images, ranks, pmi, joined });
+    }
+
+    /// All ranks enter the fence; those of ftb-job have put their addresses.
+    fn meet(&mut self, joined: bool) {
+        let fence = self.jl.job.fence.number();
+        for name in ["a", "b"] {
+            let part = Part { fence, part: 0, parts: 1, lines: String::new() };
+            let (episode, ranks) = (Episode(1), self.jl.job.ranks_on(&node(name)));
+            let joined = if joined { ranks.clone() } else { Ranks::default() };
+            self.says(name, FromNla::Pmi { episode, ranks, joined, part });
+        }
+    }
+
+    fn wait(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            self.seconds += 1;
+            // The agents live.
+            for (name, state) in self.jl.job.nodes.clone() {
+                self.ready(name.as_str(), state.state.unwrap());
+            }
+            self.feed(Input::Tick);
+        }
+    }
+
+    fn fails(&mut self, fault: u64, name: &str) {
+        let want = Want::Migrate { node: node(name), reason: "fan failed".to_owned() };
+        self.feed(Input::Want { want, by: By::Fault(FaultId(fault)) });
+    }
+
+    fn asks(&mut self, want: Want) -> Vec<Outcome> {
+        self.out.clear();
+        self.feed(Input::Want { want, by: By::Request(1) });
+        self.answers()
+    }
+
+    fn answers(&self) -> Vec<Outcome> {
+        let outcome = |output: &Output| match output {
+            Output::Answer(answer) => Some(answer.outcome),
+            _ => None,
+        };
+        self.out.iter().filter_map(outcome).collect()
+    }
+
+    fn told(&self, words: &str) -> bool {
+        self.out.iter().any(|output| matches!(output, Output::Tell(line) if line.contains(words)))
+    }
+
+    fn asked_of_ranks(&self) -> bool {
+        let asks = |output: &Output| {
+            matches!(
+                output,
+                Output::Publish(
+                    FromJl::Migrate { .. } | FromJl::Checkpoint { .. } | FromJl::Prepare { .. }
+                )
+            )
+        };
+        self.out.iter().any(asks)
+    }
+
+    fn checkpoint() -> Want {
+        Want::Checkpoint { reason: "asked for".to_owned() }
+    }
+}
+
+/// MPI programs have met and have no addresses; other programs never meet.
+#[test]
+fn nothing_is_asked_of_programs_that_have_not_joined_and_the_job_goes_on() {
+    for speaks_pmi in [true, false] {
+        let interval = Interval::Every(Duration::from_secs(7));
+        let mut job = Clocked::started(interval, true);
+        if speaks_pmi {
+            job.meet(false);
+        } else {
+            // They may still join, so an early request waits.
+            assert_eq!(job.asks(Clocked::checkpoint()), [Outcome::Accepted]);
+            job.fails(1, "b");
+            assert!(!job.told("have not joined"));
+            job.wait(JOIN_GRACE.as_secs());
+            assert_eq!(job.answers(), [Outcome::Accepted, Outcome::Refused]);
+        }
+        assert!(job.told("can neither be saved nor moved"), "{:?}", job.out);
+        assert!(job.told("run with --backend criu, or link ftb-job"), "{:?}", job.out);
+        assert_eq!(job.told("speak PMI only"), speaks_pmi);
+        for want in [migrate("a"), Clocked::checkpoint()] {
+            assert_eq!(job.asks(want), [Outcome::Refused], "at once");
+        }
+        job.fails(2, "a");
+        assert!(job.told("the ranks of a stay (fan failed) (fault 2): ranks 0,1 have not joined"));
+        job.wait(300);
+        assert!(!job.asked_of_ranks() && job.jl.open.is_none(), "{:?}", job.out);
+        assert_eq!(job.jl.exit, None);
+    }
+}
+
+#[test]
+fn ranks_that_join_late_move_because_of_a_fault_of_before() {
+    let mut job = Clocked::started(Interval::Never, true);
+    job.wait(60);
+    job.fails(1, "a");
+    assert!(!job.asked_of_ranks());
+    job.meet(true);
+    assert!(job.told("all ranks have joined ftb-job"), "{:?}", job.out);
+    assert!(job.told("the ranks of a move: fan failed (fault 1)"), "{:?}", job.out);
+    assert!(job.asked_of_ranks());
+}
+
+#[test]
+fn an_early_request_is_done_when_the_ranks_have_joined() {
+    let mut job = Clocked::started(Interval::Never, true);
+    assert_eq!(job.asks(migrate("a")), [Outcome::Accepted]);
+    job.wait(1);
+    assert!(!job.asked_of_ranks());
+    job.meet(true);
+    assert!(job.asked_of_ranks() && !job.told("neither"), "{:?}", job.out);
+}
+
+/// Carries the open checkpoint to its end.
+fn save(job: &mut Clocked) {
+    let episode = job.jl.open.as_ref().unwrap().episode;
+    let set = SetId::of_checkpoint(episode);
+    for rank in 0..2 {
+        let message = FromRank::CheckpointDone { set: set.clone(), bytes: 1, activity: None };
+        job.feed(Input::Rank(RankSays { episode, rank, message }));
+    }
+    job.feed(Input::Stored { episode, result: Ok(2) });
+}
+
+#[test]
+fn a_fault_without_a_spare_stays_open_until_there_is_one() {
+    let mut job = Clocked::started(Interval::Never, false);
+    job.meet(true);
+    job.fails(1, "a");
+    assert!(job.told("no hot spare is left"), "{:?}", job.out);
+    save(&mut job);
+    assert!(!job.jl.job.faults.is_closed(FaultId(1)), "it waits");
+    // A launcher that takes over knows it.
+    job.jl = serde_json::from_str(&serde_json::to_string(&job.jl).unwrap()).unwrap();
+    job.wait(100);
+    let migrates = |job: &Clocked| {
+        let is = |output: &Output| match output {
+            Output::Publish(FromJl::Migrate { source, .. }) => *source == node("a"),
+            _ => false,
+        };
+        job.out.iter().any(is)
+    };
+    assert!(!migrates(&job));
+    let from = MigrationState::Inactive;
+    let to = MigrationState::Spare;
+    job.says("s", FromNla::State { episode: job.jl.job.episode, from, to });
+    assert!(migrates(&job), "{:?}", job.out);
+    assert!(job.told("the ranks of a can move now (fan failed) (fault 1)"));
+}
+
+#[test]
+fn a_fault_that_waits_is_closed_when_its_node_is_well_again() {
+    for well in [true, false] {
+        let mut job = Clocked::started(Interval::Never, false);
+        job.meet(true);
+        job.fails(1, "a");
+        save(&mut job);
+        if well {
+            job.feed(Input::Want { want: Want::Usable { node: node("a") }, by: By::Nobody });
+        } else {
+            call_off(&mut job.jl, 1);
+        }
+        assert!(job.jl.job.faults.is_closed(FaultId(1)) && job.jl.pending.is_empty());
+        job.ready("s", MigrationState::Spare);
+        job.wait(5);
+        assert!(!job.told("can move now"), "{:?}", job.out);
+    }
+}
+
+#[test]
+fn ranks_that_do_not_react_in_time_are_waited_for() {
+    let mut job = Clocked::started(Interval::Never, true);
+    job.meet(true);
+    job.fails(1, "a");
+    job.wait(1000);
+    assert!(job.told("the ranks did not leave in time"), "{:?}", job.out);
+    assert!(job.told("the job goes on, and the launcher waits for them"), "{:?}", job.out);
+    assert!(!job.told("the job ends") && job.jl.exit.is_none(), "{:?}", job.out);
+    // They react late, and stay.
+    let fence = job.jl.job.fence.number();
+    job.meet(true);
+    assert_eq!(job.jl.job.fence.number(), fence + 1);
+    let episode = job.jl.open.as_ref().unwrap().episode;
+    for rank in 0..2 {
+        job.feed(Input::Rank(RankSays { episode, rank, message: FromRank::Resumed }));
+    }
+    assert!(job.jl.open.is_none() && job.told("ranks 0 stayed on a"), "{:?}", job.out);
+}
+
+#[test]
+fn moved_ranks_that_do_not_meet_in_time_do_not_end_a_job_without_a_set() {
+    let mut job = Clocked::started(Interval::Never, true);
+    job.meet(true);
+    job.fails(1, "a");
+    let (episode, set) = (job.jl.job.episode, SetId::of_migration(job.jl.job.episode));
+    let ranks = Ranks::from_iter([0]);
+    let (incarnation, how) = (0, How::Left);
+    job.says("a", FromNla::Exited { episode, rank: 0, incarnation, how });
+    job.says("a", FromNla::Pic { episode, ranks: ranks.clone(), set: set.clone() });
+    job.says("s", FromNla::Copied { episode, set, ranks: ranks.clone(), bytes: 1 });
+    let incarnation = job.jl.job.incarnation;
+    job.says("s", FromNla::Restarted { episode, incarnation, ranks });
+    job.wait(300);
+    assert!(job.told("not all ranks have met in time"), "{:?}", job.out);
+    assert!(!job.told("the job ends"), "{:?}", job.out);
+}
+
+#[test]
+fn the_answer_that_a_node_may_be_used_comes_when_it_is_a_spare() {
+    let mut job = Clocked::started(Interval::Never, false);
+    job.meet(true);
+    assert_eq!(job.asks(Want::Usable { node: node("s") }), [Outcome::Accepted]);
+    job.out.clear();
+    job.ready("s", MigrationState::Spare);
+    assert_eq!(job.answers(), [Outcome::Done]);
+    assert!(job.out.contains(&Output::Save), "status shows it");
+    assert_eq!(job.asks(Want::Usable { node: node("s") }), [Outcome::Done]);
 }

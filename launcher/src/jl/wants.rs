@@ -1,14 +1,17 @@
 //! What the policy and people want of a JL: the queue of remedies that wait for their turn.
 
 use super::{
-    By, Checkpoint, FENCE_PATIENCE, Jl, Migration, MigrationState, Outcome, Output, Remedy,
-    Request, WANTED_MAX, Waiting, Want,
+    By, Checkpoint, FENCE_PATIENCE, Jl, Migration, MigrationState, Open, Outcome, Output, Pending,
+    Remedy, Request, USABLE_ASKED_MAX, WANTED_MAX, Waiting, Want,
 };
 use crate::backend::Moves;
 use crate::message::{Asked, FromJl};
 use crate::names::{FaultId, NodeName};
 use ftb_core::Now;
 use std::collections::{BTreeSet, VecDeque};
+
+/// The answer to a request that a node may be used again, when it is so.
+const USABLE_AGAIN: &str = "the node may be used again";
 
 impl Want {
     /// What a request of a person means.
@@ -59,7 +62,10 @@ impl Jl {
 
     /// The faults for which something waits, with the node and the reason: for a policy that knows nothing of them yet.
     pub fn waiting_faults(&self) -> impl Iterator<Item = (FaultId, Option<&NodeName>, &str)> {
-        self.wanted.iter().filter_map(|waiting| {
+        let pending = self.pending.iter().filter_map(|pending| {
+            Some((pending.by.fault()?, Some(&pending.node), pending.reason.as_str()))
+        });
+        let wanted = self.wanted.iter().filter_map(|waiting| {
             let fault = waiting.by.fault()?;
             match &waiting.want {
                 Want::Migrate { node, reason } | Want::Drain { node, reason } => {
@@ -68,13 +74,20 @@ impl Jl {
                 Want::Checkpoint { reason } => Some((fault, None, reason.as_str())),
                 Want::Usable { .. } | Want::Kill { .. } => None,
             }
-        })
+        });
+        pending.chain(wanted)
     }
 
     /// What waits because of these faults is called off; what is under way goes to its end.
     pub(super) fn call_off(&mut self, faults: &BTreeSet<FaultId>, reason: &str) {
-        let off = |waiting: &Waiting| waiting.by.fault().is_some_and(|of| faults.contains(&of));
-        let gone = self.take_waiting(off);
+        let is_off = |by: By| by.fault().is_some_and(|of| faults.contains(&of));
+        let pending = self.take_pending(|pending| is_off(pending.by)).into_iter();
+        let pending = pending.map(|Pending { node, reason, by, .. }| Waiting {
+            want: Want::Migrate { node, reason },
+            by,
+        });
+        let mut gone: Vec<Waiting> = pending.collect();
+        gone.extend(self.take_waiting(|waiting| is_off(waiting.by)));
         for waiting in &gone {
             let words = waiting.by.words();
             self.job.tell(format!("{} is called off{words}: {reason}", waiting.want.words()));
@@ -113,9 +126,43 @@ impl Jl {
             self.settle(by, Outcome::Refused, &why);
             return;
         }
-        self.reply(by, Outcome::Accepted, "it is next, or under way");
+        if let Some(why) = self.refusal() {
+            return self.refuse(want, by, &why);
+        }
+        let words = match &self.open {
+            Some(open) => format!("it is next: {} is under way", open.words()),
+            None if !self.job.met => "it waits until all ranks have joined ftb-job".to_owned(),
+            None if !self.unheard.is_empty() => "it waits until all nodes are heard".to_owned(),
+            None => "it is under way".to_owned(),
+        };
+        self.reply(by, Outcome::Accepted, &words);
         self.wanted.push_back(Waiting { want, by });
         self.job.out.push(Output::Save);
+    }
+
+    /// The ranks can neither be saved nor moved. A fault of a node stays open, should that change.
+    fn refuse(&mut self, want: Want, by: By, why: &str) {
+        let words = by.words();
+        match want {
+            Want::Migrate { node, reason } if by.fault().is_some() => {
+                self.job.tell(format!("the ranks of {node} stay ({reason}){words}: {why}"));
+                self.keep_pending(node, reason, by, Vec::new());
+            }
+            want => {
+                let what = want.words();
+                self.job.tell(format!("{what} is refused{words}: {why}"));
+                self.settle(by, Outcome::Refused, why);
+            }
+        }
+    }
+
+    /// Whether a checkpoint by the clock makes sense: it can be done, and no other waits or is
+    /// under way.
+    pub(super) fn saves_itself(&self) -> bool {
+        let waits = |w: &Waiting| matches!(w.want, Want::Checkpoint { .. });
+        let saving = |open: &Open| matches!(open.remedy, Remedy::Checkpoint(_));
+        let busy = self.wanted.iter().any(waits) || self.open.as_ref().is_some_and(saving);
+        !busy && !self.ends() && self.refusal().is_none()
     }
 
     fn check(&self, want: &Want) -> Result<(), String> {
@@ -160,13 +207,20 @@ impl Jl {
 
     /// Opens the next remedy when none is open and all ranks have met.
     pub(super) fn next_wanted(&mut self, now: Now) {
-        while self.open.is_none() && self.job.met && self.unheard.is_empty() && !self.over() {
-            if self.waits_for_fence(now) {
+        self.resume_pending();
+        while self.open.is_none() && self.unheard.is_empty() && !self.over() {
+            let refusal = self.refusal();
+            let met = self.job.met || refusal.is_some();
+            if !met || self.waits_for_fence(now) {
                 return;
             }
             let Some(Waiting { want, by }) = self.wanted.pop_front() else {
                 return;
             };
+            if let Some(why) = refusal {
+                self.refuse(want, by, &why);
+                continue;
+            }
             match want {
                 Want::Migrate { node, reason } => self.migrate(now, node, &reason, by),
                 Want::Checkpoint { reason } => self.checkpoint(now, &reason, by),
@@ -220,15 +274,7 @@ impl Jl {
             return;
         }
         if self.job.spare(&[]).is_none() {
-            let words = format!(
-                "no hot spare is left for the ranks of {node} ({reason}): the job is saved instead"
-            );
-            self.job.tell(words.clone());
-            self.reply(by, Outcome::Failed, &words);
-            // A person has the answer; a fault has this remedy now.
-            let by = by.fault().map_or(By::Nobody, By::Fault);
-            self.checkpoint(now, reason, by);
-            return;
+            return self.without_spare(now, node, reason, by);
         }
         self.job.tell(format!("the ranks of {node} move: {reason}{}", by.words()));
         if self.job.moves() == Moves::Anew {
@@ -237,6 +283,25 @@ impl Jl {
         let episode = self.job.open();
         let (migration, flow) = Migration::open(&self.job, episode, node);
         self.begin(now, episode, Remedy::Migration(migration), by, flow);
+        if let Some(open) = &mut self.open {
+            reason.clone_into(&mut open.reason);
+        }
+    }
+
+    /// The job is saved instead. A person has the answer; a fault stays open until a spare appears.
+    fn without_spare(&mut self, now: Now, node: NodeName, reason: &str, by: By) {
+        let words = format!(
+            "no hot spare is left for the ranks of {node} ({reason}): the job is saved instead"
+        );
+        let fault = by.fault().map_or(By::Nobody, By::Fault);
+        if fault == By::Nobody {
+            self.job.tell(words.clone());
+        } else {
+            self.job.tell(format!("{words}, and they move when there is a spare{}", by.words()));
+            self.keep_pending(node, reason.to_owned(), by, Vec::new());
+        }
+        self.reply(by, Outcome::Failed, &words);
+        self.checkpoint(now, reason, fault);
     }
 
     fn checkpoint(&mut self, now: Now, reason: &str, by: By) {
@@ -263,6 +328,11 @@ impl Jl {
         };
         row.usable = true;
         row.avoid = false;
+        let returns = row.state == Some(MigrationState::Inactive);
+        let full = row.asked_usable.len() >= USABLE_ASKED_MAX;
+        if let Some(request) = by.request().filter(|_| returns && !full) {
+            row.asked_usable.push(request);
+        }
         // Nobody says it twice.
         self.job.out.push(Output::Save);
         let why = format!("node {node} is well again");
@@ -270,8 +340,41 @@ impl Jl {
         for waiting in self.take_waiting(is_its) {
             self.settle(waiting.by, Outcome::Refused, &why);
         }
-        self.settle(by, Outcome::Done, "the node may be used again");
+        for pending in self.take_pending(|pending| pending.node == *node) {
+            let words = pending.by.words();
+            self.job.tell(format!("the ranks of {node} stay{words}: {why}"));
+            self.settle(pending.by, Outcome::Refused, &why);
+        }
+        self.forget_tried(node);
+        match returns {
+            true if full => {
+                self.reply(by, Outcome::Refused, "others wait for the same: see status")
+            }
+            true => self.reply(by, Outcome::Accepted, "the node becomes a spare"),
+            false => self.settle(by, Outcome::Done, USABLE_AGAIN),
+        }
         self.tell_usable();
+    }
+
+    /// A node has come to a state. One that is no longer inactive is shown as what it is, and who
+    /// has asked for that has the answer.
+    pub(super) fn has_state(&mut self, node: &NodeName, state: MigrationState) {
+        let Some(row) = self.job.nodes.get_mut(node) else {
+            return;
+        };
+        let before = row.state.replace(state);
+        if before != Some(MigrationState::Inactive) || state == MigrationState::Inactive {
+            return;
+        }
+        let asked = core::mem::take(&mut row.asked_usable);
+        self.job.out.push(Output::Save);
+        self.answer_usable(&asked, Outcome::Done, USABLE_AGAIN);
+    }
+
+    pub(super) fn answer_usable(&mut self, asked: &[u64], outcome: Outcome, words: &str) {
+        for request in asked {
+            self.reply(By::Request(*request), outcome, words);
+        }
     }
 
     /// Tells inactive nodes that are well again. Repeated with each question until they are spares.

@@ -8,7 +8,7 @@
 //! while in a fence that looks like that one: see [`PmiServer::at_the_end`](super::pmi::PmiServer::at_the_end).
 
 use super::{Nla, Output, limits};
-use crate::message::{FromNla, Part};
+use crate::message::{FromNla, Part, Protocol};
 use crate::wire::PART_BYTES_MAX;
 use ftb_core::Now;
 use std::collections::BTreeMap;
@@ -83,6 +83,7 @@ impl Nla {
             out.push(Output::Publish(FromNla::Pmi {
                 episode: self.episode,
                 ranks: running.clone(),
+                joined: self.speaking(Protocol::FtbJob),
                 part: Part { fence: self.fence, part, parts, lines },
             }));
         }

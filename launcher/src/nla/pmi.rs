@@ -6,6 +6,7 @@ mod two;
 pub mod wire;
 
 use super::limits::{KEY_BYTES_MAX, KVS_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::message::Protocol;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Questions for node attributes that wait at a time.
@@ -289,6 +290,20 @@ impl PmiServer {
     }
 }
 
+/// What a rank that says this line speaks. A rank of ftb-job puts its address as
+/// `addr-EPISODE-RANK` before it enters its first fence; no MPI program has such a key.
+pub fn protocol_of(rank: u32, line: &str) -> Protocol {
+    let words = Words::read(line);
+    let is_address = |key: &str| {
+        let number = key.strip_prefix("addr-").and_then(|rest| rest.split_once('-'));
+        number.is_some_and(|(episode, of)| episode.parse::<u64>().is_ok() && of.parse() == Ok(rank))
+    };
+    match words.get("cmd") {
+        Some("put") if words.get("key").is_some_and(is_address) => Protocol::FtbJob,
+        _ => Protocol::Pmi,
+    }
+}
+
 /// Whether that may be put: fences carry lines of `key=value`.
 fn check_put(key: &str, value: &str) -> Result<(), &'static str> {
     if key.is_empty() || key.len() > KEY_BYTES_MAX {
@@ -390,6 +405,21 @@ mod tests {
         assert_eq!(released, [(0, "cmd=barrier_out rc=0\n".to_owned())]);
         assert!(reply(server.line(0, get)).ends_with("value=a=b c"));
         assert!(reply(server.line(1, "cmd=get key=other")).ends_with("value=1"));
+    }
+
+    #[test]
+    fn a_rank_has_joined_ftb_job_when_it_puts_its_own_address() {
+        assert_eq!(protocol_of(3, "cmd=put kvsname=j key=addr-12-3 value=x"), Protocol::FtbJob);
+        for line in [
+            "cmd=init pmi_version=1 pmi_subversion=1",
+            "cmd=put kvsname=j key=addr-12-4 value=x",
+            "cmd=put kvsname=j key=P3-businesscard value=key=addr-12-3",
+            "cmd=get kvsname=j key=addr-12-3",
+            "cmd=barrier_in",
+            "cmd=kvs-put;key=addr;value=1;",
+        ] {
+            assert_eq!(protocol_of(3, line), Protocol::Pmi, "{line}");
+        }
     }
 
     #[test]

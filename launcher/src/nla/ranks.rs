@@ -2,7 +2,7 @@
 
 use super::{Cause, MigrationState, Nla, Output, SIGKILL, Spawn};
 use crate::backend::Saver;
-use crate::message::{Activity, FromNla, How};
+use crate::message::{Activity, FromNla, How, Protocol};
 use crate::names::{Episode, Ranks, SetId};
 use ftb_core::Now;
 
@@ -19,12 +19,19 @@ pub(super) struct Process {
     pub(super) life: Life,
     /// What it had done when it was last stopped to be saved.
     pub(super) activity: Option<Activity>,
+    pub(super) protocol: Protocol,
 }
 
 impl Nla {
     pub(super) fn running(&self) -> Ranks {
         let alive = self.processes.iter().filter(|(_, p)| p.life == Life::Running);
         alive.map(|(rank, _)| *rank).collect()
+    }
+
+    /// The running ranks that have spoken at least that.
+    pub(super) fn speaking(&self, least: Protocol) -> Ranks {
+        let speaks = |p: &Process| p.life == Life::Running && p.protocol >= least;
+        self.processes.iter().filter(|(_, p)| speaks(p)).map(|(rank, _)| *rank).collect()
     }
 
     pub(super) fn signal_all(&self, signal: i32, out: &mut Vec<Output>) {
@@ -48,8 +55,8 @@ impl Nla {
             out.push(Output::Restore { episode, incarnation, set, ranks });
         }
         for rank in ranks.iter() {
-            let life = Life::Running;
-            let process = Process { incarnation, born: episode, life, activity: None };
+            let (life, protocol, activity) = (Life::Running, Protocol::default(), None);
+            let process = Process { incarnation, born: episode, life, protocol, activity };
             self.processes.insert(rank, process);
             if restored.is_some() {
                 continue;

@@ -5,6 +5,7 @@ use super::{link, waiting};
 use crate::jl::PaceView;
 use crate::message::{Answer, Asked, Outcome, Request};
 use crate::names::JobId;
+use crate::nla::MigrationState;
 use crate::wire;
 use core::time::Duration;
 use ftb_client::Delivery;
@@ -32,18 +33,34 @@ pub struct JobView {
     /// Whether ranks that move are copied while they work: where the backend copies them, and the kernel of the launcher's
     /// host can tell what they change.
     pub precopy: Option<bool>,
+    /// Why its ranks can neither be saved nor moved; none where they can, or it is not known yet.
+    pub immovable: Option<String>,
+    /// Faults that wait for a spare, or for ranks that can move.
+    pub pending: Vec<PendingView>,
     /// The exit code of a job that is done.
     pub exit: Option<i32>,
+}
+
+/// A fault that waits.
+#[derive(Clone, Debug, Serialize)]
+pub struct PendingView {
+    /// The node to leave.
+    pub node: String,
+    /// The name of the policy's rule.
+    pub reason: String,
 }
 
 /// One node of a job.
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeView {
-    /// Its migration state, or `LOST`, or `STARTING`.
+    /// Its migration state, or `LOST`, or `STARTING`, or [`BECOMES_SPARE`].
     pub state: String,
     /// Its ranks.
     pub ranks: Vec<u32>,
 }
+
+/// A node that may be used again, until its agent has confirmed that.
+pub const BECOMES_SPARE: &str = "BECOMES_SPARE";
 
 /// Every job of this user below `jobs`, by name.
 pub fn list(jobs: &Path) -> Vec<JobView> {
@@ -67,6 +84,8 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
         sets: Vec::new(),
         saved: None,
         precopy: dir.read::<JobFile>("job.json").ok().and_then(|file| file.precopy),
+        immovable: None,
+        pending: Vec::new(),
         exit: None,
     };
     let Ok(state) = dir.read::<StateFile>("state.json") else {
@@ -81,6 +100,11 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
     view.exit = state.exit;
     view.saved = Some(state.jl.pace().view());
     view.doing = state.jl.open().map(crate::jl::Open::words).unwrap_or_default();
+    view.immovable = state.jl.immovable();
+    let pending = state.jl.pending().iter();
+    view.pending = pending
+        .map(|of| PendingView { node: of.node.to_string(), reason: of.reason.clone() })
+        .collect();
     let job = state.jl.job();
     view.ranks = job.config.size;
     view.sets = job.sets.iter().map(ToString::to_string).collect();
@@ -88,6 +112,7 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
         let word = match node.state {
             _ if node.lost => "LOST".to_owned(),
             None => "STARTING".to_owned(),
+            Some(MigrationState::Inactive) if node.usable => BECOMES_SPARE.to_owned(),
             Some(state) => state.to_string(),
         };
         let ranks = job.ranks_on(name).iter().collect();

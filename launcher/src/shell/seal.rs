@@ -163,7 +163,8 @@ mod tests {
     fn pmi(fence: u64, rank: u32) -> Event {
         let part = Part { fence, part: 0, parts: 1, lines: CARD.to_owned() };
         let ranks = Ranks::from_iter([rank]);
-        let message = FromNla::Pmi { episode: Episode(1), ranks, part };
+        let joined = Ranks::default();
+        let message = FromNla::Pmi { episode: Episode(1), ranks, joined, part };
         wire::to_nla(&NlaSays { node: NodeName::new("node01").unwrap(), message })
     }
 
@@ -176,7 +177,8 @@ mod tests {
     fn a_sealed_event_shows_no_secret_and_opens_as_it_was() {
         let node = NodeName::new("node01").unwrap();
         let (images, ranks) = ("10.0.0.7:4712".to_owned(), Ranks::default());
-        let ready = FromNla::Ready { state: MigrationState::Ready, images, ranks };
+        let (state, none) = (MigrationState::Ready, Ranks::default());
+        let ready = FromNla::Ready { state, images, ranks, pmi: none.clone(), joined: none };
         let ready = wire::to_nla(&NlaSays { node, message: ready });
         let alive = wire::with_streams(wire::to_jl(&FromJl::Alive), "10.0.0.7:4713");
         for (event, secret) in [(pmi(1, 0), "5ec2e7"), (ready, "10.0.0.7"), (alive, "10.0.0.7")] {

@@ -74,6 +74,11 @@ impl<'a> Reader<'a> {
         self.parsed("ranks")
     }
 
+    /// A list of ranks that agents of an older release do not send: no ranks then.
+    fn some_ranks(&self, field: &'static str) -> Result<Ranks, WireError> {
+        self.0.tag(field).map_or_else(|| Ok(Ranks::default()), |_| self.parsed(field))
+    }
+
     fn part(&self) -> Result<Part, WireError> {
         let lines = self.payload()?;
         if lines.len() > PART_BYTES_MAX {
@@ -225,6 +230,8 @@ pub fn from_nla(event: &Event) -> Result<NlaSays, WireError> {
             state: read.parsed("state")?,
             images: read.text("images")?.to_owned(),
             ranks: read.ranks()?,
+            pmi: read.some_ranks("pmi")?,
+            joined: read.some_ranks("joined")?,
         };
         return Ok(NlaSays { node, message });
     }
@@ -245,7 +252,12 @@ pub fn from_nla(event: &Event) -> Result<NlaSays, WireError> {
             reason: read.payload()?.to_owned(),
         },
         "FTB_NLA_PREPARED" => FromNla::Prepared { episode },
-        "FTB_NLA_PMI" => FromNla::Pmi { episode, ranks: read.ranks()?, part: read.part()? },
+        "FTB_NLA_PMI" => FromNla::Pmi {
+            episode,
+            ranks: read.ranks()?,
+            joined: read.some_ranks("joined")?,
+            part: read.part()?,
+        },
         "FTB_NLA_EXITED" => FromNla::Exited {
             episode,
             rank: read.parsed("ranks")?,

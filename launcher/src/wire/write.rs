@@ -174,34 +174,32 @@ pub fn to_nla(says: &NlaSays) -> Event {
         Draft::new(SPACE_NLA, name, severity, payload).tag("node", node)
     };
     match &says.message {
-        FromNla::Ready { state, images, ranks } => draft("FTB_NLA_READY", Info, state.to_string())
-            .tag("state", state)
-            .tag("images", images)
-            .tag("ranks", ranks),
+        FromNla::Ready { state, images, ranks, pmi, joined } => {
+            let draft = draft("FTB_NLA_READY", Info, state.to_string());
+            let draft = draft.tag("state", state).tag("images", images).tag("ranks", ranks);
+            draft.tag("pmi", pmi).tag("joined", joined)
+        }
         FromNla::State { episode, from, to } => {
             draft("FTB_NLA_STATE", Info, format!("{from}->{to}"))
                 .episode(*episode)
                 .tag("from", from)
                 .tag("state", to)
         }
-        FromNla::Launched { episode, incarnation, ranks } => draft(
-            "FTB_NLA_LAUNCHED",
-            Info,
-            ranks.to_string(),
-        )
-        .started(*episode, ranks, *incarnation),
-        FromNla::LaunchFailed { episode, incarnation, ranks, reason } => draft(
-            "FTB_NLA_LAUNCH_FAILED",
-            Error,
-            reason.clone(),
-        )
-        .started(*episode, ranks, *incarnation),
+        FromNla::Launched { episode, incarnation, ranks } => {
+            let draft = draft("FTB_NLA_LAUNCHED", Info, ranks.to_string());
+            draft.started(*episode, ranks, *incarnation)
+        }
+        FromNla::LaunchFailed { episode, incarnation, ranks, reason } => {
+            let draft = draft("FTB_NLA_LAUNCH_FAILED", Error, reason.clone());
+            draft.started(*episode, ranks, *incarnation)
+        }
         FromNla::Prepared { episode } => {
             draft("FTB_NLA_PREPARED", Info, String::new()).episode(*episode)
         }
-        FromNla::Pmi { episode, ranks, part } => draft("FTB_NLA_PMI", Info, String::new())
+        FromNla::Pmi { episode, ranks, joined, part } => draft("FTB_NLA_PMI", Info, String::new())
             .episode(*episode)
             .tag("ranks", ranks)
+            .tag("joined", joined)
             .part(part),
         FromNla::Exited { episode, rank, incarnation, how } => {
             let well = matches!(how, How::Left | How::Exit(0));
@@ -223,12 +221,10 @@ pub fn to_nla(says: &NlaSays) -> Event {
         FromNla::CopyFailed { episode, set, ranks, reason } => {
             draft("FTB_NLA_COPY_FAILED", Error, reason.clone()).images(*episode, set, ranks)
         }
-        FromNla::Restarted { episode, incarnation, ranks } => draft(
-            "FTB_NLA_RESTARTED",
-            Info,
-            ranks.to_string(),
-        )
-        .started(*episode, ranks, *incarnation),
+        FromNla::Restarted { episode, incarnation, ranks } => {
+            let draft = draft("FTB_NLA_RESTARTED", Info, ranks.to_string());
+            draft.started(*episode, ranks, *incarnation)
+        }
         FromNla::Reset { episode } => draft("FTB_NLA_RESET", Info, String::new()).episode(*episode),
         FromNla::Stopped { episode } => {
             draft("FTB_NLA_STOPPED", Info, String::new()).episode(*episode)
