@@ -229,6 +229,8 @@ async fn a_pod_stays_until_the_job_is_over() -> Result<()> {
         "[ $FTB_RANK = 0 ] || while [ ! -e $0 ]; do sleep 0.1; done; echo result $FTB_RANK";
     let arguments = ["-n", "2", "--job", "stay", "--backend", &backend];
     let job = start(site.launch(&arguments, &["sh", "-c", script, &gate]));
+    // A request before the launcher listens is not answered.
+    site.wait_met("stay").await?;
     // The launcher knows that it has ended when there is nothing left to save.
     wait_for("rank 0 to have ended", async || {
         let asked = run(site.command(&["checkpoint", "stay"])).await?;
