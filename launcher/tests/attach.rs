@@ -125,7 +125,10 @@ impl Held {
         };
         self.site.wait_status(JOB, &words, is_there).await?;
         self.site.ask(&["usable", JOB, source]).await?;
-        self.site.wait_spare(JOB, source).await
+        self.site.wait_spare(JOB, source).await?;
+        // The ranks look up the addresses of those that moved at the next safe point, and need their
+        // launch agents for it: afterwards a test may stop one.
+        self.site.checkpoint(JOB).await
     }
 
     /// What all launchers have printed.

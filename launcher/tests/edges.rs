@@ -131,10 +131,14 @@ async fn a_node_that_is_well_again_in_the_middle_becomes_a_spare_afterwards() ->
     let site = Site::new(4).await?;
     let app = Fixture::app(&site);
     let mut middle = Middle::of(site, &app, "normal").await?;
-    middle.site.ask(&["usable", &middle.job, "node02"]).await?;
+    // It is answered when the node is a spare, which is after the migration.
+    let usable = start(middle.site.command(&["usable", &middle.job, "node02"]));
+    middle.site.wait_asked_usable(&middle.job, "node02").await?;
     middle.signal("node03", Signal::SIGCONT)?;
     let (done, told) = middle.told().await?;
     assert!(done && told.ends_with("moved from node02 to node03"), "{told}");
+    let answer = usable.await??;
+    assert!(answer.status.success(), "{}", text(&answer.stderr));
     middle.site.wait_spare(&middle.job, "node02").await?;
     middle.ends_well().await?;
     Ok(())

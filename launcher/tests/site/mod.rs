@@ -223,6 +223,19 @@ impl Site {
         .await
     }
 
+    /// Waits until the launcher knows that a node may be used again, and has written that down.
+    pub async fn wait_asked_usable(&self, job: &str, node: &str) -> Result<()> {
+        let path = self.jobs.path().join(job).join("state.json");
+        self.wait(&format!("the launcher to know that {node} is usable"), async || {
+            let state: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+            let asked = &state["jl"]["job"]["nodes"][node];
+            let is_known = asked["usable"] == true
+                || asked["asked_usable"].as_array().is_some_and(|asked| !asked.is_empty());
+            Ok(is_known.then_some(()))
+        })
+        .await
+    }
+
     /// A checkpoint, as soon as no rank waits for others in a PMI fence: until then it is refused.
     pub async fn checkpoint(&self, job: &str) -> Result<()> {
         self.wait("a checkpoint", async || {
