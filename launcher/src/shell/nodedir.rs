@@ -2,11 +2,11 @@
 //! has taken yet. It goes away with the launch agent, but for that output.
 //!
 //! Responsible for: making it so that nobody else can change it, the lock, and removing it, also that of a job whose
-//! launch agent and guard were both killed ([`clear_left`]). Not responsible for: images ([`super::images`]).
+//! launch agent and guard were both killed (`clear_left`). Not responsible for: images ([`super::images`]).
 //!
 //! The default place ([`default_base`]) has a predictable name below `/var/tmp`. If another user
 //! makes it first, that changes nothing: the launch agent then uses a directory of its own with an
-//! unpredictable name beside it ([`placed`]).
+//! unpredictable name beside it (`placed`).
 
 use super::own::{Lock, PrivateDir};
 use crate::names::{NodeName, SetId};

@@ -3,9 +3,9 @@
 //!
 //! A sealed event ([`SEALED`]) has as its payload one byte of version, a nonce of 24 random bytes,
 //! and the ciphertext of XChaCha20-Poly1305 with its tag of 16 bytes. Encrypted are the payload and
-//! the tags of [`SECRET_TAGS`], as lines `KEY=VALUE`, an empty line, and the payload. Associated
+//! the tags of `SECRET_TAGS`, as lines `KEY=VALUE`, an empty line, and the payload. Associated
 //! data are version, job, space, name and all other tags (node, episode, ranks, fence, part): a
-//! sealed payload is good in its own event only. The key is HMAC-SHA256 of [`LABEL`] under the
+//! sealed payload is good in its own event only. The key is HMAC-SHA256 of `LABEL` under the
 //! job's secret. Random nonces of 192 bits do not repeat, also when a second launcher takes over.
 
 use super::secret::Secret;
