@@ -9,7 +9,7 @@ pub struct Setup {
     pub auths: &'static str,
     /// Whether a controller behind the BMC has a fan of its own, `rear_fan`.
     pub satellite: bool,
-    /// Whether it has the sensors of [`ODD`] and [`ODD_STATES`] too: names and thresholds as some
+    /// Whether it has the sensors of `ODD` and `ODD_STATES` too: names and thresholds as some
     /// firmware has them, and states of processors and buses.
     pub is_odd: bool,
     /// Entries that its event log has room for.
