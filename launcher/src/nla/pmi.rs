@@ -53,6 +53,9 @@ struct Waiting {
     thrid: Option<String>,
 }
 
+/// How a line of an exported space begins whose put other nodes do not know yet. No key has a space.
+const PUT: &str = "put ";
+
 /// The answer that releases a rank from the fence.
 const BARRIER_OUT: &str = "cmd=barrier_out rc=0";
 
@@ -259,11 +262,13 @@ impl PmiServer {
         inside.filter(|rank| !already.contains(rank)).map(out).collect()
     }
 
-    /// The whole space, with what is put and not yet told, as `key=value` lines; then who speaks PMI-2.
+    /// The whole space as `key=value` lines; then as `put key=value` what other nodes get with the
+    /// next fence; then who speaks PMI-2.
     pub fn export(&self) -> String {
-        let all = self.space.iter().chain(&self.pending);
-        let puts = all.map(|(key, value)| format!("{key}={value}\n"));
-        puts.chain(self.two.keys().map(|rank| format!("two {rank}\n"))).collect()
+        let known = self.space.iter().map(|(key, value)| format!("{key}={value}\n"));
+        let puts = self.pending.iter().map(|(key, value)| format!("{PUT}{key}={value}\n"));
+        let two = self.two.keys().map(|rank| format!("two {rank}\n"));
+        known.chain(puts).chain(two).collect()
     }
 
     /// Takes over a space that was exported. Lines that are no put are skipped.
@@ -273,8 +278,17 @@ impl PmiServer {
                 self.two.insert(rank, None);
                 continue;
             }
+            let (line, is_pending) = match line.strip_prefix(PUT) {
+                Some(put) => (put, true),
+                None => (line, false),
+            };
             let Some((key, value)) = line.split_once('=') else { continue };
-            if self.space_bytes + key.len() + value.len() <= KVS_BYTES_MAX {
+            if self.space_bytes + key.len() + value.len() > KVS_BYTES_MAX {
+                continue;
+            }
+            if is_pending {
+                self.pending.insert(key.to_owned(), value.to_owned());
+            } else {
                 self.keep(key.to_owned(), value.to_owned());
             }
         }
@@ -405,6 +419,19 @@ mod tests {
         assert_eq!(released, [(0, "cmd=barrier_out rc=0\n".to_owned())]);
         assert!(reply(server.line(0, get)).ends_with("value=a=b c"));
         assert!(reply(server.line(1, "cmd=get key=other")).ends_with("value=1"));
+    }
+
+    /// An image may be written between a put and its fence. The other nodes get the put all the same.
+    #[test]
+    fn a_put_before_an_image_reaches_the_other_nodes_with_the_fence_after_it() {
+        let mut before = PmiServer::new("kvs", 2, String::new());
+        before.complete(["known=1"].into_iter());
+        before.line(0, "cmd=put kvsname=kvs key=addr value=a=b c");
+        let mut after = PmiServer::new("kvs", 2, String::new());
+        after.import(&before.export());
+        assert_eq!(after.parts(1000), ["addr=a=b c\n"]);
+        assert!(reply(after.line(0, "cmd=get kvsname=kvs key=addr")).contains("rc=-1"));
+        assert!(reply(after.line(0, "cmd=get kvsname=kvs key=known")).ends_with("value=1"));
     }
 
     #[test]
