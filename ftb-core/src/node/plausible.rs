@@ -16,11 +16,11 @@ use crate::frame::{Frame, Reject, UpItem};
 use crate::lineage::Lineage;
 use crate::position::Epoch;
 
-/// Epochs up to this number are plausible whatever the clock says: a reign each second for 34,000 years.
+/// Epochs up to this number are plausible at any time: one epoch a second for 34,000 years.
 pub const EPOCH_FLOOR: u64 = 1 << 40;
-/// Highest plausible number of an epoch by the clock: one reign for each millisecond since 1970.
+/// Highest plausible epoch by the clock: one epoch for each millisecond since 1970.
 const EPOCH_NS: u64 = 1_000_000;
-/// Indices up to this number are plausible whatever the clock says: a million events a second for 35 years.
+/// Indices up to this number are plausible at any time: a million events a second for 35 years.
 pub const INDEX_FLOOR: u64 = 1 << 50;
 /// Highest plausible index by the clock: one entry for each 100 ns since 1970.
 const INDEX_NS: u64 = 100;

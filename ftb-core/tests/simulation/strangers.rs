@@ -208,8 +208,8 @@ fn a_number_that_is_out_of_range_does_not_split_the_tree() {
     }
 }
 
-/// The highest epoch that is just accepted lifts all others to it, and takes nobody out of the tree: the bound has
-/// risen by the time that it is said again.
+/// The highest accepted epoch lifts all others to it and takes no agent out of the tree: the bound has
+/// risen by the time another agent states it.
 #[test]
 fn the_highest_epoch_that_is_accepted_does_not_split_the_tree() {
     const HOUR_MS: u64 = 3_600_000;
