@@ -16,7 +16,6 @@ use crate::hostile::Hostile;
 use crate::journal::config::JournalConfig;
 use crate::journal::{JournalError, Opened};
 use crate::links::{LinkService, Links};
-use crate::seats::Seats;
 use crate::serve;
 use crate::tls::{self, Tls, TlsError};
 use crate::world::World;
@@ -27,7 +26,7 @@ use ftb_core::node::{Node, NodeConfig};
 use std::io;
 use std::sync::Arc;
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, unconstrained};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
@@ -129,13 +128,12 @@ impl Agent {
         let access = Arc::new(ArcSwap::from_pointee(Access::new(&config.access, agent_uid)));
         let (handle, inbox) = handle::channel();
         let (closing, ended) = (CancellationToken::new(), CancellationToken::new());
-        let (tasks, seats) = (TaskTracker::new(), Seats::default());
+        let tasks = TaskTracker::new();
         let links = Links {
             handle: handle.clone(),
             hostile: Arc::clone(&hostile),
             net: Arc::clone(&world.net),
             tls: tls.clone(),
-            seats: seats.clone(),
             tasks: tasks.clone(),
             ended: ended.clone(),
         };
@@ -179,11 +177,7 @@ impl Agent {
         }
         // Tells apart the agents of one process; one agent of a host needs no such words.
         let span = tracing::debug_span!("agent", host);
-        let over = ended.clone().cancelled_owned();
-        // What the runtime lets a task do in a turn is for the links in it: the driver bounds itself.
-        let driver = unconstrained(driver.run(inbox, alarm).instrument(span));
-        let driver = seats.run(driver, over);
-        let driver = tokio::spawn(driver);
+        let driver = tokio::spawn(driver.run(inbox, alarm).instrument(span));
         Ok(Self {
             host,
             address,

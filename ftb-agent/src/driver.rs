@@ -20,7 +20,7 @@ use ftb_core::node::api::{
     ClientId, Input, JournalRead, JournalWrite, LinkId, Output, QueryId, Transition,
 };
 use ftb_proto::client::Outgoing;
-use ftb_proto::crew::{next_round, one_after_another};
+use ftb_proto::crew::one_after_another;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -30,8 +30,6 @@ use tokio_util::sync::CancellationToken;
 
 /// Commands taken from one inbox before the other has its turn.
 const TURN_COMMANDS_MAX: usize = 128;
-/// Turns of both before the links that are in its task have theirs.
-const TURNS_MAX: usize = 4;
 /// Questions about the tree under way; the oldest is given up beyond it.
 const QUERIES_MAX: usize = 64;
 /// What comes alone: for less than so many bytes it takes longer to wake a second thread than to send it.
@@ -128,14 +126,7 @@ impl Driver {
     /// one of its clock's.
     pub async fn run(mut self, mut inbox: Inbox, mut alarm: Box<dyn Alarm>) {
         self.feed(Input::Tick);
-        let mut turns = 0;
         loop {
-            // Links may be in this task: none is to wait for long, however much clients have to say.
-            if turns == TURNS_MAX {
-                turns = 0;
-                next_round().await;
-            }
-            turns += 1;
             match std::mem::take(&mut self.given_bytes) {
                 1..SMALL_BYTES => one_after_another(|| self.pump()),
                 _ => self.pump(),

@@ -25,7 +25,6 @@ pub mod memory;
 pub mod outbox;
 pub mod process;
 mod repeats;
-pub mod seats;
 pub mod serve;
 pub mod storm;
 pub mod system;

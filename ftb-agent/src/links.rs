@@ -9,7 +9,6 @@ use crate::gate::Peer;
 use crate::handle::{Command, Handle, LinkOrigin};
 use crate::hostile::Hostile;
 use crate::outbox;
-use crate::seats::Seats;
 use crate::tls::Tls;
 use crate::world::Net;
 use ftb_core::frame::Frame;
@@ -57,9 +56,7 @@ pub struct Links {
     pub net: Arc<dyn Net>,
     /// Mutual TLS; `None` where the configuration says `insecure`.
     pub tls: Option<Arc<Tls>>,
-    /// Where the first of them run.
-    pub seats: Seats,
-    /// The tasks of the others.
+    /// The tasks, one for each link.
     pub tasks: TaskTracker,
     /// Cancelled when the agent ends.
     pub ended: CancellationToken,
@@ -78,7 +75,7 @@ pub struct Dial {
 }
 
 impl Links {
-    /// Dials beside the driver, or in a task of its own, and tells the driver how it ended.
+    /// Dials in a task of its own and reports the result to the driver.
     pub fn dial(&self, dial: Dial) {
         let (links, crew) = (self.clone(), Crew::default());
         // What was said last may still be on its way.
@@ -201,9 +198,7 @@ impl Links {
         let task = async move {
             ended.run_until_cancelled(task).await;
         };
-        if let Err(task) = self.seats.take(task) {
-            self.tasks.spawn(task);
-        }
+        self.tasks.spawn(task);
     }
 }
 

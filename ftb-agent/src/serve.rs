@@ -7,7 +7,6 @@ use crate::admin::AdminService;
 use crate::clients::Clients;
 use crate::gate::{Gate, Served};
 use crate::links::{self, LinkService};
-use crate::seats::Seats;
 use crate::tls::Tls;
 use crate::world::Listener;
 use ftb_proto::stream::{Answer, Serving, Windows};
@@ -50,9 +49,8 @@ impl Sockets {
         tls: Option<Arc<Tls>>,
         service: LinkService,
     ) {
-        let seats = service.0.seats.clone();
         let serving = serving(service, Routes::default(), links::WINDOWS);
-        self.accept(listener, gate, tls, serving, Some(seats));
+        self.accept(listener, gate, tls, serving);
     }
 
     /// Serves clients and administrators of this host.
@@ -69,19 +67,17 @@ impl Sockets {
             ..links::WINDOWS
         };
         let questions = Routes::new(v1::admin_server::AdminServer::new(admin));
-        self.accept(listener, gate, None, serving(clients, questions, windows), None);
+        self.accept(listener, gate, None, serving(clients, questions, windows));
     }
 
-    /// Accepts until the agent closes; the listener is dropped then. Each connection has a task: a
-    /// handshake waits for its peer, the others must not wait for it; after that it has one of
-    /// `seats`, if one is free. The gate bounds their number.
+    /// Accepts until the agent closes, then drops the listener. Each connection is a task of its own,
+    /// because a handshake waits for its peer. The gate bounds their number.
     fn accept<A: Answer>(
         &self,
         mut listener: Box<dyn Listener>,
         gate: Arc<Gate>,
         tls: Option<Arc<Tls>>,
         serving: Serving<A>,
-        seats: Option<Seats>,
     ) {
         let (closing, tasks, ended) =
             (self.closing.clone(), self.tasks.clone(), self.ended.clone());
@@ -98,7 +94,7 @@ impl Sockets {
                 };
                 let guarded = gate.admit(conn);
                 let (tls, gate, closing) = (tls.clone(), Arc::clone(&gate), closing.clone());
-                let (mut serving, seats, ended) = (serving.clone(), seats.clone(), ended.clone());
+                let (mut serving, ended) = (serving.clone(), ended.clone());
                 if gate.is_crowded(guarded.peer()) {
                     serving.windows.unsent_bytes = CROWDED_UNSENT_BYTES;
                 }
@@ -107,8 +103,7 @@ impl Sockets {
                     let served = match tls {
                         None => Served::plain(guarded),
                         Some(tls) => {
-                            // In places of their own, this and what serves: who runs it until something happens has
-                            // room for it twice.
+                            // Boxed: `run_until_cancelled` would hold two copies of the large future.
                             let accepting = Box::pin(tls.accept(guarded));
                             match ended.run_until_cancelled(accepting).await {
                                 None => return,
@@ -130,13 +125,7 @@ impl Sockets {
                             tracing::debug!(%address, %error, "a connection was torn");
                         }
                     });
-                    let unseated = match seats {
-                        Some(seats) => seats.take(serve).err(),
-                        None => Some(serve),
-                    };
-                    if let Some(serve) = unseated {
-                        serve.await;
-                    }
+                    serve.await;
                 });
             }
         });

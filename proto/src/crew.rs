@@ -192,19 +192,6 @@ impl Crew {
     }
 }
 
-/// Lets the others of its crew have their round, for one that could go on.
-pub async fn next_round() {
-    let mut has_waited = false;
-    core::future::poll_fn(|context| {
-        if std::mem::replace(&mut has_waited, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Crew {
     fn execute(&self, member: F) {
         self.join(member);

@@ -93,29 +93,6 @@ async fn one_that_never_rests_leaves_the_others_their_turns() {
     crew.run(ready(()), pending()).await;
 }
 
-#[test]
-fn who_lets_the_others_go_first_goes_on_in_the_next_round() {
-    let crew = Crew::default();
-    let (sender, mut receiver) = mpsc::unbounded_channel();
-    crew.join(async move {
-        for number in 0..3 {
-            sender.send(number).unwrap();
-            next_round().await;
-        }
-    });
-    let heard = async {
-        let mut heard = Vec::new();
-        while heard.len() < 3 {
-            heard.extend(receiver.try_recv());
-            next_round().await;
-        }
-        heard
-    };
-    let mut run = pin!(crew.run(heard, pending()));
-    let given = run.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    assert_eq!(given, Poll::Ready(vec![0, 1, 2]));
-}
-
 /// Members hold the crew; what they hold besides must go with it.
 #[test]
 fn nothing_is_left_of_one_that_is_over() {
