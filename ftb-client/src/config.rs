@@ -40,8 +40,8 @@ pub struct ClientConfig {
     /// Bound of what one subscription holds for its reader, in bytes (overrun by at most one
     /// batch). Full: the subscription is paused and goes on from the log when half is read.
     pub queue_bytes: usize,
-    /// Longest pause between two attempts to reach an agent; the first is far shorter, each next
-    /// one up to twice as long, with jitter.
+    /// Longest pause between two attempts to attach. Pauses grow from 20 ms, with jitter. While no
+    /// agent listens, the client watches the socket's folder and attempts when the socket appears.
     pub retry_max: Duration,
 }
 

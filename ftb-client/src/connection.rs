@@ -4,7 +4,9 @@
 //! session's to decide.
 
 use crate::client::{Shared, random};
+use crate::config::ClientConfig;
 use crate::session::{Session, SessionError, Trouble};
+use crate::socket_watch::{Change, SocketWatch};
 use crate::stream::{Say, open};
 use core::future::ready;
 use core::pin::Pin;
@@ -83,7 +85,7 @@ impl Drop for End {
 /// Keeps the client attached until it is closed.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let _end = End(Arc::clone(&shared));
-    let mut pauses = Pauses::new(shared.config.retry_max);
+    let mut retry = Retry::new(&shared.config);
     let mut told = String::new();
     loop {
         let welcomes = shared.lock().welcomes();
@@ -94,7 +96,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let why = ended.to_string();
         let attached = shared.lock().welcomes() > welcomes;
         if attached {
-            pauses.reset();
+            retry.reset();
         }
         // One line a change, not one an attempt.
         if attached || why != told {
@@ -108,13 +110,14 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             );
             told.clone_from(&why);
         }
+        let unreachable = matches!(ended, Ended::Unreachable(_));
         shared.update(|session| session.detached(ended.into()));
         if shared.lock().is_closed() {
             break;
         }
-        let leaving = shared.left();
-        if timeout(pauses.next(), leaving).await.is_ok() {
-            break;
+        tokio::select! {
+            () = shared.left() => break,
+            () = retry.wait(unreachable) => {}
         }
     }
 }
@@ -234,6 +237,48 @@ impl Stream for Speaker {
     }
 }
 
+/// Decides when to attempt again.
+struct Retry<'a> {
+    socket: &'a Path,
+    pauses: Pauses,
+    /// Set while no agent listens at the socket.
+    watch: Option<SocketWatch>,
+}
+
+impl<'a> Retry<'a> {
+    fn new(config: &'a ClientConfig) -> Self {
+        Self { socket: &config.socket, pauses: Pauses::new(config.retry_max), watch: None }
+    }
+
+    /// The last attempt attached.
+    fn reset(&mut self) {
+        self.pauses.reset();
+        self.watch = None;
+    }
+
+    /// Waits until the next attempt is due: a pause, or less when the socket appears or changes.
+    async fn wait(&mut self, unreachable: bool) {
+        let Some(watch) = self.watch.as_mut().filter(|_| unreachable) else {
+            self.watch = unreachable.then(|| SocketWatch::new(self.socket).ok()).flatten();
+            if self.watch.is_none() {
+                return sleep(self.pauses.next()).await;
+            }
+            // The watch reports an agent that comes from now on. One that came before it was set
+            // is found by an attempt at once.
+            return self.pauses.relax();
+        };
+        match timeout(self.pauses.next(), watch.changed()).await {
+            Ok(Ok(Change::Socket)) => self.pauses.reset(),
+            Ok(Ok(Change::Path)) => self.watch = None,
+            Ok(Err(_)) => {
+                self.watch = None;
+                sleep(self.pauses.next()).await;
+            }
+            Err(_) => {}
+        }
+    }
+}
+
 /// The pauses between attempts: each up to twice the one before, jittered so that the clients of
 /// one host do not come back all at once.
 struct Pauses {
@@ -249,6 +294,10 @@ impl Pauses {
 
     fn reset(&mut self) {
         self.next = RETRY_MIN;
+    }
+
+    fn relax(&mut self) {
+        self.next = self.max;
     }
 
     fn next(&mut self) -> Duration {

@@ -35,6 +35,7 @@ mod outbox;
 pub mod publish;
 mod recent;
 mod session;
+mod socket_watch;
 mod stream;
 pub mod subscription;
 mod waiters;

@@ -2,9 +2,10 @@
 //! agents die under publisher and subscriber.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use ftb_client::{Client, Delivery, Severity, Start, Subscription, blocking, event};
+use ftb_client::{Client, Delivery, Severity, Start, Subscription, WaitError, blocking, event};
 use ftb_tests::cluster::{Cluster, PATIENCE, wait_for};
 use std::path::Path;
+use std::time::Duration;
 use tokio::time::timeout;
 
 const FILTER: &str = "event_space=ftb.test.count";
@@ -147,6 +148,30 @@ async fn a_client_that_is_there_before_its_agent_loses_nothing() {
         assert_eq!(next(&mut subscription).await, number);
     }
     publisher.flush(PATIENCE).await.unwrap();
+}
+
+/// With pauses of an hour only the watch of the socket's folder brings a client back.
+#[tokio::test]
+async fn a_client_attaches_as_soon_as_its_agent_listens_again() {
+    let hour = Duration::from_secs(3600);
+    let mut cluster = Cluster::start(1, 2).await.unwrap();
+    let client = Client::builder("test").agent(cluster.socket(0)).retry_max(hour).build().unwrap();
+    client.wait_connected(PATIENCE).await.unwrap();
+    for crashes in [false, true, true] {
+        if crashes {
+            cluster.crash(0).unwrap();
+        } else {
+            cluster.stop(0).await.unwrap();
+        }
+        let no_agent = wait_for("an attempt without an agent", async || {
+            let tried = client.wait_connected(Duration::ZERO).await;
+            Ok(matches!(tried, Err(WaitError::NoAgent { .. })).then_some(()))
+        });
+        no_agent.await.unwrap();
+        cluster.run(0).unwrap();
+        client.wait_connected(PATIENCE).await.unwrap();
+    }
+    assert_eq!(client.stats().attachments, 4);
 }
 
 #[test]
