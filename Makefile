@@ -63,18 +63,18 @@ bench: ## throughput and latency beside NATS and Zenoh in the same run (docs/per
 	@./deploy/dev/install-deps.sh build bench
 	$(CARGO) build --release -p ftb-bench -p ftb-agent --bins
 	-$(CARGO) build --release --locked --manifest-path tests/bench/zenoh/Cargo.toml --target-dir $(TARGET)/zenoh
-	$(TARGET)/release/ftb-bench
+	$(TARGET)/release/ftb-bench --report $(TARGET)/bench.md
 
 bench-launcher: ## launch, migration, recovery, what a migration costs a solver: four minutes once it is built (docs/performance.md)
 	@./deploy/dev/install-deps.sh build test
 	$(CARGO) build --release -p ftb-agent -p ftb-launcher --bins
-	FTB_BIN_DIR=$(abspath $(TARGET))/release FTB_BENCH_REPORT=$(abspath docs/performance.md) \
+	FTB_BIN_DIR=$(abspath $(TARGET))/release FTB_BENCH_REPORT=$(abspath $(TARGET))/bench.md \
 	  $(CARGO) bench -p ftb-launcher --bench launch --bench migration --bench recover --bench solver
 
 microbench: ## filter match, routing, encode and decode, ring, journal: what each costs (docs/performance.md)
 	$(CARGO) build --release -p ftb-bench --bins
 	$(CARGO) bench -p ftb-bench --bench micro > $(TARGET)/microbench.txt
-	$(TARGET)/release/ftb-bench micro $(TARGET)/microbench.txt
+	$(TARGET)/release/ftb-bench --report $(TARGET)/bench.md micro $(TARGET)/microbench.txt
 
 python: ## the wheel of the Python package, in target/wheels (docs/python.md)
 	@./deploy/dev/install-deps.sh build python

@@ -1,4 +1,4 @@
-//! What a bench of the launcher tells: lines to read, and a table in docs/performance.md.
+//! What a bench of the launcher prints: lines to read, and a table for a report.
 //!
 //! The table goes between the lines `<!-- bench: NAME -->` and `<!-- end: NAME -->` of the file that the environment
 //! variable `FTB_BENCH_REPORT` names; without it there are only the lines.
@@ -51,14 +51,14 @@ impl Table {
         self.rows.push(format!("| {what} | {median} | {range} | {most} | {ratio} |"));
     }
 
-    /// Writes the table where it belongs.
+    /// Writes the table between its markers; without them, at the end of the report.
     ///
     /// # Panics
-    /// The report is not there, or has no place for it.
+    /// The report cannot be written.
     pub fn write(self) {
         let Some(file) = std::env::var_os(REPORT) else { return };
         let file = Path::new(&file);
-        let text = std::fs::read_to_string(file).expect("the report can be read");
+        let text = std::fs::read_to_string(file).unwrap_or_default();
         let mut table = "| what | median | best to worst | at most | share of that |\n".to_owned();
         table.push_str("|---|--:|--:|--:|--:|\n");
         for row in &self.rows {
@@ -66,8 +66,8 @@ impl Table {
         }
         let (begin, end) =
             (format!("<!-- bench: {} -->\n", self.name), format!("<!-- end: {} -->", self.name));
-        let (before, rest) = text.split_once(&begin).expect("the report has a place for it");
-        let (_, after) = rest.split_once(&end).expect("the place has an end");
+        let (before, rest) = text.split_once(&begin).unwrap_or((&text, ""));
+        let (_, after) = rest.split_once(&end).unwrap_or(("", "\n"));
         std::fs::write(file, format!("{before}{begin}{table}{end}{after}"))
             .expect("the report can be written");
     }

@@ -45,8 +45,8 @@ pub(crate) struct Arguments {
     /// Also writes every run to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// The report whose tables are written anew.
-    #[arg(long, value_name = "FILE", default_value = "docs/performance.md")]
+    /// The report: its tables are replaced, missing ones are added.
+    #[arg(long, value_name = "FILE", default_value = "target/bench.md")]
     report: PathBuf,
     /// Writes the tables of the chosen cases into the report even if they are not all or are quick.
     #[arg(long)]

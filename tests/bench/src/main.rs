@@ -2,7 +2,7 @@
 //!
 //! Every system runs as processes of its own over real sockets; one load generator drives them all
 //! in the same way, proves that nothing was lost or reordered, and measures rates, latencies and
-//! what the servers use. Results go to the terminal, to JSON, and into `docs/performance.md`.
+//! what the servers use. Results go to the terminal, to JSON, and into `target/bench.md`.
 
 mod case;
 mod check;

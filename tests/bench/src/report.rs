@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 mod targets;
@@ -80,18 +81,18 @@ pub(crate) fn json(facts: &Facts, results: &[CaseRuns]) -> Value {
     json!({ "machine": machine, "cases": results.iter().map(case).collect::<Vec<_>>() })
 }
 
-/// Writes tables and plots of these results into the report; others in it stay.
+/// Writes tables and plots of these results into the report; others in it stay. A report that does
+/// not exist is created.
 ///
 /// # Errors
-/// The report is not there, has no place for a table, or cannot be written.
+/// The report cannot be read or written.
 pub(crate) fn write(file: &Path, facts: &Facts, results: &[CaseRuns]) -> Result<()> {
-    let mut text = fs::read_to_string(file)
-        .with_context(|| format!("cannot read the report {}", file.display()))?;
+    let mut text = read(file)?;
     if !results.is_empty() {
-        text = replace(&text, "machine", &machine_table(facts, results))?;
+        text = replace(&text, "machine", &machine_table(facts, results));
     }
     if let Some(verdict) = targets::whole_table(results) {
-        text = replace(&text, "targets", &verdict)?;
+        text = replace(&text, "targets", &verdict);
     }
     let plots = file.with_extension("");
     fs::create_dir_all(&plots)?;
@@ -103,7 +104,7 @@ pub(crate) fn write(file: &Path, facts: &Facts, results: &[CaseRuns]) -> Result<
             fs::write(plots.join(&name), plot)?;
             let _ = write!(section, "\n![{}]({folder}/{name})\n", case.case.title);
         }
-        text = replace(&text, case.case.name, &section)?;
+        text = replace(&text, case.case.name, &section);
     }
     fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }
@@ -113,23 +114,27 @@ pub(crate) fn write(file: &Path, facts: &Facts, results: &[CaseRuns]) -> Result<
 /// # Errors
 /// As [`write`].
 pub(crate) fn write_section(file: &Path, name: &str, section: &str) -> Result<()> {
-    let text = fs::read_to_string(file)
-        .with_context(|| format!("cannot read the report {}", file.display()))?;
-    fs::write(file, replace(&text, name, section)?)
+    fs::write(file, replace(&read(file)?, name, section))
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Puts a new text between the two markers of that name.
-fn replace(text: &str, name: &str, new: &str) -> Result<String> {
+fn read(file: &Path) -> Result<String> {
+    match fs::read_to_string(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
+        text => text.with_context(|| format!("cannot read the report {}", file.display())),
+    }
+}
+
+/// Puts a new text between the two markers of that name; without markers, at the end.
+fn replace(text: &str, name: &str, new: &str) -> String {
     let begin = format!("<!-- bench: {name} -->\n");
     let end = format!("<!-- end: {name} -->");
     let split = text.split_once(&begin).and_then(|(before, rest)| {
         let (_, after) = rest.split_once(&end)?;
         Some((before, after))
     });
-    let (before, after) =
-        split.with_context(|| format!("the report has no lines {begin:?} and {end:?}"))?;
-    Ok(format!("{before}{begin}{new}{end}{after}"))
+    let (before, after) = split.unwrap_or((text, "\n"));
+    format!("{before}{begin}{new}{end}{after}")
 }
 
 fn machine_table(facts: &Facts, results: &[CaseRuns]) -> String {
@@ -304,12 +309,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_between_the_markers_changes() {
+    fn a_report_keeps_its_other_sections_and_gains_missing_ones() {
         let text = "a\n<!-- bench: x -->\nold\n<!-- end: x -->\nb\n";
-        let new = replace(text, "x", "new\n").unwrap();
+        let new = replace(text, "x", "new\n");
         assert_eq!(new, "a\n<!-- bench: x -->\nnew\n<!-- end: x -->\nb\n");
-        assert_eq!(replace(&new, "x", "new\n").unwrap(), new);
-        assert!(replace(text, "y", "").is_err());
+        assert_eq!(replace(&new, "x", "new\n"), new);
+        let longer = replace(&new, "y", "more\n");
+        assert_eq!(longer, format!("{new}<!-- bench: y -->\nmore\n<!-- end: y -->\n"));
+        assert_eq!(replace(&longer, "y", "more\n"), longer);
     }
 
     #[test]
