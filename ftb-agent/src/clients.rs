@@ -361,11 +361,11 @@ impl Session {
                 Input::Unsubscribe { client, subscription: SubscriptionId(subscription) }
             }
             Message::Confirmations(v1::Confirmations { lazily }) => {
-                Input::Confirmations { client, lazily }
+                Input::DelayAcks { client, delayed: lazily }
             }
             Message::Goodbye(_) => {
                 // It still hears what of its events is held, before anything else.
-                let input = Input::Confirmations { client, lazily: false };
+                let input = Input::DelayAcks { client, delayed: false };
                 let _ = self.clients.handle.client_input(input, 0).await;
                 return Err(End);
             }

@@ -2,12 +2,12 @@
 //!
 //! Responsible for: the frames as values. Their encoding is `ftb-proto`'s, their meaning is
 //! [`crate::node`]'s; docs/protocol.md tells the whole story. The child opens a link with
-//! [`Hello`], the parent answers [`Welcome`] or [`Reject`]; what flows up and what flows down are
+//! [`Hello`], the parent answers [`HelloAck`] or [`HelloNack`]; what flows up and what flows down are
 //! different frames, and each is refused in the wrong direction.
 
+use crate::epochs::EpochHistory;
 use crate::filter::Filter;
 use crate::ident::{OriginId, PublisherId, Rank};
-use crate::lineage::Lineage;
 use crate::node::api::{Gap, GapReason, MemberState};
 use crate::position::{Epoch, Position};
 use crate::ranges::RangeSet;
@@ -18,14 +18,14 @@ use std::sync::Arc;
 const GAP_BYTES: usize = 64;
 /// Most ranks in a list of hints or redirects.
 pub const RANKS_MAX: usize = 64;
-/// Most publishers in one [`Marks`].
-pub const MARKS_MAX: usize = 1024;
+/// Most publishers in one [`DedupRanges`].
+pub const DEDUP_PUBLISHERS_MAX: usize = 1024;
 /// Most members in one [`Frame::Members`].
 pub const MEMBERS_MAX: usize = 512;
-/// Most entries in one [`Frame::Roster`].
-pub const ROSTER_ENTRIES_MAX: usize = 512;
-/// Most ranges of ranks in one [`Frame::Roll`]; those behind them are not told.
-pub const ROLL_RANGES_MAX: usize = 32_768;
+/// Most entries in one [`Frame::DynamicMembers`].
+pub const DYNAMIC_MEMBERS_MAX: usize = 512;
+/// Most ranges of ranks in one [`Frame::MembershipSnapshot`]; those behind them are not told.
+pub const SNAPSHOT_RANGES_MAX: usize = 32_768;
 
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,16 +33,16 @@ pub enum Frame {
     /// Child to parent, first: who it is and what it has.
     Hello(Box<Hello>),
     /// Parent to child: you may be my child.
-    Welcome(Box<Welcome>),
+    HelloAck(Box<HelloAck>),
     /// Parent to child: you may not. The link ends.
-    Reject(Reject),
+    HelloNack(HelloNack),
     /// Either way, last: a link that ends without it is a suspected loss.
-    Goodbye(Goodbye),
+    Close(Close),
     /// Either way, when nothing else was said for a while.
     Heartbeat(Heartbeat),
     /// Parent to child: the log that is consumed here has changed, or the way to its root.
-    Lineage(Box<Standing>),
-    /// Child to parent: in the lineage last told, begin behind this index.
+    TreeState(Box<TreeState>),
+    /// Child to parent: in the epoch history last told, begin behind this index.
     Resume {
         /// Of the epoch that the child answers to.
         epoch: Epoch,
@@ -79,14 +79,14 @@ pub enum Frame {
     /// Parent to child: committed events that the child wants, in log order.
     Down(Down),
     /// Child to parent: events that the parent's own store may not have.
-    Fetch(Fetch),
+    HistoryRequest(HistoryRequest),
     /// Parent to child: the answer.
-    Fetched(Fetched),
+    HistoryReply(HistoryReply),
     /// Acting root to its standby, and an agent with a log to a new root that has none: the log
     /// begins here.
     ReplicaStart(ReplicaStart),
     /// Likewise: publishers' events that are in the log.
-    Marks(Marks),
+    DedupRanges(DedupRanges),
     /// Likewise: entries of the log, committed or not.
     Replicate(Replicate),
     /// Standby to acting root: it holds the log up to this index.
@@ -98,7 +98,7 @@ pub enum Frame {
         /// Which [`ReplicaStart::copy`] it is.
         copy: u64,
         /// It keeps what it has sent up since that [`Frame::Up`] of the link, which count from 1: an
-        /// [`Echo`] will do for that. 0: it does not.
+        /// [`EntryRef`] will do for that. 0: it does not.
         kept_from: u64,
     },
     /// Child to parent, on to the acting root: where members stand.
@@ -106,10 +106,10 @@ pub enum Frame {
     /// Child to parent, on to the acting root: agents that are in no member list, and the ranks that
     /// they have or (`None`) want. Parent to child, on to those who asked: the ranks that they have, or
     /// (`None`) that they get none.
-    Roster(Vec<Enrolment>),
+    DynamicMembers(Vec<DynamicMember>),
     /// Parent to child, from the acting root on to all: the ranks of all agents that are in the tree, or
     /// missing. Whoever becomes acting root next looks for those of them that do not come.
-    Roll(Arc<RangeSet>),
+    MembershipSnapshot(Arc<RangeSet>),
     /// Child to parent, on to the acting root: somebody wants to see the tree.
     TreeQuery {
         /// The asker.
@@ -152,11 +152,11 @@ pub struct Hello {
     /// [`members_digest`] of its member list.
     pub members_digest: u64,
     /// The log that it has consumed.
-    pub lineage: Lineage,
+    pub epochs: EpochHistory,
     /// Up to which index.
-    pub consumed: u64,
+    pub commit_index: u64,
     /// The log that it could hand over, where it was acting root or standby.
-    pub holds: Option<Holding>,
+    pub log_range: Option<LogRange>,
     /// Highest epoch number that it has heard of.
     pub epoch_seen: u64,
     /// What its subtree wants.
@@ -170,7 +170,7 @@ pub struct Hello {
 
 /// What part of a log somebody holds completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holding {
+pub struct LogRange {
     /// Everything behind this index,
     pub after: u64,
     /// up to this one.
@@ -179,7 +179,7 @@ pub struct Holding {
 
 /// How a parent accepts a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Welcome {
+pub struct HelloAck {
     /// Version of the link protocol that it speaks.
     pub protocol: u32,
     /// Its host.
@@ -191,20 +191,20 @@ pub struct Welcome {
     /// The child's place, where it is not listed.
     pub assigned: Option<Rank>,
     /// Where the parent stands.
-    pub standing: Standing,
+    pub tree_state: TreeState,
     /// How many bytes of [`Frame::Up`] may be under way to it.
     pub window_bytes: u64,
     /// The new root has no log worth keeping: hand yours over as a whole, and it goes on with it.
-    pub adopt: bool,
+    pub send_log: bool,
     /// Its clock, Unix nanoseconds.
     pub wall_ns: u64,
 }
 
 /// Where an agent stands: the log that it serves and the way to its root.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Standing {
+pub struct TreeState {
     /// The log.
-    pub lineage: Lineage,
+    pub epochs: EpochHistory,
     /// The index where an agent without a past begins.
     pub head: u64,
     /// Ranks from the acting root down to the sender, itself included; empty while it looks for a
@@ -216,7 +216,7 @@ pub struct Standing {
 
 /// Why a parent refuses a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reject {
+pub struct HelloNack {
     /// Stable word: "cluster", "protocol", "rank", "host", "full", "members", "busy", "twin".
     pub code: String,
     /// For people; names both sides.
@@ -227,7 +227,7 @@ pub struct Reject {
 
 /// The last word on a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Goodbye {
+pub struct Close {
     /// The agent stops; otherwise it only leaves this link.
     pub stopping: bool,
     /// For the log.
@@ -276,14 +276,14 @@ pub enum UpItem {
     Events(Run),
     /// A hole that is told, where an origin had to shed, or a log was lost or outrun.
     Gap(Gap),
-    /// A reign that is no part of the log of the component has given out indices.
+    /// A epoch that is no part of the log of the component has given out indices.
     Fork {
-        /// The reign.
+        /// The epoch.
         epoch: Epoch,
         /// At least up to that index.
         until: u64,
         /// What it had logged has come up before this item; otherwise it is to be waited for.
-        handed_over: bool,
+        re_proposed: bool,
     },
 }
 
@@ -488,7 +488,7 @@ impl Item {
 /// Committed events on their way down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Down {
-    /// The newest epoch of the lineage in which the indices count: a child ignores any other.
+    /// The newest epoch of the epoch history in which the indices count: a child ignores any other.
     pub epoch: Epoch,
     /// The events, rising.
     pub items: Vec<Item>,
@@ -496,12 +496,12 @@ pub struct Down {
     pub covered: u64,
 }
 
-/// A question for older events. It is answered with one [`Fetched`].
+/// A question for older events. It is answered with one [`HistoryReply`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetch {
+pub struct HistoryRequest {
     /// The asker's own number for it.
     pub id: u64,
-    /// In this lineage.
+    /// In this epoch history.
     pub epoch: Epoch,
     /// Behind this index.
     pub after: u64,
@@ -511,9 +511,9 @@ pub struct Fetch {
     pub filters: Vec<Filter>,
 }
 
-/// The answer to a [`Fetch`]: the next events, as many as one frame takes.
+/// The answer to a [`HistoryRequest`]: the next events, as many as one frame takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
+pub struct HistoryReply {
     /// The asker's number.
     pub id: u64,
     /// The events, rising.
@@ -524,21 +524,21 @@ pub struct Fetched {
     pub last: bool,
 }
 
-/// The beginning of a log that is copied as a whole; with an empty lineage: it is not copied any
+/// The beginning of a log that is copied as a whole; with an empty epoch history: it is not copied any
 /// more, and what was copied is void.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaStart {
-    /// Its lineage.
-    pub lineage: Lineage,
+    /// Its epoch history.
+    pub epochs: EpochHistory,
     /// It is complete behind this index.
     pub after: u64,
-    /// Which copy of the sender's reign it is; acknowledgements say it again.
+    /// Which copy of the sender's epoch it is; acknowledgements say it again.
     pub copy: u64,
 }
 
 /// Events that are in a log, without the events.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Marks {
+pub struct DedupRanges {
     /// By publisher: first and last sequence of each range.
     pub publishers: Vec<(PublisherId, Vec<(u64, u64)>)>,
 }
@@ -551,7 +551,7 @@ pub struct Replicate {
     /// The entries, rising.
     pub items: Vec<Item>,
     /// Those that the receiver has sent up itself, rising, between `items`.
-    pub echoes: Vec<Echo>,
+    pub entry_refs: Vec<EntryRef>,
     /// Everything up to here was sent.
     pub until: u64,
     /// Up to here the log is committed.
@@ -559,12 +559,12 @@ pub struct Replicate {
     /// The copy is complete: the receiver counts as standby, or takes the log over.
     pub complete: bool,
     /// What the receiver has sent up needs no more echo up to this [`Frame::Up`] of the link.
-    pub told: u64,
+    pub refs_until: u64,
 }
 
 /// Entries of the log that the receiver has sent up itself: where they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Echo {
+pub struct EntryRef {
     /// The index of the first.
     pub index: u64,
     /// In which [`Frame::Up`] of the link they came, counted from 1.
@@ -575,7 +575,7 @@ pub struct Echo {
     pub count: u32,
 }
 
-impl Echo {
+impl EntryRef {
     /// The last index.
     pub fn last(&self) -> u64 {
         self.index + u64::from(self.count.max(1)) - 1
@@ -605,7 +605,7 @@ pub struct MemberReport {
 
 /// An agent that is in no member list, and its rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Enrolment {
+pub struct DynamicMember {
     /// Its host.
     pub host: String,
     /// Its place.
@@ -616,7 +616,7 @@ pub struct Enrolment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// Who asks.
-    pub asker: OriginId,
+    pub requester: OriginId,
     /// The asker's number of the question.
     pub probe: u64,
     /// Who shall try.
@@ -633,7 +633,7 @@ pub struct Probe {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeAnswer {
     /// Who asked.
-    pub asker: OriginId,
+    pub requester: OriginId,
     /// The asker's number of the question.
     pub probe: u64,
     /// Who tried.

@@ -10,6 +10,7 @@
 //! (`ftb-proto`), processes, configuration files.
 #![forbid(unsafe_code)]
 
+pub mod epochs;
 pub mod event;
 pub mod filter;
 pub mod frame;
@@ -17,7 +18,6 @@ pub mod hostlist;
 pub mod ident;
 pub mod latest;
 pub mod limits;
-pub mod lineage;
 pub mod node;
 pub mod own;
 pub mod position;

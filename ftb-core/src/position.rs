@@ -4,13 +4,13 @@ use crate::ident::OriginId;
 use core::fmt;
 use core::str::FromStr;
 
-/// The reign of one acting root. A new one is higher than any that its agents knew; the root's
+/// The epoch of one acting root. A new one is higher than any that its agents knew; the root's
 /// origin breaks ties between partitions that chose the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch {
     /// Counts up.
     pub number: u64,
-    /// Whose reign.
+    /// Whose epoch.
     pub root: OriginId,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for Epoch {
 /// counting when an epoch follows another, so that a hole can be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
-    /// In whose reign it was logged.
+    /// In whose epoch it was logged.
     pub epoch: Epoch,
     /// The number in the log, from 1; 0 is before the first.
     pub index: u64,
@@ -46,11 +46,11 @@ impl fmt::Display for Position {
     }
 }
 
-/// Most reigns of which a reader remembers how far it was.
+/// Most epochs of which a reader remembers how far it was.
 pub const TRAIL_MAX: usize = 6;
 
-/// Where a reader has been: how far in each of the newest reigns that it has read of. By it an agent
-/// finds the place in its own log behind which the reader has not read, also where the newest reign
+/// Where a reader has been: how far in each of the newest epochs that it has read of. By it an agent
+/// finds the place in its own log behind which the reader has not read, also where the newest epoch
 /// is none that it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trail {
@@ -67,7 +67,7 @@ impl Trail {
         Self { places, len: 1 }
     }
 
-    /// The reader has come to a position. The oldest of too many reigns is forgotten.
+    /// The reader has come to a position. The oldest of too many epochs is forgotten.
     pub fn note(&mut self, position: Position) {
         let at = self.places().partition_point(|place| place.epoch < position.epoch);
         match self.places[..self.len].get_mut(at) {
@@ -87,17 +87,17 @@ impl Trail {
         }
     }
 
-    /// The furthest place of each reign, rising.
+    /// The furthest place of each epoch, rising.
     pub fn places(&self) -> &[Position] {
         &self.places[..self.len]
     }
 
-    /// How far it was in a reign; 0 where it does not know.
+    /// How far it was in a epoch; 0 where it does not know.
     pub fn index_in(&self, epoch: Epoch) -> u64 {
         self.places().iter().find(|place| place.epoch == epoch).map_or(0, |place| place.index)
     }
 
-    /// The furthest place of the newest reign.
+    /// The furthest place of the newest epoch.
     pub const fn newest(&self) -> Position {
         self.places[self.len - 1]
     }

@@ -9,16 +9,16 @@ use crate::event::EventWireError;
 use crate::v1::{self, link_frame::Frame as Wire};
 use crate::wire::{Outbound, Pieces};
 use bytes::Bytes;
+use ftb_core::epochs::{EpochHistory, EpochHistoryError, Segment};
 use ftb_core::filter::set::FILTERS_MAX;
 use ftb_core::filter::{Filter, FilterError};
 use ftb_core::frame::{
-    Confirm, Enrolment, Fetch, Frame, Goodbye, Heartbeat, Hello, Holding, Interest, MARKS_MAX,
-    MEMBERS_MAX, Marks, MemberReport, Probe, ProbeAnswer, RANKS_MAX, ROLL_RANGES_MAX,
-    ROSTER_ENTRIES_MAX, Reject, ReplicaStart, Standing, Welcome,
+    Close, Confirm, DEDUP_PUBLISHERS_MAX, DYNAMIC_MEMBERS_MAX, DedupRanges, DynamicMember, Frame,
+    Heartbeat, Hello, HelloAck, HelloNack, HistoryRequest, Interest, LogRange, MEMBERS_MAX,
+    MemberReport, Probe, ProbeAnswer, RANKS_MAX, ReplicaStart, SNAPSHOT_RANGES_MAX, TreeState,
 };
 use ftb_core::ident::{OriginId, PublisherId, Rank};
 use ftb_core::limits::{FILTER_BYTES_MAX, GAP_SPACES_MAX, HOST_BYTES_MAX};
-use ftb_core::lineage::{Lineage, LineageError, Segment};
 use ftb_core::node::LINK_PROTOCOL;
 use ftb_core::node::api::{Gap, GapReason, MemberState};
 use ftb_core::position::{Epoch, Position};
@@ -76,9 +76,9 @@ pub enum LinkWireError {
     /// A filter that is none.
     #[error(transparent)]
     Filter(#[from] FilterError),
-    /// A lineage that is none.
+    /// A epoch history that is none.
     #[error(transparent)]
-    Lineage(#[from] LineageError),
+    EpochHistory(#[from] EpochHistoryError),
 }
 
 type Result<T> = core::result::Result<T, LinkWireError>;
@@ -108,22 +108,21 @@ impl Outbound for Frame {
 fn wire(frame: &Frame) -> Option<Wire> {
     Some(match frame {
         Frame::Hello(hello) => Wire::Hello(wire_hello(hello)),
-        Frame::Welcome(welcome) => Wire::Welcome(wire_welcome(welcome)),
-        Frame::Reject(reject) => Wire::Reject(v1::LinkReject {
-            code: reject.code.clone(),
-            message: reject.message.clone(),
-            redirect: reject.redirect.iter().map(|rank| rank.0).collect(),
+        Frame::HelloAck(hello_ack) => Wire::HelloAck(wire_hello_ack(hello_ack)),
+        Frame::HelloNack(hello_nack) => Wire::HelloNack(v1::LinkHelloNack {
+            code: hello_nack.code.clone(),
+            message: hello_nack.message.clone(),
+            redirect: hello_nack.redirect.iter().map(|rank| rank.0).collect(),
         }),
-        Frame::Goodbye(goodbye) => Wire::Goodbye(v1::LinkGoodbye {
-            reason: goodbye.reason.clone(),
-            stopping: goodbye.stopping,
-        }),
+        Frame::Close(close) => {
+            Wire::Close(v1::LinkClose { reason: close.reason.clone(), stopping: close.stopping })
+        }
         Frame::Heartbeat(beat) => Wire::Heartbeat(v1::LinkHeartbeat {
             covered: beat.covered,
             epoch: beat.epoch.map(wire_epoch),
             epoch_seen: beat.epoch_seen,
         }),
-        Frame::Lineage(standing) => Wire::Lineage(wire_standing(standing)),
+        Frame::TreeState(tree_state) => Wire::TreeState(wire_tree_state(tree_state)),
         Frame::Resume { epoch, after } => {
             Wire::Resume(v1::Resume { epoch: Some(wire_epoch(*epoch)), after: *after })
         }
@@ -139,18 +138,22 @@ fn wire(frame: &Frame) -> Option<Wire> {
         }),
         Frame::Nak { origin, run } => Wire::Nak(v1::Nak { origin: origin.0, run: *run }),
         Frame::Resend => Wire::Resend(v1::Resend {}),
-        Frame::Up(_) | Frame::Down(_) | Frame::Fetched(_) | Frame::Replicate(_) => return None,
-        Frame::Fetch(fetch) => Wire::Fetch(v1::Fetch {
-            id: fetch.id,
-            epoch: Some(wire_epoch(fetch.epoch)),
-            after: fetch.after,
-            since_ns: fetch.since_ns,
-            filters: fetch.filters.iter().map(ToString::to_string).collect(),
+        Frame::Up(_) | Frame::Down(_) | Frame::HistoryReply(_) | Frame::Replicate(_) => {
+            return None;
+        }
+        Frame::HistoryRequest(request) => Wire::HistoryRequest(v1::HistoryRequest {
+            id: request.id,
+            epoch: Some(wire_epoch(request.epoch)),
+            after: request.after,
+            since_ns: request.since_ns,
+            filters: request.filters.iter().map(ToString::to_string).collect(),
         }),
-        Frame::ReplicaStart(_) | Frame::Marks(_) | Frame::ReplicaAck { .. } => wire_replica(frame),
+        Frame::ReplicaStart(_) | Frame::DedupRanges(_) | Frame::ReplicaAck { .. } => {
+            wire_replica(frame)
+        }
         Frame::Members(_)
-        | Frame::Roster(_)
-        | Frame::Roll(_)
+        | Frame::DynamicMembers(_)
+        | Frame::MembershipSnapshot(_)
         | Frame::TreeQuery { .. }
         | Frame::TreeAnswer { .. }
         | Frame::Probe(_)
@@ -161,16 +164,20 @@ fn wire(frame: &Frame) -> Option<Wire> {
 fn wire_replica(frame: &Frame) -> Wire {
     match frame {
         Frame::ReplicaStart(start) => Wire::ReplicaStart(v1::ReplicaStart {
-            lineage: wire_lineage(&start.lineage),
+            epochs: wire_epochs(&start.epochs),
             after: start.after,
             copy: start.copy,
         }),
-        Frame::Marks(marks) => {
-            let publishers = marks.publishers.iter().map(|(publisher, ranges)| {
+        Frame::DedupRanges(dedup) => {
+            let publishers = dedup.publishers.iter().map(|(publisher, ranges)| {
                 let bounds = ranges.iter().flat_map(|(first, last)| [*first, *last]).collect();
-                v1::PublisherMarks { account: publisher.account, token: publisher.token, bounds }
+                v1::PublisherDedupRanges {
+                    account: publisher.account,
+                    token: publisher.token,
+                    bounds,
+                }
             });
-            Wire::Marks(v1::Marks { publishers: publishers.collect() })
+            Wire::DedupRanges(v1::DedupRanges { publishers: publishers.collect() })
         }
         Frame::ReplicaAck { epoch, index, copy, kept_from } => Wire::ReplicaAck(v1::ReplicaAck {
             epoch: Some(wire_epoch(*epoch)),
@@ -188,17 +195,17 @@ fn wire_members(frame: &Frame) -> Wire {
         Frame::Members(members) => {
             Wire::Members(v1::Members { members: members.iter().map(wire_member).collect() })
         }
-        Frame::Roster(entries) => {
-            let entries = entries.iter().map(|entry| v1::Enrolment {
+        Frame::DynamicMembers(entries) => {
+            let entries = entries.iter().map(|entry| v1::DynamicMember {
                 host: entry.host.clone(),
                 rank: entry.rank.map(|rank| rank.0),
             });
-            Wire::Roster(v1::Roster { entries: entries.collect() })
+            Wire::DynamicMembers(v1::DynamicMembers { entries: entries.collect() })
         }
-        Frame::Roll(ranks) => {
+        Frame::MembershipSnapshot(ranks) => {
             let bounds = ranks.ranges().iter().flat_map(|(first, last)| [*first, *last]);
             let bounds = bounds.map(|bound| u32::try_from(bound).unwrap_or(u32::MAX));
-            Wire::Roll(v1::Roll { bounds: bounds.collect() })
+            Wire::MembershipSnapshot(v1::MembershipSnapshot { bounds: bounds.collect() })
         }
         Frame::TreeQuery { origin, query } => {
             Wire::TreeQuery(v1::TreeQuery { origin: origin.0, query: *query })
@@ -210,7 +217,7 @@ fn wire_members(frame: &Frame) -> Wire {
             last: *last,
         }),
         Frame::Probe(probe) => Wire::Probe(v1::Probe {
-            asker: probe.asker.0,
+            requester: probe.requester.0,
             probe: probe.probe,
             prober: probe.prober.0,
             target: probe.target.0,
@@ -218,7 +225,7 @@ fn wire_members(frame: &Frame) -> Wire {
             address: probe.address.clone(),
         }),
         Frame::ProbeAnswer(answer) => Wire::ProbeAnswer(v1::ProbeAnswer {
-            asker: answer.asker.0,
+            requester: answer.requester.0,
             probe: answer.probe,
             prober: answer.prober.0,
             alive: answer.alive,
@@ -237,9 +244,11 @@ fn wire_hello(hello: &Hello) -> v1::LinkHello {
         address: hello.address.clone(),
         origin: hello.origin.0,
         members_digest: hello.members_digest,
-        lineage: wire_lineage(&hello.lineage),
-        consumed: hello.consumed,
-        holds: hello.holds.map(|holds| v1::Holding { after: holds.after, until: holds.until }),
+        epochs: wire_epochs(&hello.epochs),
+        commit_index: hello.commit_index,
+        log_range: hello
+            .log_range
+            .map(|holds| v1::LogRange { after: holds.after, until: holds.until }),
         epoch_seen: hello.epoch_seen,
         interest: Some(wire_interest(&hello.interest)),
         wall_ns: hello.wall_ns,
@@ -247,17 +256,17 @@ fn wire_hello(hello: &Hello) -> v1::LinkHello {
     }
 }
 
-fn wire_welcome(welcome: &Welcome) -> v1::LinkWelcome {
-    v1::LinkWelcome {
-        protocol: welcome.protocol,
-        host: welcome.host.clone(),
-        rank: welcome.rank.0,
-        origin: welcome.origin.0,
-        assigned: welcome.assigned.map(|rank| rank.0),
-        standing: Some(wire_standing(&welcome.standing)),
-        window_bytes: welcome.window_bytes,
-        adopt: welcome.adopt,
-        wall_ns: welcome.wall_ns,
+fn wire_hello_ack(hello_ack: &HelloAck) -> v1::LinkHelloAck {
+    v1::LinkHelloAck {
+        protocol: hello_ack.protocol,
+        host: hello_ack.host.clone(),
+        rank: hello_ack.rank.0,
+        origin: hello_ack.origin.0,
+        assigned: hello_ack.assigned.map(|rank| rank.0),
+        tree_state: Some(wire_tree_state(&hello_ack.tree_state)),
+        window_bytes: hello_ack.window_bytes,
+        send_log: hello_ack.send_log,
+        wall_ns: hello_ack.wall_ns,
     }
 }
 
@@ -274,22 +283,22 @@ pub fn wire_position(position: Position) -> v1::Position {
     }
 }
 
-fn wire_lineage(lineage: &Lineage) -> Vec<v1::Segment> {
-    let segments = lineage.segments().iter();
+fn wire_epochs(epochs: &EpochHistory) -> Vec<v1::Segment> {
+    let segments = epochs.segments().iter();
     let wire = |segment: &Segment| v1::Segment {
         epoch: Some(wire_epoch(segment.epoch)),
         first: segment.first,
-        torn: segment.torn,
+        incomplete: segment.incomplete,
     };
     segments.map(wire).collect()
 }
 
-fn wire_standing(standing: &Standing) -> v1::Standing {
-    v1::Standing {
-        lineage: wire_lineage(&standing.lineage),
-        head: standing.head,
-        path: standing.path.iter().map(|rank| rank.0).collect(),
-        standby: standing.standby.map(|rank| rank.0),
+fn wire_tree_state(tree_state: &TreeState) -> v1::TreeState {
+    v1::TreeState {
+        epochs: wire_epochs(&tree_state.epochs),
+        head: tree_state.head,
+        path: tree_state.path.iter().map(|rank| rank.0).collect(),
+        standby: tree_state.standby.map(|rank| rank.0),
     }
 }
 
@@ -340,26 +349,26 @@ fn read(bytes: Bytes) -> Result<Frame> {
     }
     let frame = v1::LinkFrame::decode(bytes)?;
     Ok(match need("link frame", "content", frame.frame)? {
-        Wire::Up(_) | Wire::Down(_) | Wire::Fetched(_) | Wire::Replicate(_) => {
+        Wire::Up(_) | Wire::Down(_) | Wire::HistoryReply(_) | Wire::Replicate(_) => {
             return Err(LinkWireError::Range { what: "more than one content" });
         }
         Wire::Hello(hello) => Frame::Hello(Box::new(core_hello(hello)?)),
-        Wire::Welcome(welcome) => Frame::Welcome(Box::new(core_welcome(welcome)?)),
-        Wire::Reject(reject) => Frame::Reject(Reject {
-            code: text("bytes of a code", reject.code, TEXT_BYTES_MAX)?,
-            message: text("bytes of a message", reject.message, TEXT_BYTES_MAX)?,
-            redirect: core_ranks(reject.redirect)?,
+        Wire::HelloAck(hello_ack) => Frame::HelloAck(Box::new(core_hello_ack(hello_ack)?)),
+        Wire::HelloNack(hello_nack) => Frame::HelloNack(HelloNack {
+            code: text("bytes of a code", hello_nack.code, TEXT_BYTES_MAX)?,
+            message: text("bytes of a message", hello_nack.message, TEXT_BYTES_MAX)?,
+            redirect: core_ranks(hello_nack.redirect)?,
         }),
-        Wire::Goodbye(goodbye) => Frame::Goodbye(Goodbye {
-            stopping: goodbye.stopping,
-            reason: text("bytes of a reason", goodbye.reason, TEXT_BYTES_MAX)?,
+        Wire::Close(close) => Frame::Close(Close {
+            stopping: close.stopping,
+            reason: text("bytes of a reason", close.reason, TEXT_BYTES_MAX)?,
         }),
         Wire::Heartbeat(beat) => Frame::Heartbeat(Heartbeat {
             covered: beat.covered,
             epoch: beat.epoch.map(core_epoch).transpose()?,
             epoch_seen: epoch_number(beat.epoch_seen)?,
         }),
-        Wire::Lineage(standing) => Frame::Lineage(Box::new(core_standing(standing)?)),
+        Wire::TreeState(tree_state) => Frame::TreeState(Box::new(core_tree_state(tree_state)?)),
         Wire::Resume(resume) => Frame::Resume {
             epoch: core_epoch(need("resume", "epoch", resume.epoch)?)?,
             after: resume.after,
@@ -376,19 +385,19 @@ fn read(bytes: Bytes) -> Result<Frame> {
         }),
         Wire::Nak(nak) => Frame::Nak { origin: OriginId(nak.origin), run: nak.run },
         Wire::Resend(v1::Resend {}) => Frame::Resend,
-        Wire::Fetch(fetch) => Frame::Fetch(Fetch {
-            id: fetch.id,
-            epoch: core_epoch(need("fetch", "epoch", fetch.epoch)?)?,
-            after: fetch.after,
-            since_ns: fetch.since_ns,
-            filters: core_filters(fetch.filters)?,
+        Wire::HistoryRequest(request) => Frame::HistoryRequest(HistoryRequest {
+            id: request.id,
+            epoch: core_epoch(need("fetch", "epoch", request.epoch)?)?,
+            after: request.after,
+            since_ns: request.since_ns,
+            filters: core_filters(request.filters)?,
         }),
         Wire::ReplicaStart(start) => Frame::ReplicaStart(ReplicaStart {
-            lineage: core_lineage(start.lineage)?,
+            epochs: core_epochs(start.epochs)?,
             after: start.after,
             copy: start.copy,
         }),
-        Wire::Marks(marks) => Frame::Marks(core_marks(marks)?),
+        Wire::DedupRanges(dedup) => Frame::DedupRanges(core_dedup(dedup)?),
         Wire::ReplicaAck(ack) => Frame::ReplicaAck {
             epoch: core_epoch(need("acknowledgement", "epoch", ack.epoch)?)?,
             index: ack.index,
@@ -396,8 +405,12 @@ fn read(bytes: Bytes) -> Result<Frame> {
             kept_from: ack.kept_from,
         },
         Wire::Members(members) => Frame::Members(core_members(members.members)?),
-        Wire::Roster(roster) => Frame::Roster(core_roster(roster.entries)?),
-        Wire::Roll(roll) => Frame::Roll(Arc::new(core_roll(&roll.bounds)?)),
+        Wire::DynamicMembers(dynamic_members) => {
+            Frame::DynamicMembers(core_dynamic_members(dynamic_members.entries)?)
+        }
+        Wire::MembershipSnapshot(snapshot) => {
+            Frame::MembershipSnapshot(Arc::new(core_snapshot(&snapshot.bounds)?))
+        }
         Wire::TreeQuery(query) => {
             Frame::TreeQuery { origin: OriginId(query.origin), query: query.query }
         }
@@ -408,7 +421,7 @@ fn read(bytes: Bytes) -> Result<Frame> {
             last: answer.last,
         },
         Wire::Probe(probe) => Frame::Probe(Probe {
-            asker: OriginId(probe.asker),
+            requester: OriginId(probe.requester),
             probe: probe.probe,
             prober: Rank(probe.prober),
             target: Rank(probe.target),
@@ -416,7 +429,7 @@ fn read(bytes: Bytes) -> Result<Frame> {
             address: text("bytes of an address", probe.address, TEXT_BYTES_MAX)?,
         }),
         Wire::ProbeAnswer(answer) => Frame::ProbeAnswer(ProbeAnswer {
-            asker: OriginId(answer.asker),
+            requester: OriginId(answer.requester),
             probe: answer.probe,
             prober: Rank(answer.prober),
             alive: answer.alive,
@@ -438,9 +451,9 @@ fn core_hello(hello: v1::LinkHello) -> Result<Hello> {
         address: text("bytes of an address", hello.address, TEXT_BYTES_MAX)?,
         origin: OriginId(hello.origin),
         members_digest: hello.members_digest,
-        lineage: core_lineage(hello.lineage)?,
-        consumed: hello.consumed,
-        holds: hello.holds.map(|holds| Holding { after: holds.after, until: holds.until }),
+        epochs: core_epochs(hello.epochs)?,
+        commit_index: hello.commit_index,
+        log_range: hello.log_range.map(|holds| LogRange { after: holds.after, until: holds.until }),
         epoch_seen: epoch_number(hello.epoch_seen)?,
         interest: core_interest(need("hello", "interest", hello.interest)?)?,
         wall_ns: hello.wall_ns,
@@ -458,9 +471,9 @@ fn strange_hello(protocol: u32, cluster: String, host: String, rank: Option<u32>
         address: String::new(),
         origin: OriginId(0),
         members_digest: 0,
-        lineage: Lineage::new(),
-        consumed: 0,
-        holds: None,
+        epochs: EpochHistory::new(),
+        commit_index: 0,
+        log_range: None,
         epoch_seen: 0,
         interest: Interest::default(),
         wall_ns: 0,
@@ -468,17 +481,17 @@ fn strange_hello(protocol: u32, cluster: String, host: String, rank: Option<u32>
     }
 }
 
-fn core_welcome(welcome: v1::LinkWelcome) -> Result<Welcome> {
-    Ok(Welcome {
-        protocol: welcome.protocol,
-        host: text("bytes of a host name", welcome.host, HOST_BYTES_MAX)?,
-        rank: Rank(welcome.rank),
-        origin: OriginId(welcome.origin),
-        assigned: unlisted(welcome.assigned)?,
-        standing: core_standing(need("welcome", "standing", welcome.standing)?)?,
-        window_bytes: welcome.window_bytes,
-        adopt: welcome.adopt,
-        wall_ns: welcome.wall_ns,
+fn core_hello_ack(hello_ack: v1::LinkHelloAck) -> Result<HelloAck> {
+    Ok(HelloAck {
+        protocol: hello_ack.protocol,
+        host: text("bytes of a host name", hello_ack.host, HOST_BYTES_MAX)?,
+        rank: Rank(hello_ack.rank),
+        origin: OriginId(hello_ack.origin),
+        assigned: unlisted(hello_ack.assigned)?,
+        tree_state: core_tree_state(need("welcome", "standing", hello_ack.tree_state)?)?,
+        window_bytes: hello_ack.window_bytes,
+        send_log: hello_ack.send_log,
+        wall_ns: hello_ack.wall_ns,
     })
 }
 
@@ -502,12 +515,12 @@ pub fn core_position(position: v1::Position) -> Position {
     }
 }
 
-fn core_lineage(segments: Vec<v1::Segment>) -> Result<Lineage> {
+fn core_epochs(segments: Vec<v1::Segment>) -> Result<EpochHistory> {
     let segments = segments.into_iter().map(|segment| {
         let epoch = core_epoch(need("lineage", "epoch", segment.epoch)?)?;
-        Ok(Segment { epoch, first: segment.first, torn: segment.torn })
+        Ok(Segment { epoch, first: segment.first, incomplete: segment.incomplete })
     });
-    Ok(Lineage::from_segments(segments.collect::<Result<_>>()?)?)
+    Ok(EpochHistory::from_segments(segments.collect::<Result<_>>()?)?)
 }
 
 fn core_ranks(ranks: Vec<u32>) -> Result<Vec<Rank>> {
@@ -515,12 +528,12 @@ fn core_ranks(ranks: Vec<u32>) -> Result<Vec<Rank>> {
     Ok(ranks.into_iter().map(Rank).collect())
 }
 
-fn core_standing(standing: v1::Standing) -> Result<Standing> {
-    Ok(Standing {
-        lineage: core_lineage(standing.lineage)?,
-        head: standing.head,
-        path: core_ranks(standing.path)?,
-        standby: standing.standby.map(Rank),
+fn core_tree_state(tree_state: v1::TreeState) -> Result<TreeState> {
+    Ok(TreeState {
+        epochs: core_epochs(tree_state.epochs)?,
+        head: tree_state.head,
+        path: core_ranks(tree_state.path)?,
+        standby: tree_state.standby.map(Rank),
     })
 }
 
@@ -555,19 +568,19 @@ fn core_hole(hole: v1::Hole) -> Result<Gap> {
     })
 }
 
-fn core_marks(marks: v1::Marks) -> Result<Marks> {
-    bound("publishers", marks.publishers.len(), MARKS_MAX)?;
-    let publishers = marks.publishers.into_iter().map(|marks| {
-        bound("bounds of a publisher", marks.bounds.len(), 2 * RANGES_PER_PUBLISHER_MAX)?;
-        let (pairs, odd) = marks.bounds.as_chunks::<2>();
-        let rising = marks.bounds.windows(2).all(|w| w[0] <= w[1]);
-        if !odd.is_empty() || !rising || marks.bounds.last() == Some(&u64::MAX) {
+fn core_dedup(dedup: v1::DedupRanges) -> Result<DedupRanges> {
+    bound("publishers", dedup.publishers.len(), DEDUP_PUBLISHERS_MAX)?;
+    let publishers = dedup.publishers.into_iter().map(|dedup| {
+        bound("bounds of a publisher", dedup.bounds.len(), 2 * RANGES_PER_PUBLISHER_MAX)?;
+        let (pairs, odd) = dedup.bounds.as_chunks::<2>();
+        let rising = dedup.bounds.windows(2).all(|w| w[0] <= w[1]);
+        if !odd.is_empty() || !rising || dedup.bounds.last() == Some(&u64::MAX) {
             return Err(LinkWireError::Range { what: "the bounds of a publisher" });
         }
-        let publisher = PublisherId { account: marks.account, token: marks.token };
+        let publisher = PublisherId { account: dedup.account, token: dedup.token };
         Ok((publisher, pairs.iter().map(|[first, last]| (*first, *last)).collect()))
     });
-    Ok(Marks { publishers: publishers.collect::<Result<_>>()? })
+    Ok(DedupRanges { publishers: publishers.collect::<Result<_>>()? })
 }
 
 /// The rank of an agent that is in no member list.
@@ -580,17 +593,17 @@ fn unlisted(rank: Option<u32>) -> Result<Option<Rank>> {
     }
 }
 
-fn core_roster(entries: Vec<v1::Enrolment>) -> Result<Vec<Enrolment>> {
-    bound("agents that are not listed", entries.len(), ROSTER_ENTRIES_MAX)?;
+fn core_dynamic_members(entries: Vec<v1::DynamicMember>) -> Result<Vec<DynamicMember>> {
+    bound("agents that are not listed", entries.len(), DYNAMIC_MEMBERS_MAX)?;
     let entries = entries.into_iter().map(|entry| {
         let host = text("bytes of a host name", entry.host, HOST_BYTES_MAX)?;
-        Ok(Enrolment { host, rank: unlisted(entry.rank)? })
+        Ok(DynamicMember { host, rank: unlisted(entry.rank)? })
     });
     entries.collect()
 }
 
-fn core_roll(bounds: &[u32]) -> Result<RangeSet> {
-    bound("ranges of ranks", bounds.len().div_ceil(2), ROLL_RANGES_MAX)?;
+fn core_snapshot(bounds: &[u32]) -> Result<RangeSet> {
+    bound("ranges of ranks", bounds.len().div_ceil(2), SNAPSHOT_RANGES_MAX)?;
     let mut ranks = RangeSet::default();
     let mut next = 0;
     for range in bounds.chunks(2) {

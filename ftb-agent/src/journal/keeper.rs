@@ -22,8 +22,8 @@ use super::record::{self, Begun, Damaged, Head, Mark};
 use super::segment::FRAME_BYTES;
 use crate::world::{Change, Store, StoreError};
 use bytes::Bytes;
-use ftb_core::frame::{Content, Item, Marks};
-use ftb_core::lineage::Lineage;
+use ftb_core::epochs::EpochHistory;
+use ftb_core::frame::{Content, DedupRanges, Item};
 use ftb_core::node::api::{Gap, GapReason, JournalPage, JournalRead, JournalWrite, Stored};
 use ftb_core::ranges::PublisherRanges;
 use ftb_core::{EventSpace, Spaces};
@@ -177,7 +177,7 @@ impl Keeper {
         let first = self.segments.iter().flat_map(|segment| &segment.chunks).next();
         let after = first.map_or(self.begun.after, |chunk| chunk.first.saturating_sub(1));
         Stored {
-            lineage: self.begun.lineage.clone(),
+            epochs: self.begun.epochs.clone(),
             after: after.max(self.begun.after),
             last: self.last,
         }
@@ -216,12 +216,12 @@ impl Keeper {
         }
         if let Some(begin) = &write.begin {
             match &begin.anew {
-                Some(marks) => {
+                Some(dedup) => {
                     given_up.extend(self.reserve.take().map(|reserve| reserve.id));
                     given_up.extend(self.segments.drain(..).map(|segment| segment.id));
                     self.logged = PublisherRanges::new(PUBLISHERS_MAX);
-                    mark(&mut self.logged, marks);
-                    changes.push(Change::Put(KEY_MARKS, record::encode_marks(marks)));
+                    mark(&mut self.logged, dedup);
+                    changes.push(Change::Put(KEY_MARKS, record::encode_dedup(dedup)));
                     self.begun.after = begin.after;
                     // Never that of the log before, which may have no segment: what was acknowledged
                     // of that says nothing of this one.
@@ -234,13 +234,13 @@ impl Keeper {
                     given_up = self.truncate(begin.after, now_ns, &mut changes)?;
                 }
             }
-            self.begun.lineage = begin.lineage.clone();
+            self.begun.epochs = begin.epochs.clone();
             self.last = begin.after;
             self.synced = self.synced.min(begin.after);
             changes.push(Change::Put(KEY_BEGUN, record::encode_begun(&self.begun)));
         }
-        if let Some(roster) = &write.roster {
-            changes.push(Change::Put(KEY_ROSTER, record::encode_roster(roster)));
+        if let Some(dynamic_members) = &write.dynamic_members {
+            changes.push(Change::Put(KEY_ROSTER, record::encode_dynamic_members(dynamic_members)));
         }
         if !write.items.is_empty() {
             given_up.extend(self.give_up_unread(&mut changes));
@@ -371,7 +371,7 @@ impl Keeper {
             && read.since_ns > 0
             && page.after == before
         {
-            let gap = missing(&self.begun.lineage, before);
+            let gap = missing(&self.begun.epochs, before);
             page.items.insert(0, Item { index: before, content: Content::Gap(gap) });
         }
         Ok(page)
@@ -429,7 +429,7 @@ impl Keeper {
         self.closed |= !cuts.is_empty();
         let Some((id, first, unread)) = cut else {
             if !emptied.is_empty() && self.segments.is_empty() {
-                changes.push(Change::Put(KEY_MARKS, record::encode_marks(&marks_of(&self.logged))));
+                changes.push(Change::Put(KEY_MARKS, record::encode_dedup(&dedup_of(&self.logged))));
             }
             changes.extend(cuts);
             return Ok(emptied);
@@ -443,7 +443,7 @@ impl Keeper {
             items = items.iter().filter_map(|item| item.up_to(after)).collect();
             self.append(written_ns, &items, after, now_ns, changes);
         } else if self.segments.iter().all(|segment| segment.chunks.is_empty()) {
-            changes.push(Change::Put(KEY_MARKS, record::encode_marks(&marks_of(&self.logged))));
+            changes.push(Change::Put(KEY_MARKS, record::encode_dedup(&dedup_of(&self.logged))));
         }
         changes.extend(cuts);
         Ok(emptied)
@@ -472,12 +472,12 @@ impl Keeper {
         unread: bool,
     ) -> Result<PublisherRanges, KeepError> {
         let mut logged = PublisherRanges::new(PUBLISHERS_MAX);
-        mark(&mut logged, &marks_at_beginning(self.store.as_mut())?);
+        mark(&mut logged, &dedup_at_beginning(self.store.as_mut())?);
         let mut visit = |first: u64, chunk: Vec<u8>| {
             if first == HEAD {
                 // One that is damaged was told when it was read.
                 if let Ok(head) = record::decode_head(chunk) {
-                    mark(&mut logged, &head.marks);
+                    mark(&mut logged, &head.dedup);
                 }
             } else if first <= last {
                 let (mut items, _) = record::decode_chunk(&Bytes::from(chunk));
@@ -503,7 +503,7 @@ impl Keeper {
         let Some(first) = items.first().map(|item| item.covers_after() + 1) else { return };
         if self.needs_segment(now_ns) {
             let id = self.next_segment;
-            let head = Head { after: first.saturating_sub(1), marks: marks_of(&self.logged) };
+            let head = Head { after: first.saturating_sub(1), dedup: dedup_of(&self.logged) };
             let chunk = record::encode_head(&head);
             let mut segment = Segment::new(id, now_ns);
             segment.head_bytes = stored_bytes(&chunk);
@@ -555,10 +555,10 @@ impl Keeper {
 }
 
 /// A gap for all entries up to an index; nothing else is known of them.
-fn missing(lineage: &Lineage, until: u64) -> Gap {
+fn missing(epochs: &EpochHistory, until: u64) -> Gap {
     Gap {
-        after: lineage.position(0),
-        until: lineage.position(until),
+        after: epochs.position(0),
+        until: epochs.position(until),
         reason: GapReason::Retention,
         count: 0,
         severity_max: None,
@@ -567,10 +567,10 @@ fn missing(lineage: &Lineage, until: u64) -> Gap {
 }
 
 /// Which events were logged before the log of a store began.
-fn marks_at_beginning(store: &mut dyn Store) -> Result<Marks, KeepError> {
+fn dedup_at_beginning(store: &mut dyn Store) -> Result<DedupRanges, KeepError> {
     Ok(match store.get(KEY_MARKS)? {
-        Some(bytes) => record::decode_marks(bytes)?,
-        None => Marks::default(),
+        Some(bytes) => record::decode_dedup(bytes)?,
+        None => DedupRanges::default(),
     })
 }
 
@@ -587,15 +587,15 @@ fn note(logged: &mut PublisherRanges, items: &[Item]) {
     }
 }
 
-fn mark(published: &mut PublisherRanges, marks: &Marks) {
-    for (publisher, ranges) in &marks.publishers {
+fn mark(published: &mut PublisherRanges, dedup: &DedupRanges) {
+    for (publisher, ranges) in &dedup.publishers {
         for (first, last) in ranges {
             published.insert_range(*publisher, *first, *last);
         }
     }
 }
 
-fn marks_of(published: &PublisherRanges) -> Marks {
+fn dedup_of(published: &PublisherRanges) -> DedupRanges {
     let all = published.iter();
-    Marks { publishers: all.map(|(id, set)| (id, set.ranges().to_vec())).collect() }
+    DedupRanges { publishers: all.map(|(id, set)| (id, set.ranges().to_vec())).collect() }
 }

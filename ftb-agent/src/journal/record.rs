@@ -6,8 +6,8 @@
 //! content`, and so is the head of a segment. Responsible for: encoding, checking. Not responsible for: where it lies.
 
 use bytes::{Buf as _, BufMut as _, Bytes};
-use ftb_core::frame::{Content, Item, Marks};
-use ftb_core::lineage::{Lineage, Segment};
+use ftb_core::epochs::{EpochHistory, Segment};
+use ftb_core::frame::{Content, DedupRanges, Item};
 use ftb_core::node::api::{Gap, GapReason};
 use ftb_core::{Epoch, EventSpace, OriginId, Position, PublisherId, Rank, Severity, Spaces};
 use ftb_proto::event::decode_sealed;
@@ -209,14 +209,14 @@ fn get_epoch(bytes: &mut Bytes) -> Epoch {
     Epoch { number, root: OriginId(bytes.get_u64_le()) }
 }
 
-/// Set in the first index of a reign whose root had no copy of the log: no index is so high.
+/// Set in the first index of a epoch whose root had no copy of the log: no index is so high.
 const TORN: u64 = 1 << 63;
 
 /// Which log the journal holds.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Begun {
-    /// Its lineage.
-    pub lineage: Lineage,
+    /// Its epoch history.
+    pub epochs: EpochHistory,
     /// It is complete behind this index.
     pub after: u64,
     /// Segments before this one belong to another log.
@@ -248,9 +248,9 @@ pub fn encode_begun(begun: &Begun) -> Vec<u8> {
     let mut out = Vec::new();
     out.put_u64_le(begun.after);
     out.put_u64_le(begun.segment);
-    for segment in begun.lineage.segments() {
+    for segment in begun.epochs.segments() {
         put_epoch(&mut out, segment.epoch);
-        out.put_u64_le(segment.first | if segment.torn { TORN } else { 0 });
+        out.put_u64_le(segment.first | if segment.incomplete { TORN } else { 0 });
     }
     record(out)
 }
@@ -270,11 +270,11 @@ pub fn decode_begun(bytes: Vec<u8>) -> Result<Begun, Damaged> {
     while bytes.has_remaining() {
         let epoch = get_epoch(&mut bytes);
         let first = bytes.get_u64_le();
-        segments.push(Segment { epoch, first: first & !TORN, torn: first & TORN != 0 });
+        segments.push(Segment { epoch, first: first & !TORN, incomplete: first & TORN != 0 });
     }
-    let lineage = Lineage::from_segments(segments)
+    let epochs = EpochHistory::from_segments(segments)
         .map_err(|_| Damaged("the record of the lineage is no lineage"))?;
-    Ok(Begun { lineage, after, segment })
+    Ok(Begun { epochs, after, segment })
 }
 
 /// Makes the record of which segment is the reserve of the log whose first segment is given.
@@ -303,14 +303,14 @@ pub struct Head {
     /// Its entries follow this index.
     pub after: u64,
     /// Events that were logged before.
-    pub marks: Marks,
+    pub dedup: DedupRanges,
 }
 
 /// Makes the head of a segment.
 pub fn encode_head(head: &Head) -> Vec<u8> {
     let mut out = Vec::new();
     out.put_u64_le(head.after);
-    put_marks(&mut out, &head.marks);
+    put_dedup(&mut out, &head.dedup);
     record(out)
 }
 
@@ -323,18 +323,18 @@ pub fn decode_head(bytes: Vec<u8>) -> Result<Head, Damaged> {
     if bytes.len() < 8 {
         return Err(Damaged("the head of a segment ends too early"));
     }
-    Ok(Head { after: bytes.get_u64_le(), marks: get_marks(bytes)? })
+    Ok(Head { after: bytes.get_u64_le(), dedup: get_dedup(bytes)? })
 }
 
 /// Makes the record of the events that were logged before.
-pub fn encode_marks(marks: &Marks) -> Vec<u8> {
+pub fn encode_dedup(dedup: &DedupRanges) -> Vec<u8> {
     let mut out = Vec::new();
-    put_marks(&mut out, marks);
+    put_dedup(&mut out, dedup);
     record(out)
 }
 
-fn put_marks(out: &mut Vec<u8>, marks: &Marks) {
-    for (publisher, ranges) in &marks.publishers {
+fn put_dedup(out: &mut Vec<u8>, dedup: &DedupRanges) {
+    for (publisher, ranges) in &dedup.publishers {
         out.put_u64_le(publisher.account);
         out.put_u64_le(publisher.token);
         out.put_u32_le(u32::try_from(ranges.len()).unwrap_or(u32::MAX));
@@ -349,11 +349,11 @@ fn put_marks(out: &mut Vec<u8>, marks: &Marks) {
 ///
 /// # Errors
 /// [`Damaged`].
-pub fn decode_marks(bytes: Vec<u8>) -> Result<Marks, Damaged> {
-    get_marks(checked(bytes)?)
+pub fn decode_dedup(bytes: Vec<u8>) -> Result<DedupRanges, Damaged> {
+    get_dedup(checked(bytes)?)
 }
 
-fn get_marks(mut bytes: Bytes) -> Result<Marks, Damaged> {
+fn get_dedup(mut bytes: Bytes) -> Result<DedupRanges, Damaged> {
     const SHORT: Damaged = Damaged("the record of logged events ends too early");
     let mut publishers = Vec::new();
     while bytes.has_remaining() {
@@ -371,13 +371,13 @@ fn get_marks(mut bytes: Bytes) -> Result<Marks, Damaged> {
         }
         publishers.push((PublisherId { account, token }, ranges));
     }
-    Ok(Marks { publishers })
+    Ok(DedupRanges { publishers })
 }
 
 /// Makes the record of the agents that are in no member list.
-pub fn encode_roster(roster: &[(String, Rank)]) -> Vec<u8> {
+pub fn encode_dynamic_members(dynamic_members: &[(String, Rank)]) -> Vec<u8> {
     let mut out = Vec::new();
-    for (host, rank) in roster {
+    for (host, rank) in dynamic_members {
         // A host's name has at most 255 bytes.
         let Ok(len) = u8::try_from(host.len()) else { continue };
         out.put_u32_le(rank.0);
@@ -391,9 +391,9 @@ pub fn encode_roster(roster: &[(String, Rank)]) -> Vec<u8> {
 ///
 /// # Errors
 /// [`Damaged`].
-pub fn decode_roster(bytes: Vec<u8>) -> Result<Vec<(String, Rank)>, Damaged> {
+pub fn decode_dynamic_members(bytes: Vec<u8>) -> Result<Vec<(String, Rank)>, Damaged> {
     let mut bytes = checked(bytes)?;
-    let mut roster = Vec::new();
+    let mut dynamic_members = Vec::new();
     while bytes.has_remaining() {
         if bytes.len() < 5 {
             return Err(Damaged("the record of unlisted agents ends too early"));
@@ -405,9 +405,9 @@ pub fn decode_roster(bytes: Vec<u8>) -> Result<Vec<(String, Rank)>, Damaged> {
         }
         let host = String::from_utf8(bytes.split_to(len).to_vec())
             .map_err(|_| Damaged("the record of unlisted agents has a name that is no text"))?;
-        roster.push((host, rank));
+        dynamic_members.push((host, rank));
     }
-    Ok(roster)
+    Ok(dynamic_members)
 }
 
 /// How far a log was acknowledged; it lies beside the log.
@@ -502,18 +502,21 @@ mod tests {
         let (read, head) = decode_chunk(&chunk);
         assert_eq!(head, Ok(ChunkHead { written_ns: 77, count: 5 }));
         assert_eq!(read, items());
-        let mut lineage = Lineage::new();
-        lineage.open(Epoch { number: 1, root: OriginId(2) }, 1, false);
-        lineage.open(Epoch { number: 4, root: OriginId(3) }, 90, true);
-        let begun = Begun { lineage, after: 12, segment: 3 };
+        let mut epochs = EpochHistory::new();
+        epochs.open(Epoch { number: 1, root: OriginId(2) }, 1, false);
+        epochs.open(Epoch { number: 4, root: OriginId(3) }, 90, true);
+        let begun = Begun { epochs, after: 12, segment: 3 };
         assert_eq!(decode_begun(encode_begun(&begun)), Ok(begun));
         let publisher = PublisherId { account: 1, token: 2 };
-        let marks = Marks { publishers: vec![(publisher, vec![(1, 5), (9, 9)])] };
-        assert_eq!(decode_marks(encode_marks(&marks)).as_ref(), Ok(&marks));
-        let head = Head { after: 7, marks };
+        let dedup = DedupRanges { publishers: vec![(publisher, vec![(1, 5), (9, 9)])] };
+        assert_eq!(decode_dedup(encode_dedup(&dedup)).as_ref(), Ok(&dedup));
+        let head = Head { after: 7, dedup };
         assert_eq!(decode_head(encode_head(&head)), Ok(head));
-        let roster = vec![("guest".to_owned(), Rank::UNLISTED_FIRST)];
-        assert_eq!(decode_roster(encode_roster(&roster)), Ok(roster));
+        let dynamic_members = vec![("guest".to_owned(), Rank::UNLISTED_FIRST)];
+        assert_eq!(
+            decode_dynamic_members(encode_dynamic_members(&dynamic_members)),
+            Ok(dynamic_members)
+        );
     }
 
     /// Every single flipped bit, and every place where the bytes may end: only what was written before
@@ -538,41 +541,41 @@ mod tests {
     #[test]
     fn a_range_that_ends_before_it_begins_is_refused() {
         let publisher = PublisherId { account: 1, token: 2 };
-        let marks = Marks { publishers: vec![(publisher, vec![(1, 1), (3, 3), (10, 0)])] };
-        assert!(decode_marks(encode_marks(&marks)).is_err());
+        let dedup = DedupRanges { publishers: vec![(publisher, vec![(1, 1), (3, 3), (10, 0)])] };
+        assert!(decode_dedup(encode_dedup(&dedup)).is_err());
     }
 
     #[test]
     fn records_with_a_flipped_bit_are_refused() {
-        let mut lineage = Lineage::new();
-        lineage.open(Epoch { number: 1, root: OriginId(2) }, 1, false);
-        let begun = encode_begun(&Begun { lineage, after: 12, segment: 3 });
+        let mut epochs = EpochHistory::new();
+        epochs.open(Epoch { number: 1, root: OriginId(2) }, 1, false);
+        let begun = encode_begun(&Begun { epochs, after: 12, segment: 3 });
         let publisher = PublisherId { account: 1, token: 2 };
-        let before = Marks { publishers: vec![(publisher, vec![(1, 5)])] };
-        let marks = encode_marks(&before);
+        let before = DedupRanges { publishers: vec![(publisher, vec![(1, 5)])] };
+        let dedup = encode_dedup(&before);
         for bit in 0..begun.len() * 8 {
             let mut flipped = begun.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert!(decode_begun(flipped).is_err(), "bit {bit}");
         }
-        let roster = encode_roster(&[("guest".to_owned(), Rank::UNLISTED_FIRST)]);
-        for bit in 0..roster.len() * 8 {
-            let mut flipped = roster.clone();
+        let dynamic_members = encode_dynamic_members(&[("guest".to_owned(), Rank::UNLISTED_FIRST)]);
+        for bit in 0..dynamic_members.len() * 8 {
+            let mut flipped = dynamic_members.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode_roster(flipped).is_err(), "bit {bit}");
+            assert!(decode_dynamic_members(flipped).is_err(), "bit {bit}");
         }
-        let listed = encode_roster(&[("node001".to_owned(), Rank(3))]);
-        assert!(decode_roster(listed).is_err(), "a rank of the list");
-        let head = encode_head(&Head { after: 7, marks: before });
+        let listed = encode_dynamic_members(&[("node001".to_owned(), Rank(3))]);
+        assert!(decode_dynamic_members(listed).is_err(), "a rank of the list");
+        let head = encode_head(&Head { after: 7, dedup: before });
         for bit in 0..head.len() * 8 {
             let mut flipped = head.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert!(decode_head(flipped).is_err(), "bit {bit}");
         }
-        for bit in 0..marks.len() * 8 {
-            let mut flipped = marks.clone();
+        for bit in 0..dedup.len() * 8 {
+            let mut flipped = dedup.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode_marks(flipped).is_err(), "bit {bit}");
+            assert!(decode_dedup(flipped).is_err(), "bit {bit}");
         }
         let mark =
             Mark { segment: 3, acknowledged: 9, synced: 7, unsynced: true, boot: Some(1 << 100) };

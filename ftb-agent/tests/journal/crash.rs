@@ -1,9 +1,9 @@
 //! A crash in the middle of a new beginning, after each of its steps.
 
-use crate::store::{items, lineage, open_store, short_segments, write_journal};
+use crate::store::{epochs, items, open_store, short_segments, write_journal};
 use ftb_agent::journal::keeper::Keeper;
 use ftb_agent::world::{Change, Store, StoreError};
-use ftb_core::frame::{Content, Item, Marks};
+use ftb_core::frame::{Content, DedupRanges, Item};
 use ftb_core::node::api::{JournalBegin, JournalWrite, Restored};
 use ftb_core::ranges::RangeSet;
 use ftb_core::{Epoch, OriginId, PublisherId};
@@ -87,23 +87,23 @@ impl Store for Dying {
 #[test]
 fn a_crash_in_the_middle_of_a_new_beginning_leaves_one_log() {
     let all = items(1, 1_000);
-    let mut winning = lineage();
+    let mut winning = epochs();
     // Within a chunk, between two, within the first one, behind the last.
     for after in [310, 300, 5, 1_000] {
-        winning = lineage();
+        winning = epochs();
         winning.open(Epoch { number: 2, root: OriginId(8) }, after + 1, false);
         let other = items(5_001, 5_030).into_iter().zip(after + 1..);
         let other: Vec<Item> = other.map(|(item, index)| Item { index, ..item }).collect();
         let new = [&all[..after as usize], &other[..]].concat();
         let write = JournalWrite {
             generation: 2,
-            begin: Some(JournalBegin { lineage: winning.clone(), after, anew: None }),
+            begin: Some(JournalBegin { epochs: winning.clone(), after, anew: None }),
             items: other,
             until: after + 30,
-            roster: None,
+            dynamic_members: None,
         };
         crash_after_each_step(&write, |restored, what| {
-            let log: &[Item] = match restored.stored.lineage == lineage() {
+            let log: &[Item] = match restored.stored.epochs == epochs() {
                 true => &all,
                 false => &new,
             };
@@ -112,15 +112,15 @@ fn a_crash_in_the_middle_of_a_new_beginning_leaves_one_log() {
             assert!(log.starts_with(read), "{what}: another entry");
         });
     }
-    let begin = JournalBegin { lineage: winning.clone(), after: 4_000, anew: Some(before()) };
+    let begin = JournalBegin { epochs: winning.clone(), after: 4_000, anew: Some(before()) };
     let write = JournalWrite {
         generation: 2,
         begin: Some(begin),
         items: items(4_001, 4_030),
         until: 4_030,
-        roster: None,
+        dynamic_members: None,
     };
-    crash_after_each_step(&write, |restored, what| match restored.stored.lineage == lineage() {
+    crash_after_each_step(&write, |restored, what| match restored.stored.epochs == epochs() {
         true => assert!(restored.items == all, "{what}: another entry"),
         false => assert!(items(4_001, 4_030).starts_with(&restored.items), "{what}: another entry"),
     });
@@ -132,15 +132,15 @@ fn a_crash_in_the_middle_of_a_new_beginning_leaves_one_log() {
 fn a_torn_head_of_a_beginning_that_was_not_finished_is_no_damage() {
     let dir = tempfile::tempdir().unwrap();
     let all = items(1, 1_000);
-    let mut winning = lineage();
+    let mut winning = epochs();
     winning.open(Epoch { number: 2, root: OriginId(8) }, 311, false);
-    let begin = JournalBegin { lineage: winning, after: 310, anew: None };
+    let begin = JournalBegin { epochs: winning, after: 310, anew: None };
     let write = JournalWrite {
         generation: 2,
         begin: Some(begin),
         items: items(311, 340),
         until: 340,
-        roster: None,
+        dynamic_members: None,
     };
     let mut torn = 0;
     for steps in 0.. {
@@ -149,7 +149,7 @@ fn a_torn_head_of_a_beginning_that_was_not_finished_is_no_damage() {
         let before = open_store(&journal).segments().unwrap();
         let store = Box::new(Dying { store: open_store(&journal), steps });
         let (mut keeper, restored) = Keeper::open(store, "test", short_segments(), 2_000).unwrap();
-        let old = restored.stored.lineage;
+        let old = restored.stored.epochs;
         let done = keeper.write(&write, 2_000, false).is_ok();
         drop(keeper);
         let newest = *open_store(&journal).segments().unwrap().last().unwrap();
@@ -169,7 +169,7 @@ fn a_torn_head_of_a_beginning_that_was_not_finished_is_no_damage() {
             torn += 1;
             let (mut keeper, restored) = open();
             assert_eq!((restored.damage, restored.lost_until), (None, None), "{steps} steps");
-            assert!(restored.items == all && restored.stored.lineage == old, "{steps} steps");
+            assert!(restored.items == all && restored.stored.epochs == old, "{steps} steps");
             keeper.write(&write, 2_000, false).unwrap();
             drop(keeper);
             let (_, restored) = open();
@@ -184,8 +184,8 @@ fn a_torn_head_of_a_beginning_that_was_not_finished_is_no_damage() {
 }
 
 /// What was logged before a log that begins anew.
-fn before() -> Marks {
-    Marks { publishers: vec![(PublisherId { account: 1, token: 2 }, vec![(3_000, 4_000)])] }
+fn before() -> DedupRanges {
+    DedupRanges { publishers: vec![(PublisherId { account: 1, token: 2 }, vec![(3_000, 4_000)])] }
 }
 
 /// Does a write to a journal of 1,000 entries, and dies after each step; shows what is read then.
@@ -209,7 +209,7 @@ fn crash_after_each_step(write: &JournalWrite, check: impl Fn(&Restored, &str)) 
             check(&restored, &what);
             assert_eq!((&restored.damage, restored.lost_until), (&None, None), "{what}");
             let mut logged = RangeSet::default();
-            if anew && restored.stored.lineage != lineage() {
+            if anew && restored.stored.epochs != epochs() {
                 logged.insert_range(3_000, 4_000);
             }
             for item in &restored.items {
@@ -218,7 +218,7 @@ fn crash_after_each_step(write: &JournalWrite, check: impl Fn(&Restored, &str)) 
                     logged.insert(event.id().seq);
                 }
             }
-            assert_eq!(restored.marks.publishers[0].1, logged.ranges(), "{what}");
+            assert_eq!(restored.dedup.publishers[0].1, logged.ranges(), "{what}");
         }
         let (_, restored) = open(&journal, usize::MAX);
         if done {

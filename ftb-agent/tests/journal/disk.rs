@@ -1,7 +1,7 @@
 //! Disks that are full, or fail, under a running agent.
 
 use crate::common::{MemoryCluster, TestClient, until};
-use crate::store::{bounds, items, lineage};
+use crate::store::{bounds, epochs, items};
 use crate::{Publisher, read_log, start};
 use ftb_agent::journal::Opened;
 use ftb_agent::journal::config::{Fsync, JournalConfig};
@@ -243,7 +243,7 @@ async fn a_journal_is_synced_before_it_is_begun_with() {
     let folder = Path::new("/journal");
     let store = world.storage.open(folder).unwrap();
     let (mut keeper, _) = Keeper::open(store, "test", bounds(), 1).unwrap();
-    let begin = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
+    let begin = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
     let write =
         JournalWrite { begin: Some(begin), items: items(1, 9), until: 9, ..Default::default() };
     keeper.write(&write, 1, false).unwrap();

@@ -1,6 +1,6 @@
 //! A store that fails in the middle, and logs that begin without an entry: what the lives after it find.
 
-use crate::store::{items, lineage, open_store, short_segments, write_journal};
+use crate::store::{epochs, items, open_store, short_segments, write_journal};
 use ftb_agent::journal::keeper::Keeper;
 use ftb_agent::world::{Change, Store, StoreError};
 use ftb_core::frame::Item;
@@ -27,7 +27,7 @@ fn a_log_that_begins_without_an_entry_is_gone_on_with() {
     let dir = tempfile::tempdir().unwrap();
     write_journal(dir.path());
     for after in [2_000, 3_000] {
-        let begin = JournalBegin { lineage: lineage(), after, anew: Some(Default::default()) };
+        let begin = JournalBegin { epochs: epochs(), after, anew: Some(Default::default()) };
         let begin = JournalWrite { begin: Some(begin), until: after, ..JournalWrite::default() };
         open(dir.path()).0.write(&begin, 2_000, false).unwrap();
         let (mut keeper, restored) = open(dir.path());
@@ -167,9 +167,9 @@ fn what_could_not_be_read_is_not_believed_later() {
             assert!((500..1_050).contains(&last) && restored.damage.is_some(), "{what}: {last}");
             assert_eq!(restored.items, all[..last as usize], "{what}: the good part");
             let after = last - begin_after.unwrap_or(0);
-            let mut winning = lineage();
+            let mut winning = epochs();
             winning.open(Epoch { number: 2, root: OriginId(8) }, after + 1, false);
-            let begin = JournalBegin { lineage: winning, after, anew: None };
+            let begin = JournalBegin { epochs: winning, after, anew: None };
             let begin = begin_after.map(|_| begin);
             let write = JournalWrite { begin, ..more(other(after + 1, after + 10)) };
             // Late enough for a new segment, whatever became of the newest.

@@ -1,7 +1,7 @@
 //! What a life that was killed has left, and becomes of it in one that writes nothing.
 
 use crate::common::until;
-use crate::store::{bounds, items, lineage};
+use crate::store::{bounds, epochs, items};
 use ftb_agent::handle::{Command, Inbox, channel};
 use ftb_agent::journal::config::{Fsync, JournalConfig};
 use ftb_agent::journal::keeper::Keeper;
@@ -74,7 +74,7 @@ impl Idle {
 fn kill(network: &MemoryNetwork, synced: u64, last: u64) {
     let store = network.disk(HOST).open(Path::new(FOLDER)).unwrap();
     let (mut keeper, _) = Keeper::open(store, "test", bounds(), 1).unwrap();
-    let begin = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
+    let begin = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
     let begin = JournalWrite { begin: Some(begin), ..JournalWrite::default() };
     keeper.write(&begin, 1, false).unwrap();
     for index in 1..=last {

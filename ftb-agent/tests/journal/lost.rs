@@ -3,11 +3,11 @@
 
 use crate::common::{TestClient, payloads_of};
 use crate::start;
-use crate::store::{bounds, items, lineage, open_store, short_segments, write_journal};
+use crate::store::{bounds, epochs, items, open_store, short_segments, write_journal};
 use ftb_agent::journal::files::DiskStorage;
 use ftb_agent::journal::keeper::{KeepError, Keeper};
 use ftb_agent::world::Storage as _;
-use ftb_core::lineage::Lineage;
+use ftb_core::epochs::EpochHistory;
 use ftb_core::node::api::{JournalBegin, JournalWrite, Restored};
 use ftb_core::{Epoch, OriginId, Rank};
 use ftb_proto::v1::{self, to_client};
@@ -17,10 +17,10 @@ fn open(journal: &Path) -> Result<(Keeper, Restored), KeepError> {
     Keeper::open(open_store(journal), "test", short_segments(), 2_000)
 }
 
-fn begun(lineage: Lineage, last: u64) -> JournalWrite {
-    let begin = JournalBegin { lineage, after: 0, anew: Some(Default::default()) };
+fn begun(epochs: EpochHistory, last: u64) -> JournalWrite {
+    let begin = JournalBegin { epochs, after: 0, anew: Some(Default::default()) };
     let (items, until) = (items(1, last), last);
-    JournalWrite { generation: 1, begin: Some(begin), items, until, roster: None }
+    JournalWrite { generation: 1, begin: Some(begin), items, until, dynamic_members: None }
 }
 
 fn newest_segment(journal: &Path) -> PathBuf {
@@ -81,9 +81,9 @@ fn a_mark_that_is_missing_or_empty_is_reported() {
 #[test]
 fn where_nothing_was_acknowledged_nothing_is_reported() {
     let dir = tempfile::tempdir().unwrap();
-    let roster = Some(vec![("guest".to_owned(), Rank::UNLISTED_FIRST)]);
-    let ranks = JournalWrite { roster, ..JournalWrite::default() };
-    for write in [JournalWrite::default(), ranks, begun(lineage(), 50)] {
+    let dynamic_members = Some(vec![("guest".to_owned(), Rank::UNLISTED_FIRST)]);
+    let ranks = JournalWrite { dynamic_members, ..JournalWrite::default() };
+    for write in [JournalWrite::default(), ranks, begun(epochs(), 50)] {
         let (mut keeper, restored) = open(dir.path()).unwrap();
         assert_eq!((restored.damage, restored.end_unknown), (None, false));
         keeper.write(&write, 2_000, false).unwrap();
@@ -106,7 +106,7 @@ fn a_store_that_is_gone_is_reported() {
         assert!(damage.contains("the log is gone: entries up to 1000"), "{damage}");
     }
     let (mut keeper, _) = open(dir.path()).unwrap();
-    keeper.write(&begun(lineage(), 20), 2_000, false).unwrap();
+    keeper.write(&begun(epochs(), 20), 2_000, false).unwrap();
     drop(keeper);
     let (mut keeper, restored) = open(dir.path()).unwrap();
     assert_eq!((restored.items, restored.lost_until), (items(1, 20), None), "of another log");
@@ -151,10 +151,10 @@ fn damaged_records_are_mended_from_their_copy() {
 
 /// A journal with an epoch, or an index, that a hostile neighbour has set.
 fn poisoned(journal: &Path, number: u64, first: u64) {
-    let mut lineage = Lineage::new();
-    lineage.open(Epoch { number, root: OriginId(9) }, first, false);
+    let mut epochs = EpochHistory::new();
+    epochs.open(Epoch { number, root: OriginId(9) }, first, false);
     let (mut keeper, _) = Keeper::open(open_store(journal), "test", bounds(), 1_000).unwrap();
-    keeper.write(&begun(lineage, 50), 1_000, false).unwrap();
+    keeper.write(&begun(epochs, 50), 1_000, false).unwrap();
     keeper.acknowledge().unwrap();
 }
 

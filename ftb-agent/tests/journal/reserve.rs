@@ -1,7 +1,7 @@
 //! What a journal retains of segments that go.
 
 use crate::common;
-use crate::store::{bounds, lineage, open_store};
+use crate::store::{bounds, epochs, open_store};
 use ftb_agent::journal::keeper::{Bounds, Keeper};
 use ftb_core::filter::{Filter, FilterSet};
 use ftb_core::frame::{Content, Item};
@@ -28,14 +28,14 @@ fn item(index: u64, space: &str, severity: Severity) -> Item {
 fn write(keeper: &mut Keeper, items: &[Item]) {
     for (at, items) in items.chunks(50).enumerate() {
         let anew = Some(Default::default());
-        let begin = JournalBegin { lineage: lineage(), after: 0, anew };
-        let begins = keeper.stored().lineage.is_empty();
+        let begin = JournalBegin { epochs: epochs(), after: 0, anew };
+        let begins = keeper.stored().epochs.is_empty();
         let write = JournalWrite {
             generation: 1,
             begin: begins.then_some(begin),
             items: items.to_vec(),
             until: items.last().unwrap().last(),
-            roster: None,
+            dynamic_members: None,
         };
         keeper.write(&write, (1 + at as u64) * SECOND, false).unwrap();
     }

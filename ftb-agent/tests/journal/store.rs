@@ -6,8 +6,8 @@ use ftb_agent::journal::files::DiskStorage;
 use ftb_agent::journal::keeper::{Bounds, KeepError, Keeper};
 use ftb_agent::journal::memory::MemoryStorage;
 use ftb_agent::world::{Storage, Store, StoreError};
+use ftb_core::epochs::EpochHistory;
 use ftb_core::frame::{Content, Item};
-use ftb_core::lineage::Lineage;
 use ftb_core::node::api::{JournalBegin, JournalWrite};
 use ftb_core::{Epoch, EventId, OriginId, PublisherId, Rank};
 use ftb_proto::event::{Stamps, seal};
@@ -32,10 +32,10 @@ pub(crate) fn items(from: u64, until: u64) -> Vec<Item> {
     (from..=until).map(item).collect()
 }
 
-pub(crate) fn lineage() -> Lineage {
-    let mut lineage = Lineage::new();
-    lineage.open(Epoch { number: 1, root: OriginId(9) }, 1, false);
-    lineage
+pub(crate) fn epochs() -> EpochHistory {
+    let mut epochs = EpochHistory::new();
+    epochs.open(Epoch { number: 1, root: OriginId(9) }, 1, false);
+    epochs
 }
 
 /// Of a journal that lies in several segments.
@@ -49,13 +49,13 @@ pub(crate) fn write_journal(folder: &Path) -> Vec<Item> {
     let (mut keeper, _) =
         Keeper::open(open_store(folder), "test", short_segments(), 1_000).unwrap();
     for (at, chunk) in all.chunks(25).enumerate() {
-        let begin = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
+        let begin = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
         let write = JournalWrite {
             generation: 1,
             begin: (at == 0).then_some(begin),
             items: chunk.to_vec(),
             until: chunk[24].index,
-            roster: None,
+            dynamic_members: None,
         };
         keeper.write(&write, 1_000 + at as u64, at == 39).unwrap();
     }
@@ -364,12 +364,17 @@ fn ranks_that_are_written_alone_move_no_log() {
         Keeper::open(storage.open(folder).unwrap(), "test", bounds, 1).unwrap()
     };
     let (mut keeper, _) = open();
-    let roster = Some(vec![("node09".to_owned(), Rank(262_144))]);
-    keeper.write(&JournalWrite { until: 50, roster, ..JournalWrite::default() }, 1, true).unwrap();
+    let dynamic_members = Some(vec![("node09".to_owned(), Rank(262_144))]);
+    keeper
+        .write(&JournalWrite { until: 50, dynamic_members, ..JournalWrite::default() }, 1, true)
+        .unwrap();
     assert_eq!(keeper.stored().last, 0);
     drop(keeper);
     let (_, restored) = open();
-    assert_eq!((restored.lost_until, restored.damage, restored.roster.len()), (None, None, 1));
+    assert_eq!(
+        (restored.lost_until, restored.damage, restored.dynamic_members.len()),
+        (None, None, 1)
+    );
 }
 
 /// The oldest of the log goes when there is more than `bytes`, or when it is older than `age`; that its
@@ -394,7 +399,7 @@ fn bounded(disk: &dyn Storage, folder: &Path) {
     let second = 1_000_000_000;
     let (mut keeper, _) =
         Keeper::open(open_when_free(disk, folder).unwrap(), "test", small.clone(), second).unwrap();
-    let begin = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
+    let begin = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
     let mut begin = Some(begin);
     for index in 1..=2_000 {
         let items = items(index, index);
@@ -414,7 +419,7 @@ fn bounded(disk: &dyn Storage, folder: &Path) {
         Keeper::open(open_when_free(disk, folder).unwrap(), "test", small.clone(), second).unwrap();
     assert_eq!(restored.stored.last, 2_000);
     assert!(restored.stored.after > 1_000 && restored.damage.is_none(), "{:?}", restored.damage);
-    assert_eq!(restored.marks.publishers[0].1, [(1, 2_000)], "that they were logged is known");
+    assert_eq!(restored.dedup.publishers[0].1, [(1, 2_000)], "that they were logged is known");
     for (at, index) in (2_001..=2_020).enumerate() {
         let items = items(index, index);
         let write =
@@ -429,7 +434,7 @@ fn bounded(disk: &dyn Storage, folder: &Path) {
         (2_010..=2_015).contains(&first),
         "kept from {first}: eight of twenty are young enough"
     );
-    assert_eq!(restored.marks.publishers[0].1, [(1, 2_020)]);
+    assert_eq!(restored.dedup.publishers[0].1, [(1, 2_020)]);
 }
 
 /// The tail of a chunk is torn, and then a log wins that parts from it within that chunk: what both have
@@ -447,18 +452,18 @@ fn a_torn_chunk_can_be_cut_where_another_log_begins() {
         keeper.acknowledge()
     };
     let (mut keeper, _) = open();
-    let anew = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
+    let anew = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
     write(&mut keeper, 1, anew, items(1, 50)).unwrap();
     disk.damage_chunks(|chunk| *chunk.last_mut().unwrap() ^= 1);
     let (mut keeper, restored) = open();
     assert_eq!((restored.stored.last, restored.lost_until), (49, Some(50)));
-    let mut winning = lineage();
+    let mut winning = epochs();
     winning.open(Epoch { number: 2, root: OriginId(8) }, 31, false);
-    let begin = JournalBegin { lineage: winning.clone(), after: 30, anew: None };
+    let begin = JournalBegin { epochs: winning.clone(), after: 30, anew: None };
     write(&mut keeper, 2, begin, items(31, 33)).unwrap();
     let (_, restored) = open();
     assert_eq!((restored.items, restored.damage), (items(1, 33), None));
-    assert_eq!(restored.stored.lineage, winning);
+    assert_eq!(restored.stored.epochs, winning);
 }
 
 /// A log that another has won against from an index on: what is behind it goes, the rest stays.
@@ -468,7 +473,7 @@ fn what_lies_behind_a_fork_is_given_up() {
     let folder = Path::new("/journal");
     let open = || Keeper::open(disk.open(folder).unwrap(), "test", bounds(), 1_000).unwrap();
     let (mut keeper, _) = open();
-    let anew = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
+    let anew = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
     let mut begin = Some(anew);
     for from in (1..100).step_by(10) {
         let items = items(from, from + 9);
@@ -481,9 +486,9 @@ fn what_lies_behind_a_fork_is_given_up() {
         };
         keeper.write(&write, 1_000, false).unwrap();
     }
-    let mut winning = lineage();
+    let mut winning = epochs();
     winning.open(Epoch { number: 2, root: OriginId(8) }, 56, false);
-    let begin = Some(JournalBegin { lineage: winning.clone(), after: 55, anew: None });
+    let begin = Some(JournalBegin { epochs: winning.clone(), after: 55, anew: None });
     let other =
         items(1_056, 1_058).into_iter().zip(56..).map(|(item, index)| Item { index, ..item });
     let other: Vec<Item> = other.collect();
@@ -497,6 +502,6 @@ fn what_lies_behind_a_fork_is_given_up() {
     keeper.write(&write, 1_000, false).unwrap();
     let (_, restored) = open();
     let expected: Vec<Item> = items(1, 55).into_iter().chain(other).collect();
-    assert_eq!((restored.items, restored.stored.lineage), (expected, winning));
+    assert_eq!((restored.items, restored.stored.epochs), (expected, winning));
     assert!(restored.damage.is_none());
 }

@@ -6,7 +6,7 @@ use crate::{Publisher, start};
 use ftb_agent::journal::keeper::Keeper;
 use ftb_agent::journal::record::{Mark, decode_mark};
 use ftb_agent::world::{Change, Store, StoreError};
-use ftb_core::lineage::Lineage;
+use ftb_core::epochs::EpochHistory;
 use ftb_core::node::api::{JournalBegin, JournalWrite, Restored};
 use ftb_core::{Epoch, OriginId};
 use ftb_proto::v1::to_client;
@@ -139,7 +139,7 @@ struct Life {
     keeper: Option<Keeper>,
     written: u64,
     acknowledged: u64,
-    lineage: Lineage,
+    epochs: EpochHistory,
 }
 
 impl Life {
@@ -147,8 +147,8 @@ impl Life {
         // Before the first mark there is none.
         let left = Arc::new(Mutex::new(Left { marks: vec![Vec::new()], ..Left::default() }));
         let (folder, keeper) = (folder.to_owned(), Some(Watched::open(folder, Some(1), &left).0));
-        let lineage = Lineage::new();
-        Self { folder, left, keeper, written: 0, acknowledged: 0, lineage }
+        let epochs = EpochHistory::new();
+        Self { folder, left, keeper, written: 0, acknowledged: 0, epochs }
     }
 
     fn keeper(&mut self) -> &mut Keeper {
@@ -156,16 +156,16 @@ impl Life {
     }
 
     fn write(&mut self, after: u64, count: u64, sync: bool) {
-        let is_first = self.lineage.is_empty();
+        let is_first = self.epochs.is_empty();
         let begin = (is_first || after < self.written).then(|| {
-            let number = self.lineage.head().number + 1;
-            self.lineage.open(Epoch { number, root: OriginId(9) }, after + 1, false);
+            let number = self.epochs.head().number + 1;
+            self.epochs.open(Epoch { number, root: OriginId(9) }, after + 1, false);
             let anew = is_first.then(Default::default);
-            JournalBegin { lineage: self.lineage.clone(), after, anew }
+            JournalBegin { epochs: self.epochs.clone(), after, anew }
         });
         self.written = after + count;
         let (items, until) = (items(after + 1, after + count), self.written);
-        let write = JournalWrite { generation: 1, begin, items, until, roster: None };
+        let write = JournalWrite { generation: 1, begin, items, until, dynamic_members: None };
         self.keeper().write(&write, 1_000, sync).unwrap();
         self.keeper().acknowledge().unwrap();
         self.acknowledged = self.written;
@@ -391,11 +391,12 @@ fn a_loss_is_told_until_the_log_goes_on() {
     std::fs::File::options().write(true).open(newest).unwrap().set_len(len - 1).unwrap();
     let open = || Keeper::open(open_store(dir.path()), "test", short_segments(), 1).unwrap();
     let last = open().1.stored.last;
-    let mut lineage = open().1.stored.lineage;
-    lineage.open(Epoch { number: 2, root: OriginId(9) }, last + 1, false);
-    let begin = JournalBegin { lineage, after: last, anew: None };
+    let mut epochs = open().1.stored.epochs;
+    epochs.open(Epoch { number: 2, root: OriginId(9) }, last + 1, false);
+    let begin = JournalBegin { epochs, after: last, anew: None };
     let (items, until) = (items(last + 1, last + 1), last + 1);
-    let write = JournalWrite { generation: 1, begin: Some(begin), items, until, roster: None };
+    let write =
+        JournalWrite { generation: 1, begin: Some(begin), items, until, dynamic_members: None };
     let (mut keeper, restored) = open();
     assert_eq!(restored.lost_until, Some(1_000));
     keeper.write(&write, 1, true).unwrap();

@@ -2,7 +2,7 @@
 //! all the same, or was not believed.
 
 use crate::common::{MemoryCluster, until};
-use crate::store::{bounds, items, lineage, open_store, short_segments, write_journal};
+use crate::store::{bounds, epochs, items, open_store, short_segments, write_journal};
 use ftb_agent::journal::Opened;
 use ftb_agent::journal::config::{Fsync, JournalConfig};
 use ftb_agent::journal::keeper::Keeper;
@@ -74,7 +74,7 @@ fn what_is_not_known_to_be_synced_is_written_to_another_file() {
     assert_eq!(replaced(&before, &files(dir.path())), [newest(&before)]);
     // The first write of a life says which log it is: the records, too, may be what could not be synced.
     let records = files(dir.path()).remove("records");
-    let begin = JournalBegin { lineage: lineage(), after: 1_010, anew: None };
+    let begin = JournalBegin { epochs: epochs(), after: 1_010, anew: None };
     let write = JournalWrite { begin: Some(begin), ..more(1_011, 1_020) };
     keeper.write(&write, 2_000, false).unwrap();
     assert_ne!(files(dir.path()).remove("records").unwrap().0, records.unwrap().0);
@@ -117,7 +117,7 @@ fn nothing_that_was_made_sure_of_goes_with_the_power() {
             Keeper::open(store, "test", bounds(), 1).unwrap()
         };
         let mut keeper = open().0;
-        let begin = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
+        let begin = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
         let begin = JournalWrite { begin: Some(begin), ..JournalWrite::default() };
         keeper.write(&begin, 1, true).unwrap();
         for index in 1..=6 {
@@ -223,7 +223,7 @@ fn what_is_written_in_the_place_of_what_is_missing_was_not_synced() {
     let (mut keeper, restored) = open(dir.path());
     assert_eq!((restored.stored.last, restored.lost_until), (975, Some(1_000)));
     keeper.make_sure(u64::MAX).unwrap();
-    let begin = JournalBegin { lineage: lineage(), after: 975, anew: None };
+    let begin = JournalBegin { epochs: epochs(), after: 975, anew: None };
     let write = JournalWrite { begin: Some(begin), ..more(976, 980) };
     keeper.write(&write, 2_000, false).unwrap();
     // Killed before it was synced and acknowledged.
@@ -325,7 +325,7 @@ async fn a_segment_is_not_written_again_where_there_is_little_room() {
     let network = MemoryNetwork::default();
     let (disk, world) = (network.disk("node01"), network.world("node01", 1));
     let folder = Path::new("/journal");
-    let begin = JournalBegin { lineage: lineage(), after: 0, anew: Some(Default::default()) };
+    let begin = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
     let write = JournalWrite { begin: Some(begin), ..more(1, 1_000) };
     let store = disk.open(folder).unwrap();
     let (mut keeper, _) = Keeper::open(store, "test", bounds(), 1).unwrap();

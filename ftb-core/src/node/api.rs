@@ -6,10 +6,10 @@
 //! late carries the id of what it belongs to (dial, link, client): a stale one is counted and
 //! ignored.
 
+use crate::epochs::EpochHistory;
 use crate::filter::{Filter, FilterSet};
-use crate::frame::{Frame, Item, Marks};
+use crate::frame::{DedupRanges, Frame, Item};
 use crate::ident::{PublisherId, Rank};
-use crate::lineage::Lineage;
 use crate::node::config::MemberList;
 use crate::node::storm::StormRule;
 use crate::position::{Epoch, Position, Trail};
@@ -61,7 +61,7 @@ pub enum Start {
     Now,
     /// Behind a position that the subscriber has already seen.
     After(Position),
-    /// The same for one that has been in several reigns: it goes on from the furthest place that it
+    /// The same for one that has been in several epochs: it goes on from the furthest place that it
     /// has in common with the log.
     Behind(Trail),
     /// With the oldest event in the log whose time is not before this Unix time.
@@ -103,7 +103,7 @@ pub enum Input {
         /// What it says.
         frame: Frame,
     },
-    /// The transport is gone. Without a Goodbye before it this is a suspected loss.
+    /// The transport is gone. Without a Close before it this is a suspected loss.
     LinkClosed {
         /// Which link.
         link: LinkId,
@@ -149,13 +149,13 @@ pub enum Input {
         subscription: SubscriptionId,
     },
     /// How a client wants to hear from now on that its events are held; at once until it says so.
-    Confirmations {
+    DelayAcks {
         /// Who.
         client: ClientId,
         /// With the next thing that it is told, when
-        /// [`LAZY_EVENTS_MAX`](super::LAZY_EVENTS_MAX) have come together, or after
-        /// [`LAZY_MS`](super::LAZY_MS): nobody waits for it.
-        lazily: bool,
+        /// [`ACK_DELAY_EVENTS_MAX`](super::ACK_DELAY_EVENTS_MAX) have come together, or after
+        /// [`ACK_DELAY_MS`](super::ACK_DELAY_MS): nobody waits for it.
+        delayed: bool,
     },
     /// Somebody at this node asks for the whole tree.
     QueryTree {
@@ -273,8 +273,8 @@ impl ClientId {
 /// Which part of which log a journal holds.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Stored {
-    /// Its lineage; empty for a journal that holds nothing.
-    pub lineage: Lineage,
+    /// Its epoch history; empty for a journal that holds nothing.
+    pub epochs: EpochHistory,
     /// It is complete behind this index,
     pub after: u64,
     /// up to this one.
@@ -291,9 +291,9 @@ pub struct Restored {
     /// They are complete behind this index.
     pub items_after: u64,
     /// Events that were logged before the first of them.
-    pub marks: Marks,
+    pub dedup: DedupRanges,
     /// Agents that are in no member list, and their ranks.
-    pub roster: Vec<(String, Rank)>,
+    pub dynamic_members: Vec<(String, Rank)>,
     /// Entries behind `stored.last` were there up to this index and could not be read.
     pub lost_until: Option<u64>,
     /// More entries may have been there: nothing says how far the log went.
@@ -316,19 +316,19 @@ pub struct JournalWrite {
     /// With this the journal holds the log up to this index.
     pub until: u64,
     /// Agents that are in no member list, and their ranks, in the place of what was written of them.
-    pub roster: Option<Vec<(String, Rank)>>,
+    pub dynamic_members: Option<Vec<(String, Rank)>>,
 }
 
 /// The journal is to hold this log from now on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalBegin {
-    /// Its lineage.
-    pub lineage: Lineage,
+    /// Its epoch history.
+    pub epochs: EpochHistory,
     /// What the journal holds behind this index is void.
     pub after: u64,
     /// What it holds up to there is void too, and the log begins there: with the events that were
     /// logged before. `None`: what it holds up to there is part of this log.
-    pub anew: Option<Marks>,
+    pub anew: Option<DedupRanges>,
 }
 
 /// Which page of the journal is wanted.

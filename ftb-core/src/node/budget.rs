@@ -194,7 +194,7 @@ impl Node {
         let clients = self.clients.values_mut().filter(|client| client.info.uid == uid);
         for found in clients.flat_map(|client| client.subscriptions.values_mut()) {
             let before = found.reader.shed;
-            found.reader.shed_all(severity, &self.lineage);
+            found.reader.shed_all(severity, &self.epochs);
             self.counters.shed += found.reader.shed - before;
         }
     }

@@ -2,17 +2,17 @@
 
 use super::Node;
 use super::api::{LinkId, MemberState};
-use super::fetch::Asker;
-use super::link::Role;
+use super::history::Requester;
+use super::link::LinkRole;
 use super::members::Sighting;
-use super::reader::{Cut, Reader};
-use super::standby::Feed;
+use super::reader::{ReadLimit, Reader};
+use super::standby::LogShipper;
 use super::uplink::LINK_PROTOCOL;
 use super::upward::credit_due_max;
 use crate::filter::FilterSet;
 use crate::frame::{
-    Confirm, Content, Down, Frame, Goodbye, Heartbeat, Hello, Interest, Item, Reject, Standing,
-    UpBatch, Welcome,
+    Close, Confirm, Content, Down, Frame, Heartbeat, Hello, HelloAck, HelloNack, Interest, Item,
+    TreeState, UpBatch,
 };
 use crate::ident::{OriginId, Rank};
 use crate::limits::BATCH_EVENTS_MAX;
@@ -28,12 +28,12 @@ pub(super) struct Child {
     pub(super) since_ns: u64,
     /// What its subtree wants, and the version of it that was not yet said to be active.
     pub(super) filters: FilterSet,
-    pub(super) unanswered: Option<u64>,
+    pub(super) failed_probe: Option<u64>,
     interest_version: u64,
     pub(super) reader: Reader,
-    /// The epoch of the lineage that it was told last.
-    told: Epoch,
-    /// It has said in this lineage where it resumes.
+    /// The epoch of the epoch history that it was told last.
+    reported: Epoch,
+    /// It has said in this epoch history where it resumes.
     pub(super) attached: bool,
     pub(super) confirms: BTreeMap<OriginId, Confirm>,
     /// How many batches of events have come from it.
@@ -42,9 +42,9 @@ pub(super) struct Child {
     pub(super) up: VecDeque<UpBatch>,
     pub(super) up_bytes: u64,
     pub(super) credit_due: u64,
-    /// It sent events before it knew our lineage: it is asked for them when it does.
+    /// It sent events before it knew our epoch history: it is asked for them when it does.
     pub(super) missed: bool,
-    pub(super) feed: Option<Feed>,
+    pub(super) shipper: Option<LogShipper>,
 }
 
 impl Child {
@@ -55,7 +55,7 @@ impl Child {
 
 impl Node {
     /// Where we stand, for children.
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn tree_state(&self) -> TreeState {
         let mut path = Vec::new();
         let mut standby = None;
         if let Some(parent) = self.uplink.parent() {
@@ -70,36 +70,36 @@ impl Node {
         {
             path.push(rank);
         }
-        Standing { lineage: self.lineage.clone(), head: self.consumed, path, standby }
+        TreeState { epochs: self.epochs.clone(), head: self.commit_index, path, standby }
     }
 
     /// Tells all children where we stand now.
-    pub(super) fn tell_standing(&mut self) {
-        let standing = self.standing();
-        let epoch = standing.lineage.head();
+    pub(super) fn send_tree_state(&mut self) {
+        let tree_state = self.tree_state();
+        let epoch = tree_state.epochs.head();
         let links: Vec<LinkId> = self.children.keys().copied().collect();
         for link in links {
             if let Some(child) = self.children.get_mut(&link)
-                && child.told != epoch
+                && child.reported != epoch
             {
-                child.told = epoch;
+                child.reported = epoch;
                 child.attached = false;
             }
-            self.say(link, Frame::Lineage(Box::new(standing.clone())));
+            self.send(link, Frame::TreeState(Box::new(tree_state.clone())));
         }
         self.choose_standby();
     }
 
     /// Somebody wants to be our child.
-    pub(super) fn greeted(&mut self, link: LinkId, hello: Hello) {
+    pub(super) fn on_hello(&mut self, link: LinkId, hello: Hello) {
         let rank = match self.admit(link, &hello) {
             Ok(Some(rank)) => rank,
-            Ok(None) => return self.await_rank(link, hello),
-            Err(reject) => return self.refuse(link, &hello, reject),
+            Ok(None) => return self.await_assignment(link, hello),
+            Err(hello_nack) => return self.refuse(link, &hello, hello_nack),
         };
-        let theirs = hello.lineage.head();
+        let theirs = hello.epochs.head();
         self.epoch_seen = self.epoch_seen.max(hello.epoch_seen).max(theirs.number);
-        if theirs > self.lineage.head() && theirs.number == self.epoch_seen {
+        if theirs > self.epochs.head() && theirs.number == self.epoch_seen {
             // Two acting roots have opened the same number: ours must rise above both.
             self.epoch_seen += 1;
         }
@@ -111,37 +111,37 @@ impl Node {
                 MemberState::Moved,
                 "the same agent has come back on another link",
             );
-            let goodbye = Goodbye { stopping: false, reason: "replaced by a newer link".into() };
-            self.close(old, Some(goodbye), "replaced by a newer link");
+            let close = Close { stopping: false, reason: "replaced by a newer link".into() };
+            self.close(old, Some(close), "replaced by a newer link");
             if origin != hello.origin {
                 self.replaced(rank, origin);
             }
         }
-        let adopt = match self.meet(&hello) {
+        let send_log = match self.compare_histories(&hello) {
             Some(false) => {
                 let message = format!(
                     "{} has just started and waits for the log of {}'s component",
                     self.config.host, hello.host
                 );
-                let reject = Reject { code: "busy".into(), message, redirect: Vec::new() };
-                self.say(link, Frame::Reject(reject));
+                let hello_nack = HelloNack { code: "busy".into(), message, redirect: Vec::new() };
+                self.send(link, Frame::HelloNack(hello_nack));
                 return self.close(link, None, "it must come later");
             }
-            adopt => adopt.is_some(),
+            send_log => send_log.is_some(),
         };
-        self.warn_of_differences(&hello);
-        if adopt {
-            self.adopt(link);
+        self.warn_of_mismatches(&hello);
+        if send_log {
+            self.begin_install(link);
         } else {
             self.raise_epoch();
-            self.tell_fork(hello.lineage.position(hello.consumed));
+            self.report_fork(hello.epochs.position(hello.commit_index));
         }
         self.note_address(&hello.host, &hello.address);
-        let is_ours = self.lineage.contains(hello.lineage.position(hello.consumed));
-        let standing = self.standing();
+        let is_ours = self.epochs.contains(hello.epochs.position(hello.commit_index));
+        let tree_state = self.tree_state();
         let host = hello.host.clone();
         if let Some(link) = self.links.get_mut(&link) {
-            link.role = Role::Child;
+            link.role = LinkRole::Child;
         }
         let child = Child {
             rank,
@@ -150,10 +150,10 @@ impl Node {
             attempt: hello.attempt,
             since_ns: self.now.mono_ns,
             filters: FilterSet::new(),
-            unanswered: None,
+            failed_probe: None,
             interest_version: 0,
-            reader: Reader::new(if is_ours { hello.consumed } else { self.consumed }),
-            told: standing.lineage.head(),
+            reader: Reader::new(if is_ours { hello.commit_index } else { self.commit_index }),
+            reported: tree_state.epochs.head(),
             attached: false,
             confirms: BTreeMap::new(),
             batches: 0,
@@ -161,22 +161,22 @@ impl Node {
             up_bytes: 0,
             credit_due: 0,
             missed: false,
-            feed: None,
+            shipper: None,
         };
         self.children.insert(link, child);
-        let welcome = Welcome {
+        let hello_ack = HelloAck {
             protocol: LINK_PROTOCOL,
             host: self.config.host.clone(),
             rank: self.own_rank(),
             origin: self.config.origin,
             assigned: rank.is_unlisted().then_some(rank),
-            standing,
+            tree_state,
             window_bytes: self.config.window_bytes,
-            adopt,
+            send_log,
             wall_ns: self.now.wall_ns,
         };
-        self.say(link, Frame::Welcome(Box::new(welcome)));
-        self.subscribed(link, hello.interest);
+        self.send(link, Frame::HelloAck(Box::new(hello_ack)));
+        self.on_interest(link, hello.interest);
         self.confirm_rank(host, rank);
         if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
             self.heartbeat(parent);
@@ -184,20 +184,20 @@ impl Node {
     }
 
     /// Turns somebody away who wants to be our child.
-    pub(super) fn refuse(&mut self, link: LinkId, hello: &Hello, reject: Reject) {
+    pub(super) fn refuse(&mut self, link: LinkId, hello: &Hello, hello_nack: HelloNack) {
         self.counters.refused += 1;
-        let why = format!("{}: {}", reject.code, reject.message);
+        let why = format!("{}: {}", hello_nack.code, hello_nack.message);
         self.transition("child", &hello.host, "asking", "refused", &why);
-        self.tell_refused(hello, &reject);
-        self.say(link, Frame::Reject(reject));
+        self.report_refused(hello, &hello_nack);
+        self.send(link, Frame::HelloNack(hello_nack));
         self.close(link, None, &why);
     }
 
     /// The place of an agent that may be our child; `None`: it is in no list, and its place is to be
     /// asked for.
-    fn admit(&self, link: LinkId, hello: &Hello) -> Result<Option<Rank>, Reject> {
+    fn admit(&self, link: LinkId, hello: &Hello) -> Result<Option<Rank>, HelloNack> {
         let refuse = |code: &str, message: String, redirect: Vec<Rank>| {
-            Err(Reject { code: code.to_owned(), message, redirect })
+            Err(HelloNack { code: code.to_owned(), message, redirect })
         };
         if hello.protocol != LINK_PROTOCOL {
             let message = format!(
@@ -227,7 +227,7 @@ impl Node {
                 self.check_listed(rank, hello)?;
                 rank
             }
-            None => match self.admit_unlisted(hello)? {
+            None => match self.admit_dynamic(hello)? {
                 Some(rank) => rank,
                 None => return Ok(None),
             },
@@ -241,7 +241,7 @@ impl Node {
             );
             return refuse("rank", message, Vec::new());
         }
-        self.check_twin(rank, hello)?;
+        self.check_duplicate(rank, hello)?;
         // Agents that are in no list take no place from those that are.
         let others = self.children.values().filter(|child| child.rank != rank);
         let others = others.filter(|child| child.rank.is_unlisted() == rank.is_unlisted());
@@ -255,7 +255,7 @@ impl Node {
     }
 
     /// Whether the member list has that agent in that place.
-    fn check_listed(&self, rank: Rank, hello: &Hello) -> Result<(), Reject> {
+    fn check_listed(&self, rank: Rank, hello: &Hello) -> Result<(), HelloNack> {
         let own = &self.config.host;
         let (code, message) = match self.config.members.get(rank) {
             Some(member) if member.host.eq_ignore_ascii_case(&hello.host) => return Ok(()),
@@ -275,47 +275,47 @@ impl Node {
                 ),
             ),
         };
-        Err(Reject { code: code.to_owned(), message, redirect: Vec::new() })
+        Err(HelloNack { code: code.to_owned(), message, redirect: Vec::new() })
     }
 
-    /// A child says where it resumes in the lineage that it was told.
-    pub(super) fn resumed(&mut self, link: LinkId, epoch: Epoch, after: u64) {
-        let head = self.lineage.head();
+    /// A child says where it resumes in the epoch history that it was told.
+    pub(super) fn on_resume(&mut self, link: LinkId, epoch: Epoch, after: u64) {
+        let head = self.epochs.head();
         let Some(child) = self.children.get_mut(&link) else { return };
-        if epoch != head || child.told != head {
+        if epoch != head || child.reported != head {
             // It answers to what was told before; another answer is under way.
             self.counters.stale += 1;
             return;
         }
         let news = !child.attached;
         child.attached = true;
-        child.reader.seek(after);
+        child.reader.expect_member(after);
         child.reader.catching_up = false;
         let missed = std::mem::take(&mut child.missed);
         let (host, sighting) = (child.host.clone(), child.sighting());
         if missed {
-            self.say(link, Frame::Resend);
+            self.send(link, Frame::Resend);
         }
         if news {
             self.member_up(sighting, &host);
             self.transition("child", &host, "welcomed", "attached", "it resumes");
             self.ask_newcomer(link, sighting.rank);
-            self.tell_roll_to(link);
+            self.send_snapshot_to(link);
             self.choose_standby();
         }
-        self.questions.retain(|_, question| !question.is_for(Asker::Child(link)));
-        self.catch_up(Asker::Child(link));
+        self.requests.retain(|_, request| !request.is_for(Requester::Child(link)));
+        self.catch_up(Requester::Child(link));
     }
 
     /// A child's subtree wants something else now.
-    pub(super) fn subscribed(&mut self, link: LinkId, interest: Interest) {
+    pub(super) fn on_interest(&mut self, link: LinkId, interest: Interest) {
         let Some(child) = self.children.get_mut(&link) else { return };
         if interest.version < child.interest_version {
             return;
         }
         child.interest_version = interest.version;
         child.filters = FilterSet::merge(&interest.filters);
-        child.unanswered = Some(interest.version);
+        child.failed_probe = Some(interest.version);
         self.interest_changed();
         self.answer_children();
         self.wake(link);
@@ -323,12 +323,12 @@ impl Node {
 
     /// Tells children whose interest has become active.
     pub(super) fn answer_children(&mut self) {
-        let young = self.is_young_root();
+        let young = self.awaits_log();
         let is_root = self.root.is_some();
         let appended = self.log.last();
         let mut answers = Vec::new();
         for (link, child) in &mut self.children {
-            let Some(version) = child.unanswered else { continue };
+            let Some(version) = child.failed_probe else { continue };
             if young {
                 continue;
             }
@@ -336,14 +336,14 @@ impl Node {
             if is_root {
                 answers.push((*link, version, appended));
             } else if active {
-                answers.push((*link, version, self.active_index.max(self.consumed)));
+                answers.push((*link, version, self.active_index.max(self.commit_index)));
             } else {
                 continue;
             }
-            child.unanswered = None;
+            child.failed_probe = None;
         }
         for (link, version, index) in answers {
-            self.say(link, Frame::FilterActive { version, index });
+            self.send(link, Frame::FilterActive { version, index });
         }
     }
 
@@ -356,10 +356,10 @@ impl Node {
         self.transition("child", &child.host, "attached", to, why);
         self.vacated(child.rank);
         self.routes.retain(|_, route| route.link != link);
-        self.roster.child_gone(link);
-        self.questions.retain(|_, question| !question.is_of(link));
-        self.asked_child_gone(link);
-        self.adoption_broken(link);
+        self.dynamic_members.child_gone(link);
+        self.requests.retain(|_, request| !request.is_of(link));
+        self.on_asked_child_gone(link);
+        self.abort_install(link);
         let sighting = child.sighting();
         if self.member_gone(sighting, &child.host, state, why) && suspected {
             self.suspect(Some(link), sighting, &child.host, why);
@@ -371,14 +371,14 @@ impl Node {
     }
 
     /// A child has said goodbye. Who stops has stopped, also where it was only welcomed.
-    pub(super) fn child_left(&mut self, link: LinkId, stopping: bool, why: &str) {
+    pub(super) fn on_child_close(&mut self, link: LinkId, stopping: bool, why: &str) {
         if !stopping {
             return self.lose_child(link, MemberState::Moved, why);
         }
-        let welcomed = self.children.get(&link).filter(|child| !child.attached);
-        let welcomed = welcomed.map(|child| (child.sighting(), child.host.clone()));
+        let on_hello_ack = self.children.get(&link).filter(|child| !child.attached);
+        let on_hello_ack = on_hello_ack.map(|child| (child.sighting(), child.host.clone()));
         self.lose_child(link, MemberState::Absent, why);
-        if let Some((child, host)) = welcomed {
+        if let Some((child, host)) = on_hello_ack {
             self.member_is(child, &host, MemberState::Absent);
         }
     }
@@ -393,27 +393,28 @@ impl Node {
         if let Some((_, confirm)) = child.confirms.pop_first() {
             return Some(Frame::Confirm(confirm));
         }
-        if let Some(frame) = self.poll_feed(link, bytes_max) {
+        if let Some(frame) = self.poll_shipper(link, bytes_max) {
             return Some(frame);
         }
         self.poll_down(link, bytes_max)
     }
 
     fn poll_down(&mut self, link: LinkId, bytes_max: usize) -> Option<Frame> {
-        let epoch = self.lineage.head();
-        let until = self.consumed;
+        let epoch = self.epochs.head();
+        let until = self.commit_index;
         let child = self.children.get_mut(&link)?;
         if !child.attached || child.reader.is_at(until) {
             return None;
         }
-        let cut = Cut { bytes: bytes_max, items: BATCH_EVENTS_MAX, until, skip_repeated: false };
+        let cut =
+            ReadLimit { bytes: bytes_max, items: BATCH_EVENTS_MAX, until, skip_repeated: false };
         let filters = &child.filters;
         let items = child.reader.read(&self.log, cut, filters);
         let reader = &child.reader;
         let covered =
             if reader.is_drained() { reader.cursor } else { items.last().map_or(0, Item::last) };
         if reader.catching_up && reader.is_drained() {
-            self.catch_up(Asker::Child(link));
+            self.catch_up(Requester::Child(link));
         }
         if items.is_empty() {
             return None;
@@ -424,13 +425,13 @@ impl Node {
 
     /// What a heartbeat to a child says.
     pub(super) fn child_heartbeat(&self, link: LinkId) -> Heartbeat {
-        let until = self.consumed;
+        let until = self.commit_index;
         let child = self.children.get(&link);
         let idle = child.filter(|c| c.attached && !c.reader.catching_up && c.reader.is_at(until));
         let covered = idle.map(|_| until);
         Heartbeat {
             covered: covered.unwrap_or(0),
-            epoch: covered.map(|_| self.lineage.head()),
+            epoch: covered.map(|_| self.epochs.head()),
             epoch_seen: 0,
         }
     }
@@ -438,7 +439,7 @@ impl Node {
     /// Committed entries behind `from` have become visible: wakes the children that want any, and
     /// moves those on that want none.
     pub(super) fn wake_children(&mut self, from: u64) {
-        let until = self.consumed;
+        let until = self.commit_index;
         let mut wake = Vec::new();
         for (link, child) in &mut self.children {
             if !child.attached || child.reader.catching_up {

@@ -1,12 +1,12 @@
 //! The clients of this agent: who they are, and what goes to each next.
 //!
 //! Responsible for: coming, going, and the order in which a client is told things. What they publish is
-//! [`super::publishing`]'s, when they hear that it is held [`super::confirmations`]', what they want is
+//! [`super::publishing`]'s, when they hear that it is held [`super::delayed_acks`]', what they want is
 //! [`super::subscriptions`]', what comes for them is [`super::delivery`]'s.
 
 use super::Node;
 use super::api::{ClientId, ClientInfo, Gap, Output, RefusedWhat, SubscriptionId, ToClient};
-use super::confirmations::Held;
+use super::delayed_acks::AckState;
 use super::subscriptions::Subscription;
 use crate::sealed::SealedRef;
 use std::collections::{BTreeMap, VecDeque};
@@ -22,7 +22,7 @@ pub(super) struct Client {
     /// The last sequence that was taken from it.
     pub(super) taken: u64,
     /// What of it is held, and what it was told of that.
-    pub(super) held: Held,
+    pub(super) acks: AckState,
     pub(super) ready: bool,
     pub(super) turn: Option<SubscriptionId>,
     pub(super) published: u64,
@@ -75,7 +75,7 @@ impl Client {
             subscriptions: BTreeMap::new(),
             due: Due::default(),
             taken: 0,
-            held: Held::default(),
+            acks: AckState::default(),
             ready: false,
             turn: None,
             published: 0,
@@ -106,13 +106,13 @@ impl Client {
 }
 
 impl Node {
-    pub(super) fn client_attached(&mut self, client: ClientId, info: ClientInfo) {
+    pub(super) fn on_client_attached(&mut self, client: ClientId, info: ClientInfo) {
         self.publishers.insert(info.publisher, client);
         self.budgets.attached(info.uid);
         self.clients.insert(client, Client::new(info));
     }
 
-    pub(super) fn client_detached(&mut self, client: ClientId) {
+    pub(super) fn on_client_detached(&mut self, client: ClientId) {
         let Some(gone) = self.clients.remove(&client) else {
             self.counters.stale += 1;
             return;
@@ -152,7 +152,7 @@ impl Node {
         }
     }
 
-    pub(super) fn tell_client(&mut self, id: ClientId, message: ToClient) {
+    pub(super) fn send_to_client(&mut self, id: ClientId, message: ToClient) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if client.control.len() >= CONTROL_MAX {
             self.counters.control_dropped += 1;
@@ -176,7 +176,7 @@ impl Node {
                 message: "more events than the storm rules allow one publisher".to_owned(),
             });
         }
-        if let Some(seq) = client.held.tell_if_due(now_ns) {
+        if let Some(seq) = client.acks.take_due(now_ns) {
             return Some(ToClient::Confirmed { seq });
         }
         // Subscriptions take turns: one with much to read does not starve the others.
@@ -190,7 +190,7 @@ impl Node {
             }
         }
         let client = self.clients.get_mut(&id)?;
-        if let Some(seq) = client.held.tell(now_ns) {
+        if let Some(seq) = client.acks.tell(now_ns) {
             return Some(ToClient::Confirmed { seq });
         }
         client.ready = false;

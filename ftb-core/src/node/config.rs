@@ -153,7 +153,7 @@ pub struct NodeConfig {
     /// Publishers whose events an agent remembers to know copies. Default 65,536.
     pub publishers_max: usize,
     /// Links that have not yet said who they are. Default 256; beyond, the newest is refused.
-    pub strangers_max: usize,
+    pub handshaking_max: usize,
     /// Subscriptions of one client. Default 1,024.
     pub subscriptions_max: usize,
     /// Storm control of what own clients publish. Default: none.
@@ -206,7 +206,7 @@ impl NodeConfig {
             standby_ms: 200,
             journal_ms: 5_000,
             publishers_max: 65_536,
-            strangers_max: 256,
+            handshaking_max: 256,
             subscriptions_max: 1_024,
             storm: Vec::new(),
             folder: None,

@@ -6,8 +6,8 @@
 use super::Node;
 use super::api::{ClientId, Gap, Output, SubscriptionId, ToClient};
 use super::config::ns;
-use super::fetch::Asker;
-use super::reader::{Cut, Reader};
+use super::history::Requester;
+use super::reader::{ReadLimit, Reader};
 use crate::frame::{Content, Item};
 use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
 use crate::position::Position;
@@ -23,7 +23,7 @@ impl Node {
         let mut wake = Vec::new();
         let mut repeated = Vec::new();
         for item in self.log.after(from) {
-            let Some(item) = item.up_to(self.consumed) else { break };
+            let Some(item) = item.up_to(self.commit_index) else { break };
             let run = match &item.content {
                 Content::Events(run) => run,
                 Content::Gap(gap) => {
@@ -76,7 +76,7 @@ impl Node {
             let found = self.clients.get(client).and_then(|found| found.subscriptions.get(id));
             found.is_some_and(|found| {
                 let until = found.history_until.unwrap_or(0);
-                until <= self.consumed && !found.reader.catching_up
+                until <= self.commit_index && !found.reader.catching_up
             })
         };
         let passed: Vec<(ClientId, SubscriptionId)> =
@@ -93,16 +93,16 @@ impl Node {
         let index = found.reader.cursor;
         let idle = found.is_active() && !found.reader.catching_up && found.reader.is_drained();
         let history_ended = idle && found.history_until.is_some_and(|until| until <= index);
-        let told_now = idle && due && index > found.told;
+        let told_now = idle && due && index > found.reported;
         if !(history_ended || told_now) {
             return None;
         }
-        found.told = index;
+        found.reported = index;
         if history_ended {
             found.history_until = None;
             self.histories.remove(&(id, subscription));
         }
-        let position = self.lineage.position(index);
+        let position = self.epochs.position(index);
         Some(ToClient::Covered { subscription, position, history_ended })
     }
 
@@ -112,18 +112,18 @@ impl Node {
     }
 
     /// Time has passed: quiet subscriptions are told how far they are.
-    pub(super) fn cover_tick(&mut self) {
+    pub(super) fn cover_timeout(&mut self) {
         if self.cover_ns > self.now.mono_ns {
             return;
         }
         self.cover_ns = u64::MAX;
-        let until = self.consumed;
+        let until = self.commit_index;
         let mut wake = Vec::new();
         for (id, client) in &mut self.clients {
             let active = client.subscriptions.iter().filter(|(_, found)| found.is_active());
-            let untold = active.filter(|(_, found)| found.told < until);
+            let pending = active.filter(|(_, found)| found.reported < until);
             client.cover_due = false;
-            for (subscription, _) in untold {
+            for (subscription, _) in pending {
                 client.due.insert(*subscription);
                 client.cover_due = true;
             }
@@ -143,7 +143,7 @@ impl Node {
         id: SubscriptionId,
         bytes_max: usize,
     ) -> Option<ToClient> {
-        let until = self.consumed;
+        let until = self.commit_index;
         let (bytes, copied) = self.batch_bytes(client, bytes_max);
         let reader_client = self.clients.get_mut(&client)?;
         let found = reader_client.subscriptions.get_mut(&id)?;
@@ -151,7 +151,7 @@ impl Node {
             return None;
         }
         let filter = &found.filter;
-        let cut = Cut { bytes, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
+        let cut = ReadLimit { bytes, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
         let mut items = found.reader.read(&self.log, cut, filter);
         if copied {
             items = items.into_iter().map(detached).collect();
@@ -159,9 +159,9 @@ impl Node {
         let catch_up = found.reader.catching_up && found.reader.is_drained();
         let mut first = None;
         if let Some(last) = items.last() {
-            found.told = last.last();
+            found.reported = last.last();
             reader_client.turn = Some(id);
-            let mut messages = to_messages(id, items, |index| self.lineage.position(index));
+            let mut messages = to_messages(id, items, |index| self.epochs.position(index));
             let count: u64 = messages.iter().map(delivered).sum();
             reader_client.delivered += count;
             self.counters.delivered += count;
@@ -169,7 +169,7 @@ impl Node {
             reader_client.control.append(&mut messages);
         }
         if catch_up {
-            self.catch_up(Asker::Subscription(client, id));
+            self.catch_up(Requester::Subscription(client, id));
         }
         first
     }
@@ -181,7 +181,7 @@ impl Node {
             Content::Events(_) => Vec::new(),
             Content::Gap(_) => self.active_subscriptions(),
         };
-        let (clients, lineage, budgets) = (&mut self.clients, &self.lineage, &mut self.budgets);
+        let (clients, epochs, budgets) = (&mut self.clients, &self.epochs, &mut self.budgets);
         let mut over = BTreeSet::new();
         let mut keep = |(client, id): (ClientId, SubscriptionId), entry: &dyn Fn() -> Item| {
             let Some(client) = clients.get_mut(&client) else { return 0 };
@@ -191,7 +191,7 @@ impl Node {
                 return 0;
             }
             let (before, held) = (found.reader.shed, found.reader.held_bytes());
-            found.reader.keep(&entry(), lag_bytes, lineage, &found.filter);
+            found.reader.keep(&entry(), lag_bytes, epochs, &found.filter);
             if budgets.grew(uid, found.reader.held_bytes().saturating_sub(held)) {
                 over.insert(uid);
             }
@@ -228,11 +228,11 @@ impl Node {
     /// The log that was followed is about to be left for another one. What was visible here counts as
     /// delivered, and is left out where it comes again; so what subscriptions have not read of it is made
     /// ready for them now, with its positions in this log. What is over their bound is told as a hole.
-    pub(super) fn settle_subscribers(&mut self) {
+    pub(super) fn flush_subscribers(&mut self) {
         self.count_budgets();
         for (client, subscription) in self.active_subscriptions() {
             for piece in self.take_unread(client, subscription) {
-                let position = |index| self.lineage.position(index);
+                let position = |index| self.epochs.position(index);
                 let messages = to_messages(subscription, piece, position);
                 let count: u64 = messages.iter().map(delivered).sum();
                 let Some(found) = self.clients.get_mut(&client) else { continue };
@@ -246,7 +246,7 @@ impl Node {
 
     /// All that a subscription has not read, in pieces that each fit into a message.
     fn take_unread(&mut self, client: ClientId, id: SubscriptionId) -> Vec<Vec<Item>> {
-        let until = self.consumed;
+        let until = self.commit_index;
         let uid = self.clients.get(&client).map(|client| client.info.uid);
         let budget = uid.map_or(0, |uid| self.lag_left(uid));
         let Some(subscriber) = self.clients.get_mut(&client) else { return Vec::new() };
@@ -262,9 +262,9 @@ impl Node {
         let mut unread = Vec::new();
         while !found.reader.is_at(until) {
             let bytes = room.min(BATCH_BYTES_TARGET);
-            let cut = Cut { bytes, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
+            let cut = ReadLimit { bytes, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
             let items = match room {
-                0 => found.reader.give_up(&self.log, cut, &self.lineage, filter),
+                0 => found.reader.skip_with_gap(&self.log, cut, &self.epochs, filter),
                 _ => found.reader.read(&self.log, cut, filter),
             };
             if items.is_empty() {
@@ -280,9 +280,9 @@ impl Node {
     }
 
     /// Tells every subscription that has begun of a hole.
-    pub(super) fn tell_subscribers(&mut self, gap: &Gap) {
+    pub(super) fn send_gap_to_subscribers(&mut self, gap: &Gap) {
         for (client, subscription) in self.active_subscriptions() {
-            self.tell_client(client, ToClient::Gap { subscription, gap: gap.clone() });
+            self.send_to_client(client, ToClient::Gap { subscription, gap: gap.clone() });
         }
     }
 
@@ -292,7 +292,7 @@ impl Node {
             for (id, subscription) in &mut client.subscriptions {
                 client.due.insert(*id);
                 subscription.reader = Reader::new(index);
-                subscription.told = index;
+                subscription.reported = index;
                 // Where the past ends is a place in the log that was left.
                 let history_until = &mut subscription.history_until;
                 *history_until = history_until.map(|_| index);
@@ -306,9 +306,9 @@ impl Node {
             for (id, subscription) in &mut client.subscriptions {
                 client.due.insert(*id);
                 if subscription.reader.cursor > index {
-                    subscription.reader.seek(index);
+                    subscription.reader.expect_member(index);
                 }
-                subscription.told = subscription.told.min(index);
+                subscription.reported = subscription.reported.min(index);
                 let history_until = &mut subscription.history_until;
                 *history_until = history_until.map(|until| until.min(index));
             }
@@ -327,13 +327,13 @@ impl Node {
                 any |= before;
             }
         }
-        self.had = any.then(|| self.seen.clone());
+        self.delivered_before = any.then(|| self.seen.clone());
     }
 
     /// Events come for a subscription from elsewhere: they count as delivered here. Gives those that it has
     /// not had already, at other places of a log that was left; `all`: it was not there then.
     pub(super) fn note_fetched(&mut self, items: Vec<Item>, all: bool) -> Vec<Item> {
-        let had = self.had.as_ref().filter(|_| !all);
+        let delivered_before = self.delivered_before.as_ref().filter(|_| !all);
         let mut fresh = Vec::with_capacity(items.len());
         for item in items {
             let Content::Events(run) = &item.content else {
@@ -341,10 +341,10 @@ impl Node {
                 continue;
             };
             self.seen.insert_run(run);
-            let again = run
-                .iter()
-                .enumerate()
-                .filter(|(_, event)| had.is_some_and(|had| had.contains(event.id())));
+            let again = run.iter().enumerate().filter(|(_, event)| {
+                delivered_before
+                    .is_some_and(|delivered_before| delivered_before.contains(event.id()))
+            });
             let again: Vec<usize> = again.map(|(place, _)| place).collect();
             self.counters.repeated += again.len() as u64;
             let mut start = 0;
@@ -393,7 +393,7 @@ fn to_messages(
         let mut rest = Some(run);
         while let Some(run) = rest.take() {
             let epoch = position(index).epoch;
-            // Events of two reigns in one run are rare: only where old ones were asked for.
+            // Events of two epochs in one run are rare: only where old ones were asked for.
             let count = if position(last).epoch == epoch {
                 run.count()
             } else {

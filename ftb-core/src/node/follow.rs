@@ -2,74 +2,74 @@
 
 use super::Node;
 use super::api::{Gap, GapReason};
-use crate::frame::{Item, Standing};
-use crate::lineage::Lineage;
+use crate::epochs::EpochHistory;
+use crate::frame::{Item, TreeState};
 use crate::position::{Epoch, Position};
 use crate::spaces::Spaces;
 
-/// Most lost reigns whose forks are remembered.
+/// Most lost epochs whose forks are remembered.
 const FORKS_MAX: usize = 256;
 
 impl Node {
     /// The parent's log is the one that counts now: goes back to where ours leaves it.
-    pub(super) fn follow(&mut self, standing: &Standing) {
-        let winning = &standing.lineage;
+    pub(super) fn follow(&mut self, tree_state: &TreeState) {
+        let winning = &tree_state.epochs;
         self.step_down(winning);
-        self.hand_over_held(winning);
-        self.hand_over_restored(winning);
-        self.young_until_ns = 0;
-        let here = self.log.last().max(self.consumed);
-        let seen = self.lineage.position(self.consumed);
-        if self.lineage.is_empty() {
-            self.consumed = standing.head;
-            self.log = super::log::Log::new(standing.head);
-            self.move_subscribers(standing.head);
+        self.re_propose_offered(winning);
+        self.re_propose_restored(winning);
+        self.log_wait_until_ns = 0;
+        let here = self.log.last().max(self.commit_index);
+        let seen = self.epochs.position(self.commit_index);
+        if self.epochs.is_empty() {
+            self.commit_index = tree_state.head;
+            self.log = super::log::Log::new(tree_state.head);
+            self.move_subscribers(tree_state.head);
         } else {
-            let fork = self.lineage.common(here, winning);
-            if fork.is_none_or(|fork| fork < self.consumed) {
-                self.settle_subscribers();
+            let fork = self.epochs.common(here, winning);
+            if fork.is_none_or(|fork| fork < self.commit_index) {
+                self.flush_subscribers();
             }
             self.note_forks(winning, fork);
             // Two logs that never met: we begin where the winning one is.
-            let fork = fork.unwrap_or(standing.head);
-            if self.lineage.common(here, winning).is_none() {
-                self.tell_parted(winning.position(fork));
+            let fork = fork.unwrap_or(tree_state.head);
+            if self.epochs.common(here, winning).is_none() {
+                self.report_parted(winning.position(fork));
                 self.log = super::log::Log::new(fork);
-                self.consumed = fork;
+                self.commit_index = fork;
                 self.move_subscribers(fork);
             }
             // What was here and is not committed comes down again.
-            self.log.truncate(fork.min(self.consumed));
-            self.consumed = self.consumed.min(fork);
+            self.log.truncate(fork.min(self.commit_index));
+            self.commit_index = self.commit_index.min(fork);
             // Subscriptions may have read on before their agent lost its memory: further than it.
-            let parting = self.lineage.common(u64::MAX, winning).unwrap_or(fork);
+            let parting = self.epochs.common(u64::MAX, winning).unwrap_or(fork);
             self.rewind_subscribers(parting);
         }
-        self.lineage = winning.clone();
-        self.active_index = self.active_index.min(self.consumed);
+        self.epochs = winning.clone();
+        self.active_index = self.active_index.min(self.commit_index);
         self.check_replica();
-        if self.outbox.put_back(winning) {
+        if self.outbox.requeue(winning) {
             self.outbox.rewind();
             self.flush_outbox();
         }
-        self.tell_fork(seen);
+        self.report_fork(seen);
     }
 
     /// Our log never had anything in common with the one that goes on: subscribers learn that they
     /// have not seen what it holds so far.
-    pub(super) fn tell_parted(&mut self, until: Position) {
-        let after = self.lineage.position(self.consumed);
+    pub(super) fn report_parted(&mut self, until: Position) {
+        let after = self.epochs.position(self.commit_index);
         let reason = GapReason::Retention;
         let spaces = Spaces::ANY;
         let gap = Gap { after, until, reason, count: 0, severity_max: None, spaces };
-        self.tell_subscribers(&gap);
+        self.send_gap_to_subscribers(&gap);
     }
 
-    /// Remembers where reigns that have lost left the log that goes on: positions of theirs may be
+    /// Remembers where epochs that have lost left the log that goes on: positions of theirs may be
     /// asked for. `None`: the logs never met, no place in the last says anything about this one.
-    pub(super) fn note_forks(&mut self, winning: &Lineage, fork: Option<u64>) {
+    pub(super) fn note_forks(&mut self, winning: &EpochHistory, fork: Option<u64>) {
         let Some(fork) = fork else { return self.forks.clear() };
-        for segment in self.lineage.segments() {
+        for segment in self.epochs.segments() {
             if !winning.knows(segment.epoch) {
                 self.forks.insert(segment.epoch, fork);
             }
@@ -80,32 +80,32 @@ impl Node {
     }
 
     /// Committed events have come down.
-    pub(super) fn came_down(&mut self, epoch: Epoch, items: Vec<Item>, covered: u64) {
-        if epoch != self.lineage.head() {
-            if epoch < self.lineage.head() {
+    pub(super) fn on_down(&mut self, epoch: Epoch, items: Vec<Item>, covered: u64) {
+        if epoch != self.epochs.head() {
+            if epoch < self.epochs.head() {
                 self.counters.fenced += 1;
             }
             return;
         }
         self.past_is_covered(covered);
-        let from = self.consumed;
+        let from = self.commit_index;
         for item in items {
             if let Some(item) = item.behind(from) {
                 self.log.push(item);
             }
         }
         self.log.cover(covered);
-        self.consumed = self.consumed.max(self.log.last());
-        if self.consumed > from {
+        self.commit_index = self.commit_index.max(self.log.last());
+        if self.commit_index > from {
             self.became_visible(from);
-            if self.anybody_catches_up() {
+            if self.any_reader_catches_up() {
                 self.catch_up_all(false);
             }
         }
     }
 
     /// The parent says that our interest is active up to the root.
-    pub(super) fn filter_active(&mut self, version: u64, index: u64) {
+    pub(super) fn on_filter_active(&mut self, version: u64, index: u64) {
         if version != self.interests.version() {
             return;
         }
@@ -125,13 +125,13 @@ impl Node {
     /// want of them, within theirs.
     pub(super) fn evict(&mut self) {
         // A log that is offered as a whole must stay whole.
-        let whole = self.root.is_some() || self.held.is_some();
+        let whole = self.root.is_some() || self.offered.is_some();
         let bytes_max = if whole { self.config.log_bytes } else { self.config.ring_bytes };
         while self.log.bytes() > bytes_max {
             // What passed by before the log was whole comes again.
-            let evicted = match whole && self.log.evicted() >= self.full_since {
-                true => self.log.retire(self.consumed, &self.config.reserve()),
-                false => self.log.evict(self.consumed),
+            let evicted = match whole && self.log.evicted() >= self.complete_after {
+                true => self.log.retire(self.commit_index, &self.config.reserve()),
+                false => self.log.evict(self.commit_index),
             };
             let Some(evicted) = evicted else { return };
             for item in evicted.fresh() {
@@ -140,7 +140,7 @@ impl Node {
             for child in self.children.values_mut().filter(|child| child.attached) {
                 let before = child.reader.shed;
                 let (lag_bytes, filters) = (self.config.lag_bytes, &child.filters);
-                child.reader.keep(&evicted.item, lag_bytes, &self.lineage, filters);
+                child.reader.keep(&evicted.item, lag_bytes, &self.epochs, filters);
                 self.counters.shed += child.reader.shed - before;
             }
         }

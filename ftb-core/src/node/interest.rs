@@ -18,7 +18,7 @@ const HISTORY_MAX: usize = 8;
 /// The interest of a subtree.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Interests {
-    told: FilterSet,
+    reported: FilterSet,
     version: u64,
     active_version: u64,
     /// Where the stream from the parent began.
@@ -30,7 +30,7 @@ pub(super) struct Interests {
 impl Interests {
     /// The subtree wants this now. Says whether the parent has to be told.
     pub(super) fn want(&mut self, wanted: FilterSet) -> bool {
-        if wanted.covers_set(&self.told) && self.told.covers_set(&wanted) {
+        if wanted.covers_set(&self.reported) && self.reported.covers_set(&wanted) {
             return false;
         }
         // What is not wanted any more may stop coming down at once, long before we hear that: from
@@ -43,14 +43,14 @@ impl Interests {
         {
             self.active.push(kept);
         }
-        self.told = wanted;
+        self.reported = wanted;
         self.version += 1;
         true
     }
 
     /// What to tell the parent.
-    pub(super) fn told(&self) -> Interest {
-        Interest { version: self.version, filters: self.told.filters().to_vec() }
+    pub(super) fn reported(&self) -> Interest {
+        Interest { version: self.version, filters: self.reported.filters().to_vec() }
     }
 
     pub(super) fn version(&self) -> u64 {
@@ -67,7 +67,7 @@ impl Interests {
         self.set_active(index.max(self.resumed));
     }
 
-    /// On a new link, or in another lineage: everything told comes down behind that index.
+    /// On a new link, or in another epoch history: everything told comes down behind that index.
     pub(super) fn restart(&mut self, index: u64) {
         for active in &mut self.active {
             active.since = active.since.min(index);
@@ -77,7 +77,7 @@ impl Interests {
     }
 
     fn set_active(&mut self, index: u64) {
-        let filters = self.told.clone();
+        let filters = self.reported.clone();
         let covering = self.active.iter().find(|old| old.filters.covers_set(&filters));
         let since = covering.map_or(index, |old| old.since);
         self.active.retain(|old| old.since < since && filters.covers_set(&old.filters));

@@ -9,7 +9,7 @@
 //!
 //! An agent that starts with a journal is one that was away since its last write. It goes on with that
 //! log as acting root, or hands it over; or another log is the one that goes on, and what its own has
-//! behind the fork goes up as unconfirmed events ([`Node::hand_over_restored`]).
+//! behind the fork goes up as unconfirmed events ([`Node::re_propose_restored`]).
 //!
 //! Responsible for: what is to be on disk, and what its acknowledgements mean. Not responsible for:
 //! files, formats and checksums, which are the shell's.
@@ -17,15 +17,15 @@
 use super::Node;
 use super::api::{Gap, GapReason, JournalBegin, JournalWrite, Output, Restored, Stored};
 use super::config::ns;
-use super::echo::Kept;
+use super::entry_refs::SentBatches;
 use super::log::Log;
-use super::outbox::Losing;
+use super::outbox::LosingLog;
 use super::standby::Replica;
 use super::status::JournalState;
-use crate::frame::{Content, Item, Marks, ReplicaStart, UpItem};
+use crate::epochs::EpochHistory;
+use crate::frame::{Content, DedupRanges, Item, ReplicaStart, UpItem};
 use crate::ident::Rank;
 use crate::limits::BATCH_EVENTS_MAX;
-use crate::lineage::Lineage;
 use crate::position::{Epoch, Position};
 use crate::ranges::PublisherRanges;
 use crate::severity::Severity;
@@ -51,7 +51,7 @@ pub(super) struct Journal {
 }
 
 struct Disk {
-    lineage: Lineage,
+    epochs: EpochHistory,
     /// The log on disk is complete behind this index,
     after: u64,
     /// and was handed out up to this one,
@@ -74,8 +74,8 @@ pub(super) struct Past {
 }
 
 /// The log that is to be on disk.
-struct Source<'a> {
-    lineage: &'a Lineage,
+struct JournalSource<'a> {
+    epochs: &'a EpochHistory,
     log: &'a Log,
     published: &'a PublisherRanges,
     /// It is complete after this index, but for what its gaps state.
@@ -84,26 +84,26 @@ struct Source<'a> {
 
 impl Disk {
     fn new(stored: Stored, generation: u64) -> Self {
-        let Stored { lineage, after, last } = stored;
-        Self { lineage, after, cursor: last, acked: last, generation, fresh: true }
+        let Stored { epochs, after, last } = stored;
+        Self { epochs, after, cursor: last, acked: last, generation, fresh: true }
     }
 
     /// How the disk must begin to hold that log; `None` where it holds a part of it already, and what
     /// follows is still there.
-    fn begin(&mut self, source: &Source<'_>) -> Option<JournalBegin> {
+    fn begin(&mut self, source: &JournalSource<'_>) -> Option<JournalBegin> {
         let fits = (source.after..=source.log.last()).contains(&self.cursor);
         let fresh = std::mem::take(&mut self.fresh);
-        if fits && !fresh && self.lineage.head() == source.lineage.head() {
+        if fits && !fresh && self.epochs.head() == source.epochs.head() {
             return None;
         }
-        let common = match self.lineage.is_empty() {
+        let common = match self.epochs.is_empty() {
             true => None,
-            false => self.lineage.common(self.cursor, source.lineage),
+            false => self.epochs.common(self.cursor, source.epochs),
         };
         let kept = common.map(|common| common.min(source.log.last()));
         let kept = kept.filter(|kept| *kept >= source.after.max(self.after));
         self.generation += 1;
-        self.lineage = source.lineage.clone();
+        self.epochs = source.epochs.clone();
         self.cursor = kept.unwrap_or(source.after);
         let mut anew = None;
         match kept {
@@ -111,19 +111,19 @@ impl Disk {
             None => {
                 self.after = source.after;
                 self.acked = source.after;
-                let marks = source.published.iter();
-                let publishers = marks.map(|(id, set)| (id, set.ranges().to_vec())).collect();
-                anew = Some(Marks { publishers });
+                let dedup = source.published.iter();
+                let publishers = dedup.map(|(id, set)| (id, set.ranges().to_vec())).collect();
+                anew = Some(DedupRanges { publishers });
             }
         }
-        Some(JournalBegin { lineage: source.lineage.clone(), after: self.cursor, anew })
+        Some(JournalBegin { epochs: source.epochs.clone(), after: self.cursor, anew })
     }
 
     /// The next entries, and up to which index they reach.
-    fn next_items(&mut self, source: &Source<'_>, bytes_max: usize) -> Vec<Item> {
-        let Source { log, lineage, .. } = source;
+    fn next_items(&mut self, source: &JournalSource<'_>, bytes_max: usize) -> Vec<Item> {
+        let JournalSource { log, epochs, .. } = source;
         let range = (self.cursor, log.last());
-        let (items, until) = log.next(range, bytes_max, BATCH_EVENTS_MAX, lineage);
+        let (items, until) = log.next(range, bytes_max, BATCH_EVENTS_MAX, epochs);
         self.cursor = until;
         items
     }
@@ -136,9 +136,9 @@ impl Journal {
     }
 
     /// Up to which index a lone root may commit.
-    pub(super) fn safe_until(&self, head: Epoch, last: u64) -> u64 {
+    pub(super) fn commit_limit(&self, head: Epoch, last: u64) -> u64 {
         match self.waits() {
-            Some(disk) if disk.lineage.head() == head && !disk.fresh => disk.acked.min(last),
+            Some(disk) if disk.epochs.head() == head && !disk.fresh => disk.acked.min(last),
             Some(_) => 0,
             None => last,
         }
@@ -172,9 +172,9 @@ impl Node {
         self.journal.gates = true;
         let stored = self.remember(restored);
         if self.past.is_some() {
-            self.epoch_seen = self.epoch_seen.max(stored.lineage.head().number);
-            self.lineage = stored.lineage.clone();
-            self.consumed = stored.last;
+            self.epoch_seen = self.epoch_seen.max(stored.epochs.head().number);
+            self.epochs = stored.epochs.clone();
+            self.commit_index = stored.last;
             self.log = Log::new(stored.last);
         }
         self.journal.disk = Some(Disk::new(stored, self.journal.generation));
@@ -182,16 +182,16 @@ impl Node {
 
     /// Takes what an earlier life has left; gives which log it is.
     fn remember(&mut self, restored: Restored) -> Stored {
-        let Restored { stored, items, items_after, marks, .. } = restored;
+        let Restored { stored, items, items_after, dedup, .. } = restored;
         let (lost_until, end_unknown) = (restored.lost_until, restored.end_unknown);
-        self.restore_roster(restored.roster);
+        self.restore_dynamic_members(restored.dynamic_members);
         self.journal_damaged(restored.damage);
         self.journal_unclean(restored.unclean);
         self.counters.restored += items.iter().map(|item| item.count() as u64).sum::<u64>();
-        let start = ReplicaStart { lineage: stored.lineage.clone(), after: items_after, copy: 0 };
+        let start = ReplicaStart { epochs: stored.epochs.clone(), after: items_after, copy: 0 };
         let mut replica = Replica::new(start, self.config.publishers_max);
         replica.complete = true;
-        replica.mark(&marks);
+        replica.mark(&dedup);
         items.into_iter().for_each(|item| replica.push(item));
         replica.log.cover(stored.last);
         let reserve = self.config.reserve();
@@ -200,7 +200,7 @@ impl Node {
                 break;
             }
         }
-        if !stored.lineage.is_empty() {
+        if !stored.epochs.is_empty() {
             self.past = Some(Past { replica, lost_until, end_unknown });
         }
         stored
@@ -222,25 +222,25 @@ impl Node {
         }
     }
 
-    /// The parent has that much of the reign: a log of the past that ends there holds nothing else.
+    /// The parent has that much of the epoch: a log of the past that ends there holds nothing else.
     pub(super) fn past_is_covered(&mut self, covered: u64) {
-        let head = self.lineage.head();
+        let head = self.epochs.head();
         let known = |past: &mut Past| {
-            past.replica.lineage.head() == head && past.replica.log.last() <= covered
+            past.replica.epochs.head() == head && past.replica.log.last() <= covered
         };
         self.past.take_if(known);
     }
 
     /// The shell has a store to write to, again or only now. `restored`: what an earlier life has left
     /// in it, where this one could not read it before.
-    pub(super) fn journal_opened(&mut self, stored: Stored, restored: Option<Restored>) {
+    pub(super) fn on_journal_opened(&mut self, stored: Stored, restored: Option<Restored>) {
         self.journal.disk = Some(Disk::new(stored, self.journal.generation));
         if let Some(restored) = restored {
             self.remember(restored);
-            let lineage = self.lineage.clone();
-            self.hand_over_restored(&lineage);
+            let epochs = self.epochs.clone();
+            self.re_propose_restored(&epochs);
         }
-        self.roster.write_again();
+        self.dynamic_members.write_again();
         self.count_waiting();
         if self.root.is_none() && self.replica.is_none() {
             self.journal_caught_up();
@@ -248,15 +248,15 @@ impl Node {
     }
 
     /// Who has which rank without being listed, as it was when the journal was written.
-    fn restore_roster(&mut self, roster: Vec<(String, Rank)>) {
-        self.roster.restore(roster);
+    fn restore_dynamic_members(&mut self, dynamic_members: Vec<(String, Rank)>) {
+        self.dynamic_members.restore(dynamic_members);
         if self.is_unlisted() {
-            self.rank = self.rank.or_else(|| self.roster.rank_of(&self.config.host));
+            self.rank = self.rank.or_else(|| self.dynamic_members.rank_of(&self.config.host));
         }
     }
 
     /// The disk has what was handed out up to an index.
-    pub(super) fn journaled(&mut self, generation: u64, until: u64) {
+    pub(super) fn on_journaled(&mut self, generation: u64, until: u64) {
         let last = self.journal_source().map_or(until, |source| source.log.last());
         let Some(disk) = &mut self.journal.disk else {
             self.counters.stale += 1;
@@ -287,7 +287,7 @@ impl Node {
     }
 
     /// The store can not be written.
-    pub(super) fn journal_failed(&mut self, error: &str) {
+    pub(super) fn on_journal_failed(&mut self, error: &str) {
         self.journal.disk = None;
         self.pass_journal_over(error);
     }
@@ -326,9 +326,9 @@ impl Node {
         self.journal.deadline_ns(self.config.journal_ms)
     }
 
-    /// A reign begins: what is appended by now and not committed.
+    /// A epoch begins: what is appended by now and not committed.
     pub(super) fn count_waiting(&mut self) {
-        let waiting = self.log.after(self.consumed).map(|item| item.len());
+        let waiting = self.log.after(self.commit_index).map(|item| item.len());
         self.journal.waiting_bytes = waiting.sum();
     }
 
@@ -337,21 +337,21 @@ impl Node {
         if self.journal.disk.is_none() {
             return;
         }
-        let items = self.log.after(from).map_while(|item| item.up_to(self.consumed));
+        let items = self.log.after(from).map_while(|item| item.up_to(self.commit_index));
         let bytes: usize = items.map(|item| item.len()).sum();
         self.journal.waiting_bytes = self.journal.waiting_bytes.saturating_sub(bytes);
     }
 
-    fn journal_source(&self) -> Option<Source<'_>> {
+    fn journal_source(&self) -> Option<JournalSource<'_>> {
         match (&self.root, &self.replica) {
-            (Some(root), _) => Some(Source {
-                lineage: &self.lineage,
+            (Some(root), _) => Some(JournalSource {
+                epochs: &self.epochs,
                 log: &self.log,
                 published: &root.published,
                 after: self.known_after(),
             }),
-            (None, Some(replica)) if replica.complete => Some(Source {
-                lineage: &replica.lineage,
+            (None, Some(replica)) if replica.complete => Some(JournalSource {
+                epochs: &replica.epochs,
                 log: &replica.log,
                 published: &replica.published,
                 after: replica.log.known_after(),
@@ -362,8 +362,8 @@ impl Node {
 
     /// Whether ranks of unlisted agents are to be written: root and standby know all, and an unlisted
     /// agent its own.
-    fn writes_roster(&self) -> bool {
-        self.roster.is_unwritten() && (self.holds_log() || self.is_unlisted())
+    fn writes_dynamic_members(&self) -> bool {
+        self.dynamic_members.is_unwritten() && (self.holds_log() || self.is_unlisted())
     }
 
     /// Whether this is the acting root or its standby.
@@ -380,9 +380,9 @@ impl Node {
         let news = self.journal_source().is_some_and(|source| {
             disk.fresh
                 || disk.cursor != source.log.last()
-                || disk.lineage.head() != source.lineage.head()
+                || disk.epochs.head() != source.epochs.head()
         });
-        if news || self.writes_roster() {
+        if news || self.writes_dynamic_members() {
             self.journal.ready = true;
             self.out.push(Output::JournalReady);
         }
@@ -392,18 +392,18 @@ impl Node {
     /// second. Who holds the log no longer has what it had when it did. `None` where nothing can: one that
     /// begins anew has what it had before until it has acknowledged something.
     pub(super) fn disk_range(&self) -> Option<(u64, u64)> {
-        let disk = self.journal.disk.as_ref().filter(|disk| !disk.lineage.is_empty())?;
+        let disk = self.journal.disk.as_ref().filter(|disk| !disk.epochs.is_empty())?;
         let source = self.journal_source();
-        let lineage = source.as_ref().map_or(&self.lineage, |source| source.lineage);
-        let until = disk.lineage.common(disk.acked, lineage)?;
+        let epochs = source.as_ref().map_or(&self.epochs, |source| source.epochs);
+        let until = disk.epochs.common(disk.acked, epochs)?;
         (disk.after < until).then_some((disk.after, until))
     }
 
     /// What is to be written next.
     pub(super) fn next_journal_write(&mut self, bytes_max: usize) -> Option<JournalWrite> {
         let mut disk = self.journal.disk.take();
-        let roster = match &disk {
-            Some(_) if self.writes_roster() => self.roster.take_unwritten(),
+        let dynamic_members = match &disk {
+            Some(_) if self.writes_dynamic_members() => self.dynamic_members.take_unwritten(),
             _ => None,
         };
         let write = disk.as_mut().and_then(|disk| {
@@ -411,13 +411,13 @@ impl Node {
             let begin = source.as_ref().and_then(|source| disk.begin(source));
             let items = source.map(|source| disk.next_items(&source, bytes_max));
             let items = items.unwrap_or_default();
-            let news = begin.is_some() || !items.is_empty() || roster.is_some();
+            let news = begin.is_some() || !items.is_empty() || dynamic_members.is_some();
             news.then(|| JournalWrite {
                 generation: disk.generation,
                 begin,
                 items,
                 until: disk.cursor,
-                roster,
+                dynamic_members,
             })
         });
         self.journal.generation = disk.as_ref().map_or(self.journal.generation, |d| d.generation);
@@ -432,17 +432,17 @@ impl Node {
 
     /// A standby goes elsewhere: its copy is a log of its past until it knows which log goes on.
     pub(super) fn keep_copy(&mut self) {
-        let head = self.lineage.head();
-        let copy = self.replica.take().filter(|copy| copy.complete && copy.lineage.head() == head);
+        let head = self.epochs.head();
+        let copy = self.replica.take().filter(|copy| copy.complete && copy.epochs.head() == head);
         if let Some(mut replica) = copy {
-            replica.kept = Kept::default();
+            replica.kept = SentBatches::default();
             self.past = Some(Past { replica, lost_until: None, end_unknown: false });
         }
     }
 
     /// An acting root goes on with the log of its earlier life, and no other agent has brought what it could
     /// not read of that: logs a gap. A lone agent logs it at once.
-    pub(super) fn tell_unreadable(&mut self) {
+    pub(super) fn log_unreadable(&mut self) {
         let now_ns = self.now.mono_ns;
         let Some(root) = &mut self.root else { return };
         if let Some((gap, _)) = root.unreadable.take_if(|(_, until_ns)| *until_ns <= now_ns) {
@@ -452,19 +452,19 @@ impl Node {
 
     /// Another log is the one that goes on: what that of the earlier life has behind the fork goes up
     /// as unconfirmed events, before what waits already. What is there too is known by its id.
-    pub(super) fn hand_over_restored(&mut self, winning: &Lineage) {
+    pub(super) fn re_propose_restored(&mut self, winning: &EpochHistory) {
         let Some(past) = self.past.take() else { return };
-        let Replica { lineage, log, .. } = &past.replica;
-        let items = items_behind(log, lineage, log.evicted(), winning);
+        let Replica { epochs, log, .. } = &past.replica;
+        let items = items_behind(log, epochs, log.evicted(), winning);
         if items.is_empty() {
-            // The parent is of the same reign, and may have less of it than is here: then its next log
-            // leaves that reign before our end.
-            let undecided = winning.head() == lineage.head();
+            // The parent is of the same epoch, and may have less of it than is here: then its next log
+            // leaves that epoch before our end.
+            let undecided = winning.head() == epochs.head();
             self.past = undecided.then_some(past);
             return;
         }
-        self.counters.handed_over += items.iter().map(|item| item.count() as u64).sum::<u64>();
-        self.outbox.hand_over(Losing { items, has_all: false, hole_until: 0 }, winning);
+        self.counters.re_proposed += items.iter().map(|item| item.count() as u64).sum::<u64>();
+        self.outbox.re_propose(LosingLog { items, has_all: false, hole_until: 0 }, winning);
         self.outbox.rewind();
         self.flush_outbox();
     }
@@ -474,13 +474,13 @@ impl Past {
     /// The hole behind its last entry. Where nothing says how far the log went, one entry stands for
     /// all that may be missing, and the count is unknown (0).
     pub(super) fn lost(&self) -> Option<Gap> {
-        let Replica { lineage, log, .. } = &self.replica;
+        let Replica { epochs, log, .. } = &self.replica;
         let last = log.last();
         let lost_until = self.lost_until.filter(|until| *until > last);
         let until = lost_until.or(self.end_unknown.then_some(last + 1))?;
         Some(Gap {
-            after: lineage.position(last),
-            until: Position { epoch: lineage.head(), index: until },
+            after: epochs.position(last),
+            until: Position { epoch: epochs.head(), index: until },
             reason: GapReason::LogLost,
             count: lost_until.map_or(0, |until| until - last),
             severity_max: None,
@@ -502,27 +502,27 @@ pub(super) fn unfilled(gap: Gap, until: u64) -> Option<Gap> {
 }
 
 /// What a log that is complete behind `oldest` has behind the place where another leaves it, to be
-/// handed over to that one; and which of its reigns, or ends of reigns, the other does not have.
+/// handed over to that one; and which of its epochs, or ends of epochs, the other does not have.
 pub(super) fn items_behind(
     log: &Log,
-    lineage: &Lineage,
+    epochs: &EpochHistory,
     oldest: u64,
-    winning: &Lineage,
+    winning: &EpochHistory,
 ) -> Vec<UpItem> {
     let last = log.last();
-    let fork = lineage.common(last, winning).unwrap_or(0);
+    let fork = epochs.common(last, winning).unwrap_or(0);
     let missing = match fork < oldest {
         // What passed by before the log was whole.
         true if log.evicted() < oldest => {
-            let unknown = missing_between(lineage, fork, oldest);
+            let unknown = missing_between(epochs, fork, oldest);
             [UpItem::Gap(unknown)].into_iter().chain(passed_by(log, fork, oldest)).collect()
         }
-        true => retained_between(log, lineage, fork, oldest),
+        true => retained_between(log, epochs, fork, oldest),
         false => Vec::new(),
     };
     let events = log.after(fork.max(oldest)).map(|item| UpItem::from(item.content));
-    let segments = lineage.segments();
-    let told = segments.iter().enumerate().filter_map(|(at, segment)| {
+    let segments = epochs.segments();
+    let reported = segments.iter().enumerate().filter_map(|(at, segment)| {
         let end = segments.get(at + 1).map_or(last, |next| next.first - 1).min(last);
         let until = match winning.knows(segment.epoch) {
             false => last,
@@ -530,16 +530,16 @@ pub(super) fn items_behind(
             true if winning.contains(Position { epoch: segment.epoch, index: end }) => return None,
             true => end,
         };
-        Some(UpItem::Fork { epoch: segment.epoch, until, handed_over: true })
+        Some(UpItem::Fork { epoch: segment.epoch, until, re_proposed: true })
     });
-    missing.into_iter().chain(events).chain(told).collect()
+    missing.into_iter().chain(events).chain(reported).collect()
 }
 
 /// A gap of which nothing is known but its range.
-fn missing_between(lineage: &Lineage, after: u64, until: u64) -> Gap {
+fn missing_between(epochs: &EpochHistory, after: u64, until: u64) -> Gap {
     Gap {
-        after: lineage.position(after),
-        until: lineage.position(until),
+        after: epochs.position(after),
+        until: epochs.position(until),
         reason: GapReason::Retention,
         count: 0,
         severity_max: None,
@@ -548,11 +548,11 @@ fn missing_between(lineage: &Lineage, after: u64, until: u64) -> Gap {
 }
 
 /// What a log retains of a range that it has given up, and one gap for all that it does not.
-fn retained_between(log: &Log, lineage: &Lineage, after: u64, until: u64) -> Vec<UpItem> {
+fn retained_between(log: &Log, epochs: &EpochHistory, after: u64, until: u64) -> Vec<UpItem> {
     let begin = log.known_after();
-    let mut gap = missing_between(lineage, after, until);
+    let mut gap = missing_between(epochs, after, until);
     let (mut unknown, mut spaces, mut events) = (after < begin, None::<Spaces>, Vec::new());
-    for item in log.with_gaps(after, lineage).map_while(|item| item.up_to(until)) {
+    for item in log.with_gaps(after, epochs).map_while(|item| item.up_to(until)) {
         match item.content {
             Content::Gap(hole) if hole.reason == GapReason::Retention => {
                 unknown |= hole.count == 0;
@@ -565,7 +565,7 @@ fn retained_between(log: &Log, lineage: &Lineage, after: u64, until: u64) -> Vec
         }
     }
     if unknown {
-        gap = missing_between(lineage, after, until);
+        gap = missing_between(epochs, after, until);
     } else {
         gap.spaces = spaces.unwrap_or_default();
     }

@@ -1,7 +1,7 @@
 //! What every link has, whatever it is for: a queue of control frames, and when something was last
 //! said and heard.
 
-use crate::frame::{Frame, Item, MemberReport, Standing};
+use crate::frame::{Frame, Item, MemberReport, TreeState};
 use std::collections::VecDeque;
 
 /// Most control frames that wait for one link. A peer that does not read so many is let go.
@@ -15,13 +15,13 @@ pub(super) const CONTROL_MEMBER_BYTES: usize = 256;
 
 /// What a link is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum LinkRole {
     /// Accepted; it has not said hello.
-    Stranger,
+    Handshaking,
     /// It said hello to us and was welcomed.
     Child,
     /// We said hello; no answer yet, or not one we could take.
-    Caller,
+    Dialing,
     /// Our parent.
     Parent,
     /// Only what is queued is still sent.
@@ -31,27 +31,27 @@ pub(super) enum Role {
 /// One link.
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) role: Role,
+    pub(super) role: LinkRole,
     pub(super) control: Control,
     /// The shell was told that there is something to pull, and has not yet pulled everything.
     pub(super) ready: bool,
     pub(super) heartbeat_due: bool,
     pub(super) opened_ns: u64,
-    pub(super) heard_ns: u64,
-    pub(super) said_ns: u64,
+    pub(super) heard_at_ns: u64,
+    pub(super) sent_at_ns: u64,
     pub(super) certified_hosts: Option<Vec<String>>,
 }
 
 impl Link {
-    pub(super) fn new(role: Role, now_ns: u64) -> Self {
+    pub(super) fn new(role: LinkRole, now_ns: u64) -> Self {
         Self {
             role,
             control: Control::default(),
             ready: false,
             heartbeat_due: false,
             opened_ns: now_ns,
-            heard_ns: now_ns,
-            said_ns: now_ns,
+            heard_at_ns: now_ns,
+            sent_at_ns: now_ns,
             certified_hosts: None,
         }
     }
@@ -97,38 +97,42 @@ fn weight(frame: &Frame) -> usize {
         let texts = |member: &MemberReport| member.host.len() + member.address.len();
         members.iter().map(|member| size_of::<MemberReport>() + texts(member)).sum()
     };
-    let of_standing = |standing: &Standing| {
-        size_of::<Standing>()
-            + size_of_val(standing.lineage.segments())
-            + size_of_val(standing.path.as_slice())
+    let of_standing = |tree_state: &TreeState| {
+        size_of::<TreeState>()
+            + size_of_val(tree_state.epochs.segments())
+            + size_of_val(tree_state.path.as_slice())
     };
     let more = match frame {
         Frame::Hello(hello) => {
             size_of_val(&**hello)
-                + size_of_val(hello.lineage.segments())
+                + size_of_val(hello.epochs.segments())
                 + hello.interest.filters.iter().map(|filter| filter.weight()).sum::<usize>()
         }
-        Frame::Welcome(welcome) => size_of_val(&**welcome) + of_standing(&welcome.standing),
-        Frame::Reject(reject) => reject.message.len(),
-        Frame::Goodbye(goodbye) => goodbye.reason.len(),
-        Frame::Lineage(standing) => of_standing(standing),
+        Frame::HelloAck(hello_ack) => {
+            size_of_val(&**hello_ack) + of_standing(&hello_ack.tree_state)
+        }
+        Frame::HelloNack(hello_nack) => hello_nack.message.len(),
+        Frame::Close(close) => close.reason.len(),
+        Frame::TreeState(tree_state) => of_standing(tree_state),
         Frame::Subscribe(interest) => interest.filters.iter().map(|filter| filter.weight()).sum(),
-        Frame::Fetch(fetch) => fetch.filters.iter().map(|filter| filter.weight()).sum(),
+        Frame::HistoryRequest(fetch) => fetch.filters.iter().map(|filter| filter.weight()).sum(),
         Frame::Up(batch) => batch.items.iter().map(|item| size_of_val(item) + item.len()).sum(),
         Frame::Down(down) => of_items(&down.items),
-        Frame::Fetched(fetched) => of_items(&fetched.items),
-        Frame::Replicate(batch) => of_items(&batch.items) + size_of_val(batch.echoes.as_slice()),
-        Frame::ReplicaStart(start) => size_of_val(start.lineage.segments()),
-        Frame::Marks(marks) => marks
+        Frame::HistoryReply(fetched) => of_items(&fetched.items),
+        Frame::Replicate(batch) => {
+            of_items(&batch.items) + size_of_val(batch.entry_refs.as_slice())
+        }
+        Frame::ReplicaStart(start) => size_of_val(start.epochs.segments()),
+        Frame::DedupRanges(dedup) => dedup
             .publishers
             .iter()
             .map(|publisher| size_of_val(publisher) + size_of_val(publisher.1.as_slice()))
             .sum(),
         Frame::Members(members) | Frame::TreeAnswer { members, .. } => of_members(members),
-        Frame::Roster(entries) => {
+        Frame::DynamicMembers(entries) => {
             entries.iter().map(|entry| size_of_val(entry) + entry.host.len()).sum()
         }
-        Frame::Roll(ranks) => size_of_val(ranks.ranges()),
+        Frame::MembershipSnapshot(ranks) => size_of_val(ranks.ranges()),
         Frame::Probe(probe) => probe.host.len() + probe.address.len(),
         Frame::Heartbeat(_)
         | Frame::Resume { .. }

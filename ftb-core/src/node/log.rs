@@ -4,9 +4,9 @@
 //! retains the severe ones, and a count of the others ([`super::retained`]).
 
 use super::retained::{Items, Reserve, Retained};
+use crate::epochs::EpochHistory;
 use crate::frame::{Content, Item};
 use crate::ident::EventId;
-use crate::lineage::Lineage;
 use std::collections::{BTreeSet, VecDeque};
 
 /// Entries behind `evicted` up to `last`. Indices may be missing where nobody here wanted them.
@@ -18,7 +18,7 @@ pub(super) struct Log {
     retained: Retained,
     evicted: u64,
     last: u64,
-    /// Indices of events that were delivered here before, in a reign that has lost: local
+    /// Indices of events that were delivered here before, in a epoch that has lost: local
     /// subscriptions skip them. Empty but after a merge.
     repeated: BTreeSet<u64>,
 }
@@ -113,9 +113,9 @@ impl Log {
     pub(super) fn with_gaps<'a>(
         &'a self,
         after: u64,
-        lineage: &'a Lineage,
+        epochs: &'a EpochHistory,
     ) -> impl Iterator<Item = Item> {
-        let retained = (after < self.retained.last()).then(|| self.retained.items(after, lineage));
+        let retained = (after < self.retained.last()).then(|| self.retained.items(after, epochs));
         let retained = retained.into_iter().flat_map(|items: Items<'_>| items);
         retained.chain(self.after(after))
     }
@@ -133,12 +133,12 @@ impl Log {
         range: (u64, u64),
         bytes_max: usize,
         events_max: usize,
-        lineage: &Lineage,
+        epochs: &EpochHistory,
     ) -> (Vec<Item>, u64) {
         let (after, until) = range;
         let mut items: Vec<Item> = Vec::new();
         let (mut bytes, mut count) = (0, 0);
-        for item in self.with_gaps(after, lineage).map_while(|item| item.up_to(until)) {
+        for item in self.with_gaps(after, epochs).map_while(|item| item.up_to(until)) {
             let (room, most) = (bytes_max.saturating_sub(bytes), events_max - count);
             let fits = match &item.content {
                 Content::Events(run) => run.fitting(room, most),
@@ -186,7 +186,7 @@ impl Log {
         self.after(after).map(|item| cost(&item)).sum()
     }
 
-    /// Takes everything behind an index back, because it lies in a reign that has lost.
+    /// Takes everything behind an index back, because it lies in a epoch that has lost.
     pub(super) fn truncate(&mut self, after: u64) {
         while self.entries.back().is_some_and(|entry| entry.last() > after) {
             let Some(item) = self.entries.pop_back() else { break };

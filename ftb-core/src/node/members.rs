@@ -15,8 +15,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 #[derive(Default)]
 pub(super) struct Members {
     known: BTreeMap<Rank, MemberReport>,
-    untold: BTreeMap<Rank, MemberReport>,
-    questions: BTreeMap<QueryId, Question>,
+    pending: BTreeMap<Rank, MemberReport>,
+    queries: BTreeMap<QueryId, PendingTreeQuery>,
 }
 
 /// One agent in one place: a later hello has a higher attempt.
@@ -34,13 +34,13 @@ impl Sighting {
     }
 }
 
-struct Question {
+struct PendingTreeQuery {
     deadline_ns: u64,
     nodes: Vec<TreeNode>,
 }
 
 /// Most questions of this node's clients at a time; beyond, the own view is the answer.
-const QUESTIONS_MAX: usize = 64;
+const REQUESTS_MAX: usize = 64;
 
 impl Members {
     /// Where that life of that agent stands, as far as it is known here.
@@ -98,14 +98,14 @@ impl Members {
             for rank in below.map(|(rank, _)| *rank).collect::<Vec<Rank>>() {
                 self.known.remove(&rank);
                 gone.push(rank);
-                match self.untold.get_mut(&rank).filter(|report| report.state == MemberState::Up) {
+                match self.pending.get_mut(&rank).filter(|report| report.state == MemberState::Up) {
                     // It goes with the one above it and says no new hello: that it is up, which comes from
                     // there, must count for more, whichever comes first.
                     Some(report) if expected => {
                         report.state = MemberState::Moved;
                         report.attempt = report.attempt.saturating_sub(1);
                     }
-                    Some(_) => drop(self.untold.remove(&rank)),
+                    Some(_) => drop(self.pending.remove(&rank)),
                     None => {}
                 }
             }
@@ -113,9 +113,9 @@ impl Members {
     }
 
     /// Who was gone from here and has come elsewhere is not known here any more.
-    pub(super) fn forget_gone(&mut self, came: impl Fn(Rank) -> bool) {
+    pub(super) fn forget_gone(&mut self, on_batch: impl Fn(Rank) -> bool) {
         let gone = |state| matches!(state, MemberState::Absent | MemberState::Dead);
-        self.known.retain(|rank, member| !(gone(member.state) && came(*rank)));
+        self.known.retain(|rank, member| !(gone(member.state) && on_batch(*rank)));
     }
 
     /// Whether one more report finds room, among at most so many.
@@ -123,7 +123,7 @@ impl Members {
         let room = |members: &BTreeMap<Rank, MemberReport>| {
             members.len() < members_max || members.contains_key(&rank)
         };
-        room(&self.known) && room(&self.untold)
+        room(&self.known) && room(&self.pending)
     }
 
     /// Nobody below that agent is where it was. Gives who that is.
@@ -148,7 +148,7 @@ impl Members {
     /// That rank is that host's: what was reported of others with it, or of the host with another
     /// rank that no list has, is forgotten.
     pub(super) fn forget_others(&mut self, rank: Rank, host: &str) {
-        for members in [&mut self.known, &mut self.untold] {
+        for members in [&mut self.known, &mut self.pending] {
             let unlisted = members.range(Rank::UNLISTED_FIRST..);
             let strange = unlisted.filter(|(of, member)| {
                 member.host.eq_ignore_ascii_case(host) != (**of == rank)
@@ -161,7 +161,7 @@ impl Members {
     }
 
     pub(super) fn deadline_ns(&self) -> u64 {
-        self.questions.values().map(|question| question.deadline_ns).min().unwrap_or(u64::MAX)
+        self.queries.values().map(|query| query.deadline_ns).min().unwrap_or(u64::MAX)
     }
 }
 
@@ -178,7 +178,7 @@ impl Node {
     pub(super) fn member_up(&mut self, child: Sighting, host: &str) {
         let report = self.report_of_child(child, host, MemberState::Up);
         self.learn(report);
-        self.tell_members();
+        self.send_members();
     }
 
     /// A child is gone; what was below it reports from elsewhere. Says whether it was here by now.
@@ -197,7 +197,7 @@ impl Node {
         self.transition("node", host, "up", state.as_str(), why);
         let report = self.report_of_child(child, host, state);
         self.learn(report);
-        self.tell_members();
+        self.send_members();
         true
     }
 
@@ -210,8 +210,8 @@ impl Node {
         self.suspect(None, above, host, why);
     }
 
-    /// An agent of the reign before has not come.
-    pub(super) fn member_missing(&mut self, rank: Rank, host: &str) {
+    /// An agent of the epoch before has not come.
+    pub(super) fn member_overdue(&mut self, rank: Rank, host: &str) {
         let unseen = Sighting { rank, origin: OriginId(0), attempt: 0 };
         self.member_is(unseen, host, MemberState::Suspect);
     }
@@ -220,7 +220,7 @@ impl Node {
     pub(super) fn member_is(&mut self, child: Sighting, host: &str, state: MemberState) {
         let report = self.report_of_child(child, host, state);
         self.learn(report);
-        self.tell_members();
+        self.send_members();
     }
 
     fn report_of_child(&self, child: Sighting, host: &str, state: MemberState) -> MemberReport {
@@ -239,7 +239,7 @@ impl Node {
     /// Notes what is news. Reports of one agent come over different ways: the one of its latest
     /// hello counts, and a loss counts only for the life and the place that was lost.
     fn learn(&mut self, report: MemberReport) {
-        if self.contradicts_roster(report.rank, &report.host) {
+        if self.contradicts_assignment(report.rank, &report.host) {
             self.counters.stale += 1;
             return;
         }
@@ -255,7 +255,7 @@ impl Node {
             if is_old(current, &report) {
                 // Whoever was acting root meanwhile knows of no life of those above it.
                 if self.root.is_some() && report.origin == 0 {
-                    self.tell_return(&report, report.state, false);
+                    self.announce_return(&report, report.state, false);
                 }
                 return;
             }
@@ -266,20 +266,20 @@ impl Node {
                 return;
             }
             if self.root.is_some() && is == MemberState::Up {
-                self.tell_return(&report, was, restarted);
+                self.announce_return(&report, was, restarted);
             }
             self.unsettle_below(report.rank, was, is, restarted);
         }
         let (rank, state) = (report.rank, report.state);
-        self.members.untold.insert(rank, report.clone());
+        self.members.pending.insert(rank, report.clone());
         if has_moved && is_told_above {
-            // Who reigns expects it. It may come back or not, and stop elsewhere, without a word to us: whoever
+            // Who epochs expects it. It may come back or not, and stop elsewhere, without a word to us: whoever
             // takes over is told by the roll whether to miss it.
             self.members.known.remove(&rank);
         } else {
             self.members.known.insert(rank, report);
         }
-        self.note_whereabouts(rank, state);
+        self.note_member_state(rank, state);
     }
 
     /// An agent is not where it was, or another life of it is: what becomes of those below it.
@@ -290,13 +290,13 @@ impl Node {
             _ if self.root.is_none() => {
                 self.members.forget_below(rank, is != MemberState::Absent);
             }
-            _ if restarted => self.miss_all_below(rank),
+            _ if restarted => self.doubt_all_below(rank),
             // Who is not heard of any more has stopped with it.
             MemberState::Absent => self.members.forget_below(rank, false),
             // They go with it.
             MemberState::Up | MemberState::Moved => {}
             MemberState::Suspect | MemberState::Lost | MemberState::Dead if stood => {
-                self.miss_all_below(rank);
+                self.doubt_all_below(rank);
             }
             MemberState::Suspect | MemberState::Lost | MemberState::Dead => {}
         }
@@ -315,19 +315,19 @@ impl Node {
     /// may be the one that was lost.
     fn learn_of_lower(&mut self, report: MemberReport) {
         if self.root.is_none() {
-            self.members.untold.insert(report.rank, report);
+            self.members.pending.insert(report.rank, report);
         } else if Some(report.rank) != self.rank {
             let (rank, state) = (report.rank, report.state);
             self.members.known.insert(rank, report);
-            self.note_whereabouts(rank, state);
+            self.note_member_state(rank, state);
         } else if report.state != MemberState::Up {
             let restarted = report.origin != self.config.origin.0;
-            self.tell_return(&report, report.state, restarted);
+            self.announce_return(&report, report.state, restarted);
         }
     }
 
     /// The acting root, which knows all members, tells of one that has come back.
-    fn tell_return(&mut self, report: &MemberReport, was: MemberState, restarted: bool) {
+    fn announce_return(&mut self, report: &MemberReport, was: MemberState, restarted: bool) {
         let tags = vec![("host", report.host.clone()), ("rank", report.rank.to_string())];
         if was == MemberState::Dead {
             let why = format!("{} was dead and is back", report.host);
@@ -342,13 +342,13 @@ impl Node {
     }
 
     /// A child tells of its subtree.
-    pub(super) fn members_told(&mut self, reports: Vec<MemberReport>) {
+    pub(super) fn on_members(&mut self, reports: Vec<MemberReport>) {
         for report in reports {
             if self.members.has_room_for(report.rank, self.members_max()) {
                 self.learn(report);
             }
         }
-        self.tell_members();
+        self.send_members();
     }
 
     /// Most members that are remembered, or come as an answer.
@@ -358,29 +358,29 @@ impl Node {
 
     /// On a new way up everything is news. What an acting root knew of lower ranks is the new root's now, and
     /// who was on its way.
-    pub(super) fn members_all_untold(&mut self) {
+    pub(super) fn resend_all_members(&mut self) {
         let members = &mut self.members;
-        members.untold.extend(members.known.iter().map(|(rank, report)| (*rank, report.clone())));
+        members.pending.extend(members.known.iter().map(|(rank, report)| (*rank, report.clone())));
         let own = self.rank;
         members.known.retain(|rank, report| {
             own.is_none_or(|own| *rank > own) && report.state != MemberState::Moved
         });
-        self.tell_members();
+        self.send_members();
     }
 
-    fn tell_members(&mut self) {
+    fn send_members(&mut self) {
         match self.uplink.parent().map(|parent| parent.link) {
-            Some(parent) if !self.members.untold.is_empty() => self.wake(parent),
+            Some(parent) if !self.members.pending.is_empty() => self.wake(parent),
             Some(_) => {}
-            None if self.root.is_some() => self.members.untold.clear(),
+            None if self.root.is_some() => self.members.pending.clear(),
             None => {}
         }
     }
 
     /// What the parent is to be told next of members.
     pub(super) fn next_members(&mut self) -> Option<Frame> {
-        let untold = &mut self.members.untold;
-        let next: Vec<MemberReport> = std::iter::from_fn(|| untold.pop_first())
+        let pending = &mut self.members.pending;
+        let next: Vec<MemberReport> = std::iter::from_fn(|| pending.pop_first())
             .map(|(_, report)| report)
             .take(MEMBERS_MAX)
             .collect();
@@ -423,13 +423,13 @@ impl Node {
         view.into_values().collect()
     }
 
-    pub(super) fn query_tree(&mut self, query: QueryId, deadline_ns: u64) {
+    pub(super) fn on_query_tree(&mut self, query: QueryId, deadline_ns: u64) {
         let parent = self.uplink.parent().map(|parent| parent.link);
         match parent {
-            Some(link) if self.members.questions.len() < QUESTIONS_MAX => {
-                let question = Question { deadline_ns, nodes: Vec::new() };
-                self.members.questions.insert(query, question);
-                self.say(link, Frame::TreeQuery { origin: self.config.origin, query: query.0 });
+            Some(link) if self.members.queries.len() < REQUESTS_MAX => {
+                let request = PendingTreeQuery { deadline_ns, nodes: Vec::new() };
+                self.members.queries.insert(query, request);
+                self.send(link, Frame::TreeQuery { origin: self.config.origin, query: query.0 });
             }
             _ => {
                 let nodes = self.local_view();
@@ -439,10 +439,10 @@ impl Node {
     }
 
     /// A question has come from below.
-    pub(super) fn tree_queried(&mut self, link: LinkId, origin: OriginId, query: u64) {
+    pub(super) fn on_tree_query(&mut self, link: LinkId, origin: OriginId, query: u64) {
         self.learn_route(origin, Route { link, run: 0 });
         if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
-            return self.say_if_room(parent, Frame::TreeQuery { origin, query });
+            return self.send_if_room(parent, Frame::TreeQuery { origin, query });
         }
         if self.root.is_none() {
             return;
@@ -453,12 +453,12 @@ impl Node {
         for (at, part) in parts.enumerate() {
             let last = at + 1 == count;
             let members = part.to_vec();
-            self.say_if_room(link, Frame::TreeAnswer { origin, query, members, last });
+            self.send_if_room(link, Frame::TreeAnswer { origin, query, members, last });
         }
     }
 
     /// An answer comes down.
-    pub(super) fn tree_answered(
+    pub(super) fn on_tree_answer(
         &mut self,
         origin: OriginId,
         query: u64,
@@ -467,33 +467,33 @@ impl Node {
     ) {
         if origin != self.config.origin {
             if let Some(link) = self.route(origin) {
-                self.say_if_room(link, Frame::TreeAnswer { origin, query, members, last });
+                self.send_if_room(link, Frame::TreeAnswer { origin, query, members, last });
             }
             return;
         }
         let (query, nodes_max) = (QueryId(query), self.members_max());
-        let Some(question) = self.members.questions.get_mut(&query) else {
+        let Some(request) = self.members.queries.get_mut(&query) else {
             self.counters.stale += 1;
             return;
         };
-        question.nodes.extend(members.iter().map(tree_node));
-        let over = question.nodes.len() > nodes_max;
+        request.nodes.extend(members.iter().map(tree_node));
+        let over = request.nodes.len() > nodes_max;
         // A part that found no room on the way is missing.
-        let short = question.nodes.len() < self.config.members.len();
+        let short = request.nodes.len() < self.config.members.len();
         if (last || over)
-            && let Some(question) = self.members.questions.remove(&query)
+            && let Some(request) = self.members.queries.remove(&query)
         {
-            self.out.push(Output::Tree { query, nodes: question.nodes, complete: !over && !short });
+            self.out.push(Output::Tree { query, nodes: request.nodes, complete: !over && !short });
         }
     }
 
     /// Questions that were not answered in time get the own view.
-    pub(super) fn members_tick(&mut self) {
+    pub(super) fn members_timeout(&mut self) {
         let now_ns = self.now.mono_ns;
-        let late = self.members.questions.iter().filter(|(_, q)| q.deadline_ns <= now_ns);
+        let late = self.members.queries.iter().filter(|(_, q)| q.deadline_ns <= now_ns);
         let late: Vec<QueryId> = late.map(|(query, _)| *query).collect();
         for query in late {
-            self.members.questions.remove(&query);
+            self.members.queries.remove(&query);
             let nodes = self.local_view();
             self.out.push(Output::Tree { query, nodes, complete: false });
         }
@@ -572,12 +572,12 @@ mod tests {
         let (mut members, up) = (Members::default(), report(11, 5, 3));
         for member in [report(5, 1, 2), up.clone()] {
             members.known.insert(member.rank, member.clone());
-            members.untold.insert(member.rank, member);
+            members.pending.insert(member.rank, member);
         }
         members.forget_below(Rank(5), true);
-        let moved = members.untold.get(&Rank(11)).cloned();
-        let told = moved.as_ref().map(|report| (report.state, is_old(report, &up)));
-        assert_eq!(told, Some((MemberState::Moved, false)), "up counts when it comes later");
+        let moved = members.pending.get(&Rank(11)).cloned();
+        let reported = moved.as_ref().map(|report| (report.state, is_old(report, &up)));
+        assert_eq!(reported, Some((MemberState::Moved, false)), "up counts when it comes later");
         assert!(moved.is_some_and(|moved| is_old(&up, &moved)), "and when it came earlier");
     }
 }

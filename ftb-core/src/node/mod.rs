@@ -9,50 +9,50 @@
 //! Responsible for: every decision. Not responsible for: sockets, clocks, encoding, who may publish
 //! or subscribe what (the shell checks that before it feeds an input).
 
-mod above;
-mod adopt;
 pub mod api;
-mod beat;
 mod budget;
 mod children;
 mod clients;
 mod config;
-mod confirmations;
-mod deep;
+mod delayed_acks;
 mod delivery;
-mod differences;
-mod echo;
-mod fetch;
+mod dispatch;
+mod entry_refs;
 mod follow;
-mod hear;
+mod heartbeat;
+mod history;
+mod history_sources;
 mod index;
+mod install;
 mod interest;
 mod journal;
 mod link;
 mod log;
 mod members;
-mod missing;
+mod mismatches;
 mod outbox;
 mod plausible;
 mod publishing;
 mod reader;
+mod reconciliation;
 mod retained;
 mod root;
+mod root_watch;
 mod search;
 mod standby;
 mod status;
 mod storm;
 mod subscriptions;
+mod suspicion;
 #[cfg(test)]
 pub(crate) mod testing;
 mod unlisted;
 mod uplink;
 mod upward;
-mod verdict;
 
 pub use config::{Member, MemberList, NodeConfig, protected_by_default};
-pub use confirmations::{LAZY_EVENTS_MAX, LAZY_MS};
-pub use deep::JOURNAL_READS_MAX;
+pub use delayed_acks::{ACK_DELAY_EVENTS_MAX, ACK_DELAY_MS};
+pub use history_sources::JOURNAL_READS_MAX;
 pub use plausible::{EPOCH_FLOOR, INDEX_FLOOR, check_stored};
 pub use retained::{Items as RetainedItems, Reserve, Retained};
 pub use status::{ChildStatus, ClientStatus, JournalState, NodeStatus};
@@ -60,15 +60,15 @@ pub use storm::{Fold, Folder, StormRule};
 pub use unlisted::UNLISTED_MAX;
 pub use uplink::LINK_PROTOCOL;
 
-use crate::frame::{Frame, Goodbye};
+use crate::epochs::EpochHistory;
+use crate::frame::{Close, Frame};
 use crate::ident::{OriginId, PublisherId, Rank};
-use crate::lineage::Lineage;
 use crate::position::Epoch;
 use crate::ranges::PublisherRanges;
 use crate::time::Now;
 use api::{ClientId, Input, LinkId, Output, Transition};
 use config::ns;
-use link::{CONTROL_BYTES_MAX, CONTROL_MEMBER_BYTES, Link, Role};
+use link::{CONTROL_BYTES_MAX, CONTROL_MEMBER_BYTES, Link, LinkRole};
 use std::collections::{BTreeMap, BTreeSet};
 use upward::Route;
 
@@ -91,37 +91,37 @@ pub struct Node {
     children: BTreeMap<LinkId, children::Child>,
     members: members::Members,
     /// Agents that are in no member list.
-    roster: unlisted::Roster,
-    verdicts: verdict::Verdicts,
-    missing: missing::Missing,
-    above: above::Above,
-    differences: differences::Differences,
+    dynamic_members: unlisted::DynamicMembers,
+    suspicions: suspicion::Suspicions,
+    reconciliation: reconciliation::Reconciliation,
+    root_watch: root_watch::RootWatch,
+    mismatches: mismatches::Mismatches,
 
     journal: journal::Journal,
     /// The log of an earlier life of this agent.
     past: Option<journal::Past>,
     /// The log that is consumed here, and up to which index: committed, visible to all readers.
-    lineage: Lineage,
-    consumed: u64,
+    epochs: EpochHistory,
+    commit_index: u64,
     log: log::Log,
     /// An acting root that took over without a copy of the log: up to here it has only what passed
     /// by.
-    full_since: u64,
-    /// Reigns that lost, and up to which index of the log that won they had gone along.
+    complete_after: u64,
+    /// Epochs that lost, and up to which index of the log that won they had gone along.
     forks: BTreeMap<Epoch, u64>,
     /// Highest epoch number heard of.
     epoch_seen: u64,
     root: Option<root::Root>,
     replica: Option<standby::Replica>,
     /// The log here is a whole one, offered to a root that has none; its publishers.
-    held: Option<PublisherRanges>,
+    offered: Option<PublisherRanges>,
     /// An agent that has just started and becomes acting root waits so long for a log; 0: it has
     /// been in a tree, or waited.
-    young_until_ns: u64,
+    log_wait_until_ns: u64,
     /// Questions for older events that were passed up.
-    questions: BTreeMap<u64, fetch::Question>,
-    next_question: u64,
-    deep: deep::Deep,
+    requests: BTreeMap<u64, history::PendingRequest>,
+    next_request: u64,
+    disk_reads: history_sources::DiskReads,
 
     interests: interest::Interests,
     /// The index behind which the parent said that our interest is active.
@@ -144,10 +144,10 @@ pub struct Node {
     index: index::SubscriptionIndex,
     paused: BTreeSet<ClientId>,
     /// What of own clients' events passes, and what is folded or shed.
-    storms: storm::Storms,
+    storms: storm::StormControl,
     storm_shed: Option<publishing::StormShed>,
     /// Clients that hear a little later that their events are held.
-    told_later: confirmations::Later,
+    delayed_acks: delayed_acks::DelayedAcks,
     /// Subscriptions that are not active yet.
     waiting: BTreeSet<(ClientId, api::SubscriptionId)>,
     /// Subscriptions that read the past.
@@ -157,7 +157,7 @@ pub struct Node {
     /// Events that were delivered to clients here.
     seen: PublisherRanges,
     /// What of them had been when the log was left for the one in which subscriptions catch up now.
-    had: Option<PublisherRanges>,
+    delivered_before: Option<PublisherRanges>,
 }
 
 impl Node {
@@ -186,26 +186,26 @@ impl Node {
             uplink: uplink::Uplink::new(),
             children: BTreeMap::new(),
             members: members::Members::default(),
-            roster: unlisted::Roster::default(),
-            verdicts: verdict::Verdicts::default(),
-            missing: missing::Missing::new(),
-            above: above::Above::default(),
-            differences: differences::Differences::default(),
+            dynamic_members: unlisted::DynamicMembers::default(),
+            suspicions: suspicion::Suspicions::default(),
+            reconciliation: reconciliation::Reconciliation::new(),
+            root_watch: root_watch::RootWatch::default(),
+            mismatches: mismatches::Mismatches::default(),
             journal: journal::Journal::default(),
             past: None,
-            lineage: Lineage::new(),
-            consumed: 0,
+            epochs: EpochHistory::new(),
+            commit_index: 0,
             log: log::Log::new(0),
-            full_since: 0,
+            complete_after: 0,
             forks: BTreeMap::new(),
             epoch_seen: 0,
             root: None,
             replica: None,
-            held: None,
-            young_until_ns: 0,
-            questions: BTreeMap::new(),
-            next_question: 0,
-            deep: deep::Deep::default(),
+            offered: None,
+            log_wait_until_ns: 0,
+            requests: BTreeMap::new(),
+            next_request: 0,
+            disk_reads: history_sources::DiskReads::default(),
             interests: interest::Interests::default(),
             active_index: 0,
             outbox: outbox::Outbox::new(),
@@ -218,17 +218,17 @@ impl Node {
             budgets: budget::Budgets::default(),
             index: index::SubscriptionIndex::default(),
             paused: BTreeSet::new(),
-            storms: storm::Storms::new(config.storm.clone(), config.folder),
+            storms: storm::StormControl::new(config.storm.clone(), config.folder),
             storm_shed: None,
-            told_later: confirmations::Later::default(),
+            delayed_acks: delayed_acks::DelayedAcks::default(),
             waiting: BTreeSet::new(),
             histories: BTreeSet::new(),
             cover_ns: u64::MAX,
             seen: PublisherRanges::new(config.publishers_max),
-            had: None,
+            delivered_before: None,
             config,
         };
-        node.young_until_ns = now.mono_ns.saturating_add(node.youth_ns());
+        node.log_wait_until_ns = now.mono_ns.saturating_add(node.log_wait_ns());
         if let Some(restored) = restored {
             node.restore(restored);
         }
@@ -257,24 +257,24 @@ impl Node {
         let role = found.role;
         let frame = found.control.pop();
         let frame = frame.or_else(|| match role {
-            Role::Child => self.poll_child(link, bytes_max),
-            Role::Parent => self.poll_parent(bytes_max),
-            Role::Stranger | Role::Caller | Role::Closing => None,
+            LinkRole::Child => self.poll_child(link, bytes_max),
+            LinkRole::Parent => self.poll_parent(bytes_max),
+            LinkRole::Handshaking | LinkRole::Dialing | LinkRole::Closing => None,
         });
         let frame = frame.or_else(|| {
             let due = std::mem::take(&mut self.links.get_mut(&link)?.heartbeat_due);
             match role {
-                Role::Child if due => Some(Frame::Heartbeat(self.child_heartbeat(link))),
-                Role::Parent if due => Some(Frame::Heartbeat(self.parent_heartbeat())),
+                LinkRole::Child if due => Some(Frame::Heartbeat(self.child_heartbeat(link))),
+                LinkRole::Parent if due => Some(Frame::Heartbeat(self.parent_heartbeat())),
                 _ => None,
             }
         });
         let found = self.links.get_mut(&link)?;
         if frame.is_some() {
-            found.said_ns = now.mono_ns;
+            found.sent_at_ns = now.mono_ns;
         } else {
             found.ready = false;
-            if role == Role::Closing {
+            if role == LinkRole::Closing {
                 self.links.remove(&link);
             }
         }
@@ -311,35 +311,36 @@ impl Node {
         }
         let detection = ns(self.config.detection_ms);
         let links = self.links.iter().map(|(id, link)| match link.role {
-            Role::Stranger => link.opened_ns.saturating_add(ns(self.config.dial_ms)),
-            Role::Closing => link.heard_ns.saturating_add(detection),
-            Role::Caller => u64::MAX,
-            Role::Child | Role::Parent => {
-                let asks = match link.role {
-                    Role::Child => !self.is_early(*id),
-                    _ => self.asks_above(),
+            LinkRole::Handshaking => link.opened_ns.saturating_add(ns(self.config.dial_ms)),
+            LinkRole::Closing => link.heard_at_ns.saturating_add(detection),
+            LinkRole::Dialing => u64::MAX,
+            LinkRole::Child | LinkRole::Parent => {
+                let probes = match link.role {
+                    LinkRole::Child => !self.is_early(*id),
+                    _ => self.probes_root(),
                 };
-                let quiet = if asks { self.early_ns() } else { detection };
-                let lost = link.heard_ns.saturating_add(quiet);
-                let beat = if link.heartbeat_due { u64::MAX } else { self.beat_ns(link) };
-                lost.min(beat)
+                let quiet = if probes { self.early_probe_ns() } else { detection };
+                let lost = link.heard_at_ns.saturating_add(quiet);
+                let heartbeat =
+                    if link.heartbeat_due { u64::MAX } else { self.heartbeat_due_ns(link) };
+                lost.min(heartbeat)
             }
         });
         let links = links.min().unwrap_or(u64::MAX);
-        let missing = self.root.as_ref().map_or(u64::MAX, |_| self.missing.deadline_ns());
+        let missing = self.root.as_ref().map_or(u64::MAX, |_| self.reconciliation.deadline_ns());
         let deadline = links
             .min(self.uplink.deadline_ns())
             .min(self.standby_deadline_ns())
             .min(self.journal_deadline_ns())
             .min(self.forks_deadline_ns())
-            .min(self.fetch_deadline_ns())
+            .min(self.history_deadline_ns())
             .min(self.members.deadline_ns())
-            .min(self.verdicts.deadline_ns())
+            .min(self.suspicions.deadline_ns())
             .min(missing)
             .min(self.outbox_deadline_ns())
             .min(self.cover_deadline_ns())
             .min(self.storm_deadline_ns())
-            .min(self.told_later.deadline_ns())
+            .min(self.delayed_acks.deadline_ns())
             .min(self.narrow_ns)
             .min(self.resend_ns);
         (deadline < u64::MAX).then_some(deadline)
@@ -348,39 +349,41 @@ impl Node {
     fn dispatch(&mut self, input: Input) {
         match input {
             Input::Tick => {}
-            Input::Dialed { dial, link } => self.dialed(dial, link),
-            Input::DialFailed { dial, error, answer } => self.dial_failed(dial, &error, answer),
-            Input::Accepted { link, certified_hosts } => self.accepted(link, certified_hosts),
-            Input::Frame { link, frame } => self.frame(link, frame),
-            Input::LinkClosed { link, error } => self.link_closed(link, &error),
-            Input::ClientAttached { client, info } => self.client_attached(client, info),
-            Input::ClientDetached { client } => self.client_detached(client),
-            Input::Publish { client, events } => self.publish(client, events),
+            Input::Dialed { dial, link } => self.on_dialed(dial, link),
+            Input::DialFailed { dial, error, answer } => self.on_dial_failed(dial, &error, answer),
+            Input::Accepted { link, certified_hosts } => self.on_accepted(link, certified_hosts),
+            Input::Frame { link, frame } => self.on_frame(link, frame),
+            Input::LinkClosed { link, error } => self.on_link_closed(link, &error),
+            Input::ClientAttached { client, info } => self.on_client_attached(client, info),
+            Input::ClientDetached { client } => self.on_client_detached(client),
+            Input::Publish { client, events } => self.on_publish(client, events),
             Input::Subscribe { client, subscription, filter, start } => {
-                self.subscribe(client, subscription, filter, start);
+                self.on_subscribe(client, subscription, filter, start);
             }
-            Input::Unsubscribe { client, subscription } => self.unsubscribe(client, subscription),
-            Input::Confirmations { client, lazily } => self.set_confirmations(client, lazily),
-            Input::QueryTree { query, deadline_ns } => self.query_tree(query, deadline_ns),
+            Input::Unsubscribe { client, subscription } => {
+                self.on_unsubscribe(client, subscription)
+            }
+            Input::DelayAcks { client, delayed } => self.on_delay_acks(client, delayed),
+            Input::QueryTree { query, deadline_ns } => self.on_query_tree(query, deadline_ns),
             Input::JournalOpened { stored, restored, damage } => {
                 self.journal_damaged(damage);
-                self.journal_opened(stored, restored.map(|restored| *restored));
+                self.on_journal_opened(stored, restored.map(|restored| *restored));
             }
-            Input::Journaled { generation, until } => self.journaled(generation, until),
-            Input::JournalRead { read, page } => self.journal_read(read, page),
-            Input::JournalFailed { error } => self.journal_failed(&error),
+            Input::Journaled { generation, until } => self.on_journaled(generation, until),
+            Input::JournalRead { read, page } => self.on_journal_read(read, page),
+            Input::JournalFailed { error } => self.on_journal_failed(&error),
             Input::Reconfigure { members, fanout, allow_unlisted, storm } => {
                 self.config.allow_unlisted = allow_unlisted;
-                self.reconfigure(members, fanout);
+                self.on_reconfigure(members, fanout);
                 self.set_storm_rules(storm);
             }
-            Input::Stop => return self.stop(),
+            Input::Stop => return self.on_stop(),
         }
         self.tick();
     }
 
     /// The transport of a link is gone.
-    fn link_closed(&mut self, link: LinkId, error: &str) {
+    fn on_link_closed(&mut self, link: LinkId, error: &str) {
         let Some(gone) = self.links.remove(&link) else {
             self.counters.stale += 1;
             return;
@@ -388,13 +391,13 @@ impl Node {
         self.link_gone(link, gone.role, error);
     }
 
-    fn link_gone(&mut self, link: LinkId, role: Role, why: &str) {
+    fn link_gone(&mut self, link: LinkId, role: LinkRole, why: &str) {
         match role {
-            Role::Child => self.lose_child(link, self.why_child_left(), why),
-            Role::Parent => self.parent_lost(false, why),
-            Role::Caller => self.caller_lost(link),
-            Role::Stranger => self.roster.link_gone(link),
-            Role::Closing => {}
+            LinkRole::Child => self.lose_child(link, self.why_child_left(), why),
+            LinkRole::Parent => self.on_parent_lost(false, why),
+            LinkRole::Dialing => self.on_dialing_lost(link),
+            LinkRole::Handshaking => self.dynamic_members.link_gone(link),
+            LinkRole::Closing => {}
         }
     }
 
@@ -409,24 +412,24 @@ impl Node {
     }
 
     /// Ends a link once what is queued for it, and a goodbye, are sent.
-    fn close(&mut self, link: LinkId, goodbye: Option<Goodbye>, reason: &str) {
+    fn close(&mut self, link: LinkId, close: Option<Close>, reason: &str) {
         if let Some(found) = self.links.get_mut(&link) {
-            found.role = Role::Closing;
-            found.heard_ns = self.now.mono_ns;
+            found.role = LinkRole::Closing;
+            found.heard_at_ns = self.now.mono_ns;
             found.heartbeat_due = false;
         }
-        if let Some(goodbye) = goodbye {
-            self.say(link, Frame::Goodbye(goodbye));
+        if let Some(close) = close {
+            self.send(link, Frame::Close(close));
         }
         self.wake(link);
         self.out.push(Output::CloseLink { link, reason: reason.to_owned() });
     }
 
     /// Queues a control frame.
-    fn say(&mut self, link: LinkId, frame: Frame) {
+    fn send(&mut self, link: LinkId, frame: Frame) {
         let bytes_max = self.control_bytes_max();
         let Some(found) = self.links.get_mut(&link) else { return };
-        if found.role != Role::Closing && !found.control.has_room_for(&frame, bytes_max) {
+        if found.role != LinkRole::Closing && !found.control.has_room_for(&frame, bytes_max) {
             found.control.clear();
             return self.misbehaved(link, "it does not read what it is told");
         }
@@ -437,11 +440,11 @@ impl Node {
     /// Queues a question, or the answer to one, which somebody asks again if nothing comes of it. Where
     /// there is no room it is dropped: one who asks much does not end another's link, and who does not
     /// read its answers does not make us keep them.
-    fn say_if_room(&mut self, link: LinkId, frame: Frame) {
+    fn send_if_room(&mut self, link: LinkId, frame: Frame) {
         let bytes_max = self.control_bytes_max() / 2;
         let Some(found) = self.links.get(&link) else { return };
         if found.control.has_room_for(&frame, bytes_max) {
-            self.say(link, frame);
+            self.send(link, frame);
         } else {
             self.counters.control_dropped += 1;
         }
@@ -479,7 +482,7 @@ impl Node {
         if now.mono_ns.saturating_sub(due) > late_ns {
             self.resumed_ns = Some(now.mono_ns);
             for link in self.links.values_mut() {
-                link.heard_ns = now.mono_ns;
+                link.heard_at_ns = now.mono_ns;
             }
         }
     }
@@ -499,65 +502,65 @@ impl Node {
     fn tick(&mut self) {
         let now_ns = self.now.mono_ns;
         let detection = ns(self.config.detection_ms);
-        let early = self.early_ns();
+        let early = self.early_probe_ns();
         let (mut silent, mut quiet) = (Vec::new(), Vec::new());
-        let (mut beats, mut parent_is_quiet) = (false, false);
+        let (mut heartbeats_due, mut parent_is_quiet) = (false, false);
         for (id, link) in &self.links {
             let limit = match link.role {
-                Role::Stranger => link.opened_ns.saturating_add(ns(self.config.dial_ms)),
-                Role::Caller => u64::MAX,
-                _ => link.heard_ns.saturating_add(detection),
+                LinkRole::Handshaking => link.opened_ns.saturating_add(ns(self.config.dial_ms)),
+                LinkRole::Dialing => u64::MAX,
+                _ => link.heard_at_ns.saturating_add(detection),
             };
-            let is_quiet = link.heard_ns.saturating_add(early) <= now_ns && limit > now_ns;
+            let is_quiet = link.heard_at_ns.saturating_add(early) <= now_ns && limit > now_ns;
             match link.role {
-                Role::Child if is_quiet && !self.is_early(*id) => quiet.push(*id),
-                Role::Parent => parent_is_quiet = is_quiet,
+                LinkRole::Child if is_quiet && !self.is_early(*id) => quiet.push(*id),
+                LinkRole::Parent => parent_is_quiet = is_quiet,
                 _ => {}
             }
             if limit <= now_ns {
                 silent.push((*id, link.role));
-            } else if self.beats_soon(link) {
-                beats |= self.beat_ns(link) <= now_ns;
+            } else if self.is_heartbeat_due_soon(link) {
+                heartbeats_due |= self.heartbeat_due_ns(link) <= now_ns;
             }
         }
         // One wake-up for all links.
-        if beats {
-            self.beat();
+        if heartbeats_due {
+            self.send_due_heartbeats();
         }
-        self.look_early(quiet);
+        self.probe_early(quiet);
         if parent_is_quiet {
-            self.look_above();
+            self.probe_root_early();
         }
         for (link, role) in silent {
             self.links.remove(&link);
-            if role != Role::Closing {
+            if role != LinkRole::Closing {
                 self.counters.silent += 1;
                 let reason = "nothing was heard for too long".to_owned();
                 self.out.push(Output::CloseLink { link, reason });
                 self.link_gone(link, role, "nothing was heard for too long");
             }
         }
-        self.uplink_tick();
-        self.members_tick();
-        self.verdicts_tick();
-        self.missing_tick();
-        self.forks_tick();
-        self.fetch_tick();
+        self.uplink_timeout();
+        self.members_timeout();
+        self.suspicions_timeout();
+        self.reconciliation_timeout();
+        self.forks_timeout();
+        self.history_timeout();
         self.expire_outbox();
-        self.cover_tick();
-        self.storm_tick();
-        self.confirmations_tick();
-        self.resend_tick();
-        self.narrow_tick();
+        self.cover_timeout();
+        self.storm_timeout();
+        self.delayed_acks_timeout();
+        self.resend_timeout();
+        self.narrow_timeout();
         self.choose_standby();
     }
 
     /// Says goodbye everywhere.
-    fn stop(&mut self) {
+    fn on_stop(&mut self) {
         let links: Vec<LinkId> = self.links.keys().copied().collect();
         for link in links {
-            let goodbye = Goodbye { stopping: true, reason: "the agent stops".to_owned() };
-            self.close(link, Some(goodbye), "the agent stops");
+            let close = Close { stopping: true, reason: "the agent stops".to_owned() };
+            self.close(link, Some(close), "the agent stops");
         }
         self.stopping = true;
         self.out.push(Output::Stopped);

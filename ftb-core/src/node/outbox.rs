@@ -2,14 +2,14 @@
 //! a while longer, sent again when the way up has changed.
 
 use super::log::place_behind;
+use crate::epochs::EpochHistory;
 use crate::frame::UpItem;
 use crate::ident::EventId;
-use crate::lineage::Lineage;
 use crate::position::{Epoch, Position};
 use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Clone, Debug)]
-struct Kept {
+struct OutboxItem {
     /// Its first sequence.
     first: u64,
     item: UpItem,
@@ -21,7 +21,7 @@ struct Kept {
 /// ones to be sent.
 #[derive(Clone, Debug)]
 pub(super) struct Outbox {
-    items: VecDeque<Kept>,
+    items: VecDeque<OutboxItem>,
     /// The sequence that comes after all of them.
     next: u64,
     /// Everything up to here is confirmed.
@@ -36,7 +36,7 @@ pub(super) struct Outbox {
 
 /// What is to be sent next.
 #[derive(Clone, Debug)]
-pub(super) struct Batch {
+pub(super) struct OutboxBatch {
     pub(super) run: u64,
     pub(super) base: u64,
     pub(super) first: u64,
@@ -44,7 +44,7 @@ pub(super) struct Batch {
 }
 
 /// A log that has lost.
-pub(super) struct Losing {
+pub(super) struct LosingLog {
     /// What it has behind the fork.
     pub(super) items: Vec<UpItem>,
     /// It has all that waits here, and all that was confirmed here, but for the hole.
@@ -53,7 +53,7 @@ pub(super) struct Losing {
     pub(super) hole_until: u64,
 }
 
-impl Kept {
+impl OutboxItem {
     fn last(&self) -> u64 {
         self.first + (self.item.count() as u64 - 1)
     }
@@ -108,7 +108,7 @@ impl Outbox {
         let Some(kept) = self.items.get_mut(at) else { return };
         let count = place(seq + 1, kept.first);
         if let (Some(front), Some(rest)) = (kept.item.front(count), kept.item.behind(count)) {
-            let rest = Kept { first: seq + 1, item: rest, confirmed: kept.confirmed };
+            let rest = OutboxItem { first: seq + 1, item: rest, confirmed: kept.confirmed };
             kept.item = front;
             self.items.insert(at + 1, rest);
         }
@@ -118,7 +118,7 @@ impl Outbox {
         self.waiting_bytes += item.len();
         let first = self.next;
         self.next += item.count() as u64;
-        self.items.push_back(Kept { first, item, confirmed: None });
+        self.items.push_back(OutboxItem { first, item, confirmed: None });
     }
 
     /// Begins a new run: everything that is not confirmed is sent again.
@@ -134,7 +134,7 @@ impl Outbox {
     }
 
     /// Takes the next items to be sent, at least one if there is one.
-    pub(super) fn take(&mut self, bytes_max: usize, items_max: usize) -> Option<Batch> {
+    pub(super) fn take(&mut self, bytes_max: usize, items_max: usize) -> Option<OutboxBatch> {
         if !self.has_unsent() {
             return None;
         }
@@ -159,7 +159,7 @@ impl Outbox {
             }
         }
         self.sent += count as u64;
-        Some(Batch { run: self.run, base: self.base, first, items })
+        Some(OutboxBatch { run: self.run, base: self.base, first, items })
     }
 
     /// Everything up to `seq` is held by acting root and standby. Gives the last sequence of each
@@ -189,14 +189,14 @@ impl Outbox {
         ids
     }
 
-    /// The log has another lineage now: what was confirmed and may not be in it is unconfirmed again,
-    /// and so is everything behind it. Which reigns are waited for, or handed over, the root of another
-    /// reign has only in its memory: the next is told again. Says whether there was any of these.
-    pub(super) fn put_back(&mut self, lineage: &Lineage) -> bool {
+    /// The log has another epoch history now: what was confirmed and may not be in it is unconfirmed again,
+    /// and so is everything behind it. Which epochs are waited for, or handed over, the root of another
+    /// epoch has only in its memory: the next is told again. Says whether there was any of these.
+    pub(super) fn requeue(&mut self, epochs: &EpochHistory) -> bool {
         let lost = self
             .items
             .iter()
-            .position(|kept| kept.confirmed.is_some_and(|(position, _)| !lineage.keeps(position)));
+            .position(|kept| kept.confirmed.is_some_and(|(position, _)| !epochs.keeps(position)));
         if let Some(lost) = lost {
             let first = self.items.get(lost).map_or(self.next, |kept| kept.first);
             for kept in self.items.range_mut(lost..) {
@@ -207,24 +207,24 @@ impl Outbox {
             }
             self.confirmed = first - 1;
         }
-        let forks = self.forks_of_other_reigns(lineage.head());
+        let forks = self.forks_of_other_reigns(epochs.head());
         let any = lost.is_some() || !forks.is_empty();
         forks.into_iter().for_each(|fork| self.push(fork));
         any
     }
 
-    /// What is kept of forks and was confirmed in other reigns only, each once, in order.
+    /// What is kept of forks and was confirmed in other epochs only, each once, in order.
     fn forks_of_other_reigns(&self, head: Epoch) -> Vec<UpItem> {
         let mut furthest: BTreeMap<(Epoch, bool), (u64, bool)> = BTreeMap::new();
         for kept in &self.items {
-            let UpItem::Fork { epoch, until, handed_over } = kept.item else { continue };
+            let UpItem::Fork { epoch, until, re_proposed } = kept.item else { continue };
             let said = kept.confirmed.is_none_or(|(position, _)| position.epoch == head);
-            let known = furthest.entry((epoch, handed_over)).or_insert((until, said));
+            let known = furthest.entry((epoch, re_proposed)).or_insert((until, said));
             *known = (known.0.max(until), known.1 || said);
         }
         let unsaid = furthest.into_iter().filter(|(_, (_, said))| !said);
         unsaid
-            .map(|((epoch, handed_over), (until, _))| UpItem::Fork { epoch, until, handed_over })
+            .map(|((epoch, re_proposed), (until, _))| UpItem::Fork { epoch, until, re_proposed })
             .collect()
     }
 
@@ -238,7 +238,7 @@ impl Outbox {
 
     /// Forgets confirmed items whose grace time is over, or that are more than the bound.
     pub(super) fn expire(&mut self, before_ns: u64, bytes_max: usize) {
-        while let Some(Kept { item, confirmed: Some((_, since)), .. }) = self.items.front() {
+        while let Some(OutboxItem { item, confirmed: Some((_, since)), .. }) = self.items.front() {
             if *since > before_ns && self.grace_bytes <= bytes_max {
                 break;
             }
@@ -254,12 +254,12 @@ impl Outbox {
 
     /// Puts the items of a losing log before everything that waits: under new sequences, which are
     /// never used twice. What was confirmed and is in the winning log stays so.
-    pub(super) fn hand_over(&mut self, losing: Losing, winning: &Lineage) {
+    pub(super) fn re_propose(&mut self, losing: LosingLog, winning: &EpochHistory) {
         self.next = self.last().max(self.confirmed) + 1;
         self.waiting_bytes = 0;
         self.grace_bytes = 0;
         let mut old = std::mem::take(&mut self.items).into_iter().peekable();
-        let safe = |kept: &Kept| kept.confirmed.is_some_and(|(at, _)| winning.keeps(at));
+        let safe = |kept: &OutboxItem| kept.confirmed.is_some_and(|(at, _)| winning.keeps(at));
         while let Some(kept) = old.next_if(safe) {
             self.push(kept.item);
             if let Some(last) = self.items.back_mut() {
@@ -271,8 +271,8 @@ impl Outbox {
         self.confirmed = self.last();
         self.sent = self.last();
         let in_hole =
-            |kept: &Kept| kept.confirmed.is_some_and(|(at, _)| at.index <= losing.hole_until);
-        let (older, newer): (Vec<Kept>, Vec<Kept>) = old.partition(in_hole);
+            |kept: &OutboxItem| kept.confirmed.is_some_and(|(at, _)| at.index <= losing.hole_until);
+        let (older, newer): (Vec<OutboxItem>, Vec<OutboxItem>) = old.partition(in_hole);
         let newer = newer.into_iter().filter(|_| !losing.has_all);
         let (older, newer) = (older.into_iter().map(|k| k.item), newer.map(|k| k.item));
         for item in older.chain(losing.items).chain(newer) {
@@ -311,7 +311,7 @@ mod tests {
     }
 
     /// First sequence and number of sequences.
-    fn taken(batch: Option<Batch>) -> Option<(u64, usize)> {
+    fn taken(batch: Option<OutboxBatch>) -> Option<(u64, usize)> {
         batch.map(|b| (b.first, b.items.iter().map(UpItem::count).sum()))
     }
 
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!((outbox.waiting_bytes(), outbox.bytes()), (8 * one, 8 * one));
         outbox.rewind();
         assert_eq!(taken(outbox.take(usize::MAX, 100)), Some((13, 8)));
-        assert!(!outbox.put_back(&Lineage::new()), "what was confirmed has expired");
+        assert!(!outbox.requeue(&EpochHistory::new()), "what was confirmed has expired");
     }
 
     #[test]
@@ -352,14 +352,14 @@ mod tests {
         outbox.take(usize::MAX, 100);
         outbox.confirm(2, at(1, 20), 100);
         outbox.confirm(5, at(2, 25), 200);
-        let mut lineage = Lineage::new();
-        lineage.open(epoch(1), 1, false);
-        lineage.open(epoch(3), 21, false);
-        assert!(outbox.put_back(&lineage));
+        let mut epochs = EpochHistory::new();
+        epochs.open(epoch(1), 1, false);
+        epochs.open(epoch(3), 21, false);
+        assert!(outbox.requeue(&epochs));
         outbox.rewind();
         assert_eq!(outbox.take(usize::MAX, 100).map(|b| (b.first, b.items.len())), Some((3, 4)));
         outbox.confirm(6, at(3, 30), 300);
-        assert!(!outbox.put_back(&lineage));
+        assert!(!outbox.requeue(&epochs));
         outbox.expire(100, usize::MAX);
         assert_eq!(outbox.items.front().and_then(|kept| kept.confirmed), Some((at(3, 30), 300)));
         outbox.expire(100, 0);
@@ -373,23 +373,23 @@ mod tests {
         let mut outbox = filled(4);
         outbox.take(usize::MAX, 100);
         outbox.confirm(2, at(1, 2), 0);
-        let mut winning = Lineage::new();
+        let mut winning = EpochHistory::new();
         winning.open(epoch(1), 1, false);
         winning.open(epoch(2), 2, false);
         let of_another = |seqs: core::ops::RangeInclusive<u64>| {
             seqs.map(|seq| UpItem::Events(sealed(2, seq).into())).collect()
         };
-        let losing = Losing { items: of_another(10..=12), has_all: true, hole_until: 2 };
-        outbox.hand_over(losing, &winning);
+        let losing = LosingLog { items: of_another(10..=12), has_all: true, hole_until: 2 };
+        outbox.re_propose(losing, &winning);
         outbox.rewind();
         let batch = outbox.take(usize::MAX, 100);
-        // Both that were confirmed at 2, which another reign has given out and the losing log may not
+        // Both that were confirmed at 2, which another epoch has given out and the losing log may not
         // have, and the three.
         assert_eq!(batch.map(|b| (b.base, b.first, b.items.len())), Some((5, 5, 5)));
         outbox.confirm(9, at(2, 9), 0);
         outbox.push(UpItem::Events(sealed(1, 5).into()));
-        let losing = Losing { items: of_another(13..=13), has_all: false, hole_until: 0 };
-        outbox.hand_over(losing, &winning);
+        let losing = LosingLog { items: of_another(13..=13), has_all: false, hole_until: 0 };
+        outbox.re_propose(losing, &winning);
         outbox.rewind();
         let batch = outbox.take(usize::MAX, 100);
         // Those five are safe, and kept under new sequences.
@@ -399,24 +399,24 @@ mod tests {
 
     #[test]
     fn the_next_root_is_told_again_which_reigns_are_waited_for() {
-        let fork = |until, handed_over| UpItem::Fork { epoch: epoch(1), until, handed_over };
+        let fork = |until, re_proposed| UpItem::Fork { epoch: epoch(1), until, re_proposed };
         let mut outbox = filled(1);
         outbox.push(fork(5, false));
         outbox.push(fork(7, false));
         outbox.take(usize::MAX, 100);
         outbox.confirm(3, at(2, 20), 100);
-        let mut lineage = Lineage::new();
-        lineage.open(epoch(2), 1, false);
-        assert!(!outbox.put_back(&lineage), "the root that was told goes on");
-        lineage.open(epoch(3), 21, false);
-        assert!(outbox.put_back(&lineage));
+        let mut epochs = EpochHistory::new();
+        epochs.open(epoch(2), 1, false);
+        assert!(!outbox.requeue(&epochs), "the root that was told goes on");
+        epochs.open(epoch(3), 21, false);
+        assert!(outbox.requeue(&epochs));
         let batch = outbox.take(usize::MAX, 100).expect("it is said again");
         assert_eq!((batch.first, batch.items), (4, vec![fork(7, false)]));
-        assert!(!outbox.put_back(&lineage), "it is on its way");
+        assert!(!outbox.requeue(&epochs), "it is on its way");
         outbox.confirm(4, at(3, 21), 200);
-        assert!(!outbox.put_back(&lineage), "that root was told");
+        assert!(!outbox.requeue(&epochs), "that root was told");
         outbox.expire(200, usize::MAX);
-        lineage.open(epoch(4), 22, false);
-        assert!(!outbox.put_back(&lineage), "its grace time is over");
+        epochs.open(epoch(4), 22, false);
+        assert!(!outbox.requeue(&epochs), "its grace time is over");
     }
 }

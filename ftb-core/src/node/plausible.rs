@@ -11,9 +11,9 @@
 
 use super::Node;
 use super::api::LinkId;
-use super::link::Role;
-use crate::frame::{Frame, Reject, UpItem};
-use crate::lineage::Lineage;
+use super::link::LinkRole;
+use crate::epochs::EpochHistory;
+use crate::frame::{Frame, HelloNack, UpItem};
 use crate::position::Epoch;
 
 /// Epochs up to this number are plausible at any time: one epoch a second for 34,000 years.
@@ -39,8 +39,8 @@ fn bounds(now_ns: u64, clocks_apart: u64) -> Said {
 ///
 /// # Errors
 /// Which number is out of range.
-pub fn check_stored(lineage: &Lineage, last: u64, now_ns: u64) -> Result<(), String> {
-    Said::of_log(lineage, last).above(bounds(now_ns, 1)).map_or(Ok(()), Err)
+pub fn check_stored(epochs: &EpochHistory, last: u64, now_ns: u64) -> Result<(), String> {
+    Said::of_log(epochs, last).above(bounds(now_ns, 1)).map_or(Ok(()), Err)
 }
 
 /// What a frame says that the agent would go on from.
@@ -64,8 +64,8 @@ impl Said {
             .then(|| format!("index {}, which is out of range (at most {})", self.index, max.index))
     }
 
-    fn of_log(lineage: &Lineage, last: u64) -> Self {
-        Self { epoch: lineage.head().number, index: last.max(first_of(lineage)) }
+    fn of_log(epochs: &EpochHistory, last: u64) -> Self {
+        Self { epoch: epochs.head().number, index: last.max(first_of(epochs)) }
     }
 
     fn of_epoch(epoch: Epoch, index: u64) -> Self {
@@ -75,18 +75,18 @@ impl Said {
     fn of_frame(frame: &Frame) -> Self {
         match frame {
             Frame::Hello(hello) => {
-                let held = hello.holds.map_or(0, |holds| holds.after.max(holds.until));
-                let said = Self::of_log(&hello.lineage, hello.consumed.max(held));
+                let held = hello.log_range.map_or(0, |holds| holds.after.max(holds.until));
+                let said = Self::of_log(&hello.epochs, hello.commit_index.max(held));
                 Self { epoch: said.epoch.max(hello.epoch_seen), ..said }
             }
-            Frame::Welcome(welcome) => {
-                Self::of_log(&welcome.standing.lineage, welcome.standing.head)
+            Frame::HelloAck(hello_ack) => {
+                Self::of_log(&hello_ack.tree_state.epochs, hello_ack.tree_state.head)
             }
-            Frame::Lineage(standing) => Self::of_log(&standing.lineage, standing.head),
-            Frame::ReplicaStart(start) => Self::of_log(&start.lineage, start.after),
-            Frame::Heartbeat(beat) => {
-                let epoch = beat.epoch.unwrap_or(Epoch::ZERO).number;
-                Self { epoch: epoch.max(beat.epoch_seen), index: beat.covered }
+            Frame::TreeState(tree_state) => Self::of_log(&tree_state.epochs, tree_state.head),
+            Frame::ReplicaStart(start) => Self::of_log(&start.epochs, start.after),
+            Frame::Heartbeat(heartbeat) => {
+                let epoch = heartbeat.epoch.unwrap_or(Epoch::ZERO).number;
+                Self { epoch: epoch.max(heartbeat.epoch_seen), index: heartbeat.covered }
             }
             Frame::Resume { epoch, after } => Self::of_epoch(*epoch, *after),
             Frame::Up(batch) => batch.items.iter().fold(Self::default(), |said, item| match item {
@@ -96,7 +96,7 @@ impl Said {
                 UpItem::Events(_) | UpItem::Gap(_) => said,
             }),
             Frame::FilterActive { index, .. } => Self { epoch: 0, index: *index },
-            Frame::Fetched(fetched) => Self { epoch: 0, index: fetched.covered },
+            Frame::HistoryReply(fetched) => Self { epoch: 0, index: fetched.covered },
             Frame::Replicate(batch) => {
                 let last = batch.items.iter().map(|item| item.last()).max().unwrap_or(0);
                 Self::of_epoch(batch.epoch, batch.until.max(last))
@@ -110,8 +110,8 @@ impl Said {
     }
 }
 
-fn first_of(lineage: &Lineage) -> u64 {
-    lineage.segments().last().map_or(0, |segment| segment.first)
+fn first_of(epochs: &EpochHistory) -> u64 {
+    epochs.segments().last().map_or(0, |segment| segment.first)
 }
 
 impl Node {
@@ -122,15 +122,16 @@ impl Node {
         self.counters.implausible += 1;
         let host = match frame {
             Frame::Hello(hello) => hello.host.clone(),
-            Frame::Welcome(welcome) => welcome.host.clone(),
+            Frame::HelloAck(hello_ack) => hello_ack.host.clone(),
             _ => self.host_of(link),
         };
         let ours = self.epoch_seen;
         let why = format!("{host} says {why}; {}, at epoch {ours}, refuses it", self.config.host);
         match frame {
-            Frame::Hello(hello) if role == Role::Stranger => {
-                let reject = Reject { code: "epoch".into(), message: why, redirect: Vec::new() };
-                self.refuse(link, hello, reject);
+            Frame::Hello(hello) if role == LinkRole::Handshaking => {
+                let hello_nack =
+                    HelloNack { code: "epoch".into(), message: why, redirect: Vec::new() };
+                self.refuse(link, hello, hello_nack);
             }
             _ => {
                 self.transition("link", &host, "open", "refused", &why);
@@ -144,18 +145,21 @@ impl Node {
     fn host_of(&self, link: LinkId) -> String {
         let child = self.children.get(&link).map(|child| child.host.clone());
         let parent = self.uplink.parent().filter(|parent| parent.link == link);
-        let caller = self.uplink.callers.get(&link).and_then(|caller| self.member(caller.rank));
+        let candidate =
+            self.uplink.dialing.get(&link).and_then(|candidate| self.member(candidate.rank));
         let known = child.or_else(|| parent.map(|parent| parent.host.clone()));
-        known.or_else(|| caller.map(|(host, _)| host)).unwrap_or_else(|| "a neighbour".to_owned())
+        known
+            .or_else(|| candidate.map(|(host, _)| host))
+            .unwrap_or_else(|| "a neighbour".to_owned())
     }
 
     /// What of it is out of range, in words. What is accepted from one neighbour is passed on to others whose
     /// clocks are behind: a child may say more than a stranger, and a parent more than a child.
-    fn implausible(&self, role: Role, said: Said) -> Option<String> {
+    fn implausible(&self, role: LinkRole, said: Said) -> Option<String> {
         let clocks_apart = match role {
-            Role::Stranger => 1,
-            Role::Child => 2,
-            Role::Caller | Role::Parent | Role::Closing => 4,
+            LinkRole::Handshaking => 1,
+            LinkRole::Child => 2,
+            LinkRole::Dialing | LinkRole::Parent | LinkRole::Closing => 4,
         };
         said.above(bounds(self.now.wall_ns, clocks_apart))
     }

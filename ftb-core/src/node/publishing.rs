@@ -7,7 +7,7 @@ use super::Node;
 use super::api::{ClientId, Gap, GapReason, Output};
 use super::clients::CONTROL_MAX;
 use super::config::ns;
-use super::storm::{Fate, StormRule};
+use super::storm::{StormDecision, StormRule};
 use crate::frame::UpItem;
 use crate::position::Position;
 use crate::run::Run;
@@ -31,7 +31,7 @@ pub(super) struct StormShed {
 
 impl Node {
     /// Takes a client's events in.
-    pub(super) fn publish(&mut self, client: ClientId, events: Run) {
+    pub(super) fn on_publish(&mut self, client: ClientId, events: Run) {
         if client == ClientId::AGENT {
             self.outbox.push(UpItem::Events(events));
             return self.flush_outbox();
@@ -56,7 +56,7 @@ impl Node {
             }
         }
         // It did not hear of the confirmation: say it again.
-        if again && publisher.held.forget_told() {
+        if again && publisher.acks.repeat_ack() {
             self.wake_client(client);
         }
         if let Some(events) = controlled {
@@ -77,9 +77,9 @@ impl Node {
             let (seq, severity) = (event.id().seq, event.severity());
             let space = Spaces::of(event.space());
             match self.storms.take(now_ns, client, event.to_sealed(), &mut left) {
-                Fate::Passed => {}
-                Fate::Folded => self.counters.folded += 1,
-                Fate::Shed { begins } => {
+                StormDecision::Passed => {}
+                StormDecision::Folded => self.counters.folded += 1,
+                StormDecision::Shed { begins } => {
                     self.shed_publication(client, seq, (severity, &space), begins);
                 }
             }
@@ -113,12 +113,12 @@ impl Node {
         }
         self.wake_client(id);
         if begins {
-            self.tell_limited(id);
+            self.report_limited(id);
         }
     }
 
     /// One line, and now and then an event, that a client says more than it may.
-    fn tell_limited(&mut self, id: ClientId) {
+    fn report_limited(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let now_ns = self.now.mono_ns;
         if now_ns < client.limited_told_ns {
@@ -159,7 +159,7 @@ impl Node {
     }
 
     /// Time has passed: folds leave, and what was shed is told to all subscribers.
-    pub(super) fn storm_tick(&mut self) {
+    pub(super) fn storm_timeout(&mut self) {
         let now_ns = self.now.mono_ns;
         let mut left = Vec::new();
         self.storms.tick(now_ns, &mut left);

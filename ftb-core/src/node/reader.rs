@@ -4,9 +4,9 @@
 
 use super::api::{Gap, GapReason};
 use super::log::{ENTRY_BYTES, Log};
+use crate::epochs::EpochHistory;
 use crate::filter::{Filter, FilterSet};
 use crate::frame::{Content, Item};
-use crate::lineage::Lineage;
 use crate::run::Run;
 use crate::sealed::SealedRef;
 use crate::severity::Severity;
@@ -61,7 +61,7 @@ pub(super) struct Reader {
 
 /// Where a batch ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cut {
+pub(super) struct ReadLimit {
     /// Bytes after which no further event is added.
     pub(super) bytes: usize,
     /// Most events.
@@ -88,7 +88,7 @@ impl Reader {
     }
 
     /// Older events have come from above: they are read before the log.
-    pub(super) fn fetched(&mut self, items: Vec<Item>, covered: u64) {
+    pub(super) fn add_history(&mut self, items: Vec<Item>, covered: u64) {
         for item in items {
             if let Some(item) = item.behind(self.cursor) {
                 self.kept_bytes += item.len();
@@ -114,7 +114,7 @@ impl Reader {
     }
 
     /// Goes back (or on) to an index; what it kept behind it is void.
-    pub(super) fn seek(&mut self, index: u64) {
+    pub(super) fn expect_member(&mut self, index: u64) {
         self.cursor = index;
         while self.kept.back().is_some_and(|item| item.last() > index) {
             let Some(item) = self.kept.pop_back() else { break };
@@ -127,8 +127,8 @@ impl Reader {
     }
 
     /// Reads on: what is wanted, up to the cut. The cursor moves behind what was examined.
-    pub(super) fn read(&mut self, log: &Log, cut: Cut, wants: &impl Wants) -> Vec<Item> {
-        let mut taken = Taken { items: Vec::new(), bytes: 0, events: 0, cut };
+    pub(super) fn read(&mut self, log: &Log, cut: ReadLimit, wants: &impl Wants) -> Vec<Item> {
+        let mut taken = ReadBatch { items: Vec::new(), bytes: 0, events: 0, cut };
         while let Some(item) = self.kept.pop_front() {
             self.kept_bytes -= item.len();
             let last = item.last();
@@ -168,23 +168,23 @@ impl Reader {
 
     /// Everything wanted up to the end of the cut is lost to it: one hole that says how much. A gap
     /// that does not know how much it stands for stays as it is.
-    pub(super) fn give_up(
+    pub(super) fn skip_with_gap(
         &mut self,
         log: &Log,
-        cut: Cut,
-        lineage: &Lineage,
+        cut: ReadLimit,
+        epochs: &EpochHistory,
         wants: &impl Wants,
     ) -> Vec<Item> {
-        let all = Cut { bytes: usize::MAX, items: usize::MAX, ..cut };
+        let all = ReadLimit { bytes: usize::MAX, items: usize::MAX, ..cut };
         let mut after = self.kept.front().map_or(self.cursor, Item::covers_after);
         let mut holes: Vec<Item> = Vec::new();
-        let mut lost = Lost::default();
+        let mut lost = LostEvents::default();
         for item in self.read(log, all, wants) {
             let last = item.last();
             match &item.content {
                 Content::Gap(gap) if gap.count == 0 => {
                     let before = item.covers_after();
-                    holes.extend(std::mem::take(&mut lost).hole(lineage, after, before));
+                    holes.extend(std::mem::take(&mut lost).hole(epochs, after, before));
                     after = last;
                     holes.push(item);
                 }
@@ -200,7 +200,7 @@ impl Reader {
             lost.last = last;
         }
         let last = lost.last;
-        holes.extend(lost.hole(lineage, after, last));
+        holes.extend(lost.hole(epochs, after, last));
         holes
     }
 
@@ -210,7 +210,7 @@ impl Reader {
         &mut self,
         item: &Item,
         bytes_max: usize,
-        lineage: &Lineage,
+        epochs: &EpochHistory,
         wants: &impl Wants,
     ) {
         if self.catching_up {
@@ -220,7 +220,7 @@ impl Reader {
         self.cursor = item.last();
         let run = match &item.content {
             Content::Events(run) => run,
-            Content::Gap(gap) if wants.hole(gap) => return self.keep_all(item, bytes_max, lineage),
+            Content::Gap(gap) if wants.hole(gap) => return self.keep_all(item, bytes_max, epochs),
             Content::Gap(_) => return,
         };
         for (places, first) in run.groups() {
@@ -229,12 +229,12 @@ impl Reader {
                 && let Some(part) = run.slice(places)
             {
                 let content = Content::Events(part.detached());
-                self.keep_all(Item { index, content }, bytes_max, lineage);
+                self.keep_all(Item { index, content }, bytes_max, epochs);
             }
         }
     }
 
-    fn keep_all(&mut self, item: Item, bytes_max: usize, lineage: &Lineage) {
+    fn keep_all(&mut self, item: Item, bytes_max: usize, epochs: &EpochHistory) {
         self.kept_bytes += item.len();
         self.kept.push_back(item);
         while self.kept_bytes > bytes_max {
@@ -243,12 +243,12 @@ impl Reader {
             if mildest == Severity::Fatal && self.kept_bytes <= bytes_max + bytes_max / 4 {
                 break;
             }
-            self.shed_all(mildest, lineage);
+            self.shed_all(mildest, epochs);
         }
     }
 
     /// Turns every kept event of a severity into a hole that is told; neighbouring holes merge.
-    pub(super) fn shed_all(&mut self, severity: Severity, lineage: &Lineage) {
+    pub(super) fn shed_all(&mut self, severity: Severity, epochs: &EpochHistory) {
         let kept = std::mem::take(&mut self.kept);
         self.kept_bytes = 0;
         for item in kept {
@@ -263,8 +263,8 @@ impl Reader {
                     self.shed += count;
                     let last = index + count - 1;
                     let gap = Gap {
-                        after: lineage.position(index.saturating_sub(1)),
-                        until: lineage.position(last),
+                        after: epochs.position(index.saturating_sub(1)),
+                        until: epochs.position(last),
                         reason: GapReason::Shed,
                         count,
                         severity_max: Some(severity),
@@ -301,14 +301,14 @@ impl Reader {
 
 /// What a reader loses at once.
 #[derive(Default)]
-struct Lost {
+struct LostEvents {
     count: u64,
     severity_max: Option<Severity>,
     spaces: Option<Spaces>,
     last: u64,
 }
 
-impl Lost {
+impl LostEvents {
     fn add(&mut self, count: u64, severity: Option<Severity>, spaces: &Spaces) {
         self.count += count;
         self.severity_max = self.severity_max.max(severity);
@@ -318,11 +318,11 @@ impl Lost {
     }
 
     /// The gap that reports it; `None` where it is nothing.
-    fn hole(self, lineage: &Lineage, after: u64, last: u64) -> Option<Item> {
+    fn hole(self, epochs: &EpochHistory, after: u64, last: u64) -> Option<Item> {
         let Self { count, severity_max, spaces, .. } = self;
         let gap = Gap {
-            after: lineage.position(after),
-            until: lineage.position(last),
+            after: epochs.position(after),
+            until: epochs.position(last),
             reason: GapReason::Shed,
             count,
             severity_max,
@@ -341,14 +341,14 @@ fn mildest(item: &Item) -> Option<Severity> {
 }
 
 /// What a reader has read for one batch.
-struct Taken {
+struct ReadBatch {
     items: Vec<Item>,
     bytes: usize,
     events: usize,
-    cut: Cut,
+    cut: ReadLimit,
 }
 
-impl Taken {
+impl ReadBatch {
     fn is_full(&self) -> bool {
         self.events >= self.cut.items || self.bytes >= self.cut.bytes
     }
@@ -447,8 +447,8 @@ mod tests {
         log
     }
 
-    fn cut(items: usize, until: u64) -> Cut {
-        Cut { bytes: usize::MAX, items, until, skip_repeated: true }
+    fn cut(items: usize, until: u64) -> ReadLimit {
+        ReadLimit { bytes: usize::MAX, items, until, skip_repeated: true }
     }
 
     #[test]
@@ -474,23 +474,23 @@ mod tests {
         let one = log.after(0).map(|item| item.len()).max().unwrap_or(0);
         let mut reader = Reader::new(0);
         while let Some(evicted) = log.evict(8) {
-            reader.keep(&evicted.item, 4 * one + 64, &Lineage::new(), &Filter::everything());
+            reader.keep(&evicted.item, 4 * one + 64, &EpochHistory::new(), &Filter::everything());
         }
         let mut got = Vec::new();
-        let mut told = 0;
+        let mut reported = 0;
         for item in reader.read(&log, cut(100, 8), &Filter::everything()) {
             match item.content {
                 Content::Events(run) => got.extend(run.iter().map(SealedRef::severity)),
                 Content::Gap(gap) => {
                     assert!(gap.severity_max <= Some(Warning));
-                    told += gap.count;
+                    reported += gap.count;
                 }
             }
         }
         assert_eq!(got.iter().filter(|severity| **severity == Fatal).count(), 2);
         assert!(got.contains(&Error) && !got.contains(&Info));
-        assert_eq!(got.len() as u64 + told, severities.len() as u64);
-        assert_eq!(reader.shed, told);
+        assert_eq!(got.len() as u64 + reported, severities.len() as u64);
+        assert_eq!(reader.shed, reported);
         assert_eq!(reader.kept_bytes(), 0);
     }
 
@@ -508,22 +508,22 @@ mod tests {
         let mut log = Log::new(0);
         log.push(Item { index: 1, content: Content::Gap(gap) });
         log.push(Item { index: 2, content: Content::Gap(unknown) });
-        let told = |text: &str| {
+        let reported = |text: &str| {
             let filter = Filter::parse(text).expect("a filter");
             let mut reader = Reader::new(0);
             let items = reader.read(&log, cut(10, 2), &filter);
             assert!(reader.is_at(2));
             items.iter().map(|item| item.index).collect::<Vec<u64>>()
         };
-        assert_eq!(told("severity>=error"), [2]);
-        assert_eq!(told("severity>=warning"), [1, 2]);
-        assert_eq!(told("event_space=ftb.x"), [2]);
-        assert_eq!(told("event_space=ftb.x|ftb.ib"), [1, 2]);
-        assert_eq!(told("event_space=ftb.*"), [1, 2]);
+        assert_eq!(reported("severity>=error"), [2]);
+        assert_eq!(reported("severity>=warning"), [1, 2]);
+        assert_eq!(reported("event_space=ftb.x"), [2]);
+        assert_eq!(reported("event_space=ftb.x|ftb.ib"), [1, 2]);
+        assert_eq!(reported("event_space=ftb.*"), [1, 2]);
         let mut slow = Reader::new(0);
         let filter = Filter::parse("severity=fatal").expect("a filter");
         while let Some(evicted) = log.evict(2) {
-            slow.keep(&evicted.item, 1 << 20, &Lineage::new(), &filter);
+            slow.keep(&evicted.item, 1 << 20, &EpochHistory::new(), &filter);
         }
         assert_eq!(slow.kept.len(), 1);
     }

@@ -16,9 +16,9 @@
 //! 4. Where the log itself did not know what it held, the hole says unknown: count 0, no severity.
 
 use super::api::{Gap, GapReason};
+use crate::epochs::EpochHistory;
 use crate::frame::{Content, Item};
 use crate::ident::EventId;
-use crate::lineage::Lineage;
 use crate::run::Run;
 use crate::sealed::SealedRef;
 use crate::severity::Severity;
@@ -65,7 +65,7 @@ fn rank(severity: Severity) -> usize {
 
 /// Some retained events of one severity and share, rising in index.
 #[derive(Clone, Debug)]
-struct Batch {
+struct RetainedBatch {
     /// The index of the first.
     first: u64,
     /// The indices of all, where they do not follow each other.
@@ -73,7 +73,7 @@ struct Batch {
     run: Run,
 }
 
-impl Batch {
+impl RetainedBatch {
     fn index(&self, place: usize) -> u64 {
         match &self.indices {
             Some(indices) => indices.get(place).copied().unwrap_or(u64::MAX),
@@ -180,7 +180,7 @@ pub struct Retained {
     after: u64,
     last: u64,
     /// By share and severity.
-    lanes: [[VecDeque<Batch>; SEVERITIES]; 2],
+    lanes: [[VecDeque<RetainedBatch>; SEVERITIES]; 2],
     bytes: [usize; 2],
     /// Entries of the log that are gaps themselves.
     gaps: VecDeque<Item>,
@@ -332,7 +332,7 @@ impl Retained {
         self.tallies.partition_point(|tally| tally.last < index)
     }
 
-    fn drop_batch(&mut self, batch: &Batch) {
+    fn drop_batch(&mut self, batch: &RetainedBatch) {
         for (places, first) in batch.run.groups() {
             let newest_ns = batch.run.get(places.end - 1).map_or(0, SealedRef::time_ns);
             let mut place = places.start;
@@ -378,16 +378,16 @@ impl Retained {
     }
 
     /// Everything after an index in order: retained events, and a gap for each hole.
-    pub fn items<'a>(&'a self, after: u64, lineage: &'a Lineage) -> Items<'a> {
+    pub fn items<'a>(&'a self, after: u64, epochs: &'a EpochHistory) -> Items<'a> {
         let at = after.max(self.after);
         let lanes = self.lanes.iter().flatten();
         let heads = lanes.map(|lane| {
             let batch = lane.partition_point(|batch| batch.last() <= at);
             let place = lane.get(batch).map_or(0, |batch| batch.place_after(at));
-            Head { lane, batch, place }
+            LaneCursor { lane, batch, place }
         });
         let gap = self.gaps.partition_point(|gap| gap.index <= at);
-        Items { retained: self, lineage, at, heads: heads.collect(), gap }
+        Items { retained: self, epochs, at, heads: heads.collect(), gap }
     }
 
     /// The index after which everything is that may not be older than a Unix time; `None` where all
@@ -434,26 +434,26 @@ impl Reserve {
 }
 
 /// Some places of a run that begins at an index; `None` without any.
-fn batch_of(index: u64, run: &Run, ranges: &[Range<usize>]) -> Option<Batch> {
+fn batch_of(index: u64, run: &Run, ranges: &[Range<usize>]) -> Option<RetainedBatch> {
     let first = index + ranges.first()?.start as u64;
     if let [all] = ranges {
         let run = run.slice(all.clone())?.detached();
-        return Some(Batch { first, indices: None, run });
+        return Some(RetainedBatch { first, indices: None, run });
     }
     let places = || ranges.iter().cloned().flatten();
     let run = Run::collect(places().filter_map(|place| run.get(place)))?;
     let indices = places().map(|place| index + place as u64).collect();
-    Some(Batch { first, indices: Some(indices), run })
+    Some(RetainedBatch { first, indices: Some(indices), run })
 }
 
 /// The next event of one lane.
-struct Head<'a> {
-    lane: &'a VecDeque<Batch>,
+struct LaneCursor<'a> {
+    lane: &'a VecDeque<RetainedBatch>,
     batch: usize,
     place: usize,
 }
 
-impl Head<'_> {
+impl LaneCursor<'_> {
     fn index(&self) -> Option<u64> {
         Some(self.lane.get(self.batch)?.index(self.place))
     }
@@ -474,9 +474,9 @@ impl Head<'_> {
 /// Walks through the retained part of a log.
 pub struct Items<'a> {
     retained: &'a Retained,
-    lineage: &'a Lineage,
+    epochs: &'a EpochHistory,
     at: u64,
-    heads: Vec<Head<'a>>,
+    heads: Vec<LaneCursor<'a>>,
     gap: usize,
 }
 
@@ -485,7 +485,7 @@ impl Items<'_> {
     /// whole.
     fn hole(&self, until: u64) -> Item {
         let retained = self.retained;
-        let segments = self.lineage.segments();
+        let segments = self.epochs.segments();
         let next = segments.partition_point(|segment| segment.first <= self.at + 1);
         let mut end = segments.get(next).map_or(until, |next| until.min(next.first - 1));
         let mut whole: Option<Tally> = None;
@@ -502,8 +502,8 @@ impl Items<'_> {
         }
         let known = whole.filter(|whole| !whole.unknown);
         let gap = Gap {
-            after: self.lineage.position(self.at),
-            until: self.lineage.position(end),
+            after: self.epochs.position(self.at),
+            until: self.epochs.position(end),
             reason: GapReason::Retention,
             count: known.as_ref().map_or(0, |_| end - self.at),
             severity_max: known.as_ref().and_then(|known| known.severity_max),
@@ -567,9 +567,9 @@ mod tests {
     /// What is there, and what is missing.
     fn contents(retained: &Retained, after: u64) -> (Vec<u64>, Vec<Hole>) {
         let (mut there, mut holes) = (Vec::new(), Vec::new());
-        let lineage = Lineage::new();
+        let epochs = EpochHistory::new();
         let mut at = after;
-        for item in retained.items(after, &lineage) {
+        for item in retained.items(after, &epochs) {
             match &item.content {
                 Content::Events(_) => {
                     assert_eq!(item.index, at + 1, "no index is left out");

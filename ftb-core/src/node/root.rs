@@ -2,17 +2,17 @@
 //! it to the origins, opens epochs.
 
 use super::Node;
-use super::adopt::Forks;
 use super::api::{Gap, LinkId};
 use super::config::ns;
+use super::install::PendingForks;
 use super::journal::{items_behind, unfilled};
 use super::log::Log;
-use super::outbox::Losing;
+use super::outbox::LosingLog;
 use super::standby::Replica;
 use super::uplink::State;
-use crate::frame::{Confirm, Content, Echo, Frame, Item, UpBatch, UpItem};
+use crate::epochs::EpochHistory;
+use crate::frame::{Confirm, Content, EntryRef, Frame, Item, UpBatch, UpItem};
 use crate::ident::OriginId;
-use crate::lineage::Lineage;
 use crate::position::{Epoch, Position};
 use crate::ranges::PublisherRanges;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,16 +20,16 @@ use std::collections::{BTreeMap, VecDeque};
 /// What only an acting root has.
 pub(super) struct Root {
     pub(super) published: PublisherRanges,
-    origins: BTreeMap<OriginId, Run>,
+    origins: BTreeMap<OriginId, OriginRun>,
     /// What is appended and not yet confirmed, in order.
     unconfirmed: VecDeque<Unconfirmed>,
     /// Holds everything that is committed.
     pub(super) standby: Option<LinkId>,
     /// Copies the log, to be standby next.
-    pub(super) heir: Option<LinkId>,
+    pub(super) syncing: Option<LinkId>,
     /// The standby holds the log up to here, and said so last then.
     pub(super) acked: u64,
-    pub(super) acked_ns: u64,
+    pub(super) last_ack_ns: u64,
     /// How many copies of the log were begun.
     pub(super) copies: u64,
     /// A child that was too slow to be standby, and until when it is left alone.
@@ -38,17 +38,17 @@ pub(super) struct Root {
     /// How often standbys were skipped in a row; each time the pause is longer.
     pub(super) skips: u32,
     /// A log that is taken over from a child.
-    pub(super) adopting: Option<(LinkId, Option<Replica>)>,
+    pub(super) installing: Option<(LinkId, Option<Replica>)>,
     /// Who has given it the log: it may have more of it.
-    pub(super) giver: Option<LinkId>,
-    /// Reigns that are no part of this log.
-    pub(super) forks: Forks,
+    pub(super) log_source: Option<LinkId>,
+    /// Epochs that are no part of this log.
+    pub(super) forks: PendingForks,
     /// What the disk of this agent has lost of the log, and until when another agent may bring it.
     pub(super) unreadable: Option<(Gap, u64)>,
 }
 
 /// Where an origin's run stands: its next item.
-struct Run {
+struct OriginRun {
     run: u64,
     next: u64,
     refused: bool,
@@ -62,23 +62,24 @@ struct Unconfirmed {
 
 /// A hole that is told where it is logged, unless it says where it is. It is one entry: it does not look
 /// like a range of this log.
-fn placed(gap: Gap, lineage: &Lineage, index: u64) -> Gap {
+fn placed(gap: Gap, epochs: &EpochHistory, index: u64) -> Gap {
     if gap.until == Position::ZERO {
-        return Gap { after: lineage.position(index - 1), until: lineage.position(index), ..gap };
+        return Gap { after: epochs.position(index - 1), until: epochs.position(index), ..gap };
     }
     let item = Item { index, content: Content::Gap(gap.clone()) };
     if item.is_range() { Gap { after: gap.until, ..gap } } else { gap }
 }
 
 /// Adds a place, to the one before where it follows.
-fn note_echo(echoes: &mut Vec<Echo>, echo: Echo) {
-    match echoes.last_mut() {
+fn push_entry_ref(entry_refs: &mut Vec<EntryRef>, entry_ref: EntryRef) {
+    match entry_refs.last_mut() {
         Some(last)
-            if last.last() + 1 == echo.index && last.skip + u64::from(last.count) == echo.skip =>
+            if last.last() + 1 == entry_ref.index
+                && last.skip + u64::from(last.count) == entry_ref.skip =>
         {
-            last.count += echo.count;
+            last.count += entry_ref.count;
         }
-        _ => echoes.push(echo),
+        _ => entry_refs.push(entry_ref),
     }
 }
 
@@ -92,16 +93,16 @@ impl Root {
             origins: BTreeMap::new(),
             unconfirmed: VecDeque::new(),
             standby: None,
-            heir: None,
+            syncing: None,
             acked: 0,
-            acked_ns: 0,
+            last_ack_ns: 0,
             copies: 0,
             skipped: None,
             skip_until_ns: 0,
             skips: 0,
-            adopting: None,
-            giver: None,
-            forks: Forks::default(),
+            installing: None,
+            log_source: None,
+            forks: PendingForks::default(),
             unreadable: None,
         }
     }
@@ -124,65 +125,65 @@ impl Root {
 impl Node {
     /// Takes the log over, or begins one.
     pub(super) fn become_root(&mut self, why: &str) {
-        let head = self.lineage.head();
+        let head = self.epochs.head();
         let past = self.past.take();
         let unreadable = past.as_ref().and_then(super::journal::Past::lost);
         let replica = self.replica.take().or(past.map(|past| past.replica));
         let mut lost = false;
-        let published = match (self.held.take(), replica) {
+        let published = match (self.offered.take(), replica) {
             (Some(published), _) => published,
             (None, Some(replica))
                 if replica.complete
-                    && replica.lineage.head() == head
-                    && replica.log.last() >= self.consumed =>
+                    && replica.epochs.head() == head
+                    && replica.log.last() >= self.commit_index =>
             {
                 self.take_log(replica.log);
-                self.full_since = 0;
+                self.complete_after = 0;
                 replica.published
             }
             _ => {
                 // What passed by here counts as unknown, too: origins send what they keep again, all of
                 // it, so that it is in the log in order.
-                lost = !self.lineage.is_empty();
-                self.full_since = self.log.last();
+                lost = !self.epochs.is_empty();
+                self.complete_after = self.log.last();
                 PublisherRanges::new(self.config.publishers_max)
             }
         };
         let mut root = Root::new(published);
-        let wait_ns = if self.youth_ns() > 0 { ns(self.config.grace_ms) } else { 0 };
+        let wait_ns = if self.log_wait_ns() > 0 { ns(self.config.grace_ms) } else { 0 };
         let wait_until_ns = self.now.mono_ns.saturating_add(wait_ns);
         root.unreadable = unreadable.map(|gap| (gap, wait_until_ns));
         if lost {
             let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.grace_ms));
             // More may have been confirmed than is here, nobody knows how much: one more stands for that,
             // since what is here is part of this log, and nobody would wait for it.
-            root.forks.heard(head, self.consumed + 1, deadline_ns);
+            root.forks.expect(head, self.commit_index + 1, deadline_ns);
             self.counters.logs_lost += 1;
         }
         self.root = Some(root);
         self.uplink.state = State::Root;
         self.transition("root", "", "searching", "acting root", why);
         self.open_epoch(lost);
-        self.tell_unreadable();
-        self.outbox.put_back(&self.lineage);
-        self.way_up_changed();
+        self.log_unreadable();
+        self.outbox.requeue(&self.epochs);
+        self.on_uplink_change();
         self.plan_probe_from_start();
         self.subscriptions_active();
         self.answer_children();
-        self.answer_all_claims();
+        self.answer_all_joins();
         self.catch_up_all(true);
-        self.begin_roll();
-        self.tell_fallen(why);
+        self.begin_reconciliation();
+        self.suspect_lost_root(why);
     }
 
     /// Behind which index the log of an acting root is complete, whatever is asked for.
-    pub(super) fn full_after(&self) -> u64 {
-        self.full_since.max(self.log.evicted())
+    pub(super) fn memory_after_root(&self) -> u64 {
+        self.complete_after.max(self.log.evicted())
     }
 
     /// After which index the log of an acting root is complete, but for what its gaps state.
     pub(super) fn known_after(&self) -> u64 {
-        self.full_since.max(self.log.known_after())
+        self.complete_after.max(self.log.known_after())
     }
 
     /// Goes on with a complete copy of the log in the place of what passed by. What was marked as
@@ -192,52 +193,56 @@ impl Node {
         self.log.take_marks(old);
     }
 
-    /// Begins a reign: higher than any that is known here. `torn`: without a copy of what lies before.
-    pub(super) fn open_epoch(&mut self, torn: bool) {
+    /// Begins a epoch: higher than any that is known here. `torn`: without a copy of what lies before.
+    pub(super) fn open_epoch(&mut self, incomplete: bool) {
         self.epoch_seen += 1;
         let epoch = Epoch { number: self.epoch_seen, root: self.config.origin };
-        self.lineage.open(epoch, self.log.last() + 1, torn);
-        // What subscriptions had read further on, of a reign before, is no part of this log.
+        self.epochs.open(epoch, self.log.last() + 1, incomplete);
+        // What subscriptions had read further on, of a epoch before, is no part of this log.
         self.rewind_subscribers(self.log.last());
         self.counters.epochs += 1;
         self.count_waiting();
         if let Some(root) = &mut self.root {
             root.standby = None;
-            root.heir = None;
+            root.syncing = None;
         }
         for child in self.children.values_mut() {
-            child.feed = None;
+            child.shipper = None;
         }
-        self.tell_standing();
+        self.send_tree_state();
     }
 
     /// Somebody in the component knows a higher epoch than ours: nobody would follow a lower one.
     pub(super) fn raise_epoch(&mut self) {
-        if self.root.is_some() && self.lineage.head().number < self.epoch_seen {
+        if self.root.is_some() && self.epochs.head().number < self.epoch_seen {
             self.open_epoch(false);
         }
     }
 
     /// Events have come up to the root. Where somebody keeps them, `echoes` are their places in the log:
     /// of what was logged as it came.
-    pub(super) fn root_accept(&mut self, batch: UpBatch, mut echoes: Option<&mut Vec<Echo>>) {
+    pub(super) fn root_accept(
+        &mut self,
+        batch: UpBatch,
+        mut entry_refs: Option<&mut Vec<EntryRef>>,
+    ) {
         let Some(root) = &mut self.root else { return };
         if root.origins.len() > ORIGINS_MAX {
             root.origins.clear();
         }
-        let fresh = Run { run: batch.run, next: batch.base, refused: false };
+        let fresh = OriginRun { run: batch.run, next: batch.base, refused: false };
         let run = root.origins.entry(batch.origin).or_insert(fresh);
         if batch.run < run.run {
             self.counters.stale += 1;
             return;
         }
         if batch.run > run.run {
-            *run = Run { run: batch.run, next: batch.base, refused: false };
+            *run = OriginRun { run: batch.run, next: batch.base, refused: false };
         }
         if batch.first > run.next {
             // Its beginning was lost on the way, or went to another root.
-            let told = std::mem::replace(&mut run.refused, true);
-            if !told {
+            let reported = std::mem::replace(&mut run.refused, true);
+            if !reported {
                 self.counters.naks += 1;
                 self.nak(batch.origin, batch.run);
             }
@@ -255,12 +260,12 @@ impl Node {
             let (before, count, events) =
                 (self.log.last(), new.count(), matches!(new, UpItem::Events(_)));
             self.append(new);
-            if let Some(echoes) = &mut echoes
+            if let Some(entry_refs) = &mut entry_refs
                 && events
                 && self.log.last() - before == count as u64
             {
                 let (index, skip) = (before + 1, (passed - count) as u64);
-                note_echo(echoes, Echo { index, batch: 0, skip, count: count as u32 });
+                push_entry_ref(entry_refs, EntryRef { index, batch: 0, skip, count: count as u32 });
             }
         }
         let index = self.log.last();
@@ -278,19 +283,19 @@ impl Node {
                 run.without(&known)
             }
             UpItem::Gap(gap) => {
-                let gap = placed(gap, &self.lineage, self.log.last() + 1);
+                let gap = placed(gap, &self.epochs, self.log.last() + 1);
                 return self.log_entry(Content::Gap(gap));
             }
-            UpItem::Fork { epoch, until, handed_over } => {
+            UpItem::Fork { epoch, until, re_proposed } => {
                 let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.grace_ms));
-                if handed_over {
-                    root.forks.handed_over(epoch, until);
+                if re_proposed {
+                    root.forks.re_proposed(epoch, until);
                     root.note_filled(|gap| match gap.until.epoch == epoch {
                         true => unfilled(gap, until),
                         false => Some(gap),
                     });
-                } else if !self.lineage.contains(Position { epoch, index: until }) {
-                    root.forks.heard(epoch, until, deadline_ns);
+                } else if !self.epochs.contains(Position { epoch, index: until }) {
+                    root.forks.expect(epoch, until, deadline_ns);
                 }
                 return;
             }
@@ -306,7 +311,7 @@ impl Node {
         self.counters.appended += item.count() as u64;
         if self.log.last() <= root.acked {
             // The standby had acknowledged everything: its time to answer begins now.
-            root.acked_ns = self.now.mono_ns;
+            root.last_ack_ns = self.now.mono_ns;
         }
         self.journal.appended(item.len());
         self.log.push(item);
@@ -317,7 +322,7 @@ impl Node {
             return self.begin_run(run);
         }
         if let Some(link) = self.route(origin) {
-            self.say(link, Frame::Nak { origin, run });
+            self.send(link, Frame::Nak { origin, run });
         }
     }
 
@@ -328,24 +333,24 @@ impl Node {
         let Some(root) = &mut self.root else { return };
         let until = match root.standby {
             Some(_) => root.acked.min(last),
-            None => self.journal.safe_until(self.lineage.head(), last),
+            None => self.journal.commit_limit(self.epochs.head(), last),
         };
-        let from = self.consumed;
+        let from = self.commit_index;
         let mut confirmed = Vec::new();
         while root.unconfirmed.front().is_some_and(|first| first.index <= until) {
             confirmed.extend(root.unconfirmed.pop_front());
         }
         if until > from {
-            self.consumed = until;
+            self.commit_index = until;
             self.journal_committed(from);
             self.became_visible(from);
-            self.wake_feeds();
+            self.wake_followers();
         } else if last > until {
-            self.wake_feeds();
+            self.wake_followers();
         }
         for Unconfirmed { index, origin, seq } in confirmed {
-            let position = self.lineage.position(index);
-            self.confirm(Confirm { origin, seq, position });
+            let position = self.epochs.position(index);
+            self.on_confirm(Confirm { origin, seq, position });
         }
         if self.skip_slow_journal(until) {
             self.commit();
@@ -354,18 +359,18 @@ impl Node {
 
     /// Another root goes on with its log: what ours has behind the fork is handed over, in order, as
     /// if it had been published here.
-    pub(super) fn step_down(&mut self, winning: &Lineage) {
+    pub(super) fn step_down(&mut self, winning: &EpochHistory) {
         let Some(root) = self.root.take() else { return };
-        let items = items_behind(&self.log, &self.lineage, self.full_after(), winning);
+        let items = items_behind(&self.log, &self.epochs, self.memory_after_root(), winning);
         let waiting = root.forks.waiting();
         let unreadable = root.unreadable.iter().filter(|(gap, _)| !winning.keeps(gap.until));
         let unreadable = unreadable.map(|(gap, _)| UpItem::Gap(gap.clone()));
         let items: Vec<UpItem> = items.into_iter().chain(unreadable).chain(waiting).collect();
-        self.counters.handed_over += items.iter().map(|item| item.count() as u64).sum::<u64>();
-        let hole_until = self.full_since;
-        self.outbox.hand_over(Losing { items, has_all: true, hole_until }, winning);
+        self.counters.re_proposed += items.iter().map(|item| item.count() as u64).sum::<u64>();
+        let hole_until = self.complete_after;
+        self.outbox.re_propose(LosingLog { items, has_all: true, hole_until }, winning);
         for child in self.children.values_mut() {
-            child.feed = None;
+            child.shipper = None;
         }
         self.transition("root", "", "acting root", "member", "a lower rank goes on");
     }

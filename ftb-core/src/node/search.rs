@@ -16,18 +16,18 @@ const WIDEN_MS: u64 = 20;
 
 impl Node {
     /// Looks for a parent, beginning at once.
-    pub(super) fn search(&mut self, fallen: Option<Rank>, why: &str) {
+    pub(super) fn search(&mut self, lost_above: Option<Rank>, why: &str) {
         let rank = self.search_rank();
         let mut hints = self.uplink.hints.clone();
         hints.retain(|hint| Some(*hint) != self.rank);
-        let candidates = tree::candidates(rank, self.config.fanout, &hints, fallen);
+        let candidates = tree::candidates(rank, self.config.fanout, &hints, lost_above);
         let until_ns = self.now.mono_ns.saturating_add(ns(self.config.search_ms));
         self.uplink.busy.clear();
         self.uplink.width = 1;
         self.uplink.widen_ns = self.now.mono_ns.saturating_add(ns(WIDEN_MS));
         self.uplink.state = State::Searching { candidates: Box::new(candidates), until_ns };
         self.uplink.probe_ns = u64::MAX;
-        let from = if fallen.is_some() { "joined" } else { "none" };
+        let from = if lost_above.is_some() { "joined" } else { "none" };
         self.transition("parent", "", from, "searching", why);
         self.search_on();
     }
@@ -85,15 +85,15 @@ impl Node {
         self.out.push(Output::Dial { dial, rank, host, address, deadline_ns });
     }
 
-    pub(super) fn dial_failed(&mut self, dial: DialId, error: &str, answer: HostAnswer) {
-        if self.looked_in_vain(dial, answer) {
+    pub(super) fn on_dial_failed(&mut self, dial: DialId, error: &str, answer: HostAnswer) {
+        if self.on_probe_failed(dial, answer) {
             return;
         }
         let Some((rank, _)) = self.uplink.dials.remove(&dial) else {
             self.counters.stale += 1;
             return;
         };
-        self.uplink.twin_at = self.uplink.twin_at.filter(|at| *at != rank);
+        self.uplink.duplicate_seen_by = self.uplink.duplicate_seen_by.filter(|at| *at != rank);
         self.counters.dials_failed += 1;
         let answers = answer != HostAnswer::Nothing;
         self.counters.dials_refused += u64::from(answers);
@@ -132,17 +132,17 @@ impl Node {
     }
 
     /// Time has passed: dials and hellos run into their deadlines, better places are looked for.
-    pub(super) fn uplink_tick(&mut self) {
+    pub(super) fn uplink_timeout(&mut self) {
         let now_ns = self.now.mono_ns;
         let late: Vec<DialId> =
             self.uplink.dials.iter().filter(|(_, d)| d.1 <= now_ns).map(|(id, _)| *id).collect();
         for dial in late {
-            self.dial_failed(dial, "no answer before the deadline", HostAnswer::Nothing);
+            self.on_dial_failed(dial, "no answer before the deadline", HostAnswer::Nothing);
         }
-        let silent = self.uplink.callers.iter().filter(|(_, c)| c.deadline_ns <= now_ns);
+        let silent = self.uplink.dialing.iter().filter(|(_, c)| c.deadline_ns <= now_ns);
         let silent: Vec<LinkId> = silent.map(|(link, _)| *link).collect();
         for link in silent {
-            self.uplink.callers.remove(&link);
+            self.uplink.dialing.remove(&link);
             self.decline(link, "no welcome before the deadline");
             self.search_on();
         }
@@ -174,10 +174,10 @@ impl Node {
         let room = self.config.dials_max.saturating_sub(self.uplink.under_way());
         let lower = rank.0.min(self.listed());
         let targets: Vec<Rank> = match &self.uplink.state {
-            State::Root if self.uplink.twin_at.is_some() => {
-                self.uplink.twin_at.into_iter().collect()
+            State::Root if self.uplink.duplicate_seen_by.is_some() => {
+                self.uplink.duplicate_seen_by.into_iter().collect()
             }
-            State::Joined(_) if self.now.mono_ns < self.uplink.settled_ns => Vec::new(),
+            State::Joined(_) if self.now.mono_ns < self.uplink.stay_until_ns => Vec::new(),
             State::Joined(parent) => tree::ancestors(rank, fanout)
                 .filter(|above| tree::prefers(rank, fanout, *above, parent.rank))
                 .filter(|above| self.uplink.is_trusted(*above, self.config.settle_ms, now_ns))

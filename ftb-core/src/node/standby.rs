@@ -4,19 +4,21 @@
 use super::Node;
 use super::api::LinkId;
 use super::config::ns;
-use super::echo::{Echoes, Kept};
+use super::entry_refs::{FollowerEntries, SentBatches};
 use super::log::Log;
-use crate::frame::{Content, Echo, Frame, Item, MARKS_MAX, Marks, ReplicaStart, Replicate};
+use crate::epochs::EpochHistory;
+use crate::frame::{
+    Content, DEDUP_PUBLISHERS_MAX, DedupRanges, EntryRef, Frame, Item, ReplicaStart, Replicate,
+};
 use crate::limits::BATCH_EVENTS_MAX;
-use crate::lineage::Lineage;
 use crate::position::Epoch;
 use crate::ranges::PublisherRanges;
 use std::collections::VecDeque;
 
 /// A log on its way to another agent.
-pub(super) struct Feed {
+pub(super) struct LogShipper {
     start: Option<ReplicaStart>,
-    marks: VecDeque<Marks>,
+    dedup: VecDeque<DedupRanges>,
     /// Entries up to here were sent.
     cursor: u64,
     /// The marks are of all events up to here: what the log gives up before that may be missing in the
@@ -24,17 +26,17 @@ pub(super) struct Feed {
     marked: u64,
     /// With the entries up to here the copy was complete for the first time.
     complete_at: Option<u64>,
-    /// Which copy of this reign it is.
+    /// Which copy of this epoch it is.
     copy: u64,
     /// What has come up from there.
-    pub(super) echoes: Echoes,
+    pub(super) entry_refs: FollowerEntries,
 }
 
 /// What goes into one [`Replicate`].
 #[derive(Default)]
 struct Piece {
     items: Vec<Item>,
-    echoes: Vec<Echo>,
+    entry_refs: Vec<EntryRef>,
 }
 
 /// What a standby says of its copy, as [`Frame::ReplicaAck`] tells it.
@@ -47,7 +49,7 @@ pub(super) struct CopyAck {
 
 /// The copy of the log at a standby.
 pub(super) struct Replica {
-    pub(super) lineage: Lineage,
+    pub(super) epochs: EpochHistory,
     pub(super) log: Log,
     pub(super) published: PublisherRanges,
     /// Everything that the root had appended was here at some time, and all since.
@@ -55,28 +57,30 @@ pub(super) struct Replica {
     /// Which [`ReplicaStart::copy`] it is.
     copy: u64,
     /// What was sent up and is not in it yet.
-    pub(super) kept: Kept,
+    pub(super) kept: SentBatches,
 }
 
-impl Feed {
+impl LogShipper {
     /// Of everything after the first of these indices; `published` is of the log up to the second.
     pub(super) fn new(
-        lineage: &Lineage,
+        epochs: &EpochHistory,
         (after, marked): (u64, u64),
         published: &PublisherRanges,
         copy: u64,
     ) -> Self {
         let all: Vec<_> =
             published.iter().map(|(publisher, set)| (publisher, set.ranges().to_vec())).collect();
-        let marks = all.chunks(MARKS_MAX).map(|chunk| Marks { publishers: chunk.to_vec() });
+        let dedup = all
+            .chunks(DEDUP_PUBLISHERS_MAX)
+            .map(|chunk| DedupRanges { publishers: chunk.to_vec() });
         Self {
-            start: Some(ReplicaStart { lineage: lineage.clone(), after, copy }),
-            marks: marks.collect(),
+            start: Some(ReplicaStart { epochs: epochs.clone(), after, copy }),
+            dedup: dedup.collect(),
             cursor: after,
             marked,
             complete_at: None,
             copy,
-            echoes: Echoes::default(),
+            entry_refs: FollowerEntries::default(),
         }
     }
 
@@ -84,46 +88,48 @@ impl Feed {
     pub(super) fn next(
         &mut self,
         log: &Log,
-        lineage: &Lineage,
+        epochs: &EpochHistory,
         committed: u64,
         bytes_max: usize,
     ) -> Option<Frame> {
-        let epoch = lineage.head();
+        let epoch = epochs.head();
         if let Some(start) = self.start.take() {
             return Some(Frame::ReplicaStart(start));
         }
-        if let Some(marks) = self.marks.pop_front() {
-            return Some(Frame::Marks(marks));
+        if let Some(dedup) = self.dedup.pop_front() {
+            return Some(Frame::DedupRanges(dedup));
         }
         let last = log.last();
-        let nothing_new = self.cursor >= last && !self.echoes.is_due();
+        let nothing_new = self.cursor >= last && !self.entry_refs.is_due();
         if nothing_new && self.complete_at.is_some() {
             return None;
         }
-        let Piece { items, echoes } = self.piece(log, lineage, bytes_max);
+        let Piece { items, entry_refs } = self.piece(log, epochs, bytes_max);
         let until = self.cursor;
         let complete = until == last;
         if complete && self.complete_at.is_none() {
             self.complete_at = Some(until);
         }
-        let told = if complete { self.echoes.all_told() } else { 0 };
-        let batch = Replicate { epoch, items, echoes, until, committed, complete, told };
+        let refs_until = if complete { self.entry_refs.all_sent() } else { 0 };
+        let batch = Replicate { epoch, items, entry_refs, until, committed, complete, refs_until };
         Some(Frame::Replicate(batch))
     }
 
     /// The next entries: those that the other end has sent up are named, not sent.
-    fn piece(&mut self, log: &Log, lineage: &Lineage, bytes_max: usize) -> Piece {
+    fn piece(&mut self, log: &Log, epochs: &EpochHistory, bytes_max: usize) -> Piece {
         let mut piece = Piece::default();
         let (mut bytes, mut events) = (bytes_max, BATCH_EVENTS_MAX);
-        while self.cursor < log.last() && piece.echoes.len() < BATCH_EVENTS_MAX {
-            let echo = self.echoes.behind(self.cursor);
-            if let Some(echo) = echo.filter(|echo| echo.index == self.cursor + 1) {
-                piece.echoes.push(*echo);
-                self.cursor = echo.last();
+        while self.cursor < log.last() && piece.entry_refs.len() < BATCH_EVENTS_MAX {
+            let entry_ref = self.entry_refs.behind(self.cursor);
+            if let Some(entry_ref) =
+                entry_ref.filter(|entry_ref| entry_ref.index == self.cursor + 1)
+            {
+                piece.entry_refs.push(*entry_ref);
+                self.cursor = entry_ref.last();
                 continue;
             }
-            let end = echo.map_or(log.last(), |echo| echo.index - 1);
-            let (items, until) = log.next((self.cursor, end), bytes, events, lineage);
+            let end = entry_ref.map_or(log.last(), |entry_ref| entry_ref.index - 1);
+            let (items, until) = log.next((self.cursor, end), bytes, events, epochs);
             bytes = bytes.saturating_sub(items.iter().map(Item::len).sum());
             events -= items.iter().map(Item::count).sum::<usize>();
             piece.items.extend(items);
@@ -140,17 +146,17 @@ impl Replica {
     /// Of a log behind `after`, of which nothing is here yet.
     pub(super) fn new(start: ReplicaStart, publishers_max: usize) -> Self {
         Self {
-            lineage: start.lineage,
+            epochs: start.epochs,
             log: Log::new(start.after),
             published: PublisherRanges::new(publishers_max),
             complete: false,
             copy: start.copy,
-            kept: Kept::default(),
+            kept: SentBatches::default(),
         }
     }
 
-    pub(super) fn mark(&mut self, marks: &Marks) {
-        for (publisher, ranges) in &marks.publishers {
+    pub(super) fn mark(&mut self, dedup: &DedupRanges) {
+        for (publisher, ranges) in &dedup.publishers {
             for (first, last) in ranges {
                 self.published.insert_range(*publisher, *first, *last);
             }
@@ -161,15 +167,15 @@ impl Replica {
     #[must_use]
     pub(super) fn add(&mut self, batch: Replicate) -> bool {
         let mut items = batch.items.into_iter().peekable();
-        for echo in &batch.echoes {
-            while let Some(item) = items.next_if(|item| item.index < echo.index) {
+        for entry_ref in &batch.entry_refs {
+            while let Some(item) = items.next_if(|item| item.index < entry_ref.index) {
                 self.push(item);
             }
-            let Some(entries) = self.kept.entries(echo) else { return false };
+            let Some(entries) = self.kept.entries(entry_ref) else { return false };
             entries.into_iter().for_each(|entry| self.push(entry));
         }
         items.for_each(|item| self.push(item));
-        self.kept.forget_before(batch.told.saturating_add(1));
+        self.kept.forget_before(batch.refs_until.saturating_add(1));
         self.log.cover(batch.until);
         self.complete |= batch.complete;
         true
@@ -195,40 +201,41 @@ impl Node {
         let attached = self.children.iter().filter(|(_, child)| child.attached);
         let lowest = attached.min_by_key(|(_, child)| child.rank).map(|(link, _)| *link);
         let Some(lowest) = lowest else { return };
-        if root.standby == Some(lowest) || root.heir == Some(lowest) {
+        if root.standby == Some(lowest) || root.syncing == Some(lowest) {
             return;
         }
         if root.skipped == Some(lowest) {
             return;
         }
-        let old = root.heir.replace(lowest);
-        let range = (self.full_since.max(self.log.known_after()), self.log.last());
+        let old = root.syncing.replace(lowest);
+        let range = (self.complete_after.max(self.log.known_after()), self.log.last());
         if let Some(child) = self.children.get_mut(&lowest) {
             root.copies += 1;
-            child.feed = Some(Feed::new(&self.lineage, range, &root.published, root.copies));
+            child.shipper =
+                Some(LogShipper::new(&self.epochs, range, &root.published, root.copies));
         }
         if let Some(old) = old {
-            self.stop_feed(old);
+            self.stop_shipper(old);
         }
-        self.copy_roster(lowest);
+        self.copy_dynamic_members(lowest);
         self.wake(lowest);
     }
 
     /// A child's copy of the log is not kept up any more: it must not take over with it.
-    fn stop_feed(&mut self, link: LinkId) {
+    fn stop_shipper(&mut self, link: LinkId) {
         if let Some(child) = self.children.get_mut(&link)
-            && child.feed.take().is_some()
+            && child.shipper.take().is_some()
         {
-            let stop = ReplicaStart { lineage: Lineage::new(), after: 0, copy: 0 };
-            self.say(link, Frame::ReplicaStart(stop));
+            let stop = ReplicaStart { epochs: EpochHistory::new(), after: 0, copy: 0 };
+            self.send(link, Frame::ReplicaStart(stop));
         }
     }
 
     /// A child is gone, or can no longer be standby.
     pub(super) fn standby_gone(&mut self, link: LinkId) {
         let Some(root) = &mut self.root else { return };
-        if root.heir == Some(link) {
-            root.heir = None;
+        if root.syncing == Some(link) {
+            root.syncing = None;
         }
         if root.standby == Some(link) {
             root.standby = None;
@@ -242,8 +249,8 @@ impl Node {
         let Some(root) = &mut self.root else { return };
         let Some(link) = root.standby else { return };
         let behind = self.log.last() > root.acked;
-        let too_long =
-            behind && root.acked_ns.saturating_add(ns(self.config.standby_ms)) <= self.now.mono_ns;
+        let too_long = behind
+            && root.last_ack_ns.saturating_add(ns(self.config.standby_ms)) <= self.now.mono_ns;
         let too_much = behind && self.log.bytes_after(root.acked) > self.config.uncommitted_bytes;
         if !too_long && !too_much {
             return;
@@ -254,7 +261,7 @@ impl Node {
         let pause_ms = pause_ms.min(self.config.probe_ms_max);
         root.skips = root.skips.saturating_add(1);
         root.skip_until_ns = self.now.mono_ns.saturating_add(ns(pause_ms));
-        self.stop_feed(link);
+        self.stop_shipper(link);
         self.standby_gone(link);
     }
 
@@ -262,8 +269,8 @@ impl Node {
     pub(super) fn standby_deadline_ns(&self) -> u64 {
         let Some(root) = &self.root else { return u64::MAX };
         if root.standby.is_some() && self.log.last() > root.acked {
-            root.acked_ns.saturating_add(ns(self.config.standby_ms))
-        } else if root.skipped.is_some() && root.standby.is_none() && root.heir.is_none() {
+            root.last_ack_ns.saturating_add(ns(self.config.standby_ms))
+        } else if root.skipped.is_some() && root.standby.is_none() && root.syncing.is_none() {
             root.skip_until_ns
         } else {
             u64::MAX
@@ -271,32 +278,34 @@ impl Node {
     }
 
     /// The next piece of the log for a child that copies it.
-    pub(super) fn poll_feed(&mut self, link: LinkId, bytes_max: usize) -> Option<Frame> {
-        let (evicted, committed) = (self.log.evicted(), self.consumed);
+    pub(super) fn poll_shipper(&mut self, link: LinkId, bytes_max: usize) -> Option<Frame> {
+        let (evicted, committed) = (self.log.evicted(), self.commit_index);
         let child = self.children.get_mut(&link)?;
-        let feed = child.feed.as_mut()?;
-        if feed.start.is_none() && feed.cursor < evicted && feed.marked < evicted {
+        let shipper = child.shipper.as_mut()?;
+        if shipper.start.is_none() && shipper.cursor < evicted && shipper.marked < evicted {
             // It was outrun: its copy has a hole. Begin again.
-            self.stop_feed(link);
+            self.stop_shipper(link);
             self.standby_gone(link);
             self.choose_standby();
             return None;
         }
-        feed.next(&self.log, &self.lineage, committed, bytes_max)
+        shipper.next(&self.log, &self.epochs, committed, bytes_max)
     }
 
     /// Whether what comes up over a link is kept there, so that its place in the log will do.
-    pub(super) fn is_echoed(&self, link: LinkId) -> bool {
-        let feed = self.children.get(&link).and_then(|child| Some((child, child.feed.as_ref()?)));
-        feed.is_some_and(|(child, feed)| feed.echoes.wants(child.batches))
+    pub(super) fn is_kept_by_follower(&self, link: LinkId) -> bool {
+        let shipper =
+            self.children.get(&link).and_then(|child| Some((child, child.shipper.as_ref()?)));
+        shipper.is_some_and(|(child, shipper)| shipper.entry_refs.wants(child.batches))
     }
 
     /// The last batch that came up over a link is in the log, at those places.
-    pub(super) fn echo(&mut self, link: LinkId, mut places: Vec<Echo>) {
+    pub(super) fn note_entry_refs(&mut self, link: LinkId, mut places: Vec<EntryRef>) {
         let Some(child) = self.children.get_mut(&link) else { return };
         let batch = child.batches;
-        places.iter_mut().for_each(|echo| echo.batch = batch);
-        if child.feed.as_mut().is_some_and(|feed| feed.echoes.came(batch, places)) {
+        places.iter_mut().for_each(|entry_ref| entry_ref.batch = batch);
+        if child.shipper.as_mut().is_some_and(|shipper| shipper.entry_refs.on_batch(batch, places))
+        {
             self.wake(link);
         }
     }
@@ -304,83 +313,83 @@ impl Node {
     /// What a standby says of its copy.
     pub(super) fn replica_ack(&self) -> Option<Frame> {
         let replica = self.replica.as_ref()?;
-        let (epoch, index) = (replica.lineage.head(), replica.log.last());
+        let (epoch, index) = (replica.epochs.head(), replica.log.last());
         let (copy, kept_from) = (replica.copy, replica.kept.from());
         Some(Frame::ReplicaAck { epoch, index, copy, kept_from })
     }
 
     /// Appended entries: whoever copies the log is to be sent them.
-    pub(super) fn wake_feeds(&mut self) {
+    pub(super) fn wake_followers(&mut self) {
         let Some(root) = &self.root else { return };
-        for link in [root.standby, root.heir].into_iter().flatten() {
+        for link in [root.standby, root.syncing].into_iter().flatten() {
             self.wake(link);
         }
     }
 
     /// The standby holds the log up to an index.
-    pub(super) fn replica_acked(&mut self, link: LinkId, epoch: Epoch, ack: CopyAck) {
+    pub(super) fn on_replica_ack(&mut self, link: LinkId, epoch: Epoch, ack: CopyAck) {
         let CopyAck { index, copy, kept_from } = ack;
         let last = self.log.last();
         let Some(root) = &mut self.root else { return };
-        let feed = self.children.get_mut(&link).and_then(|child| child.feed.as_mut());
-        let Some(feed) = feed.filter(|feed| feed.copy == copy) else {
+        let shipper = self.children.get_mut(&link).and_then(|child| child.shipper.as_mut());
+        let Some(shipper) = shipper.filter(|shipper| shipper.copy == copy) else {
             self.counters.stale += 1;
             return;
         };
-        if epoch != self.lineage.head() || index > last {
+        if epoch != self.epochs.head() || index > last {
             self.counters.stale += 1;
             return;
         }
-        feed.echoes.begin(kept_from);
-        let Some(complete_at) = feed.complete_at else { return };
+        shipper.entry_refs.begin(kept_from);
+        let Some(complete_at) = shipper.complete_at else { return };
         if root.standby == Some(link) {
             root.acked = root.acked.max(index);
-            root.acked_ns = self.now.mono_ns;
+            root.last_ack_ns = self.now.mono_ns;
             let steady_ns = root.skip_until_ns.saturating_add(ns(self.config.probe_ms_max));
             if steady_ns <= self.now.mono_ns {
                 root.skips = 0;
             }
-        } else if root.heir == Some(link) && index >= complete_at {
+        } else if root.syncing == Some(link) && index >= complete_at {
             let old = root.standby.replace(link);
-            root.heir = None;
+            root.syncing = None;
             root.skipped = None;
             root.acked = index;
-            root.acked_ns = self.now.mono_ns;
+            root.last_ack_ns = self.now.mono_ns;
             if let Some(old) = old {
-                self.stop_feed(old);
+                self.stop_shipper(old);
             }
             let host = self.children.get(&link).map(|c| c.host.clone()).unwrap_or_default();
             self.transition("standby", &host, "copying", "synced", "it holds the whole log");
-            self.tell_standing();
+            self.send_tree_state();
         }
     }
 
     // What a standby does.
 
-    pub(super) fn replica_start(&mut self, start: ReplicaStart) {
-        self.held = None;
+    pub(super) fn on_replica_start(&mut self, start: ReplicaStart) {
+        self.offered = None;
         if let Some(parent) = self.uplink.parent() {
             // What was kept for the last copy holds nothing up any more.
             let link = parent.link;
             self.wake(link);
         }
-        if start.lineage.is_empty() {
+        if start.epochs.is_empty() {
             self.replica = None;
             return;
         }
         self.replica = Some(Replica::new(start, self.config.publishers_max));
     }
 
-    pub(super) fn replica_marks(&mut self, marks: &Marks) {
+    pub(super) fn on_dedup_ranges(&mut self, dedup: &DedupRanges) {
         if let Some(replica) = &mut self.replica {
-            replica.mark(marks);
+            replica.mark(dedup);
         }
     }
 
-    pub(super) fn replicate(&mut self, link: LinkId, batch: Replicate) {
+    pub(super) fn on_replicate(&mut self, link: LinkId, batch: Replicate) {
         let (bytes_max, reserve) = (self.config.log_bytes, self.config.reserve());
         let Some(replica) = &mut self.replica else { return };
-        if replica.lineage.head() != batch.epoch {
+        if replica.epochs.head() != batch.epoch {
             self.counters.stale += 1;
             return;
         }
@@ -407,10 +416,10 @@ impl Node {
         }
     }
 
-    /// The copy is of use only in the reign that it was made in, and for the standby.
+    /// The copy is of use only in the epoch that it was made in, and for the standby.
     pub(super) fn check_replica(&mut self) {
-        let head = self.lineage.head();
-        if self.replica.as_ref().is_some_and(|replica| replica.lineage.head() != head) {
+        let head = self.epochs.head();
+        if self.replica.as_ref().is_some_and(|replica| replica.epochs.head() != head) {
             self.replica = None;
         }
     }

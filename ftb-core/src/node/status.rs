@@ -146,7 +146,7 @@ counters! {
     /// Questions for older events that were passed up.
     fetches,
     /// Events handed over to another log.
-    handed_over,
+    re_proposed,
     /// Logs whose root and standby were lost together.
     logs_lost,
     /// Frames with an epoch or index that no honest neighbour can have come to.
@@ -172,8 +172,8 @@ counters! {
     /// Hellos refused.
     refused,
     /// Own hellos refused.
-    rejected,
-    /// Events that were delivered here in a reign that has lost, and came again.
+    on_hello_nack,
+    /// Events that were delivered here in a epoch that has lost, and came again.
     repeated,
     /// Times that own events were sent again because nothing was confirmed for long.
     resent,
@@ -222,7 +222,7 @@ impl Node {
             origin: self.config.origin,
             parent: self.uplink.parent().map(|parent| parent.host.clone()),
             parent_rank: self.uplink.parent().map(|parent| parent.rank),
-            position: self.lineage.position(self.consumed),
+            position: self.epochs.position(self.commit_index),
             children,
             clients: self.client_statuses(),
             log_bytes: self.log.bytes(),
@@ -276,12 +276,12 @@ impl Node {
 
     /// The newest epoch of the log that is consumed here.
     pub fn epoch(&self) -> Epoch {
-        self.lineage.head()
+        self.epochs.head()
     }
 
     /// The last position known to be confirmed.
     pub fn position(&self) -> Position {
-        self.lineage.position(self.consumed)
+        self.epochs.position(self.commit_index)
     }
 
     /// Whether an event is here: in the log or what passed by, in a copy of a log, in the log of an
@@ -297,19 +297,19 @@ impl Node {
     /// log of an earlier life. Goes through all of it.
     pub fn places(&self) -> impl Iterator<Item = (EventId, Position)> {
         let replica = self.replica.as_ref().or(self.past.as_ref().map(|past| &past.replica));
-        let copy = replica.map(|replica| (&replica.log, &replica.lineage));
-        let logs = [(&self.log, &self.lineage)].into_iter().chain(copy);
-        let items = logs.flat_map(|(log, lineage)| log.after(0).map(move |item| (item, lineage)));
-        items.flat_map(|(item, lineage)| {
+        let copy = replica.map(|replica| (&replica.log, &replica.epochs));
+        let logs = [(&self.log, &self.epochs)].into_iter().chain(copy);
+        let items = logs.flat_map(|(log, epochs)| log.after(0).map(move |item| (item, epochs)));
+        items.flat_map(|(item, epochs)| {
             let Content::Events(run) = &item.content else { return Vec::new() };
-            let places = (item.index..).map(|index| lineage.position(index));
+            let places = (item.index..).map(|index| epochs.position(index));
             run.iter().map(|event| event.id()).zip(places).collect()
         })
     }
 
     /// Whether it is known here that the log went as far as a position.
     pub fn has_heard(&self, position: Position) -> bool {
-        self.consumed >= position.index && self.lineage.contains(position)
+        self.commit_index >= position.index && self.epochs.contains(position)
     }
 
     /// Bytes of events that are held here, whatever for.

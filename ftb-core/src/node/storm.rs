@@ -83,7 +83,7 @@ const EVENT: u64 = 1_000_000_000;
 
 /// What becomes of one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum StormDecision {
     /// It left.
     Passed,
     /// It will leave in a fold.
@@ -94,10 +94,10 @@ pub(super) enum Fate {
 
 /// The storm control of one agent.
 #[derive(Debug)]
-pub(super) struct Storms {
+pub(super) struct StormControl {
     rules: Vec<StormRule>,
     folder: Option<Folder>,
-    flows: BTreeMap<ClientId, Flow>,
+    flows: BTreeMap<ClientId, PublisherFlow>,
     windows: usize,
     bytes: usize,
     /// When the next window ends.
@@ -106,7 +106,7 @@ pub(super) struct Storms {
 
 /// One publisher.
 #[derive(Debug, Default)]
-struct Flow {
+struct PublisherFlow {
     windows: BTreeMap<Kind, Window>,
     /// By rule; FATAL has its own.
     buckets: BTreeMap<(usize, bool), Bucket>,
@@ -123,12 +123,12 @@ type Kind = (Severity, Box<str>, Box<str>);
 struct Window {
     fold_ns: u64,
     ends_ns: u64,
-    open: Option<Open>,
+    open: Option<OpenFold>,
 }
 
 /// A fold that has not left.
 #[derive(Debug)]
-struct Open {
+struct OpenFold {
     last: Sealed,
     count: u64,
     first_ns: u64,
@@ -167,7 +167,7 @@ impl StormRule {
     }
 }
 
-impl Storms {
+impl StormControl {
     pub(super) fn new(rules: Vec<StormRule>, folder: Option<Folder>) -> Self {
         let flows = BTreeMap::new();
         Self { rules, folder, flows, windows: 0, bytes: 0, next_ns: u64::MAX }
@@ -202,13 +202,13 @@ impl Storms {
         client: ClientId,
         sealed: Sealed,
         out: &mut Vec<Sealed>,
-    ) -> Fate {
+    ) -> StormDecision {
         let rule = self.rule(&sealed);
         if let Some(rule) = rule
             && !sealed.head().republished
             && self.fold(now_ns, client, rule, &sealed, out)
         {
-            return Fate::Folded;
+            return StormDecision::Folded;
         }
         self.bring_out(client, out);
         let flow = self.flows.entry(client).or_default();
@@ -221,11 +221,11 @@ impl Storms {
             let bucket = flow.buckets.entry(lane).or_insert(full);
             let before = bucket.shedding;
             if !bucket.take(rule, now_ns) {
-                return Fate::Shed { begins: !before };
+                return StormDecision::Shed { begins: !before };
             }
         }
         out.push(sealed);
-        Fate::Passed
+        StormDecision::Passed
     }
 
     /// Whether the event goes into a fold. Opens a window for the first of its kind.
@@ -263,7 +263,7 @@ impl Storms {
             window.open.as_ref().map_or((0, time_ns), |open| (open.count, open.first_ns));
         // What is kept must not pin the whole frame that it came in.
         let last = sealed.detached();
-        window.open = Some(Open { last, count: count + 1, first_ns });
+        window.open = Some(OpenFold { last, count: count + 1, first_ns });
         if count + 1 >= FOLD_EVENTS_MAX {
             self.bring_out(client, out);
         }
@@ -273,7 +273,8 @@ impl Storms {
     /// Lets all that is being folded of a client leave, in order.
     fn bring_out(&mut self, client: ClientId, out: &mut Vec<Sealed>) {
         let Some(flow) = self.flows.get_mut(&client) else { return };
-        let mut open: Vec<Open> = flow.windows.values_mut().filter_map(|w| w.open.take()).collect();
+        let mut open: Vec<OpenFold> =
+            flow.windows.values_mut().filter_map(|w| w.open.take()).collect();
         let Some(folder) = self.folder.filter(|_| !open.is_empty()) else { return };
         open.sort_by_key(|open| open.last.id().seq);
         let many = open.len() > 1;
@@ -298,7 +299,7 @@ impl Storms {
     }
 
     /// Up to which sequence a client's events are held, where the event of that sequence is.
-    pub(super) fn held(&mut self, client: ClientId, seq: u64) -> u64 {
+    pub(super) fn acked_up_to(&mut self, client: ClientId, seq: u64) -> u64 {
         let Some(flow) = self.flows.get_mut(&client) else { return seq };
         while flow.together.front().is_some_and(|(_, last)| *last <= seq) {
             flow.together.pop_front();
@@ -338,7 +339,8 @@ impl Storms {
             return;
         }
         let ended = |window: &Window| window.ends_ns <= now_ns;
-        let due = |flow: &Flow| flow.windows.values().any(|w| ended(w) && w.open.is_some());
+        let due =
+            |flow: &PublisherFlow| flow.windows.values().any(|w| ended(w) && w.open.is_some());
         let due: Vec<ClientId> =
             self.flows.iter().filter(|(_, flow)| due(flow)).map(|(id, _)| *id).collect();
         self.next_ns = u64::MAX;

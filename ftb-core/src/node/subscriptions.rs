@@ -6,7 +6,7 @@
 use super::Node;
 use super::api::{ClientId, Gap, GapReason, RefusedWhat, Start, SubscriptionId, ToClient};
 use super::config::ns;
-use super::fetch::Asker;
+use super::history::Requester;
 use super::reader::Reader;
 use crate::filter::{Filter, FilterSet};
 use crate::position::{Position, Trail};
@@ -20,7 +20,7 @@ pub(super) struct Subscription {
     active: bool,
     start: Start,
     /// The last index that its client knows to be covered.
-    pub(super) told: u64,
+    pub(super) reported: u64,
     /// It began in the past, which ends at this index.
     pub(super) history_until: Option<u64>,
 }
@@ -41,7 +41,7 @@ impl Subscription {
 
 impl Node {
     /// A client wants events.
-    pub(super) fn subscribe(
+    pub(super) fn on_subscribe(
         &mut self,
         client: ClientId,
         id: SubscriptionId,
@@ -60,25 +60,26 @@ impl Node {
         };
         if subscriber.subscriptions.contains_key(&id) {
             let message = format!("subscription {} exists: end it first", id.0);
-            return self.tell_client(client, refuse("limit", message));
+            return self.send_to_client(client, refuse("limit", message));
         }
         if subscriber.subscriptions.len() >= max {
             let message = format!("a client may have {max} subscriptions: end one first");
-            return self.tell_client(client, refuse("limit", message));
+            return self.send_to_client(client, refuse("limit", message));
         }
         let uid = subscriber.info.uid;
         if let Err(message) = self.count_subscription(uid, &filter) {
-            return self.tell_client(client, refuse("limit", message));
+            return self.send_to_client(client, refuse("limit", message));
         }
         let Some(subscriber) = self.clients.get_mut(&client) else { return };
         self.index.insert(client, id, &filter);
-        let is_told = self.interests.told().filters.iter().any(|told| told.covers(&filter));
+        let is_told =
+            self.interests.reported().filters.iter().any(|reported| reported.covers(&filter));
         let subscription = Subscription {
             filter,
-            reader: Reader::new(self.consumed),
+            reader: Reader::new(self.commit_index),
             active: false,
             start,
-            told: self.consumed,
+            reported: self.commit_index,
             history_until: None,
         };
         subscriber.subscriptions.insert(id, Box::new(subscription));
@@ -90,7 +91,7 @@ impl Node {
         self.subscriptions_active();
     }
 
-    pub(super) fn unsubscribe(&mut self, client: ClientId, id: SubscriptionId) {
+    pub(super) fn on_unsubscribe(&mut self, client: ClientId, id: SubscriptionId) {
         let found = self.clients.get_mut(&client);
         let removed = found.and_then(|c| Some((c.info.uid, c.subscriptions.remove(&id)?)));
         self.histories.remove(&(client, id));
@@ -115,7 +116,7 @@ impl Node {
     }
 
     /// Time has passed: what is not wanted any more is found out.
-    pub(super) fn narrow_tick(&mut self) {
+    pub(super) fn narrow_timeout(&mut self) {
         if self.narrow_ns <= self.now.mono_ns {
             self.interest_changed();
         }
@@ -140,11 +141,12 @@ impl Node {
 
     /// Begins the subscriptions whose interest is active up to the root by now.
     pub(super) fn subscriptions_active(&mut self) {
-        if self.is_young_root() {
+        if self.awaits_log() {
             return;
         }
         let is_root = self.root.is_some();
-        let index = if is_root { self.log.last() } else { self.active_index.max(self.consumed) };
+        let index =
+            if is_root { self.log.last() } else { self.active_index.max(self.commit_index) };
         let mut begun = Vec::new();
         self.waiting.retain(|(client, id)| {
             let Some(subscriber) = self.clients.get_mut(client) else { return false };
@@ -155,15 +157,15 @@ impl Node {
             }
             subscription.active = true;
             subscription.reader = Reader::new(index);
-            subscription.told = index;
+            subscription.reported = index;
             subscriber.due.insert(*id);
             begun.push((*client, *id, subscription.start));
             false
         });
         for (client, id, start) in begun {
-            let position = self.lineage.position(index);
+            let position = self.epochs.position(index);
             let active = ToClient::Subscribed { subscription: id, active_after: position };
-            self.tell_client(client, active);
+            self.send_to_client(client, active);
             self.begin_in_the_past(client, id, start, index);
         }
     }
@@ -194,7 +196,7 @@ impl Node {
             found.history_until = Some(active);
             self.histories.insert((client, id));
         }
-        self.catch_up(Asker::Subscription(client, id));
+        self.catch_up(Requester::Subscription(client, id));
     }
 
     /// Behind which index of the log a subscription resumes that has been at those places (of any log).
@@ -216,20 +218,20 @@ impl Node {
         if newest.is_none() {
             let gap = Gap {
                 after,
-                until: self.lineage.position(begin),
+                until: self.epochs.position(begin),
                 reason: GapReason::LogLost,
                 count: 0,
                 severity_max: None,
                 spaces: Spaces::ANY,
             };
-            self.tell_client(client, ToClient::Gap { subscription: id, gap });
+            self.send_to_client(client, ToClient::Gap { subscription: id, gap });
         }
         begin
     }
 
     /// Up to which index of the log a reader has read that has been at a position (of any log).
     fn place_here(&self, position: Position) -> Option<u64> {
-        self.lineage
+        self.epochs
             .resume_after(position)
             .or_else(|| self.forks.get(&position.epoch).map(|fork| position.index.min(*fork)))
     }

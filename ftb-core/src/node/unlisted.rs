@@ -13,8 +13,8 @@
 
 use super::Node;
 use super::api::{LinkId, MemberState};
-use super::link::Role;
-use crate::frame::{Enrolment, Frame, Hello, ROSTER_ENTRIES_MAX, Reject};
+use super::link::LinkRole;
+use crate::frame::{DYNAMIC_MEMBERS_MAX, DynamicMember, Frame, Hello, HelloNack};
 use crate::ident::Rank;
 use crate::severity::Severity;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,9 +28,9 @@ const KNOWN_MAX: usize = 2 * UNLISTED_MAX;
 
 /// The agents that are in no member list, as far as they are known here.
 #[derive(Default)]
-pub(super) struct Roster {
+pub(super) struct DynamicMembers {
     /// By host in lower case.
-    known: BTreeMap<String, Entry>,
+    known: BTreeMap<String, MemberEntry>,
     by_rank: BTreeMap<Rank, String>,
     /// Who has said hello and waits for a rank; no more than links that have not said who they are.
     waiting: BTreeMap<LinkId, Hello>,
@@ -38,7 +38,7 @@ pub(super) struct Roster {
     unwritten: bool,
 }
 
-struct Entry {
+struct MemberEntry {
     host: String,
     /// As the acting root has said.
     rank: Option<Rank>,
@@ -63,7 +63,7 @@ fn key(host: &str) -> String {
     host.to_ascii_lowercase()
 }
 
-impl Roster {
+impl DynamicMembers {
     /// The rank of a host, as the acting root has said.
     pub(super) fn rank_of(&self, host: &str) -> Option<Rank> {
         self.known.get(&key(host))?.rank
@@ -86,20 +86,20 @@ impl Roster {
     }
 
     /// A rank is asked for, or said to be somebody's; false where there is no room to remember it.
-    fn claim(&mut self, claim: &Enrolment, via: Option<LinkId>) -> bool {
-        let key = key(&claim.host);
+    fn join(&mut self, join: &DynamicMember, via: Option<LinkId>) -> bool {
+        let key = key(&join.host);
         if !self.has_room_for(&key) {
             return false;
         }
-        let entry = self.known.entry(key).or_insert_with(|| Entry {
-            host: claim.host.clone(),
+        let entry = self.known.entry(key).or_insert_with(|| MemberEntry {
+            host: join.host.clone(),
             rank: None,
             wanted: None,
             via,
             address: String::new(),
         });
         entry.via = via;
-        entry.wanted = claim.rank.filter(|rank| rank.is_unlisted()).or(entry.wanted);
+        entry.wanted = join.rank.filter(|rank| rank.is_unlisted()).or(entry.wanted);
         true
     }
 
@@ -126,7 +126,7 @@ impl Roster {
             other.rank = None;
             other.wanted = None;
         }
-        let entry = self.known.entry(key).or_insert_with(|| Entry {
+        let entry = self.known.entry(key).or_insert_with(|| MemberEntry {
             host: host.to_owned(),
             rank: None,
             wanted: None,
@@ -224,18 +224,18 @@ impl Node {
 
     /// Host and address of a rank that no list has.
     pub(super) fn unlisted_member(&self, rank: Rank) -> Option<(String, String)> {
-        let host = self.roster.holder(rank)?;
-        Some((host.to_owned(), self.roster.address_of(host)?.to_owned()))
+        let host = self.dynamic_members.holder(rank)?;
+        Some((host.to_owned(), self.dynamic_members.address_of(host)?.to_owned()))
     }
 
     /// All ranks that no list has.
     pub(super) fn unlisted_ranks(&self) -> impl Iterator<Item = Rank> {
-        self.roster.by_rank.keys().copied()
+        self.dynamic_members.by_rank.keys().copied()
     }
 
     /// An agent says where an unlisted one listens.
     pub(super) fn note_address(&mut self, host: &str, address: &str) {
-        if let Some(entry) = self.roster.known.get_mut(&key(host))
+        if let Some(entry) = self.dynamic_members.known.get_mut(&key(host))
             && entry.address != address
             && !address.is_empty()
         {
@@ -245,21 +245,21 @@ impl Node {
 
     /// Where an unlisted child listens.
     pub(super) fn address_to_report(&self, rank: Rank, host: &str) -> String {
-        let address = if rank.is_unlisted() { self.roster.address_of(host) } else { None };
+        let address = if rank.is_unlisted() { self.dynamic_members.address_of(host) } else { None };
         address.unwrap_or_default().to_owned()
     }
 
     /// Whether a report is of an agent that has another rank, or of a rank that another has.
-    pub(super) fn contradicts_roster(&self, rank: Rank, host: &str) -> bool {
+    pub(super) fn contradicts_assignment(&self, rank: Rank, host: &str) -> bool {
         let other = |holder: &str| !holder.eq_ignore_ascii_case(host);
         rank.is_unlisted()
-            && (self.roster.holder(rank).is_some_and(other)
-                || self.roster.rank_of(host).is_some_and(|known| known != rank))
+            && (self.dynamic_members.holder(rank).is_some_and(other)
+                || self.dynamic_members.rank_of(host).is_some_and(|known| known != rank))
     }
 
     /// The rank of an agent that says that it is in no list; `None`: the acting root must say. Others
     /// may know one that it has given to somebody else since.
-    pub(super) fn admit_unlisted(&self, hello: &Hello) -> Result<Option<Rank>, Reject> {
+    pub(super) fn admit_dynamic(&self, hello: &Hello) -> Result<Option<Rank>, HelloNack> {
         let (host, own) = (&hello.host, &self.config.host);
         let message = if let Some(rank) = self.config.members.rank_of(host) {
             format!("{host} is in no member list, for {own} it has rank {rank}: give both the same")
@@ -273,93 +273,93 @@ impl Node {
         } else if hello.address.is_empty() {
             format!("{host} is in no member list and does not say where it listens")
         } else {
-            let known = self.roster.rank_of(host);
+            let known = self.dynamic_members.rank_of(host);
             return Ok(known.filter(|rank| self.root.is_some() || hello.rank == Some(*rank)));
         };
-        Err(Reject { code: "members".to_owned(), message, redirect: Vec::new() })
+        Err(HelloNack { code: "members".to_owned(), message, redirect: Vec::new() })
     }
 
     /// An agent that is in no list wants to be our child: the acting root knows its rank.
-    pub(super) fn await_rank(&mut self, link: LinkId, hello: Hello) {
-        let claim = Enrolment { host: hello.host.clone(), rank: hello.rank };
-        self.roster.waiting.insert(link, hello);
-        self.claimed(None, vec![claim]);
+    pub(super) fn await_assignment(&mut self, link: LinkId, hello: Hello) {
+        let join = DynamicMember { host: hello.host.clone(), rank: hello.rank };
+        self.dynamic_members.waiting.insert(link, hello);
+        self.on_join(None, vec![join]);
     }
 
     /// An agent that is in no list has become a child here with the rank that both know: the acting root
     /// says whether it is right, and by which way to reach it with another one.
     pub(super) fn confirm_rank(&mut self, host: String, rank: Rank) {
         if self.root.is_none() && rank.is_unlisted() {
-            self.claimed(None, vec![Enrolment { host, rank: Some(rank) }]);
+            self.on_join(None, vec![DynamicMember { host, rank: Some(rank) }]);
         }
     }
 
     /// Ranks are asked for: the acting root answers, anybody else passes it on.
-    pub(super) fn claimed(&mut self, via: Option<LinkId>, claims: Vec<Enrolment>) {
+    pub(super) fn on_join(&mut self, via: Option<LinkId>, joins: Vec<DynamicMember>) {
         let mut noted = Vec::new();
-        for claim in claims {
-            if !self.roster.has_room_for(&key(&claim.host)) {
-                self.forget_strangers();
+        for join in joins {
+            if !self.dynamic_members.has_room_for(&key(&join.host)) {
+                self.forget_foreign();
             }
-            if self.roster.claim(&claim, via) {
-                noted.push(claim);
+            if self.dynamic_members.join(&join, via) {
+                noted.push(join);
             } else {
-                self.seat(&Enrolment { rank: None, ..claim });
+                self.apply_assignment(&DynamicMember { rank: None, ..join });
             }
         }
         if self.root.is_some() {
-            return self.answer_claims(noted.into_iter().map(|claim| claim.host).collect());
+            return self.answer_joins(noted.into_iter().map(|join| join.host).collect());
         }
         if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
             // Who is not answered comes again.
-            for part in noted.chunks(ROSTER_ENTRIES_MAX) {
-                self.say_if_room(parent, Frame::Roster(part.to_vec()));
+            for part in noted.chunks(DYNAMIC_MEMBERS_MAX) {
+                self.send_if_room(parent, Frame::DynamicMembers(part.to_vec()));
             }
         }
     }
 
     /// What is only remembered here is forgotten; acting root and standby remember it for all.
-    fn forget_strangers(&mut self) {
+    fn forget_foreign(&mut self) {
         if self.holds_log() {
             return;
         }
         let mut here: BTreeSet<String> = self.children.values().map(|c| key(&c.host)).collect();
-        here.extend(self.roster.waiting.values().map(|hello| key(&hello.host)));
+        here.extend(self.dynamic_members.waiting.values().map(|hello| key(&hello.host)));
         here.insert(key(&self.config.host));
-        let known = self.roster.known.iter();
+        let known = self.dynamic_members.known.iter();
         let strange = known.filter(|(key, entry)| entry.via.is_none() && !here.contains(*key));
         for key in strange.map(|(key, _)| key.clone()).collect::<Vec<String>>() {
-            self.roster.remove(&key);
+            self.dynamic_members.remove(&key);
         }
     }
 
-    fn say_roster(&mut self, link: LinkId, entries: Vec<Enrolment>) {
-        for part in entries.chunks(ROSTER_ENTRIES_MAX) {
-            self.say(link, Frame::Roster(part.to_vec()));
+    fn send_dynamic_members(&mut self, link: LinkId, entries: Vec<DynamicMember>) {
+        for part in entries.chunks(DYNAMIC_MEMBERS_MAX) {
+            self.send(link, Frame::DynamicMembers(part.to_vec()));
         }
     }
 
     /// A new way up: whoever is root there learns of everybody who is known here.
-    pub(super) fn claim_all(&mut self) {
+    pub(super) fn forward_all_joins(&mut self) {
         let Some(parent) = self.uplink.parent().map(|parent| parent.link) else { return };
         let own = key(&self.config.host);
-        let known = self.roster.known.iter().filter(|(key, _)| **key != own);
-        let claims = known.map(|(_, entry)| Enrolment {
+        let known = self.dynamic_members.known.iter().filter(|(key, _)| **key != own);
+        let joins = known.map(|(_, entry)| DynamicMember {
             host: entry.host.clone(),
             rank: entry.rank.or(entry.wanted),
         });
-        let claims = claims.collect();
-        self.say_roster(parent, claims);
+        let joins = joins.collect();
+        self.send_dynamic_members(parent, joins);
     }
 
     /// An acting root that has just become one, or is not young any more, answers everybody.
-    pub(super) fn answer_all_claims(&mut self) {
-        let undecided = self.roster.undecided();
-        self.answer_claims(undecided);
+    pub(super) fn answer_all_joins(&mut self) {
+        let undecided = self.dynamic_members.undecided();
+        self.answer_joins(undecided);
     }
 
-    fn answer_claims(&mut self, hosts: Vec<String>) {
-        if self.root.is_none() || self.is_young_root() {
+    fn answer_joins(&mut self, hosts: Vec<String>) {
+        if self.root.is_none() || self.awaits_log() {
             return;
         }
         let mut answers = Vec::new();
@@ -367,48 +367,49 @@ impl Node {
         for host in hosts {
             let members = &self.members;
             let allowed = self.config.allow_unlisted && !self.is_unlisted();
-            let decision = self.roster.decide(&host, allowed, |rank| members.is_up(rank));
-            let entry = Enrolment { host: host.clone(), rank: decision.rank };
+            let decision = self.dynamic_members.decide(&host, allowed, |rank| members.is_up(rank));
+            let entry = DynamicMember { host: host.clone(), rank: decision.rank };
             if let Some(rank) = decision.rank.filter(|_| decision.news) {
                 let why = format!("{host} is in no member list and has rank {rank}");
                 let tags = vec![("host", host), ("rank", rank.to_string())];
                 self.announce("FTB_AGENT_ENROLLED", Severity::Info, tags, why);
                 news.push(entry.clone());
             }
-            news.extend(decision.forgotten.map(|host| Enrolment { host, rank: None }));
+            news.extend(decision.forgotten.map(|host| DynamicMember { host, rank: None }));
             answers.push(entry);
         }
-        let copies = self.root.as_ref().map(|root| [root.standby, root.heir]).unwrap_or_default();
+        let copies =
+            self.root.as_ref().map(|root| [root.standby, root.syncing]).unwrap_or_default();
         for copy in copies.into_iter().flatten() {
-            self.say_roster(copy, news.clone());
+            self.send_dynamic_members(copy, news.clone());
         }
         let refused = answers.iter().filter(|answer| answer.rank.is_none());
         let refused: Vec<String> = refused.map(|answer| key(&answer.host)).collect();
         self.pass_down(answers);
         for key in refused {
-            self.roster.remove(&key);
+            self.dynamic_members.remove(&key);
         }
     }
 
     /// Whoever is to take the log over knows all ranks.
-    pub(super) fn copy_roster(&mut self, heir: LinkId) {
-        let all = self.roster.all().into_iter();
-        let all = all.map(|(host, rank)| Enrolment { host, rank: Some(rank) }).collect();
-        self.say_roster(heir, all);
+    pub(super) fn copy_dynamic_members(&mut self, syncing: LinkId) {
+        let all = self.dynamic_members.all().into_iter();
+        let all = all.map(|(host, rank)| DynamicMember { host, rank: Some(rank) }).collect();
+        self.send_dynamic_members(syncing, all);
     }
 
     /// The acting root has said who has which rank.
-    pub(super) fn roster_told(&mut self, entries: Vec<Enrolment>) {
+    pub(super) fn on_dynamic_members(&mut self, entries: Vec<DynamicMember>) {
         for entry in &entries {
             match entry.rank {
-                Some(rank) if self.roster.has_room_for(&key(&entry.host)) => {
-                    self.roster.set(&entry.host, rank);
+                Some(rank) if self.dynamic_members.has_room_for(&key(&entry.host)) => {
+                    self.dynamic_members.set(&entry.host, rank);
                 }
                 Some(_) => {}
                 None => {
-                    let known = self.roster.known.get_mut(&key(&entry.host));
+                    let known = self.dynamic_members.known.get_mut(&key(&entry.host));
                     if let Some(rank) = known.and_then(|known| known.rank.take()) {
-                        self.roster.by_rank.remove(&rank);
+                        self.dynamic_members.by_rank.remove(&rank);
                     }
                 }
             }
@@ -417,25 +418,25 @@ impl Node {
     }
 
     /// Answers go to the children by which they were asked for, and count here.
-    fn pass_down(&mut self, entries: Vec<Enrolment>) {
-        let mut below: BTreeMap<LinkId, Vec<Enrolment>> = BTreeMap::new();
+    fn pass_down(&mut self, entries: Vec<DynamicMember>) {
+        let mut below: BTreeMap<LinkId, Vec<DynamicMember>> = BTreeMap::new();
         for entry in &entries {
-            let via = self.roster.known.get(&key(&entry.host)).and_then(|known| known.via);
+            let via = self.dynamic_members.known.get(&key(&entry.host)).and_then(|known| known.via);
             if let Some(link) = via.filter(|link| self.children.contains_key(link)) {
                 below.entry(link).or_default().push(entry.clone());
             }
         }
         for (link, entries) in below {
-            self.say_roster(link, entries);
+            self.send_dynamic_members(link, entries);
         }
         for entry in entries {
-            self.seat(&entry);
+            self.apply_assignment(&entry);
         }
     }
 
     /// A host has that rank, or none: a child that has another one goes, and comes back; who has
     /// waited for it comes in.
-    fn seat(&mut self, entry: &Enrolment) {
+    fn apply_assignment(&mut self, entry: &DynamicMember) {
         if let Some(rank) = entry.rank {
             self.members.forget_others(rank, &entry.host);
         }
@@ -452,19 +453,19 @@ impl Node {
             self.decline(link, "its rank is another one now");
         }
         let waiting: BTreeSet<LinkId> = self
-            .roster
+            .dynamic_members
             .waiting
             .iter()
             .filter(|(_, hello)| hello.host.eq_ignore_ascii_case(&entry.host))
             .map(|(link, _)| *link)
             .collect();
         for link in waiting {
-            let Some(hello) = self.roster.waiting.remove(&link) else { continue };
-            if self.links.get(&link).is_none_or(|link| link.role != Role::Stranger) {
+            let Some(hello) = self.dynamic_members.waiting.remove(&link) else { continue };
+            if self.links.get(&link).is_none_or(|link| link.role != LinkRole::Handshaking) {
                 continue;
             }
             if entry.rank.is_some() {
-                self.greeted(link, Hello { rank: entry.rank, ..hello });
+                self.on_hello(link, Hello { rank: entry.rank, ..hello });
                 continue;
             }
             let message = format!(
@@ -472,8 +473,9 @@ impl Node {
                  {UNLISTED_MAX} of them",
                 hello.host
             );
-            let reject = Reject { code: "members".to_owned(), message, redirect: Vec::new() };
-            self.refuse(link, &hello, reject);
+            let hello_nack =
+                HelloNack { code: "members".to_owned(), message, redirect: Vec::new() };
+            self.refuse(link, &hello, hello_nack);
         }
     }
 
@@ -489,7 +491,7 @@ impl Node {
                 vec![("host", host.clone()), ("from", old.to_string()), ("rank", rank.to_string())];
             self.announce("FTB_AGENT_RENUMBERED", Severity::Warning, tags, why);
         }
-        self.roster.set(&host, rank);
+        self.dynamic_members.set(&host, rank);
     }
 }
 
@@ -497,8 +499,8 @@ impl Node {
 mod tests {
     use super::*;
 
-    fn claim(roster: &mut Roster, host: &str, rank: Option<Rank>) -> bool {
-        roster.claim(&Enrolment { host: host.to_owned(), rank }, None)
+    fn join(dynamic_members: &mut DynamicMembers, host: &str, rank: Option<Rank>) -> bool {
+        dynamic_members.join(&DynamicMember { host: host.to_owned(), rank }, None)
     }
 
     fn unlisted(number: u32) -> Rank {
@@ -507,49 +509,60 @@ mod tests {
 
     #[test]
     fn ranks_are_given_in_order_and_kept_and_what_is_free_may_be_had() {
-        let mut roster = Roster::default();
+        let mut dynamic_members = DynamicMembers::default();
         for (host, wanted) in [("b", None), ("a", None), ("c", Some(unlisted(7)))] {
-            assert!(claim(&mut roster, host, wanted));
+            assert!(join(&mut dynamic_members, host, wanted));
         }
-        let decide = |roster: &mut Roster, host: &str| roster.decide(host, true, |_| true).rank;
-        assert_eq!(decide(&mut roster, "b"), Some(unlisted(0)));
-        assert_eq!(decide(&mut roster, "a"), Some(unlisted(1)));
-        assert_eq!(decide(&mut roster, "c"), Some(unlisted(7)), "it had that elsewhere");
-        assert_eq!(decide(&mut roster, "B"), Some(unlisted(0)), "names have no case");
-        assert!(claim(&mut roster, "d", Some(unlisted(1))));
-        assert_eq!(decide(&mut roster, "d"), Some(unlisted(8)), "that is another's");
-        assert!(claim(&mut roster, "e", None));
-        assert_eq!(roster.decide("e", false, |_| true).rank, None, "none is let in");
+        let decide = |dynamic_members: &mut DynamicMembers, host: &str| {
+            dynamic_members.decide(host, true, |_| true).rank
+        };
+        assert_eq!(decide(&mut dynamic_members, "b"), Some(unlisted(0)));
+        assert_eq!(decide(&mut dynamic_members, "a"), Some(unlisted(1)));
+        assert_eq!(decide(&mut dynamic_members, "c"), Some(unlisted(7)), "it had that elsewhere");
+        assert_eq!(decide(&mut dynamic_members, "B"), Some(unlisted(0)), "names have no case");
+        assert!(join(&mut dynamic_members, "d", Some(unlisted(1))));
+        assert_eq!(decide(&mut dynamic_members, "d"), Some(unlisted(8)), "that is another's");
+        assert!(join(&mut dynamic_members, "e", None));
+        assert_eq!(dynamic_members.decide("e", false, |_| true).rank, None, "none is let in");
     }
 
     #[test]
     fn a_full_roster_forgets_who_is_away_and_refuses_one_more_while_all_are_there() {
-        let mut roster = Roster::default();
+        let mut dynamic_members = DynamicMembers::default();
         for number in 0..UNLISTED_MAX {
             let host = format!("guest{number}");
-            assert!(claim(&mut roster, &host, None));
-            assert!(roster.decide(&host, true, |_| true).news);
+            assert!(join(&mut dynamic_members, &host, None));
+            assert!(dynamic_members.decide(&host, true, |_| true).news);
         }
-        assert!(claim(&mut roster, "one-more", None), "there is room for a question");
-        assert_eq!(roster.decide("one-more", true, |_| true).rank, None);
-        let decision = roster.decide("one-more", true, |rank| rank != unlisted(5));
+        assert!(join(&mut dynamic_members, "one-more", None), "there is room for a question");
+        assert_eq!(dynamic_members.decide("one-more", true, |_| true).rank, None);
+        let decision = dynamic_members.decide("one-more", true, |rank| rank != unlisted(5));
         assert_eq!(decision.forgotten.as_deref(), Some("guest5"));
         assert!(decision.rank.is_some_and(|rank| rank.is_unlisted()));
-        assert_eq!((roster.by_rank.len(), roster.rank_of("guest5")), (UNLISTED_MAX, None));
+        assert_eq!(
+            (dynamic_members.by_rank.len(), dynamic_members.rank_of("guest5")),
+            (UNLISTED_MAX, None)
+        );
         for number in 0..UNLISTED_MAX {
-            claim(&mut roster, &format!("asker{number}"), None);
+            join(&mut dynamic_members, &format!("asker{number}"), None);
         }
-        assert!(!claim(&mut roster, "too-much", None) && roster.known.len() == KNOWN_MAX);
+        assert!(
+            !join(&mut dynamic_members, "too-much", None)
+                && dynamic_members.known.len() == KNOWN_MAX
+        );
     }
 
     #[test]
     fn what_the_root_says_takes_a_rank_from_whoever_had_it() {
-        let mut roster = Roster::default();
-        assert!(roster.set("x", unlisted(0)) && roster.set("y", unlisted(1)));
-        assert!(roster.set("y", unlisted(0)), "the root that goes on is right");
-        assert_eq!((roster.rank_of("x"), roster.rank_of("y")), (None, Some(unlisted(0))));
-        assert_eq!(roster.holder(unlisted(1)), None);
-        assert_eq!(roster.take_unwritten(), Some(vec![("y".to_owned(), unlisted(0))]));
-        assert_eq!(roster.take_unwritten(), None);
+        let mut dynamic_members = DynamicMembers::default();
+        assert!(dynamic_members.set("x", unlisted(0)) && dynamic_members.set("y", unlisted(1)));
+        assert!(dynamic_members.set("y", unlisted(0)), "the root that goes on is right");
+        assert_eq!(
+            (dynamic_members.rank_of("x"), dynamic_members.rank_of("y")),
+            (None, Some(unlisted(0)))
+        );
+        assert_eq!(dynamic_members.holder(unlisted(1)), None);
+        assert_eq!(dynamic_members.take_unwritten(), Some(vec![("y".to_owned(), unlisted(0))]));
+        assert_eq!(dynamic_members.take_unwritten(), None);
     }
 }

@@ -9,11 +9,11 @@ use super::Node;
 use super::api::{DialId, LinkId, MemberState};
 use super::children::Child;
 use super::config::{MemberList, ns};
-use super::differences::TWIN;
-use super::link::{Link, Role};
+use super::link::{Link, LinkRole};
 use super::members::Sighting;
-use super::standby::Feed;
-use crate::frame::{Frame, Goodbye, Hello, Holding, Reject, Standing, Welcome};
+use super::mismatches::DUPLICATE;
+use super::standby::LogShipper;
+use crate::frame::{Close, Frame, Hello, HelloAck, HelloNack, LogRange, TreeState};
 use crate::ident::{OriginId, Rank};
 use crate::position::Epoch;
 use crate::severity::Severity;
@@ -39,7 +39,7 @@ type Candidates = Box<dyn Iterator<Item = Rank> + Send>;
 pub(super) struct Uplink {
     pub(super) state: State,
     pub(super) dials: BTreeMap<DialId, (Rank, u64)>,
-    pub(super) callers: BTreeMap<LinkId, Caller>,
+    pub(super) dialing: BTreeMap<LinkId, Dialing>,
     next_dial: u64,
     hellos: u64,
     /// When to look for something better.
@@ -59,11 +59,11 @@ pub(super) struct Uplink {
     /// How often a better parent of another component was found in a row.
     foreign: u32,
     /// Not before this is the parent left for a better one.
-    pub(super) settled_ns: u64,
+    pub(super) stay_until_ns: u64,
     /// How long to stay below the next parent.
     settle_ms: u64,
     /// Who has told us that another agent has our rank: nobody else is asked until that has changed.
-    pub(super) twin_at: Option<Rank>,
+    pub(super) duplicate_seen_by: Option<Rank>,
     /// Parents that were lost: how often in a row, and when last.
     lost: BTreeMap<Rank, (u32, u64)>,
     /// Where the acting root's rotation through all lower ranks stands.
@@ -81,10 +81,10 @@ pub(super) enum State {
 }
 
 /// An agent that we said hello to.
-pub(super) struct Caller {
+pub(super) struct Dialing {
     pub(super) rank: Rank,
     pub(super) deadline_ns: u64,
-    welcome: Option<Box<Welcome>>,
+    hello_ack: Option<Box<HelloAck>>,
 }
 
 /// The parent.
@@ -93,7 +93,7 @@ pub(super) struct Parent {
     pub(super) rank: Rank,
     pub(super) host: String,
     origin: OriginId,
-    /// The epoch of the lineage that we answered with Resume.
+    /// The epoch of the epoch history that we answered with Resume.
     pub(super) resumed: Option<Epoch>,
     /// Bytes of events that may still be sent.
     pub(super) credit: i64,
@@ -104,7 +104,7 @@ pub(super) struct Parent {
     pub(super) path: Vec<Rank>,
     pub(super) standby: Option<Rank>,
     /// Our log, on its way up to a root that has none.
-    pub(super) offer: Option<Feed>,
+    pub(super) offer: Option<LogShipper>,
 }
 
 impl Parent {
@@ -123,7 +123,7 @@ impl Uplink {
         Self {
             state: State::Root,
             dials: BTreeMap::new(),
-            callers: BTreeMap::new(),
+            dialing: BTreeMap::new(),
             next_dial: 0,
             hellos: 0,
             probe_ns: u64::MAX,
@@ -135,9 +135,9 @@ impl Uplink {
             width: 1,
             widen_ns: 0,
             foreign: 0,
-            settled_ns: 0,
+            stay_until_ns: 0,
             settle_ms: 0,
-            twin_at: None,
+            duplicate_seen_by: None,
             lost: BTreeMap::new(),
             rotation: 0,
         }
@@ -182,12 +182,12 @@ impl Uplink {
     }
 
     pub(super) fn under_way(&self) -> usize {
-        self.dials.len() + self.callers.len()
+        self.dials.len() + self.dialing.len()
     }
 
     pub(super) fn tries(&self, rank: Rank) -> bool {
-        self.dials.values().any(|(dialed, _)| *dialed == rank)
-            || self.callers.values().any(|caller| caller.rank == rank)
+        self.dials.values().any(|(on_dialed, _)| *on_dialed == rank)
+            || self.dialing.values().any(|candidate| candidate.rank == rank)
     }
 
     /// When the next thing is to be done here.
@@ -200,8 +200,8 @@ impl Uplink {
             _ => self.probe_ns,
         };
         let dials = self.dials.values().map(|(_, deadline)| *deadline);
-        let callers = self.callers.values().map(|caller| caller.deadline_ns);
-        dials.chain(callers).fold(search, u64::min)
+        let dialing = self.dialing.values().map(|candidate| candidate.deadline_ns);
+        dials.chain(dialing).fold(search, u64::min)
     }
 }
 
@@ -212,9 +212,9 @@ impl Node {
     }
 
     /// The configuration has changed.
-    pub(super) fn reconfigure(&mut self, members: MemberList, fanout: u32) {
+    pub(super) fn on_reconfigure(&mut self, members: MemberList, fanout: u32) {
         if self.config.members.digest() != members.digest() {
-            self.forget_roll();
+            self.reset_reconciliation();
         }
         self.config.members = members;
         self.config.fanout = fanout;
@@ -239,7 +239,7 @@ impl Node {
             && (moved || self.is_strange(rank, &host))
         {
             self.decline(link, "the member list has changed");
-            self.parent_lost(true, "the member list has changed");
+            self.on_parent_lost(true, "the member list has changed");
         }
         self.plan_probe_from_start();
     }
@@ -256,21 +256,21 @@ impl Node {
         }
     }
 
-    pub(super) fn dialed(&mut self, dial: DialId, link: LinkId) {
-        if self.looked(dial, link) {
+    pub(super) fn on_dialed(&mut self, dial: DialId, link: LinkId) {
+        if self.on_probe_connected(dial, link) {
             return;
         }
         let Some((rank, _)) = self.uplink.dials.remove(&dial) else {
             self.counters.stale += 1;
-            self.links.insert(link, Link::new(Role::Closing, self.now.mono_ns));
+            self.links.insert(link, Link::new(LinkRole::Closing, self.now.mono_ns));
             return self.close(link, None, "nobody waits for this dial any more");
         };
         let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.dial_ms));
-        self.links.insert(link, Link::new(Role::Caller, self.now.mono_ns));
-        self.uplink.callers.insert(link, Caller { rank, deadline_ns, welcome: None });
+        self.links.insert(link, Link::new(LinkRole::Dialing, self.now.mono_ns));
+        self.uplink.dialing.insert(link, Dialing { rank, deadline_ns, hello_ack: None });
         self.uplink.hellos += 1;
         let hello = self.hello();
-        self.say(link, Frame::Hello(Box::new(hello)));
+        self.send(link, Frame::Hello(Box::new(hello)));
     }
 
     fn hello(&self) -> Hello {
@@ -282,11 +282,11 @@ impl Node {
             address: self.config.address.clone(),
             origin: self.config.origin,
             members_digest: self.config.members.digest(),
-            lineage: self.lineage.clone(),
-            consumed: self.consumed,
-            holds: self.holding(),
+            epochs: self.epochs.clone(),
+            commit_index: self.commit_index,
+            log_range: self.holding(),
             epoch_seen: self.epoch_seen,
-            interest: self.interests.told(),
+            interest: self.interests.reported(),
             wall_ns: self.now.wall_ns,
             // Higher than those of an earlier incarnation, unless this host's clock was set back.
             attempt: self.started.wall_ns.saturating_add(self.uplink.hellos),
@@ -294,58 +294,60 @@ impl Node {
     }
 
     /// What log we could hand over as a whole.
-    fn holding(&self) -> Option<Holding> {
+    fn holding(&self) -> Option<LogRange> {
         let replica = self.replica.as_ref().or(self.past.as_ref().map(|past| &past.replica));
         match (&self.root, replica) {
-            (Some(_), _) => Some(Holding { after: self.full_after(), until: self.log.last() }),
+            (Some(_), _) => {
+                Some(LogRange { after: self.memory_after_root(), until: self.log.last() })
+            }
             (None, Some(replica)) if replica.complete => {
-                Some(Holding { after: replica.log.evicted(), until: replica.log.last() })
+                Some(LogRange { after: replica.log.evicted(), until: replica.log.last() })
             }
             // It was offered to a root that has not taken it.
-            _ if self.held.is_some() => {
-                Some(Holding { after: self.full_after(), until: self.log.last() })
+            _ if self.offered.is_some() => {
+                Some(LogRange { after: self.memory_after_root(), until: self.log.last() })
             }
             _ => None,
         }
     }
 
     /// A hello was answered with a place.
-    pub(super) fn welcomed(&mut self, link: LinkId, welcome: Box<Welcome>) {
-        let Some(caller) = self.uplink.callers.get_mut(&link) else {
+    pub(super) fn on_hello_ack(&mut self, link: LinkId, hello_ack: Box<HelloAck>) {
+        let Some(candidate) = self.uplink.dialing.get_mut(&link) else {
             return self.misbehaved(link, "a second welcome");
         };
-        if welcome.rank != caller.rank {
+        if hello_ack.rank != candidate.rank {
             let message = format!(
                 "rank {} was dialled and {} of rank {} answered: the member lists differ",
-                caller.rank, welcome.host, welcome.rank
+                candidate.rank, hello_ack.host, hello_ack.rank
             );
-            self.uplink.callers.remove(&link);
+            self.uplink.dialing.remove(&link);
             self.close(link, None, &message);
             return self.search_on();
         }
-        self.epoch_seen = self.epoch_seen.max(welcome.standing.lineage.head().number);
-        caller.welcome = Some(welcome);
+        self.epoch_seen = self.epoch_seen.max(hello_ack.tree_state.epochs.head().number);
+        candidate.hello_ack = Some(hello_ack);
         self.consider(link);
     }
 
     /// A parent that has welcomed us stands elsewhere now.
-    pub(super) fn caller_standing(&mut self, link: LinkId, standing: Standing) {
-        let caller = self.uplink.callers.get_mut(&link);
-        let Some(welcome) = caller.and_then(|caller| caller.welcome.as_mut()) else {
+    pub(super) fn on_early_tree_state(&mut self, link: LinkId, tree_state: TreeState) {
+        let candidate = self.uplink.dialing.get_mut(&link);
+        let Some(hello_ack) = candidate.and_then(|candidate| candidate.hello_ack.as_mut()) else {
             return self.misbehaved(link, "a lineage before the welcome");
         };
-        welcome.standing = standing;
+        hello_ack.tree_state = tree_state;
         self.consider(link);
     }
 
     /// Takes a welcome, declines it, or waits until the parent has caught up with our epoch.
     fn consider(&mut self, link: LinkId) {
-        let Some(caller) = self.uplink.callers.get(&link) else { return };
-        let Some(welcome) = &caller.welcome else { return };
-        let theirs = welcome.standing.lineage.head();
-        let ours = self.lineage.head();
-        let rank = caller.rank;
-        if theirs < ours && !welcome.adopt {
+        let Some(candidate) = self.uplink.dialing.get(&link) else { return };
+        let Some(hello_ack) = &candidate.hello_ack else { return };
+        let theirs = hello_ack.tree_state.epochs.head();
+        let ours = self.epochs.head();
+        let rank = candidate.rank;
+        if theirs < ours && !hello_ack.send_log {
             // Fenced: it learnt our epoch from the hello, and its root will open a higher one.
             return;
         }
@@ -361,20 +363,20 @@ impl Node {
                 better && (same || self.uplink.foreign >= FOREIGN_MAX)
             }
         };
-        let Some(caller) = self.uplink.callers.remove(&link) else { return };
-        match caller.welcome {
-            Some(welcome) if take => self.take_parent(link, *welcome),
+        let Some(candidate) = self.uplink.dialing.remove(&link) else { return };
+        match candidate.hello_ack {
+            Some(hello_ack) if take => self.take_parent(link, *hello_ack),
             _ => self.decline(link, "not needed"),
         }
     }
 
     pub(super) fn decline(&mut self, link: LinkId, reason: &str) {
-        let goodbye = Goodbye { stopping: false, reason: reason.to_owned() };
-        self.close(link, Some(goodbye), reason);
+        let close = Close { stopping: false, reason: reason.to_owned() };
+        self.close(link, Some(close), reason);
     }
 
     /// Goes below a new parent: the new link first, then the old one is dropped.
-    fn take_parent(&mut self, link: LinkId, welcome: Welcome) {
+    fn take_parent(&mut self, link: LinkId, hello_ack: HelloAck) {
         let now_ns = self.now.mono_ns;
         let from = match &self.uplink.state {
             State::Searching { .. } => "searching",
@@ -389,34 +391,34 @@ impl Node {
             self.uplink.settle_ms = self.config.settle_ms;
         }
         if let Some(link) = self.links.get_mut(&link) {
-            link.role = Role::Parent;
+            link.role = LinkRole::Parent;
         }
-        if let Some(rank) = welcome.assigned {
+        if let Some(rank) = hello_ack.assigned {
             self.take_rank(rank);
         }
-        let why = format!("{} of rank {} is the parent now", welcome.host, welcome.rank);
-        self.transition("parent", &welcome.host, from, "joined", &why);
-        if !self.lineage.is_empty() {
+        let why = format!("{} of rank {} is the parent now", hello_ack.host, hello_ack.rank);
+        self.transition("parent", &hello_ack.host, from, "joined", &why);
+        if !self.epochs.is_empty() {
             let tags = vec![
                 ("host", self.config.host.clone()),
-                ("parent", welcome.host.clone()),
+                ("parent", hello_ack.host.clone()),
                 ("from", from.to_owned()),
             ];
             self.announce("FTB_TREE_REPARENTED", Severity::Info, tags, why);
         }
-        self.nobody_fell();
-        let offer = if welcome.adopt { self.offer_log() } else { None };
+        self.forget_lost_root();
+        let offer = if hello_ack.send_log { self.begin_offer() } else { None };
         // A copy of the log is kept up over the link that it came by, and over no other. Where another
         // log goes on there, what the copy has behind the fork may be nowhere else.
         self.keep_copy();
         let offers = offer.is_some();
         self.uplink.state = State::Joined(Box::new(Parent {
             link,
-            rank: welcome.rank,
-            host: welcome.host,
-            origin: welcome.origin,
+            rank: hello_ack.rank,
+            host: hello_ack.host,
+            origin: hello_ack.origin,
             resumed: None,
-            credit: i64::try_from(welcome.window_bytes).unwrap_or(i64::MAX),
+            credit: i64::try_from(hello_ack.window_bytes).unwrap_or(i64::MAX),
             batches: 0,
             subscribe_due: false,
             ack_due: false,
@@ -424,85 +426,85 @@ impl Node {
             standby: None,
             offer,
         }));
-        self.uplink.settled_ns = now_ns.saturating_add(ns(self.uplink.settle_ms));
+        self.uplink.stay_until_ns = now_ns.saturating_add(ns(self.uplink.settle_ms));
         self.uplink.foreign = 0;
-        self.uplink.twin_at = None;
+        self.uplink.duplicate_seen_by = None;
         self.uplink.pause_ms = self.config.probe_ms;
         self.plan_probe();
-        let callers: Vec<LinkId> = self.uplink.callers.keys().copied().collect();
-        for caller in callers {
-            self.uplink.callers.remove(&caller);
-            self.decline(caller, "another parent was faster");
+        let dialing: Vec<LinkId> = self.uplink.dialing.keys().copied().collect();
+        for candidate in dialing {
+            self.uplink.dialing.remove(&candidate);
+            self.decline(candidate, "another parent was faster");
         }
         self.interests.unsettle();
-        let interest = self.interests.told();
-        self.say(link, Frame::Subscribe(interest));
+        let interest = self.interests.reported();
+        self.send(link, Frame::Subscribe(interest));
         if offers {
             // What the parent stands on now is given up as soon as it has our log.
             self.wake(link);
         } else {
-            self.stand(welcome.standing);
+            self.on_tree_state(hello_ack.tree_state);
         }
-        self.way_up_changed();
-        self.claim_all();
-        self.members_all_untold();
+        self.on_uplink_change();
+        self.forward_all_joins();
+        self.resend_all_members();
     }
 
     /// The parent (just taken, or for long) says where it stands.
-    pub(super) fn stand(&mut self, standing: Standing) {
-        self.epoch_seen = self.epoch_seen.max(standing.lineage.head().number);
+    pub(super) fn on_tree_state(&mut self, tree_state: TreeState) {
+        self.epoch_seen = self.epoch_seen.max(tree_state.epochs.head().number);
         let Some(parent) = self.uplink.parent_mut() else { return };
-        parent.path = standing.path.clone();
-        parent.standby = standing.standby;
+        parent.path = tree_state.path.clone();
+        parent.standby = tree_state.standby;
         let link = parent.link;
-        let known = parent.resumed == Some(standing.lineage.head());
+        let known = parent.resumed == Some(tree_state.epochs.head());
         let mut hints = vec![parent.rank];
-        hints.extend(standing.path.iter().rev().chain(&standing.standby));
+        hints.extend(tree_state.path.iter().rev().chain(&tree_state.standby));
         hints.dedup();
         self.uplink.hints = hints;
-        if standing.lineage.is_empty() {
+        if tree_state.epochs.is_empty() {
             return;
         }
-        if standing.lineage.head() < self.lineage.head() {
+        if tree_state.epochs.head() < self.epochs.head() {
             self.counters.fenced += 1;
             return self.heartbeat(link);
         }
         if !known {
-            self.follow(&standing);
+            self.follow(&tree_state);
             if let Some(parent) = self.uplink.parent_mut() {
                 parent.offer = None;
             }
-            let (epoch, after) = (self.lineage.head(), self.consumed);
+            let (epoch, after) = (self.epochs.head(), self.commit_index);
             if let Some(parent) = self.uplink.parent_mut() {
                 parent.resumed = Some(epoch);
             }
             self.interests.restart(after);
-            self.say(link, Frame::Resume { epoch, after });
+            self.send(link, Frame::Resume { epoch, after });
             self.wake(link);
             self.catch_up_all(true);
         }
-        self.tell_standing();
+        self.send_tree_state();
     }
 
     /// A parent that was asked does not want us.
-    pub(super) fn rejected(&mut self, link: LinkId, reject: &Reject) {
-        let Some(caller) = self.uplink.callers.remove(&link) else {
+    pub(super) fn on_hello_nack(&mut self, link: LinkId, hello_nack: &HelloNack) {
+        let Some(candidate) = self.uplink.dialing.remove(&link) else {
             return self.misbehaved(link, "a rejection of what was not asked");
         };
-        self.counters.rejected += 1;
-        if reject.code == "busy" {
-            self.uplink.busy.push(caller.rank);
+        self.counters.on_hello_nack += 1;
+        if hello_nack.code == "busy" {
+            self.uplink.busy.push(candidate.rank);
             self.uplink.busy_ns = self.now.mono_ns.saturating_add(ns(BUSY_MS));
         }
-        let host = self.member(caller.rank).map(|(host, _)| host).unwrap_or_default();
-        let why = format!("{}: {}", reject.code, reject.message);
+        let host = self.member(candidate.rank).map(|(host, _)| host).unwrap_or_default();
+        let why = format!("{}: {}", hello_nack.code, hello_nack.message);
         self.transition("parent", &host, "asked", "rejected", &why);
         let below = self.search_rank();
-        let named = reject.redirect.iter().copied().filter(|rank| *rank < below);
+        let named = hello_nack.redirect.iter().copied().filter(|rank| *rank < below);
         self.uplink.redirects.extend(named.take(self.config.dials_max));
         self.close(link, None, "rejected");
-        if reject.code == TWIN {
-            return self.stay_away(caller.rank);
+        if hello_nack.code == DUPLICATE {
+            return self.stay_away(candidate.rank);
         }
         self.search_on();
     }
@@ -510,10 +512,10 @@ impl Node {
     /// Another agent has our rank and is there: we stay out of the tree until it has gone, and ask only
     /// the one who knows.
     fn stay_away(&mut self, told_by: Rank) {
-        self.uplink.twin_at = Some(told_by);
+        self.uplink.duplicate_seen_by = Some(told_by);
         self.uplink.redirects.clear();
-        for link in self.uplink.callers.keys().copied().collect::<Vec<LinkId>>() {
-            self.uplink.callers.remove(&link);
+        for link in self.uplink.dialing.keys().copied().collect::<Vec<LinkId>>() {
+            self.uplink.dialing.remove(&link);
             self.decline(link, "another agent has this rank");
         }
         if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
@@ -525,20 +527,20 @@ impl Node {
     }
 
     /// A link on which we waited for a welcome is gone.
-    pub(super) fn caller_lost(&mut self, link: LinkId) {
-        if self.uplink.callers.remove(&link).is_some() {
+    pub(super) fn on_dialing_lost(&mut self, link: LinkId) {
+        if self.uplink.dialing.remove(&link).is_some() {
             self.search_on();
         }
     }
 
     /// The parent is gone.
-    pub(super) fn parent_lost(&mut self, stopping: bool, why: &str) {
+    pub(super) fn on_parent_lost(&mut self, stopping: bool, why: &str) {
         let Some(parent) = self.uplink.parent() else { return };
         let (rank, host) = (parent.rank, parent.host.clone());
         self.counters.parents_lost += 1;
         if !stopping {
             self.uplink.note_lost(rank, self.now.mono_ns);
-            self.note_fallen();
+            self.remember_lost_root();
         }
         self.transition("parent", &host, "joined", if stopping { "left" } else { "lost" }, why);
         self.search(Some(rank), why);

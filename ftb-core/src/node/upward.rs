@@ -25,7 +25,7 @@ const RESEND_MS: u64 = 10_000;
 
 impl Node {
     /// Events have come up from a child.
-    pub(super) fn up(&mut self, link: LinkId, batch: UpBatch) {
+    pub(super) fn on_up(&mut self, link: LinkId, batch: UpBatch) {
         self.learn_route(batch.origin, Route { link, run: batch.run });
         let bytes = batch.bytes();
         self.counters.events_up += batch.count();
@@ -33,7 +33,7 @@ impl Node {
         let Some(child) = self.children.get_mut(&link) else { return };
         child.batches += 1;
         if !child.attached {
-            // Sent before it knew our lineage: it may still have to put older events back first.
+            // Sent before it knew our epoch history: it may still have to put older events back first.
             child.credit_due += bytes;
             child.missed = true;
             return;
@@ -44,10 +44,10 @@ impl Node {
                 if child.credit_due > credit_due_max(window) {
                     self.wake(link);
                 }
-                if self.is_echoed(link) {
+                if self.is_kept_by_follower(link) {
                     let mut places = Vec::new();
                     self.root_accept(batch, Some(&mut places));
-                    self.echo(link, places);
+                    self.note_entry_refs(link, places);
                 } else {
                     self.root_accept(batch, None);
                 }
@@ -116,7 +116,7 @@ impl Node {
     }
 
     /// Time has passed: what was sent and never confirmed is sent again.
-    pub(super) fn resend_tick(&mut self) {
+    pub(super) fn resend_timeout(&mut self) {
         if self.resend_ns > self.now.mono_ns {
             return;
         }
@@ -130,14 +130,14 @@ impl Node {
 
     /// The way up is another one: what is on its way is void, everything unconfirmed below is sent
     /// again.
-    pub(super) fn way_up_changed(&mut self) {
+    pub(super) fn on_uplink_change(&mut self) {
         let links: Vec<LinkId> = self.children.keys().copied().collect();
         for link in links {
             if let Some(child) = self.children.get_mut(&link) {
                 child.up.clear();
                 child.credit_due += std::mem::take(&mut child.up_bytes);
             }
-            self.say(link, Frame::Resend);
+            self.send(link, Frame::Resend);
         }
         self.outbox.rewind();
         self.flush_outbox();
@@ -158,7 +158,7 @@ impl Node {
         }
         let parent = self.uplink.parent_mut()?;
         if std::mem::take(&mut parent.subscribe_due) {
-            return Some(Frame::Subscribe(self.interests.told()));
+            return Some(Frame::Subscribe(self.interests.reported()));
         }
         let (ack_due, offers) = (std::mem::take(&mut parent.ack_due), parent.offer.is_some());
         let may_send = parent.credit > 0 && parent.resumed.is_some();
@@ -225,7 +225,7 @@ impl Node {
     }
 
     /// A confirmation on its way to an origin.
-    pub(super) fn confirm(&mut self, confirm: Confirm) {
+    pub(super) fn on_confirm(&mut self, confirm: Confirm) {
         if confirm.origin == self.config.origin {
             return self.own_confirmed(&confirm);
         }
@@ -251,9 +251,10 @@ impl Node {
         for id in news {
             let Some(of) = self.publishers.get(&id.publisher).copied() else { continue };
             let Some(client) = self.clients.get_mut(&of) else { continue };
-            let held = if self.storms.is_off() { id.seq } else { self.storms.held(of, id.seq) };
-            client.held.up_to(held);
-            self.tell_held(of);
+            let held =
+                if self.storms.is_off() { id.seq } else { self.storms.acked_up_to(of, id.seq) };
+            client.acks.up_to(held);
+            self.notify_acked(of);
         }
         if self.outbox.waiting_bytes() <= self.config.outbox_bytes / 2 {
             for client in std::mem::take(&mut self.paused) {
@@ -279,7 +280,7 @@ impl Node {
     }
 
     /// The parent has room for more.
-    pub(super) fn credited(&mut self, bytes: u64) {
+    pub(super) fn on_credit(&mut self, bytes: u64) {
         let Some(parent) = self.uplink.parent_mut() else { return };
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         parent.credit = parent.credit.saturating_add(bytes);
@@ -288,12 +289,12 @@ impl Node {
     }
 
     /// A refusal on its way to an origin.
-    pub(super) fn naked(&mut self, origin: OriginId, run: u64) {
+    pub(super) fn on_nak(&mut self, origin: OriginId, run: u64) {
         if origin == self.config.origin {
             return self.begin_run(run);
         }
         if let Some(link) = self.route(origin) {
-            self.say(link, Frame::Nak { origin, run });
+            self.send(link, Frame::Nak { origin, run });
         }
     }
 

@@ -2,10 +2,10 @@
 
 use crate::events::{SPACE, Said, seal};
 use crate::neighbour::{START, agent_a, hello_of_b};
+use ftb_core::epochs::{EpochHistory, Segment};
 use ftb_core::filter::Filter;
-use ftb_core::frame::{Fetch, Frame, Hello, Probe, Standing, Welcome};
+use ftb_core::frame::{Frame, Hello, HelloAck, HistoryRequest, Probe, TreeState};
 use ftb_core::ident::{OriginId, Rank};
-use ftb_core::lineage::{Lineage, Segment};
 use ftb_core::node::api::{
     ClientId, ClientInfo, Input, LinkId, Output, Start, SubscriptionId, ToClient,
 };
@@ -56,8 +56,8 @@ impl Agent {
         let hello = Hello { rank: Some(rank), wall_ns: self.now.wall_ns, ..hello_of_b() };
         self.say(Frame::Hello(Box::new(hello)));
         let frames = self.frames();
-        let [Frame::Welcome(welcome), ..] = &frames[..] else { panic!("{frames:?}") };
-        self.epoch = welcome.standing.lineage.head();
+        let [Frame::HelloAck(hello_ack), ..] = &frames[..] else { panic!("{frames:?}") };
+        self.epoch = hello_ack.tree_state.epochs.head();
         self.say(Frame::Resume { epoch: self.epoch, after: 0 });
     }
 
@@ -123,11 +123,17 @@ fn who_asks_and_does_not_read_is_answered_as_far_as_there_is_room() {
     }
     let fetch = |id| {
         let filters = vec![Filter::everything()];
-        Frame::Fetch(Fetch { id, epoch: Epoch::ZERO, after: 0, since_ns: 0, filters })
+        Frame::HistoryRequest(HistoryRequest {
+            id,
+            epoch: Epoch::ZERO,
+            after: 0,
+            since_ns: 0,
+            filters,
+        })
     };
     let ask = |root: &mut Agent, id| {
-        let Frame::Fetch(fetch) = fetch(id) else { unreachable!() };
-        root.say(Frame::Fetch(Fetch { epoch: root.epoch, ..fetch }));
+        let Frame::HistoryRequest(fetch) = fetch(id) else { unreachable!() };
+        root.say(Frame::HistoryRequest(HistoryRequest { epoch: root.epoch, ..fetch }));
     };
     const QUESTIONS: u64 = 10_000;
     for id in 0..QUESTIONS {
@@ -135,7 +141,9 @@ fn who_asks_and_does_not_read_is_answered_as_far_as_there_is_room() {
     }
     let frames = root.frames();
     let answers = frames.iter().filter_map(|frame| match frame {
-        Frame::Fetched(fetched) => Some(fetched.items.iter().map(|item| item.len()).sum::<usize>()),
+        Frame::HistoryReply(fetched) => {
+            Some(fetched.items.iter().map(|item| item.len()).sum::<usize>())
+        }
         _ => None,
     });
     let answers: Vec<usize> = answers.collect();
@@ -146,7 +154,7 @@ fn who_asks_and_does_not_read_is_answered_as_far_as_there_is_room() {
     assert!(!root.out.iter().any(closed), "it may be slow, not hostile");
     // With room again it is answered again.
     ask(&mut root, QUESTIONS);
-    assert!(root.frames().iter().any(|frame| matches!(frame, Frame::Fetched(_))));
+    assert!(root.frames().iter().any(|frame| matches!(frame, Frame::HistoryReply(_))));
 }
 
 #[test]
@@ -154,7 +162,14 @@ fn a_child_has_nobody_dialled_but_members() {
     let mut root = Agent::root();
     let probe = |target, host: &str, address: &str| {
         let (host, address) = (host.to_owned(), address.to_owned());
-        Frame::Probe(Probe { asker: OriginId(2), probe: 1, prober: Rank(0), target, host, address })
+        Frame::Probe(Probe {
+            requester: OriginId(2),
+            probe: 1,
+            prober: Rank(0),
+            target,
+            host,
+            address,
+        })
     };
     let dialled = |root: &Agent| -> Vec<String> {
         let dialled = root.out.iter().filter_map(|output| match output {
@@ -234,37 +249,47 @@ fn a_child_that_asks_too_much_does_not_cost_its_parent_the_way_up() {
         _ => None,
     });
     agent.handle(Input::Dialed { dial: dialled.unwrap(), link: UP });
-    let welcome = Welcome {
+    let hello_ack = HelloAck {
         protocol: LINK_PROTOCOL,
         host: "r".into(),
         rank: Rank(0),
         origin: OriginId(3),
         assigned: None,
-        standing: Standing {
-            lineage: Lineage::from_segments(vec![Segment { epoch, first: 1, torn: false }])
-                .unwrap(),
+        tree_state: TreeState {
+            epochs: EpochHistory::from_segments(vec![Segment {
+                epoch,
+                first: 1,
+                incomplete: false,
+            }])
+            .unwrap(),
             head: 100_000,
             path: vec![Rank(0)],
             standby: None,
         },
         window_bytes: 1 << 20,
-        adopt: false,
+        send_log: false,
         wall_ns: now.wall_ns,
     };
-    let welcome = Frame::Welcome(Box::new(welcome));
-    agent.handle(Input::Frame { link: UP, frame: welcome });
+    let hello_ack = Frame::HelloAck(Box::new(hello_ack));
+    agent.handle(Input::Frame { link: UP, frame: hello_ack });
     while agent.node.poll_link(agent.now, UP, 1 << 16).is_some() {}
     agent.greet(Rank(2));
     let names: Vec<String> = (0..60).map(|number| format!("{number:060}")).collect();
     let filter = Filter::parse(&format!("event_name={}", names.join("|"))).unwrap();
     for id in 0..QUESTIONS {
         let filters = vec![filter.clone(); 64];
-        agent.say(Frame::Fetch(Fetch { id, epoch, after: 0, since_ns: 0, filters }));
+        agent.say(Frame::HistoryRequest(HistoryRequest {
+            id,
+            epoch,
+            after: 0,
+            since_ns: 0,
+            filters,
+        }));
     }
     let lost = |output: &Output| matches!(output, Output::CloseLink { link: UP, .. });
     assert!(!agent.out.iter().any(lost), "the parent has done nothing wrong");
     let up = std::iter::from_fn(|| agent.node.poll_link(agent.now, UP, 1 << 16));
-    let passed = up.filter(|frame| matches!(frame, Frame::Fetch(_))).count() as u64;
+    let passed = up.filter(|frame| matches!(frame, Frame::HistoryRequest(_))).count() as u64;
     assert!((1..QUESTIONS).contains(&passed), "{passed} of {QUESTIONS} questions were passed up");
     assert!(agent.counted("control_dropped") >= QUESTIONS - passed, "the rest is counted");
 }

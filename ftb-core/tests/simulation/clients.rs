@@ -137,7 +137,7 @@ impl Subscriber {
             if owed && published >= self.gap_told_ns {
                 return broken("Ordered", format!("{here} got {position} after index {last}"));
             }
-            // The client library drops it: what was wanted of that reign so far has come, or was told.
+            // The client library drops it: what was wanted of that epoch so far has come, or was told.
             return Ok(());
         }
         *last = position.index;

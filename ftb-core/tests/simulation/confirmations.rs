@@ -2,7 +2,7 @@
 
 use crate::bounds::{Agent, CLIENT};
 use ftb_core::node::api::{Input, Output, ToClient};
-use ftb_core::node::{LAZY_EVENTS_MAX, LAZY_MS};
+use ftb_core::node::{ACK_DELAY_EVENTS_MAX, ACK_DELAY_MS};
 
 /// An acting root without a standby: what it takes is held.
 fn root() -> Agent {
@@ -13,7 +13,7 @@ fn root() -> Agent {
 }
 
 fn lazily(root: &mut Agent, lazily: bool) {
-    root.handle(Input::Confirmations { client: CLIENT, lazily });
+    root.handle(Input::DelayAcks { client: CLIENT, delayed: lazily });
 }
 
 /// A root whose client does not wait, and has just been told that its first event is held.
@@ -63,15 +63,15 @@ fn a_lazy_client_hears_it_once_for_all_when_the_time_is_over() {
         }
     };
     assert_eq!(confirmed(Some(&told)), 4);
-    assert!(root.now.mono_ns - before_ns <= LAZY_MS * 1_000_000);
+    assert!(root.now.mono_ns - before_ns <= ACK_DELAY_MS * 1_000_000);
     // And again.
     root.publish(5, 1);
     assert_eq!(woken(&mut root), None);
-    root.now.mono_ns += LAZY_MS * 1_000_000;
+    root.now.mono_ns += ACK_DELAY_MS * 1_000_000;
     root.handle(Input::Tick);
     assert_eq!(confirmed(woken(&mut root).as_deref()), 5);
     // Told all, it is woken no more; who says something now and then costs nobody a timer.
-    root.now.mono_ns += 2 * LAZY_MS * 1_000_000;
+    root.now.mono_ns += 2 * ACK_DELAY_MS * 1_000_000;
     root.handle(Input::Tick);
     assert_eq!(woken(&mut root), None);
     root.publish(6, 1);
@@ -81,10 +81,10 @@ fn a_lazy_client_hears_it_once_for_all_when_the_time_is_over() {
 #[test]
 fn a_lazy_client_is_not_left_without_many() {
     let mut root = lazy_root();
-    root.publish(2, LAZY_EVENTS_MAX - 1);
+    root.publish(2, ACK_DELAY_EVENTS_MAX - 1);
     assert_eq!(woken(&mut root), None);
-    root.publish(LAZY_EVENTS_MAX + 1, 1);
-    assert_eq!(confirmed(woken(&mut root).as_deref()), LAZY_EVENTS_MAX + 1);
+    root.publish(ACK_DELAY_EVENTS_MAX + 1, 1);
+    assert_eq!(confirmed(woken(&mut root).as_deref()), ACK_DELAY_EVENTS_MAX + 1);
 }
 
 #[test]

@@ -26,17 +26,17 @@ fn cut(items: &mut Vec<Item>, index: u64) {
 
 impl Disk {
     pub fn write(&mut self, write: JournalWrite) {
-        if let Some(roster) = write.roster {
-            self.content.roster = roster;
+        if let Some(dynamic_members) = write.dynamic_members {
+            self.content.dynamic_members = dynamic_members;
         }
-        let Restored { stored, items, marks, lost_until, .. } = &mut self.content;
+        let Restored { stored, items, dedup, lost_until, .. } = &mut self.content;
         if let Some(begin) = write.begin {
             cut(items, if begin.anew.is_none() { begin.after } else { 0 });
             if let Some(anew) = begin.anew {
-                *marks = anew;
+                *dedup = anew;
                 stored.after = begin.after;
             }
-            stored.lineage = begin.lineage;
+            stored.epochs = begin.epochs;
             stored.last = begin.after;
             *lost_until = None;
         }

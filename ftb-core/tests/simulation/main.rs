@@ -8,7 +8,7 @@ mod clients;
 mod confirmations;
 mod deep;
 mod disk;
-mod echoes;
+mod entry_refs;
 mod events;
 mod harness;
 mod idle;

@@ -1,8 +1,8 @@
 //! A neighbour of one bare agent, played by hand.
 
+use ftb_core::epochs::EpochHistory;
 use ftb_core::frame::{Hello, Interest};
 use ftb_core::ident::{OriginId, Rank};
-use ftb_core::lineage::Lineage;
 use ftb_core::node::{LINK_PROTOCOL, Member, Node, NodeConfig};
 use ftb_core::time::Now;
 
@@ -25,9 +25,9 @@ pub fn hello_of_b() -> Hello {
         address: String::new(),
         origin: OriginId(2),
         members_digest: 0,
-        lineage: Lineage::new(),
-        consumed: 0,
-        holds: None,
+        epochs: EpochHistory::new(),
+        commit_index: 0,
+        log_range: None,
         epoch_seen: 0,
         interest: Interest::default(),
         wall_ns: START.wall_ns,

@@ -47,7 +47,7 @@ fn a_root_without_a_copy_does_not_pretend_to_have_one() {
     must_hold("no copy", &nine(), 200, &script);
 }
 
-/// A root died before anything was logged: its reign left no trace, and its agents took the next
+/// A root died before anything was logged: its epoch left no trace, and its agents took the next
 /// log for one that they had nothing in common with.
 #[test]
 fn a_root_that_dies_before_anything_is_logged_costs_nothing() {
@@ -101,7 +101,7 @@ fn a_root_without_a_copy_does_not_give_its_log_up() {
     must_hold("given up", &nine(), 6150, &script);
 }
 
-/// Events were on their way up when the reign changed; their origin then put older ones back, behind
+/// Events were on their way up when the epoch changed; their origin then put older ones back, behind
 /// them.
 #[test]
 fn what_was_sent_in_another_reign_waits_for_what_is_put_back() {
@@ -166,8 +166,8 @@ fn a_standby_that_goes_below_another_root_hands_its_copy_over() {
     must_hold("copy", &setup, 40_037, &script[1..].to_vec());
 }
 
-/// An agent that came back with a longer log went below one with a shorter log of the same reign, and took
-/// that for a sign that nothing of its own is missing there. The next reign began before its end.
+/// An agent that came back with a longer log went below one with a shorter log of the same epoch, and took
+/// that for a sign that nothing of its own is missing there. The next epoch began before its end.
 #[test]
 fn a_log_that_is_longer_than_the_parents_is_kept_until_the_next_reign() {
     let mut script: Script = vec![(7_026_742, Op::HostDown(1)), (16_410_459, Op::LoseDisk(0))];
@@ -179,7 +179,7 @@ fn a_log_that_is_longer_than_the_parents_is_kept_until_the_next_reign() {
 }
 
 /// A subscriber resumed at an agent whose log came back from a disk with less than it had read. The next
-/// reign began before that place, and the subscriber, which stood there already, passed over what was new:
+/// epoch began before that place, and the subscriber, which stood there already, passed over what was new:
 /// where its agent handed that log to a root that had lost its own, and where that root died meanwhile.
 #[test]
 fn a_subscriber_that_is_ahead_of_a_restored_log_passes_over_nothing() {
@@ -236,8 +236,8 @@ fn a_place_in_a_log_says_nothing_about_one_that_it_never_met() {
     must_hold("never met", &nine().on_disk(), 90_047, &script);
 }
 
-/// A root that was cut off let its standby go, confirmed alone and died, before the others had begun a reign
-/// of their own: nobody of its reign had heard of it.
+/// A root that was cut off let its standby go, confirmed alone and died, before the others had begun a epoch
+/// of their own: nobody of its epoch had heard of it.
 #[test]
 fn a_root_that_dies_cut_off_takes_what_it_confirmed_alone_with_it() {
     let script: Script = vec![
@@ -250,7 +250,7 @@ fn a_root_that_dies_cut_off_takes_what_it_confirmed_alone_with_it() {
     must_hold("dies cut off", &setup, 90_452, &script);
 }
 
-/// Root and standby died, and a root without a copy waited for the rest of their reign. Another one took its
+/// Root and standby died, and a root without a copy waited for the rest of their epoch. Another one took its
 /// log over before the time was up, and knew nothing of that: what nobody handed over was never told.
 #[test]
 fn a_root_that_gives_its_log_up_passes_on_what_it_waits_for() {
@@ -267,7 +267,7 @@ fn a_root_that_gives_its_log_up_passes_on_what_it_waits_for() {
     must_hold("waits", &Setup { unlisted: 3, ..nine() }, 90_594, &script);
 }
 
-/// A subscriber resumed at an agent that did not know the reign it had read last, began from the beginning
+/// A subscriber resumed at an agent that did not know the epoch it had read last, began from the beginning
 /// of the log, and got what it had been told of as a hole long before.
 #[test]
 fn a_subscriber_of_an_unknown_reign_goes_on_from_the_last_one_that_is_known() {
@@ -495,8 +495,8 @@ fn a_rank_that_only_an_agent_between_has_in_mind_is_asked_for() {
     must_hold("in mind", &Setup { unlisted: 3, ..nine() }, 200_650, &script);
 }
 
-/// A subscription was read again from before its beginning, in a reign in which it had read further: where its
-/// agent, which had started again, came to the log of that reign by way of another one.
+/// A subscription was read again from before its beginning, in a epoch in which it had read further: where its
+/// agent, which had started again, came to the log of that epoch by way of another one.
 #[test]
 fn what_lies_before_the_beginning_of_a_subscription_does_not_come_behind_it() {
     let mut script: Script = vec![
@@ -569,7 +569,7 @@ fn what_is_caught_up_with_in_another_log_leaves_out_what_was_had() {
     );
 }
 
-/// A subscriber was told of the beginning of a reign as missing and read on in it. When it had started again it
+/// A subscriber was told of the beginning of a epoch as missing and read on in it. When it had started again it
 /// came to that beginning by way of another log.
 #[test]
 fn what_was_told_of_a_reign_does_not_come_behind_what_was_read_of_it() {

@@ -4,9 +4,9 @@
 use crate::neighbour::{START, agent_a, hello_of_b};
 use crate::ops::Op;
 use crate::world::{Setup, World, boot};
+use ftb_core::epochs::EpochHistory;
 use ftb_core::frame::{Frame, Heartbeat, Hello};
 use ftb_core::ident::{OriginId, Rank};
-use ftb_core::lineage::Lineage;
 use ftb_core::node::api::{Input, LinkId, Output};
 use ftb_core::node::{LINK_PROTOCOL, Member, NodeConfig};
 use ftb_core::position::Epoch;
@@ -114,12 +114,12 @@ fn another_protocol_version_is_refused_in_words_that_name_both() {
         _ => false,
     });
     assert!(told, "{out:?}");
-    let Some(Frame::Reject(reject)) = node.poll_link(now, link, 1 << 16) else {
+    let Some(Frame::HelloNack(hello_nack)) = node.poll_link(now, link, 1 << 16) else {
         panic!("no answer");
     };
-    assert_eq!(reject.code, "protocol");
+    assert_eq!(hello_nack.code, "protocol");
     for word in ["a speaks", "b speaks", "run the same release"] {
-        assert!(reject.message.contains(word), "{word:?} is not in {:?}", reject.message);
+        assert!(hello_nack.message.contains(word), "{word:?} is not in {:?}", hello_nack.message);
     }
 }
 
@@ -157,9 +157,9 @@ fn a_parent_that_flaps_is_not_followed() {
 }
 
 /// What the host of an agent that is away says first, with an epoch.
-fn hello_of_node6(epoch_seen: u64, lineage: Lineage) -> Hello {
+fn hello_of_node6(epoch_seen: u64, epochs: EpochHistory) -> Hello {
     let (cluster, host, rank) = ("sim".to_owned(), "node6".to_owned(), Some(Rank(6)));
-    Hello { cluster, host, rank, origin: OriginId(66), epoch_seen, lineage, ..hello_of_b() }
+    Hello { cluster, host, rank, origin: OriginId(66), epoch_seen, epochs, ..hello_of_b() }
 }
 
 fn counted(world: &World, agent: usize, name: &str) -> u64 {
@@ -172,17 +172,17 @@ fn counted(world: &World, agent: usize, name: &str) -> u64 {
 fn a_number_that_is_out_of_range_does_not_split_the_tree() {
     const FAR: u64 = 1 << 62;
     let opened = |number, first| {
-        let mut lineage = Lineage::new();
-        lineage.open(Epoch { number, root: OriginId(66) }, first, false);
-        lineage
+        let mut epochs = EpochHistory::new();
+        epochs.open(Epoch { number, root: OriginId(66) }, first, false);
+        epochs
     };
-    let hello = |seen, lineage| Frame::Hello(Box::new(hello_of_node6(seen, lineage)));
+    let hello = |seen, epochs| Frame::Hello(Box::new(hello_of_node6(seen, epochs)));
     let beat = Heartbeat { covered: 0, epoch: None, epoch_seen: FAR };
     let hellos = [
-        vec![hello(FAR, Lineage::new())],
+        vec![hello(FAR, EpochHistory::new())],
         vec![hello(0, opened(FAR, 1))],
         vec![hello(0, opened(1, FAR))],
-        vec![hello(0, Lineage::new()), Frame::Heartbeat(beat)],
+        vec![hello(0, EpochHistory::new()), Frame::Heartbeat(beat)],
     ];
     for (case, frames) in hellos.into_iter().enumerate() {
         for agent in [0, 1, 2, 5] {
@@ -218,7 +218,7 @@ fn the_highest_epoch_that_is_accepted_does_not_split_the_tree() {
     world.operate(Op::Kill(6)).unwrap();
     world.run_ms(5_000).unwrap();
     let epoch = 1_700_000_000_000 + world.now_ns / 1_000_000 + HOUR_MS;
-    let frames = vec![Frame::Hello(Box::new(hello_of_node6(epoch, Lineage::new())))];
+    let frames = vec![Frame::Hello(Box::new(hello_of_node6(epoch, EpochHistory::new())))];
     world.stranger_says(1, frames).unwrap();
     assert_eq!(counted(&world, 1, "implausible"), 0);
     world.run_ms(1_000).unwrap();

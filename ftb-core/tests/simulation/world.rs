@@ -90,7 +90,7 @@ struct Agent {
     tick_ns: u64,
     skew_ns: i64,
     epoch: Epoch,
-    /// How far it has heard that the log of each reign went, in this life.
+    /// How far it has heard that the log of each epoch went, in this life.
     heard: BTreeMap<Epoch, u64>,
     deaf: bool,
     announced: u64,

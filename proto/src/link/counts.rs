@@ -4,8 +4,8 @@
 //! kept as the last that there is, and added to.
 
 use super::{LinkWireError, Result};
-use ftb_core::frame::{Content, Echo, Frame, Item, Standing, UpBatch, UpItem};
-use ftb_core::lineage::Lineage;
+use ftb_core::epochs::EpochHistory;
+use ftb_core::frame::{Content, EntryRef, Frame, Item, TreeState, UpBatch, UpItem};
 use ftb_core::node::api::Gap;
 
 /// The highest such number: at a thousand million events a second it takes a century to get there.
@@ -22,12 +22,12 @@ pub(super) fn check(frame: &Frame) -> Result<()> {
 fn highest(frame: &Frame) -> u64 {
     match frame {
         Frame::Hello(hello) => {
-            let held = hello.holds.map_or(0, |holds| holds.after.max(holds.until));
-            let log = hello.consumed.max(of_lineage(&hello.lineage));
+            let held = hello.log_range.map_or(0, |holds| holds.after.max(holds.until));
+            let log = hello.commit_index.max(of_lineage(&hello.epochs));
             held.max(log).max(hello.interest.version)
         }
-        Frame::Welcome(welcome) => of_standing(&welcome.standing),
-        Frame::Lineage(standing) => of_standing(standing),
+        Frame::HelloAck(hello_ack) => of_standing(&hello_ack.tree_state),
+        Frame::TreeState(tree_state) => of_standing(tree_state),
         Frame::Heartbeat(beat) => beat.covered,
         Frame::Resume { after, .. } => *after,
         Frame::Subscribe(interest) => interest.version,
@@ -36,12 +36,12 @@ fn highest(frame: &Frame) -> u64 {
         Frame::Confirm(confirm) => confirm.seq.max(confirm.position.index),
         Frame::Nak { run, .. } => *run,
         Frame::Down(down) => down.covered.max(of_items(&down.items)),
-        Frame::Fetch(fetch) => fetch.after,
-        Frame::Fetched(fetched) => fetched.covered.max(of_items(&fetched.items)),
-        Frame::ReplicaStart(start) => start.after.max(of_lineage(&start.lineage)),
+        Frame::HistoryRequest(request) => request.after,
+        Frame::HistoryReply(reply) => reply.covered.max(of_items(&reply.items)),
+        Frame::ReplicaStart(start) => start.after.max(of_lineage(&start.epochs)),
         Frame::Replicate(batch) => {
             let places = batch.until.max(batch.committed).max(of_items(&batch.items));
-            places.max(batch.told).max(of_echoes(&batch.echoes))
+            places.max(batch.refs_until).max(of_echoes(&batch.entry_refs))
         }
         Frame::ReplicaAck { index, kept_from, .. } => *index.max(kept_from),
         // They carry none.
@@ -49,13 +49,13 @@ fn highest(frame: &Frame) -> u64 {
     }
 }
 
-fn of_lineage(lineage: &Lineage) -> u64 {
+fn of_lineage(epochs: &EpochHistory) -> u64 {
     // They rise.
-    lineage.segments().last().map_or(0, |segment| segment.first)
+    epochs.segments().last().map_or(0, |segment| segment.first)
 }
 
-fn of_standing(standing: &Standing) -> u64 {
-    standing.head.max(of_lineage(&standing.lineage))
+fn of_standing(tree_state: &TreeState) -> u64 {
+    tree_state.head.max(of_lineage(&tree_state.epochs))
 }
 
 fn of_gap(gap: &Gap) -> u64 {
@@ -70,8 +70,12 @@ fn of_items(items: &[Item]) -> u64 {
     items.iter().map(of_item).max().unwrap_or(0)
 }
 
-fn of_echoes(echoes: &[Echo]) -> u64 {
-    echoes.iter().map(|echo| echo.index.max(echo.batch).max(echo.skip)).max().unwrap_or(0)
+fn of_echoes(entry_refs: &[EntryRef]) -> u64 {
+    entry_refs
+        .iter()
+        .map(|entry_ref| entry_ref.index.max(entry_ref.batch).max(entry_ref.skip))
+        .max()
+        .unwrap_or(0)
 }
 
 fn of_batch(batch: &UpBatch) -> u64 {
@@ -98,10 +102,10 @@ mod tests {
         let frames = |number| {
             [
                 Wire::Heartbeat(v1::LinkHeartbeat { covered: number, epoch, epoch_seen: 1 }),
-                Wire::Lineage(v1::Standing { head: number, ..v1::Standing::default() }),
-                Wire::Lineage(v1::Standing {
-                    lineage: vec![v1::Segment { epoch, first: number, torn: false }],
-                    ..v1::Standing::default()
+                Wire::TreeState(v1::TreeState { head: number, ..v1::TreeState::default() }),
+                Wire::TreeState(v1::TreeState {
+                    epochs: vec![v1::Segment { epoch, first: number, incomplete: false }],
+                    ..v1::TreeState::default()
                 }),
                 Wire::Resume(v1::Resume { epoch, after: number }),
                 Wire::Subscribe(v1::Interest { version: number, filters: Vec::new() }),
@@ -119,10 +123,14 @@ mod tests {
                 Wire::ReplicaAck(v1::ReplicaAck { epoch, index: number, copy: 1, kept_from: 1 }),
                 Wire::ReplicaAck(v1::ReplicaAck { epoch, index: 1, copy: 1, kept_from: number }),
                 Wire::Replicate(v1::Replicate { epoch, until: number, ..v1::Replicate::default() }),
-                Wire::Replicate(v1::Replicate { epoch, told: number, ..v1::Replicate::default() }),
                 Wire::Replicate(v1::Replicate {
                     epoch,
-                    echoes: vec![v1::Echo { index: number, batch: 1, skip: 0, count: 1 }],
+                    refs_until: number,
+                    ..v1::Replicate::default()
+                }),
+                Wire::Replicate(v1::Replicate {
+                    epoch,
+                    entry_refs: vec![v1::EntryRef { index: number, batch: 1, skip: 0, count: 1 }],
                     ..v1::Replicate::default()
                 }),
                 Wire::Down(v1::Down { epoch, covered: number, ..v1::Down::default() }),

@@ -4,7 +4,9 @@ use super::{LinkWireError, Result, bound, core_epoch, core_hole, need, v1, wire_
 use crate::event::{Checked, SealedChecker, Value, Walker, span_number};
 use crate::wire::{EventsItems, PACKED, Pieces, bytes_key};
 use bytes::{BufMut as _, Bytes, BytesMut};
-use ftb_core::frame::{Content, Down, Echo, Fetched, Frame, Item, Replicate, UpBatch, UpItem};
+use ftb_core::frame::{
+    Content, Down, EntryRef, Frame, HistoryReply, Item, Replicate, UpBatch, UpItem,
+};
 use ftb_core::ident::OriginId;
 use ftb_core::limits::{BATCH_EVENTS_MAX, FRAME_BYTES_MAX};
 use ftb_core::node::api::Gap;
@@ -20,7 +22,7 @@ const DOWN: u32 = 14;
 const FETCHED: u32 = 17;
 const REPLICATE: u32 = 20;
 
-/// Where an UpBatch has its items, and where Down, Fetched and Replicate have theirs.
+/// Where an UpBatch has its items, and where Down, HistoryReply and Replicate have theirs.
 const UP_ITEMS: u8 = 5;
 const LOG_ITEMS: u8 = 2;
 
@@ -48,14 +50,14 @@ pub(super) fn write(frame: &Frame, out: &mut Pieces) -> bool {
             let head = v1::Down { epoch, items: Vec::new(), covered: down.covered };
             write_frame(DOWN, &head, log_parts(&down.items), out);
         }
-        Frame::Fetched(fetched) => {
-            let head = v1::Fetched {
-                id: fetched.id,
+        Frame::HistoryReply(reply) => {
+            let head = v1::HistoryReply {
+                id: reply.id,
                 items: Vec::new(),
-                covered: fetched.covered,
-                last: fetched.last,
+                covered: reply.covered,
+                last: reply.last,
             };
-            write_frame(FETCHED, &head, log_parts(&fetched.items), out);
+            write_frame(FETCHED, &head, log_parts(&reply.items), out);
         }
         Frame::Replicate(batch) => {
             let head = v1::Replicate {
@@ -64,8 +66,8 @@ pub(super) fn write(frame: &Frame, out: &mut Pieces) -> bool {
                 until: batch.until,
                 committed: batch.committed,
                 complete: batch.complete,
-                echoes: batch.echoes.iter().map(wire_echo).collect(),
-                told: batch.told,
+                entry_refs: batch.entry_refs.iter().map(wire_echo).collect(),
+                refs_until: batch.refs_until,
             };
             write_frame(REPLICATE, &head, log_parts(&batch.items), out);
         }
@@ -102,9 +104,9 @@ fn up_part(item: &UpItem) -> Part {
     let item = match item {
         UpItem::Events(run) => return Part::Events(EventsItems::new(UP_ITEMS, None, run)),
         UpItem::Gap(gap) => v1::UpItem { hole: Some(wire_hole(gap)), ..v1::UpItem::default() },
-        UpItem::Fork { epoch, until, handed_over } => {
-            let (epoch, until, handed_over) = (Some(wire_epoch(*epoch)), *until, *handed_over);
-            let fork = Some(v1::Fork { epoch, until, handed_over });
+        UpItem::Fork { epoch, until, re_proposed } => {
+            let (epoch, until, re_proposed) = (Some(wire_epoch(*epoch)), *until, *re_proposed);
+            let fork = Some(v1::Fork { epoch, until, re_proposed });
             v1::UpItem { fork, ..v1::UpItem::default() }
         }
     };
@@ -125,17 +127,22 @@ fn log_part(item: &Item) -> Part {
     }
 }
 
-fn wire_echo(echo: &Echo) -> v1::Echo {
-    v1::Echo { index: echo.index, batch: echo.batch, skip: echo.skip, count: echo.count }
+fn wire_echo(entry_ref: &EntryRef) -> v1::EntryRef {
+    v1::EntryRef {
+        index: entry_ref.index,
+        batch: entry_ref.batch,
+        skip: entry_ref.skip,
+        count: entry_ref.count,
+    }
 }
 
-fn core_echo(echo: v1::Echo) -> Result<Echo> {
-    let v1::Echo { index, batch, skip, count } = echo;
+fn core_echo(entry_ref: v1::EntryRef) -> Result<EntryRef> {
+    let v1::EntryRef { index, batch, skip, count } = entry_ref;
     bound("events of an echo", count as usize, BATCH_EVENTS_MAX)?;
     if index == 0 || batch == 0 || count == 0 {
         return Err(LinkWireError::Range { what: "a place of an echo" });
     }
-    Ok(Echo { index, batch, skip, count })
+    Ok(EntryRef { index, batch, skip, count })
 }
 
 /// The frame as one field of a LinkFrame: its head, then its items.
@@ -169,7 +176,7 @@ pub(super) fn decode(bytes: &Bytes) -> Result<Option<Frame>> {
     Ok(Some(match kind {
         UP => Frame::Up(body.up()?),
         DOWN => Frame::Down(body.down()?),
-        FETCHED => Frame::Fetched(body.fetched()?),
+        FETCHED => Frame::HistoryReply(body.reply()?),
         _ => Frame::Replicate(body.replicate()?),
     }))
 }
@@ -230,7 +237,7 @@ impl Body<'_> {
         Ok(Down { epoch, items: items.log_items()?, covered })
     }
 
-    fn fetched(&self) -> Result<Fetched> {
+    fn reply(&self) -> Result<HistoryReply> {
         let mut items = Collector::new(self.bytes);
         let (mut id, mut covered, mut last) = (0, 0, false);
         self.walk(|number, value, at| {
@@ -244,14 +251,14 @@ impl Body<'_> {
             }
             Ok(())
         })?;
-        Ok(Fetched { id, items: items.log_items()?, covered, last })
+        Ok(HistoryReply { id, items: items.log_items()?, covered, last })
     }
 
     fn replicate(&self) -> Result<Replicate> {
         let mut items = Collector::new(self.bytes);
         let mut epoch = None;
-        let (mut until, mut committed, mut complete, mut told) = (0, 0, false, 0);
-        let mut echoes = Vec::new();
+        let (mut until, mut committed, mut complete, mut refs_until) = (0, 0, false, 0);
+        let mut entry_refs = Vec::new();
         self.walk(|number, value, at| {
             match (number, value) {
                 (1, Value::Bytes(_)) => epoch = Some(self.epoch(at)?),
@@ -260,10 +267,10 @@ impl Body<'_> {
                 (4, Value::Varint(number)) => committed = number,
                 (5, Value::Varint(number)) => complete = number != 0,
                 (6, Value::Bytes(_)) => {
-                    bound("echoes", echoes.len() + 1, BATCH_EVENTS_MAX)?;
-                    echoes.push(core_echo(v1::Echo::decode(slice(self.bytes, at))?)?);
+                    bound("echoes", entry_refs.len() + 1, BATCH_EVENTS_MAX)?;
+                    entry_refs.push(core_echo(v1::EntryRef::decode(slice(self.bytes, at))?)?);
                 }
-                (7, Value::Varint(number)) => told = number,
+                (7, Value::Varint(number)) => refs_until = number,
                 (1..=7, _) => return Err(wrong_type("replicate")),
                 _ => {}
             }
@@ -271,7 +278,7 @@ impl Body<'_> {
         })?;
         let epoch = need("replicate", "epoch", epoch)?;
         let items = items.log_items()?;
-        Ok(Replicate { epoch, items, echoes, until, committed, complete, told })
+        Ok(Replicate { epoch, items, entry_refs, until, committed, complete, refs_until })
     }
 
     /// Calls with each field: its number, its value, and where its bytes lie in the frame.
@@ -411,7 +418,7 @@ impl<'a> Collector<'a> {
                     other = Some(Found::Fork(UpItem::Fork {
                         epoch: core_epoch(need("fork", "epoch", fork.epoch)?)?,
                         until: fork.until,
-                        handed_over: fork.handed_over,
+                        re_proposed: fork.re_proposed,
                     }));
                 }
                 HOLE | FORK => return Err(LinkWireError::Range { what: "more than one content" }),

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::event::{Stamps, encode_event, seal};
-use ftb_core::frame::{Content, Down, Echo, Fetched, Item, Replicate, UpBatch, UpItem};
+use ftb_core::frame::{Content, Down, EntryRef, HistoryReply, Item, Replicate, UpBatch, UpItem};
 use ftb_core::ident::EventId;
 use ftb_core::limits::BATCH_EVENTS_MAX;
 use ftb_core::limits::PAYLOAD_BYTES_DEFAULT;
@@ -28,11 +28,11 @@ fn epoch(number: u64) -> Epoch {
     Epoch { number, root: OriginId(number + 100) }
 }
 
-fn lineage() -> Lineage {
-    let mut lineage = Lineage::new();
-    lineage.open(epoch(1), 1, false);
-    lineage.open(epoch(4), 70, true);
-    lineage
+fn epochs() -> EpochHistory {
+    let mut epochs = EpochHistory::new();
+    epochs.open(epoch(1), 1, false);
+    epochs.open(epoch(4), 70, true);
+    epochs
 }
 
 fn gap() -> Gap {
@@ -56,8 +56,8 @@ fn items() -> Vec<Item> {
     ]
 }
 
-fn standing() -> Standing {
-    Standing { lineage: lineage(), head: 75, path: vec![Rank(0), Rank(2)], standby: Some(Rank(1)) }
+fn tree_state() -> TreeState {
+    TreeState { epochs: epochs(), head: 75, path: vec![Rank(0), Rank(2)], standby: Some(Rank(1)) }
 }
 
 fn interest() -> Interest {
@@ -88,40 +88,40 @@ fn every_frame() -> Vec<Frame> {
         address: "node001:14451".into(),
         origin: OriginId(5),
         members_digest: 6,
-        lineage: lineage(),
-        consumed: 71,
-        holds: Some(Holding { after: 3, until: 72 }),
+        epochs: epochs(),
+        commit_index: 71,
+        log_range: Some(LogRange { after: 3, until: 72 }),
         epoch_seen: 4,
         interest: interest(),
         wall_ns: 1234,
         attempt: 9,
     };
-    let welcome = Welcome {
+    let hello_ack = HelloAck {
         protocol: LINK_PROTOCOL,
         host: "node000".into(),
         rank: Rank(0),
         origin: OriginId(8),
         assigned: Some(Rank(262_200)),
-        standing: standing(),
+        tree_state: tree_state(),
         window_bytes: 1 << 20,
-        adopt: true,
+        send_log: true,
         wall_ns: 99,
     };
     let up = vec![
         UpItem::Events(run(2, 3)),
         UpItem::Gap(gap()),
-        UpItem::Fork { epoch: epoch(2), until: 60, handed_over: true },
+        UpItem::Fork { epoch: epoch(2), until: 60, re_proposed: true },
     ];
-    let marks = vec![(PublisherId { account: 1, token: 2 }, vec![(1, 5), (9, 9)])];
+    let dedup = vec![(PublisherId { account: 1, token: 2 }, vec![(1, 5), (9, 9)])];
     let at = Position { epoch: epoch(4), index: 73 };
     let redirect = vec![Rank(1), Rank(2)];
     vec![
         Frame::Hello(Box::new(hello)),
-        Frame::Welcome(Box::new(welcome)),
-        Frame::Reject(Reject { code: "full".into(), message: "no room".into(), redirect }),
-        Frame::Goodbye(Goodbye { stopping: true, reason: "stop".into() }),
+        Frame::HelloAck(Box::new(hello_ack)),
+        Frame::HelloNack(HelloNack { code: "full".into(), message: "no room".into(), redirect }),
+        Frame::Close(Close { stopping: true, reason: "stop".into() }),
         Frame::Heartbeat(Heartbeat { covered: 75, epoch: Some(epoch(4)), epoch_seen: 4 }),
-        Frame::Lineage(Box::new(standing())),
+        Frame::TreeState(Box::new(tree_state())),
         Frame::Resume { epoch: epoch(4), after: 70 },
         Frame::Subscribe(interest()),
         Frame::FilterActive { version: 9, index: 75 },
@@ -131,36 +131,36 @@ fn every_frame() -> Vec<Frame> {
         Frame::Nak { origin: OriginId(5), run: 2 },
         Frame::Resend,
         Frame::Down(Down { epoch: epoch(4), items: items(), covered: 75 }),
-        Frame::Fetch(Fetch {
+        Frame::HistoryRequest(HistoryRequest {
             id: 1,
             epoch: epoch(4),
             after: 7,
             since_ns: 8,
             filters: interest().filters,
         }),
-        Frame::Fetched(Fetched { id: 1, items: items(), covered: 75, last: true }),
-        Frame::ReplicaStart(ReplicaStart { lineage: lineage(), after: 3, copy: 2 }),
-        Frame::Marks(Marks { publishers: marks }),
+        Frame::HistoryReply(HistoryReply { id: 1, items: items(), covered: 75, last: true }),
+        Frame::ReplicaStart(ReplicaStart { epochs: epochs(), after: 3, copy: 2 }),
+        Frame::DedupRanges(DedupRanges { publishers: dedup }),
         Frame::Replicate(Replicate {
             epoch: epoch(4),
             items: items(),
-            echoes: vec![Echo { index: 74, batch: 9, skip: 3, count: 2 }],
+            entry_refs: vec![EntryRef { index: 74, batch: 9, skip: 3, count: 2 }],
             until: 75,
             committed: 74,
             complete: true,
-            told: 9,
+            refs_until: 9,
         }),
         Frame::ReplicaAck { epoch: epoch(4), index: 75, copy: 2, kept_from: 7 },
         Frame::Members(vec![member()]),
         Frame::TreeQuery { origin: OriginId(5), query: 1 },
         Frame::TreeAnswer { origin: OriginId(5), query: 1, members: vec![member()], last: true },
-        Frame::Roster(vec![
-            Enrolment { host: "guest1".into(), rank: Some(Rank::UNLISTED_FIRST) },
-            Enrolment { host: "guest2".into(), rank: None },
+        Frame::DynamicMembers(vec![
+            DynamicMember { host: "guest1".into(), rank: Some(Rank::UNLISTED_FIRST) },
+            DynamicMember { host: "guest2".into(), rank: None },
         ]),
-        Frame::Roll(Arc::new(roll([(0, 3), (5, 5), (262_144, 262_150)]))),
+        Frame::MembershipSnapshot(Arc::new(snapshot([(0, 3), (5, 5), (262_144, 262_150)]))),
         Frame::Probe(Probe {
-            asker: OriginId(5),
+            requester: OriginId(5),
             probe: 1,
             prober: Rank(2),
             target: Rank::UNLISTED_FIRST,
@@ -168,7 +168,7 @@ fn every_frame() -> Vec<Frame> {
             address: "guest1:14451".into(),
         }),
         Frame::ProbeAnswer(ProbeAnswer {
-            asker: OriginId(5),
+            requester: OriginId(5),
             probe: 1,
             prober: Rank(2),
             alive: true,
@@ -176,7 +176,7 @@ fn every_frame() -> Vec<Frame> {
     ]
 }
 
-fn roll(ranges: impl IntoIterator<Item = (u64, u64)>) -> RangeSet {
+fn snapshot(ranges: impl IntoIterator<Item = (u64, u64)>) -> RangeSet {
     let mut ranks = RangeSet::default();
     for (first, last) in ranges {
         ranks.insert_range(first, last);
@@ -248,18 +248,18 @@ fn what_is_over_a_bound_is_refused() {
     };
     assert!(refused(Frame::Up(before_base)).contains("out of range"));
     assert!(decode(Bytes::new()).is_err());
-    let listed = Enrolment { host: "node001".into(), rank: Some(Rank(3)) };
-    assert!(refused(Frame::Roster(vec![listed.clone()])).contains("out of range"));
-    let wants = Enrolment { rank: None, ..listed };
-    let message = refused(Frame::Roster(vec![wants; ROSTER_ENTRIES_MAX + 1]));
+    let listed = DynamicMember { host: "node001".into(), rank: Some(Rank(3)) };
+    assert!(refused(Frame::DynamicMembers(vec![listed.clone()])).contains("out of range"));
+    let wants = DynamicMember { rank: None, ..listed };
+    let message = refused(Frame::DynamicMembers(vec![wants; DYNAMIC_MEMBERS_MAX + 1]));
     assert_eq!(message, "a frame with 513 agents that are not listed: at most 512 are allowed");
-    let ranges = (0..=ROLL_RANGES_MAX as u64).map(|at| (2 * at, 2 * at));
-    let message = refused(Frame::Roll(Arc::new(roll(ranges))));
+    let ranges = (0..=SNAPSHOT_RANGES_MAX as u64).map(|at| (2 * at, 2 * at));
+    let message = refused(Frame::MembershipSnapshot(Arc::new(snapshot(ranges))));
     assert_eq!(message, "a frame with 32769 ranges of ranks: at most 32768 are allowed");
     for bounds in [vec![1], vec![2, 1], vec![0, 3, 3, 4]] {
-        let roll = Wire::Roll(v1::Roll { bounds });
-        let bytes = v1::LinkFrame { frame: Some(roll.clone()) }.encode_to_vec();
-        assert!(decode(bytes.into()).is_err(), "{roll:?}");
+        let snapshot = Wire::MembershipSnapshot(v1::MembershipSnapshot { bounds });
+        let bytes = v1::LinkFrame { frame: Some(snapshot.clone()) }.encode_to_vec();
+        assert!(decode(bytes.into()).is_err(), "{snapshot:?}");
     }
     let two = [Frame::Resend, Frame::Down(Down { epoch: epoch(1), items: items(), covered: 75 })];
     for order in [[0, 1], [1, 0]] {

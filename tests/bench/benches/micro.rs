@@ -11,9 +11,9 @@ use ftb_agent::journal::files::DiskStorage;
 use ftb_agent::journal::keeper::{Bounds, Keeper};
 use ftb_agent::world::Storage as _;
 use ftb_bench::{OneAgent, PAYLOAD_BYTES_MAX, PUBLISHER, event, sealed};
+use ftb_core::epochs::EpochHistory;
 use ftb_core::filter::{Filter, FilterSet};
-use ftb_core::frame::{Content, Down, Frame, Item, Marks};
-use ftb_core::lineage::Lineage;
+use ftb_core::frame::{Content, DedupRanges, Down, Frame, Item};
 use ftb_core::node::api::{JournalBegin, JournalWrite, SubscriptionId, ToClient};
 use ftb_core::node::protected_by_default;
 use ftb_core::{Epoch, EventId, EventRef, OriginId, Run};
@@ -167,16 +167,21 @@ fn journal_append(bencher: Bencher<'_, '_>) {
     let (age, protected) = (Duration::from_secs(1 << 20), protected_by_default());
     let bounds = Bounds { bytes: 64 << 20, age, memory_bytes: 1 << 20, protected };
     let (mut keeper, _) = good(Keeper::open(store, "bench", bounds, 1));
-    let mut lineage = Lineage::new();
-    lineage.open(EPOCH, 1, false);
-    let mut begin = Some(JournalBegin { lineage, after: 0, anew: Some(Marks::default()) });
+    let mut epochs = EpochHistory::new();
+    epochs.open(EPOCH, 1, false);
+    let mut begin = Some(JournalBegin { epochs, after: 0, anew: Some(DedupRanges::default()) });
     let run = run();
     let mut index = 0;
     bencher.counter(ItemsCount::new(BATCH)).bench_local(|| {
         let items = vec![Item { index: index + 1, content: Content::Events(run.clone()) }];
         index += BATCH as u64;
-        let write =
-            JournalWrite { generation: 1, begin: begin.take(), items, until: index, roster: None };
+        let write = JournalWrite {
+            generation: 1,
+            begin: begin.take(),
+            items,
+            until: index,
+            dynamic_members: None,
+        };
         good(keeper.write(&write, 1, false));
         good(keeper.acknowledge());
     });

@@ -162,7 +162,7 @@ async fn older_and_newer_protocols_are_refused_in_words_that_name_both() {
             ..v1::LinkHello::default()
         };
         let answer = answer_to(&address, hello).await;
-        let Ok(link_frame::Frame::Reject(reject)) = answer else {
+        let Ok(link_frame::Frame::HelloNack(reject)) = answer else {
             panic!("{answer:?}\n{}", cluster.logs());
         };
         assert_eq!(reject.code, "protocol");

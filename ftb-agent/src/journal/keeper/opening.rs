@@ -5,14 +5,14 @@
 //! entries of what is read are kept ([`super::super::reading`]).
 
 use super::{
-    Bounds, Chunk, HEAD, KEY_BEGUN, KEY_ROSTER, KeepError, Keeper, PUBLISHERS_MAX, Segment, mark,
-    marks_at_beginning, marks_of, note, stored_bytes,
+    Bounds, Chunk, HEAD, KEY_BEGUN, KEY_ROSTER, KeepError, Keeper, PUBLISHERS_MAX, Segment,
+    dedup_at_beginning, dedup_of, mark, note, stored_bytes,
 };
 use crate::journal::reading::Reading;
 use crate::journal::record::{self, Begun, Damaged, Mark};
 use crate::world::{Change, Store, StoreError};
 use bytes::Bytes;
-use ftb_core::frame::Marks;
+use ftb_core::frame::DedupRanges;
 use ftb_core::node::api::Restored;
 use ftb_core::node::check_stored;
 use ftb_core::ranges::PublisherRanges;
@@ -41,9 +41,9 @@ impl Keeper {
         let has_log = begun.is_some();
         let begun = begun.unwrap_or_default();
         check_range(&begun, begun.after, now_ns)?;
-        let marks = marks_at_beginning(store.as_mut())?;
+        let dedup = dedup_at_beginning(store.as_mut())?;
         let mut logged = PublisherRanges::new(PUBLISHERS_MAX);
-        mark(&mut logged, &marks);
+        mark(&mut logged, &dedup);
         let boot = store.boot();
         let mut keeper = Self {
             store,
@@ -116,12 +116,12 @@ impl Keeper {
         check_range(&self.begun, last, now_ns)?;
         self.last = last;
         self.trim(now_ns)?;
-        let marks = marks_of(&self.logged);
+        let dedup = dedup_of(&self.logged);
         let stored = self.stored();
         let damage =
             (!damage.is_empty()).then(|| format!("the journal is damaged: {}", damage.join("; ")));
-        let roster = match self.store.get(KEY_ROSTER)? {
-            Some(bytes) => record::decode_roster(bytes)?,
+        let dynamic_members = match self.store.get(KEY_ROSTER)? {
+            Some(bytes) => record::decode_dynamic_members(bytes)?,
             None => Vec::new(),
         };
         let (items, items_after) = (items.into(), after);
@@ -129,8 +129,8 @@ impl Keeper {
             stored,
             items,
             items_after,
-            marks,
-            roster,
+            dedup,
+            dynamic_members,
             lost_until,
             end_unknown,
             damage,
@@ -207,7 +207,7 @@ impl Keeper {
             begun_after: &mut self.begun.after,
             logged: &mut self.logged,
             reading,
-            marks: None,
+            dedup: None,
             no_head: None,
             is_known: false,
             unfinished: false,
@@ -216,7 +216,7 @@ impl Keeper {
             HEAD => found.head(chunk),
             first => found.chunk(first, &Bytes::from(chunk), now_ns),
         });
-        let Found { mut segment, reading, logged, marks, is_known, .. } = found;
+        let Found { mut segment, reading, logged, dedup, is_known, .. } = found;
         if let Err(error) = read {
             reading.damaged(format!("segment {id}: {error}"));
             segment.unread = true;
@@ -224,7 +224,7 @@ impl Keeper {
             self.store.remove_segment(id)?;
             return Ok(is_known);
         }
-        mark(logged, &marks.unwrap_or_default());
+        mark(logged, &dedup.unwrap_or_default());
         self.segments.push_back(segment);
         Ok(true)
     }
@@ -249,7 +249,7 @@ struct Found<'a> {
     logged: &'a mut PublisherRanges,
     reading: &'a mut Reading,
     /// What its head says was logged before, until an entry follows.
-    marks: Option<Marks>,
+    dedup: Option<DedupRanges>,
     /// What is wrong with its head, until an entry follows: a segment without one is nothing that was ever
     /// acknowledged, and is told by what is missing else.
     no_head: Option<Damaged>,
@@ -265,7 +265,7 @@ impl Found<'_> {
         match record::decode_head(chunk) {
             Ok(head) => {
                 self.begins(head.after);
-                self.marks = Some(head.marks);
+                self.dedup = Some(head.dedup);
             }
             Err(damaged) => self.no_head = Some(damaged),
         }
@@ -300,7 +300,7 @@ impl Found<'_> {
                 if self.segment.ended_ns == 0 { now_ns } else { self.segment.ended_ns }
             }
         };
-        mark(self.logged, &self.marks.take().unwrap_or_default());
+        mark(self.logged, &self.dedup.take().unwrap_or_default());
         note(self.logged, &items);
         let last = items.last().map_or(first, |item| item.index);
         self.segment.push(Chunk { first, last, bytes: stored_bytes(chunk), written_ns });
@@ -310,7 +310,7 @@ impl Found<'_> {
 
 /// Refuses a log whose numbers no other agent would accept: a hostile neighbour may have set them.
 fn check_range(begun: &Begun, last: u64, now_ns: u64) -> Result<(), KeepError> {
-    check_stored(&begun.lineage, last, now_ns).map_err(|found| {
+    check_stored(&begun.epochs, last, now_ns).map_err(|found| {
         KeepError::Damaged(format!("its log has {found}: no other agent would accept it"))
     })
 }

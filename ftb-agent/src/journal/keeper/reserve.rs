@@ -13,7 +13,7 @@ use crate::journal::record::{self, Head};
 use crate::world::Change;
 use bytes::Bytes;
 use ftb_core::Run;
-use ftb_core::frame::{Content, Item, Marks};
+use ftb_core::frame::{Content, DedupRanges, Item};
 use ftb_core::node::{Reserve, Retained};
 use std::sync::Arc;
 
@@ -120,7 +120,7 @@ impl Keeper {
         let after = sources.iter().flat_map(|source| &source.items).next();
         let after = after.map_or(0, Item::covers_after);
         let retained = self.compact(after, sources, bytes_max / 4 * 3, now_ns);
-        let head = record::encode_head(&Head { after, marks: Marks::default() });
+        let head = record::encode_head(&Head { after, dedup: DedupRanges::default() });
         let mut reserve = Segment::new(id, now_ns);
         reserve.head_bytes = stored_bytes(&head);
         let mut changes = vec![Change::Append { segment: id, first: HEAD, chunk: head }];
@@ -134,7 +134,7 @@ impl Keeper {
 
     /// The chunks that hold what is retained; the segment knows of them then.
     fn chunks(&self, into: &mut Segment, retained: &Retained, sources: &[Source]) -> Vec<Change> {
-        let items: Vec<Item> = retained.items(0, &self.begun.lineage).collect();
+        let items: Vec<Item> = retained.items(0, &self.begun.epochs).collect();
         let mut changes = Vec::new();
         for items in items.chunks(CHUNK_ENTRIES) {
             let (Some(first), Some(last)) = (items.first(), items.last()) else { continue };

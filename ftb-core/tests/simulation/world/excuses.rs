@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    /// Whether anybody who lives has heard that the log of that reign went so far.
+    /// Whether anybody who lives has heard that the log of that epoch went so far.
     fn is_heard(&self, place: Position) -> bool {
         self.agents.iter().any(|agent| {
             let furthest = agent.heard.get(&place.epoch);

@@ -120,7 +120,7 @@ impl World {
     ) -> Result<(), Violation> {
         self.feed(agent, Input::ClientAttached { client, info: info(id) })?;
         if agent % 2 == 1 {
-            self.feed(agent, Input::Confirmations { client, lazily: true })?;
+            self.feed(agent, Input::DelayAcks { client, delayed: true })?;
         }
         Ok(())
     }

@@ -15,8 +15,8 @@ use bytes::Bytes;
 use ftb_agent::journal::files::DiskStorage;
 use ftb_agent::journal::keeper::{Bounds, Keeper};
 use ftb_agent::world::{Change, Storage as _, Store, StoreError};
-use ftb_core::frame::{Content, Item, Marks};
-use ftb_core::lineage::Lineage;
+use ftb_core::epochs::EpochHistory;
+use ftb_core::frame::{Content, DedupRanges, Item};
 use ftb_core::node::api::{JournalBegin, JournalWrite};
 use ftb_core::node::protected_by_default;
 use ftb_core::{Epoch, Event, EventId, EventName, EventSpace, OriginId, PublisherId};
@@ -99,9 +99,9 @@ fn measure(name: &str, folder: &Path, batch: u64, sync: bool, bytes: u64) -> Res
     let (mut keeper, _) = Keeper::open(open(name, folder)?, "bench", bounds(), 1)?;
     let items = items(batch)?;
     let each = items.first().map_or(0, |item| item.content.len()) as u64;
-    let mut lineage = Lineage::new();
-    lineage.open(Epoch { number: 1, root: OriginId(1) }, 1, false);
-    let mut begin = Some(JournalBegin { lineage, after: 0, anew: Some(Marks::default()) });
+    let mut epochs = EpochHistory::new();
+    epochs.open(Epoch { number: 1, root: OriginId(1) }, 1, false);
+    let mut begin = Some(JournalBegin { epochs, after: 0, anew: Some(DedupRanges::default()) });
     let mut times = Vec::new();
     let mut index = 0;
     let start = Instant::now();
@@ -109,8 +109,13 @@ fn measure(name: &str, folder: &Path, batch: u64, sync: bool, bytes: u64) -> Res
         let numbered = items.iter().zip(index + 1..);
         let items = numbered.map(|(item, index)| Item { index, ..item.clone() }).collect();
         index += batch;
-        let write =
-            JournalWrite { generation: 1, begin: begin.take(), items, until: index, roster: None };
+        let write = JournalWrite {
+            generation: 1,
+            begin: begin.take(),
+            items,
+            until: index,
+            dynamic_members: None,
+        };
         let before = Instant::now();
         keeper.write(&write, 1, sync)?;
         keeper.acknowledge()?;

@@ -6,7 +6,7 @@
 
 use super::Node;
 use super::config::ns;
-use crate::frame::{Hello, Reject};
+use crate::frame::{Hello, HelloNack};
 use crate::ident::{OriginId, Rank};
 use crate::severity::Severity;
 use std::collections::BTreeMap;
@@ -19,79 +19,81 @@ const TELL_AGAIN_MS: u64 = 600_000;
 const TOLD_MAX: usize = 256;
 /// The code with which an agent is refused whose rank another one has, which lives: it stays away from
 /// all others too.
-pub(super) const TWIN: &str = "twin";
+pub(super) const DUPLICATE: &str = "twin";
 /// What a busy or full agent says is no difference.
-const NO_DIFFERENCE: [&str; 2] = ["busy", "full"];
+const NO_MISMATCH: [&str; 2] = ["busy", "full"];
 
 /// What was told, and who was seen where.
 #[derive(Default)]
-pub(super) struct Differences {
+pub(super) struct Mismatches {
     /// Name of the event and host, and until when it is not told again.
-    told: BTreeMap<(&'static str, String), u64>,
+    reported: BTreeMap<(&'static str, String), u64>,
     /// Incarnations whose place below us another one has taken.
     replaced: BTreeMap<Rank, OriginId>,
 }
 
 impl Node {
     /// Somebody was turned away.
-    pub(super) fn tell_refused(&mut self, hello: &Hello, reject: &Reject) {
-        if !NO_DIFFERENCE.contains(&reject.code.as_str()) {
-            self.tell_difference("FTB_AGENT_REFUSED", &hello.host, reject.message.clone());
+    pub(super) fn report_refused(&mut self, hello: &Hello, hello_nack: &HelloNack) {
+        if !NO_MISMATCH.contains(&hello_nack.code.as_str()) {
+            self.report_mismatch("FTB_AGENT_REFUSED", &hello.host, hello_nack.message.clone());
         }
     }
 
     /// What does not keep two agents apart.
-    pub(super) fn warn_of_differences(&mut self, hello: &Hello) {
+    pub(super) fn warn_of_mismatches(&mut self, hello: &Hello) {
         let own = self.config.host.clone();
         if hello.members_digest != self.config.members.digest() {
             self.counters.members_differ += 1;
             let why =
                 format!("the member lists of {} and {own} differ: give both the same", hello.host);
-            self.tell_difference("FTB_MEMBERS_DIFFER", &hello.host, why);
+            self.report_mismatch("FTB_MEMBERS_DIFFER", &hello.host, why);
         }
         let apart_ns = hello.wall_ns.abs_diff(self.now.wall_ns);
         if apart_ns > ns(CLOCKS_APART_MS_MAX) {
             self.counters.clocks_differ += 1;
             let apart_s = apart_ns / 1_000_000_000;
             let why = format!("the clocks of {} and {own} are {apart_s} s apart", hello.host);
-            self.tell_difference("FTB_CLOCKS_DIFFER", &hello.host, why);
+            self.report_mismatch("FTB_CLOCKS_DIFFER", &hello.host, why);
         }
     }
 
-    fn tell_difference(&mut self, name: &'static str, host: &str, why: String) {
+    fn report_mismatch(&mut self, name: &'static str, host: &str, why: String) {
         let now_ns = self.now.mono_ns;
-        let told = &mut self.differences.told;
-        told.retain(|_, until| *until > now_ns);
-        if told.len() >= TOLD_MAX || told.contains_key(&(name, host.to_owned())) {
+        let reported = &mut self.mismatches.reported;
+        reported.retain(|_, until| *until > now_ns);
+        if reported.len() >= TOLD_MAX || reported.contains_key(&(name, host.to_owned())) {
             return;
         }
-        told.insert((name, host.to_owned()), now_ns.saturating_add(ns(TELL_AGAIN_MS)));
+        reported.insert((name, host.to_owned()), now_ns.saturating_add(ns(TELL_AGAIN_MS)));
         let tags = vec![("host", host.to_owned()), ("by", self.config.host.clone())];
         self.announce(name, Severity::Warning, tags, why);
     }
 
     /// Another incarnation takes the place of one below us: a restart, unless the first comes back.
     pub(super) fn replaced(&mut self, rank: Rank, origin: OriginId) {
-        self.differences.replaced.insert(rank, origin);
+        self.mismatches.replaced.insert(rank, origin);
     }
 
     /// The place is free again.
     pub(super) fn vacated(&mut self, rank: Rank) {
-        self.differences.replaced.remove(&rank);
+        self.mismatches.replaced.remove(&rank);
     }
 
     /// An incarnation comes back whose place another one has taken, which is here: both live.
-    pub(super) fn check_twin(&self, rank: Rank, hello: &Hello) -> Result<(), Reject> {
-        let twin = self.children.values().find(|child| child.rank == rank);
-        let Some(twin) = twin.filter(|twin| twin.origin != hello.origin) else { return Ok(()) };
-        if self.differences.replaced.get(&rank) != Some(&hello.origin) {
+    pub(super) fn check_duplicate(&self, rank: Rank, hello: &Hello) -> Result<(), HelloNack> {
+        let duplicate = self.children.values().find(|child| child.rank == rank);
+        let Some(duplicate) = duplicate.filter(|duplicate| duplicate.origin != hello.origin) else {
+            return Ok(());
+        };
+        if self.mismatches.replaced.get(&rank) != Some(&hello.origin) {
             return Ok(());
         }
         let message = format!(
             "two agents of host {} and rank {rank} run at the same time, incarnations {} and {}: \
              stop one of them",
-            hello.host, hello.origin, twin.origin
+            hello.host, hello.origin, duplicate.origin
         );
-        Err(Reject { code: TWIN.to_owned(), message, redirect: Vec::new() })
+        Err(HelloNack { code: DUPLICATE.to_owned(), message, redirect: Vec::new() })
     }
 }

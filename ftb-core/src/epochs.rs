@@ -1,38 +1,38 @@
-//! Which reigns a log has gone through, and where two logs part.
+//! Which epochs a log has gone through, and where two logs part.
 //!
-//! A log has one running index over all epochs. Its lineage says at which index each epoch began, so
+//! A log has one running index over all epochs. Its epoch history says at which index each epoch began, so
 //! that two agents find the newest position that their logs have in common by comparing two short
 //! lists. Responsible for: that comparison. Not responsible for: what is in the log.
 
 use crate::position::{Epoch, Position};
 
-/// Most segments a lineage remembers. An agent that was away for more reigns than that resumes from
+/// Most segments a epoch history remembers. An agent that was away for more epochs than that resumes from
 /// the oldest event that is still there.
 pub const SEGMENTS_MAX: usize = 64;
 
-/// One reign: its epoch, and the index of its first event.
+/// One epoch: its epoch, and the index of its first event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Whose reign.
+    /// Whose epoch.
     pub epoch: Epoch,
     /// The first index that it may have given out.
     pub first: u64,
     /// Its root had no copy of the log: what lies before may be in no log.
-    pub torn: bool,
+    pub incomplete: bool,
 }
 
-/// The reigns of one log, oldest first; epochs and indices rise strictly.
+/// The epochs of one log, oldest first; epochs and indices rise strictly.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Lineage {
+pub struct EpochHistory {
     segments: Vec<Segment>,
 }
 
 /// Segments that do not rise strictly, or too many of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the lineage is no list of at most {SEGMENTS_MAX} rising epochs")]
-pub struct LineageError;
+pub struct EpochHistoryError;
 
-impl Lineage {
+impl EpochHistory {
     /// Of an agent that has never been in a tree.
     pub const fn new() -> Self {
         Self { segments: Vec::new() }
@@ -41,18 +41,18 @@ impl Lineage {
     /// Checks what came from outside.
     ///
     /// # Errors
-    /// [`LineageError`] where epochs or indices do not rise strictly, or there are too many.
-    pub fn from_segments(segments: Vec<Segment>) -> Result<Self, LineageError> {
+    /// [`EpochHistoryError`] where epochs or indices do not rise strictly, or there are too many.
+    pub fn from_segments(segments: Vec<Segment>) -> Result<Self, EpochHistoryError> {
         let rising =
             segments.windows(2).all(|w| w[0].epoch < w[1].epoch && w[0].first < w[1].first);
         if rising && segments.len() <= SEGMENTS_MAX {
             Ok(Self { segments })
         } else {
-            Err(LineageError)
+            Err(EpochHistoryError)
         }
     }
 
-    /// The reigns, oldest first.
+    /// The epochs, oldest first.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
@@ -62,25 +62,25 @@ impl Lineage {
         self.segments.is_empty()
     }
 
-    /// The reign that goes on; [`Epoch::ZERO`] before the first.
+    /// The epoch that goes on; [`Epoch::ZERO`] before the first.
     pub fn head(&self) -> Epoch {
         self.segments.last().map_or(Epoch::ZERO, |segment| segment.epoch)
     }
 
-    /// Begins a reign. Reigns that gave out nothing before `first` are forgotten: nobody can have
+    /// Begins a epoch. Epochs that gave out nothing before `first` are forgotten: nobody can have
     /// consumed anything of them in this log. `torn`: its root has no copy of what lies before.
-    pub fn open(&mut self, epoch: Epoch, first: u64, mut torn: bool) {
+    pub fn open(&mut self, epoch: Epoch, first: u64, mut incomplete: bool) {
         while let Some(empty) = self.segments.pop_if(|segment| segment.first >= first) {
             // The log is not mended by that.
-            torn |= empty.torn;
+            incomplete |= empty.incomplete;
         }
-        self.segments.push(Segment { epoch, first, torn });
+        self.segments.push(Segment { epoch, first, incomplete });
         if self.segments.len() > SEGMENTS_MAX {
             self.segments.remove(0);
         }
     }
 
-    /// In whose reign an index was given out; [`Epoch::ZERO`] for older ones than it remembers.
+    /// In whose epoch an index was given out; [`Epoch::ZERO`] for older ones than it remembers.
     pub fn epoch_of(&self, index: u64) -> Epoch {
         let after = self.segments.partition_point(|segment| segment.first <= index);
         after.checked_sub(1).map_or(Epoch::ZERO, |at| self.segments[at].epoch)
@@ -91,17 +91,17 @@ impl Lineage {
         Position { epoch: self.epoch_of(index), index }
     }
 
-    /// The last index of the reign at that place of the list; the last reign has no end yet.
+    /// The last index of the epoch at that place of the list; the last epoch has no end yet.
     fn end(&self, at: usize) -> u64 {
         self.segments.get(at + 1).map_or(u64::MAX, |next| next.first - 1)
     }
 
-    /// The place of a reign in the list.
+    /// The place of a epoch in the list.
     fn find(&self, epoch: Epoch) -> Option<usize> {
         self.segments.binary_search_by_key(&epoch, |segment| segment.epoch).ok()
     }
 
-    /// Whether that reign is part of this log.
+    /// Whether that epoch is part of this log.
     pub fn knows(&self, epoch: Epoch) -> bool {
         self.find(epoch).is_some()
     }
@@ -116,31 +116,36 @@ impl Lineage {
     /// and no root without a copy has followed.
     pub fn keeps(&self, position: Position) -> bool {
         self.contains(position)
-            && self.segments.iter().rev().take_while(|s| s.first > position.index).all(|s| !s.torn)
+            && self
+                .segments
+                .iter()
+                .rev()
+                .take_while(|s| s.first > position.index)
+                .all(|s| !s.incomplete)
     }
 
     /// Whether a root without a copy of the log has followed on an index, or on one behind it.
-    pub fn is_torn_behind(&self, index: u64) -> bool {
-        self.segments.iter().any(|segment| segment.torn && segment.first > index)
+    pub fn is_incomplete_after(&self, index: u64) -> bool {
+        self.segments.iter().any(|segment| segment.incomplete && segment.first > index)
     }
 
     /// The newest index up to which an agent that has consumed this log up to `consumed` has seen
-    /// what the other log holds; `None` where it has seen something and they have no reign in
+    /// what the other log holds; `None` where it has seen something and they have no epoch in
     /// common.
-    pub fn common(&self, consumed: u64, other: &Self) -> Option<u64> {
-        if consumed == 0 {
-            // Who has seen nothing agrees with everybody: a reign in which nothing was logged leaves
-            // no trace in the lineage of the next.
+    pub fn common(&self, commit_index: u64, other: &Self) -> Option<u64> {
+        if commit_index == 0 {
+            // Who has seen nothing agrees with everybody: a epoch in which nothing was logged leaves
+            // no trace in the epoch history of the next.
             return Some(0);
         }
         self.segments.iter().enumerate().rev().find_map(|(ours, segment)| {
             let theirs = other.find(segment.epoch)?;
-            Some(consumed.min(self.end(ours)).min(other.end(theirs)))
+            Some(commit_index.min(self.end(ours)).min(other.end(theirs)))
         })
     }
 
     /// Behind which index of this log a reader at that position (of any log) resumes; `None` where
-    /// its reign is no part of this log: what they have in common is not known from the position.
+    /// its epoch is no part of this log: what they have in common is not known from the position.
     pub fn resume_after(&self, position: Position) -> Option<u64> {
         if position.index == 0 {
             return Some(0);
@@ -158,38 +163,38 @@ mod tests {
         Epoch { number, root: OriginId(number) }
     }
 
-    fn lineage(segments: &[(u64, u64)]) -> Lineage {
-        let mut lineage = Lineage::new();
+    fn epochs(segments: &[(u64, u64)]) -> EpochHistory {
+        let mut epochs = EpochHistory::new();
         for (number, first) in segments {
-            lineage.open(epoch(*number), *first, false);
+            epochs.open(epoch(*number), *first, false);
         }
-        lineage
+        epochs
     }
 
     #[test]
     fn an_agent_resumes_where_the_logs_part() {
-        let losing = lineage(&[(1, 1), (2, 50), (3, 90)]);
-        let winning = lineage(&[(1, 1), (2, 50), (4, 80)]);
+        let losing = epochs(&[(1, 1), (2, 50), (3, 90)]);
+        let winning = epochs(&[(1, 1), (2, 50), (4, 80)]);
         assert_eq!(losing.common(120, &winning), Some(79));
         assert_eq!(winning.common(200, &losing), Some(79));
         assert_eq!(losing.common(60, &winning), Some(60));
-        // A parent of the same reign may lag behind its child.
+        // A parent of the same epoch may lag behind its child.
         assert_eq!(losing.common(120, &losing), Some(120));
-        assert_eq!(losing.common(120, &lineage(&[(7, 1)])), None);
-        assert_eq!(lineage(&[(1, 1)]).common(0, &lineage(&[(2, 1)])), Some(0));
+        assert_eq!(losing.common(120, &epochs(&[(7, 1)])), None);
+        assert_eq!(epochs(&[(1, 1)]).common(0, &epochs(&[(2, 1)])), Some(0));
     }
 
     #[test]
     fn a_reign_that_gave_nothing_out_leaves_no_trace() {
-        let mut empty = lineage(&[(1, 1), (2, 50)]);
+        let mut empty = epochs(&[(1, 1), (2, 50)]);
         empty.open(epoch(3), 50, false);
-        assert_eq!(empty, lineage(&[(1, 1), (3, 50)]));
-        assert_eq!(lineage(&[(1, 1), (2, 50)]).common(49, &empty), Some(49));
+        assert_eq!(empty, epochs(&[(1, 1), (3, 50)]));
+        assert_eq!(epochs(&[(1, 1), (2, 50)]).common(49, &empty), Some(49));
     }
 
     #[test]
     fn positions_of_a_dead_end_are_not_contained() {
-        let log = lineage(&[(1, 1), (4, 80)]);
+        let log = epochs(&[(1, 1), (4, 80)]);
         let at = |number, index| Position { epoch: epoch(number), index };
         assert!(log.contains(at(1, 79)) && log.contains(at(4, 80)));
         assert!(!log.contains(at(1, 80)) && !log.contains(at(2, 60)));
@@ -201,7 +206,7 @@ mod tests {
     #[test]
     fn what_a_root_without_a_copy_follows_is_kept_by_nobody() {
         let at = |number, index| Position { epoch: epoch(number), index };
-        let mut log = lineage(&[(1, 1), (2, 50)]);
+        let mut log = epochs(&[(1, 1), (2, 50)]);
         assert!(log.keeps(at(1, 49)) && log.keeps(at(2, 60)) && !log.keeps(at(1, 50)));
         log.open(epoch(3), 70, true);
         log.open(epoch(4), 70, false);
@@ -213,14 +218,17 @@ mod tests {
 
     #[test]
     fn a_lineage_is_bounded_and_hostile_ones_are_refused() {
-        let mut long = Lineage::new();
+        let mut long = EpochHistory::new();
         for number in 1..=2 * SEGMENTS_MAX as u64 {
             long.open(epoch(number), number, false);
         }
         assert_eq!(long.segments().len(), SEGMENTS_MAX);
-        assert!(Lineage::from_segments(long.segments().to_vec()).is_ok());
-        let falling =
-            [(2, 1), (1, 5)].map(|(of, first)| Segment { epoch: epoch(of), first, torn: false });
-        assert_eq!(Lineage::from_segments(falling.to_vec()), Err(LineageError));
+        assert!(EpochHistory::from_segments(long.segments().to_vec()).is_ok());
+        let falling = [(2, 1), (1, 5)].map(|(of, first)| Segment {
+            epoch: epoch(of),
+            first,
+            incomplete: false,
+        });
+        assert_eq!(EpochHistory::from_segments(falling.to_vec()), Err(EpochHistoryError));
     }
 }

@@ -1,12 +1,12 @@
 //! Heartbeats: when one is due, and that they go through a quiet tree as one wave.
 //!
 //! Responsible for: when a link must say something. Not responsible for: what a heartbeat says
-//! ([`super::Node::poll_link`]), and what silence means ([`super::verdict`]).
+//! ([`super::Node::poll_link`]), and what silence means ([`super::suspicion`]).
 
 use super::Node;
 use super::api::LinkId;
 use super::config::ns;
-use super::link::{Link, Role};
+use super::link::{Link, LinkRole};
 use crate::frame::Frame;
 
 impl Node {
@@ -15,15 +15,15 @@ impl Node {
     /// leaves and back as one wave, which wakes an agent once for each of its links.
     pub(super) fn answer_heartbeat(&mut self, link: LinkId, frame: &Frame) {
         if let (Frame::Heartbeat(_), Some(found)) = (frame, self.links.get(&link))
-            && self.beats_soon(found)
+            && self.is_heartbeat_due_soon(found)
         {
-            self.beat();
+            self.send_due_heartbeats();
         }
     }
 
     /// Heartbeats on all links on which one is due within half a period.
-    pub(super) fn beat(&mut self) {
-        let due = self.links.iter().filter(|(_, link)| self.beats_soon(link));
+    pub(super) fn send_due_heartbeats(&mut self) {
+        let due = self.links.iter().filter(|(_, link)| self.is_heartbeat_due_soon(link));
         let due: Vec<LinkId> = due.map(|(id, _)| *id).collect();
         due.into_iter().for_each(|link| self.heartbeat(link));
     }
@@ -31,20 +31,21 @@ impl Node {
     /// When a heartbeat on a link is due if nothing else is said. Who has a parent waits a little longer,
     /// for that of the parent, and longer for what it says to the parent than for what its own children
     /// wait for.
-    pub(super) fn beat_ns(&self, link: &Link) -> u64 {
+    pub(super) fn heartbeat_due_ns(&self, link: &Link) -> u64 {
         let period = ns(self.config.heartbeat_ms);
         let longer = match link.role {
-            Role::Parent => period / 4,
+            LinkRole::Parent => period / 4,
             _ if self.uplink.parent().is_some() => period / 8,
             _ => 0,
         };
-        link.said_ns.saturating_add(period + longer)
+        link.sent_at_ns.saturating_add(period + longer)
     }
 
     /// Whether the next heartbeat on a link is due within half a period.
-    pub(super) fn beats_soon(&self, link: &Link) -> bool {
-        let speaks = matches!(link.role, Role::Child | Role::Parent);
-        speaks && link.said_ns.saturating_add(ns(self.config.heartbeat_ms) / 2) <= self.now.mono_ns
+    pub(super) fn is_heartbeat_due_soon(&self, link: &Link) -> bool {
+        let speaks = matches!(link.role, LinkRole::Child | LinkRole::Parent);
+        speaks
+            && link.sent_at_ns.saturating_add(ns(self.config.heartbeat_ms) / 2) <= self.now.mono_ns
     }
 
     pub(super) fn heartbeat(&mut self, link: LinkId) {

@@ -1,5 +1,5 @@
 //! Older events than what is here: asked for above, piece by piece, until the reader has reached
-//! what its agent's own store has completely. The acting root looks deeper ([`super::deep`]).
+//! what its agent's own store has completely. The acting root looks deeper ([`super::history_sources`]).
 //!
 //! One question, one answer of at most one frame; the next is asked when the reader has taken the
 //! last: nothing piles up. An answer that does not come (the way up has changed) is asked for again.
@@ -7,16 +7,16 @@
 use super::Node;
 use super::api::{ClientId, Gap, GapReason, LinkId, SubscriptionId};
 use super::config::ns;
-use super::deep::Search;
-use super::reader::{Cut, Reader};
+use super::history_sources::HistorySearch;
+use super::reader::{ReadLimit, Reader};
 use crate::filter::FilterSet;
-use crate::frame::{Content, Fetch, Fetched, Frame, Item};
+use crate::frame::{Content, Frame, HistoryReply, HistoryRequest, Item};
 use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
 use crate::spaces::Spaces;
 
 /// Who waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asker {
+pub(super) enum Requester {
     /// The reader of a child link.
     Child(LinkId),
     /// The reader of a subscription.
@@ -24,40 +24,40 @@ pub(super) enum Asker {
     /// A child that asked us; with its number of the question.
     Below(LinkId, u64),
     /// The acting root above; with its number of the question.
-    Above(u64),
+    RootWatch(u64),
 }
 
-impl Asker {
+impl Requester {
     /// Whether it is that child, or below it.
     pub(super) fn is_on(self, child: LinkId) -> bool {
         match self {
             Self::Child(link) | Self::Below(link, _) => link == child,
-            Self::Subscription(..) | Self::Above(_) => false,
+            Self::Subscription(..) | Self::RootWatch(_) => false,
         }
     }
 }
 
 /// A question that was passed on, or is being looked into here.
 #[derive(Clone, Debug)]
-pub(super) struct Question {
-    asker: Asker,
-    asked_ns: u64,
-    search: Option<Search>,
+pub(super) struct PendingRequest {
+    requester: Requester,
+    sent_ns: u64,
+    search: Option<HistorySearch>,
 }
 
-impl Question {
+impl PendingRequest {
     /// What is being looked into here.
-    pub(super) fn search(&mut self) -> Option<&mut Search> {
+    pub(super) fn search(&mut self) -> Option<&mut HistorySearch> {
         self.search.as_mut()
     }
 
-    pub(super) fn is_for(&self, asker: Asker) -> bool {
-        self.asker == asker
+    pub(super) fn is_for(&self, requester: Requester) -> bool {
+        self.requester == requester
     }
 
     /// Whether a child has to do with it.
     pub(super) fn is_of(&self, child: LinkId) -> bool {
-        self.asker.is_on(child)
+        self.requester.is_on(child)
     }
 
     /// Whether it waits for a child's answer.
@@ -67,12 +67,12 @@ impl Question {
 
     /// Whether its answer may fail to come.
     fn may_be_late(&self) -> bool {
-        self.search.as_ref().is_none_or(Search::may_be_late)
+        self.search.as_ref().is_none_or(HistorySearch::may_be_late)
     }
 }
 
 /// Most questions that wait for answers; one more waits until it is asked again.
-const QUESTIONS_MAX: usize = 65_536;
+const REQUESTS_MAX: usize = 65_536;
 
 /// What filters want of an item.
 fn wanted(item: Item, filters: &FilterSet) -> Vec<Item> {
@@ -115,85 +115,85 @@ impl Node {
     pub(super) fn complete_since(&self, filters: &FilterSet) -> Option<u64> {
         let known = self.interests.complete_since(filters);
         let since = match self.root {
-            Some(_) => Some(known.unwrap_or(u64::MAX).min(self.full_since)),
+            Some(_) => Some(known.unwrap_or(u64::MAX).min(self.complete_after)),
             None => known,
         };
         since.map(|since| since.max(self.log.evicted()))
     }
 
-    fn reader_of(&mut self, asker: Asker) -> Option<(&mut Reader, FilterSet)> {
-        match asker {
-            Asker::Child(link) => {
+    fn reader_of(&mut self, requester: Requester) -> Option<(&mut Reader, FilterSet)> {
+        match requester {
+            Requester::Child(link) => {
                 let child = self.children.get_mut(&link)?;
                 Some((&mut child.reader, child.filters.clone()))
             }
-            Asker::Subscription(client, id) => {
+            Requester::Subscription(client, id) => {
                 let found = self.clients.get_mut(&client)?.subscriptions.get_mut(&id)?;
                 Some((&mut found.reader, FilterSet::merge([&found.filter])))
             }
-            Asker::Below(..) | Asker::Above(_) => None,
+            Requester::Below(..) | Requester::RootWatch(_) => None,
         }
     }
 
     /// Lets a reader go on from its cursor: out of the log, or by asking above.
-    pub(super) fn catch_up(&mut self, asker: Asker) {
-        let Some((reader, filters)) = self.reader_of(asker) else { return };
+    pub(super) fn catch_up(&mut self, requester: Requester) {
+        let Some((reader, filters)) = self.reader_of(requester) else { return };
         let (cursor, since_ns, drained) = (reader.cursor, reader.since_ns, reader.is_drained());
         let complete = self.complete_since(&filters);
         let is_root = self.root.is_some();
-        let fetch = || Fetch {
+        let query = || HistoryRequest {
             id: 0,
-            epoch: self.lineage.head(),
+            epoch: self.epochs.head(),
             after: cursor,
             since_ns,
             filters: filters.filters().to_vec(),
         };
         if is_root && since_ns > 0 {
-            if drained && self.is_older(since_ns) && self.look_deeper(asker, fetch()) {
-                return self.wait_deeper(asker);
+            if drained && self.is_older(since_ns) && self.search_history(requester, query()) {
+                return self.wait_deeper(requester);
             }
             let (begin, gap) = self.look_back(since_ns);
-            let Some((reader, _)) = self.reader_of(asker) else { return };
+            let Some((reader, _)) = self.reader_of(requester) else { return };
             reader.since_ns = 0;
             match gap {
-                Some(gap) => reader.fetched(vec![gap], begin.max(cursor)),
-                None => reader.seek(begin.max(cursor)),
+                Some(gap) => reader.add_history(vec![gap], begin.max(cursor)),
+                None => reader.expect_member(begin.max(cursor)),
             }
-            return self.catch_up(asker);
+            return self.catch_up(requester);
         }
         let here = complete.is_some_and(|since| since <= cursor) && since_ns == 0;
         let lost = complete.filter(|since| is_root && *since > cursor);
         let lost = lost.map(|since| self.whole_since(since));
         if lost.is_some() {
             // What is kept for the reader is read first.
-            if !drained || self.look_deeper(asker, fetch()) {
-                return self.wait_deeper(asker);
+            if !drained || self.search_history(requester, query()) {
+                return self.wait_deeper(requester);
             }
         }
         if let Some(since) = lost {
-            return self.read_retained(asker, since, &filters);
+            return self.read_retained(requester, since, &filters);
         }
-        let Some((reader, _)) = self.reader_of(asker) else { return };
+        let Some((reader, _)) = self.reader_of(requester) else { return };
         reader.catching_up = !here;
         if reader.catching_up && drained {
-            return self.ask(asker, cursor, since_ns, &filters);
+            return self.ask(requester, cursor, since_ns, &filters);
         }
-        self.wake_asker(asker);
+        self.wake_requester(requester);
     }
 
     /// A reader at the acting root wants what no log has as a whole any more: it gets what is left of
     /// it, a piece at a time, with a gap for each hole.
-    fn read_retained(&mut self, asker: Asker, since: u64, filters: &FilterSet) {
-        let Some((reader, _)) = self.reader_of(asker) else { return };
+    fn read_retained(&mut self, requester: Requester, since: u64, filters: &FilterSet) {
+        let Some((reader, _)) = self.reader_of(requester) else { return };
         let (cursor, all) = (reader.cursor, reader.reads_repeated);
         let (mut items, covered) = self.retained(cursor, since, filters);
-        if let Asker::Subscription(..) = asker {
+        if let Requester::Subscription(..) = requester {
             items = self.note_fetched(items, all);
         }
-        let Some((reader, _)) = self.reader_of(asker) else { return };
-        reader.fetched(items, covered);
+        let Some((reader, _)) = self.reader_of(requester) else { return };
+        reader.add_history(items, covered);
         reader.catching_up = covered < since;
-        self.wake_asker(asker);
+        self.wake_requester(requester);
     }
 
     /// What the log retains of a range that it does not have as a whole, as much as one answer takes,
@@ -205,8 +205,8 @@ impl Node {
             items.push(self.retention_gap(after, begin.min(until)));
         }
         let (mut bytes, mut count) = (0, 0);
-        let told = self.log.with_gaps(after.max(begin), &self.lineage);
-        for item in told.map_while(|item| item.up_to(until)) {
+        let reported = self.log.with_gaps(after.max(begin), &self.epochs);
+        for item in reported.map_while(|item| item.up_to(until)) {
             if bytes >= BATCH_BYTES_TARGET || count >= BATCH_EVENTS_MAX / 2 {
                 return (items, item.covers_after());
             }
@@ -232,15 +232,15 @@ impl Node {
     /// Where a reader goes on that misses something of what lies before an index: with a root that has
     /// no copy, behind all that is sent again, or it would come behind what is newer.
     fn whole_since(&self, since: u64) -> u64 {
-        if self.root.is_some() { since.max(self.full_since) } else { since }
+        if self.root.is_some() { since.max(self.complete_after) } else { since }
     }
 
     /// A reader waits for what is looked for.
-    fn wait_deeper(&mut self, asker: Asker) {
-        if let Some((reader, _)) = self.reader_of(asker) {
+    fn wait_deeper(&mut self, requester: Requester) {
+        if let Some((reader, _)) = self.reader_of(requester) {
             reader.catching_up = true;
         }
-        self.wake_asker(asker);
+        self.wake_requester(requester);
     }
 
     /// Whether something that memory has given up may not be older than a Unix time.
@@ -252,15 +252,15 @@ impl Node {
     pub(super) fn memory_after(&self) -> u64 {
         match &self.replica {
             Some(replica) if self.root.is_none() => replica.log.evicted(),
-            _ => self.full_after(),
+            _ => self.memory_after_root(),
         }
     }
 
-    fn wake_asker(&mut self, asker: Asker) {
-        match asker {
-            Asker::Child(link) => self.wake(link),
-            Asker::Subscription(client, id) => self.wake_subscription(client, id),
-            Asker::Below(..) | Asker::Above(_) => {}
+    fn wake_requester(&mut self, requester: Requester) {
+        match requester {
+            Requester::Child(link) => self.wake(link),
+            Requester::Subscription(client, id) => self.wake_subscription(client, id),
+            Requester::Below(..) | Requester::RootWatch(_) => {}
         }
     }
 
@@ -268,9 +268,9 @@ impl Node {
     /// retention, each index was an event.
     pub(super) fn retention_gap(&self, after: u64, until: u64) -> Item {
         let mut item = self.unknown_gap(after, until);
-        let torn = self.lineage.is_torn_behind(after) || self.full_since > after;
+        let incomplete = self.epochs.is_incomplete_after(after) || self.complete_after > after;
         if let Content::Gap(gap) = &mut item.content
-            && !torn
+            && !incomplete
         {
             gap.count = until - after;
         }
@@ -280,8 +280,8 @@ impl Node {
     /// The same where it is not known how much is missing.
     pub(super) fn unknown_gap(&self, after: u64, until: u64) -> Item {
         let gap = Gap {
-            after: self.lineage.position(after),
-            until: self.lineage.position(until),
+            after: self.epochs.position(after),
+            until: self.epochs.position(until),
             reason: GapReason::Retention,
             count: 0,
             severity_max: None,
@@ -290,92 +290,96 @@ impl Node {
         Item { index: until, content: Content::Gap(gap) }
     }
 
-    fn ask(&mut self, asker: Asker, after: u64, since_ns: u64, filters: &FilterSet) {
+    fn ask(&mut self, requester: Requester, after: u64, since_ns: u64, filters: &FilterSet) {
         let Some(parent) = self.uplink.parent().filter(|parent| parent.resumed.is_some()) else {
             return;
         };
         let link = parent.link;
-        if self.is_asking(asker) {
+        if self.is_requesting(requester) {
             return;
         }
-        let fetch = Fetch {
+        let query = HistoryRequest {
             id: 0,
-            epoch: self.lineage.head(),
+            epoch: self.epochs.head(),
             after,
             since_ns,
             filters: filters.filters().to_vec(),
         };
-        self.pass_up(link, asker, fetch);
+        self.forward_request(link, requester, query);
     }
 
     /// Whether a question of that asker is under way.
-    pub(super) fn is_asking(&self, asker: Asker) -> bool {
-        self.questions.values().any(|question| question.asker == asker)
+    pub(super) fn is_requesting(&self, requester: Requester) -> bool {
+        self.requests.values().any(|request| request.requester == requester)
     }
 
     /// Notes a question; gives its number, unless there are too many.
-    pub(super) fn question(&mut self, asker: Asker, search: Option<Search>) -> Option<u64> {
-        if self.questions.len() >= QUESTIONS_MAX {
+    pub(super) fn request(
+        &mut self,
+        requester: Requester,
+        search: Option<HistorySearch>,
+    ) -> Option<u64> {
+        if self.requests.len() >= REQUESTS_MAX {
             return None;
         }
-        self.next_question += 1;
-        let question = Question { asker, asked_ns: self.now.mono_ns, search };
-        self.questions.insert(self.next_question, question);
-        Some(self.next_question)
+        self.next_request += 1;
+        let request = PendingRequest { requester, sent_ns: self.now.mono_ns, search };
+        self.requests.insert(self.next_request, request);
+        Some(self.next_request)
     }
 
     /// Somebody else is asked: the time to wait for an answer begins.
-    pub(super) fn asked_again(&mut self, id: u64) {
-        if let Some(question) = self.questions.get_mut(&id) {
-            question.asked_ns = self.now.mono_ns;
+    pub(super) fn restart_deadline(&mut self, id: u64) {
+        if let Some(request) = self.requests.get_mut(&id) {
+            request.sent_ns = self.now.mono_ns;
         }
     }
 
-    fn pass_up(&mut self, parent: LinkId, asker: Asker, mut fetch: Fetch) {
-        let Some(id) = self.question(asker, None) else { return };
-        fetch.id = id;
+    fn forward_request(&mut self, parent: LinkId, requester: Requester, mut query: HistoryRequest) {
+        let Some(id) = self.request(requester, None) else { return };
+        query.id = id;
         self.counters.fetches += 1;
         // One that finds no room is asked again as one that was not answered.
-        self.say_if_room(parent, Frame::Fetch(fetch));
+        self.send_if_room(parent, Frame::HistoryRequest(query));
     }
 
     /// A child asks for older events.
-    pub(super) fn fetch(&mut self, link: LinkId, fetch: Fetch) {
-        let filters = FilterSet::merge(&fetch.filters);
-        if fetch.epoch != self.lineage.head() {
-            // It will ask again in the lineage that it is being told.
+    pub(super) fn on_history_request(&mut self, link: LinkId, query: HistoryRequest) {
+        let filters = FilterSet::merge(&query.filters);
+        if query.epoch != self.epochs.head() {
+            // It will ask again in the epoch history that it is being told.
             self.counters.stale += 1;
             return;
         }
         let complete = self.complete_since(&filters);
-        let here = complete.is_some_and(|since| since <= fetch.after) && fetch.since_ns == 0;
-        let asker = Asker::Below(link, fetch.id);
+        let here = complete.is_some_and(|since| since <= query.after) && query.since_ns == 0;
+        let requester = Requester::Below(link, query.id);
         if self.root.is_some() {
-            let older = match fetch.since_ns {
+            let older = match query.since_ns {
                 0 => !here,
                 since_ns => self.is_older(since_ns),
             };
-            if older && self.look_deeper(asker, fetch.clone()) {
+            if older && self.search_history(requester, query.clone()) {
                 return;
             }
         }
         if here || self.root.is_some() {
-            let answer = self.answer(&fetch);
-            return self.say_if_room(link, Frame::Fetched(answer));
+            let answer = self.answer(&query);
+            return self.send_if_room(link, Frame::HistoryReply(answer));
         }
         if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
-            self.pass_up(parent, asker, fetch);
+            self.forward_request(parent, requester, query);
         }
     }
 
     /// The next events behind the index that was asked for, out of the log here.
-    pub(super) fn answer(&self, fetch: &Fetch) -> Fetched {
-        let filters = &FilterSet::merge(&fetch.filters);
-        let until = self.consumed;
+    pub(super) fn answer(&self, query: &HistoryRequest) -> HistoryReply {
+        let filters = &FilterSet::merge(&query.filters);
+        let until = self.commit_index;
         let mut items = Vec::new();
-        let mut after = fetch.after;
-        if fetch.since_ns > 0 {
-            let (begin, gap) = self.look_back(fetch.since_ns);
+        let mut after = query.after;
+        if query.since_ns > 0 {
+            let (begin, gap) = self.look_back(query.since_ns);
             after = begin.max(after);
             items.extend(gap);
         }
@@ -386,12 +390,12 @@ impl Node {
             let (retained, covered) = self.retained(after, since, filters);
             items.extend(retained);
             if covered < since || items.len() >= BATCH_EVENTS_MAX / 2 {
-                return Fetched { id: fetch.id, items, covered, last: false };
+                return HistoryReply { id: query.id, items, covered, last: false };
             }
             after = since;
         }
         let mut reader = Reader::new(after);
-        let cut = Cut {
+        let cut = ReadLimit {
             bytes: BATCH_BYTES_TARGET,
             items: BATCH_EVENTS_MAX - items.len(),
             until,
@@ -399,76 +403,76 @@ impl Node {
         };
         items.extend(reader.read(&self.log, cut, filters));
         let covered = reader.cursor;
-        Fetched { id: fetch.id, items, covered, last: covered >= until }
+        HistoryReply { id: query.id, items, covered, last: covered >= until }
     }
 
     /// An answer has come down.
-    pub(super) fn fetched(&mut self, fetched: Fetched) {
-        match self.questions.get(&fetched.id) {
-            Some(question) if question.search.is_none() => self.answered(fetched),
+    pub(super) fn on_history_reply(&mut self, reply: HistoryReply) {
+        match self.requests.get(&reply.id) {
+            Some(request) if request.search.is_none() => self.answered(reply),
             _ => self.counters.stale += 1,
         }
     }
 
     /// A question is answered, from wherever.
-    pub(super) fn answered(&mut self, fetched: Fetched) {
-        let Some(question) = self.questions.remove(&fetched.id) else { return };
-        match question.asker {
-            Asker::Below(link, id) => {
-                return self.say_if_room(link, Frame::Fetched(Fetched { id, ..fetched }));
+    pub(super) fn answered(&mut self, reply: HistoryReply) {
+        let Some(request) = self.requests.remove(&reply.id) else { return };
+        match request.requester {
+            Requester::Below(link, id) => {
+                return self.send_if_room(link, Frame::HistoryReply(HistoryReply { id, ..reply }));
             }
-            Asker::Above(id) => return self.tell_above(Fetched { id, ..fetched }),
-            Asker::Child(_) | Asker::Subscription(..) => {}
+            Requester::RootWatch(id) => return self.reply_to_root(HistoryReply { id, ..reply }),
+            Requester::Child(_) | Requester::Subscription(..) => {}
         }
-        let Fetched { mut items, covered, .. } = fetched;
-        let Some((reader, _)) = self.reader_of(question.asker) else { return };
+        let HistoryReply { mut items, covered, .. } = reply;
+        let Some((reader, _)) = self.reader_of(request.requester) else { return };
         let all = reader.reads_repeated;
-        if let Asker::Subscription(..) = question.asker {
+        if let Requester::Subscription(..) = request.requester {
             items = self.note_fetched(items, all);
         }
-        let Some((reader, _)) = self.reader_of(question.asker) else { return };
+        let Some((reader, _)) = self.reader_of(request.requester) else { return };
         let (moved, held) = (covered > reader.cursor, reader.held_bytes());
         reader.since_ns = 0;
-        reader.fetched(items, covered);
+        reader.add_history(items, covered);
         let grown = reader.held_bytes().saturating_sub(held);
-        if let Asker::Subscription(client, _) = question.asker {
+        if let Requester::Subscription(client, _) = request.requester {
             self.subscription_grew(client, grown);
         }
         match moved {
-            true => self.catch_up(question.asker),
-            false => self.end_catching_up(question.asker),
+            true => self.catch_up(request.requester),
+            false => self.end_catching_up(request.requester),
         }
-        self.wake_asker(question.asker);
-        if self.had.is_some() && !self.anybody_catches_up() {
-            self.had = None;
+        self.wake_requester(request.requester);
+        if self.delivered_before.is_some() && !self.any_reader_catches_up() {
+            self.delivered_before = None;
         }
     }
 
     /// An answer has nothing new. A reader that lacks nothing goes on with the log: an empty log has no
     /// entry that could move it. Any other asks again when the log moves.
-    fn end_catching_up(&mut self, asker: Asker) {
-        let Some((reader, filters)) = self.reader_of(asker) else { return };
+    fn end_catching_up(&mut self, requester: Requester) {
+        let Some((reader, filters)) = self.reader_of(requester) else { return };
         let cursor = reader.cursor;
         if self.complete_since(&filters).is_some_and(|since| since <= cursor)
-            && let Some((reader, _)) = self.reader_of(asker)
+            && let Some((reader, _)) = self.reader_of(requester)
         {
             reader.catching_up = false;
         }
     }
 
     /// All readers that wait for answers.
-    fn catching_up(&self) -> Vec<Asker> {
+    fn catching_up(&self) -> Vec<Requester> {
         let children = self.children.iter().filter(|(_, c)| c.attached && c.reader.catching_up);
-        let children = children.map(|(link, _)| Asker::Child(*link));
+        let children = children.map(|(link, _)| Requester::Child(*link));
         let subscriptions = self.clients.iter().flat_map(|(client, found)| {
             let catching = found.subscriptions.iter().filter(|(_, s)| s.reader.catching_up);
-            catching.map(|(id, _)| Asker::Subscription(*client, *id))
+            catching.map(|(id, _)| Requester::Subscription(*client, *id))
         });
         children.chain(subscriptions).collect()
     }
 
     /// Whether any reader waits for older events.
-    pub(super) fn anybody_catches_up(&self) -> bool {
+    pub(super) fn any_reader_catches_up(&self) -> bool {
         self.children.values().any(|child| child.reader.catching_up)
             || self
                 .clients
@@ -479,42 +483,42 @@ impl Node {
     /// Lets all readers that catch up try again; `again`: their questions are void.
     pub(super) fn catch_up_all(&mut self, again: bool) {
         if again {
-            self.questions.clear();
+            self.requests.clear();
         }
-        for asker in self.catching_up() {
-            self.catch_up(asker);
+        for requester in self.catching_up() {
+            self.catch_up(requester);
         }
     }
 
-    pub(super) fn fetch_deadline_ns(&self) -> u64 {
-        let open = self.questions.values().filter(|question| question.may_be_late());
-        let oldest = open.map(|question| question.asked_ns).min();
+    pub(super) fn history_deadline_ns(&self) -> u64 {
+        let open = self.requests.values().filter(|request| request.may_be_late());
+        let oldest = open.map(|request| request.sent_ns).min();
         oldest.map_or(u64::MAX, |oldest| oldest.saturating_add(ns(self.config.detection_ms)))
     }
 
     /// Questions that were not answered are asked again, or somebody else is.
-    pub(super) fn fetch_tick(&mut self) {
+    pub(super) fn history_timeout(&mut self) {
         let before = self.now.mono_ns.saturating_sub(ns(self.config.detection_ms));
-        let late = |question: &Question| question.may_be_late() && question.asked_ns <= before;
+        let late = |request: &PendingRequest| request.may_be_late() && request.sent_ns <= before;
         let late: Vec<u64> =
-            self.questions.iter().filter(|(_, q)| late(q)).map(|(id, _)| *id).collect();
+            self.requests.iter().filter(|(_, q)| late(q)).map(|(id, _)| *id).collect();
         if late.is_empty() {
             return;
         }
         for id in late {
-            match self.questions.get_mut(&id).map(Question::search) {
-                Some(Some(_)) => self.look_on(id),
-                _ => drop(self.questions.remove(&id)),
+            match self.requests.get_mut(&id).map(PendingRequest::search) {
+                Some(Some(_)) => self.search_next(id),
+                _ => drop(self.requests.remove(&id)),
             }
         }
         self.catch_up_all(false);
     }
 
     /// A child that was asked is gone: the next is.
-    pub(super) fn asked_child_gone(&mut self, child: LinkId) {
-        let waiting = self.questions.iter().filter(|(_, question)| question.waits_for(child));
+    pub(super) fn on_asked_child_gone(&mut self, child: LinkId) {
+        let waiting = self.requests.iter().filter(|(_, request)| request.waits_for(child));
         for id in waiting.map(|(id, _)| *id).collect::<Vec<u64>>() {
-            self.look_on(id);
+            self.search_next(id);
         }
     }
 }

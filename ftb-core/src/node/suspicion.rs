@@ -5,12 +5,12 @@
 //! agent that answers is alive, whatever became of the link; a host that refuses is alive without its
 //! agent; only a host that answers nobody, of at least two who asked, is dead. A lost acting root has no
 //! parent: who becomes acting root in its place asks. The verdicts are events of the agent's own. Whoever
-//! is not dead then and does not come back is looked for again by the acting root ([`super::missing`]).
+//! is not dead then and does not come back is looked for again by the acting root ([`super::reconciliation`]).
 
 use super::Node;
 use super::api::{DialId, HostAnswer, LinkId, MemberState, Output};
 use super::config::ns;
-use super::link::{Link, Role};
+use super::link::{Link, LinkRole};
 use super::members::Sighting;
 use crate::frame::{Frame, Probe, ProbeAnswer};
 use crate::ident::{OriginId, Rank};
@@ -21,25 +21,25 @@ use std::collections::BTreeMap;
 /// Neighbours that are asked, beside the own look.
 const PROBERS_MAX: usize = 3;
 /// Most that are asked in all, those included that come while the question is open.
-const VOTES_MAX: usize = 8;
+const WITNESSES_MAX: usize = 8;
 /// Most looks under way, own ones and those for others; one more is not made, which counts as no
 /// answer.
-const LOOKS_MAX: usize = 256;
+const PROBE_DIALS_MAX: usize = 256;
 
 /// The number of no verdict.
-const NO_VERDICT: u64 = 0;
+const NO_SUSPICION: u64 = 0;
 
 /// All that are under way.
 #[derive(Default)]
-pub(super) struct Verdicts {
-    open: BTreeMap<u64, Verdict>,
-    looks: BTreeMap<DialId, Look>,
+pub(super) struct Suspicions {
+    open: BTreeMap<u64, Suspicion>,
+    probe_dials: BTreeMap<DialId, ProbeDial>,
     last: u64,
     /// Children that will soon be lost for their silence, and what is asked about them already.
     early: BTreeMap<LinkId, u64>,
 }
 
-struct Verdict {
+struct Suspicion {
     child: Sighting,
     host: String,
     /// It is not lost yet: nothing is said unless it is.
@@ -49,21 +49,21 @@ struct Verdict {
     /// The acting root looks for it again: only what is news is said.
     again: bool,
     deadline_ns: u64,
-    own: Option<Found>,
+    own: Option<ProbeResult>,
     /// What each neighbour said: whether the host answered it.
-    votes: BTreeMap<Rank, Option<bool>>,
+    witnesses: BTreeMap<Rank, Option<bool>>,
 }
 
 /// What a look at a host finds.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum ProbeResult {
     Agent,
     /// Its host: what it answered.
     Host(HostAnswer),
 }
 
 /// What became of an agent that was lost.
-enum Outcome {
+enum SuspicionOutcome {
     Elsewhere,
     AgentLost(&'static str),
     Unreachable,
@@ -71,58 +71,63 @@ enum Outcome {
     Dead,
 }
 
-impl Verdict {
-    fn outcome(&self, alone_decides: bool) -> Outcome {
-        let alive = self.votes.values().any(|vote| *vote == Some(true));
+impl Suspicion {
+    fn outcome(&self, alone_decides: bool) -> SuspicionOutcome {
+        let alive = self.witnesses.values().any(|report| *report == Some(true));
         // Who has nobody left to ask may be the one that is cut off.
-        let witness = self.votes.values().any(|vote| *vote == Some(false));
+        let witness = self.witnesses.values().any(|report| *report == Some(false));
         match self.own {
-            Some(Found::Agent) => Outcome::Elsewhere,
-            Some(Found::Host(HostAnswer::Refused)) => Outcome::AgentLost("is gone"),
-            Some(Found::Host(HostAnswer::Taken)) => Outcome::AgentLost("says nothing"),
-            _ if alive => Outcome::Unreachable,
-            _ if !witness && !alone_decides => Outcome::Unconfirmed,
-            _ => Outcome::Dead,
+            Some(ProbeResult::Agent) => SuspicionOutcome::Elsewhere,
+            Some(ProbeResult::Host(HostAnswer::Refused)) => SuspicionOutcome::AgentLost("is gone"),
+            Some(ProbeResult::Host(HostAnswer::Taken)) => {
+                SuspicionOutcome::AgentLost("says nothing")
+            }
+            _ if alive => SuspicionOutcome::Unreachable,
+            _ if !witness && !alone_decides => SuspicionOutcome::Unconfirmed,
+            _ => SuspicionOutcome::Dead,
         }
     }
 
-    fn votes_text(&self) -> String {
-        let word = |vote: &Option<bool>| match vote {
+    fn witnesses_text(&self) -> String {
+        let word = |report: &Option<bool>| match report {
             Some(true) => "answers",
             Some(false) => "silent",
             None => "unknown",
         };
-        let votes = self.votes.iter().map(|(rank, vote)| format!("{rank}={}", word(vote)));
-        votes.collect::<Vec<String>>().join(" ")
+        let witnesses =
+            self.witnesses.iter().map(|(rank, report)| format!("{rank}={}", word(report)));
+        witnesses.collect::<Vec<String>>().join(" ")
     }
 }
 
 /// One dial that is only a look.
-struct Look {
+struct ProbeDial {
     target: Rank,
     deadline_ns: u64,
-    purpose: Purpose,
+    purpose: ProbePurpose,
 }
 
-enum Purpose {
+enum ProbePurpose {
     Own(u64),
     Other(LinkId, Probe),
 }
 
-impl Verdicts {
+impl Suspicions {
     /// How many may be looked at for the acting root's own sake: half of what may be under way.
     pub(super) fn room(&self) -> usize {
-        (LOOKS_MAX / 2).saturating_sub(self.looks.len())
+        (PROBE_DIALS_MAX / 2).saturating_sub(self.probe_dials.len())
     }
 
     /// Whether it is being asked about an agent of that rank.
     pub(super) fn is_open(&self, rank: Rank) -> bool {
-        self.open.values().any(|verdict| verdict.child.rank == rank)
+        self.open.values().any(|suspicion| suspicion.child.rank == rank)
     }
 
     pub(super) fn deadline_ns(&self) -> u64 {
-        let open = self.open.values().map(|verdict| verdict.deadline_ns);
-        open.chain(self.looks.values().map(|look| look.deadline_ns)).min().unwrap_or(u64::MAX)
+        let open = self.open.values().map(|suspicion| suspicion.deadline_ns);
+        open.chain(self.probe_dials.values().map(|probe_dial| probe_dial.deadline_ns))
+            .min()
+            .unwrap_or(u64::MAX)
     }
 }
 
@@ -133,109 +138,109 @@ impl Node {
         let tags = vec![("host", host.to_owned()), ("rank", child.rank.to_string())];
         self.announce("FTB_NODE_SUSPECT", Severity::Warning, tags, why.to_owned());
         let early = match link {
-            Some(link) => self.verdicts.early.remove(&link),
-            None => self.above.take_early(child.rank),
+            Some(link) => self.suspicions.early.remove(&link),
+            None => self.root_watch.take_early(child.rank),
         };
         if let Some(id) = early
-            && let Some(verdict) = self.verdicts.open.get_mut(&id)
+            && let Some(suspicion) = self.suspicions.open.get_mut(&id)
         {
-            verdict.early = false;
-            return self.judge(id, false);
+            suspicion.early = false;
+            return self.evaluate(id, false);
         }
-        let id = self.open_verdict(child, host);
-        if let Some(verdict) = self.verdicts.open.get_mut(&id) {
-            verdict.above = link.is_none();
+        let id = self.open_suspicion(child, host);
+        if let Some(suspicion) = self.suspicions.open.get_mut(&id) {
+            suspicion.above = link.is_none();
         }
     }
 
     /// Asks about an agent above that may soon be lost.
     pub(super) fn open_early(&mut self, above: Sighting, host: &str) -> u64 {
-        let id = self.open_verdict(above, host);
-        if let Some(verdict) = self.verdicts.open.get_mut(&id) {
-            verdict.early = true;
-            verdict.above = true;
+        let id = self.open_suspicion(above, host);
+        if let Some(suspicion) = self.suspicions.open.get_mut(&id) {
+            suspicion.early = true;
+            suspicion.above = true;
         }
         id
     }
 
     /// What was asked is of no interest any more.
-    pub(super) fn void(&mut self, verdict: u64) {
-        self.verdicts.open.remove(&verdict);
+    pub(super) fn cancel_suspicion(&mut self, suspicion: u64) {
+        self.suspicions.open.remove(&suspicion);
     }
 
     /// A look takes so long at most. Whoever answers at all does it in a moment; with a quarter of the
     /// detection time it is known at its end who is dead.
-    fn look_ms(&self) -> u64 {
+    fn probe_ms(&self) -> u64 {
         self.config.dial_ms.min(self.config.detection_ms / 4)
     }
 
     /// After so long a silence of a child others are asked about its host, before it is lost.
-    pub(super) fn early_ns(&self) -> u64 {
-        ns(self.config.detection_ms.saturating_sub(self.look_ms()))
+    pub(super) fn early_probe_ns(&self) -> u64 {
+        ns(self.config.detection_ms.saturating_sub(self.probe_ms()))
     }
 
     /// Whether it is being asked about that child already.
     pub(super) fn is_early(&self, link: LinkId) -> bool {
-        self.verdicts.early.contains_key(&link)
+        self.suspicions.early.contains_key(&link)
     }
 
-    /// These children have been silent for [`Node::early_ns`].
-    pub(super) fn look_early(&mut self, links: Vec<LinkId>) {
+    /// These children have been silent for [`Node::early_probe_ns`].
+    pub(super) fn probe_early(&mut self, links: Vec<LinkId>) {
         for link in links {
             let Some(child) = self.children.get(&link).filter(|child| child.attached) else {
                 // It was only welcomed: there is nothing to ask.
-                self.verdicts.early.insert(link, NO_VERDICT);
+                self.suspicions.early.insert(link, NO_SUSPICION);
                 continue;
             };
             let (sighting, host) = (child.sighting(), child.host.clone());
-            let id = self.open_verdict(sighting, &host);
-            if let Some(verdict) = self.verdicts.open.get_mut(&id) {
-                verdict.early = true;
+            let id = self.open_suspicion(sighting, &host);
+            if let Some(suspicion) = self.suspicions.open.get_mut(&id) {
+                suspicion.early = true;
             }
-            self.verdicts.early.insert(link, id);
+            self.suspicions.early.insert(link, id);
         }
     }
 
     /// A child is heard after all, or gone: what was asked about it is void.
     pub(super) fn forget_early(&mut self, link: LinkId) {
-        if let Some(id) = self.verdicts.early.remove(&link) {
-            self.verdicts.open.remove(&id);
+        if let Some(id) = self.suspicions.early.remove(&link) {
+            self.suspicions.open.remove(&id);
         }
     }
 
     /// Looks for one that was lost before.
-    pub(super) fn look_again(&mut self, child: Sighting, host: &str) {
-        let id = self.open_verdict(child, host);
-        if let Some(verdict) = self.verdicts.open.get_mut(&id) {
-            verdict.again = true;
+    pub(super) fn probe_again(&mut self, child: Sighting, host: &str) {
+        let id = self.open_suspicion(child, host);
+        if let Some(suspicion) = self.suspicions.open.get_mut(&id) {
+            suspicion.again = true;
         }
     }
 
     /// A new child of an agent that is under suspicion, or was below it, is asked too.
     pub(super) fn ask_newcomer(&mut self, link: LinkId, prober: Rank) {
-        let asker = self.config.origin;
+        let requester = self.config.origin;
         let above: Vec<Rank> = tree::ancestors(prober, self.config.fanout).collect();
         let mut asked = Vec::new();
-        for (id, verdict) in &mut self.verdicts.open {
-            let (target, votes) = (verdict.child.rank, &mut verdict.votes);
-            if !verdict.again
+        for (id, suspicion) in &mut self.suspicions.open {
+            let (target, witnesses) = (suspicion.child.rank, &mut suspicion.witnesses);
+            if !suspicion.again
                 && above.contains(&target)
-                && votes.len() < VOTES_MAX
-                && !votes.contains_key(&prober)
+                && witnesses.len() < WITNESSES_MAX
+                && !witnesses.contains_key(&prober)
             {
-                votes.insert(prober, None);
+                witnesses.insert(prober, None);
                 asked.push((*id, target));
             }
         }
         for (id, target) in asked {
-            let probe = self.probe_of(asker, id, prober, target);
-            self.say(link, Frame::Probe(probe));
+            let probe = self.probe_of(requester, id, prober, target);
+            self.send(link, Frame::Probe(probe));
         }
     }
 
-    fn open_verdict(&mut self, child: Sighting, host: &str) -> u64 {
-        self.verdicts.last += 1;
-        let id = self.verdicts.last;
+    fn open_suspicion(&mut self, child: Sighting, host: &str) -> u64 {
+        self.suspicions.last += 1;
+        let id = self.suspicions.last;
         let fanout = self.config.fanout;
         let mut neighbours: Vec<(LinkId, Rank)> = self
             .children
@@ -253,46 +258,48 @@ impl Node {
             .take(PROBERS_MAX)
             .chain(parent.map(|parent| (parent.link, parent.rank)))
             .collect();
-        let mut votes = BTreeMap::new();
+        let mut witnesses = BTreeMap::new();
         for (link, prober) in neighbours {
-            votes.insert(prober, None);
-            let asker = self.config.origin;
-            let probe = self.probe_of(asker, id, prober, child.rank);
-            self.say(link, Frame::Probe(probe));
+            witnesses.insert(prober, None);
+            let requester = self.config.origin;
+            let probe = self.probe_of(requester, id, prober, child.rank);
+            self.send(link, Frame::Probe(probe));
         }
         // A neighbour's look takes a dial, and its answer the way there and back.
         let deadline_ns = self.now.mono_ns.saturating_add(ns(2 * self.config.dial_ms));
         let host = host.to_owned();
         let (early, above, again, own) = (false, false, false, None);
-        let verdict = Verdict { child, host, early, above, again, deadline_ns, own, votes };
-        self.verdicts.open.insert(id, verdict);
-        self.look(child.rank, Purpose::Own(id));
+        let suspicion = Suspicion { child, host, early, above, again, deadline_ns, own, witnesses };
+        self.suspicions.open.insert(id, suspicion);
+        self.probe_host(child.rank, ProbePurpose::Own(id));
         id
     }
 
     /// A question; with where the host is, if no list says that.
-    fn probe_of(&self, asker: OriginId, probe: u64, prober: Rank, target: Rank) -> Probe {
+    fn probe_of(&self, requester: OriginId, probe: u64, prober: Rank, target: Rank) -> Probe {
         let unlisted = target.is_unlisted().then(|| self.unlisted_member(target)).flatten();
         let (host, address) = unlisted.unwrap_or_default();
-        Probe { asker, probe, prober, target, host, address }
+        Probe { requester, probe, prober, target, host, address }
     }
 
-    fn look(&mut self, target: Rank, purpose: Purpose) {
+    fn probe_host(&mut self, target: Rank, purpose: ProbePurpose) {
         let named = match &purpose {
-            Purpose::Other(link, probe) if target.is_unlisted() => self.probed(*link, probe),
+            ProbePurpose::Other(link, probe) if target.is_unlisted() => self.probed(*link, probe),
             _ => self.member(target),
         };
         let Some((host, address)) = named else { return };
-        if self.verdicts.looks.len() >= LOOKS_MAX {
+        if self.suspicions.probe_dials.len() >= PROBE_DIALS_MAX {
             return;
         }
         let dial = self.uplink.new_dial();
         // It is known a little before the silence of who is looked at counts.
-        let look_ms = self.look_ms();
-        let deadline_ns = self.now.mono_ns.saturating_add(ns(look_ms - look_ms / 10));
+        let probe_ms = self.probe_ms();
+        let deadline_ns = self.now.mono_ns.saturating_add(ns(probe_ms - probe_ms / 10));
         // The shell says at its deadline what it has found: this one is for a shell that says nothing.
         let give_up_ns = deadline_ns.saturating_add(ns(self.config.dial_ms));
-        self.verdicts.looks.insert(dial, Look { target, deadline_ns: give_up_ns, purpose });
+        self.suspicions
+            .probe_dials
+            .insert(dial, ProbeDial { target, deadline_ns: give_up_ns, purpose });
         self.out.push(Output::Dial { dial, rank: target, host, address, deadline_ns });
     }
 
@@ -303,137 +310,141 @@ impl Node {
         if let Some(known) = known.filter(|(host, _)| host.eq_ignore_ascii_case(&probe.host)) {
             return Some(known);
         }
-        let told = self.uplink.parent().is_some_and(|parent| parent.link == link)
+        let reported = self.uplink.parent().is_some_and(|parent| parent.link == link)
             && !probe.address.is_empty()
             && self.config.members.rank_of(&probe.host).is_none();
-        told.then(|| (probe.host.clone(), probe.address.clone()))
+        reported.then(|| (probe.host.clone(), probe.address.clone()))
     }
 
     /// A neighbour asks us to look at a host.
-    pub(super) fn probe_asked(&mut self, link: LinkId, probe: Probe) {
+    pub(super) fn on_probe(&mut self, link: LinkId, probe: Probe) {
         if self.is_silent(probe.target) {
-            let Probe { asker, probe, prober, .. } = probe;
-            let answer = ProbeAnswer { asker, probe, prober, alive: false };
-            return self.say(link, Frame::ProbeAnswer(answer));
+            let Probe { requester, probe, prober, .. } = probe;
+            let answer = ProbeAnswer { requester, probe, prober, alive: false };
+            return self.send(link, Frame::ProbeAnswer(answer));
         }
-        self.look(probe.target, Purpose::Other(link, probe));
+        self.probe_host(probe.target, ProbePurpose::Other(link, probe));
     }
 
     /// A look has found an agent. Says whether that dial was a look at all.
-    pub(super) fn looked(&mut self, dial: DialId, link: LinkId) -> bool {
-        let Some(look) = self.verdicts.looks.remove(&dial) else { return false };
-        self.links.insert(link, Link::new(Role::Closing, self.now.mono_ns));
+    pub(super) fn on_probe_connected(&mut self, dial: DialId, link: LinkId) -> bool {
+        let Some(probe_dial) = self.suspicions.probe_dials.remove(&dial) else { return false };
+        self.links.insert(link, Link::new(LinkRole::Closing, self.now.mono_ns));
         self.close(link, None, "it was only a look whether the host answers");
-        self.found(look, Found::Agent);
+        self.on_probe_result(probe_dial, ProbeResult::Agent);
         true
     }
 
     /// A look has failed. Says whether that dial was a look at all.
-    pub(super) fn looked_in_vain(&mut self, dial: DialId, answer: HostAnswer) -> bool {
-        let Some(look) = self.verdicts.looks.remove(&dial) else { return false };
-        self.found(look, Found::Host(answer));
+    pub(super) fn on_probe_failed(&mut self, dial: DialId, answer: HostAnswer) -> bool {
+        let Some(probe_dial) = self.suspicions.probe_dials.remove(&dial) else { return false };
+        self.on_probe_result(probe_dial, ProbeResult::Host(answer));
         true
     }
 
-    fn found(&mut self, look: Look, found: Found) {
-        let alive = found != Found::Host(HostAnswer::Nothing);
-        let is_hung = found == Found::Host(HostAnswer::Taken);
-        match look.purpose {
-            Purpose::Own(id) => {
+    fn on_probe_result(&mut self, probe_dial: ProbeDial, found: ProbeResult) {
+        let alive = found != ProbeResult::Host(HostAnswer::Nothing);
+        let is_hung = found == ProbeResult::Host(HostAnswer::Taken);
+        match probe_dial.purpose {
+            ProbePurpose::Own(id) => {
                 if !alive || is_hung {
-                    self.above.note_silent(look.target, alive, self.now.mono_ns);
+                    self.root_watch.note_silent(probe_dial.target, alive, self.now.mono_ns);
                 }
-                if let Some(verdict) = self.verdicts.open.get_mut(&id) {
-                    verdict.own = Some(found);
-                    self.judge(id, false);
+                if let Some(suspicion) = self.suspicions.open.get_mut(&id) {
+                    suspicion.own = Some(found);
+                    self.evaluate(id, false);
                 }
             }
-            Purpose::Other(link, probe) => {
-                let Probe { asker, probe, prober, .. } = probe;
-                self.say(link, Frame::ProbeAnswer(ProbeAnswer { asker, probe, prober, alive }));
+            ProbePurpose::Other(link, probe) => {
+                let Probe { requester, probe, prober, .. } = probe;
+                self.send(
+                    link,
+                    Frame::ProbeAnswer(ProbeAnswer { requester, probe, prober, alive }),
+                );
             }
         }
-        debug_assert!(look.target.0 < u32::MAX, "only listed members are looked at");
+        debug_assert!(probe_dial.target.0 < u32::MAX, "only listed members are looked at");
     }
 
     /// A neighbour has looked.
-    pub(super) fn probe_answered(&mut self, answer: &ProbeAnswer) {
-        let verdict = self.verdicts.open.get_mut(&answer.probe);
-        let vote = verdict.and_then(|verdict| verdict.votes.get_mut(&answer.prober));
-        let Some(vote) = vote.filter(|_| answer.asker == self.config.origin) else {
+    pub(super) fn on_probe_answer(&mut self, answer: &ProbeAnswer) {
+        let suspicion = self.suspicions.open.get_mut(&answer.probe);
+        let report = suspicion.and_then(|suspicion| suspicion.witnesses.get_mut(&answer.prober));
+        let Some(report) = report.filter(|_| answer.requester == self.config.origin) else {
             self.counters.stale += 1;
             return;
         };
-        *vote = Some(answer.alive);
-        self.judge(answer.probe, false);
+        *report = Some(answer.alive);
+        self.evaluate(answer.probe, false);
     }
 
     /// Speaks the verdict as soon as it is certain; `late`: with what there is.
-    fn judge(&mut self, id: u64, late: bool) {
-        let Some(verdict) = self.verdicts.open.get(&id) else { return };
-        if verdict.early {
+    fn evaluate(&mut self, id: u64, late: bool) {
+        let Some(suspicion) = self.suspicions.open.get(&id) else { return };
+        if suspicion.early {
             if late {
-                self.verdicts.open.remove(&id);
-                self.verdicts.early.retain(|_, early| *early != id);
-                self.above.forget(id);
+                self.suspicions.open.remove(&id);
+                self.suspicions.early.retain(|_, early| *early != id);
+                self.root_watch.forget(id);
             }
             return;
         }
-        let all = verdict.own.is_some() && verdict.votes.values().all(Option::is_some);
-        let answered = |own| own != Found::Host(HostAnswer::Nothing);
-        let seen = verdict.own.is_some_and(answered);
+        let all = suspicion.own.is_some() && suspicion.witnesses.values().all(Option::is_some);
+        let answered = |own| own != ProbeResult::Host(HostAnswer::Nothing);
+        let seen = suspicion.own.is_some_and(answered);
         // New children that were below it too are about to come.
-        let waits = verdict.above && verdict.votes.is_empty() && self.config.members.len() > 2;
+        let waits =
+            suspicion.above && suspicion.witnesses.is_empty() && self.config.members.len() > 2;
         if !(seen || (all && !waits) || late) {
             return;
         }
-        let Some(verdict) = self.verdicts.open.remove(&id) else { return };
-        let known = self.members.state_of(verdict.child);
-        let back = match verdict.again {
+        let Some(suspicion) = self.suspicions.open.remove(&id) else { return };
+        let known = self.members.state_of(suspicion.child);
+        let back = match suspicion.again {
             true => !known.is_some_and(MemberState::is_missed),
             false => known != Some(MemberState::Suspect),
         };
         // It is back, here or elsewhere.
         if !back {
-            self.speak(&verdict, known);
+            self.conclude(&suspicion, known);
         }
     }
 
     /// Tells what became of one that was lost.
-    fn speak(&mut self, verdict: &Verdict, known: Option<MemberState>) {
-        let (child, host) = (verdict.child, verdict.host.as_str());
+    fn conclude(&mut self, suspicion: &Suspicion, known: Option<MemberState>) {
+        let (child, host) = (suspicion.child, suspicion.host.as_str());
         let tags = vec![
             ("host", host.to_owned()),
             ("rank", child.rank.to_string()),
-            ("votes", verdict.votes_text()),
+            ("votes", suspicion.witnesses_text()),
         ];
         let own = &self.config.host;
-        if verdict.again && verdict.own == Some(Found::Host(HostAnswer::Taken)) {
-            self.missing.note_taken(child.rank);
+        if suspicion.again && suspicion.own == Some(ProbeResult::Host(HostAnswer::Taken)) {
+            self.reconciliation.note_silent_agent(child.rank);
         }
-        match verdict.outcome(self.config.members.len() <= 2) {
-            Outcome::Elsewhere if verdict.again => {}
-            Outcome::Elsewhere => {
+        match suspicion.outcome(self.config.members.len() <= 2) {
+            SuspicionOutcome::Elsewhere if suspicion.again => {}
+            SuspicionOutcome::Elsewhere => {
                 let why = "its agent answers: only the link was lost";
                 self.transition("node", host, "suspect", "up elsewhere", why);
             }
-            Outcome::AgentLost(_) if known == Some(MemberState::Lost) => {}
-            Outcome::AgentLost(what) => {
+            SuspicionOutcome::AgentLost(_) if known == Some(MemberState::Lost) => {}
+            SuspicionOutcome::AgentLost(what) => {
                 let why = format!("the agent of {host} {what}, the host is alive");
                 self.transition("node", host, "suspect", "lost", &why);
                 self.announce("FTB_AGENT_LOST", Severity::Error, tags, why);
                 self.member_is(child, host, MemberState::Lost);
             }
-            Outcome::Unreachable | Outcome::Unconfirmed if verdict.again => {}
-            Outcome::Unreachable => {
+            SuspicionOutcome::Unreachable | SuspicionOutcome::Unconfirmed if suspicion.again => {}
+            SuspicionOutcome::Unreachable => {
                 let why = format!("{host} is out of reach from {own}");
                 self.announce("FTB_NODE_UNREACHABLE", Severity::Error, tags, why);
             }
-            Outcome::Unconfirmed => {
+            SuspicionOutcome::Unconfirmed => {
                 let why = format!("{host} does not answer {own}, which nobody else confirms");
                 self.announce("FTB_NODE_UNREACHABLE", Severity::Error, tags, why);
             }
-            Outcome::Dead => {
+            SuspicionOutcome::Dead => {
                 let why = format!("{host} answers nobody");
                 self.transition("node", host, "suspect", "dead", &why);
                 self.announce("FTB_NODE_DEAD", Severity::Fatal, tags, why);
@@ -443,15 +454,19 @@ impl Node {
     }
 
     /// Time has passed: looks and verdicts run into their deadlines.
-    pub(super) fn verdicts_tick(&mut self) {
+    pub(super) fn suspicions_timeout(&mut self) {
         let now_ns = self.now.mono_ns;
-        let looks = self.verdicts.looks.iter().filter(|(_, look)| look.deadline_ns <= now_ns);
-        for dial in looks.map(|(dial, _)| *dial).collect::<Vec<_>>() {
-            self.looked_in_vain(dial, HostAnswer::Nothing);
+        let probe_dials = self
+            .suspicions
+            .probe_dials
+            .iter()
+            .filter(|(_, probe_dial)| probe_dial.deadline_ns <= now_ns);
+        for dial in probe_dials.map(|(dial, _)| *dial).collect::<Vec<_>>() {
+            self.on_probe_failed(dial, HostAnswer::Nothing);
         }
-        let open = self.verdicts.open.iter().filter(|(_, open)| open.deadline_ns <= now_ns);
+        let open = self.suspicions.open.iter().filter(|(_, open)| open.deadline_ns <= now_ns);
         for id in open.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.judge(id, true);
+            self.evaluate(id, true);
         }
     }
 }

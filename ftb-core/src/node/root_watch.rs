@@ -7,7 +7,7 @@
 //! word and those of its children, and its new children bring theirs with them.
 //!
 //! Responsible for: whom to look at above, when, and what is known of them. Not responsible for: what
-//! the looks and votes mean ([`super::verdict`]).
+//! the looks and votes mean ([`super::suspicion`]).
 
 use super::Node;
 use super::config::ns;
@@ -20,29 +20,29 @@ const SILENT_MAX: usize = 4;
 
 /// What an agent knows of those above it that may be gone.
 #[derive(Default)]
-pub(super) struct Above {
+pub(super) struct RootWatch {
     /// Lost without a word: whoever becomes acting root asks about them.
-    fallen: Vec<(Sighting, String)>,
+    lost_above: Vec<(Sighting, String)>,
     /// What was asked about them before that.
     early: BTreeMap<Rank, u64>,
     /// The parent is silent, and what can be asked was asked.
     asked: bool,
     /// Agents that did not answer a probe.
-    silent: BTreeMap<Rank, Unanswered>,
+    silent: BTreeMap<Rank, FailedProbe>,
 }
 
 /// A probe that found no agent.
-struct Unanswered {
+struct FailedProbe {
     /// When that was known.
     at_ns: u64,
     /// The host took the connection: its agent hangs. Otherwise the host was silent.
     is_host_alive: bool,
 }
 
-impl Above {
+impl RootWatch {
     /// A verdict is spoken, or void.
-    pub(super) fn forget(&mut self, verdict: u64) {
-        self.early.retain(|_, early| *early != verdict);
+    pub(super) fn forget(&mut self, suspicion: u64) {
+        self.early.retain(|_, early| *early != suspicion);
     }
 
     /// What was asked about an agent before it was lost.
@@ -57,14 +57,14 @@ impl Above {
             while self.silent.len() >= SILENT_MAX {
                 self.silent.pop_first();
             }
-            self.silent.insert(rank, Unanswered { at_ns: now_ns, is_host_alive });
+            self.silent.insert(rank, FailedProbe { at_ns: now_ns, is_host_alive });
         }
     }
 }
 
 impl Node {
     /// Acting root and standby, if one of them is our parent, as far as they rank below us.
-    fn root_and_standby(&self) -> Vec<(Sighting, String)> {
+    fn root_and_standby_above(&self) -> Vec<(Sighting, String)> {
         let Some(parent) = self.uplink.parent() else { return Vec::new() };
         let root = parent.path.first().copied();
         if Some(parent.rank) != root && Some(parent.rank) != parent.standby {
@@ -81,71 +81,71 @@ impl Node {
     }
 
     /// Whether somebody above is to be looked at when the parent has been silent for a while.
-    pub(super) fn asks_above(&self) -> bool {
-        !self.above.asked
+    pub(super) fn probes_root(&self) -> bool {
+        !self.root_watch.asked
             && self.uplink.parent().is_some_and(|parent| {
                 Some(&parent.rank) == parent.path.first() || Some(parent.rank) == parent.standby
             })
     }
 
-    /// The parent has been silent for [`Node::early_ns`].
-    pub(super) fn look_above(&mut self) {
-        if !self.asks_above() {
+    /// The parent has been silent for [`Node::early_probe_ns`].
+    pub(super) fn probe_root_early(&mut self) {
+        if !self.probes_root() {
             return;
         }
-        self.above.asked = true;
-        for (above, host) in self.root_and_standby() {
+        self.root_watch.asked = true;
+        for (above, host) in self.root_and_standby_above() {
             let id = self.open_early(above, &host);
-            self.above.early.insert(above.rank, id);
+            self.root_watch.early.insert(above.rank, id);
         }
     }
 
     /// The parent is heard (after all).
     pub(super) fn parent_heard(&mut self) {
         if let Some(parent) = self.uplink.parent() {
-            self.above.silent.remove(&parent.rank);
+            self.root_watch.silent.remove(&parent.rank);
         }
         self.forget_above();
     }
 
     /// What was asked is void.
     fn forget_above(&mut self) {
-        self.above.asked = false;
-        for id in std::mem::take(&mut self.above.early).into_values() {
-            self.void(id);
+        self.root_watch.asked = false;
+        for id in std::mem::take(&mut self.root_watch.early).into_values() {
+            self.cancel_suspicion(id);
         }
     }
 
     /// The parent is lost without a word.
-    pub(super) fn note_fallen(&mut self) {
-        self.above.fallen = self.root_and_standby();
+    pub(super) fn remember_lost_root(&mut self) {
+        self.root_watch.lost_above = self.root_and_standby_above();
     }
 
     /// A parent was found.
-    pub(super) fn nobody_fell(&mut self) {
-        self.above.fallen.clear();
+    pub(super) fn forget_lost_root(&mut self) {
+        self.root_watch.lost_above.clear();
         self.forget_above();
     }
 
     /// Whether a recent probe found that the host of that rank is silent.
     pub(super) fn is_silent(&self, rank: Rank) -> bool {
-        self.unanswered(rank).is_some_and(|probe| !probe.is_host_alive)
+        self.failed_probe(rank).is_some_and(|probe| !probe.is_host_alive)
     }
 
     /// Whether a recent probe found no agent at that rank: its host is silent, or its agent hangs.
     pub(super) fn is_unresponsive(&self, rank: Rank) -> bool {
-        self.unanswered(rank).is_some()
+        self.failed_probe(rank).is_some()
     }
 
-    fn unanswered(&self, rank: Rank) -> Option<&Unanswered> {
+    fn failed_probe(&self, rank: Rank) -> Option<&FailedProbe> {
         let fresh_ns = ns(self.config.detection_ms) / 2;
-        let probe = self.above.silent.get(&rank)?;
+        let probe = self.root_watch.silent.get(&rank)?;
         (probe.at_ns.saturating_add(fresh_ns) > self.now.mono_ns).then_some(probe)
     }
 
     /// We are acting root now: those who were lost above are ours to ask about.
-    pub(super) fn tell_fallen(&mut self, why: &str) {
-        for (above, host) in std::mem::take(&mut self.above.fallen) {
+    pub(super) fn suspect_lost_root(&mut self, why: &str) {
+        for (above, host) in std::mem::take(&mut self.root_watch.lost_above) {
             self.lost_above(above, &host, why);
         }
         self.forget_above();

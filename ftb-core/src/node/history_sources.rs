@@ -7,15 +7,15 @@
 //! after the other. Only when nobody has them, that is told as a gap.
 //!
 //! Responsible for: who is asked next, and what a page means. Not responsible for: who wanted it
-//! ([`super::fetch`]), how a page is read ([`JournalPage::pick`] says what is to be in it).
+//! ([`super::history`]), how a page is read ([`JournalPage::pick`] says what is to be in it).
 
 use super::Node;
 use super::api::{JournalPage, JournalRead, LinkId, Output};
-use super::fetch::{Asker, Question};
+use super::history::{PendingRequest, Requester};
 use super::log::Log;
-use super::reader::{Cut, Reader};
+use super::reader::{ReadLimit, Reader};
 use crate::filter::FilterSet;
-use crate::frame::{Content, Fetch, Fetched, Frame, Item};
+use crate::frame::{Content, Frame, HistoryReply, HistoryRequest, Item};
 use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
 use crate::run::Run;
 use std::collections::{BTreeSet, VecDeque};
@@ -29,7 +29,7 @@ const CHILDREN_ASKED_MAX: usize = 16;
 
 /// What is being read from the disk.
 #[derive(Default)]
-pub(super) struct Deep {
+pub(super) struct DiskReads {
     /// Pages that the shell has not given yet, wanted still or not.
     reads: BTreeSet<u64>,
     waiting: VecDeque<u64>,
@@ -37,30 +37,30 @@ pub(super) struct Deep {
 
 /// A question that is being looked into here.
 #[derive(Clone, Debug)]
-pub(super) struct Search {
-    fetch: Fetch,
-    from: Source,
+pub(super) struct HistorySearch {
+    query: HistoryRequest,
+    from: HistorySource,
     /// Who is to be asked next.
     children: VecDeque<LinkId>,
     /// A page of the disk that does not begin where it should: for want of anything better.
-    page: Option<Fetched>,
+    page: Option<HistoryReply>,
 }
 
 /// Who has been asked last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum HistorySource {
     Disk,
     Child(LinkId),
 }
 
-impl Search {
+impl HistorySearch {
     pub(super) fn waits_for(&self, child: LinkId) -> bool {
-        self.from == Source::Child(child)
+        self.from == HistorySource::Child(child)
     }
 
     /// A disk answers for certain, a child may not.
     pub(super) fn may_be_late(&self) -> bool {
-        self.from != Source::Disk
+        self.from != HistorySource::Disk
     }
 }
 
@@ -74,8 +74,11 @@ impl JournalPage {
         let (bytes, items) = (BATCH_BYTES_TARGET, BATCH_EVENTS_MAX - 1);
         let until = log.last().min(read.until).max(after);
         let mut reader = Reader::new(after);
-        let picked =
-            reader.read(&log, Cut { bytes, items, until, skip_repeated: false }, &read.filters);
+        let picked = reader.read(
+            &log,
+            ReadLimit { bytes, items, until, skip_repeated: false },
+            &read.filters,
+        );
         let items = picked.into_iter().map(|item| match item.content {
             Content::Events(run) => {
                 Item { index: item.index, content: Content::Events(Run::detached(run)) }
@@ -88,65 +91,66 @@ impl JournalPage {
 
 impl Node {
     /// Looks for events that are not in memory here any more. Says whether anybody is asked.
-    pub(super) fn look_deeper(&mut self, asker: Asker, fetch: Fetch) -> bool {
-        let disk = self.disk_may_have(&fetch);
+    pub(super) fn search_history(&mut self, requester: Requester, query: HistoryRequest) -> bool {
+        let disk = self.disk_may_hold(&query);
         let children =
-            if self.root.is_some() { self.who_may_have(asker, &fetch) } else { [].into() };
-        if self.is_asking(asker) {
+            if self.root.is_some() { self.history_holders(requester, &query) } else { [].into() };
+        if self.is_requesting(requester) {
             return true;
         }
         if !disk && children.is_empty() {
             return false;
         }
-        let search = Search { fetch, from: Source::Disk, children, page: None };
-        let Some(id) = self.question(asker, Some(search)) else { return false };
+        let search = HistorySearch { query, from: HistorySource::Disk, children, page: None };
+        let Some(id) = self.request(requester, Some(search)) else { return false };
         match disk {
             true => self.read_disk(id),
-            false => self.look_on(id),
+            false => self.search_next(id),
         }
         true
     }
 
     /// Children that may have more than is here: the standby, which has a disk; where a root has taken
     /// over without a copy, all.
-    fn who_may_have(&self, asker: Asker, fetch: &Fetch) -> VecDeque<LinkId> {
+    fn history_holders(&self, requester: Requester, query: &HistoryRequest) -> VecDeque<LinkId> {
         // Who has just given its log away is not standby yet.
-        let standby = self.root.as_ref().and_then(|root| root.standby.or(root.giver));
-        let torn = !self.lineage.keeps(self.lineage.position(fetch.after + 1));
+        let standby = self.root.as_ref().and_then(|root| root.standby.or(root.log_source));
+        let incomplete = !self.epochs.keeps(self.epochs.position(query.after + 1));
         let attached = self.children.iter().filter(|(_, child)| child.attached);
-        let others = attached.map(|(link, _)| *link).filter(|link| torn && Some(*link) != standby);
-        let all = standby.into_iter().chain(others).filter(|link| !asker.is_on(*link));
+        let others =
+            attached.map(|(link, _)| *link).filter(|link| incomplete && Some(*link) != standby);
+        let all = standby.into_iter().chain(others).filter(|link| !requester.is_on(*link));
         all.take(CHILDREN_ASKED_MAX).collect()
     }
 
     /// Whether the disk may go back further than memory: it retains severe events from before what it
     /// has as a whole.
-    fn disk_may_have(&self, fetch: &Fetch) -> bool {
-        self.deep.waiting.len() < WAITING_MAX
-            && self.disk_range().is_some_and(|(_, until)| fetch.after < until)
+    fn disk_may_hold(&self, query: &HistoryRequest) -> bool {
+        self.disk_reads.waiting.len() < WAITING_MAX
+            && self.disk_range().is_some_and(|(_, until)| query.after < until)
     }
 
     fn read_disk(&mut self, id: u64) {
-        self.deep.waiting.push_back(id);
+        self.disk_reads.waiting.push_back(id);
         self.read_waiting();
     }
 
     /// Hands out what may be read at once.
     fn read_waiting(&mut self) {
-        while self.deep.reads.len() < JOURNAL_READS_MAX {
-            let Some(id) = self.deep.waiting.pop_front() else { return };
-            let Some(fetch) = self.searched(id).map(|search| search.fetch.clone()) else {
+        while self.disk_reads.reads.len() < JOURNAL_READS_MAX {
+            let Some(id) = self.disk_reads.waiting.pop_front() else { return };
+            let Some(query) = self.search_of(id).map(|search| search.query.clone()) else {
                 continue;
             };
             let Some((_, until)) = self.disk_range() else {
-                self.look_on(id);
+                self.search_next(id);
                 continue;
             };
             // What memory has is read there.
             let until = until.min(self.memory_after());
-            let filters = FilterSet::merge(&fetch.filters);
-            let (after, since_ns) = (fetch.after, fetch.since_ns);
-            self.deep.reads.insert(id);
+            let filters = FilterSet::merge(&query.filters);
+            let (after, since_ns) = (query.after, query.since_ns);
+            self.disk_reads.reads.insert(id);
             self.counters.deep_reads += 1;
             let read = JournalRead { read: id, after, until, since_ns, filters };
             self.out.push(Output::ReadJournal(read));
@@ -154,17 +158,17 @@ impl Node {
     }
 
     /// The shell has read a page, or could not.
-    pub(super) fn journal_read(&mut self, id: u64, page: Option<JournalPage>) {
-        self.deep.reads.remove(&id);
-        self.page_read(id, page);
+    pub(super) fn on_journal_read(&mut self, id: u64, page: Option<JournalPage>) {
+        self.disk_reads.reads.remove(&id);
+        self.on_page(id, page);
         self.read_waiting();
     }
 
-    fn page_read(&mut self, id: u64, page: Option<JournalPage>) {
-        let Some(search) = self.searched(id) else { return };
-        let fetch = search.fetch.clone();
-        let Some(page) = page.filter(|page| page.until > fetch.after) else {
-            return self.look_on(id);
+    fn on_page(&mut self, id: u64, page: Option<JournalPage>) {
+        let Some(search) = self.search_of(id) else { return };
+        let query = search.query.clone();
+        let Some(page) = page.filter(|page| page.until > query.after) else {
+            return self.search_next(id);
         };
         let JournalPage { after, mut items, mut until } = page;
         // Another disk may have what is missing here: it is asked where a hole comes first.
@@ -174,100 +178,102 @@ impl Node {
             items.truncate(hole);
         }
         // A time is not a place that anything is missing behind.
-        let begins = (after <= fetch.after || fetch.since_ns > 0) && hole != Some(0);
+        let begins = (after <= query.after || query.since_ns > 0) && hole != Some(0);
         let answer = match begins {
-            true => Fetched { id, items, covered: until, last: false },
-            false => self.with_retained(id, &fetch, JournalPage { after, items, until }),
+            true => HistoryReply { id, items, covered: until, last: false },
+            false => self.with_retained(id, &query, JournalPage { after, items, until }),
         };
         match begins {
             true => self.answered(answer),
             false => {
-                if let Some(search) = self.searched(id) {
+                if let Some(search) = self.search_of(id) {
                     search.page = Some(answer);
                 }
-                self.look_on(id);
+                self.search_next(id);
             }
         }
     }
 
     /// A page that begins too late, with what memory retains of what lies before it. Where that is
     /// much, it comes first: the page is read again.
-    fn with_retained(&self, id: u64, fetch: &Fetch, page: JournalPage) -> Fetched {
-        let filters = FilterSet::merge(&fetch.filters);
-        if page.after <= fetch.after || fetch.since_ns > 0 {
-            return Fetched { id, items: page.items, covered: page.until, last: false };
+    fn with_retained(&self, id: u64, query: &HistoryRequest, page: JournalPage) -> HistoryReply {
+        let filters = FilterSet::merge(&query.filters);
+        if page.after <= query.after || query.since_ns > 0 {
+            return HistoryReply { id, items: page.items, covered: page.until, last: false };
         }
-        let (mut items, covered) = self.retained(fetch.after, page.after, &filters);
+        let (mut items, covered) = self.retained(query.after, page.after, &filters);
         if covered < page.after || items.len() > 1 {
-            return Fetched { id, items, covered, last: false };
+            return HistoryReply { id, items, covered, last: false };
         }
         items.extend(page.items);
-        Fetched { id, items, covered: page.until, last: false }
+        HistoryReply { id, items, covered: page.until, last: false }
     }
 
     /// Asks the next who may have it, or gives up.
-    pub(super) fn look_on(&mut self, id: u64) {
+    pub(super) fn search_next(&mut self, id: u64) {
         loop {
-            let Some(search) = self.searched(id) else { return };
+            let Some(search) = self.search_of(id) else { return };
             let Some(link) = search.children.pop_front() else {
-                let (fetch, page) = (search.fetch.clone(), search.page.take());
+                let (query, page) = (search.query.clone(), search.page.take());
                 let of_root = self.root.is_some();
                 return self.answered(match page.filter(|_| of_root) {
                     Some(page) => page,
-                    None if of_root => self.answer(&Fetch { id, ..fetch }),
+                    None if of_root => self.answer(&HistoryRequest { id, ..query }),
                     // Whoever asks knows best what to tell then.
-                    None => Fetched { id, items: Vec::new(), covered: fetch.after, last: false },
+                    None => {
+                        HistoryReply { id, items: Vec::new(), covered: query.after, last: false }
+                    }
                 });
             };
             if self.children.contains_key(&link)
-                && let Some(search) = self.searched(id)
+                && let Some(search) = self.search_of(id)
             {
-                search.from = Source::Child(link);
-                let fetch = Fetch { id, ..search.fetch.clone() };
-                self.asked_again(id);
+                search.from = HistorySource::Child(link);
+                let query = HistoryRequest { id, ..search.query.clone() };
+                self.restart_deadline(id);
                 self.counters.fetches += 1;
-                return self.say_if_room(
+                return self.send_if_room(
                     link,
-                    Frame::Fetch(Fetch { epoch: self.lineage.head(), ..fetch }),
+                    Frame::HistoryRequest(HistoryRequest { epoch: self.epochs.head(), ..query }),
                 );
             }
         }
     }
 
     /// A child answers what it was asked for.
-    pub(super) fn fetched_below(&mut self, link: LinkId, fetched: Fetched) {
-        let Some(search) = self.searched(fetched.id).filter(|search| search.waits_for(link)) else {
+    pub(super) fn on_reply_from_child(&mut self, link: LinkId, reply: HistoryReply) {
+        let Some(search) = self.search_of(reply.id).filter(|search| search.waits_for(link)) else {
             self.counters.stale += 1;
             return;
         };
-        if fetched.covered > search.fetch.after {
-            return self.answered(fetched);
+        if reply.covered > search.query.after {
+            return self.answered(reply);
         }
-        self.look_on(fetched.id);
+        self.search_next(reply.id);
     }
 
     /// The acting root above asks for what it does not have (any more).
-    pub(super) fn fetch_from_above(&mut self, fetch: Fetch) {
-        let filters = FilterSet::merge(&fetch.filters);
+    pub(super) fn on_request_from_root(&mut self, query: HistoryRequest) {
+        let filters = FilterSet::merge(&query.filters);
         let complete = self.complete_since(&filters);
-        let of_now = fetch.epoch == self.lineage.head();
-        if of_now && fetch.since_ns == 0 && complete.is_some_and(|since| since <= fetch.after) {
-            let answer = self.answer(&fetch);
-            return self.tell_above(answer);
+        let of_now = query.epoch == self.epochs.head();
+        if of_now && query.since_ns == 0 && complete.is_some_and(|since| since <= query.after) {
+            let answer = self.answer(&query);
+            return self.reply_to_root(answer);
         }
-        let (id, after) = (fetch.id, fetch.after);
-        if !of_now || !self.look_deeper(Asker::Above(id), fetch) {
-            self.tell_above(Fetched { id, items: Vec::new(), covered: after, last: false });
+        let (id, after) = (query.id, query.after);
+        if !of_now || !self.search_history(Requester::RootWatch(id), query) {
+            self.reply_to_root(HistoryReply { id, items: Vec::new(), covered: after, last: false });
         }
     }
 
-    pub(super) fn tell_above(&mut self, fetched: Fetched) {
+    pub(super) fn reply_to_root(&mut self, reply: HistoryReply) {
         if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
-            self.say_if_room(parent, Frame::Fetched(fetched));
+            self.send_if_room(parent, Frame::HistoryReply(reply));
         }
     }
 
-    fn searched(&mut self, id: u64) -> Option<&mut Search> {
-        self.questions.get_mut(&id).and_then(Question::search)
+    fn search_of(&mut self, id: u64) -> Option<&mut HistorySearch> {
+        self.requests.get_mut(&id).and_then(PendingRequest::search)
     }
 }

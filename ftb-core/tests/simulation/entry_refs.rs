@@ -18,7 +18,7 @@ fn count(frame: &Frame) -> bool {
             Content::Events(run) => run.count() as u64,
             Content::Gap(_) => 0,
         });
-        let named = batch.echoes.iter().map(|echo| u64::from(echo.count));
+        let named = batch.entry_refs.iter().map(|echo| u64::from(echo.count));
         let (sent, named) = (sent.sum::<u64>(), named.sum::<u64>());
         COPIED.set((COPIED.get().0 + sent, COPIED.get().1 + named));
     }

@@ -1,30 +1,30 @@
 //! What has come up from who copies the log is there already: the acting root tells it only the
 //! places in the log.
 //!
-//! Responsible for: both halves of that. [`Echoes`] is the acting root's: which entries have come up
-//! over the link that the log is copied to, and in which batch. [`Kept`] is the standby's: the
+//! Responsible for: both halves of that. [`FollowerEntries`] is the acting root's: which entries have come up
+//! over the link that the log is copied to, and in which batch. [`SentBatches`] is the standby's: the
 //! batches that it has sent up and that are not in its copy yet. Both count the batches of their
 //! link, from 1 on, so a batch needs no name. Not responsible for: the copy itself
 //! ([`super::standby`]).
 
-use crate::frame::{Content, Echo, Item, UpBatch, UpItem};
+use crate::frame::{Content, EntryRef, Item, UpBatch, UpItem};
 use std::collections::VecDeque;
 
 /// Which entries of the log need not be sent, at the acting root.
 #[derive(Default)]
-pub(super) struct Echoes {
+pub(super) struct FollowerEntries {
     /// Batches from this one on are kept where they came from; 0: none is.
     from: u64,
     /// What of them is in the log, rising. Not longer than the log behind the place up to which it
     /// was copied.
-    places: VecDeque<Echo>,
+    places: VecDeque<EntryRef>,
     /// The last batch that has come.
     seen: u64,
     /// A batch has come of which nothing is told as an echo: who keeps it must hear that.
     due: bool,
 }
 
-impl Echoes {
+impl FollowerEntries {
     /// The other end keeps what it sends up, from that batch on; 0: it does not.
     pub(super) fn begin(&mut self, from: u64) {
         if self.from == 0 {
@@ -39,7 +39,7 @@ impl Echoes {
 
     /// A batch that is kept at the other end is in the log, at those places. Says whether the other end
     /// is to be told although nothing was logged.
-    pub(super) fn came(&mut self, batch: u64, places: Vec<Echo>) -> bool {
+    pub(super) fn on_batch(&mut self, batch: u64, places: Vec<EntryRef>) -> bool {
         self.seen = batch;
         self.due |= places.is_empty();
         self.places.extend(places);
@@ -52,8 +52,8 @@ impl Echoes {
     }
 
     /// The first place behind an index.
-    pub(super) fn behind(&mut self, index: u64) -> Option<&Echo> {
-        while self.places.front().is_some_and(|echo| echo.index <= index) {
+    pub(super) fn behind(&mut self, index: u64) -> Option<&EntryRef> {
+        while self.places.front().is_some_and(|entry_ref| entry_ref.index <= index) {
             self.places.pop_front();
         }
         self.places.front()
@@ -61,7 +61,7 @@ impl Echoes {
 
     /// All that was logged is told: up to which batch the other end needs to keep none. 0: it keeps
     /// none anyway.
-    pub(super) fn all_told(&mut self) -> u64 {
+    pub(super) fn all_sent(&mut self) -> u64 {
         self.due = false;
         self.seen
     }
@@ -69,7 +69,7 @@ impl Echoes {
 
 /// Batches that were sent up and are not in the copy yet, at the standby.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct SentBatches {
     /// The first batch that was kept; 0: none is.
     from: u64,
     /// The batch that is the first in `batches`.
@@ -78,7 +78,7 @@ pub(super) struct Kept {
     bytes: u64,
 }
 
-impl Kept {
+impl SentBatches {
     /// Batches are kept from that one on.
     pub(super) fn begin(&mut self, from: u64) {
         *self = Self { from, first: from, ..Self::default() };
@@ -113,11 +113,13 @@ impl Kept {
     }
 
     /// The entries that an echo stands for; `None` where they were not kept.
-    pub(super) fn entries(&mut self, echo: &Echo) -> Option<Vec<Item>> {
-        self.forget_before(echo.batch);
-        let items = self.batches.get(usize::try_from(echo.batch.checked_sub(self.first)?).ok()?)?;
-        let (mut skip, mut left) = (usize::try_from(echo.skip).ok()?, echo.count as usize);
-        let mut index = echo.index;
+    pub(super) fn entries(&mut self, entry_ref: &EntryRef) -> Option<Vec<Item>> {
+        self.forget_before(entry_ref.batch);
+        let items =
+            self.batches.get(usize::try_from(entry_ref.batch.checked_sub(self.first)?).ok()?)?;
+        let (mut skip, mut left) =
+            (usize::try_from(entry_ref.skip).ok()?, entry_ref.count as usize);
+        let mut index = entry_ref.index;
         let mut entries = Vec::new();
         for item in items {
             if skip >= item.count() || left == 0 {
@@ -154,13 +156,13 @@ mod tests {
         UpBatch { origin: OriginId(1), run: 1, base: 1, first: 1, items }
     }
 
-    fn echo(index: u64, batch: u64, skip: u64, count: u32) -> Echo {
-        Echo { index, batch, skip, count }
+    fn entry_ref(index: u64, batch: u64, skip: u64, count: u32) -> EntryRef {
+        EntryRef { index, batch, skip, count }
     }
 
     /// Indices and sequences.
-    fn found(kept: &mut Kept, echo: &Echo) -> Option<Vec<(u64, u64)>> {
-        let entries = kept.entries(echo)?;
+    fn found(kept: &mut SentBatches, entry_ref: &EntryRef) -> Option<Vec<(u64, u64)>> {
+        let entries = kept.entries(entry_ref)?;
         let events = entries.iter().flat_map(|item| {
             let Content::Events(run) = &item.content else { panic!("no events") };
             run.iter().zip(item.index..).map(|(event, index)| (index, event.id().seq))
@@ -170,17 +172,17 @@ mod tests {
 
     #[test]
     fn an_echo_stands_for_what_was_sent() {
-        let fork = UpItem::Fork { epoch: Epoch::ZERO, until: 1, handed_over: false };
-        let mut kept = Kept::default();
+        let fork = UpItem::Fork { epoch: Epoch::ZERO, until: 1, re_proposed: false };
+        let mut kept = SentBatches::default();
         kept.push(&batch(vec![run(1, 3)]));
         assert_eq!(kept.bytes(), 0, "nobody wants it yet");
         kept.begin(5);
         kept.push(&batch(vec![run(10, 3), fork, run(20, 2), run(30, 2)]));
         kept.push(&batch(vec![run(40, 1)]));
-        assert_eq!(found(&mut kept, &echo(7, 5, 1, 2)), Some(vec![(7, 11), (8, 12)]));
+        assert_eq!(found(&mut kept, &entry_ref(7, 5, 1, 2)), Some(vec![(7, 11), (8, 12)]));
         let rest = vec![(9, 20), (10, 21), (11, 30)];
-        assert_eq!(found(&mut kept, &echo(9, 5, 4, 3)), Some(rest));
-        assert_eq!(found(&mut kept, &echo(12, 6, 0, 1)), Some(vec![(12, 40)]));
+        assert_eq!(found(&mut kept, &entry_ref(9, 5, 4, 3)), Some(rest));
+        assert_eq!(found(&mut kept, &entry_ref(12, 6, 0, 1)), Some(vec![(12, 40)]));
         assert_eq!(kept.batches.len(), 1, "those before are not needed any more");
         kept.forget_before(7);
         assert_eq!((kept.bytes(), kept.from()), (0, 5));
@@ -188,36 +190,36 @@ mod tests {
 
     #[test]
     fn an_echo_of_what_was_not_sent_is_none() {
-        let fork = UpItem::Fork { epoch: Epoch::ZERO, until: 1, handed_over: false };
-        let mut kept = Kept::default();
+        let fork = UpItem::Fork { epoch: Epoch::ZERO, until: 1, re_proposed: false };
+        let mut kept = SentBatches::default();
         kept.begin(2);
         kept.push(&batch(vec![run(10, 3), fork]));
         let wrong = [
-            echo(1, 2, 0, 4),
-            echo(1, 2, 1, 3),
-            echo(1, 2, u64::MAX, 1),
-            echo(1, 2, 4, 1),
-            echo(1, 1, 0, 1),
-            echo(1, 3, 0, 1),
+            entry_ref(1, 2, 0, 4),
+            entry_ref(1, 2, 1, 3),
+            entry_ref(1, 2, u64::MAX, 1),
+            entry_ref(1, 2, 4, 1),
+            entry_ref(1, 1, 0, 1),
+            entry_ref(1, 3, 0, 1),
         ];
-        for echo in wrong {
-            assert_eq!(found(&mut kept, &echo), None, "{echo:?}");
+        for entry_ref in wrong {
+            assert_eq!(found(&mut kept, &entry_ref), None, "{entry_ref:?}");
         }
     }
 
     #[test]
     fn places_are_told_once_and_what_was_not_logged_too() {
-        let mut echoes = Echoes::default();
-        assert!(!echoes.wants(1), "nothing is kept at the other end");
-        echoes.begin(3);
-        echoes.begin(9);
-        assert!(!echoes.wants(2) && echoes.wants(3));
-        assert!(!echoes.came(3, vec![echo(5, 3, 0, 2), echo(9, 3, 2, 1)]));
-        assert_eq!(echoes.behind(4), Some(&echo(5, 3, 0, 2)));
-        assert_eq!(echoes.behind(6), Some(&echo(9, 3, 2, 1)));
-        assert_eq!(echoes.behind(9), None);
-        assert!(echoes.came(4, Vec::new()) && echoes.is_due());
-        assert_eq!(echoes.all_told(), 4);
-        assert!(!echoes.is_due());
+        let mut entry_refs = FollowerEntries::default();
+        assert!(!entry_refs.wants(1), "nothing is kept at the other end");
+        entry_refs.begin(3);
+        entry_refs.begin(9);
+        assert!(!entry_refs.wants(2) && entry_refs.wants(3));
+        assert!(!entry_refs.on_batch(3, vec![entry_ref(5, 3, 0, 2), entry_ref(9, 3, 2, 1)]));
+        assert_eq!(entry_refs.behind(4), Some(&entry_ref(5, 3, 0, 2)));
+        assert_eq!(entry_refs.behind(6), Some(&entry_ref(9, 3, 2, 1)));
+        assert_eq!(entry_refs.behind(9), None);
+        assert!(entry_refs.on_batch(4, Vec::new()) && entry_refs.is_due());
+        assert_eq!(entry_refs.all_sent(), 4);
+        assert!(!entry_refs.is_due());
     }
 }
