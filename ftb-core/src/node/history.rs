@@ -338,7 +338,7 @@ impl Node {
     fn forward_request(&mut self, parent: LinkId, requester: Requester, mut query: HistoryRequest) {
         let Some(id) = self.request(requester, None) else { return };
         query.id = id;
-        self.counters.fetches += 1;
+        self.counters.history_requests += 1;
         // One that finds no room is asked again as one that was not answered.
         self.send_if_room(parent, Frame::HistoryRequest(query));
     }

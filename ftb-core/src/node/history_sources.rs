@@ -151,7 +151,7 @@ impl Node {
             let filters = FilterSet::merge(&query.filters);
             let (after, since_ns) = (query.after, query.since_ns);
             self.disk_reads.reads.insert(id);
-            self.counters.deep_reads += 1;
+            self.counters.history_reads += 1;
             let read = JournalRead { read: id, after, until, since_ns, filters };
             self.out.push(Output::ReadJournal(read));
         }
@@ -231,7 +231,7 @@ impl Node {
                 search.from = HistorySource::Child(link);
                 let query = HistoryRequest { id, ..search.query.clone() };
                 self.restart_deadline(id);
-                self.counters.fetches += 1;
+                self.counters.history_requests += 1;
                 return self.send_if_room(
                     link,
                     Frame::HistoryRequest(HistoryRequest { epoch: self.epochs.head(), ..query }),

@@ -326,7 +326,7 @@ impl Node {
         }
         self.epochs = replica.epochs;
         self.log_wait_until_ns = 0;
-        self.counters.adopted += 1;
+        self.counters.logs_installed += 1;
         self.transition("root", "", "young", "acting root", "it goes on with the log of a child");
         self.open_epoch(false);
         for item in own {

@@ -118,13 +118,13 @@ counters! {
     /// Welcomed peers whose clock is far off.
     clocks_differ,
     /// Logs taken over from a child.
-    adopted,
+    logs_installed,
     /// Questions and answers that found no room in the queue of a link or a client.
     control_dropped,
     /// Copies of events that came up and were logged before.
     copies,
     /// Pages of the journal that were asked for.
-    deep_reads,
+    history_reads,
     /// Events handed to clients.
     delivered,
     /// Dials begun.
@@ -144,7 +144,7 @@ counters! {
     /// Events of clients that became part of a fold.
     folded,
     /// Questions for older events that were passed up.
-    fetches,
+    history_requests,
     /// Events handed over to another log.
     re_proposed,
     /// Logs whose root and standby were lost together.

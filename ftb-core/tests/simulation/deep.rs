@@ -32,7 +32,7 @@ fn who_was_away_for_long_reads_on_from_the_disk() {
         script.sort_by_key(|(at, _)| *at);
         let setup = Setup { tune: little_memory, payload: 300, ..Setup::new(7, 2) }.on_disk();
         let world = must_hold("away for long", &setup, seed, &script);
-        assert!(counter(&world, 0, "deep_reads") > 10, "the disk was not read");
+        assert!(counter(&world, 0, "history_reads") > 10, "the disk was not read");
     }
 }
 
@@ -49,7 +49,7 @@ fn a_root_without_a_disk_of_its_own_asks_its_standby() {
     script.sort_by_key(|(at, _)| *at);
     let setup = Setup { tune: little_memory, payload: 300, ..Setup::new(7, 2) }.on_disk();
     let world = must_hold("its standby", &setup, 1, &script);
-    assert!(counter(&world, 1, "deep_reads") > 10, "the standby's disk was not read");
+    assert!(counter(&world, 1, "history_reads") > 10, "the standby's disk was not read");
 }
 
 /// Root and standby die; who goes on had only what it wanted pass by. What a subscriber was away for is

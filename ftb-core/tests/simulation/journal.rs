@@ -113,7 +113,7 @@ fn entries_that_another_agent_brings_are_no_gap() {
             let script = with(load(290 * MS, 10 * MS, 3), &faults);
             let setup = Setup::new(2, 2).on_disk();
             let world = must_hold("another brings it", &setup, seed, &script);
-            let brought = counter(&world, 0, "adopted") + counter(&world, 1, "handed_over");
+            let brought = counter(&world, 0, "logs_installed") + counter(&world, 1, "re_proposed");
             assert!(brought > 0, "{away:?}: nobody has brought the log");
         }
     }
