@@ -8,14 +8,15 @@
 use crate::epochs::EpochHistory;
 use crate::filter::Filter;
 use crate::ident::{OriginId, PublisherId, Rank};
-use crate::node::api::{Gap, GapReason, MemberState};
+use crate::log::gap::{GAP_BYTES, Gap};
+use crate::member::MemberState;
 use crate::position::{Epoch, Position};
 use crate::ranges::RangeSet;
 use crate::run::Run;
 use std::sync::Arc;
 
-/// What a gap counts for beside the names in it.
-const GAP_BYTES: usize = 64;
+pub use crate::log::item::{Content, Item};
+
 /// Most ranks in a list of hints or redirects.
 pub const RANKS_MAX: usize = 64;
 /// Most publishers in one [`DedupRanges`].
@@ -359,130 +360,6 @@ pub struct Confirm {
     pub seq: u64,
     /// Where the last of them is in the log at the latest.
     pub position: Position,
-}
-
-/// What some indices of the log hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
-    /// Events, one index each.
-    Events(Run),
-    /// A hole that is told.
-    Gap(Gap),
-}
-
-impl Content {
-    /// Its size in bytes, as logs and queues count it.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Events(run) => run.len(),
-            Self::Gap(gap) => GAP_BYTES + gap.spaces.len(),
-        }
-    }
-
-    /// Never: a content has a size.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-/// Some indices of the log that follow each other, and what they hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Item {
-    /// The first index.
-    pub index: u64,
-    /// What they hold.
-    pub content: Content,
-}
-
-impl Item {
-    /// How many indices.
-    pub fn count(&self) -> usize {
-        match &self.content {
-            Content::Events(run) => run.count(),
-            Content::Gap(_) => 1,
-        }
-    }
-
-    /// The last index.
-    pub fn last(&self) -> u64 {
-        self.index + (self.count() as u64 - 1)
-    }
-
-    /// Its size in bytes, as queues count it.
-    pub fn len(&self) -> usize {
-        self.content.len()
-    }
-
-    /// Never: an item has a size.
-    pub fn is_empty(&self) -> bool {
-        self.content.is_empty()
-    }
-
-    /// Whether it is a gap that stands for all the indices of a range, up to its own. Any other gap is
-    /// an entry of the log: it has one index, and says what is missing elsewhere.
-    pub fn is_range(&self) -> bool {
-        let Content::Gap(gap) = &self.content else { return false };
-        let (after, until) = (gap.after.index, gap.until.index);
-        gap.reason == GapReason::Retention
-            && until == self.index
-            && after < until
-            && (gap.count == 0 || gap.count == until - after)
-    }
-
-    /// The last index before it.
-    pub fn covers_after(&self) -> u64 {
-        match &self.content {
-            Content::Gap(gap) if self.is_range() => gap.after.index,
-            _ => self.index.saturating_sub(1),
-        }
-    }
-
-    /// The part of a range between two indices.
-    fn part_of_range(&self, gap: &Gap, after: u64, until: u64) -> Self {
-        let at = |index| match index {
-            index if index == gap.after.index => gap.after,
-            index => Position { epoch: gap.until.epoch, index },
-        };
-        let count = if gap.count == 0 { 0 } else { until - after };
-        let gap = Gap { after: at(after), until: at(until), count, ..gap.clone() };
-        Self { index: until, content: Content::Gap(gap) }
-    }
-
-    /// What of it lies behind an index; `None` where that is nothing.
-    pub fn behind(&self, index: u64) -> Option<Self> {
-        if index <= self.covers_after() {
-            return Some(self.clone());
-        }
-        if index >= self.last() {
-            return None;
-        }
-        match &self.content {
-            Content::Gap(gap) => Some(self.part_of_range(gap, index, self.index)),
-            Content::Events(run) => {
-                let skip = usize::try_from(index - self.index + 1).unwrap_or(usize::MAX);
-                let content = Content::Events(run.slice(skip..run.count())?);
-                Some(Self { index: index + 1, content })
-            }
-        }
-    }
-
-    /// What of it lies not behind an index; `None` where that is nothing.
-    pub fn up_to(&self, index: u64) -> Option<Self> {
-        if self.last() <= index {
-            return Some(self.clone());
-        }
-        if index <= self.covers_after() {
-            return None;
-        }
-        match &self.content {
-            Content::Gap(gap) => Some(self.part_of_range(gap, gap.after.index, index)),
-            Content::Events(run) => {
-                let keep = usize::try_from(index + 1 - self.index).unwrap_or(usize::MAX);
-                let content = Content::Events(run.slice(0..keep)?);
-                Some(Self { index: self.index, content })
-            }
-        }
-    }
 }
 
 /// Committed events on their way down.

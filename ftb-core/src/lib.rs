@@ -10,25 +10,19 @@
 //! (`ftb-proto`), processes, configuration files.
 #![forbid(unsafe_code)]
 
-pub mod epochs;
-pub mod event;
-pub mod filter;
 pub mod frame;
-pub mod hostlist;
-pub mod ident;
-pub mod latest;
-pub mod limits;
+pub mod log;
+pub mod model;
 pub mod node;
 pub mod own;
-pub mod position;
-pub mod ranges;
 pub mod run;
 pub mod sealed;
-pub mod severity;
-pub mod space;
-pub mod spaces;
-pub mod time;
-pub mod tree;
+
+pub use log::{epochs, position, ranges};
+pub use model::{
+    event, filter, hostlist, ident, latest, limits, member, severity, space, spaces, storm, time,
+    tree,
+};
 
 pub use event::{Event, EventKind, EventRef, Tag};
 pub use ident::{EventId, OriginId, PublisherId, Rank};

@@ -8,14 +8,19 @@
 
 use crate::epochs::EpochHistory;
 use crate::filter::{Filter, FilterSet};
-use crate::frame::{DedupRanges, Frame, Item};
+use crate::frame::{Content, DedupRanges, Frame, Item};
 use crate::ident::{PublisherId, Rank};
+use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
+use crate::log::reader::{ReadLimit, Reader};
+use crate::log::ring::Log;
 use crate::node::config::MemberList;
-use crate::node::storm::StormRule;
 use crate::position::{Epoch, Position, Trail};
 use crate::run::Run;
 use crate::severity::Severity;
-use crate::spaces::Spaces;
+use crate::storm::StormRule;
+
+pub use crate::log::gap::{Gap, GapReason};
+pub use crate::model::member::MemberState;
 
 /// One attempt to reach another agent. Never used twice in the life of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -357,6 +362,31 @@ pub struct JournalPage {
     pub until: u64,
 }
 
+impl JournalPage {
+    /// What of some entries of a log is to be in the page that a read is answered with. The entries
+    /// follow each other and begin behind `after`.
+    pub fn pick(read: &JournalRead, after: u64, entries: impl IntoIterator<Item = Item>) -> Self {
+        let mut log = Log::new(after);
+        entries.into_iter().for_each(|entry| log.push(entry));
+        // One more item may be the gap before them.
+        let (bytes, items) = (BATCH_BYTES_TARGET, BATCH_EVENTS_MAX - 1);
+        let until = log.last().min(read.until).max(after);
+        let mut reader = Reader::new(after);
+        let picked = reader.read(
+            &log,
+            ReadLimit { bytes, items, until, skip_repeated: false },
+            &read.filters,
+        );
+        let items = picked.into_iter().map(|item| match item.content {
+            Content::Events(run) => {
+                Item { index: item.index, content: Content::Events(Run::detached(run)) }
+            }
+            Content::Gap(_) => item,
+        });
+        Self { after, items: items.collect(), until: reader.cursor }
+    }
+}
+
 /// One line of the log: a state machine of the node has moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transition {
@@ -453,53 +483,6 @@ pub enum RefusedWhat {
     },
 }
 
-/// A hole that is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gap {
-    /// The last position before it.
-    pub after: Position,
-    /// The last position in it.
-    pub until: Position,
-    /// Why.
-    pub reason: GapReason,
-    /// How many events are known to be missing; 0 where it is unknown.
-    pub count: u64,
-    /// The worst among them; `None` where it is unknown.
-    pub severity_max: Option<Severity>,
-    /// The event spaces of all of them, as far as they are known.
-    pub spaces: Spaces,
-}
-
-/// Why events are missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum GapReason {
-    /// A bounded queue was full; mildest first were shed.
-    Shed,
-    /// They are older than what any log retains, or lie in a log that never had anything in common
-    /// with the one that was followed before.
-    Retention,
-    /// Acting root and standby were lost together.
-    LogLost,
-    /// They came behind newer events of their publishers, and were not given: an older word must not
-    /// take the place of a newer one. Told by who gives events to a program ([`crate::latest`]).
-    Late,
-}
-
-impl GapReason {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Shed, Self::Retention, Self::LogLost, Self::Late];
-
-    /// The stable word for it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Shed => "shed",
-            Self::Retention => "retention",
-            Self::LogLost => "log-lost",
-            Self::Late => "late",
-        }
-    }
-}
-
 /// What a host answers to a dial that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostAnswer {
@@ -527,44 +510,4 @@ pub struct TreeNode {
     pub origin: u64,
     /// Since when, Unix nanoseconds; 0 when not known.
     pub since_ns: u64,
-}
-
-/// *Absent* (never seen, or planned down) and *dead* (was here, lost) are different states.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum MemberState {
-    /// Not started yet, drained, or said goodbye.
-    Absent,
-    /// In the tree.
-    Up,
-    /// Has left its parent for another one, which has not told of it yet.
-    Moved,
-    /// Its link is lost; whether the node lives is being asked, or not known.
-    Suspect,
-    /// Its agent is gone or stopped, and its host lives.
-    Lost,
-    /// Was here and is lost.
-    Dead,
-}
-
-impl MemberState {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Absent, Self::Up, Self::Moved, Self::Suspect, Self::Lost, Self::Dead];
-
-    /// Whether the acting root looks for one of whom nothing else is known.
-    pub(super) const fn is_missed(self) -> bool {
-        matches!(self, Self::Moved | Self::Suspect | Self::Lost)
-    }
-
-    /// The stable word for it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Absent => "absent",
-            Self::Up => "up",
-            Self::Moved => "moved",
-            Self::Suspect => "suspect",
-            Self::Lost => "lost",
-            Self::Dead => "dead",
-        }
-    }
 }

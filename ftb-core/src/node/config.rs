@@ -1,10 +1,10 @@
 //! What a node is told about itself and its cluster, and the bounds that it keeps.
 
-use super::retained::Reserve;
-use super::storm::{Folder, StormRule};
 use crate::frame::members_digest;
 use crate::ident::{OriginId, Rank};
+use crate::log::retained::Reserve;
 use crate::space::EventSpace;
+use crate::storm::{Folder, StormRule};
 use std::collections::HashMap;
 use std::sync::Arc;
 

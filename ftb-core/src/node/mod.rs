@@ -10,67 +10,43 @@
 //! or subscribe what (the shell checks that before it feeds an input).
 
 pub mod api;
-mod budget;
-mod children;
-mod clients;
 mod config;
-mod delayed_acks;
 mod delivery;
-mod dispatch;
-mod entry_refs;
-mod follow;
-mod heartbeat;
-mod history;
-mod history_sources;
-mod index;
-mod install;
-mod interest;
-mod journal;
-mod link;
-mod log;
-mod members;
-mod mismatches;
-mod outbox;
-mod plausible;
+mod membership;
 mod publishing;
-mod reader;
-mod reconciliation;
-mod retained;
-mod root;
-mod root_watch;
-mod search;
-mod standby;
+mod role;
 mod status;
-mod storm;
-mod subscriptions;
-mod suspicion;
 #[cfg(test)]
 pub(crate) mod testing;
-mod unlisted;
-mod uplink;
-mod upward;
+mod tree;
 
+pub use crate::log::retained::{Items as RetainedItems, Reserve, Retained};
+pub use crate::storm::{Fold, Folder, StormRule};
 pub use config::{Member, MemberList, NodeConfig, protected_by_default};
-pub use delayed_acks::{ACK_DELAY_EVENTS_MAX, ACK_DELAY_MS};
-pub use history_sources::JOURNAL_READS_MAX;
-pub use plausible::{EPOCH_FLOOR, INDEX_FLOOR, check_stored};
-pub use retained::{Items as RetainedItems, Reserve, Retained};
+pub use delivery::history_sources::JOURNAL_READS_MAX;
+pub use membership::dynamic::UNLISTED_MAX;
+pub use publishing::delayed_acks::{ACK_DELAY_EVENTS_MAX, ACK_DELAY_MS};
 pub use status::{ChildStatus, ClientStatus, JournalState, NodeStatus};
-pub use storm::{Fold, Folder, StormRule};
-pub use unlisted::UNLISTED_MAX;
-pub use uplink::LINK_PROTOCOL;
+pub use tree::plausible::{EPOCH_FLOOR, INDEX_FLOOR, check_stored};
+pub use tree::uplink::LINK_PROTOCOL;
 
 use crate::epochs::EpochHistory;
 use crate::frame::{Close, Frame};
 use crate::ident::{OriginId, PublisherId, Rank};
+use crate::log::ring::Log;
 use crate::position::Epoch;
 use crate::ranges::PublisherRanges;
 use crate::time::Now;
 use api::{ClientId, Input, LinkId, Output, Transition};
 use config::ns;
-use link::{CONTROL_BYTES_MAX, CONTROL_MEMBER_BYTES, Link, LinkRole};
+use delivery::{budget, clients, history, history_sources, index, interest};
+use membership::{dynamic, members, reconciliation, root_watch, suspicion};
+use publishing::upward::Route;
+use publishing::{delayed_acks, outbox, publish, storm};
+use role::{journal, root, standby};
 use std::collections::{BTreeMap, BTreeSet};
-use upward::Route;
+use tree::link::{CONTROL_BYTES_MAX, CONTROL_MEMBER_BYTES, Link, LinkRole};
+use tree::{children, mismatches, uplink};
 
 /// One agent.
 pub struct Node {
@@ -91,7 +67,7 @@ pub struct Node {
     children: BTreeMap<LinkId, children::Child>,
     members: members::Members,
     /// Agents that are in no member list.
-    dynamic_members: unlisted::DynamicMembers,
+    dynamic_members: dynamic::DynamicMembers,
     suspicions: suspicion::Suspicions,
     reconciliation: reconciliation::Reconciliation,
     root_watch: root_watch::RootWatch,
@@ -103,7 +79,7 @@ pub struct Node {
     /// The log that is consumed here, and up to which index: committed, visible to all readers.
     epochs: EpochHistory,
     commit_index: u64,
-    log: log::Log,
+    log: Log,
     /// An acting root that took over without a copy of the log: up to here it has only what passed
     /// by.
     complete_after: u64,
@@ -145,7 +121,7 @@ pub struct Node {
     paused: BTreeSet<ClientId>,
     /// What of own clients' events passes, and what is folded or shed.
     storms: storm::StormControl,
-    storm_shed: Option<publishing::StormShed>,
+    storm_shed: Option<publish::StormShed>,
     /// Clients that hear a little later that their events are held.
     delayed_acks: delayed_acks::DelayedAcks,
     /// Subscriptions that are not active yet.
@@ -186,7 +162,7 @@ impl Node {
             uplink: uplink::Uplink::new(),
             children: BTreeMap::new(),
             members: members::Members::default(),
-            dynamic_members: unlisted::DynamicMembers::default(),
+            dynamic_members: dynamic::DynamicMembers::default(),
             suspicions: suspicion::Suspicions::default(),
             reconciliation: reconciliation::Reconciliation::new(),
             root_watch: root_watch::RootWatch::default(),
@@ -195,7 +171,7 @@ impl Node {
             past: None,
             epochs: EpochHistory::new(),
             commit_index: 0,
-            log: log::Log::new(0),
+            log: Log::new(0),
             complete_after: 0,
             forks: BTreeMap::new(),
             epoch_seen: 0,

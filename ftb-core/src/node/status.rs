@@ -1,10 +1,10 @@
 //! What a node says about itself when asked.
 
 use super::Node;
-use super::api::ClientId;
-use super::uplink::State;
 use crate::frame::Content;
 use crate::ident::{EventId, OriginId, Rank};
+use crate::node::api::ClientId;
+use crate::node::tree::uplink::State;
 use crate::position::{Epoch, Position};
 
 /// A node as an administrator sees it.
@@ -340,12 +340,14 @@ impl Node {
         let log = config.log_bytes.max(config.ring_bytes) + config.uncommitted_bytes + slack;
         let lag = config.lag_bytes + config.lag_bytes / 4 + slack;
         let outbox = 2 * config.outbox_bytes + config.log_bytes + 2 * slack;
-        let kept =
-            usize::try_from(super::upward::KEPT_WINDOWS).unwrap_or(usize::MAX) * window + slack;
+        let kept = usize::try_from(crate::node::publishing::upward::KEPT_WINDOWS)
+            .unwrap_or(usize::MAX)
+            * window
+            + slack;
         2 * log
             + kept
             + outbox
-            + super::storm::FOLD_BYTES_MAX
+            + crate::node::publishing::storm::FOLD_BYTES_MAX
             + slack
             + readers * lag
             + self.children.len() * (2 * window + slack)

@@ -1,9 +1,9 @@
 //! Events for tests.
 
-use super::storm::Fold;
 use crate::ident::{EventId, PublisherId};
 use crate::sealed::{Head, Sealed, Span};
 use crate::severity::Severity;
+use crate::storm::Fold;
 use bytes::Bytes;
 
 pub(crate) fn sealed(token: u64, seq: u64) -> Sealed {

@@ -1,0 +1,55 @@
+//! Events that are missing: which, how many, and why.
+
+use crate::position::Position;
+use crate::severity::Severity;
+use crate::spaces::Spaces;
+
+/// What a gap counts for beside the names in it, in bytes.
+pub(crate) const GAP_BYTES: usize = 64;
+
+/// A hole that is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The last position before it.
+    pub after: Position,
+    /// The last position in it.
+    pub until: Position,
+    /// Why.
+    pub reason: GapReason,
+    /// How many events are known to be missing; 0 where it is unknown.
+    pub count: u64,
+    /// The worst among them; `None` where it is unknown.
+    pub severity_max: Option<Severity>,
+    /// The event spaces of all of them, as far as they are known.
+    pub spaces: Spaces,
+}
+
+/// Why events are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GapReason {
+    /// A bounded queue was full; mildest first were shed.
+    Shed,
+    /// They are older than what any log retains, or lie in a log that never had anything in common
+    /// with the one that was followed before.
+    Retention,
+    /// Acting root and standby were lost together.
+    LogLost,
+    /// They came behind newer events of their publishers, and were not given: an older word must not
+    /// take the place of a newer one. Told by who gives events to a program ([`crate::latest`]).
+    Late,
+}
+
+impl GapReason {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Shed, Self::Retention, Self::LogLost, Self::Late];
+
+    /// The stable word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Shed => "shed",
+            Self::Retention => "retention",
+            Self::LogLost => "log-lost",
+            Self::Late => "late",
+        }
+    }
+}

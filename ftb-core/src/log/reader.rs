@@ -1,0 +1,530 @@
+//! One reader of the log: a child link or a subscription. It has a place in the log, no queue; only
+//! when the log has moved on without it, it keeps what it would have missed, within a bound, and
+//! sheds the mildest events first, each hole told.
+
+use crate::epochs::EpochHistory;
+use crate::filter::{Filter, FilterSet};
+use crate::log::gap::{Gap, GapReason};
+use crate::log::item::{Content, Item};
+use crate::log::ring::{ENTRY_BYTES, Log};
+use crate::run::Run;
+use crate::sealed::SealedRef;
+use crate::severity::Severity;
+use crate::spaces::Spaces;
+use core::ops::Range;
+use std::collections::VecDeque;
+
+/// What a reader wants.
+pub(crate) trait Wants {
+    /// Whether it wants an event.
+    fn event(&self, event: SealedRef<'_>) -> bool;
+    /// Whether it may have wanted any of the events that are missing.
+    fn hole(&self, gap: &Gap) -> bool;
+}
+
+impl Wants for Filter {
+    fn event(&self, event: SealedRef<'_>) -> bool {
+        self.matches(event)
+    }
+
+    fn hole(&self, gap: &Gap) -> bool {
+        self.may_want(gap.severity_max, &gap.spaces)
+    }
+}
+
+impl Wants for FilterSet {
+    fn event(&self, event: SealedRef<'_>) -> bool {
+        self.matches(event)
+    }
+
+    fn hole(&self, gap: &Gap) -> bool {
+        self.may_want(gap.severity_max, &gap.spaces)
+    }
+}
+
+/// A place in the log.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reader {
+    /// Everything wanted up to here was read.
+    pub(crate) cursor: u64,
+    kept: VecDeque<Item>,
+    kept_bytes: usize,
+    /// How many events it has lost by being slow.
+    pub(crate) shed: u64,
+    /// What it wants next is not (all) in the log here and is fetched from above.
+    pub(crate) catching_up: bool,
+    /// It begins with the first event that is not older than this Unix time; 0: where it stands.
+    pub(crate) since_ns: u64,
+    /// It was not there when others here were given what the log marks as repeated: it reads that too.
+    pub(crate) reads_repeated: bool,
+}
+
+/// Where a batch ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadLimit {
+    /// Bytes after which no further event is added.
+    pub(crate) bytes: usize,
+    /// Most events.
+    pub(crate) items: usize,
+    /// Not behind this index.
+    pub(crate) until: u64,
+    /// Leave out what was delivered here before.
+    pub(crate) skip_repeated: bool,
+}
+
+impl Reader {
+    pub(crate) fn new(cursor: u64) -> Self {
+        Self { cursor, ..Self::default() }
+    }
+
+    /// Whether everything up to an index was read, or nothing can be read now.
+    pub(crate) fn is_at(&self, index: u64) -> bool {
+        self.kept.is_empty() && (self.cursor >= index || self.catching_up)
+    }
+
+    /// Whether nothing is kept for it.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// Older events have come from above: they are read before the log.
+    pub(crate) fn add_history(&mut self, items: Vec<Item>, covered: u64) {
+        for item in items {
+            if let Some(item) = item.behind(self.cursor) {
+                self.kept_bytes += item.len();
+                self.kept.push_back(item);
+            }
+        }
+        self.cursor = self.cursor.max(covered);
+    }
+
+    /// Bytes that it pins beside the log.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    /// What these cost in memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.kept_bytes + ENTRY_BYTES * self.kept.len()
+    }
+
+    /// The mildest event that is kept for it.
+    pub(crate) fn mildest(&self) -> Option<Severity> {
+        self.kept.iter().filter_map(mildest).min()
+    }
+
+    /// Goes back (or on) to an index; what it kept behind it is void.
+    pub(crate) fn expect_member(&mut self, index: u64) {
+        self.cursor = index;
+        while self.kept.back().is_some_and(|item| item.last() > index) {
+            let Some(item) = self.kept.pop_back() else { break };
+            self.kept_bytes -= item.len();
+            if let Some(rest) = item.up_to(index) {
+                self.kept_bytes += rest.len();
+                self.kept.push_back(rest);
+            }
+        }
+    }
+
+    /// Reads on: what is wanted, up to the cut. The cursor moves behind what was examined.
+    pub(crate) fn read(&mut self, log: &Log, cut: ReadLimit, wants: &impl Wants) -> Vec<Item> {
+        let mut taken = ReadBatch { items: Vec::new(), bytes: 0, events: 0, cut };
+        while let Some(item) = self.kept.pop_front() {
+            self.kept_bytes -= item.len();
+            let last = item.last();
+            let read = taken.add(item.clone());
+            if read < last {
+                let rest = item.behind(read).unwrap_or(item);
+                self.kept_bytes += rest.len();
+                self.kept.push_front(rest);
+                break;
+            }
+        }
+        if !self.kept.is_empty() || self.catching_up {
+            return taken.items;
+        }
+        for item in log.after(self.cursor) {
+            let Some(item) = item.up_to(cut.until) else { break };
+            let last = item.last();
+            let skip = cut.skip_repeated && !self.reads_repeated && log.any_repeated(&item);
+            let read = match &item.content {
+                Content::Gap(gap) if wants.hole(gap) => taken.add(item),
+                Content::Gap(_) => last,
+                Content::Events(run) if skip => {
+                    taken.add_wanted(item.index, run, |index, event| {
+                        !log.is_repeated(index) && wants.event(event)
+                    })
+                }
+                Content::Events(run) => taken.add_groups(item.index, run, wants),
+            };
+            self.cursor = self.cursor.max(read);
+            if read < last {
+                return taken.items;
+            }
+        }
+        self.cursor = self.cursor.max(cut.until);
+        taken.items
+    }
+
+    /// Everything wanted up to the end of the cut is lost to it: one hole that says how much. A gap
+    /// that does not know how much it stands for stays as it is.
+    pub(crate) fn skip_with_gap(
+        &mut self,
+        log: &Log,
+        cut: ReadLimit,
+        epochs: &EpochHistory,
+        wants: &impl Wants,
+    ) -> Vec<Item> {
+        let all = ReadLimit { bytes: usize::MAX, items: usize::MAX, ..cut };
+        let mut after = self.kept.front().map_or(self.cursor, Item::covers_after);
+        let mut holes: Vec<Item> = Vec::new();
+        let mut lost = LostEvents::default();
+        for item in self.read(log, all, wants) {
+            let last = item.last();
+            match &item.content {
+                Content::Gap(gap) if gap.count == 0 => {
+                    let before = item.covers_after();
+                    holes.extend(std::mem::take(&mut lost).hole(epochs, after, before));
+                    after = last;
+                    holes.push(item);
+                }
+                Content::Gap(gap) => lost.add(gap.count, gap.severity_max, &gap.spaces),
+                Content::Events(run) => {
+                    self.shed += run.count() as u64;
+                    for (places, first) in run.groups() {
+                        let (count, severity) = (places.len() as u64, first.severity());
+                        lost.add(count, Some(severity), &Spaces::of(first.space()));
+                    }
+                }
+            }
+            lost.last = last;
+        }
+        let last = lost.last;
+        holes.extend(lost.hole(epochs, after, last));
+        holes
+    }
+
+    /// The log gives entries up: of what this reader has not read it keeps what it wants, within
+    /// the bound, and sheds the mildest beyond. One that catches up fetches it.
+    pub(crate) fn keep(
+        &mut self,
+        item: &Item,
+        bytes_max: usize,
+        epochs: &EpochHistory,
+        wants: &impl Wants,
+    ) {
+        if self.catching_up {
+            return;
+        }
+        let Some(item) = item.behind(self.cursor) else { return };
+        self.cursor = item.last();
+        let run = match &item.content {
+            Content::Events(run) => run,
+            Content::Gap(gap) if wants.hole(gap) => return self.keep_all(item, bytes_max, epochs),
+            Content::Gap(_) => return,
+        };
+        for (places, first) in run.groups() {
+            let index = item.index + places.start as u64;
+            if wants.event(first)
+                && let Some(part) = run.slice(places)
+            {
+                let content = Content::Events(part.detached());
+                self.keep_all(Item { index, content }, bytes_max, epochs);
+            }
+        }
+    }
+
+    fn keep_all(&mut self, item: Item, bytes_max: usize, epochs: &EpochHistory) {
+        self.kept_bytes += item.len();
+        self.kept.push_back(item);
+        while self.kept_bytes > bytes_max {
+            let Some(mildest) = self.mildest() else { break };
+            // The lane that is reserved for FATAL.
+            if mildest == Severity::Fatal && self.kept_bytes <= bytes_max + bytes_max / 4 {
+                break;
+            }
+            self.shed_all(mildest, epochs);
+        }
+    }
+
+    /// Turns every kept event of a severity into a hole that is told; neighbouring holes merge.
+    pub(crate) fn shed_all(&mut self, severity: Severity, epochs: &EpochHistory) {
+        let kept = std::mem::take(&mut self.kept);
+        self.kept_bytes = 0;
+        for item in kept {
+            let Content::Events(run) = &item.content else {
+                self.put(item);
+                continue;
+            };
+            for (places, first) in run.groups() {
+                let index = item.index + places.start as u64;
+                let count = places.len() as u64;
+                if first.severity() == severity {
+                    self.shed += count;
+                    let last = index + count - 1;
+                    let gap = Gap {
+                        after: epochs.position(index.saturating_sub(1)),
+                        until: epochs.position(last),
+                        reason: GapReason::Shed,
+                        count,
+                        severity_max: Some(severity),
+                        spaces: Spaces::of(first.space()),
+                    };
+                    self.put(Item { index: last, content: Content::Gap(gap) });
+                } else if let Some(part) = run.slice(places) {
+                    self.put(Item { index, content: Content::Events(part) });
+                }
+            }
+        }
+    }
+
+    /// Keeps something behind all else; a hole joins the hole before it.
+    fn put(&mut self, item: Item) {
+        if let Content::Gap(gap) = &item.content
+            && let Some(Item { index, content: Content::Gap(last) }) = self.kept.back_mut()
+            && last.reason == gap.reason
+            && last.reason == GapReason::Shed
+        {
+            *index = item.index;
+            self.kept_bytes -= last.spaces.len();
+            last.spaces = last.spaces.joined(&gap.spaces);
+            self.kept_bytes += last.spaces.len();
+            last.until = gap.until;
+            last.count += gap.count;
+            last.severity_max = last.severity_max.max(gap.severity_max);
+            return;
+        }
+        self.kept_bytes += item.len();
+        self.kept.push_back(item);
+    }
+}
+
+/// What a reader loses at once.
+#[derive(Default)]
+struct LostEvents {
+    count: u64,
+    severity_max: Option<Severity>,
+    spaces: Option<Spaces>,
+    last: u64,
+}
+
+impl LostEvents {
+    fn add(&mut self, count: u64, severity: Option<Severity>, spaces: &Spaces) {
+        self.count += count;
+        self.severity_max = self.severity_max.max(severity);
+        let joined =
+            self.spaces.as_ref().map_or_else(|| spaces.clone(), |ours| ours.joined(spaces));
+        self.spaces = Some(joined);
+    }
+
+    /// The gap that reports it; `None` where it is nothing.
+    fn hole(self, epochs: &EpochHistory, after: u64, last: u64) -> Option<Item> {
+        let Self { count, severity_max, spaces, .. } = self;
+        let gap = Gap {
+            after: epochs.position(after),
+            until: epochs.position(last),
+            reason: GapReason::Shed,
+            count,
+            severity_max,
+            spaces: spaces.unwrap_or_default(),
+        };
+        (count > 0).then_some(Item { index: last, content: Content::Gap(gap) })
+    }
+}
+
+/// The mildest event of an item, if it has any.
+fn mildest(item: &Item) -> Option<Severity> {
+    match &item.content {
+        Content::Events(run) => run.groups().map(|(_, first)| first.severity()).min(),
+        Content::Gap(_) => None,
+    }
+}
+
+/// What a reader has read for one batch.
+struct ReadBatch {
+    items: Vec<Item>,
+    bytes: usize,
+    events: usize,
+    cut: ReadLimit,
+}
+
+impl ReadBatch {
+    fn is_full(&self) -> bool {
+        self.events >= self.cut.items || self.bytes >= self.cut.bytes
+    }
+
+    fn push(&mut self, item: Item) {
+        self.bytes += item.len();
+        self.events += item.count();
+        if let Some(Item { index, content: Content::Events(last) }) = self.items.last_mut()
+            && let Content::Events(next) = &item.content
+            && *index + last.count() as u64 == item.index
+            && let Some(joined) = last.joined(next)
+        {
+            *last = joined;
+        } else {
+            self.items.push(item);
+        }
+    }
+
+    /// Takes an item as far as there is room; up to which index it was read.
+    fn add(&mut self, item: Item) -> u64 {
+        match &item.content {
+            Content::Gap(_) if self.is_full() => item.covers_after(),
+            Content::Gap(_) => {
+                let last = item.index;
+                self.push(item);
+                last
+            }
+            Content::Events(run) => self.add_part(item.index, run, 0..run.count()),
+        }
+    }
+
+    /// Takes some of a run as far as there is room; up to which index it was read.
+    fn add_part(&mut self, index: u64, run: &Run, places: Range<usize>) -> u64 {
+        let start = places.start;
+        let (bytes, events) =
+            (self.cut.bytes.saturating_sub(self.bytes), self.cut.items.saturating_sub(self.events));
+        let fits = run.slice(places).map_or(0, |part| part.fitting(bytes, events));
+        if let Some(part) = run.slice(start..start + fits) {
+            self.push(Item { index: index + start as u64, content: Content::Events(part) });
+        }
+        // The first index of anything is 1.
+        index + (start + fits) as u64 - 1
+    }
+
+    /// Takes what is wanted of a run, asked once for neighbours that no filter can tell apart; up to
+    /// which index it was read.
+    fn add_groups(&mut self, index: u64, run: &Run, wants: &impl Wants) -> u64 {
+        let mut read = index - 1;
+        for (places, first) in run.groups() {
+            let last = index + places.end as u64 - 1;
+            if self.is_full() {
+                return read;
+            }
+            read = if wants.event(first) { self.add_part(index, run, places) } else { last };
+            if read < last {
+                return read;
+            }
+        }
+        read
+    }
+
+    /// The same, asked for each event.
+    fn add_wanted(
+        &mut self,
+        index: u64,
+        run: &Run,
+        mut wants: impl FnMut(u64, SealedRef<'_>) -> bool,
+    ) -> u64 {
+        let mut read = index - 1;
+        for (place, event) in run.iter().enumerate() {
+            if self.is_full() {
+                return read;
+            }
+            read = index + place as u64;
+            if wants(read, event) {
+                self.add_part(index, run, place..place + 1);
+            }
+        }
+        read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::testing::sealed_with;
+    use crate::position::Position;
+
+    fn log_of(severities: &[Severity]) -> Log {
+        let mut log = Log::new(0);
+        for (at, severity) in severities.iter().enumerate() {
+            let index = at as u64 + 1;
+            let event = sealed_with(1, index, *severity);
+            log.push(Item { index, content: Content::Events(event.into()) });
+        }
+        log
+    }
+
+    fn cut(items: usize, until: u64) -> ReadLimit {
+        ReadLimit { bytes: usize::MAX, items, until, skip_repeated: true }
+    }
+
+    #[test]
+    fn a_reader_reads_everything_once_in_batches_and_not_behind_the_cut() {
+        let log = log_of(&[Severity::Info; 10]);
+        let mut reader = Reader::new(2);
+        let mut read = Vec::new();
+        for _ in 0..5 {
+            let items = reader.read(&log, cut(3, 8), &Filter::everything());
+            read.extend(items.iter().flat_map(|item| item.index..=item.last()));
+        }
+        assert_eq!(read, [3, 4, 5, 6, 7, 8]);
+        assert!(reader.is_at(8) && !reader.is_at(9));
+        assert!(reader.read(&log, cut(3, 10), &FilterSet::new()).is_empty());
+        assert!(reader.is_at(10));
+    }
+
+    #[test]
+    fn what_a_slow_reader_loses_is_the_mildest_and_every_loss_is_told() {
+        use Severity::{Error, Fatal, Info, Warning};
+        let severities = [Info, Fatal, Info, Warning, Error, Info, Info, Fatal];
+        let mut log = log_of(&severities);
+        let one = log.after(0).map(|item| item.len()).max().unwrap_or(0);
+        let mut reader = Reader::new(0);
+        while let Some(evicted) = log.evict(8) {
+            reader.keep(&evicted.item, 4 * one + 64, &EpochHistory::new(), &Filter::everything());
+        }
+        let mut got = Vec::new();
+        let mut reported = 0;
+        for item in reader.read(&log, cut(100, 8), &Filter::everything()) {
+            match item.content {
+                Content::Events(run) => got.extend(run.iter().map(SealedRef::severity)),
+                Content::Gap(gap) => {
+                    assert!(gap.severity_max <= Some(Warning));
+                    reported += gap.count;
+                }
+            }
+        }
+        assert_eq!(got.iter().filter(|severity| **severity == Fatal).count(), 2);
+        assert!(got.contains(&Error) && !got.contains(&Info));
+        assert_eq!(got.len() as u64 + reported, severities.len() as u64);
+        assert_eq!(reader.shed, reported);
+        assert_eq!(reader.kept_bytes(), 0);
+    }
+
+    #[test]
+    fn a_hole_is_told_to_those_whom_it_can_concern() {
+        let gap = Gap {
+            after: Position::ZERO,
+            until: Position::ZERO,
+            reason: GapReason::Shed,
+            count: 3,
+            severity_max: Some(Severity::Warning),
+            spaces: Spaces::of("ftb.ib"),
+        };
+        let unknown = Gap { severity_max: None, spaces: Spaces::ANY, ..gap.clone() };
+        let mut log = Log::new(0);
+        log.push(Item { index: 1, content: Content::Gap(gap) });
+        log.push(Item { index: 2, content: Content::Gap(unknown) });
+        let reported = |text: &str| {
+            let filter = Filter::parse(text).expect("a filter");
+            let mut reader = Reader::new(0);
+            let items = reader.read(&log, cut(10, 2), &filter);
+            assert!(reader.is_at(2));
+            items.iter().map(|item| item.index).collect::<Vec<u64>>()
+        };
+        assert_eq!(reported("severity>=error"), [2]);
+        assert_eq!(reported("severity>=warning"), [1, 2]);
+        assert_eq!(reported("event_space=ftb.x"), [2]);
+        assert_eq!(reported("event_space=ftb.x|ftb.ib"), [1, 2]);
+        assert_eq!(reported("event_space=ftb.*"), [1, 2]);
+        let mut slow = Reader::new(0);
+        let filter = Filter::parse("severity=fatal").expect("a filter");
+        while let Some(evicted) = log.evict(2) {
+            slow.keep(&evicted.item, 1 << 20, &EpochHistory::new(), &filter);
+        }
+        assert_eq!(slow.kept.len(), 1);
+    }
+}

@@ -1,0 +1,658 @@
+//! What a log still has of the entries that it no longer holds as a whole: the severe ones, and for
+//! the rest how many there were, the highest severity, and their event spaces.
+//!
+//! Symbols: a log covers the indices `(after, last]`. Each of them is either *retained* (an event, or
+//! a gap that was an entry of the log itself) or *dropped*. A maximal range of dropped indices is a
+//! *hole*.
+//!
+//! Rules:
+//! 1. Events of INFO outside protected spaces are dropped at once. All others are retained while
+//!    they fit into the reserve.
+//! 2. The reserve has two shares: protected spaces, and all other spaces. Each share may fill what
+//!    the other leaves free. When the reserve is full, a share that holds more than half of it gives
+//!    up its mildest events, the oldest first.
+//! 3. A hole states an exact count: indices are dense, so the count is the number of its indices. The
+//!    highest severity and the spaces come from the tallies which it overlaps.
+//! 4. Where the log itself did not know what it held, the hole says unknown: count 0, no severity.
+
+use crate::epochs::EpochHistory;
+use crate::ident::EventId;
+use crate::log::gap::{Gap, GapReason};
+use crate::log::item::{Content, Item};
+use crate::run::Run;
+use crate::sealed::SealedRef;
+use crate::severity::Severity;
+use crate::space::{EventSpace, lies_in};
+use crate::spaces::Spaces;
+use core::ops::Range;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What bounds the retained events of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    /// Bytes of retained events.
+    pub bytes: usize,
+    /// Event spaces of the protected share, each with all below it.
+    pub protected: Arc<[EventSpace]>,
+}
+
+/// Part of a log's bytes that retained events may use: one half, a quarter for each share.
+pub(crate) const RESERVE_PART: usize = 2;
+/// Memory of an event beside its bytes and its index.
+const EVENT_BYTES: usize = 56;
+/// Memory of a batch of retained events beside its events.
+const BATCH_BYTES: usize = 544;
+/// Memory of a tally, near enough.
+const TALLY_BYTES: usize = 128;
+/// Part of the reserve's bytes that tallies may use, and that entries which are gaps may use.
+const TALLY_PART: usize = 16;
+/// Fewest tallies, however small the reserve is.
+const TALLIES_MIN: usize = 16;
+/// Most indices of one tally, so that a look-back by time finds its beginning.
+const TALLY_INDICES_MAX: u64 = 4_096;
+/// Severities, mildest first.
+const SEVERITIES: usize = Severity::ALL.len();
+/// The share of protected spaces.
+const PROTECTED: usize = 0;
+/// The share of all other spaces.
+const OTHERS: usize = 1;
+
+/// The place of a severity in a share.
+fn rank(severity: Severity) -> usize {
+    severity as usize - 1
+}
+
+/// Some retained events of one severity and share, rising in index.
+#[derive(Clone, Debug)]
+struct RetainedBatch {
+    /// The index of the first.
+    first: u64,
+    /// The indices of all, where they do not follow each other.
+    indices: Option<Box<[u64]>>,
+    run: Run,
+}
+
+impl RetainedBatch {
+    fn index(&self, place: usize) -> u64 {
+        match &self.indices {
+            Some(indices) => indices.get(place).copied().unwrap_or(u64::MAX),
+            None => self.first + place as u64,
+        }
+    }
+
+    fn last(&self) -> u64 {
+        self.index(self.run.count() - 1)
+    }
+
+    fn cost(&self) -> usize {
+        let indices = self.indices.as_ref().map_or(0, |indices| indices.len() * size_of::<u64>());
+        BATCH_BYTES + self.run.len() + EVENT_BYTES * self.run.count() + indices
+    }
+
+    /// The first place whose index is higher.
+    fn place_after(&self, index: u64) -> usize {
+        match &self.indices {
+            Some(indices) => indices.partition_point(|at| *at <= index),
+            None => usize::try_from((index + 1).saturating_sub(self.first))
+                .unwrap_or(usize::MAX)
+                .min(self.run.count()),
+        }
+    }
+
+    /// How many from that place on follow each other.
+    fn stretch(&self, place: usize) -> usize {
+        let Some(indices) = &self.indices else { return self.run.count() - place };
+        let rest = indices.get(place..).unwrap_or_default();
+        1 + rest.windows(2).take_while(|pair| pair[0] + 1 == pair[1]).count()
+    }
+
+    /// The events before a place; `None` without any.
+    fn before(&self, place: usize) -> Option<Self> {
+        let indices = self.indices.as_ref().and_then(|all| all.get(..place));
+        let run = self.run.slice(0..place)?;
+        Some(Self { first: self.first, indices: indices.map(Into::into), run })
+    }
+}
+
+/// What was dropped of some indices that follow each other.
+#[derive(Clone, Debug)]
+struct Tally {
+    /// The last index; the first follows the tally before.
+    last: u64,
+    severity_max: Option<Severity>,
+    /// `None`: nothing was dropped yet.
+    spaces: Option<Spaces>,
+    /// The newest time of a dropped event, Unix nanoseconds.
+    newest_ns: u64,
+    /// The log did not know what it held there.
+    unknown: bool,
+}
+
+impl Tally {
+    fn new(last: u64) -> Self {
+        Self { last, severity_max: None, spaces: None, newest_ns: 0, unknown: false }
+    }
+
+    fn unknown(last: u64) -> Self {
+        Self { unknown: true, newest_ns: u64::MAX, spaces: Some(Spaces::ANY), ..Self::new(last) }
+    }
+
+    fn dropped(&mut self, severity: Severity, space: &str, newest_ns: u64) {
+        self.severity_max = self.severity_max.max(Some(severity));
+        self.newest_ns = self.newest_ns.max(newest_ns);
+        let names = self.spaces.as_ref().map(Spaces::names);
+        let known = match names {
+            None => false,
+            Some(None) => true,
+            Some(Some(names)) => names.iter().any(|name| name.as_str().eq_ignore_ascii_case(space)),
+        };
+        if !known {
+            self.concerns(&Spaces::of(space));
+        }
+    }
+
+    fn concerns(&mut self, more: &Spaces) {
+        let joined = self.spaces.as_ref().map_or_else(|| more.clone(), |known| known.joined(more));
+        self.spaces = Some(joined);
+    }
+
+    /// Takes what another one has.
+    fn join(&mut self, other: &Self) {
+        self.severity_max = self.severity_max.max(other.severity_max);
+        self.newest_ns = self.newest_ns.max(other.newest_ns);
+        self.unknown |= other.unknown;
+        if let Some(spaces) = &other.spaces {
+            self.concerns(spaces);
+        }
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        self.severity_max == other.severity_max
+            && self.spaces == other.spaces
+            && self.unknown == other.unknown
+    }
+}
+
+/// The retained part of a log.
+#[derive(Clone, Debug, Default)]
+pub struct Retained {
+    after: u64,
+    last: u64,
+    /// By share and severity.
+    lanes: [[VecDeque<RetainedBatch>; SEVERITIES]; 2],
+    bytes: [usize; 2],
+    /// Entries of the log that are gaps themselves.
+    gaps: VecDeque<Item>,
+    gap_bytes: usize,
+    /// They cover `(after, last]` without a break.
+    tallies: VecDeque<Tally>,
+}
+
+impl Retained {
+    /// Of a log that begins after an index.
+    pub fn new(after: u64) -> Self {
+        Self { after, last: after, ..Self::default() }
+    }
+
+    /// Everything up to this index is in no part of the log.
+    pub(crate) fn after(&self) -> u64 {
+        self.after
+    }
+
+    /// The last index that is in this part of the log.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Memory that it uses.
+    pub fn bytes(&self) -> usize {
+        self.bytes.iter().sum::<usize>() + self.gap_bytes + self.tallies.len() * TALLY_BYTES
+    }
+
+    /// Whether an event is retained.
+    pub(crate) fn holds(&self, id: EventId) -> bool {
+        self.lanes.iter().flatten().flatten().any(|batch| batch.run.holds(id))
+    }
+
+    /// Takes the next entry of the log.
+    pub fn take(&mut self, item: &Item, reserve: &Reserve) {
+        let Some(item) = item.behind(self.last) else { return };
+        if item.covers_after() > self.last {
+            self.push_tally(Tally::unknown(item.covers_after()));
+        }
+        match &item.content {
+            Content::Gap(gap) => self.take_gap(&item, gap),
+            Content::Events(run) => self.take_run(item.index, run, reserve),
+        }
+        self.last = self.last.max(item.last());
+        self.trim(reserve);
+    }
+
+    fn take_gap(&mut self, item: &Item, gap: &Gap) {
+        if item.is_range() {
+            let tally = Tally {
+                severity_max: gap.severity_max,
+                spaces: Some(gap.spaces.clone()),
+                // When they were logged is not known.
+                newest_ns: u64::MAX,
+                unknown: gap.severity_max.is_none(),
+                last: item.index,
+            };
+            return self.push_tally(tally);
+        }
+        self.push_tally(Tally::new(item.index));
+        self.gap_bytes += BATCH_BYTES + item.len();
+        self.gaps.push_back(item.clone());
+    }
+
+    fn take_run(&mut self, index: u64, run: &Run, reserve: &Reserve) {
+        // What came before an event is not newer.
+        for tally in self.tallies.iter_mut().rev().take_while(|tally| tally.newest_ns == u64::MAX) {
+            tally.newest_ns = run.first().time_ns();
+        }
+        let mut tally = Tally::new(index + run.count() as u64 - 1);
+        let mut kept: [[Vec<Range<usize>>; SEVERITIES]; 2] = Default::default();
+        for (places, first) in run.groups() {
+            let share = reserve.share(first.space());
+            if first.severity() == Severity::Info && share == OTHERS {
+                let newest_ns = run.get(places.end - 1).map_or(0, SealedRef::time_ns);
+                tally.dropped(first.severity(), first.space(), newest_ns);
+                continue;
+            }
+            let ranges = &mut kept[share][rank(first.severity())];
+            match ranges.last_mut() {
+                Some(last) if last.end == places.start => last.end = places.end,
+                _ => ranges.push(places),
+            }
+        }
+        self.push_tally(tally);
+        for (share, lanes) in kept.into_iter().enumerate() {
+            for (severity, ranges) in lanes.into_iter().enumerate() {
+                if let Some(batch) = batch_of(index, run, &ranges) {
+                    self.bytes[share] += batch.cost();
+                    self.lanes[share][severity].push_back(batch);
+                }
+            }
+        }
+    }
+
+    fn push_tally(&mut self, tally: Tally) {
+        let before = self.tallies.len().checked_sub(2).and_then(|at| self.tallies.get(at));
+        let first = before.map_or(self.after, |before| before.last);
+        self.last = self.last.max(tally.last);
+        match self.tallies.back_mut() {
+            Some(last) if last.is_like(&tally) && tally.last - first <= TALLY_INDICES_MAX => {
+                last.last = tally.last;
+                last.newest_ns = last.newest_ns.max(tally.newest_ns);
+            }
+            _ => self.tallies.push_back(tally),
+        }
+    }
+
+    /// Keeps the bounds.
+    fn trim(&mut self, reserve: &Reserve) {
+        while self.bytes.iter().sum::<usize>() > reserve.bytes {
+            let Some((share, severity)) = self.mildest(reserve.bytes / 2) else { break };
+            let Some(batch) = self.lanes[share][severity].pop_front() else { break };
+            self.bytes[share] -= batch.cost();
+            self.drop_batch(&batch);
+        }
+        let part = reserve.bytes / TALLY_PART;
+        while self.gap_bytes > part {
+            let Some(gap) = self.gaps.pop_front() else { break };
+            self.gap_bytes -= BATCH_BYTES + gap.len();
+            let at = self.tally_of(gap.index);
+            if let Some(tally) = self.tallies.get_mut(at) {
+                tally.join(&Tally::unknown(gap.index));
+            }
+        }
+        while self.tallies.len() > (part / TALLY_BYTES).max(TALLIES_MIN) {
+            let Some(oldest) = self.tallies.pop_front() else { break };
+            if let Some(next) = self.tallies.front_mut() {
+                next.join(&oldest);
+            }
+        }
+    }
+
+    /// The lane that gives up its oldest events next: the mildest of a share that has more than its
+    /// half.
+    fn mildest(&self, half: usize) -> Option<(usize, usize)> {
+        let above = |share: &usize| self.bytes.get(*share).is_some_and(|bytes| *bytes > half);
+        let mildest = |share: usize| {
+            let lane = self.lanes[share].iter().position(|lane| !lane.is_empty())?;
+            Some((share, lane))
+        };
+        let of_each = [OTHERS, PROTECTED].into_iter().filter(above).filter_map(mildest);
+        of_each.min_by_key(|(_, severity)| *severity)
+    }
+
+    /// The tally that an index belongs to.
+    fn tally_of(&self, index: u64) -> usize {
+        self.tallies.partition_point(|tally| tally.last < index)
+    }
+
+    fn drop_batch(&mut self, batch: &RetainedBatch) {
+        for (places, first) in batch.run.groups() {
+            let newest_ns = batch.run.get(places.end - 1).map_or(0, SealedRef::time_ns);
+            let mut place = places.start;
+            while place < places.end {
+                let at = self.tally_of(batch.index(place));
+                let Some(tally) = self.tallies.get_mut(at) else { break };
+                tally.dropped(first.severity(), first.space(), newest_ns);
+                place = batch.place_after(tally.last).max(place + 1);
+            }
+        }
+    }
+
+    /// Gives up what lies after an index.
+    pub(crate) fn truncate(&mut self, after: u64) {
+        for (share, lanes) in self.lanes.iter_mut().enumerate() {
+            for lane in lanes {
+                while lane.back().is_some_and(|batch| batch.last() > after) {
+                    let Some(batch) = lane.pop_back() else { break };
+                    self.bytes[share] -= batch.cost();
+                    if let Some(rest) = batch.before(batch.place_after(after)) {
+                        self.bytes[share] += rest.cost();
+                        lane.push_back(rest);
+                        break;
+                    }
+                }
+            }
+        }
+        while self.gaps.back().is_some_and(|gap| gap.index > after) {
+            let Some(gap) = self.gaps.pop_back() else { break };
+            self.gap_bytes -= BATCH_BYTES + gap.len();
+        }
+        let whole = self.tally_of(after.saturating_add(1));
+        self.tallies.truncate(whole + 1);
+        self.after = self.after.min(after);
+        self.last = self.last.min(after);
+        let before = whole.checked_sub(1).and_then(|at| self.tallies.get(at));
+        let begins = before.map_or(self.after, |before| before.last);
+        if begins >= self.last {
+            self.tallies.truncate(whole);
+        } else if let Some(tally) = self.tallies.get_mut(whole) {
+            tally.last = self.last;
+        }
+    }
+
+    /// Everything after an index in order: retained events, and a gap for each hole.
+    pub fn items<'a>(&'a self, after: u64, epochs: &'a EpochHistory) -> Items<'a> {
+        let at = after.max(self.after);
+        let lanes = self.lanes.iter().flatten();
+        let heads = lanes.map(|lane| {
+            let batch = lane.partition_point(|batch| batch.last() <= at);
+            let place = lane.get(batch).map_or(0, |batch| batch.place_after(at));
+            LaneCursor { lane, batch, place }
+        });
+        let gap = self.gaps.partition_point(|gap| gap.index <= at);
+        Items { retained: self, epochs, at, heads: heads.collect(), gap }
+    }
+
+    /// The index after which everything is that may not be older than a Unix time; `None` where all
+    /// of it is older.
+    pub(crate) fn since(&self, since_ns: u64) -> Option<u64> {
+        let end = self.last + 1;
+        let lanes = || self.lanes.iter().flatten();
+        let events = lanes().filter_map(|lane| {
+            lane.iter().find_map(|batch| {
+                let place = batch.run.iter().position(|event| event.time_ns() >= since_ns)?;
+                Some(batch.index(place))
+            })
+        });
+        let event = events.min().unwrap_or(end);
+        let dropped = |tally: &Tally| tally.spaces.is_some() && tally.newest_ns >= since_ns;
+        let begins = |at: usize| match at.checked_sub(1) {
+            Some(before) => self.tallies.get(before).map_or(self.after, |tally| tally.last),
+            None => self.after,
+        };
+        let tally = self.tallies.iter().position(dropped).map_or(self.last, begins);
+        if tally + 1 >= event {
+            return (event < end).then(|| event - 1);
+        }
+        // Retained events before that are older.
+        let older = lanes().filter_map(|lane| {
+            let batch = lane.partition_point(|batch| batch.first < event).checked_sub(1)?;
+            let batch = lane.get(batch)?;
+            Some(batch.index(batch.place_after(event - 1).checked_sub(1)?))
+        });
+        (tally < self.last).then(|| older.max().unwrap_or(tally).max(tally))
+    }
+}
+
+impl Reserve {
+    /// Of a log of that size.
+    pub(crate) fn of(log_bytes: usize, protected: &Arc<[EventSpace]>) -> Self {
+        Self { bytes: log_bytes / RESERVE_PART, protected: Arc::clone(protected) }
+    }
+
+    fn share(&self, space: &str) -> usize {
+        let inside = |above: &EventSpace| lies_in(space.as_bytes(), above.as_str());
+        if self.protected.iter().any(inside) { PROTECTED } else { OTHERS }
+    }
+}
+
+/// Some places of a run that begins at an index; `None` without any.
+fn batch_of(index: u64, run: &Run, ranges: &[Range<usize>]) -> Option<RetainedBatch> {
+    let first = index + ranges.first()?.start as u64;
+    if let [all] = ranges {
+        let run = run.slice(all.clone())?.detached();
+        return Some(RetainedBatch { first, indices: None, run });
+    }
+    let places = || ranges.iter().cloned().flatten();
+    let run = Run::collect(places().filter_map(|place| run.get(place)))?;
+    let indices = places().map(|place| index + place as u64).collect();
+    Some(RetainedBatch { first, indices: Some(indices), run })
+}
+
+/// The next event of one lane.
+struct LaneCursor<'a> {
+    lane: &'a VecDeque<RetainedBatch>,
+    batch: usize,
+    place: usize,
+}
+
+impl LaneCursor<'_> {
+    fn index(&self) -> Option<u64> {
+        Some(self.lane.get(self.batch)?.index(self.place))
+    }
+
+    /// Events that follow each other.
+    fn next(&mut self) -> Option<Item> {
+        let batch = self.lane.get(self.batch)?;
+        let (index, count) = (batch.index(self.place), batch.stretch(self.place));
+        let run = batch.run.slice(self.place..self.place + count)?;
+        self.place += count;
+        if self.place >= batch.run.count() {
+            (self.batch, self.place) = (self.batch + 1, 0);
+        }
+        Some(Item { index, content: Content::Events(run) })
+    }
+}
+
+/// Walks through the retained part of a log.
+pub struct Items<'a> {
+    retained: &'a Retained,
+    epochs: &'a EpochHistory,
+    at: u64,
+    heads: Vec<LaneCursor<'a>>,
+    gap: usize,
+}
+
+impl Items<'_> {
+    /// The hole between this index and another; it lies in one epoch, and is known or unknown as a
+    /// whole.
+    fn hole(&self, until: u64) -> Item {
+        let retained = self.retained;
+        let segments = self.epochs.segments();
+        let next = segments.partition_point(|segment| segment.first <= self.at + 1);
+        let mut end = segments.get(next).map_or(until, |next| until.min(next.first - 1));
+        let mut whole: Option<Tally> = None;
+        for tally in retained.tallies.range(retained.tally_of(self.at + 1)..) {
+            match &mut whole {
+                None => whole = Some(tally.clone()),
+                Some(whole) if whole.last >= end => break,
+                Some(whole) if whole.unknown != tally.unknown => end = whole.last,
+                Some(whole) => {
+                    whole.join(tally);
+                    whole.last = tally.last;
+                }
+            }
+        }
+        let known = whole.filter(|whole| !whole.unknown);
+        let gap = Gap {
+            after: self.epochs.position(self.at),
+            until: self.epochs.position(end),
+            reason: GapReason::Retention,
+            count: known.as_ref().map_or(0, |_| end - self.at),
+            severity_max: known.as_ref().and_then(|known| known.severity_max),
+            spaces: known.and_then(|known| known.spaces).unwrap_or_default(),
+        };
+        Item { index: end, content: Content::Gap(gap) }
+    }
+}
+
+impl Iterator for Items<'_> {
+    type Item = Item;
+
+    fn next(&mut self) -> Option<Item> {
+        let retained = self.retained;
+        if self.at >= retained.last {
+            return None;
+        }
+        let heads = self.heads.iter_mut();
+        let head = heads.filter_map(|head| Some((head.index()?, head))).min_by_key(|head| head.0);
+        let gap = retained.gaps.get(self.gap);
+        let at_gap = gap.map_or(u64::MAX, |gap| gap.index);
+        let at_event = head.as_ref().map_or(u64::MAX, |head| head.0);
+        let next = at_gap.min(at_event);
+        let item = if next > self.at + 1 {
+            self.hole(retained.last.min(next - 1))
+        } else if at_gap < at_event {
+            self.gap += 1;
+            gap?.clone()
+        } else {
+            head?.1.next()?
+        };
+        self.at = item.last();
+        Some(item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::testing::said;
+    use crate::sealed::Sealed;
+    use Severity::{Error, Fatal, Info, Warning};
+
+    fn reserve(bytes: usize) -> Reserve {
+        let protected = EventSpace::new("ftb.ipmi").expect("a space");
+        Reserve { bytes, protected: [protected].into() }
+    }
+
+    fn item(first: u64, events: &[(&str, Severity)]) -> Item {
+        let sealed: Vec<Sealed> = (first..)
+            .zip(events)
+            .map(|(index, (space, severity))| said(space, "X", index, *severity))
+            .collect();
+        let run = Run::collect(sealed.iter().map(Sealed::as_ref)).expect("some events");
+        Item { index: first, content: Content::Events(run) }
+    }
+
+    /// The last index of a hole, its count, and its highest severity.
+    type Hole = (u64, u64, Option<Severity>);
+
+    /// What is there, and what is missing.
+    fn contents(retained: &Retained, after: u64) -> (Vec<u64>, Vec<Hole>) {
+        let (mut there, mut holes) = (Vec::new(), Vec::new());
+        let epochs = EpochHistory::new();
+        let mut at = after;
+        for item in retained.items(after, &epochs) {
+            match &item.content {
+                Content::Events(_) => {
+                    assert_eq!(item.index, at + 1, "no index is left out");
+                    there.extend(item.index..=item.last());
+                }
+                Content::Gap(gap) => {
+                    assert_eq!((gap.after.index, gap.until.index), (at, item.index));
+                    holes.push((item.index, gap.count, gap.severity_max));
+                }
+            }
+            at = item.last();
+        }
+        assert_eq!(at, retained.last());
+        (there, holes)
+    }
+
+    #[test]
+    fn info_goes_first_and_each_hole_states_its_count() {
+        let mut retained = Retained::new(10);
+        let app = "app.x";
+        let events = [(app, Info), (app, Fatal), (app, Info), (app, Info), (app, Warning)];
+        retained.take(&item(11, &events), &reserve(1 << 20));
+        let holes = vec![(11, 1, Some(Info)), (14, 2, Some(Info))];
+        assert_eq!(contents(&retained, 10), (vec![12, 15], holes));
+        let part = vec![(14, 1, Some(Info))];
+        assert_eq!(contents(&retained, 13), (vec![15], part), "a hole is cut where a reader is");
+    }
+
+    #[test]
+    fn what_does_not_fit_goes_mildest_and_oldest_first() {
+        let mut retained = Retained::new(0);
+        let app = "app.x";
+        for batch in 0..30 {
+            let events = [(app, Warning), (app, Fatal), (app, Error), (app, Info)];
+            retained.take(&item(1 + 4 * batch, &events), &reserve(60_000));
+            assert!(retained.bytes() <= 60_000 + 2 * 60_000 / TALLY_PART);
+        }
+        let (there, holes) = contents(&retained, 0);
+        let of = |place: u64| there.iter().filter(|index| *index % 4 == place).count();
+        assert_eq!((of(1), of(0)), (0, 0), "WARNING and INFO are gone before ERROR");
+        assert!((20..30).contains(&of(2)), "{} FATAL, {} ERROR", of(2), of(3));
+        let missing: u64 = holes.iter().map(|hole| hole.1).sum();
+        assert_eq!(missing + there.len() as u64, 120);
+    }
+
+    #[test]
+    fn a_flood_of_one_user_leaves_the_share_of_protected_spaces_alone() {
+        let mut retained = Retained::new(0);
+        for index in 1..=10 {
+            retained.take(&item(index, &[("ftb.ipmi", Warning)]), &reserve(100_000));
+        }
+        for index in 11..=500 {
+            retained.take(&item(index, &[("app.flood", Fatal)]), &reserve(100_000));
+        }
+        let (there, holes) = contents(&retained, 0);
+        assert_eq!(there[..10], (1..=10).collect::<Vec<u64>>(), "all protected events are there");
+        assert_eq!(holes.len(), 1, "{holes:?}");
+        assert_eq!(holes[0].2, Some(Fatal));
+        assert_eq!(holes[0].1 + there.len() as u64, 500);
+    }
+
+    #[test]
+    fn a_look_back_by_time_finds_what_was_dropped_too() {
+        let mut retained = Retained::new(0);
+        // The time of an event is its number.
+        retained.take(&item(1, &[("app.x", Info); 5]), &reserve(1 << 20));
+        retained.take(&item(6, &[("app.x", Fatal); 5]), &reserve(1 << 20));
+        assert_eq!(retained.since(0), Some(0));
+        assert_eq!(retained.since(8), Some(7));
+        assert_eq!(retained.since(11), None);
+    }
+
+    #[test]
+    fn what_is_taken_back_leaves_the_counts_right() {
+        let mut retained = Retained::new(0);
+        for first in [1, 4, 7] {
+            let events = [("app.x", Info), ("app.x", Fatal), ("app.x", Info)];
+            retained.take(&item(first, &events), &reserve(1 << 20));
+        }
+        retained.truncate(5);
+        let holes = vec![(1, 1, Some(Info)), (4, 2, Some(Info))];
+        assert_eq!(contents(&retained, 0), (vec![2, 5], holes));
+        retained.truncate(0);
+        assert_eq!((retained.bytes(), contents(&retained, 0)), (0, (vec![], vec![])));
+    }
+}

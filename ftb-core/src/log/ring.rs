@@ -1,0 +1,352 @@
+//! The events that an agent keeps: the whole log at acting root and standby, what passed by at any
+//! other agent. Entries rise in index; bounded by whoever pushes. Events that came together lie
+//! together: an entry is a run of them. Of entries that it gives up, the log of acting root and standby
+//! retains the severe ones, and a count of the others ([`crate::log::retained`]).
+
+use crate::epochs::EpochHistory;
+use crate::ident::EventId;
+use crate::log::item::{Content, Item};
+use crate::log::retained::{Items, Reserve, Retained};
+use std::collections::{BTreeSet, VecDeque};
+
+/// Entries behind `evicted` up to `last`. Indices may be missing where nobody here wanted them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log {
+    entries: VecDeque<Item>,
+    bytes: usize,
+    /// What is left of entries that were given up; they all lie before the others.
+    retained: Retained,
+    evicted: u64,
+    last: u64,
+    /// Indices of events that were delivered here before, in a epoch that has lost: local
+    /// subscriptions skip them. Empty but after a merge.
+    repeated: BTreeSet<u64>,
+}
+
+/// What an event costs in memory beside its bytes where it has a row of its batch's index for itself.
+const EVENT_BYTES: usize = 56;
+/// What an entry costs beside its events: itself, the batch that it is a part of, what the events of that
+/// have in common, and the allocations. Nearly nothing where events come by the hundred, a third of all
+/// where each comes alone.
+pub(crate) const ENTRY_BYTES: usize = 544;
+
+/// What an entry counts for.
+fn cost(item: &Item) -> usize {
+    ENTRY_BYTES + item.len() + EVENT_BYTES * item.count()
+}
+
+/// The place behind all of which something holds; behind that it holds of none. Looks at the last ones
+/// first: that is where it mostly is, and the others lie in memory that nobody has touched for long.
+pub(crate) fn place_behind<T>(items: &VecDeque<T>, holds: impl Fn(&T) -> bool) -> usize {
+    // It holds of none from `high` on.
+    let (mut low, mut high) = (0, items.len());
+    let mut step = 1;
+    while low < high {
+        let place = high.saturating_sub(step);
+        if holds(&items[place]) {
+            low = place + 1;
+            break;
+        }
+        high = place;
+        step *= 2;
+    }
+    while low < high {
+        let middle = low.midpoint(high);
+        if holds(&items[middle]) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+impl Log {
+    /// Nothing yet; the next index is behind `after`.
+    pub(crate) fn new(after: u64) -> Self {
+        Self { retained: Retained::new(after), evicted: after, last: after, ..Self::default() }
+    }
+
+    /// The last index that it covers.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Entries up to this index may be gone.
+    pub(crate) fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    /// Each entry after this index is here, or a gap states that it is not.
+    pub(crate) fn known_after(&self) -> u64 {
+        self.retained.after()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes + self.retained.bytes()
+    }
+
+    /// Adds entries behind all others; indices that are not are ignored.
+    pub(crate) fn push(&mut self, item: Item) {
+        let whole = item.index > self.last && !item.is_range();
+        let Some(item) = (if whole { Some(item) } else { item.behind(self.last) }) else { return };
+        self.last = item.last();
+        if item.is_range() {
+            self.evicted = self.last;
+        }
+        self.bytes += cost(&item);
+        self.entries.push_back(item);
+    }
+
+    /// Nothing (more) is to come up to this index.
+    pub(crate) fn cover(&mut self, index: u64) {
+        self.last = self.last.max(index);
+    }
+
+    /// What lies behind an index.
+    pub(crate) fn after(&self, after: u64) -> impl Iterator<Item = Item> {
+        let start = place_behind(&self.entries, |entry| entry.last() <= after);
+        self.entries.range(start..).filter_map(move |entry| entry.behind(after))
+    }
+
+    /// Everything after an index, with a gap for each hole.
+    pub(crate) fn with_gaps<'a>(
+        &'a self,
+        after: u64,
+        epochs: &'a EpochHistory,
+    ) -> impl Iterator<Item = Item> {
+        let retained = (after < self.retained.last()).then(|| self.retained.items(after, epochs));
+        let retained = retained.into_iter().flat_map(|items: Items<'_>| items);
+        retained.chain(self.after(after))
+    }
+
+    /// After which index a look-back to a Unix time begins, and whether this log goes back that far.
+    pub(crate) fn look_back(&self, since_ns: u64) -> (u64, bool) {
+        let begin = self.retained.since(since_ns).unwrap_or_else(|| self.before(since_ns));
+        (begin, begin > self.known_after() || begin == 0)
+    }
+
+    /// The next entries behind an index up to another, as many as fit, and up to which index they
+    /// reach.
+    pub(crate) fn next(
+        &self,
+        range: (u64, u64),
+        bytes_max: usize,
+        events_max: usize,
+        epochs: &EpochHistory,
+    ) -> (Vec<Item>, u64) {
+        let (after, until) = range;
+        let mut items: Vec<Item> = Vec::new();
+        let (mut bytes, mut count) = (0, 0);
+        for item in self.with_gaps(after, epochs).map_while(|item| item.up_to(until)) {
+            let (room, most) = (bytes_max.saturating_sub(bytes), events_max - count);
+            let fits = match &item.content {
+                Content::Events(run) => run.fitting(room, most),
+                Content::Gap(_) => most.min(room).min(1),
+            };
+            let all = fits == item.count();
+            if let Some(part) = item.up_to((item.index + fits as u64).saturating_sub(1))
+                && fits > 0
+            {
+                bytes += part.len();
+                count += part.count();
+                items.push(part);
+            }
+            if !all {
+                let until = items.last().map_or(after, Item::last);
+                return (items, until);
+            }
+        }
+        (items, until)
+    }
+
+    /// Whether an event was delivered here before.
+    pub(crate) fn is_repeated(&self, index: u64) -> bool {
+        !self.repeated.is_empty() && self.repeated.contains(&index)
+    }
+
+    /// Whether any of these events was delivered here before.
+    pub(crate) fn any_repeated(&self, item: &Item) -> bool {
+        !self.repeated.is_empty() && self.repeated.range(item.index..=item.last()).next().is_some()
+    }
+
+    /// Notes that an event was delivered here before.
+    pub(crate) fn mark_repeated(&mut self, index: u64) {
+        self.repeated.insert(index);
+    }
+
+    /// The marks of another log, of the same events, are kept.
+    pub(crate) fn take_marks(&mut self, old: Self) {
+        let (after, last) = (self.evicted, self.last);
+        self.repeated.extend(old.repeated.into_iter().filter(|i| *i > after && *i <= last));
+    }
+
+    /// Bytes of the entries behind an index.
+    pub(crate) fn bytes_after(&self, after: u64) -> usize {
+        self.after(after).map(|item| cost(&item)).sum()
+    }
+
+    /// Takes everything behind an index back, because it lies in a epoch that has lost.
+    pub(crate) fn truncate(&mut self, after: u64) {
+        while self.entries.back().is_some_and(|entry| entry.last() > after) {
+            let Some(item) = self.entries.pop_back() else { break };
+            self.bytes -= cost(&item);
+            if let Some(rest) = item.up_to(after) {
+                self.bytes += cost(&rest);
+                self.entries.push_back(rest);
+            }
+        }
+        self.last = self.last.min(after);
+        self.evicted = self.evicted.min(after);
+        if self.retained.last() > after {
+            self.retained.truncate(after);
+        }
+        drop(self.repeated.split_off(&after.saturating_add(1)));
+    }
+
+    /// Gives the oldest entry up, as far as it is not behind `until`, and all that was retained.
+    pub(crate) fn evict(&mut self, until: u64) -> Option<Evicted> {
+        let evicted = self.pop(until)?;
+        self.retained = Retained::new(self.evicted);
+        Some(evicted)
+    }
+
+    /// The same, and retains what is severe.
+    pub(crate) fn retire(&mut self, until: u64, reserve: &Reserve) -> Option<Evicted> {
+        let evicted = self.pop(until)?;
+        self.retained.take(&evicted.item, reserve);
+        Some(evicted)
+    }
+
+    fn pop(&mut self, until: u64) -> Option<Evicted> {
+        let item = self.entries.front()?.up_to(until)?;
+        let whole = self.entries.pop_front()?;
+        self.bytes -= cost(&whole);
+        self.evicted = self.evicted.max(item.last());
+        if let Some(rest) = whole.behind(item.last()) {
+            self.bytes += cost(&rest);
+            self.entries.push_front(rest);
+        }
+        let mut repeated = BTreeSet::new();
+        if !self.repeated.is_empty() {
+            let kept = self.repeated.split_off(&item.last().saturating_add(1));
+            repeated = std::mem::replace(&mut self.repeated, kept);
+        }
+        Some(Evicted { item, repeated })
+    }
+
+    /// Whether an event is in it.
+    pub(crate) fn holds(&self, id: EventId) -> bool {
+        self.entries.iter().any(|entry| match &entry.content {
+            Content::Events(run) => run.holds(id),
+            Content::Gap(_) => false,
+        }) || self.retained.holds(id)
+    }
+
+    /// The index of the first event that is not older than a Unix time, less one. A range that is
+    /// missing right before it may not be older either.
+    pub(crate) fn before(&self, since_ns: u64) -> u64 {
+        let mut hole = None;
+        for entry in &self.entries {
+            let Content::Events(run) = &entry.content else {
+                hole = entry.is_range().then(|| entry.covers_after());
+                continue;
+            };
+            match run.iter().position(|event| event.time_ns() >= since_ns) {
+                Some(0) => return hole.unwrap_or(entry.index - 1),
+                Some(place) => return entry.index + place as u64 - 1,
+                None => hole = None,
+            }
+        }
+        hole.unwrap_or(self.last)
+    }
+}
+
+/// What a log has given up.
+pub(crate) struct Evicted {
+    pub(crate) item: Item,
+    /// Indices of those that were delivered here before.
+    repeated: BTreeSet<u64>,
+}
+
+impl Evicted {
+    /// What of it was not delivered here before.
+    pub(crate) fn fresh(&self) -> Vec<Item> {
+        let mut fresh = Vec::new();
+        let mut rest = Some(self.item.clone());
+        for index in &self.repeated {
+            let Some(item) = rest else { return fresh };
+            fresh.extend(item.up_to(index - 1));
+            rest = item.behind(*index);
+        }
+        fresh.extend(rest);
+        fresh
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::testing::sealed;
+    use crate::run::Run;
+    use crate::sealed::Sealed;
+
+    fn items(first: u64, count: u64) -> Item {
+        let events: Vec<Sealed> = (first..first + count).map(|seq| sealed(1, seq)).collect();
+        let run = Run::collect(events.iter().map(Sealed::as_ref)).expect("some events");
+        Item { index: first, content: Content::Events(run) }
+    }
+
+    fn indices(log: &Log, after: u64) -> Vec<u64> {
+        log.after(after).flat_map(|item| item.index..=item.last()).collect()
+    }
+
+    #[test]
+    fn a_place_is_found_wherever_it_is() {
+        for len in 0..40 {
+            let items: VecDeque<usize> = (0..len).collect();
+            for place in 0..=len {
+                assert_eq!(place_behind(&items, |item| *item < place), place, "of {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_counts_its_bytes_through_push_evict_and_truncate() {
+        let mut log = Log::new(10);
+        for index in [11, 13, 17] {
+            log.push(items(index, 1));
+        }
+        log.push(items(17, 1));
+        assert_eq!(indices(&log, 12), [13, 17], "an index comes once");
+        assert!(log.evict(10).is_none());
+        assert_eq!(log.evict(11).map(|evicted| evicted.item.index), Some(11));
+        assert_eq!((log.evicted(), log.last()), (11, 17));
+        log.truncate(13);
+        assert_eq!((indices(&log, 0), log.last()), (vec![13], 13));
+        assert_eq!(log.bytes(), log.bytes_after(0));
+        log.truncate(0);
+        assert_eq!(log.bytes(), 0);
+    }
+
+    #[test]
+    fn a_run_is_cut_where_what_is_asked_for_begins_or_ends() {
+        let mut log = Log::new(0);
+        log.push(items(1, 8));
+        log.push(items(5, 8));
+        assert_eq!(indices(&log, 0), (1..=12).collect::<Vec<_>>(), "what was there is not added");
+        assert_eq!(indices(&log, 10), [11, 12]);
+        log.mark_repeated(2);
+        log.mark_repeated(7);
+        let evicted = log.evict(3).expect("three events");
+        assert_eq!((evicted.item.index, evicted.item.last()), (1, 3));
+        let fresh: Vec<u64> = evicted.fresh().iter().map(|item| item.index).collect();
+        assert_eq!(fresh, [1, 3]);
+        assert!(log.is_repeated(7) && !log.is_repeated(2));
+        assert_eq!(log.before(6), 5);
+        log.truncate(6);
+        assert_eq!((indices(&log, 0), log.last()), (vec![4, 5, 6], 6));
+        assert!(!log.is_repeated(7));
+        assert_eq!(log.bytes(), log.bytes_after(0));
+    }
+}

@@ -1,0 +1,18 @@
+//! The vocabulary: events, severities, spaces, filters, host lists, ids, limits.
+//!
+//! Responsible for: what these values are and how they compare. Not responsible for: the log
+//! ([`crate::log`]) and what agents do with it ([`crate::node`]).
+
+pub mod event;
+pub mod filter;
+pub mod hostlist;
+pub mod ident;
+pub mod latest;
+pub mod limits;
+pub mod member;
+pub mod severity;
+pub mod space;
+pub mod spaces;
+pub mod storm;
+pub mod time;
+pub mod tree;

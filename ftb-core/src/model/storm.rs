@@ -1,0 +1,65 @@
+//! The rules of storm control, and what a fold of identical events says.
+
+use crate::sealed::Sealed;
+use crate::severity::Severity;
+use crate::space::{EventSpace, lies_in};
+use std::fmt;
+
+/// Storm control for an event space and all below it. The rule with the longest matching space
+/// decides alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StormRule {
+    /// The space; `None`: every space.
+    pub space: Option<EventSpace>,
+    /// Worse events are never touched. Usually [`Severity::Warning`].
+    pub severity_max: Severity,
+    /// Events of one publisher with the same space, name and severity become one in so many
+    /// milliseconds; the first of them passes at once. 0: they do not.
+    pub fold_ms: u64,
+    /// What one publisher may say in a second; 0: as much as it likes. FATAL events have a lane of
+    /// the same width to themselves.
+    pub events_per_s: u32,
+    /// What it may say at once; at least 1.
+    pub burst: u32,
+}
+
+/// What a fold says beside its last event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fold {
+    /// How many events are in it, at least 1.
+    pub count: u64,
+    /// It stands for so many sequences right before its own as well: they are in it, or in folds
+    /// before it.
+    pub covers: u32,
+    /// The time of the first event in it, Unix nanoseconds on the publisher's clock.
+    pub first_ns: u64,
+    /// The time of the last.
+    pub last_ns: u64,
+}
+
+/// How a fold is encoded: the shell's, as all encodings are. Gives the last event with the stamp.
+#[derive(Clone, Copy)]
+pub struct Folder(pub fn(&Sealed, &Fold) -> Sealed);
+
+impl fmt::Debug for Folder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Folder")
+    }
+}
+
+/// There is one encoding.
+impl PartialEq for Folder {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Folder {}
+
+impl StormRule {
+    /// How much of a space it decides, in bytes; `None` where it is not about that space.
+    pub(crate) fn matches(&self, space: &str) -> Option<usize> {
+        let Some(rule) = &self.space else { return Some(0) };
+        lies_in(space.as_bytes(), rule.as_str()).then_some(rule.as_str().len())
+    }
+}

@@ -1,0 +1,205 @@
+//! What the clients of one user make the agent hold in memory.
+//!
+//! A user has one budget, `user_bytes`. Clients, subscriptions and filters count with what they
+//! cost; a subscription beyond the budget is refused. What is left of the budget holds events for
+//! slow subscriptions. If they need more, the user's subscriptions lose the mildest events first,
+//! all of them at once, and report gaps. Subscriptions of other users keep theirs.
+//!
+//! Responsible for: the sums, and what is shed because of them. Not responsible for: what one
+//! subscription may hold (`lag_bytes`, [`crate::log::reader`]).
+
+use crate::filter::Filter;
+use crate::limits::{BATCH_BYTES_TARGET, CLIENT_BYTES, SUBSCRIPTION_BYTES};
+use crate::node::Node;
+use crate::node::api::{ClientId, ToClient};
+use crate::node::delivery::clients::Client;
+use crate::severity::Severity;
+use std::collections::BTreeMap;
+
+/// Batches of events that may be on their way to one client, at most.
+const BATCHES_PER_CLIENT: usize = 8;
+/// The smallest batch that a client of a user with very many is sent.
+const BATCH_BYTES_MIN: usize = 4 * 1024;
+
+/// The budgets of all users with clients here.
+#[derive(Debug, Default)]
+pub(in crate::node) struct Budgets {
+    users: BTreeMap<u32, User>,
+}
+
+#[derive(Debug, Default)]
+struct User {
+    clients: usize,
+    /// Bytes of clients, subscriptions and filters.
+    fixed: usize,
+    /// At most so many bytes wait for slow subscriptions: reading is not taken off at once.
+    lag_max: usize,
+    /// They are counted anew, and shed, if more than these may wait.
+    count_at: usize,
+}
+
+/// What a subscription counts for.
+fn bytes_of(filter: &Filter) -> usize {
+    SUBSCRIPTION_BYTES + filter.weight()
+}
+
+/// Events that wait for a client, in bytes.
+fn lag_of(client: &Client) -> usize {
+    let readers = client.subscriptions.values().map(|found| found.reader.held_bytes());
+    let control = client.control.iter().map(|message| match message {
+        ToClient::Deliver { items, .. } => items.iter().map(|(_, run)| run.len()).sum(),
+        _ => 0,
+    });
+    readers.chain(control).sum()
+}
+
+impl Budgets {
+    pub(in crate::node) fn attached(&mut self, uid: u32) {
+        let user = self.users.entry(uid).or_default();
+        user.clients += 1;
+        user.fixed += CLIENT_BYTES;
+    }
+
+    pub(in crate::node) fn detached(&mut self, client: &Client) {
+        let uid = client.info.uid;
+        let filters = client.subscriptions.values().map(|found| bytes_of(&found.filter));
+        let fixed = CLIENT_BYTES + filters.sum::<usize>();
+        let Some(user) = self.users.get_mut(&uid) else { return };
+        user.clients = user.clients.saturating_sub(1);
+        user.fixed = user.fixed.saturating_sub(fixed);
+        user.lag_max = user.lag_max.saturating_sub(lag_of(client));
+        if user.clients == 0 {
+            self.users.remove(&uid);
+        }
+    }
+
+    pub(in crate::node) fn unsubscribed(&mut self, uid: u32, filter: &Filter) {
+        if let Some(user) = self.users.get_mut(&uid) {
+            user.fixed = user.fixed.saturating_sub(bytes_of(filter));
+        }
+    }
+
+    /// More waits for a slow subscription; whether it has to be counted anew.
+    pub(in crate::node) fn grew(&mut self, uid: u32, bytes: usize) -> bool {
+        let Some(user) = self.users.get_mut(&uid).filter(|_| bytes > 0) else { return false };
+        user.lag_max = user.lag_max.saturating_add(bytes);
+        user.lag_max > user.count_at
+    }
+}
+
+impl Node {
+    /// The budget of a user; `None`: the user has no bound of its own.
+    fn budget_of(&self, uid: u32) -> Option<usize> {
+        (!self.config.unbounded_uids.contains(&uid)).then_some(self.config.user_bytes)
+    }
+
+    /// What is left of a user's budget for slow subscriptions.
+    fn lag_room(&self, uid: u32) -> usize {
+        let fixed = self.budgets.users.get(&uid).map_or(0, |user| user.fixed);
+        self.budget_of(uid).map_or(usize::MAX, |max| max.saturating_sub(fixed))
+    }
+
+    /// The same, without what may wait already.
+    pub(in crate::node) fn lag_left(&self, uid: u32) -> usize {
+        let used = self.budgets.users.get(&uid).map_or(0, |user| user.lag_max);
+        self.lag_room(uid).saturating_sub(used)
+    }
+
+    /// Counts a subscription, if the user's budget has room for it.
+    ///
+    /// # Errors
+    /// What to tell the client.
+    pub(in crate::node) fn count_subscription(
+        &mut self,
+        uid: u32,
+        filter: &Filter,
+    ) -> Result<(), String> {
+        let (bytes, max) = (bytes_of(filter), self.budget_of(uid));
+        let user = self.budgets.users.entry(uid).or_default();
+        if let Some(max) = max.filter(|max| user.fixed + bytes > *max) {
+            self.counters.user_limited += 1;
+            return Err(format!(
+                "clients and subscriptions of user {uid} take {} of the {max} bytes that a user \
+                 may take of this agent (limits.user_bytes), this one needs {bytes}: end others",
+                user.fixed
+            ));
+        }
+        user.fixed += bytes;
+        // It leaves less room for what waits.
+        user.count_at = user.count_at.min(max.map_or(usize::MAX, |max| max - user.fixed));
+        Ok(())
+    }
+
+    /// How many bytes of events one message to a client may have, and whether the events must not
+    /// pin what they are a part of: where a user has many clients, all of them together may have a
+    /// quarter of the budget on the way.
+    pub(in crate::node) fn batch_bytes(&self, client: ClientId, bytes_max: usize) -> (usize, bool) {
+        let Some(uid) = self.clients.get(&client).map(|client| client.info.uid) else {
+            return (bytes_max, false);
+        };
+        let Some(max) = self.budget_of(uid) else { return (bytes_max, false) };
+        let clients = self.budgets.users.get(&uid).map_or(1, |user| user.clients.max(1));
+        let share = max / 4 / (BATCHES_PER_CLIENT * clients);
+        let is_small = share < bytes_max.min(BATCH_BYTES_TARGET);
+        (if is_small { share.max(BATCH_BYTES_MIN) } else { bytes_max }, is_small)
+    }
+
+    /// More waits for subscriptions of a user than may: counts it, and sheds.
+    pub(in crate::node) fn enforce_budget(&mut self, uid: u32) {
+        // Each count looks at all subscriptions of the user: some must come before the next.
+        let slack = self.config.user_bytes / 16;
+        let room = self.lag_room(uid);
+        let mut held = self.count_lag(uid);
+        if held > room {
+            // Somewhat more is shed than must be: the next event does not need the same again.
+            while held > room - room / 8 {
+                let Some(severity) = self.mildest_of(uid) else { break };
+                if severity == Severity::Fatal && held <= room.saturating_add(room / 4) {
+                    break;
+                }
+                self.shed_of(uid, severity);
+                held = self.count_lag(uid);
+            }
+        }
+        if let Some(user) = self.budgets.users.get_mut(&uid) {
+            user.lag_max = held;
+            user.count_at = room.max(held.saturating_add(slack));
+        }
+    }
+
+    /// Counts what waits for the subscriptions of all users anew.
+    pub(in crate::node) fn count_budgets(&mut self) {
+        let uids: Vec<u32> = self.budgets.users.keys().copied().collect();
+        uids.into_iter().for_each(|uid| self.enforce_budget(uid));
+    }
+
+    /// More waits for a subscription of a client.
+    pub(in crate::node) fn subscription_grew(&mut self, client: ClientId, bytes: usize) {
+        let Some(uid) = self.clients.get(&client).map(|client| client.info.uid) else { return };
+        if self.budgets.grew(uid, bytes) {
+            self.enforce_budget(uid);
+        }
+    }
+
+    fn clients_of(&self, uid: u32) -> impl Iterator<Item = &Client> {
+        self.clients.values().filter(move |client| client.info.uid == uid)
+    }
+
+    fn count_lag(&self, uid: u32) -> usize {
+        self.clients_of(uid).map(lag_of).sum()
+    }
+
+    fn mildest_of(&self, uid: u32) -> Option<Severity> {
+        let found = self.clients_of(uid).flat_map(|client| client.subscriptions.values());
+        found.filter_map(|found| found.reader.mildest()).min()
+    }
+
+    fn shed_of(&mut self, uid: u32, severity: Severity) {
+        let clients = self.clients.values_mut().filter(|client| client.info.uid == uid);
+        for found in clients.flat_map(|client| client.subscriptions.values_mut()) {
+            let before = found.reader.shed;
+            found.reader.shed_all(severity, &self.epochs);
+            self.counters.shed += found.reader.shed - before;
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! What comes for the clients of this agent: who wants it, what each reads next, and how far it is.
+//!
+//! Responsible for: the last match, batches, and that a subscription that is slow keeps what it wants
+//! within its bound. Not responsible for: the log that is read ([`crate::log::ring`]).
+
+use crate::frame::{Content, Item};
+use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
+use crate::log::reader::{ReadLimit, Reader};
+use crate::node::Node;
+use crate::node::api::{ClientId, Gap, Output, SubscriptionId, ToClient};
+use crate::node::config::ns;
+use crate::node::delivery::history::Requester;
+use crate::position::Position;
+use core::cell::OnceCell;
+use std::collections::{BTreeSet, VecDeque};
+
+/// Quiet subscriptions are told so often how far they are, while the log moves.
+const COVERED_MS: u64 = 5_000;
+
+impl Node {
+    /// Committed entries behind `from` can be delivered here.
+    pub(in crate::node) fn wake_subscribers(&mut self, from: u64) {
+        let mut wake = Vec::new();
+        let mut repeated = Vec::new();
+        for item in self.log.after(from) {
+            let Some(item) = item.up_to(self.commit_index) else { break };
+            let run = match &item.content {
+                Content::Events(run) => run,
+                Content::Gap(gap) => {
+                    for (id, client) in &mut self.clients {
+                        if client.note_gap(gap) && !std::mem::replace(&mut client.ready, true) {
+                            wake.push(*id);
+                        }
+                    }
+                    continue;
+                }
+            };
+            for (places, event) in run.groups() {
+                let mut wanted = false;
+                for (id, subscription) in self.index.candidates(event) {
+                    let Some(client) = self.clients.get_mut(&id) else { continue };
+                    if wanted && client.ready && client.due.contains(subscription) {
+                        continue;
+                    }
+                    if client.wants(subscription, event) {
+                        wanted = true;
+                        client.due.insert(subscription);
+                        if !client.ready {
+                            client.ready = true;
+                            wake.push(id);
+                        }
+                    }
+                }
+                let first = item.index + places.start as u64;
+                if wanted && let Some(group) = run.slice(places) {
+                    let known = self.seen.insert_run(&group);
+                    repeated.extend(known.into_iter().map(|place| first + place as u64));
+                }
+            }
+        }
+        self.counters.repeated += repeated.len() as u64;
+        for index in repeated {
+            self.log.mark_repeated(index);
+        }
+        self.out.extend(wake.into_iter().map(Output::ClientReady));
+        if self.cover_ns == u64::MAX && self.clients.values().any(|c| !c.subscriptions.is_empty()) {
+            self.cover_ns = self.now.mono_ns.saturating_add(ns(COVERED_MS));
+        }
+        self.wake_histories();
+    }
+
+    /// Subscriptions whose past has been passed by: they are told so where nothing is left to read.
+    /// One that waits for what is fetched is woken when that has come.
+    fn wake_histories(&mut self) {
+        let passed = |(client, id): &&(ClientId, SubscriptionId)| {
+            let found = self.clients.get(client).and_then(|found| found.subscriptions.get(id));
+            found.is_some_and(|found| {
+                let until = found.history_until.unwrap_or(0);
+                until <= self.commit_index && !found.reader.catching_up
+            })
+        };
+        let passed: Vec<(ClientId, SubscriptionId)> =
+            self.histories.iter().filter(passed).copied().collect();
+        passed.into_iter().for_each(|(client, id)| self.wake_subscription(client, id));
+    }
+
+    /// How far a subscription is that has nothing (more) to read: when its past ends here, and now
+    /// and then.
+    pub(in crate::node) fn cover(
+        &mut self,
+        id: ClientId,
+        subscription: SubscriptionId,
+    ) -> Option<ToClient> {
+        let client = self.clients.get_mut(&id)?;
+        let due = client.cover_due;
+        let found = client.subscriptions.get_mut(&subscription)?;
+        let index = found.reader.cursor;
+        let idle = found.is_active() && !found.reader.catching_up && found.reader.is_drained();
+        let history_ended = idle && found.history_until.is_some_and(|until| until <= index);
+        let told_now = idle && due && index > found.reported;
+        if !(history_ended || told_now) {
+            return None;
+        }
+        found.reported = index;
+        if history_ended {
+            found.history_until = None;
+            self.histories.remove(&(id, subscription));
+        }
+        let position = self.epochs.position(index);
+        Some(ToClient::Covered { subscription, position, history_ended })
+    }
+
+    /// When quiet subscriptions are told next how far they are.
+    pub(in crate::node) fn cover_deadline_ns(&self) -> u64 {
+        self.cover_ns
+    }
+
+    /// Time has passed: quiet subscriptions are told how far they are.
+    pub(in crate::node) fn cover_timeout(&mut self) {
+        if self.cover_ns > self.now.mono_ns {
+            return;
+        }
+        self.cover_ns = u64::MAX;
+        let until = self.commit_index;
+        let mut wake = Vec::new();
+        for (id, client) in &mut self.clients {
+            let active = client.subscriptions.iter().filter(|(_, found)| found.is_active());
+            let pending = active.filter(|(_, found)| found.reported < until);
+            client.cover_due = false;
+            for (subscription, _) in pending {
+                client.due.insert(*subscription);
+                client.cover_due = true;
+            }
+            if client.cover_due {
+                wake.push(*id);
+            }
+        }
+        for id in wake {
+            self.wake_client(id);
+        }
+    }
+
+    /// The next events of one subscription.
+    pub(in crate::node) fn read_subscription(
+        &mut self,
+        client: ClientId,
+        id: SubscriptionId,
+        bytes_max: usize,
+    ) -> Option<ToClient> {
+        let until = self.commit_index;
+        let (bytes, copied) = self.batch_bytes(client, bytes_max);
+        let reader_client = self.clients.get_mut(&client)?;
+        let found = reader_client.subscriptions.get_mut(&id)?;
+        if !found.is_active() || found.reader.is_at(until) {
+            return None;
+        }
+        let filter = &found.filter;
+        let cut = ReadLimit { bytes, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
+        let mut items = found.reader.read(&self.log, cut, filter);
+        if copied {
+            items = items.into_iter().map(detached).collect();
+        }
+        let catch_up = found.reader.catching_up && found.reader.is_drained();
+        let mut first = None;
+        if let Some(last) = items.last() {
+            found.reported = last.last();
+            reader_client.turn = Some(id);
+            let mut messages = to_messages(id, items, |index| self.epochs.position(index));
+            let count: u64 = messages.iter().map(delivered).sum();
+            reader_client.delivered += count;
+            self.counters.delivered += count;
+            first = messages.pop_front();
+            reader_client.control.append(&mut messages);
+        }
+        if catch_up {
+            self.catch_up(Requester::Subscription(client, id));
+        }
+        first
+    }
+
+    /// The log gives an entry up: subscriptions that have not read it keep it within their bound.
+    pub(in crate::node) fn keep_for_subscribers(&mut self, item: &Item) {
+        let lag_bytes = self.config.lag_bytes;
+        let all = match &item.content {
+            Content::Events(_) => Vec::new(),
+            Content::Gap(_) => self.active_subscriptions(),
+        };
+        let (clients, epochs, budgets) = (&mut self.clients, &self.epochs, &mut self.budgets);
+        let mut over = BTreeSet::new();
+        let mut keep = |(client, id): (ClientId, SubscriptionId), entry: &dyn Fn() -> Item| {
+            let Some(client) = clients.get_mut(&client) else { return 0 };
+            let uid = client.info.uid;
+            let Some(found) = client.subscriptions.get_mut(&id) else { return 0 };
+            if !found.is_active() || found.reader.cursor >= item.last() {
+                return 0;
+            }
+            let (before, held) = (found.reader.shed, found.reader.held_bytes());
+            found.reader.keep(&entry(), lag_bytes, epochs, &found.filter);
+            if budgets.grew(uid, found.reader.held_bytes().saturating_sub(held)) {
+                over.insert(uid);
+            }
+            found.reader.shed - before
+        };
+        let all = all.into_iter().map(|subscription| keep(subscription, &|| item.clone()));
+        let mut shed: u64 = all.sum();
+        if let Content::Events(run) = &item.content {
+            for (places, event) in run.groups() {
+                let index = item.index + places.start as u64;
+                let Some(group) = run.slice(places) else { continue };
+                // Copied once for all subscriptions, if one is behind.
+                let copy = OnceCell::new();
+                let entry = || {
+                    let copy = copy.get_or_init(|| group.clone().detached());
+                    Item { index, content: Content::Events(copy.clone()) }
+                };
+                let candidates = self.index.candidates(event);
+                shed += candidates.map(|wants| keep(wants, &entry)).sum::<u64>();
+            }
+        }
+        self.counters.shed += shed;
+        over.into_iter().for_each(|uid| self.enforce_budget(uid));
+    }
+
+    fn active_subscriptions(&self) -> Vec<(ClientId, SubscriptionId)> {
+        let active = self.clients.iter().flat_map(|(client, found)| {
+            let active = found.subscriptions.iter().filter(|(_, s)| s.is_active());
+            active.map(|(id, _)| (*client, *id))
+        });
+        active.collect()
+    }
+
+    /// The log that was followed is about to be left for another one. What was visible here counts as
+    /// delivered, and is left out where it comes again; so what subscriptions have not read of it is made
+    /// ready for them now, with its positions in this log. What is over their bound is told as a hole.
+    pub(in crate::node) fn flush_subscribers(&mut self) {
+        self.count_budgets();
+        for (client, subscription) in self.active_subscriptions() {
+            for piece in self.take_unread(client, subscription) {
+                let position = |index| self.epochs.position(index);
+                let messages = to_messages(subscription, piece, position);
+                let count: u64 = messages.iter().map(delivered).sum();
+                let Some(found) = self.clients.get_mut(&client) else { continue };
+                found.delivered += count;
+                self.counters.delivered += count;
+                found.control.extend(messages);
+            }
+            self.wake_subscription(client, subscription);
+        }
+    }
+
+    /// All that a subscription has not read, in pieces that each fit into a message.
+    fn take_unread(&mut self, client: ClientId, id: SubscriptionId) -> Vec<Vec<Item>> {
+        let until = self.commit_index;
+        let uid = self.clients.get(&client).map(|client| client.info.uid);
+        let budget = uid.map_or(0, |uid| self.lag_left(uid));
+        let Some(subscriber) = self.clients.get_mut(&client) else { return Vec::new() };
+        // What an earlier change of logs has left it counts too.
+        let left = subscriber.control.iter().map(|message| match message {
+            ToClient::Deliver { items, .. } => items.iter().map(|(_, run)| run.len()).sum(),
+            _ => 0,
+        });
+        let room = self.config.lag_bytes.saturating_sub(left.sum());
+        let (uid, mut room) = (subscriber.info.uid, room.min(budget));
+        let Some(found) = subscriber.subscriptions.get_mut(&id) else { return Vec::new() };
+        let filter = &found.filter;
+        let mut unread = Vec::new();
+        while !found.reader.is_at(until) {
+            let bytes = room.min(BATCH_BYTES_TARGET);
+            let cut = ReadLimit { bytes, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
+            let items = match room {
+                0 => found.reader.skip_with_gap(&self.log, cut, &self.epochs, filter),
+                _ => found.reader.read(&self.log, cut, filter),
+            };
+            if items.is_empty() {
+                break;
+            }
+            let bytes = items.iter().map(Item::len).sum();
+            self.budgets.grew(uid, bytes);
+            room = room.saturating_sub(bytes);
+            unread.push(items);
+        }
+        found.reader.reads_repeated = found.reader.catching_up;
+        unread
+    }
+
+    /// Tells every subscription that has begun of a hole.
+    pub(in crate::node) fn send_gap_to_subscribers(&mut self, gap: &Gap) {
+        for (client, subscription) in self.active_subscriptions() {
+            self.send_to_client(client, ToClient::Gap { subscription, gap: gap.clone() });
+        }
+    }
+
+    /// All subscriptions go on behind an index of a log that has nothing to do with the last.
+    pub(in crate::node) fn move_subscribers(&mut self, index: u64) {
+        for client in self.clients.values_mut() {
+            for (id, subscription) in &mut client.subscriptions {
+                client.due.insert(*id);
+                subscription.reader = Reader::new(index);
+                subscription.reported = index;
+                // Where the past ends is a place in the log that was left.
+                let history_until = &mut subscription.history_until;
+                *history_until = history_until.map(|_| index);
+            }
+        }
+    }
+
+    /// The log has gone back to an index: so do the subscriptions.
+    pub(in crate::node) fn rewind_subscribers(&mut self, index: u64) {
+        for client in self.clients.values_mut() {
+            for (id, subscription) in &mut client.subscriptions {
+                client.due.insert(*id);
+                if subscription.reader.cursor > index {
+                    subscription.reader.expect_member(index);
+                }
+                subscription.reported = subscription.reported.min(index);
+                let history_until = &mut subscription.history_until;
+                *history_until = history_until.map(|until| until.min(index));
+            }
+        }
+    }
+
+    /// The log begins behind an index: subscriptions that stand before it get what is missing, or hear
+    /// of it, when all catch up.
+    pub(in crate::node) fn subscribers_catch_up(&mut self, oldest: u64) {
+        let mut any = false;
+        for client in self.clients.values_mut() {
+            for (id, subscription) in &mut client.subscriptions {
+                client.due.insert(*id);
+                let before = subscription.is_active() && subscription.reader.cursor < oldest;
+                subscription.reader.catching_up |= before;
+                any |= before;
+            }
+        }
+        self.delivered_before = any.then(|| self.seen.clone());
+    }
+
+    /// Events come for a subscription from elsewhere: they count as delivered here. Gives those that it has
+    /// not had already, at other places of a log that was left; `all`: it was not there then.
+    pub(in crate::node) fn note_fetched(&mut self, items: Vec<Item>, all: bool) -> Vec<Item> {
+        let delivered_before = self.delivered_before.as_ref().filter(|_| !all);
+        let mut fresh = Vec::with_capacity(items.len());
+        for item in items {
+            let Content::Events(run) = &item.content else {
+                fresh.push(item);
+                continue;
+            };
+            self.seen.insert_run(run);
+            let again = run.iter().enumerate().filter(|(_, event)| {
+                delivered_before
+                    .is_some_and(|delivered_before| delivered_before.contains(event.id()))
+            });
+            let again: Vec<usize> = again.map(|(place, _)| place).collect();
+            self.counters.repeated += again.len() as u64;
+            let mut start = 0;
+            for place in again.into_iter().chain([run.count()]) {
+                let index = item.index + start as u64;
+                let part = run.slice(start..place);
+                fresh.extend(part.map(|part| Item { index, content: Content::Events(part) }));
+                start = place + 1;
+            }
+        }
+        fresh
+    }
+}
+
+/// The same item, which does not pin what its events are a part of.
+fn detached(item: Item) -> Item {
+    match item.content {
+        Content::Events(run) => Item { content: Content::Events(run.detached()), ..item },
+        Content::Gap(_) => item,
+    }
+}
+
+fn delivered(message: &ToClient) -> u64 {
+    match message {
+        ToClient::Deliver { items, .. } => items.iter().map(|(_, run)| run.count() as u64).sum(),
+        _ => 0,
+    }
+}
+
+/// Cuts what was read into messages: events of one epoch together, holes in their places.
+fn to_messages(
+    subscription: SubscriptionId,
+    items: Vec<Item>,
+    position: impl Fn(u64) -> Position,
+) -> VecDeque<ToClient> {
+    let mut messages = VecDeque::new();
+    for item in items {
+        let (mut index, last) = (item.index, item.last());
+        let run = match item.content {
+            Content::Gap(gap) => {
+                messages.push_back(ToClient::Gap { subscription, gap });
+                continue;
+            }
+            Content::Events(run) => run,
+        };
+        let mut rest = Some(run);
+        while let Some(run) = rest.take() {
+            let epoch = position(index).epoch;
+            // Events of two epochs in one run are rare: only where old ones were asked for.
+            let count = if position(last).epoch == epoch {
+                run.count()
+            } else {
+                (index..=last).take_while(|index| position(*index).epoch == epoch).count()
+            };
+            let Some(part) = run.slice(0..count) else { break };
+            match messages.back_mut() {
+                Some(ToClient::Deliver { epoch: last, items, .. }) if *last == epoch => {
+                    items.push((index, part));
+                }
+                _ => messages.push_back(ToClient::Deliver {
+                    subscription,
+                    epoch,
+                    items: vec![(index, part)],
+                }),
+            }
+            rest = run.slice(count..run.count());
+            index += count as u64;
+        }
+    }
+    messages
+}

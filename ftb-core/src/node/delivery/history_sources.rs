@@ -1,0 +1,254 @@
+//! Older events than what acting root (or standby) has in memory: from its own disk, or from a child
+//! that has them.
+//!
+//! The disk goes back further than memory, and is read a page at a time, by the shell, while everything
+//! else goes on. A child may go back further too: the standby has a disk of its own, and where a root
+//! took over without a copy of the log, others may have had more pass by than it. They are asked one
+//! after the other. Only when nobody has them, that is told as a gap.
+//!
+//! Responsible for: who is asked next, and what a page means. Not responsible for: who wanted it
+//! ([`crate::node::delivery::history`]), how a page is read ([`JournalPage::pick`] says what is to be in it).
+
+use crate::filter::FilterSet;
+use crate::frame::{Frame, HistoryReply, HistoryRequest, Item};
+use crate::node::Node;
+use crate::node::api::{JournalPage, JournalRead, LinkId, Output};
+use crate::node::delivery::history::{PendingRequest, Requester};
+use std::collections::{BTreeSet, VecDeque};
+
+/// Pages that are read from the disk at once; the rest waits for its turn.
+pub const JOURNAL_READS_MAX: usize = 8;
+/// Most questions that wait for the disk; one more is answered without it.
+const WAITING_MAX: usize = 1_024;
+/// Children that are asked for what is in no other place.
+const CHILDREN_ASKED_MAX: usize = 16;
+
+/// What is being read from the disk.
+#[derive(Default)]
+pub(in crate::node) struct DiskReads {
+    /// Pages that the shell has not given yet, wanted still or not.
+    reads: BTreeSet<u64>,
+    waiting: VecDeque<u64>,
+}
+
+/// A question that is being looked into here.
+#[derive(Clone, Debug)]
+pub(in crate::node) struct HistorySearch {
+    query: HistoryRequest,
+    from: HistorySource,
+    /// Who is to be asked next.
+    children: VecDeque<LinkId>,
+    /// A page of the disk that does not begin where it should: for want of anything better.
+    page: Option<HistoryReply>,
+}
+
+/// Who has been asked last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HistorySource {
+    Disk,
+    Child(LinkId),
+}
+
+impl HistorySearch {
+    pub(in crate::node) fn waits_for(&self, child: LinkId) -> bool {
+        self.from == HistorySource::Child(child)
+    }
+
+    /// A disk answers for certain, a child may not.
+    pub(in crate::node) fn may_be_late(&self) -> bool {
+        self.from != HistorySource::Disk
+    }
+}
+
+impl Node {
+    /// Looks for events that are not in memory here any more. Says whether anybody is asked.
+    pub(in crate::node) fn search_history(
+        &mut self,
+        requester: Requester,
+        query: HistoryRequest,
+    ) -> bool {
+        let disk = self.disk_may_hold(&query);
+        let children =
+            if self.root.is_some() { self.history_holders(requester, &query) } else { [].into() };
+        if self.is_requesting(requester) {
+            return true;
+        }
+        if !disk && children.is_empty() {
+            return false;
+        }
+        let search = HistorySearch { query, from: HistorySource::Disk, children, page: None };
+        let Some(id) = self.request(requester, Some(search)) else { return false };
+        match disk {
+            true => self.read_disk(id),
+            false => self.search_next(id),
+        }
+        true
+    }
+
+    /// Children that may have more than is here: the standby, which has a disk; where a root has taken
+    /// over without a copy, all.
+    fn history_holders(&self, requester: Requester, query: &HistoryRequest) -> VecDeque<LinkId> {
+        // Who has just given its log away is not standby yet.
+        let standby = self.root.as_ref().and_then(|root| root.standby.or(root.log_source));
+        let incomplete = !self.epochs.keeps(self.epochs.position(query.after + 1));
+        let attached = self.children.iter().filter(|(_, child)| child.attached);
+        let others =
+            attached.map(|(link, _)| *link).filter(|link| incomplete && Some(*link) != standby);
+        let all = standby.into_iter().chain(others).filter(|link| !requester.is_on(*link));
+        all.take(CHILDREN_ASKED_MAX).collect()
+    }
+
+    /// Whether the disk may go back further than memory: it retains severe events from before what it
+    /// has as a whole.
+    fn disk_may_hold(&self, query: &HistoryRequest) -> bool {
+        self.disk_reads.waiting.len() < WAITING_MAX
+            && self.disk_range().is_some_and(|(_, until)| query.after < until)
+    }
+
+    fn read_disk(&mut self, id: u64) {
+        self.disk_reads.waiting.push_back(id);
+        self.read_waiting();
+    }
+
+    /// Hands out what may be read at once.
+    fn read_waiting(&mut self) {
+        while self.disk_reads.reads.len() < JOURNAL_READS_MAX {
+            let Some(id) = self.disk_reads.waiting.pop_front() else { return };
+            let Some(query) = self.search_of(id).map(|search| search.query.clone()) else {
+                continue;
+            };
+            let Some((_, until)) = self.disk_range() else {
+                self.search_next(id);
+                continue;
+            };
+            // What memory has is read there.
+            let until = until.min(self.memory_after());
+            let filters = FilterSet::merge(&query.filters);
+            let (after, since_ns) = (query.after, query.since_ns);
+            self.disk_reads.reads.insert(id);
+            self.counters.history_reads += 1;
+            let read = JournalRead { read: id, after, until, since_ns, filters };
+            self.out.push(Output::ReadJournal(read));
+        }
+    }
+
+    /// The shell has read a page, or could not.
+    pub(in crate::node) fn on_journal_read(&mut self, id: u64, page: Option<JournalPage>) {
+        self.disk_reads.reads.remove(&id);
+        self.on_page(id, page);
+        self.read_waiting();
+    }
+
+    fn on_page(&mut self, id: u64, page: Option<JournalPage>) {
+        let Some(search) = self.search_of(id) else { return };
+        let query = search.query.clone();
+        let Some(page) = page.filter(|page| page.until > query.after) else {
+            return self.search_next(id);
+        };
+        let JournalPage { after, mut items, mut until } = page;
+        // Another disk may have what is missing here: it is asked where a hole comes first.
+        let hole = items.iter().position(Item::is_range);
+        if let Some(hole) = hole.filter(|hole| *hole > 0) {
+            until = items.get(hole).map_or(until, Item::covers_after);
+            items.truncate(hole);
+        }
+        // A time is not a place that anything is missing behind.
+        let begins = (after <= query.after || query.since_ns > 0) && hole != Some(0);
+        let answer = match begins {
+            true => HistoryReply { id, items, covered: until, last: false },
+            false => self.with_retained(id, &query, JournalPage { after, items, until }),
+        };
+        match begins {
+            true => self.answered(answer),
+            false => {
+                if let Some(search) = self.search_of(id) {
+                    search.page = Some(answer);
+                }
+                self.search_next(id);
+            }
+        }
+    }
+
+    /// A page that begins too late, with what memory retains of what lies before it. Where that is
+    /// much, it comes first: the page is read again.
+    fn with_retained(&self, id: u64, query: &HistoryRequest, page: JournalPage) -> HistoryReply {
+        let filters = FilterSet::merge(&query.filters);
+        if page.after <= query.after || query.since_ns > 0 {
+            return HistoryReply { id, items: page.items, covered: page.until, last: false };
+        }
+        let (mut items, covered) = self.retained(query.after, page.after, &filters);
+        if covered < page.after || items.len() > 1 {
+            return HistoryReply { id, items, covered, last: false };
+        }
+        items.extend(page.items);
+        HistoryReply { id, items, covered: page.until, last: false }
+    }
+
+    /// Asks the next who may have it, or gives up.
+    pub(in crate::node) fn search_next(&mut self, id: u64) {
+        loop {
+            let Some(search) = self.search_of(id) else { return };
+            let Some(link) = search.children.pop_front() else {
+                let (query, page) = (search.query.clone(), search.page.take());
+                let of_root = self.root.is_some();
+                return self.answered(match page.filter(|_| of_root) {
+                    Some(page) => page,
+                    None if of_root => self.answer(&HistoryRequest { id, ..query }),
+                    // Whoever asks knows best what to tell then.
+                    None => {
+                        HistoryReply { id, items: Vec::new(), covered: query.after, last: false }
+                    }
+                });
+            };
+            if self.children.contains_key(&link)
+                && let Some(search) = self.search_of(id)
+            {
+                search.from = HistorySource::Child(link);
+                let query = HistoryRequest { id, ..search.query.clone() };
+                self.restart_deadline(id);
+                self.counters.history_requests += 1;
+                return self.send_if_room(
+                    link,
+                    Frame::HistoryRequest(HistoryRequest { epoch: self.epochs.head(), ..query }),
+                );
+            }
+        }
+    }
+
+    /// A child answers what it was asked for.
+    pub(in crate::node) fn on_reply_from_child(&mut self, link: LinkId, reply: HistoryReply) {
+        let Some(search) = self.search_of(reply.id).filter(|search| search.waits_for(link)) else {
+            self.counters.stale += 1;
+            return;
+        };
+        if reply.covered > search.query.after {
+            return self.answered(reply);
+        }
+        self.search_next(reply.id);
+    }
+
+    /// The acting root above asks for what it does not have (any more).
+    pub(in crate::node) fn on_request_from_root(&mut self, query: HistoryRequest) {
+        let filters = FilterSet::merge(&query.filters);
+        let complete = self.complete_since(&filters);
+        let of_now = query.epoch == self.epochs.head();
+        if of_now && query.since_ns == 0 && complete.is_some_and(|since| since <= query.after) {
+            let answer = self.answer(&query);
+            return self.reply_to_root(answer);
+        }
+        let (id, after) = (query.id, query.after);
+        if !of_now || !self.search_history(Requester::RootWatch(id), query) {
+            self.reply_to_root(HistoryReply { id, items: Vec::new(), covered: after, last: false });
+        }
+    }
+
+    pub(in crate::node) fn reply_to_root(&mut self, reply: HistoryReply) {
+        if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
+            self.send_if_room(parent, Frame::HistoryReply(reply));
+        }
+    }
+
+    fn search_of(&mut self, id: u64) -> Option<&mut HistorySearch> {
+        self.requests.get_mut(&id).and_then(PendingRequest::search)
+    }
+}

@@ -1,0 +1,148 @@
+//! What an agent's whole subtree wants, what of it the parent was told, and since which index
+//! everything of it comes down.
+
+use crate::filter::{Filter, FilterSet};
+use crate::frame::Interest;
+
+/// A filter set, and the index behind which the agent's store has everything that it matches.
+#[derive(Clone, Debug)]
+struct Active {
+    filters: FilterSet,
+    since: u64,
+}
+
+/// Most older filter sets remembered; without them a widening would forget since when the narrower
+/// interest is complete.
+const HISTORY_MAX: usize = 8;
+
+/// The interest of a subtree.
+#[derive(Clone, Debug, Default)]
+pub(in crate::node) struct Interests {
+    reported: FilterSet,
+    version: u64,
+    active_version: u64,
+    /// Where the stream from the parent began.
+    resumed: u64,
+    /// Oldest first; a later one covers all earlier ones.
+    active: Vec<Active>,
+}
+
+impl Interests {
+    /// The subtree wants this now. Says whether the parent has to be told.
+    pub(in crate::node) fn want(&mut self, wanted: FilterSet) -> bool {
+        if wanted.covers_set(&self.reported) && self.reported.covers_set(&wanted) {
+            return false;
+        }
+        // What is not wanted any more may stop coming down at once, long before we hear that: from
+        // now on only what is still wanted is complete here.
+        let kept = self.active.iter().find(|old| old.filters.covers_set(&wanted));
+        let kept = kept.map(|old| Active { filters: wanted.clone(), since: old.since });
+        self.active.retain(|old| wanted.covers_set(&old.filters));
+        if let Some(kept) = kept
+            && self.complete_since(&wanted).is_none()
+        {
+            self.active.push(kept);
+        }
+        self.reported = wanted;
+        self.version += 1;
+        true
+    }
+
+    /// What to tell the parent.
+    pub(in crate::node) fn reported(&self) -> Interest {
+        Interest { version: self.version, filters: self.reported.filters().to_vec() }
+    }
+
+    pub(in crate::node) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// That version is active up to the acting root; its matches behind the index come down.
+    pub(in crate::node) fn activate(&mut self, version: u64, index: u64) {
+        if version != self.version || version == self.active_version {
+            return;
+        }
+        self.active_version = version;
+        // A parent that lags behind us names an index that was before its stream to us began.
+        self.set_active(index.max(self.resumed));
+    }
+
+    /// On a new link, or in another epoch history: everything told comes down behind that index.
+    pub(in crate::node) fn restart(&mut self, index: u64) {
+        for active in &mut self.active {
+            active.since = active.since.min(index);
+        }
+        self.resumed = index;
+        self.set_active(index);
+    }
+
+    fn set_active(&mut self, index: u64) {
+        let filters = self.reported.clone();
+        let covering = self.active.iter().find(|old| old.filters.covers_set(&filters));
+        let since = covering.map_or(index, |old| old.since);
+        self.active.retain(|old| old.since < since && filters.covers_set(&old.filters));
+        self.active.push(Active { filters, since });
+        if self.active.len() > HISTORY_MAX {
+            self.active.remove(0);
+        }
+    }
+
+    /// Since which index everything that a filter matches is here; `None`: it is not active.
+    pub(in crate::node) fn complete_since(&self, filters: &FilterSet) -> Option<u64> {
+        self.active.iter().find(|active| active.filters.covers_set(filters)).map(|a| a.since)
+    }
+
+    /// Whether the interest that is active up to the root covers a filter.
+    pub(in crate::node) fn covers(&self, filter: &Filter) -> bool {
+        self.version == self.active_version
+            && self.active.last().is_some_and(|active| active.filters.covers(filter))
+    }
+
+    /// On a new link nothing is known to be active up to the root until the parent says so.
+    pub(in crate::node) fn unsettle(&mut self) {
+        self.active_version = 0;
+        self.version += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(texts: &[&str]) -> FilterSet {
+        let filters: Vec<Filter> =
+            texts.iter().map(|text| Filter::parse(text).expect("a filter")).collect();
+        FilterSet::merge(&filters)
+    }
+
+    #[test]
+    fn a_widened_interest_remembers_since_when_the_narrower_one_is_complete() {
+        let mut interests = Interests::default();
+        let narrow = set(&["event_space=ftb.ipmi"]);
+        let wide = set(&["event_space=ftb.ipmi", "event_space=ftb.ib.*"]);
+        assert!(interests.want(narrow.clone()));
+        assert!(!interests.want(narrow.clone()));
+        interests.activate(1, 10);
+        assert!(interests.want(wide.clone()));
+        assert_eq!(interests.complete_since(&wide), None);
+        interests.activate(1, 15);
+        interests.activate(2, 20);
+        assert_eq!(interests.complete_since(&narrow), Some(10));
+        assert_eq!(interests.complete_since(&wide), Some(20));
+        assert!(interests.want(narrow.clone()));
+        assert_eq!(interests.complete_since(&wide), None, "it may have stopped to come");
+        assert!(interests.want(wide.clone()));
+        interests.restart(40);
+        assert_eq!(interests.complete_since(&wide), Some(40));
+        assert_eq!(interests.complete_since(&narrow), Some(10));
+        assert!(interests.want(narrow.clone()));
+        interests.activate(5, 30);
+        assert!(interests.want(wide.clone()));
+        interests.activate(6, 35);
+        assert_eq!(interests.complete_since(&wide), Some(40), "the stream began there");
+        assert!(interests.want(narrow.clone()));
+        interests.activate(7, 50);
+        assert_eq!(interests.complete_since(&wide), None);
+        assert_eq!(interests.complete_since(&narrow), Some(10));
+    }
+}

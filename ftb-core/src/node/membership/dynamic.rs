@@ -1,0 +1,568 @@
+//! Agents that are in no member list: which rank each has, and who gives it.
+//!
+//! They have ranks behind all listed ones, from [`Rank::UNLISTED_FIRST`] up in the order in which they
+//! came, and keep them. The acting root gives them out. It and its standby know all of them and write
+//! them to their journals; any other agent knows those below it, and tells whoever becomes its parent.
+//! An agent that has no list knows its own rank, and writes that to its journal.
+//!
+//! Such an agent is a leaf: nobody dials it, and it has no children. Its wanted place is the one behind
+//! the listed agents, in the order of the ranks.
+//!
+//! Where two components meet that gave one rank to two hosts, the root that goes on is right. The other
+//! host is sent away by its parent, comes back, and gets another rank.
+
+use crate::frame::{DYNAMIC_MEMBERS_MAX, DynamicMember, Frame, Hello, HelloNack};
+use crate::ident::Rank;
+use crate::node::Node;
+use crate::node::api::{LinkId, MemberState};
+use crate::node::tree::link::LinkRole;
+use crate::severity::Severity;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most agents of one component that are in no member list. With more, the one that has been away
+/// longest loses its rank; while all are up, one more is refused.
+pub const UNLISTED_MAX: usize = 4_096;
+/// Most of them that are remembered here, those that wait for a rank included. Full: what has to do with
+/// nobody here is forgotten, and one more is refused.
+const KNOWN_MAX: usize = 2 * UNLISTED_MAX;
+
+/// The agents that are in no member list, as far as they are known here.
+#[derive(Default)]
+pub(in crate::node) struct DynamicMembers {
+    /// By host in lower case.
+    known: BTreeMap<String, MemberEntry>,
+    by_rank: BTreeMap<Rank, String>,
+    /// Who has said hello and waits for a rank; no more than links that have not said who they are.
+    waiting: BTreeMap<LinkId, Hello>,
+    /// The journal does not have what is here.
+    unwritten: bool,
+}
+
+struct MemberEntry {
+    host: String,
+    /// As the acting root has said.
+    rank: Option<Rank>,
+    /// As the agent, or another root, has said.
+    wanted: Option<Rank>,
+    /// The child by which it was asked for; `None`: nobody, or the agent itself is here.
+    via: Option<LinkId>,
+    /// Where its agent listens; empty where that is not known.
+    address: String,
+}
+
+/// What an acting root has decided.
+struct Decision {
+    rank: Option<Rank>,
+    /// It was not so before.
+    news: bool,
+    /// Who has lost its rank for it.
+    forgotten: Option<String>,
+}
+
+fn key(host: &str) -> String {
+    host.to_ascii_lowercase()
+}
+
+impl DynamicMembers {
+    /// The rank of a host, as the acting root has said.
+    pub(in crate::node) fn rank_of(&self, host: &str) -> Option<Rank> {
+        self.known.get(&key(host))?.rank
+    }
+
+    /// Which host has a rank.
+    pub(in crate::node) fn holder(&self, rank: Rank) -> Option<&str> {
+        let entry = self.known.get(self.by_rank.get(&rank)?)?;
+        Some(&entry.host)
+    }
+
+    fn address_of(&self, host: &str) -> Option<&str> {
+        self.known.get(&key(host)).map(|entry| entry.address.as_str()).filter(|a| !a.is_empty())
+    }
+
+    /// Everybody who has a rank.
+    pub(in crate::node) fn all(&self) -> Vec<(String, Rank)> {
+        let known = self.known.values();
+        known.filter_map(|entry| Some((entry.host.clone(), entry.rank?))).collect()
+    }
+
+    /// A rank is asked for, or said to be somebody's; false where there is no room to remember it.
+    fn join(&mut self, join: &DynamicMember, via: Option<LinkId>) -> bool {
+        let key = key(&join.host);
+        if !self.has_room_for(&key) {
+            return false;
+        }
+        let entry = self.known.entry(key).or_insert_with(|| MemberEntry {
+            host: join.host.clone(),
+            rank: None,
+            wanted: None,
+            via,
+            address: String::new(),
+        });
+        entry.via = via;
+        entry.wanted = join.rank.filter(|rank| rank.is_unlisted()).or(entry.wanted);
+        true
+    }
+
+    fn has_room_for(&self, key: &str) -> bool {
+        self.known.len() < KNOWN_MAX || self.known.contains_key(key)
+    }
+
+    fn remove(&mut self, key: &str) {
+        if let Some(rank) = self.known.remove(key).and_then(|entry| entry.rank) {
+            self.by_rank.remove(&rank);
+            self.unwritten = true;
+        }
+    }
+
+    /// A host has that rank and no other, and nobody else has it. Says whether that is news.
+    pub(in crate::node) fn set(&mut self, host: &str, rank: Rank) -> bool {
+        let key = key(host);
+        if self.known.get(&key).is_some_and(|entry| entry.rank == Some(rank)) {
+            return false;
+        }
+        if let Some(other) = self.by_rank.insert(rank, key.clone())
+            && let Some(other) = self.known.get_mut(&other)
+        {
+            other.rank = None;
+            other.wanted = None;
+        }
+        let entry = self.known.entry(key).or_insert_with(|| MemberEntry {
+            host: host.to_owned(),
+            rank: None,
+            wanted: None,
+            via: None,
+            address: String::new(),
+        });
+        if let Some(old) = entry.rank.replace(rank) {
+            self.by_rank.remove(&old);
+        }
+        self.unwritten = true;
+        true
+    }
+
+    /// The acting root gives a host its rank: the one that it has, or else the one that it had
+    /// elsewhere if that is free, or else the next. `is_up`: who cannot lose a rank.
+    fn decide(&mut self, host: &str, allowed: bool, is_up: impl Fn(Rank) -> bool) -> Decision {
+        let known = self.known.get(&key(host));
+        if let Some(rank) = known.and_then(|entry| entry.rank) {
+            return Decision { rank: Some(rank), news: false, forgotten: None };
+        }
+        let wanted = known.and_then(|entry| entry.wanted);
+        let mut forgotten = None;
+        if self.by_rank.len() >= UNLISTED_MAX {
+            let spare = self.by_rank.iter().find(|(rank, _)| !is_up(**rank));
+            forgotten = spare.map(|(_, key)| key.clone());
+        }
+        if !allowed || (self.by_rank.len() >= UNLISTED_MAX && forgotten.is_none()) {
+            return Decision { rank: None, news: false, forgotten: None };
+        }
+        if let Some(key) = &forgotten {
+            self.remove(key);
+        }
+        let rank = wanted.filter(|rank| !self.by_rank.contains_key(rank));
+        let rank = rank.unwrap_or_else(|| self.next_rank());
+        self.set(host, rank);
+        Decision { rank: Some(rank), news: true, forgotten }
+    }
+
+    /// The rank behind all that were given out.
+    fn next_rank(&self) -> Rank {
+        let last = self.by_rank.last_key_value().map(|(rank, _)| rank.0);
+        let next = last.map_or(Some(Rank::UNLISTED_FIRST.0), |last| last.checked_add(1));
+        // Behind four billion of them: the first that is free, of which there is one.
+        let free = || (Rank::UNLISTED_FIRST.0..).find(|r| !self.by_rank.contains_key(&Rank(*r)));
+        Rank(next.or_else(free).unwrap_or(u32::MAX))
+    }
+
+    /// Hosts of which no rank is known, or only one that another root gave.
+    fn undecided(&self) -> Vec<String> {
+        let undecided = self.known.values().filter(|entry| entry.rank.is_none());
+        undecided.map(|entry| entry.host.clone()).collect()
+    }
+
+    /// A link is gone: nobody waits on it, and nobody is to be answered there.
+    pub(in crate::node) fn link_gone(&mut self, link: LinkId) {
+        self.waiting.remove(&link);
+    }
+
+    /// A child is gone.
+    pub(in crate::node) fn child_gone(&mut self, link: LinkId) {
+        for entry in self.known.values_mut().filter(|entry| entry.via == Some(link)) {
+            entry.via = None;
+        }
+    }
+
+    /// What an earlier life of this agent has written down.
+    pub(in crate::node) fn restore(&mut self, entries: Vec<(String, Rank)>) {
+        for (host, rank) in entries.into_iter().take(UNLISTED_MAX) {
+            self.set(&host, rank);
+        }
+        self.unwritten = false;
+    }
+
+    /// The journal is another one now.
+    pub(in crate::node) fn write_again(&mut self) {
+        self.unwritten = !self.by_rank.is_empty();
+    }
+
+    /// Whether the journal does not have what is here.
+    pub(in crate::node) fn is_unwritten(&self) -> bool {
+        self.unwritten
+    }
+
+    /// What the journal is to have, if it has not.
+    pub(in crate::node) fn take_unwritten(&mut self) -> Option<Vec<(String, Rank)>> {
+        std::mem::take(&mut self.unwritten).then(|| self.all())
+    }
+}
+
+impl Node {
+    /// Whether this agent is in no member list.
+    pub(in crate::node) fn is_unlisted(&self) -> bool {
+        self.rank.is_none_or(Rank::is_unlisted)
+    }
+
+    /// Host and address of a rank that no list has.
+    pub(in crate::node) fn unlisted_member(&self, rank: Rank) -> Option<(String, String)> {
+        let host = self.dynamic_members.holder(rank)?;
+        Some((host.to_owned(), self.dynamic_members.address_of(host)?.to_owned()))
+    }
+
+    /// All ranks that no list has.
+    pub(in crate::node) fn unlisted_ranks(&self) -> impl Iterator<Item = Rank> {
+        self.dynamic_members.by_rank.keys().copied()
+    }
+
+    /// An agent says where an unlisted one listens.
+    pub(in crate::node) fn note_address(&mut self, host: &str, address: &str) {
+        if let Some(entry) = self.dynamic_members.known.get_mut(&key(host))
+            && entry.address != address
+            && !address.is_empty()
+        {
+            address.clone_into(&mut entry.address);
+        }
+    }
+
+    /// Where an unlisted child listens.
+    pub(in crate::node) fn address_to_report(&self, rank: Rank, host: &str) -> String {
+        let address = if rank.is_unlisted() { self.dynamic_members.address_of(host) } else { None };
+        address.unwrap_or_default().to_owned()
+    }
+
+    /// Whether a report is of an agent that has another rank, or of a rank that another has.
+    pub(in crate::node) fn contradicts_assignment(&self, rank: Rank, host: &str) -> bool {
+        let other = |holder: &str| !holder.eq_ignore_ascii_case(host);
+        rank.is_unlisted()
+            && (self.dynamic_members.holder(rank).is_some_and(other)
+                || self.dynamic_members.rank_of(host).is_some_and(|known| known != rank))
+    }
+
+    /// The rank of an agent that says that it is in no list; `None`: the acting root must say. Others
+    /// may know one that it has given to somebody else since.
+    pub(in crate::node) fn admit_dynamic(&self, hello: &Hello) -> Result<Option<Rank>, HelloNack> {
+        let (host, own) = (&hello.host, &self.config.host);
+        let message = if let Some(rank) = self.config.members.rank_of(host) {
+            format!("{host} is in no member list, for {own} it has rank {rank}: give both the same")
+        } else if !self.config.allow_unlisted {
+            format!(
+                "{host} is in no member list: add it to the list of every agent, or set \
+                 allow_unlisted = true on {own}"
+            )
+        } else if self.is_unlisted() {
+            format!("{own} is in no member list itself: such an agent has no children")
+        } else if hello.address.is_empty() {
+            format!("{host} is in no member list and does not say where it listens")
+        } else {
+            let known = self.dynamic_members.rank_of(host);
+            return Ok(known.filter(|rank| self.root.is_some() || hello.rank == Some(*rank)));
+        };
+        Err(HelloNack { code: "members".to_owned(), message, redirect: Vec::new() })
+    }
+
+    /// An agent that is in no list wants to be our child: the acting root knows its rank.
+    pub(in crate::node) fn await_assignment(&mut self, link: LinkId, hello: Hello) {
+        let join = DynamicMember { host: hello.host.clone(), rank: hello.rank };
+        self.dynamic_members.waiting.insert(link, hello);
+        self.on_join(None, vec![join]);
+    }
+
+    /// An agent that is in no list has become a child here with the rank that both know: the acting root
+    /// says whether it is right, and by which way to reach it with another one.
+    pub(in crate::node) fn confirm_rank(&mut self, host: String, rank: Rank) {
+        if self.root.is_none() && rank.is_unlisted() {
+            self.on_join(None, vec![DynamicMember { host, rank: Some(rank) }]);
+        }
+    }
+
+    /// Ranks are asked for: the acting root answers, anybody else passes it on.
+    pub(in crate::node) fn on_join(&mut self, via: Option<LinkId>, joins: Vec<DynamicMember>) {
+        let mut noted = Vec::new();
+        for join in joins {
+            if !self.dynamic_members.has_room_for(&key(&join.host)) {
+                self.forget_foreign();
+            }
+            if self.dynamic_members.join(&join, via) {
+                noted.push(join);
+            } else {
+                self.apply_assignment(&DynamicMember { rank: None, ..join });
+            }
+        }
+        if self.root.is_some() {
+            return self.answer_joins(noted.into_iter().map(|join| join.host).collect());
+        }
+        if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
+            // Who is not answered comes again.
+            for part in noted.chunks(DYNAMIC_MEMBERS_MAX) {
+                self.send_if_room(parent, Frame::DynamicMembers(part.to_vec()));
+            }
+        }
+    }
+
+    /// What is only remembered here is forgotten; acting root and standby remember it for all.
+    fn forget_foreign(&mut self) {
+        if self.holds_log() {
+            return;
+        }
+        let mut here: BTreeSet<String> = self.children.values().map(|c| key(&c.host)).collect();
+        here.extend(self.dynamic_members.waiting.values().map(|hello| key(&hello.host)));
+        here.insert(key(&self.config.host));
+        let known = self.dynamic_members.known.iter();
+        let strange = known.filter(|(key, entry)| entry.via.is_none() && !here.contains(*key));
+        for key in strange.map(|(key, _)| key.clone()).collect::<Vec<String>>() {
+            self.dynamic_members.remove(&key);
+        }
+    }
+
+    fn send_dynamic_members(&mut self, link: LinkId, entries: Vec<DynamicMember>) {
+        for part in entries.chunks(DYNAMIC_MEMBERS_MAX) {
+            self.send(link, Frame::DynamicMembers(part.to_vec()));
+        }
+    }
+
+    /// A new way up: whoever is root there learns of everybody who is known here.
+    pub(in crate::node) fn forward_all_joins(&mut self) {
+        let Some(parent) = self.uplink.parent().map(|parent| parent.link) else { return };
+        let own = key(&self.config.host);
+        let known = self.dynamic_members.known.iter().filter(|(key, _)| **key != own);
+        let joins = known.map(|(_, entry)| DynamicMember {
+            host: entry.host.clone(),
+            rank: entry.rank.or(entry.wanted),
+        });
+        let joins = joins.collect();
+        self.send_dynamic_members(parent, joins);
+    }
+
+    /// An acting root that has just become one, or is not young any more, answers everybody.
+    pub(in crate::node) fn answer_all_joins(&mut self) {
+        let undecided = self.dynamic_members.undecided();
+        self.answer_joins(undecided);
+    }
+
+    fn answer_joins(&mut self, hosts: Vec<String>) {
+        if self.root.is_none() || self.awaits_log() {
+            return;
+        }
+        let mut answers = Vec::new();
+        let mut news = Vec::new();
+        for host in hosts {
+            let members = &self.members;
+            let allowed = self.config.allow_unlisted && !self.is_unlisted();
+            let decision = self.dynamic_members.decide(&host, allowed, |rank| members.is_up(rank));
+            let entry = DynamicMember { host: host.clone(), rank: decision.rank };
+            if let Some(rank) = decision.rank.filter(|_| decision.news) {
+                let why = format!("{host} is in no member list and has rank {rank}");
+                let tags = vec![("host", host), ("rank", rank.to_string())];
+                self.announce("FTB_AGENT_ENROLLED", Severity::Info, tags, why);
+                news.push(entry.clone());
+            }
+            news.extend(decision.forgotten.map(|host| DynamicMember { host, rank: None }));
+            answers.push(entry);
+        }
+        let copies =
+            self.root.as_ref().map(|root| [root.standby, root.syncing]).unwrap_or_default();
+        for copy in copies.into_iter().flatten() {
+            self.send_dynamic_members(copy, news.clone());
+        }
+        let refused = answers.iter().filter(|answer| answer.rank.is_none());
+        let refused: Vec<String> = refused.map(|answer| key(&answer.host)).collect();
+        self.pass_down(answers);
+        for key in refused {
+            self.dynamic_members.remove(&key);
+        }
+    }
+
+    /// Whoever is to take the log over knows all ranks.
+    pub(in crate::node) fn copy_dynamic_members(&mut self, syncing: LinkId) {
+        let all = self.dynamic_members.all().into_iter();
+        let all = all.map(|(host, rank)| DynamicMember { host, rank: Some(rank) }).collect();
+        self.send_dynamic_members(syncing, all);
+    }
+
+    /// The acting root has said who has which rank.
+    pub(in crate::node) fn on_dynamic_members(&mut self, entries: Vec<DynamicMember>) {
+        for entry in &entries {
+            match entry.rank {
+                Some(rank) if self.dynamic_members.has_room_for(&key(&entry.host)) => {
+                    self.dynamic_members.set(&entry.host, rank);
+                }
+                Some(_) => {}
+                None => {
+                    let known = self.dynamic_members.known.get_mut(&key(&entry.host));
+                    if let Some(rank) = known.and_then(|known| known.rank.take()) {
+                        self.dynamic_members.by_rank.remove(&rank);
+                    }
+                }
+            }
+        }
+        self.pass_down(entries);
+    }
+
+    /// Answers go to the children by which they were asked for, and count here.
+    fn pass_down(&mut self, entries: Vec<DynamicMember>) {
+        let mut below: BTreeMap<LinkId, Vec<DynamicMember>> = BTreeMap::new();
+        for entry in &entries {
+            let via = self.dynamic_members.known.get(&key(&entry.host)).and_then(|known| known.via);
+            if let Some(link) = via.filter(|link| self.children.contains_key(link)) {
+                below.entry(link).or_default().push(entry.clone());
+            }
+        }
+        for (link, entries) in below {
+            self.send_dynamic_members(link, entries);
+        }
+        for entry in entries {
+            self.apply_assignment(&entry);
+        }
+    }
+
+    /// A host has that rank, or none: a child that has another one goes, and comes back; who has
+    /// waited for it comes in.
+    fn apply_assignment(&mut self, entry: &DynamicMember) {
+        if let Some(rank) = entry.rank {
+            self.members.forget_others(rank, &entry.host);
+        }
+        let strange: Vec<LinkId> = self
+            .children
+            .iter()
+            .filter(|(_, child)| child.rank.is_unlisted())
+            .filter(|(_, child)| child.host.eq_ignore_ascii_case(&entry.host))
+            .filter(|(_, child)| Some(child.rank) != entry.rank)
+            .map(|(link, _)| *link)
+            .collect();
+        for link in strange {
+            self.lose_child(link, MemberState::Absent, "its rank is another one now");
+            self.decline(link, "its rank is another one now");
+        }
+        let waiting: BTreeSet<LinkId> = self
+            .dynamic_members
+            .waiting
+            .iter()
+            .filter(|(_, hello)| hello.host.eq_ignore_ascii_case(&entry.host))
+            .map(|(link, _)| *link)
+            .collect();
+        for link in waiting {
+            let Some(hello) = self.dynamic_members.waiting.remove(&link) else { continue };
+            if self.links.get(&link).is_none_or(|link| link.role != LinkRole::Handshaking) {
+                continue;
+            }
+            if entry.rank.is_some() {
+                self.on_hello(link, Hello { rank: entry.rank, ..hello });
+                continue;
+            }
+            let message = format!(
+                "{} is in no member list, and its acting root has no rank for it: it takes none, or has \
+                 {UNLISTED_MAX} of them",
+                hello.host
+            );
+            let hello_nack =
+                HelloNack { code: "members".to_owned(), message, redirect: Vec::new() };
+            self.refuse(link, &hello, hello_nack);
+        }
+    }
+
+    /// A parent has said which rank this agent has, which is in no list.
+    pub(in crate::node) fn take_rank(&mut self, rank: Rank) {
+        if !self.is_unlisted() || !rank.is_unlisted() || self.rank == Some(rank) {
+            return;
+        }
+        let host = self.config.host.clone();
+        if let Some(old) = self.rank.replace(rank) {
+            let why = format!("{host} had rank {old}, which is another's: it has rank {rank} now");
+            let tags =
+                vec![("host", host.clone()), ("from", old.to_string()), ("rank", rank.to_string())];
+            self.announce("FTB_AGENT_RENUMBERED", Severity::Warning, tags, why);
+        }
+        self.dynamic_members.set(&host, rank);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn join(dynamic_members: &mut DynamicMembers, host: &str, rank: Option<Rank>) -> bool {
+        dynamic_members.join(&DynamicMember { host: host.to_owned(), rank }, None)
+    }
+
+    fn unlisted(number: u32) -> Rank {
+        Rank(Rank::UNLISTED_FIRST.0 + number)
+    }
+
+    #[test]
+    fn ranks_are_given_in_order_and_kept_and_what_is_free_may_be_had() {
+        let mut dynamic_members = DynamicMembers::default();
+        for (host, wanted) in [("b", None), ("a", None), ("c", Some(unlisted(7)))] {
+            assert!(join(&mut dynamic_members, host, wanted));
+        }
+        let decide = |dynamic_members: &mut DynamicMembers, host: &str| {
+            dynamic_members.decide(host, true, |_| true).rank
+        };
+        assert_eq!(decide(&mut dynamic_members, "b"), Some(unlisted(0)));
+        assert_eq!(decide(&mut dynamic_members, "a"), Some(unlisted(1)));
+        assert_eq!(decide(&mut dynamic_members, "c"), Some(unlisted(7)), "it had that elsewhere");
+        assert_eq!(decide(&mut dynamic_members, "B"), Some(unlisted(0)), "names have no case");
+        assert!(join(&mut dynamic_members, "d", Some(unlisted(1))));
+        assert_eq!(decide(&mut dynamic_members, "d"), Some(unlisted(8)), "that is another's");
+        assert!(join(&mut dynamic_members, "e", None));
+        assert_eq!(dynamic_members.decide("e", false, |_| true).rank, None, "none is let in");
+    }
+
+    #[test]
+    fn a_full_roster_forgets_who_is_away_and_refuses_one_more_while_all_are_there() {
+        let mut dynamic_members = DynamicMembers::default();
+        for number in 0..UNLISTED_MAX {
+            let host = format!("guest{number}");
+            assert!(join(&mut dynamic_members, &host, None));
+            assert!(dynamic_members.decide(&host, true, |_| true).news);
+        }
+        assert!(join(&mut dynamic_members, "one-more", None), "there is room for a question");
+        assert_eq!(dynamic_members.decide("one-more", true, |_| true).rank, None);
+        let decision = dynamic_members.decide("one-more", true, |rank| rank != unlisted(5));
+        assert_eq!(decision.forgotten.as_deref(), Some("guest5"));
+        assert!(decision.rank.is_some_and(|rank| rank.is_unlisted()));
+        assert_eq!(
+            (dynamic_members.by_rank.len(), dynamic_members.rank_of("guest5")),
+            (UNLISTED_MAX, None)
+        );
+        for number in 0..UNLISTED_MAX {
+            join(&mut dynamic_members, &format!("asker{number}"), None);
+        }
+        assert!(
+            !join(&mut dynamic_members, "too-much", None)
+                && dynamic_members.known.len() == KNOWN_MAX
+        );
+    }
+
+    #[test]
+    fn what_the_root_says_takes_a_rank_from_whoever_had_it() {
+        let mut dynamic_members = DynamicMembers::default();
+        assert!(dynamic_members.set("x", unlisted(0)) && dynamic_members.set("y", unlisted(1)));
+        assert!(dynamic_members.set("y", unlisted(0)), "the root that goes on is right");
+        assert_eq!(
+            (dynamic_members.rank_of("x"), dynamic_members.rank_of("y")),
+            (None, Some(unlisted(0)))
+        );
+        assert_eq!(dynamic_members.holder(unlisted(1)), None);
+        assert_eq!(dynamic_members.take_unwritten(), Some(vec![("y".to_owned(), unlisted(0))]));
+        assert_eq!(dynamic_members.take_unwritten(), None);
+    }
+}

@@ -1,0 +1,583 @@
+//! Who is where: every agent knows the members of its own subtree and tells its parent what
+//! changes, so that the acting root knows the whole tree.
+
+use crate::frame::{Frame, MEMBERS_MAX, MemberReport};
+use crate::ident::{OriginId, Rank};
+use crate::node::Node;
+use crate::node::UNLISTED_MAX;
+use crate::node::api::{Announcement, LinkId, MemberState, Output, QueryId, TreeNode};
+use crate::node::publishing::upward::Route;
+use crate::severity::Severity;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
+
+/// Members of the own subtree, what is still to be told, and questions that wait for an answer.
+#[derive(Default)]
+pub(in crate::node) struct Members {
+    known: BTreeMap<Rank, MemberReport>,
+    pending: BTreeMap<Rank, MemberReport>,
+    queries: BTreeMap<QueryId, PendingTreeQuery>,
+}
+
+/// One agent in one place: a later hello has a higher attempt.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::node) struct Sighting {
+    pub(in crate::node) rank: Rank,
+    pub(in crate::node) origin: OriginId,
+    pub(in crate::node) attempt: u64,
+}
+
+impl Sighting {
+    fn of(report: &MemberReport) -> Self {
+        let origin = OriginId(report.origin);
+        Self { rank: report.rank, origin, attempt: report.attempt }
+    }
+}
+
+struct PendingTreeQuery {
+    deadline_ns: u64,
+    nodes: Vec<TreeNode>,
+}
+
+/// Most questions of this node's clients at a time; beyond, the own view is the answer.
+const REQUESTS_MAX: usize = 64;
+
+impl Members {
+    /// Where that life of that agent stands, as far as it is known here.
+    pub(in crate::node) fn state_of(&self, child: Sighting) -> Option<MemberState> {
+        self.known.get(&child.rank).filter(|m| Sighting::of(m) == child).map(|m| m.state)
+    }
+
+    /// Whether an agent of that rank is known to be somewhere below.
+    pub(in crate::node) fn is_up(&self, rank: Rank) -> bool {
+        self.known.get(&rank).is_some_and(|member| member.state == MemberState::Up)
+    }
+
+    /// Whether anything is known of an agent of that rank.
+    pub(in crate::node) fn is_known(&self, rank: Rank) -> bool {
+        self.known.contains_key(&rank)
+    }
+
+    /// How many are known to be somewhere below.
+    pub(in crate::node) fn count_up(&self) -> usize {
+        self.known.values().filter(|member| member.state == MemberState::Up).count()
+    }
+
+    /// Whether that many listed agents are known to be somewhere below.
+    pub(in crate::node) fn are_listed_up(&self, count: usize) -> bool {
+        // Asked after each input while a root is young: counted only where it can be so.
+        self.known.len() >= count && {
+            let listed = self.known.range(..Rank::UNLISTED_FIRST);
+            listed.filter(|(_, member)| member.state == MemberState::Up).count() >= count
+        }
+    }
+
+    /// Those that are in the tree, or were and are neither known to be dead nor gone in order.
+    pub(in crate::node) fn expected(&self) -> impl Iterator<Item = Rank> {
+        let gone = |state| matches!(state, MemberState::Absent | MemberState::Dead);
+        self.known.values().filter(move |member| !gone(member.state)).map(|member| member.rank)
+    }
+
+    /// Those of whom it is not known whether they come again.
+    pub(in crate::node) fn doubted(&self) -> impl Iterator<Item = Rank> {
+        self.known.values().filter(|member| member.state.is_missed()).map(|member| member.rank)
+    }
+
+    /// Nobody below that agent is where it was; others tell where they are. Whose coming was not told yet is
+    /// told as on its way: `expected`, or it has stopped with that agent. What is known of those that were
+    /// gone before stays so.
+    fn forget_below(&mut self, left: Rank, expected: bool) {
+        let mut gone = vec![left];
+        while let Some(above) = gone.pop() {
+            // A parent has a lower rank than its children.
+            let below = self.known.range((Excluded(above), Unbounded));
+            let settled = |state| {
+                matches!(state, MemberState::Absent | MemberState::Lost | MemberState::Dead)
+            };
+            let below = below.filter(|(_, m)| m.parent == Some(above) && !settled(m.state));
+            for rank in below.map(|(rank, _)| *rank).collect::<Vec<Rank>>() {
+                self.known.remove(&rank);
+                gone.push(rank);
+                match self.pending.get_mut(&rank).filter(|report| report.state == MemberState::Up) {
+                    // It goes with the one above it and says no new hello: that it is up, which comes from
+                    // there, must count for more, whichever comes first.
+                    Some(report) if expected => {
+                        report.state = MemberState::Moved;
+                        report.attempt = report.attempt.saturating_sub(1);
+                    }
+                    Some(_) => drop(self.pending.remove(&rank)),
+                    None => {}
+                }
+            }
+        }
+    }
+
+    /// Who was gone from here and has come elsewhere is not known here any more.
+    pub(in crate::node) fn forget_gone(&mut self, on_batch: impl Fn(Rank) -> bool) {
+        let gone = |state| matches!(state, MemberState::Absent | MemberState::Dead);
+        self.known.retain(|rank, member| !(gone(member.state) && on_batch(*rank)));
+    }
+
+    /// Whether one more report finds room, among at most so many.
+    fn has_room_for(&self, rank: Rank, members_max: usize) -> bool {
+        let room = |members: &BTreeMap<Rank, MemberReport>| {
+            members.len() < members_max || members.contains_key(&rank)
+        };
+        room(&self.known) && room(&self.pending)
+    }
+
+    /// Nobody below that agent is where it was. Gives who that is.
+    pub(in crate::node) fn doubt_below(&mut self, lost: Rank) -> Vec<Rank> {
+        // A parent has a lower rank than its children.
+        let mut doubted = BTreeSet::from([lost]);
+        for member in self.known.values_mut() {
+            let below = member.parent.is_some_and(|parent| doubted.contains(&parent));
+            if below && member.state == MemberState::Up {
+                member.state = MemberState::Suspect;
+                doubted.insert(member.rank);
+            }
+        }
+        doubted.into_iter().filter(|rank| *rank != lost).collect()
+    }
+
+    /// Where an agent was last, and its host.
+    pub(in crate::node) fn sighting_of(&self, rank: Rank) -> Option<(Sighting, String)> {
+        self.known.get(&rank).map(|member| (Sighting::of(member), member.host.clone()))
+    }
+
+    /// That rank is that host's: what was reported of others with it, or of the host with another
+    /// rank that no list has, is forgotten.
+    pub(in crate::node) fn forget_others(&mut self, rank: Rank, host: &str) {
+        for members in [&mut self.known, &mut self.pending] {
+            let unlisted = members.range(Rank::UNLISTED_FIRST..);
+            let strange = unlisted.filter(|(of, member)| {
+                member.host.eq_ignore_ascii_case(host) != (**of == rank)
+                    && (**of == rank || member.host.eq_ignore_ascii_case(host))
+            });
+            for of in strange.map(|(of, _)| *of).collect::<Vec<Rank>>() {
+                members.remove(&of);
+            }
+        }
+    }
+
+    pub(in crate::node) fn deadline_ns(&self) -> u64 {
+        self.queries.values().map(|query| query.deadline_ns).min().unwrap_or(u64::MAX)
+    }
+}
+
+impl Node {
+    /// Host and address of a rank, listed or not.
+    pub(in crate::node) fn member(&self, rank: Rank) -> Option<(String, String)> {
+        match self.config.members.get(rank) {
+            Some(member) => Some((member.host.clone(), member.address.clone())),
+            None => self.unlisted_member(rank),
+        }
+    }
+
+    /// A child has attached.
+    pub(in crate::node) fn member_up(&mut self, child: Sighting, host: &str) {
+        let report = self.report_of_child(child, host, MemberState::Up);
+        self.learn(report);
+        self.send_members();
+    }
+
+    /// A child is gone; what was below it reports from elsewhere. Says whether it was here by now.
+    pub(in crate::node) fn member_gone(
+        &mut self,
+        child: Sighting,
+        host: &str,
+        state: MemberState,
+        why: &str,
+    ) -> bool {
+        let known = self.members.known.get(&child.rank);
+        if known.is_none_or(|m| m.state != MemberState::Up || Sighting::of(m) != child) {
+            // It was only welcomed here, or lives below another parent by now, which tells of it.
+            return false;
+        }
+        self.transition("node", host, "up", state.as_str(), why);
+        let report = self.report_of_child(child, host, state);
+        self.learn(report);
+        self.send_members();
+        true
+    }
+
+    /// The acting root in whose place we are now was lost, or its standby; nobody above them could
+    /// ask. They tell of themselves when they are back.
+    pub(in crate::node) fn lost_above(&mut self, above: Sighting, host: &str, why: &str) {
+        self.transition("node", host, "up", MemberState::Suspect.as_str(), why);
+        let report = self.report_of_child(above, host, MemberState::Suspect);
+        self.learn(report);
+        self.suspect(None, above, host, why);
+    }
+
+    /// An agent of the epoch before has not come.
+    pub(in crate::node) fn member_overdue(&mut self, rank: Rank, host: &str) {
+        let unseen = Sighting { rank, origin: OriginId(0), attempt: 0 };
+        self.member_is(unseen, host, MemberState::Suspect);
+    }
+
+    /// It is known what became of an agent that was lost.
+    pub(in crate::node) fn member_is(&mut self, child: Sighting, host: &str, state: MemberState) {
+        let report = self.report_of_child(child, host, state);
+        self.learn(report);
+        self.send_members();
+    }
+
+    fn report_of_child(&self, child: Sighting, host: &str, state: MemberState) -> MemberReport {
+        MemberReport {
+            rank: child.rank,
+            host: host.to_owned(),
+            address: self.address_to_report(child.rank, host),
+            origin: child.origin.0,
+            attempt: child.attempt,
+            state,
+            parent: self.rank.filter(|own| *own < child.rank),
+            since_ns: self.now.wall_ns,
+        }
+    }
+
+    /// Notes what is news. Reports of one agent come over different ways: the one of its latest
+    /// hello counts, and a loss counts only for the life and the place that was lost.
+    fn learn(&mut self, report: MemberReport) {
+        if self.contradicts_assignment(report.rank, &report.host) {
+            self.counters.stale += 1;
+            return;
+        }
+        if report.rank.is_unlisted() {
+            self.note_address(&report.host, &report.address);
+        }
+        if self.rank.is_some_and(|own| report.rank <= own) {
+            return self.learn_of_lower(report);
+        }
+        let has_moved = report.state == MemberState::Moved;
+        let is_told_above = self.uplink.parent().is_some();
+        if let Some(current) = self.members.known.get(&report.rank) {
+            if is_old(current, &report) {
+                // Whoever was acting root meanwhile knows of no life of those above it.
+                if self.root.is_some() && report.origin == 0 {
+                    self.announce_return(&report, report.state, false);
+                }
+                return;
+            }
+            let (was, is) = (current.state, report.state);
+            let restarted = current.origin != report.origin && current.origin != 0;
+            if has_moved && !is_told_above && (was.is_missed() || was == MemberState::Dead) {
+                // It came and left again meanwhile: it is missed until it has come to stay.
+                return;
+            }
+            if self.root.is_some() && is == MemberState::Up {
+                self.announce_return(&report, was, restarted);
+            }
+            self.unsettle_below(report.rank, was, is, restarted);
+        }
+        let (rank, state) = (report.rank, report.state);
+        self.members.pending.insert(rank, report.clone());
+        if has_moved && is_told_above {
+            // Who epochs expects it. It may come back or not, and stop elsewhere, without a word to us: whoever
+            // takes over is told by the roll whether to miss it.
+            self.members.known.remove(&rank);
+        } else {
+            self.members.known.insert(rank, report);
+        }
+        self.note_member_state(rank, state);
+    }
+
+    /// An agent is not where it was, or another life of it is: what becomes of those below it.
+    fn unsettle_below(&mut self, rank: Rank, was: MemberState, is: MemberState, restarted: bool) {
+        let stood = matches!(was, MemberState::Up | MemberState::Moved);
+        match is {
+            MemberState::Up if !restarted => {}
+            _ if self.root.is_none() => {
+                self.members.forget_below(rank, is != MemberState::Absent);
+            }
+            _ if restarted => self.doubt_all_below(rank),
+            // Who is not heard of any more has stopped with it.
+            MemberState::Absent => self.members.forget_below(rank, false),
+            // They go with it.
+            MemberState::Up | MemberState::Moved => {}
+            MemberState::Suspect | MemberState::Lost | MemberState::Dead if stood => {
+                self.doubt_all_below(rank);
+            }
+            MemberState::Suspect | MemberState::Lost | MemberState::Dead => {}
+        }
+    }
+
+    /// The member list has changed: nobody is on its way to a place that is none any more.
+    pub(in crate::node) fn forget_strange_moves(&mut self) {
+        let moved = self.members.known.values().filter(|m| m.state == MemberState::Moved);
+        let strange = moved.filter(|member| self.is_strange(member.rank, &member.host));
+        for rank in strange.map(|member| member.rank).collect::<Vec<Rank>>() {
+            self.members.known.remove(&rank);
+        }
+    }
+
+    /// Whoever was acting root meanwhile tells of the lost ones above it: for the acting root to know, who
+    /// may be the one that was lost.
+    fn learn_of_lower(&mut self, report: MemberReport) {
+        if self.root.is_none() {
+            self.members.pending.insert(report.rank, report);
+        } else if Some(report.rank) != self.rank {
+            let (rank, state) = (report.rank, report.state);
+            self.members.known.insert(rank, report);
+            self.note_member_state(rank, state);
+        } else if report.state != MemberState::Up {
+            let restarted = report.origin != self.config.origin.0;
+            self.announce_return(&report, report.state, restarted);
+        }
+    }
+
+    /// The acting root, which knows all members, tells of one that has come back.
+    fn announce_return(&mut self, report: &MemberReport, was: MemberState, restarted: bool) {
+        let tags = vec![("host", report.host.clone()), ("rank", report.rank.to_string())];
+        if was == MemberState::Dead {
+            let why = format!("{} was dead and is back", report.host);
+            self.announce("FTB_NODE_BACK", Severity::Info, tags, why);
+        } else if restarted {
+            let why = format!("the agent of {} was started again", report.host);
+            self.announce("FTB_AGENT_RESTARTED", Severity::Warning, tags, why);
+        } else if was == MemberState::Lost {
+            let why = format!("the agent of {} answers again", report.host);
+            self.announce("FTB_AGENT_BACK", Severity::Info, tags, why);
+        }
+    }
+
+    /// A child tells of its subtree.
+    pub(in crate::node) fn on_members(&mut self, reports: Vec<MemberReport>) {
+        for report in reports {
+            if self.members.has_room_for(report.rank, self.members_max()) {
+                self.learn(report);
+            }
+        }
+        self.send_members();
+    }
+
+    /// Most members that are remembered, or come as an answer.
+    pub(in crate::node) fn members_max(&self) -> usize {
+        self.config.members.len() + UNLISTED_MAX
+    }
+
+    /// On a new way up everything is news. What an acting root knew of lower ranks is the new root's now, and
+    /// who was on its way.
+    pub(in crate::node) fn resend_all_members(&mut self) {
+        let members = &mut self.members;
+        members.pending.extend(members.known.iter().map(|(rank, report)| (*rank, report.clone())));
+        let own = self.rank;
+        members.known.retain(|rank, report| {
+            own.is_none_or(|own| *rank > own) && report.state != MemberState::Moved
+        });
+        self.send_members();
+    }
+
+    fn send_members(&mut self) {
+        match self.uplink.parent().map(|parent| parent.link) {
+            Some(parent) if !self.members.pending.is_empty() => self.wake(parent),
+            Some(_) => {}
+            None if self.root.is_some() => self.members.pending.clear(),
+            None => {}
+        }
+    }
+
+    /// What the parent is to be told next of members.
+    pub(in crate::node) fn next_members(&mut self) -> Option<Frame> {
+        let pending = &mut self.members.pending;
+        let next: Vec<MemberReport> = std::iter::from_fn(|| pending.pop_first())
+            .map(|(_, report)| report)
+            .take(MEMBERS_MAX)
+            .collect();
+        (!next.is_empty()).then_some(Frame::Members(next))
+    }
+
+    /// The whole list as far as this agent knows it.
+    fn local_view(&self) -> Vec<TreeNode> {
+        let mut view: BTreeMap<Rank, TreeNode> = BTreeMap::new();
+        for (at, member) in self.config.members.all().iter().enumerate() {
+            let rank = Rank(u32::try_from(at).unwrap_or(u32::MAX));
+            view.insert(
+                rank,
+                TreeNode {
+                    rank,
+                    host: member.host.clone(),
+                    state: MemberState::Absent,
+                    parent: None,
+                    origin: 0,
+                    since_ns: 0,
+                },
+            );
+        }
+        for member in self.members.known.values() {
+            view.insert(member.rank, tree_node(member));
+        }
+        if let Some(rank) = self.rank {
+            view.insert(
+                rank,
+                TreeNode {
+                    rank,
+                    host: self.config.host.clone(),
+                    state: MemberState::Up,
+                    parent: self.uplink.parent().map(|parent| parent.rank),
+                    origin: self.config.origin.0,
+                    since_ns: self.started.wall_ns,
+                },
+            );
+        }
+        view.into_values().collect()
+    }
+
+    pub(in crate::node) fn on_query_tree(&mut self, query: QueryId, deadline_ns: u64) {
+        let parent = self.uplink.parent().map(|parent| parent.link);
+        match parent {
+            Some(link) if self.members.queries.len() < REQUESTS_MAX => {
+                let request = PendingTreeQuery { deadline_ns, nodes: Vec::new() };
+                self.members.queries.insert(query, request);
+                self.send(link, Frame::TreeQuery { origin: self.config.origin, query: query.0 });
+            }
+            _ => {
+                let nodes = self.local_view();
+                self.out.push(Output::Tree { query, nodes, complete: self.root.is_some() });
+            }
+        }
+    }
+
+    /// A question has come from below.
+    pub(in crate::node) fn on_tree_query(&mut self, link: LinkId, origin: OriginId, query: u64) {
+        self.learn_route(origin, Route { link, run: 0 });
+        if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
+            return self.send_if_room(parent, Frame::TreeQuery { origin, query });
+        }
+        if self.root.is_none() {
+            return;
+        }
+        let members: Vec<MemberReport> = self.local_view().into_iter().map(report_of).collect();
+        let parts = members.chunks(MEMBERS_MAX);
+        let count = parts.len();
+        for (at, part) in parts.enumerate() {
+            let last = at + 1 == count;
+            let members = part.to_vec();
+            self.send_if_room(link, Frame::TreeAnswer { origin, query, members, last });
+        }
+    }
+
+    /// An answer comes down.
+    pub(in crate::node) fn on_tree_answer(
+        &mut self,
+        origin: OriginId,
+        query: u64,
+        members: Vec<MemberReport>,
+        last: bool,
+    ) {
+        if origin != self.config.origin {
+            if let Some(link) = self.route(origin) {
+                self.send_if_room(link, Frame::TreeAnswer { origin, query, members, last });
+            }
+            return;
+        }
+        let (query, nodes_max) = (QueryId(query), self.members_max());
+        let Some(request) = self.members.queries.get_mut(&query) else {
+            self.counters.stale += 1;
+            return;
+        };
+        request.nodes.extend(members.iter().map(tree_node));
+        let over = request.nodes.len() > nodes_max;
+        // A part that found no room on the way is missing.
+        let short = request.nodes.len() < self.config.members.len();
+        if (last || over)
+            && let Some(request) = self.members.queries.remove(&query)
+        {
+            self.out.push(Output::Tree { query, nodes: request.nodes, complete: !over && !short });
+        }
+    }
+
+    /// Questions that were not answered in time get the own view.
+    pub(in crate::node) fn members_timeout(&mut self) {
+        let now_ns = self.now.mono_ns;
+        let late = self.members.queries.iter().filter(|(_, q)| q.deadline_ns <= now_ns);
+        let late: Vec<QueryId> = late.map(|(query, _)| *query).collect();
+        for query in late {
+            self.members.queries.remove(&query);
+            let nodes = self.local_view();
+            self.out.push(Output::Tree { query, nodes, complete: false });
+        }
+    }
+
+    /// An event of the agent's own about a host.
+    pub(in crate::node) fn announce(
+        &mut self,
+        name: &'static str,
+        severity: Severity,
+        tags: Vec<(&'static str, String)>,
+        payload: String,
+    ) {
+        self.out.push(Output::Announce(Announcement { name, severity, tags, payload }));
+    }
+}
+
+/// Whether a report tells of a time before what is known.
+fn is_old(current: &MemberReport, report: &MemberReport) -> bool {
+    let is_up = |member: &MemberReport| member.state == MemberState::Up;
+    // A place that was left in order was left for good: who is there again came with another hello.
+    let was_left = matches!(current.state, MemberState::Absent | MemberState::Moved);
+    if current.origin == report.origin {
+        let again = report.attempt == current.attempt && was_left && is_up(report);
+        return report.attempt < current.attempt || again;
+    }
+    // Of two lives of one agent the later one counts.
+    let earlier = current.origin != 0 && report.since_ns < current.since_ns;
+    !is_up(report) && (is_up(current) || earlier)
+}
+
+fn tree_node(member: &MemberReport) -> TreeNode {
+    TreeNode {
+        rank: member.rank,
+        host: member.host.clone(),
+        state: member.state,
+        parent: member.parent.filter(|_| member.state == MemberState::Up),
+        origin: member.origin,
+        since_ns: member.since_ns,
+    }
+}
+
+fn report_of(node: TreeNode) -> MemberReport {
+    MemberReport {
+        rank: node.rank,
+        host: node.host,
+        address: String::new(),
+        origin: node.origin,
+        attempt: 0,
+        state: node.state,
+        parent: node.parent,
+        since_ns: node.since_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(rank: u32, parent: u32, attempt: u64) -> MemberReport {
+        MemberReport {
+            rank: Rank(rank),
+            host: format!("node{rank:02}"),
+            address: String::new(),
+            origin: u64::from(rank),
+            attempt,
+            state: MemberState::Up,
+            parent: Some(Rank(parent)),
+            since_ns: 1,
+        }
+    }
+
+    /// 11 has come below 5, which moves before that was told: who goes with it says no new hello.
+    #[test]
+    fn who_goes_with_its_parent_is_up_whatever_is_told_first() {
+        let (mut members, up) = (Members::default(), report(11, 5, 3));
+        for member in [report(5, 1, 2), up.clone()] {
+            members.known.insert(member.rank, member.clone());
+            members.pending.insert(member.rank, member);
+        }
+        members.forget_below(Rank(5), true);
+        let moved = members.pending.get(&Rank(11)).cloned();
+        let reported = moved.as_ref().map(|report| (report.state, is_old(report, &up)));
+        assert_eq!(reported, Some((MemberState::Moved, false)), "up counts when it comes later");
+        assert!(moved.is_some_and(|moved| is_old(&up, &moved)), "and when it came earlier");
+    }
+}

@@ -1,0 +1,431 @@
+//! The events of an agent's own clients on their way to the acting root: kept until confirmed, and
+//! a while longer, sent again when the way up has changed.
+
+use crate::epochs::EpochHistory;
+use crate::frame::UpItem;
+use crate::ident::EventId;
+use crate::log::ring::place_behind;
+use crate::position::{Epoch, Position};
+use std::collections::{BTreeMap, VecDeque};
+
+#[derive(Clone, Debug)]
+struct OutboxItem {
+    /// Its first sequence.
+    first: u64,
+    item: UpItem,
+    /// Where it is in the log at the latest, and since when that is known.
+    confirmed: Option<(Position, u64)>,
+}
+
+/// Items with dense sequences. From the front: confirmed ones in their grace time, sent ones, and
+/// ones to be sent.
+#[derive(Clone, Debug)]
+pub(in crate::node) struct Outbox {
+    items: VecDeque<OutboxItem>,
+    /// The sequence that comes after all of them.
+    next: u64,
+    /// Everything up to here is confirmed.
+    confirmed: u64,
+    /// Everything up to here was sent in this run.
+    sent: u64,
+    run: u64,
+    base: u64,
+    waiting_bytes: usize,
+    grace_bytes: usize,
+}
+
+/// What is to be sent next.
+#[derive(Clone, Debug)]
+pub(in crate::node) struct OutboxBatch {
+    pub(in crate::node) run: u64,
+    pub(in crate::node) base: u64,
+    pub(in crate::node) first: u64,
+    pub(in crate::node) items: Vec<UpItem>,
+}
+
+/// A log that has lost.
+pub(in crate::node) struct LosingLog {
+    /// What it has behind the fork.
+    pub(in crate::node) items: Vec<UpItem>,
+    /// It has all that waits here, and all that was confirmed here, but for the hole.
+    pub(in crate::node) has_all: bool,
+    /// Up to this index it has only what passed by: what was confirmed there may be in no log.
+    pub(in crate::node) hole_until: u64,
+}
+
+impl OutboxItem {
+    fn last(&self) -> u64 {
+        self.first + (self.item.count() as u64 - 1)
+    }
+}
+
+/// How many sequences lie before `seq` from `first` on.
+fn place(seq: u64, first: u64) -> usize {
+    usize::try_from(seq.saturating_sub(first)).unwrap_or(usize::MAX)
+}
+
+impl Outbox {
+    pub(in crate::node) fn new() -> Self {
+        Self {
+            items: VecDeque::new(),
+            next: 1,
+            confirmed: 0,
+            sent: 0,
+            run: 1,
+            base: 1,
+            waiting_bytes: 0,
+            grace_bytes: 0,
+        }
+    }
+
+    /// Bytes of what is not confirmed.
+    pub(in crate::node) fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+
+    /// Bytes of everything that is kept.
+    pub(in crate::node) fn bytes(&self) -> usize {
+        self.waiting_bytes + self.grace_bytes
+    }
+
+    /// Whether something is to be sent.
+    pub(in crate::node) fn has_unsent(&self) -> bool {
+        self.sent < self.last()
+    }
+
+    fn last(&self) -> u64 {
+        self.next - 1
+    }
+
+    /// The place of the item that has a sequence.
+    fn at(&self, seq: u64) -> usize {
+        place_behind(&self.items, |kept| kept.last() < seq)
+    }
+
+    /// Cuts the item that has a sequence behind it, so that an item ends there.
+    fn cut_behind(&mut self, seq: u64) {
+        let at = self.at(seq);
+        let Some(kept) = self.items.get_mut(at) else { return };
+        let count = place(seq + 1, kept.first);
+        if let (Some(front), Some(rest)) = (kept.item.front(count), kept.item.behind(count)) {
+            let rest = OutboxItem { first: seq + 1, item: rest, confirmed: kept.confirmed };
+            kept.item = front;
+            self.items.insert(at + 1, rest);
+        }
+    }
+
+    pub(in crate::node) fn push(&mut self, item: UpItem) {
+        self.waiting_bytes += item.len();
+        let first = self.next;
+        self.next += item.count() as u64;
+        self.items.push_back(OutboxItem { first, item, confirmed: None });
+    }
+
+    /// Begins a new run: everything that is not confirmed is sent again.
+    pub(in crate::node) fn rewind(&mut self) {
+        self.run += 1;
+        self.sent = self.confirmed;
+        self.base = self.confirmed + 1;
+    }
+
+    /// The run that is being sent.
+    pub(in crate::node) fn run(&self) -> u64 {
+        self.run
+    }
+
+    /// Takes the next items to be sent, at least one if there is one.
+    pub(in crate::node) fn take(
+        &mut self,
+        bytes_max: usize,
+        items_max: usize,
+    ) -> Option<OutboxBatch> {
+        if !self.has_unsent() {
+            return None;
+        }
+        let first = self.sent + 1;
+        let (bytes_max, items_max) = (bytes_max.max(1), items_max.max(1));
+        let mut items = Vec::new();
+        let (mut bytes, mut count) = (0, 0);
+        for kept in self.items.range(self.at(first)..) {
+            let Some(item) = kept.item.behind(place(first, kept.first)) else { continue };
+            let fits = match &item {
+                UpItem::Events(run) => run.fitting(bytes_max - bytes, items_max - count),
+                UpItem::Gap(_) | UpItem::Fork { .. } => 1,
+            };
+            let part = item.front(fits).filter(|part| count + part.count() <= items_max);
+            let Some(part) = part else { break };
+            bytes += part.len();
+            count += part.count();
+            let all = part.count() == item.count();
+            items.push(part);
+            if !all || count >= items_max || bytes >= bytes_max {
+                break;
+            }
+        }
+        self.sent += count as u64;
+        Some(OutboxBatch { run: self.run, base: self.base, first, items })
+    }
+
+    /// Everything up to `seq` is held by acting root and standby. Gives the last sequence of each
+    /// publisher's events in a row that this is news for, in order.
+    pub(in crate::node) fn confirm(
+        &mut self,
+        seq: u64,
+        position: Position,
+        now_ns: u64,
+    ) -> Vec<EventId> {
+        let seq = seq.min(self.sent);
+        let mut ids = Vec::new();
+        if seq <= self.confirmed {
+            return ids;
+        }
+        self.cut_behind(seq);
+        let from = self.at(self.confirmed + 1);
+        self.confirmed = seq;
+        for kept in self.items.range_mut(from..) {
+            if kept.first > seq {
+                break;
+            }
+            kept.confirmed = Some((position, now_ns));
+            self.waiting_bytes -= kept.item.len();
+            self.grace_bytes += kept.item.len();
+            if let UpItem::Events(run) = &kept.item {
+                ids.extend(
+                    run.stretches().map(|s| EventId { publisher: s.publisher, seq: s.last }),
+                );
+            }
+        }
+        ids
+    }
+
+    /// The log has another epoch history now: what was confirmed and may not be in it is unconfirmed again,
+    /// and so is everything behind it. Which epochs are waited for, or handed over, the root of another
+    /// epoch has only in its memory: the next is told again. Says whether there was any of these.
+    pub(in crate::node) fn requeue(&mut self, epochs: &EpochHistory) -> bool {
+        let lost = self
+            .items
+            .iter()
+            .position(|kept| kept.confirmed.is_some_and(|(position, _)| !epochs.keeps(position)));
+        if let Some(lost) = lost {
+            let first = self.items.get(lost).map_or(self.next, |kept| kept.first);
+            for kept in self.items.range_mut(lost..) {
+                if kept.confirmed.take().is_some() {
+                    self.grace_bytes -= kept.item.len();
+                    self.waiting_bytes += kept.item.len();
+                }
+            }
+            self.confirmed = first - 1;
+        }
+        let forks = self.forks_of_other_reigns(epochs.head());
+        let any = lost.is_some() || !forks.is_empty();
+        forks.into_iter().for_each(|fork| self.push(fork));
+        any
+    }
+
+    /// What is kept of forks and was confirmed in other epochs only, each once, in order.
+    fn forks_of_other_reigns(&self, head: Epoch) -> Vec<UpItem> {
+        let mut furthest: BTreeMap<(Epoch, bool), (u64, bool)> = BTreeMap::new();
+        for kept in &self.items {
+            let UpItem::Fork { epoch, until, re_proposed } = kept.item else { continue };
+            let said = kept.confirmed.is_none_or(|(position, _)| position.epoch == head);
+            let known = furthest.entry((epoch, re_proposed)).or_insert((until, said));
+            *known = (known.0.max(until), known.1 || said);
+        }
+        let unsaid = furthest.into_iter().filter(|(_, (_, said))| !said);
+        unsaid
+            .map(|((epoch, re_proposed), (until, _))| UpItem::Fork { epoch, until, re_proposed })
+            .collect()
+    }
+
+    /// Whether an event is kept, confirmed or not.
+    pub(in crate::node) fn holds(&self, id: EventId) -> bool {
+        self.items.iter().any(|kept| match &kept.item {
+            UpItem::Events(run) => run.holds(id),
+            UpItem::Gap(_) | UpItem::Fork { .. } => false,
+        })
+    }
+
+    /// Forgets confirmed items whose grace time is over, or that are more than the bound.
+    pub(in crate::node) fn expire(&mut self, before_ns: u64, bytes_max: usize) {
+        while let Some(OutboxItem { item, confirmed: Some((_, since)), .. }) = self.items.front() {
+            if *since > before_ns && self.grace_bytes <= bytes_max {
+                break;
+            }
+            self.grace_bytes -= item.len();
+            self.items.pop_front();
+        }
+    }
+
+    /// When the oldest item that is kept for its grace time was confirmed.
+    pub(in crate::node) fn oldest_confirmed_ns(&self) -> Option<u64> {
+        self.items.front()?.confirmed.map(|(_, since)| since)
+    }
+
+    /// Puts the items of a losing log before everything that waits: under new sequences, which are
+    /// never used twice. What was confirmed and is in the winning log stays so.
+    pub(in crate::node) fn re_propose(&mut self, losing: LosingLog, winning: &EpochHistory) {
+        self.next = self.last().max(self.confirmed) + 1;
+        self.waiting_bytes = 0;
+        self.grace_bytes = 0;
+        let mut old = std::mem::take(&mut self.items).into_iter().peekable();
+        let safe = |kept: &OutboxItem| kept.confirmed.is_some_and(|(at, _)| winning.keeps(at));
+        while let Some(kept) = old.next_if(safe) {
+            self.push(kept.item);
+            if let Some(last) = self.items.back_mut() {
+                last.confirmed = kept.confirmed;
+                self.waiting_bytes -= last.item.len();
+                self.grace_bytes += last.item.len();
+            }
+        }
+        self.confirmed = self.last();
+        self.sent = self.last();
+        let in_hole =
+            |kept: &OutboxItem| kept.confirmed.is_some_and(|(at, _)| at.index <= losing.hole_until);
+        let (older, newer): (Vec<OutboxItem>, Vec<OutboxItem>) = old.partition(in_hole);
+        let newer = newer.into_iter().filter(|_| !losing.has_all);
+        let (older, newer) = (older.into_iter().map(|k| k.item), newer.map(|k| k.item));
+        for item in older.chain(losing.items).chain(newer) {
+            self.push(item);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ident::OriginId;
+    use crate::node::testing::sealed;
+    use crate::run::Run;
+    use crate::sealed::Sealed;
+
+    fn epoch(number: u64) -> Epoch {
+        Epoch { number, root: OriginId(number) }
+    }
+
+    fn at(number: u64, index: u64) -> Position {
+        Position { epoch: epoch(number), index }
+    }
+
+    fn filled(count: u64) -> Outbox {
+        let mut outbox = Outbox::new();
+        for seq in 1..=count {
+            outbox.push(UpItem::Events(sealed(1, seq).into()));
+        }
+        outbox
+    }
+
+    fn run(first: u64, count: u64) -> UpItem {
+        let events: Vec<Sealed> = (first..first + count).map(|seq| sealed(1, seq)).collect();
+        UpItem::Events(Run::collect(events.iter().map(Sealed::as_ref)).expect("some events"))
+    }
+
+    /// First sequence and number of sequences.
+    fn taken(batch: Option<OutboxBatch>) -> Option<(u64, usize)> {
+        batch.map(|b| (b.first, b.items.iter().map(UpItem::count).sum()))
+    }
+
+    #[test]
+    fn what_is_not_confirmed_is_sent_again_in_order_in_a_new_run() {
+        let mut outbox = filled(10);
+        assert_eq!(outbox.take(usize::MAX, 6).map(|b| (b.first, b.items.len())), Some((1, 6)));
+        assert_eq!(outbox.confirm(4, at(1, 4), 0).last().map(|id| id.seq), Some(4));
+        outbox.rewind();
+        let batch = outbox.take(usize::MAX, 100);
+        assert_eq!(batch.map(|b| (b.run, b.base, b.first, b.items.len())), Some((2, 5, 5, 6)));
+        assert!(outbox.take(usize::MAX, 100).is_none());
+        assert_eq!(outbox.confirm(99, at(1, 10), 0).last().map(|id| id.seq), Some(10));
+        assert_eq!(outbox.waiting_bytes(), 0);
+    }
+
+    #[test]
+    fn a_run_is_sent_and_confirmed_in_parts() {
+        let mut outbox = Outbox::new();
+        outbox.push(run(1, 10));
+        outbox.push(run(11, 10));
+        let one = outbox.waiting_bytes() / 20;
+        assert_eq!(taken(outbox.take(usize::MAX, 4)), Some((1, 4)));
+        assert_eq!(taken(outbox.take(8 * one, 100)), Some((5, 8)));
+        assert_eq!(outbox.confirm(7, at(1, 7), 0).last().map(|id| id.seq), Some(7));
+        assert_eq!((outbox.waiting_bytes(), outbox.grace_bytes), (13 * one, 7 * one));
+        assert_eq!(outbox.confirm(15, at(1, 9), 0).last().map(|id| id.seq), Some(12), "only sent");
+        outbox.expire(100, usize::MAX);
+        assert_eq!((outbox.waiting_bytes(), outbox.bytes()), (8 * one, 8 * one));
+        outbox.rewind();
+        assert_eq!(taken(outbox.take(usize::MAX, 100)), Some((13, 8)));
+        assert!(!outbox.requeue(&EpochHistory::new()), "what was confirmed has expired");
+    }
+
+    #[test]
+    fn what_a_lost_reign_confirmed_is_put_back_while_it_is_kept() {
+        let mut outbox = filled(6);
+        outbox.take(usize::MAX, 100);
+        outbox.confirm(2, at(1, 20), 100);
+        outbox.confirm(5, at(2, 25), 200);
+        let mut epochs = EpochHistory::new();
+        epochs.open(epoch(1), 1, false);
+        epochs.open(epoch(3), 21, false);
+        assert!(outbox.requeue(&epochs));
+        outbox.rewind();
+        assert_eq!(outbox.take(usize::MAX, 100).map(|b| (b.first, b.items.len())), Some((3, 4)));
+        outbox.confirm(6, at(3, 30), 300);
+        assert!(!outbox.requeue(&epochs));
+        outbox.expire(100, usize::MAX);
+        assert_eq!(outbox.items.front().and_then(|kept| kept.confirmed), Some((at(3, 30), 300)));
+        outbox.expire(100, 0);
+        assert_eq!((outbox.grace_bytes, outbox.items.len()), (0, 0));
+        outbox.push(UpItem::Events(sealed(1, 7).into()));
+        assert_eq!(outbox.take(1, 1).map(|b| (b.first, b.items.len())), Some((7, 1)));
+    }
+
+    #[test]
+    fn a_handed_over_log_takes_the_place_of_what_it_holds() {
+        let mut outbox = filled(4);
+        outbox.take(usize::MAX, 100);
+        outbox.confirm(2, at(1, 2), 0);
+        let mut winning = EpochHistory::new();
+        winning.open(epoch(1), 1, false);
+        winning.open(epoch(2), 2, false);
+        let of_another = |seqs: core::ops::RangeInclusive<u64>| {
+            seqs.map(|seq| UpItem::Events(sealed(2, seq).into())).collect()
+        };
+        let losing = LosingLog { items: of_another(10..=12), has_all: true, hole_until: 2 };
+        outbox.re_propose(losing, &winning);
+        outbox.rewind();
+        let batch = outbox.take(usize::MAX, 100);
+        // Both that were confirmed at 2, which another epoch has given out and the losing log may not
+        // have, and the three.
+        assert_eq!(batch.map(|b| (b.base, b.first, b.items.len())), Some((5, 5, 5)));
+        outbox.confirm(9, at(2, 9), 0);
+        outbox.push(UpItem::Events(sealed(1, 5).into()));
+        let losing = LosingLog { items: of_another(13..=13), has_all: false, hole_until: 0 };
+        outbox.re_propose(losing, &winning);
+        outbox.rewind();
+        let batch = outbox.take(usize::MAX, 100);
+        // Those five are safe, and kept under new sequences.
+        assert_eq!(batch.map(|b| (b.base, b.first, b.items.len())), Some((16, 16, 2)));
+        assert_eq!(outbox.items.len(), 7);
+    }
+
+    #[test]
+    fn the_next_root_is_told_again_which_reigns_are_waited_for() {
+        let fork = |until, re_proposed| UpItem::Fork { epoch: epoch(1), until, re_proposed };
+        let mut outbox = filled(1);
+        outbox.push(fork(5, false));
+        outbox.push(fork(7, false));
+        outbox.take(usize::MAX, 100);
+        outbox.confirm(3, at(2, 20), 100);
+        let mut epochs = EpochHistory::new();
+        epochs.open(epoch(2), 1, false);
+        assert!(!outbox.requeue(&epochs), "the root that was told goes on");
+        epochs.open(epoch(3), 21, false);
+        assert!(outbox.requeue(&epochs));
+        let batch = outbox.take(usize::MAX, 100).expect("it is said again");
+        assert_eq!((batch.first, batch.items), (4, vec![fork(7, false)]));
+        assert!(!outbox.requeue(&epochs), "it is on its way");
+        outbox.confirm(4, at(3, 21), 200);
+        assert!(!outbox.requeue(&epochs), "that root was told");
+        outbox.expire(200, usize::MAX);
+        epochs.open(epoch(4), 22, false);
+        assert!(!outbox.requeue(&epochs), "its grace time is over");
+    }
+}

@@ -1,0 +1,355 @@
+//! Two logs meet: which goes on, and what becomes of the other.
+//!
+//! The lower rank is root; but a root that has just started has no log worth the name. It takes
+//! the log of the acting root (or standby) that comes to it over as a whole, before anybody else
+//! becomes its child, so that nobody has to go back ([`Node::send_log`]). In any other meeting the
+//! higher rank hands over what it has ([`Node::step_down`]), and forks that nobody hands over are
+//! told as a gap when the grace time is over ([`PendingForks`]).
+
+use crate::epochs::EpochHistory;
+use crate::frame::{DedupRanges, Frame, Hello, ReplicaStart, Replicate, UpItem};
+use crate::node::Node;
+use crate::node::api::{Gap, GapReason, LinkId};
+use crate::node::config::ns;
+use crate::node::publishing::outbox::LosingLog;
+use crate::node::role::journal::{items_behind, unfilled};
+use crate::node::role::standby::{LogShipper, Replica};
+use crate::node::tree::uplink::State;
+use crate::position::{Epoch, Position};
+use crate::spaces::Spaces;
+use std::collections::BTreeMap;
+
+/// Most events that an acting root gives up in favour of another log, to append them again. As many as
+/// its clients may say before it hears of that log: with more, the two logs part, which is told as a gap.
+const REPROPOSED_EVENTS_MAX: usize = 65_536;
+/// Most forks remembered.
+const FORKS_MAX: usize = 256;
+
+/// Epochs that are no part of the log: still waited for; handed over, or told as lost.
+#[derive(Default)]
+pub(in crate::node) struct PendingForks {
+    pending: BTreeMap<Epoch, (u64, u64)>,
+    settled: BTreeMap<Epoch, u64>,
+}
+
+impl PendingForks {
+    /// Somebody has consumed a fork up to an index.
+    pub(in crate::node) fn expect(&mut self, epoch: Epoch, until: u64, deadline_ns: u64) {
+        let known = self.settled.get(&epoch).is_some_and(|settled| *settled >= until);
+        if epoch == Epoch::ZERO || known {
+            return;
+        }
+        let waiting = self.pending.entry(epoch).or_insert((until, deadline_ns));
+        waiting.0 = waiting.0.max(until);
+        if self.pending.len() > FORKS_MAX {
+            self.pending.pop_first();
+        }
+    }
+
+    /// What a fork had logged is in the log now.
+    pub(in crate::node) fn re_proposed(&mut self, epoch: Epoch, until: u64) {
+        if self.pending.get(&epoch).is_some_and(|(pending, _)| *pending <= until) {
+            self.pending.remove(&epoch);
+        }
+        self.settle(epoch, until);
+    }
+
+    /// Of a fork up to an index nothing is waited for any more, whoever says that he has consumed it.
+    fn settle(&mut self, epoch: Epoch, until: u64) {
+        let known = self.settled.entry(epoch).or_insert(until);
+        *known = until.max(*known);
+        if self.settled.len() > FORKS_MAX {
+            self.settled.pop_first();
+        }
+    }
+
+    /// What the next root has to wait for.
+    pub(in crate::node) fn waiting(&self) -> impl Iterator<Item = UpItem> {
+        self.pending.iter().map(|(epoch, (until, _))| UpItem::Fork {
+            epoch: *epoch,
+            until: *until,
+            re_proposed: false,
+        })
+    }
+
+    pub(in crate::node) fn deadline_ns(&self) -> u64 {
+        self.pending.values().map(|(_, deadline)| *deadline).min().unwrap_or(u64::MAX)
+    }
+
+    /// Forks that nobody has handed over in time.
+    fn overdue(&mut self, now_ns: u64) -> Vec<(Epoch, u64)> {
+        let late = self.pending.iter().filter(|(_, (_, deadline))| *deadline <= now_ns);
+        let late: Vec<(Epoch, u64)> = late.map(|(epoch, (until, _))| (*epoch, *until)).collect();
+        for (epoch, until) in &late {
+            self.pending.remove(epoch);
+            self.settle(*epoch, *until);
+        }
+        late
+    }
+}
+
+impl Node {
+    /// A root that has just started and may yet meet the log of its component: it gives nothing
+    /// out as active.
+    pub(in crate::node) fn awaits_log(&self) -> bool {
+        self.root.is_some() && self.now.mono_ns < self.log_wait_until_ns
+    }
+
+    /// What an acting root does with an agent whose log is not its own: `Some(true)`, it takes the
+    /// log over; `Some(false)`, the agent must wait for the one who brings it; `None`, no matter.
+    pub(in crate::node) fn compare_histories(&mut self, hello: &Hello) -> Option<bool> {
+        let root = self.root.as_ref()?;
+        if hello.epochs.is_empty() || self.epochs.knows(hello.epochs.head()) {
+            return None;
+        }
+        if root.installing.is_some() {
+            return Some(false);
+        }
+        let fork = self.epochs.common(self.log.last(), &hello.epochs).unwrap_or(0);
+        let own: usize = self.log.after(fork).map(|item| item.count()).sum();
+        // What is given up is appended again: it must be whole, or an origin would put back what is
+        // missing of it behind the rest.
+        let whole = self.memory_after_root() <= fork;
+        // A root with a past that takes over a log which has lost some of it would lose its own, too.
+        let past = fork > 0 || !self.children.is_empty();
+        let incomplete = past && hello.epochs.is_incomplete_after(fork);
+        let worth = hello.log_range.is_some_and(|holds| {
+            whole
+                && !incomplete
+                && own <= REPROPOSED_EVENTS_MAX
+                && holds.until.saturating_sub(fork) > own as u64
+        });
+        if worth {
+            return Some(true);
+        }
+        (self.awaits_log() && hello.log_range.is_none()).then_some(false)
+    }
+
+    /// Up to a position everything was seen, here or by a child that comes, and it is none of the log that
+    /// goes on: the root must hear of that epoch, to wait for the rest of it. Each that has seen it says so
+    /// itself and keeps it for the grace time: the next root is told again. Its parent does, too: it may
+    /// die before it can.
+    pub(in crate::node) fn report_fork(&mut self, seen: Position) {
+        let Position { epoch, index: until } = seen;
+        let known = epoch == Epoch::ZERO || self.epochs.is_empty() || self.epochs.contains(seen);
+        if until > 0 && !known {
+            self.outbox.push(UpItem::Fork { epoch, until, re_proposed: false });
+            self.flush_outbox();
+        }
+    }
+
+    pub(in crate::node) fn forks_deadline_ns(&self) -> u64 {
+        let Some(root) = &self.root else { return u64::MAX };
+        let young = if self.log_wait_until_ns > 0 { self.log_wait_until_ns } else { u64::MAX };
+        let unreadable_ns = root.unreadable.as_ref().map_or(u64::MAX, |(_, until_ns)| *until_ns);
+        root.forks.deadline_ns().min(young).min(unreadable_ns)
+    }
+
+    /// Time has passed: forks that nobody hands over are told.
+    pub(in crate::node) fn forks_timeout(&mut self) {
+        let now_ns = self.now.mono_ns;
+        let young = self.root.is_some() && self.log_wait_until_ns > 0;
+        let installing = self.root.as_ref().is_some_and(|root| root.installing.is_some());
+        if young && self.log_wait_until_ns <= now_ns && installing {
+            // The log is on its way: nothing may begin before it is here.
+            self.log_wait_until_ns = now_ns.saturating_add(ns(self.config.dial_ms));
+            return;
+        }
+        if young && !installing && (self.log_wait_until_ns <= now_ns || self.has_all_listed()) {
+            self.log_wait_until_ns = 0;
+            self.subscriptions_active();
+            self.answer_children();
+            self.answer_all_joins();
+        }
+        self.log_unreadable();
+        let Some(root) = &mut self.root else { return };
+        for (epoch, until) in root.forks.overdue(now_ns) {
+            let known = self.forks.get(&epoch).copied();
+            if known.is_some_and(|fork| fork >= until) {
+                // All of it is in this log: nothing lies behind the fork.
+                continue;
+            }
+            let fork = known.unwrap_or(until);
+            let gap = Gap {
+                after: self.epochs.position(fork.min(until)),
+                until: Position { epoch, index: until },
+                reason: GapReason::LogLost,
+                count: 0,
+                severity_max: None,
+                spaces: Spaces::ANY,
+            };
+            self.append(UpItem::Gap(gap));
+        }
+    }
+
+    // The side that has the log.
+
+    /// The new parent wants our log as a whole: it goes up before anything else. Nothing is
+    /// appended here any more; until the parent has it, it can be taken back.
+    pub(in crate::node) fn begin_offer(&mut self) -> Option<LogShipper> {
+        let was_root = self.root.is_some();
+        if let Some((gap, _)) = self.root.as_mut().and_then(|root| root.unreadable.take()) {
+            self.append(UpItem::Gap(gap));
+        }
+        let replica = self.replica.take().or_else(|| self.past.take().map(|past| past.replica));
+        let published = match (self.root.take(), replica) {
+            (Some(root), _) => {
+                // Epochs that it waits for are waited for there.
+                root.forks.waiting().for_each(|fork| self.outbox.push(fork));
+                root.published
+            }
+            (None, Some(replica)) => {
+                self.take_log(replica.log);
+                replica.published
+            }
+            (None, None) => self.offered.take()?,
+        };
+        for child in self.children.values_mut() {
+            child.shipper = None;
+        }
+        if !was_root {
+            self.complete_after = 0;
+        }
+        let range = (self.known_after(), self.log.last());
+        let shipper = LogShipper::new(&self.epochs, range, &published, 0);
+        self.offered = Some(published);
+        Some(shipper)
+    }
+
+    /// The log that was offered as a whole was not taken, and another goes on: what it has behind the
+    /// fork goes up as unconfirmed events, before what waits. A log that was taken has nothing there.
+    pub(in crate::node) fn re_propose_offered(&mut self, winning: &EpochHistory) {
+        if self.offered.take().is_none() {
+            return;
+        }
+        let items = items_behind(&self.log, &self.epochs, self.memory_after_root(), winning);
+        if items.is_empty() {
+            return;
+        }
+        self.counters.re_proposed += items.iter().map(|item| item.count() as u64).sum::<u64>();
+        self.outbox.re_propose(LosingLog { items, has_all: false, hole_until: 0 }, winning);
+        self.outbox.rewind();
+        self.flush_outbox();
+    }
+
+    /// The next piece of an offered log.
+    pub(in crate::node) fn poll_offer(&mut self, bytes_max: usize) -> Option<Frame> {
+        let committed = self.commit_index;
+        let State::Joined(parent) = &mut self.uplink.state else { return None };
+        let shipper = parent.offer.as_mut()?;
+        shipper.next(&self.log, &self.epochs, committed, bytes_max)
+    }
+
+    // The side that takes it.
+
+    /// Begins to take a child's log over.
+    pub(in crate::node) fn begin_install(&mut self, link: LinkId) {
+        if let Some(root) = &mut self.root {
+            root.installing = Some((link, None));
+        }
+    }
+
+    /// The child whose log was taken over is gone.
+    pub(in crate::node) fn abort_install(&mut self, link: LinkId) {
+        if let Some(root) = &mut self.root
+            && root.installing.as_ref().is_some_and(|(from, _)| *from == link)
+        {
+            root.installing = None;
+        }
+    }
+
+    fn install_from(&mut self, link: LinkId) -> Option<&mut Option<Replica>> {
+        let (from, replica) = self.root.as_mut()?.installing.as_mut()?;
+        (*from == link).then_some(replica)
+    }
+
+    pub(in crate::node) fn on_offered_start(&mut self, link: LinkId, start: ReplicaStart) {
+        let publishers_max = self.config.publishers_max;
+        if let Some(replica) = self.install_from(link) {
+            *replica = Some(Replica::new(start, publishers_max));
+        }
+    }
+
+    pub(in crate::node) fn on_offered_dedup(&mut self, link: LinkId, dedup: &DedupRanges) {
+        if let Some(Some(replica)) = self.install_from(link) {
+            replica.mark(dedup);
+        }
+    }
+
+    pub(in crate::node) fn on_offered_entries(&mut self, link: LinkId, batch: Replicate) {
+        let Some(slot) = self.install_from(link) else { return };
+        let Some(replica) = slot else { return };
+        if replica.epochs.head() != batch.epoch {
+            self.counters.stale += 1;
+            return;
+        }
+        if !replica.add(batch) {
+            return self.misbehaved(link, "a place in the log for what was not sent up");
+        }
+        if replica.complete
+            && let Some(replica) = slot.take()
+        {
+            self.install_log(replica);
+        }
+    }
+
+    /// The whole log is here: goes on with it, in a new epoch. What was logged here so far is
+    /// appended again; what the log has already is known by its marks.
+    fn install_log(&mut self, replica: Replica) {
+        let common = self.epochs.common(self.log.last(), &replica.epochs);
+        let fork = common.unwrap_or(0);
+        let own: Vec<UpItem> =
+            self.log.after(fork).map(|item| UpItem::from(item.content)).collect();
+        self.flush_subscribers();
+        let Some(root) = &mut self.root else { return };
+        root.log_source = root.installing.take().map(|(link, _)| link);
+        root.published = replica.published;
+        let (epochs, last) = (&replica.epochs, replica.log.last());
+        root.note_filled(|gap| match epochs.keeps(gap.until) {
+            true => unfilled(gap, last),
+            false => Some(gap),
+        });
+        root.forget_unconfirmed();
+        self.note_forks(&replica.epochs, common);
+        self.log = replica.log;
+        self.complete_after = 0;
+        self.epoch_seen = self.epoch_seen.max(replica.epochs.head().number);
+        if common.is_some() {
+            self.commit_index = self.commit_index.min(fork);
+            self.rewind_subscribers(fork);
+            self.subscribers_catch_up(self.log.evicted());
+        } else {
+            // Nothing of it was consumed here: we begin where it is.
+            self.report_parted(replica.epochs.position(self.log.last()));
+            self.commit_index = self.log.last();
+            self.move_subscribers(self.commit_index);
+        }
+        self.epochs = replica.epochs;
+        self.log_wait_until_ns = 0;
+        self.counters.logs_installed += 1;
+        self.transition("root", "", "young", "acting root", "it goes on with the log of a child");
+        self.open_epoch(false);
+        for item in own {
+            self.append(item);
+        }
+        self.outbox.requeue(&self.epochs);
+        self.on_uplink_change();
+        self.subscriptions_active();
+        self.answer_children();
+        self.answer_all_joins();
+        self.catch_up_all(true);
+    }
+
+    /// Whether all other listed agents are below this one: no other component can bring a log.
+    fn has_all_listed(&self) -> bool {
+        let listed = self.rank.is_some_and(|rank| !rank.is_unlisted());
+        listed && self.members.are_listed_up(self.config.members.len().saturating_sub(1))
+    }
+
+    /// How long a root that has just started waits for a log, in nanoseconds; less where
+    /// [`Node::has_all_listed`].
+    pub(in crate::node) fn log_wait_ns(&self) -> u64 {
+        let others = self.config.members.len() > 1 || self.is_unlisted();
+        if others { ns(self.config.search_ms) } else { 0 }
+    }
+}

@@ -1,0 +1,377 @@
+//! The acting root: appends what comes up to the one log, commits what its standby holds, confirms
+//! it to the origins, opens epochs.
+
+use crate::epochs::EpochHistory;
+use crate::frame::{Confirm, Content, EntryRef, Frame, Item, UpBatch, UpItem};
+use crate::ident::OriginId;
+use crate::log::ring::Log;
+use crate::node::Node;
+use crate::node::api::{Gap, LinkId};
+use crate::node::config::ns;
+use crate::node::publishing::outbox::LosingLog;
+use crate::node::role::install::PendingForks;
+use crate::node::role::journal::{items_behind, unfilled};
+use crate::node::role::standby::Replica;
+use crate::node::tree::uplink::State;
+use crate::position::{Epoch, Position};
+use crate::ranges::PublisherRanges;
+use std::collections::{BTreeMap, VecDeque};
+
+/// What only an acting root has.
+pub(in crate::node) struct Root {
+    pub(in crate::node) published: PublisherRanges,
+    origins: BTreeMap<OriginId, OriginRun>,
+    /// What is appended and not yet confirmed, in order.
+    unconfirmed: VecDeque<Unconfirmed>,
+    /// Holds everything that is committed.
+    pub(in crate::node) standby: Option<LinkId>,
+    /// Copies the log, to be standby next.
+    pub(in crate::node) syncing: Option<LinkId>,
+    /// The standby holds the log up to here, and said so last then.
+    pub(in crate::node) acked: u64,
+    pub(in crate::node) last_ack_ns: u64,
+    /// How many copies of the log were begun.
+    pub(in crate::node) copies: u64,
+    /// A child that was too slow to be standby, and until when it is left alone.
+    pub(in crate::node) skipped: Option<LinkId>,
+    pub(in crate::node) skip_until_ns: u64,
+    /// How often standbys were skipped in a row; each time the pause is longer.
+    pub(in crate::node) skips: u32,
+    /// A log that is taken over from a child.
+    pub(in crate::node) installing: Option<(LinkId, Option<Replica>)>,
+    /// Who has given it the log: it may have more of it.
+    pub(in crate::node) log_source: Option<LinkId>,
+    /// Epochs that are no part of this log.
+    pub(in crate::node) forks: PendingForks,
+    /// What the disk of this agent has lost of the log, and until when another agent may bring it.
+    pub(in crate::node) unreadable: Option<(Gap, u64)>,
+}
+
+/// Where an origin's run stands: its next item.
+struct OriginRun {
+    run: u64,
+    next: u64,
+    refused: bool,
+}
+
+struct Unconfirmed {
+    index: u64,
+    origin: OriginId,
+    seq: u64,
+}
+
+/// A hole that is told where it is logged, unless it says where it is. It is one entry: it does not look
+/// like a range of this log.
+fn placed(gap: Gap, epochs: &EpochHistory, index: u64) -> Gap {
+    if gap.until == Position::ZERO {
+        return Gap { after: epochs.position(index - 1), until: epochs.position(index), ..gap };
+    }
+    let item = Item { index, content: Content::Gap(gap.clone()) };
+    if item.is_range() { Gap { after: gap.until, ..gap } } else { gap }
+}
+
+/// Adds a place, to the one before where it follows.
+fn push_entry_ref(entry_refs: &mut Vec<EntryRef>, entry_ref: EntryRef) {
+    match entry_refs.last_mut() {
+        Some(last)
+            if last.last() + 1 == entry_ref.index
+                && last.skip + u64::from(last.count) == entry_ref.skip =>
+        {
+            last.count += entry_ref.count;
+        }
+        _ => entry_refs.push(entry_ref),
+    }
+}
+
+/// Most origins whose runs are remembered; a forgotten one is asked to begin another run.
+const ORIGINS_MAX: usize = 262_144;
+
+impl Root {
+    fn new(published: PublisherRanges) -> Self {
+        Self {
+            published,
+            origins: BTreeMap::new(),
+            unconfirmed: VecDeque::new(),
+            standby: None,
+            syncing: None,
+            acked: 0,
+            last_ack_ns: 0,
+            copies: 0,
+            skipped: None,
+            skip_until_ns: 0,
+            skips: 0,
+            installing: None,
+            log_source: None,
+            forks: PendingForks::default(),
+            unreadable: None,
+        }
+    }
+}
+
+impl Root {
+    /// Another agent has brought some of what the disk has lost: `left` gives what is still missing of it.
+    pub(in crate::node) fn note_filled(&mut self, left: impl FnOnce(Gap) -> Option<Gap>) {
+        let unreadable = self.unreadable.take();
+        self.unreadable = unreadable.and_then(|(gap, until_ns)| Some((left(gap)?, until_ns)));
+    }
+
+    /// What is unconfirmed will come up again.
+    pub(in crate::node) fn forget_unconfirmed(&mut self) {
+        self.unconfirmed.clear();
+        self.origins.clear();
+    }
+}
+
+impl Node {
+    /// Takes the log over, or begins one.
+    pub(in crate::node) fn become_root(&mut self, why: &str) {
+        let head = self.epochs.head();
+        let past = self.past.take();
+        let unreadable = past.as_ref().and_then(crate::node::role::journal::Past::lost);
+        let replica = self.replica.take().or(past.map(|past| past.replica));
+        let mut lost = false;
+        let published = match (self.offered.take(), replica) {
+            (Some(published), _) => published,
+            (None, Some(replica))
+                if replica.complete
+                    && replica.epochs.head() == head
+                    && replica.log.last() >= self.commit_index =>
+            {
+                self.take_log(replica.log);
+                self.complete_after = 0;
+                replica.published
+            }
+            _ => {
+                // What passed by here counts as unknown, too: origins send what they keep again, all of
+                // it, so that it is in the log in order.
+                lost = !self.epochs.is_empty();
+                self.complete_after = self.log.last();
+                PublisherRanges::new(self.config.publishers_max)
+            }
+        };
+        let mut root = Root::new(published);
+        let wait_ns = if self.log_wait_ns() > 0 { ns(self.config.grace_ms) } else { 0 };
+        let wait_until_ns = self.now.mono_ns.saturating_add(wait_ns);
+        root.unreadable = unreadable.map(|gap| (gap, wait_until_ns));
+        if lost {
+            let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.grace_ms));
+            // More may have been confirmed than is here, nobody knows how much: one more stands for that,
+            // since what is here is part of this log, and nobody would wait for it.
+            root.forks.expect(head, self.commit_index + 1, deadline_ns);
+            self.counters.logs_lost += 1;
+        }
+        self.root = Some(root);
+        self.uplink.state = State::Root;
+        self.transition("root", "", "searching", "acting root", why);
+        self.open_epoch(lost);
+        self.log_unreadable();
+        self.outbox.requeue(&self.epochs);
+        self.on_uplink_change();
+        self.plan_probe_from_start();
+        self.subscriptions_active();
+        self.answer_children();
+        self.answer_all_joins();
+        self.catch_up_all(true);
+        self.begin_reconciliation();
+        self.suspect_lost_root(why);
+    }
+
+    /// Behind which index the log of an acting root is complete, whatever is asked for.
+    pub(in crate::node) fn memory_after_root(&self) -> u64 {
+        self.complete_after.max(self.log.evicted())
+    }
+
+    /// After which index the log of an acting root is complete, but for what its gaps state.
+    pub(in crate::node) fn known_after(&self) -> u64 {
+        self.complete_after.max(self.log.known_after())
+    }
+
+    /// Goes on with a complete copy of the log in the place of what passed by. What was marked as
+    /// delivered before stays marked.
+    pub(in crate::node) fn take_log(&mut self, log: Log) {
+        let old = std::mem::replace(&mut self.log, log);
+        self.log.take_marks(old);
+    }
+
+    /// Begins a epoch: higher than any that is known here. `torn`: without a copy of what lies before.
+    pub(in crate::node) fn open_epoch(&mut self, incomplete: bool) {
+        self.epoch_seen += 1;
+        let epoch = Epoch { number: self.epoch_seen, root: self.config.origin };
+        self.epochs.open(epoch, self.log.last() + 1, incomplete);
+        // What subscriptions had read further on, of a epoch before, is no part of this log.
+        self.rewind_subscribers(self.log.last());
+        self.counters.epochs += 1;
+        self.count_waiting();
+        if let Some(root) = &mut self.root {
+            root.standby = None;
+            root.syncing = None;
+        }
+        for child in self.children.values_mut() {
+            child.shipper = None;
+        }
+        self.send_tree_state();
+    }
+
+    /// Somebody in the component knows a higher epoch than ours: nobody would follow a lower one.
+    pub(in crate::node) fn raise_epoch(&mut self) {
+        if self.root.is_some() && self.epochs.head().number < self.epoch_seen {
+            self.open_epoch(false);
+        }
+    }
+
+    /// Events have come up to the root. Where somebody keeps them, `echoes` are their places in the log:
+    /// of what was logged as it came.
+    pub(in crate::node) fn root_accept(
+        &mut self,
+        batch: UpBatch,
+        mut entry_refs: Option<&mut Vec<EntryRef>>,
+    ) {
+        let Some(root) = &mut self.root else { return };
+        if root.origins.len() > ORIGINS_MAX {
+            root.origins.clear();
+        }
+        let fresh = OriginRun { run: batch.run, next: batch.base, refused: false };
+        let run = root.origins.entry(batch.origin).or_insert(fresh);
+        if batch.run < run.run {
+            self.counters.stale += 1;
+            return;
+        }
+        if batch.run > run.run {
+            *run = OriginRun { run: batch.run, next: batch.base, refused: false };
+        }
+        if batch.first > run.next {
+            // Its beginning was lost on the way, or went to another root.
+            let reported = std::mem::replace(&mut run.refused, true);
+            if !reported {
+                self.counters.naks += 1;
+                self.nak(batch.origin, batch.run);
+            }
+            return;
+        }
+        let seq = batch.first + batch.count() - 1;
+        let mut known = usize::try_from(run.next - batch.first).unwrap_or(usize::MAX);
+        run.next = run.next.max(seq + 1);
+        let mut passed = 0;
+        for item in batch.items {
+            passed += item.count();
+            let new = item.behind(known);
+            known = known.saturating_sub(item.count());
+            let Some(new) = new else { continue };
+            let (before, count, events) =
+                (self.log.last(), new.count(), matches!(new, UpItem::Events(_)));
+            self.append(new);
+            if let Some(entry_refs) = &mut entry_refs
+                && events
+                && self.log.last() - before == count as u64
+            {
+                let (index, skip) = (before + 1, (passed - count) as u64);
+                push_entry_ref(entry_refs, EntryRef { index, batch: 0, skip, count: count as u32 });
+            }
+        }
+        let index = self.log.last();
+        if let Some(root) = &mut self.root {
+            root.unconfirmed.push_back(Unconfirmed { index, origin: batch.origin, seq });
+        }
+    }
+
+    pub(in crate::node) fn append(&mut self, item: UpItem) {
+        let Some(root) = &mut self.root else { return };
+        let contents = match item {
+            UpItem::Events(run) => {
+                let known = root.published.insert_run(&run);
+                self.counters.copies += known.len() as u64;
+                run.without(&known)
+            }
+            UpItem::Gap(gap) => {
+                let gap = placed(gap, &self.epochs, self.log.last() + 1);
+                return self.log_entry(Content::Gap(gap));
+            }
+            UpItem::Fork { epoch, until, re_proposed } => {
+                let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.grace_ms));
+                if re_proposed {
+                    root.forks.re_proposed(epoch, until);
+                    root.note_filled(|gap| match gap.until.epoch == epoch {
+                        true => unfilled(gap, until),
+                        false => Some(gap),
+                    });
+                } else if !self.epochs.contains(Position { epoch, index: until }) {
+                    root.forks.expect(epoch, until, deadline_ns);
+                }
+                return;
+            }
+        };
+        for run in contents {
+            self.log_entry(Content::Events(run));
+        }
+    }
+
+    fn log_entry(&mut self, content: Content) {
+        let Some(root) = &mut self.root else { return };
+        let item = Item { index: self.log.last() + 1, content };
+        self.counters.appended += item.count() as u64;
+        if self.log.last() <= root.acked {
+            // The standby had acknowledged everything: its time to answer begins now.
+            root.last_ack_ns = self.now.mono_ns;
+        }
+        self.journal.appended(item.len());
+        self.log.push(item);
+    }
+
+    fn nak(&mut self, origin: OriginId, run: u64) {
+        if origin == self.config.origin {
+            return self.begin_run(run);
+        }
+        if let Some(link) = self.route(origin) {
+            self.send(link, Frame::Nak { origin, run });
+        }
+    }
+
+    /// Commits what may be, makes it visible and confirms it. Called once after each input.
+    pub(in crate::node) fn commit(&mut self) {
+        self.skip_slow_standby();
+        let last = self.log.last();
+        let Some(root) = &mut self.root else { return };
+        let until = match root.standby {
+            Some(_) => root.acked.min(last),
+            None => self.journal.commit_limit(self.epochs.head(), last),
+        };
+        let from = self.commit_index;
+        let mut confirmed = Vec::new();
+        while root.unconfirmed.front().is_some_and(|first| first.index <= until) {
+            confirmed.extend(root.unconfirmed.pop_front());
+        }
+        if until > from {
+            self.commit_index = until;
+            self.journal_committed(from);
+            self.became_visible(from);
+            self.wake_followers();
+        } else if last > until {
+            self.wake_followers();
+        }
+        for Unconfirmed { index, origin, seq } in confirmed {
+            let position = self.epochs.position(index);
+            self.on_confirm(Confirm { origin, seq, position });
+        }
+        if self.skip_slow_journal(until) {
+            self.commit();
+        }
+    }
+
+    /// Another root goes on with its log: what ours has behind the fork is handed over, in order, as
+    /// if it had been published here.
+    pub(in crate::node) fn step_down(&mut self, winning: &EpochHistory) {
+        let Some(root) = self.root.take() else { return };
+        let items = items_behind(&self.log, &self.epochs, self.memory_after_root(), winning);
+        let waiting = root.forks.waiting();
+        let unreadable = root.unreadable.iter().filter(|(gap, _)| !winning.keeps(gap.until));
+        let unreadable = unreadable.map(|(gap, _)| UpItem::Gap(gap.clone()));
+        let items: Vec<UpItem> = items.into_iter().chain(unreadable).chain(waiting).collect();
+        self.counters.re_proposed += items.iter().map(|item| item.count() as u64).sum::<u64>();
+        let hole_until = self.complete_after;
+        self.outbox.re_propose(LosingLog { items, has_all: true, hole_until }, winning);
+        for child in self.children.values_mut() {
+            child.shipper = None;
+        }
+        self.transition("root", "", "acting root", "member", "a lower rank goes on");
+    }
+}

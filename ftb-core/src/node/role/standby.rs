@@ -1,0 +1,430 @@
+//! The log in two places: the acting root sends everything it appends to its standby before it
+//! counts as committed; the standby keeps the copy that lets it take over without a loss.
+
+use crate::epochs::EpochHistory;
+use crate::frame::{
+    Content, DEDUP_PUBLISHERS_MAX, DedupRanges, EntryRef, Frame, Item, ReplicaStart, Replicate,
+};
+use crate::limits::BATCH_EVENTS_MAX;
+use crate::log::ring::Log;
+use crate::node::Node;
+use crate::node::api::LinkId;
+use crate::node::config::ns;
+use crate::node::role::entry_refs::{FollowerEntries, SentBatches};
+use crate::position::Epoch;
+use crate::ranges::PublisherRanges;
+use std::collections::VecDeque;
+
+/// A log on its way to another agent.
+pub(in crate::node) struct LogShipper {
+    start: Option<ReplicaStart>,
+    dedup: VecDeque<DedupRanges>,
+    /// Entries up to here were sent.
+    cursor: u64,
+    /// The marks are of all events up to here: what the log gives up before that may be missing in the
+    /// copy as it is missing in the log.
+    marked: u64,
+    /// With the entries up to here the copy was complete for the first time.
+    complete_at: Option<u64>,
+    /// Which copy of this epoch it is.
+    copy: u64,
+    /// What has come up from there.
+    pub(in crate::node) entry_refs: FollowerEntries,
+}
+
+/// What goes into one [`Replicate`].
+#[derive(Default)]
+struct Piece {
+    items: Vec<Item>,
+    entry_refs: Vec<EntryRef>,
+}
+
+/// What a standby says of its copy, as [`Frame::ReplicaAck`] tells it.
+#[derive(Clone, Copy)]
+pub(in crate::node) struct CopyAck {
+    pub(in crate::node) index: u64,
+    pub(in crate::node) copy: u64,
+    pub(in crate::node) kept_from: u64,
+}
+
+/// The copy of the log at a standby.
+pub(in crate::node) struct Replica {
+    pub(in crate::node) epochs: EpochHistory,
+    pub(in crate::node) log: Log,
+    pub(in crate::node) published: PublisherRanges,
+    /// Everything that the root had appended was here at some time, and all since.
+    pub(in crate::node) complete: bool,
+    /// Which [`ReplicaStart::copy`] it is.
+    copy: u64,
+    /// What was sent up and is not in it yet.
+    pub(in crate::node) kept: SentBatches,
+}
+
+impl LogShipper {
+    /// Of everything after the first of these indices; `published` is of the log up to the second.
+    pub(in crate::node) fn new(
+        epochs: &EpochHistory,
+        (after, marked): (u64, u64),
+        published: &PublisherRanges,
+        copy: u64,
+    ) -> Self {
+        let all: Vec<_> =
+            published.iter().map(|(publisher, set)| (publisher, set.ranges().to_vec())).collect();
+        let dedup = all
+            .chunks(DEDUP_PUBLISHERS_MAX)
+            .map(|chunk| DedupRanges { publishers: chunk.to_vec() });
+        Self {
+            start: Some(ReplicaStart { epochs: epochs.clone(), after, copy }),
+            dedup: dedup.collect(),
+            cursor: after,
+            marked,
+            complete_at: None,
+            copy,
+            entry_refs: FollowerEntries::default(),
+        }
+    }
+
+    /// The next piece.
+    pub(in crate::node) fn next(
+        &mut self,
+        log: &Log,
+        epochs: &EpochHistory,
+        committed: u64,
+        bytes_max: usize,
+    ) -> Option<Frame> {
+        let epoch = epochs.head();
+        if let Some(start) = self.start.take() {
+            return Some(Frame::ReplicaStart(start));
+        }
+        if let Some(dedup) = self.dedup.pop_front() {
+            return Some(Frame::DedupRanges(dedup));
+        }
+        let last = log.last();
+        let nothing_new = self.cursor >= last && !self.entry_refs.is_due();
+        if nothing_new && self.complete_at.is_some() {
+            return None;
+        }
+        let Piece { items, entry_refs } = self.piece(log, epochs, bytes_max);
+        let until = self.cursor;
+        let complete = until == last;
+        if complete && self.complete_at.is_none() {
+            self.complete_at = Some(until);
+        }
+        let refs_until = if complete { self.entry_refs.all_sent() } else { 0 };
+        let batch = Replicate { epoch, items, entry_refs, until, committed, complete, refs_until };
+        Some(Frame::Replicate(batch))
+    }
+
+    /// The next entries: those that the other end has sent up are named, not sent.
+    fn piece(&mut self, log: &Log, epochs: &EpochHistory, bytes_max: usize) -> Piece {
+        let mut piece = Piece::default();
+        let (mut bytes, mut events) = (bytes_max, BATCH_EVENTS_MAX);
+        while self.cursor < log.last() && piece.entry_refs.len() < BATCH_EVENTS_MAX {
+            let entry_ref = self.entry_refs.behind(self.cursor);
+            if let Some(entry_ref) =
+                entry_ref.filter(|entry_ref| entry_ref.index == self.cursor + 1)
+            {
+                piece.entry_refs.push(*entry_ref);
+                self.cursor = entry_ref.last();
+                continue;
+            }
+            let end = entry_ref.map_or(log.last(), |entry_ref| entry_ref.index - 1);
+            let (items, until) = log.next((self.cursor, end), bytes, events, epochs);
+            bytes = bytes.saturating_sub(items.iter().map(Item::len).sum());
+            events -= items.iter().map(Item::count).sum::<usize>();
+            piece.items.extend(items);
+            self.cursor = until;
+            if until < end {
+                break;
+            }
+        }
+        piece
+    }
+}
+
+impl Replica {
+    /// Of a log behind `after`, of which nothing is here yet.
+    pub(in crate::node) fn new(start: ReplicaStart, publishers_max: usize) -> Self {
+        Self {
+            epochs: start.epochs,
+            log: Log::new(start.after),
+            published: PublisherRanges::new(publishers_max),
+            complete: false,
+            copy: start.copy,
+            kept: SentBatches::default(),
+        }
+    }
+
+    pub(in crate::node) fn mark(&mut self, dedup: &DedupRanges) {
+        for (publisher, ranges) in &dedup.publishers {
+            for (first, last) in ranges {
+                self.published.insert_range(*publisher, *first, *last);
+            }
+        }
+    }
+
+    /// Adds what has come of the log. Says whether it could: an echo of what was not sent up is none.
+    #[must_use]
+    pub(in crate::node) fn add(&mut self, batch: Replicate) -> bool {
+        let mut items = batch.items.into_iter().peekable();
+        for entry_ref in &batch.entry_refs {
+            while let Some(item) = items.next_if(|item| item.index < entry_ref.index) {
+                self.push(item);
+            }
+            let Some(entries) = self.kept.entries(entry_ref) else { return false };
+            entries.into_iter().for_each(|entry| self.push(entry));
+        }
+        items.for_each(|item| self.push(item));
+        self.kept.forget_before(batch.refs_until.saturating_add(1));
+        self.log.cover(batch.until);
+        self.complete |= batch.complete;
+        true
+    }
+
+    /// Adds an entry.
+    pub(in crate::node) fn push(&mut self, item: Item) {
+        if let Content::Events(run) = &item.content {
+            self.published.insert_run(run);
+        }
+        self.log.push(item);
+    }
+}
+
+impl Node {
+    /// The lowest-ranked child is the standby: it is who becomes acting root next. While it still
+    /// copies the log, the one before goes on.
+    pub(in crate::node) fn choose_standby(&mut self) {
+        let Some(root) = &mut self.root else { return };
+        if root.skip_until_ns <= self.now.mono_ns {
+            root.skipped = None;
+        }
+        let attached = self.children.iter().filter(|(_, child)| child.attached);
+        let lowest = attached.min_by_key(|(_, child)| child.rank).map(|(link, _)| *link);
+        let Some(lowest) = lowest else { return };
+        if root.standby == Some(lowest) || root.syncing == Some(lowest) {
+            return;
+        }
+        if root.skipped == Some(lowest) {
+            return;
+        }
+        let old = root.syncing.replace(lowest);
+        let range = (self.complete_after.max(self.log.known_after()), self.log.last());
+        if let Some(child) = self.children.get_mut(&lowest) {
+            root.copies += 1;
+            child.shipper =
+                Some(LogShipper::new(&self.epochs, range, &root.published, root.copies));
+        }
+        if let Some(old) = old {
+            self.stop_shipper(old);
+        }
+        self.copy_dynamic_members(lowest);
+        self.wake(lowest);
+    }
+
+    /// A child's copy of the log is not kept up any more: it must not take over with it.
+    fn stop_shipper(&mut self, link: LinkId) {
+        if let Some(child) = self.children.get_mut(&link)
+            && child.shipper.take().is_some()
+        {
+            let stop = ReplicaStart { epochs: EpochHistory::new(), after: 0, copy: 0 };
+            self.send(link, Frame::ReplicaStart(stop));
+        }
+    }
+
+    /// A child is gone, or can no longer be standby.
+    pub(in crate::node) fn standby_gone(&mut self, link: LinkId) {
+        let Some(root) = &mut self.root else { return };
+        if root.syncing == Some(link) {
+            root.syncing = None;
+        }
+        if root.standby == Some(link) {
+            root.standby = None;
+            let why = "the standby is gone: the acting root confirms alone";
+            self.transition("standby", "", "synced", "none", why);
+        }
+    }
+
+    /// Lets go of a standby that holds everybody up.
+    pub(in crate::node) fn skip_slow_standby(&mut self) {
+        let Some(root) = &mut self.root else { return };
+        let Some(link) = root.standby else { return };
+        let behind = self.log.last() > root.acked;
+        let too_long = behind
+            && root.last_ack_ns.saturating_add(ns(self.config.standby_ms)) <= self.now.mono_ns;
+        let too_much = behind && self.log.bytes_after(root.acked) > self.config.uncommitted_bytes;
+        if !too_long && !too_much {
+            return;
+        }
+        self.counters.standby_skipped += 1;
+        root.skipped = Some(link);
+        let pause_ms = self.config.probe_ms.saturating_mul(1 << root.skips.min(16));
+        let pause_ms = pause_ms.min(self.config.probe_ms_max);
+        root.skips = root.skips.saturating_add(1);
+        root.skip_until_ns = self.now.mono_ns.saturating_add(ns(pause_ms));
+        self.stop_shipper(link);
+        self.standby_gone(link);
+    }
+
+    /// When a standby that acknowledges nothing is let go.
+    pub(in crate::node) fn standby_deadline_ns(&self) -> u64 {
+        let Some(root) = &self.root else { return u64::MAX };
+        if root.standby.is_some() && self.log.last() > root.acked {
+            root.last_ack_ns.saturating_add(ns(self.config.standby_ms))
+        } else if root.skipped.is_some() && root.standby.is_none() && root.syncing.is_none() {
+            root.skip_until_ns
+        } else {
+            u64::MAX
+        }
+    }
+
+    /// The next piece of the log for a child that copies it.
+    pub(in crate::node) fn poll_shipper(
+        &mut self,
+        link: LinkId,
+        bytes_max: usize,
+    ) -> Option<Frame> {
+        let (evicted, committed) = (self.log.evicted(), self.commit_index);
+        let child = self.children.get_mut(&link)?;
+        let shipper = child.shipper.as_mut()?;
+        if shipper.start.is_none() && shipper.cursor < evicted && shipper.marked < evicted {
+            // It was outrun: its copy has a hole. Begin again.
+            self.stop_shipper(link);
+            self.standby_gone(link);
+            self.choose_standby();
+            return None;
+        }
+        shipper.next(&self.log, &self.epochs, committed, bytes_max)
+    }
+
+    /// Whether what comes up over a link is kept there, so that its place in the log will do.
+    pub(in crate::node) fn is_kept_by_follower(&self, link: LinkId) -> bool {
+        let shipper =
+            self.children.get(&link).and_then(|child| Some((child, child.shipper.as_ref()?)));
+        shipper.is_some_and(|(child, shipper)| shipper.entry_refs.wants(child.batches))
+    }
+
+    /// The last batch that came up over a link is in the log, at those places.
+    pub(in crate::node) fn note_entry_refs(&mut self, link: LinkId, mut places: Vec<EntryRef>) {
+        let Some(child) = self.children.get_mut(&link) else { return };
+        let batch = child.batches;
+        places.iter_mut().for_each(|entry_ref| entry_ref.batch = batch);
+        if child.shipper.as_mut().is_some_and(|shipper| shipper.entry_refs.on_batch(batch, places))
+        {
+            self.wake(link);
+        }
+    }
+
+    /// What a standby says of its copy.
+    pub(in crate::node) fn replica_ack(&self) -> Option<Frame> {
+        let replica = self.replica.as_ref()?;
+        let (epoch, index) = (replica.epochs.head(), replica.log.last());
+        let (copy, kept_from) = (replica.copy, replica.kept.from());
+        Some(Frame::ReplicaAck { epoch, index, copy, kept_from })
+    }
+
+    /// Appended entries: whoever copies the log is to be sent them.
+    pub(in crate::node) fn wake_followers(&mut self) {
+        let Some(root) = &self.root else { return };
+        for link in [root.standby, root.syncing].into_iter().flatten() {
+            self.wake(link);
+        }
+    }
+
+    /// The standby holds the log up to an index.
+    pub(in crate::node) fn on_replica_ack(&mut self, link: LinkId, epoch: Epoch, ack: CopyAck) {
+        let CopyAck { index, copy, kept_from } = ack;
+        let last = self.log.last();
+        let Some(root) = &mut self.root else { return };
+        let shipper = self.children.get_mut(&link).and_then(|child| child.shipper.as_mut());
+        let Some(shipper) = shipper.filter(|shipper| shipper.copy == copy) else {
+            self.counters.stale += 1;
+            return;
+        };
+        if epoch != self.epochs.head() || index > last {
+            self.counters.stale += 1;
+            return;
+        }
+        shipper.entry_refs.begin(kept_from);
+        let Some(complete_at) = shipper.complete_at else { return };
+        if root.standby == Some(link) {
+            root.acked = root.acked.max(index);
+            root.last_ack_ns = self.now.mono_ns;
+            let steady_ns = root.skip_until_ns.saturating_add(ns(self.config.probe_ms_max));
+            if steady_ns <= self.now.mono_ns {
+                root.skips = 0;
+            }
+        } else if root.syncing == Some(link) && index >= complete_at {
+            let old = root.standby.replace(link);
+            root.syncing = None;
+            root.skipped = None;
+            root.acked = index;
+            root.last_ack_ns = self.now.mono_ns;
+            if let Some(old) = old {
+                self.stop_shipper(old);
+            }
+            let host = self.children.get(&link).map(|c| c.host.clone()).unwrap_or_default();
+            self.transition("standby", &host, "copying", "synced", "it holds the whole log");
+            self.send_tree_state();
+        }
+    }
+
+    // What a standby does.
+
+    pub(in crate::node) fn on_replica_start(&mut self, start: ReplicaStart) {
+        self.offered = None;
+        if let Some(parent) = self.uplink.parent() {
+            // What was kept for the last copy holds nothing up any more.
+            let link = parent.link;
+            self.wake(link);
+        }
+        if start.epochs.is_empty() {
+            self.replica = None;
+            return;
+        }
+        self.replica = Some(Replica::new(start, self.config.publishers_max));
+    }
+
+    pub(in crate::node) fn on_dedup_ranges(&mut self, dedup: &DedupRanges) {
+        if let Some(replica) = &mut self.replica {
+            replica.mark(dedup);
+        }
+    }
+
+    pub(in crate::node) fn on_replicate(&mut self, link: LinkId, batch: Replicate) {
+        let (bytes_max, reserve) = (self.config.log_bytes, self.config.reserve());
+        let Some(replica) = &mut self.replica else { return };
+        if replica.epochs.head() != batch.epoch {
+            self.counters.stale += 1;
+            return;
+        }
+        let committed = batch.committed;
+        if !replica.add(batch) {
+            self.replica = None;
+            return self.misbehaved(link, "a place in the log for what was not sent up");
+        }
+        if replica.complete
+            && replica.kept.from() == 0
+            && let Some(parent) = self.uplink.parent()
+        {
+            replica.kept.begin(parent.batches + 1);
+        }
+        while replica.log.bytes() > bytes_max {
+            if replica.log.retire(committed, &reserve).is_none() {
+                break;
+            }
+        }
+        if let Some(parent) = self.uplink.parent_mut() {
+            parent.ack_due = true;
+            let link = parent.link;
+            self.wake(link);
+        }
+    }
+
+    /// The copy is of use only in the epoch that it was made in, and for the standby.
+    pub(in crate::node) fn check_replica(&mut self) {
+        let head = self.epochs.head();
+        if self.replica.as_ref().is_some_and(|replica| replica.epochs.head() != head) {
+            self.replica = None;
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! The links to children: who may come, what each wants, and where each stands in the log.
+
+use crate::filter::FilterSet;
+use crate::frame::{
+    Close, Confirm, Content, Down, Frame, Heartbeat, Hello, HelloAck, HelloNack, Interest, Item,
+    TreeState, UpBatch,
+};
+use crate::ident::{OriginId, Rank};
+use crate::limits::BATCH_EVENTS_MAX;
+use crate::log::reader::{ReadLimit, Reader};
+use crate::node::Node;
+use crate::node::api::{LinkId, MemberState};
+use crate::node::delivery::history::Requester;
+use crate::node::membership::members::Sighting;
+use crate::node::publishing::upward::credit_due_max;
+use crate::node::role::standby::LogShipper;
+use crate::node::tree::link::LinkRole;
+use crate::node::tree::uplink::LINK_PROTOCOL;
+use crate::position::Epoch;
+use std::collections::{BTreeMap, VecDeque};
+
+/// One child.
+pub(in crate::node) struct Child {
+    pub(in crate::node) rank: Rank,
+    pub(in crate::node) host: String,
+    pub(in crate::node) origin: OriginId,
+    attempt: u64,
+    pub(in crate::node) since_ns: u64,
+    /// What its subtree wants, and the version of it that was not yet said to be active.
+    pub(in crate::node) filters: FilterSet,
+    pub(in crate::node) failed_probe: Option<u64>,
+    interest_version: u64,
+    pub(in crate::node) reader: Reader,
+    /// The epoch of the epoch history that it was told last.
+    reported: Epoch,
+    /// It has said in this epoch history where it resumes.
+    pub(in crate::node) attached: bool,
+    pub(in crate::node) confirms: BTreeMap<OriginId, Confirm>,
+    /// How many batches of events have come from it.
+    pub(in crate::node) batches: u64,
+    /// On their way up.
+    pub(in crate::node) up: VecDeque<UpBatch>,
+    pub(in crate::node) up_bytes: u64,
+    pub(in crate::node) credit_due: u64,
+    /// It sent events before it knew our epoch history: it is asked for them when it does.
+    pub(in crate::node) missed: bool,
+    pub(in crate::node) shipper: Option<LogShipper>,
+}
+
+impl Child {
+    pub(in crate::node) fn sighting(&self) -> Sighting {
+        Sighting { rank: self.rank, origin: self.origin, attempt: self.attempt }
+    }
+}
+
+impl Node {
+    /// Where we stand, for children.
+    pub(in crate::node) fn tree_state(&self) -> TreeState {
+        let mut path = Vec::new();
+        let mut standby = None;
+        if let Some(parent) = self.uplink.parent() {
+            path.clone_from(&parent.path);
+            standby = parent.standby;
+        } else if let Some(root) = &self.root {
+            let standby_link = root.standby;
+            standby = standby_link.and_then(|link| self.children.get(&link)).map(|c| c.rank);
+        }
+        if (self.root.is_some() || !path.is_empty())
+            && let Some(rank) = self.rank
+        {
+            path.push(rank);
+        }
+        TreeState { epochs: self.epochs.clone(), head: self.commit_index, path, standby }
+    }
+
+    /// Tells all children where we stand now.
+    pub(in crate::node) fn send_tree_state(&mut self) {
+        let tree_state = self.tree_state();
+        let epoch = tree_state.epochs.head();
+        let links: Vec<LinkId> = self.children.keys().copied().collect();
+        for link in links {
+            if let Some(child) = self.children.get_mut(&link)
+                && child.reported != epoch
+            {
+                child.reported = epoch;
+                child.attached = false;
+            }
+            self.send(link, Frame::TreeState(Box::new(tree_state.clone())));
+        }
+        self.choose_standby();
+    }
+
+    /// Somebody wants to be our child.
+    pub(in crate::node) fn on_hello(&mut self, link: LinkId, hello: Hello) {
+        let rank = match self.admit(link, &hello) {
+            Ok(Some(rank)) => rank,
+            Ok(None) => return self.await_assignment(link, hello),
+            Err(hello_nack) => return self.refuse(link, &hello, hello_nack),
+        };
+        let theirs = hello.epochs.head();
+        self.epoch_seen = self.epoch_seen.max(hello.epoch_seen).max(theirs.number);
+        if theirs > self.epochs.head() && theirs.number == self.epoch_seen {
+            // Two acting roots have opened the same number: ours must rise above both.
+            self.epoch_seen += 1;
+        }
+        let same_place = self.children.iter().find(|(_, child)| child.rank == rank);
+        let same_place = same_place.map(|(old, child)| (*old, child.origin));
+        if let Some((old, origin)) = same_place {
+            self.lose_child(
+                old,
+                MemberState::Moved,
+                "the same agent has come back on another link",
+            );
+            let close = Close { stopping: false, reason: "replaced by a newer link".into() };
+            self.close(old, Some(close), "replaced by a newer link");
+            if origin != hello.origin {
+                self.replaced(rank, origin);
+            }
+        }
+        let send_log = match self.compare_histories(&hello) {
+            Some(false) => {
+                let message = format!(
+                    "{} has just started and waits for the log of {}'s component",
+                    self.config.host, hello.host
+                );
+                let hello_nack = HelloNack { code: "busy".into(), message, redirect: Vec::new() };
+                self.send(link, Frame::HelloNack(hello_nack));
+                return self.close(link, None, "it must come later");
+            }
+            send_log => send_log.is_some(),
+        };
+        self.warn_of_mismatches(&hello);
+        if send_log {
+            self.begin_install(link);
+        } else {
+            self.raise_epoch();
+            self.report_fork(hello.epochs.position(hello.commit_index));
+        }
+        self.note_address(&hello.host, &hello.address);
+        let is_ours = self.epochs.contains(hello.epochs.position(hello.commit_index));
+        let tree_state = self.tree_state();
+        let host = hello.host.clone();
+        if let Some(link) = self.links.get_mut(&link) {
+            link.role = LinkRole::Child;
+        }
+        let child = Child {
+            rank,
+            host: hello.host,
+            origin: hello.origin,
+            attempt: hello.attempt,
+            since_ns: self.now.mono_ns,
+            filters: FilterSet::new(),
+            failed_probe: None,
+            interest_version: 0,
+            reader: Reader::new(if is_ours { hello.commit_index } else { self.commit_index }),
+            reported: tree_state.epochs.head(),
+            attached: false,
+            confirms: BTreeMap::new(),
+            batches: 0,
+            up: VecDeque::new(),
+            up_bytes: 0,
+            credit_due: 0,
+            missed: false,
+            shipper: None,
+        };
+        self.children.insert(link, child);
+        let hello_ack = HelloAck {
+            protocol: LINK_PROTOCOL,
+            host: self.config.host.clone(),
+            rank: self.own_rank(),
+            origin: self.config.origin,
+            assigned: rank.is_unlisted().then_some(rank),
+            tree_state,
+            window_bytes: self.config.window_bytes,
+            send_log,
+            wall_ns: self.now.wall_ns,
+        };
+        self.send(link, Frame::HelloAck(Box::new(hello_ack)));
+        self.on_interest(link, hello.interest);
+        self.confirm_rank(host, rank);
+        if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
+            self.heartbeat(parent);
+        }
+    }
+
+    /// Turns somebody away who wants to be our child.
+    pub(in crate::node) fn refuse(&mut self, link: LinkId, hello: &Hello, hello_nack: HelloNack) {
+        self.counters.refused += 1;
+        let why = format!("{}: {}", hello_nack.code, hello_nack.message);
+        self.transition("child", &hello.host, "asking", "refused", &why);
+        self.report_refused(hello, &hello_nack);
+        self.send(link, Frame::HelloNack(hello_nack));
+        self.close(link, None, &why);
+    }
+
+    /// The place of an agent that may be our child; `None`: it is in no list, and its place is to be
+    /// asked for.
+    fn admit(&self, link: LinkId, hello: &Hello) -> Result<Option<Rank>, HelloNack> {
+        let refuse = |code: &str, message: String, redirect: Vec<Rank>| {
+            Err(HelloNack { code: code.to_owned(), message, redirect })
+        };
+        if hello.protocol != LINK_PROTOCOL {
+            let message = format!(
+                "{} speaks link protocol {}, {} speaks {LINK_PROTOCOL}: run the same release",
+                hello.host, hello.protocol, self.config.host
+            );
+            return refuse("protocol", message, Vec::new());
+        }
+        if hello.cluster != self.config.cluster {
+            let message = format!(
+                "{} is of cluster {:?}, {} of {:?}: set the same cluster in both",
+                hello.host, hello.cluster, self.config.host, self.config.cluster
+            );
+            return refuse("cluster", message, Vec::new());
+        }
+        let certified = self.links.get(&link).and_then(|link| link.certified_hosts.as_ref());
+        if let Some(hosts) = certified
+            && !hosts.iter().any(|host| host.eq_ignore_ascii_case(&hello.host))
+        {
+            let whom = if hosts.is_empty() { "no host".to_owned() } else { hosts.join(", ") };
+            let message =
+                format!("the certificate of {} is for {whom}: give it one of its own", hello.host);
+            return refuse("host", message, Vec::new());
+        }
+        let rank = match hello.rank.filter(|rank| !rank.is_unlisted()) {
+            Some(rank) => {
+                self.check_listed(rank, hello)?;
+                rank
+            }
+            None => match self.admit_dynamic(hello)? {
+                Some(rank) => rank,
+                None => return Ok(None),
+            },
+        };
+        if rank <= self.own_rank() {
+            let message = format!(
+                "{} has rank {rank}, {} has {}: a parent has the lower rank",
+                hello.host,
+                self.config.host,
+                self.own_rank()
+            );
+            return refuse("rank", message, Vec::new());
+        }
+        self.check_duplicate(rank, hello)?;
+        // Agents that are in no list take no place from those that are.
+        let others = self.children.values().filter(|child| child.rank != rank);
+        let others = others.filter(|child| child.rank.is_unlisted() == rank.is_unlisted());
+        if others.count() >= self.config.children_max {
+            let listed = self.children.values().map(|child| child.rank);
+            let below = listed.filter(|r| *r < rank && !r.is_unlisted());
+            let message = format!("{} has all the children it may have", self.config.host);
+            return refuse("full", message, below.take(8).collect());
+        }
+        Ok(Some(rank))
+    }
+
+    /// Whether the member list has that agent in that place.
+    fn check_listed(&self, rank: Rank, hello: &Hello) -> Result<(), HelloNack> {
+        let own = &self.config.host;
+        let (code, message) = match self.config.members.get(rank) {
+            Some(member) if member.host.eq_ignore_ascii_case(&hello.host) => return Ok(()),
+            Some(member) => (
+                "rank",
+                format!(
+                    "{} says it has rank {rank}, which is {} for {own}: the member lists differ",
+                    hello.host, member.host
+                ),
+            ),
+            None => (
+                "members",
+                format!(
+                    "{} says it has rank {rank}, {own} knows {} members: the member lists differ",
+                    hello.host,
+                    self.config.members.len()
+                ),
+            ),
+        };
+        Err(HelloNack { code: code.to_owned(), message, redirect: Vec::new() })
+    }
+
+    /// A child says where it resumes in the epoch history that it was told.
+    pub(in crate::node) fn on_resume(&mut self, link: LinkId, epoch: Epoch, after: u64) {
+        let head = self.epochs.head();
+        let Some(child) = self.children.get_mut(&link) else { return };
+        if epoch != head || child.reported != head {
+            // It answers to what was told before; another answer is under way.
+            self.counters.stale += 1;
+            return;
+        }
+        let news = !child.attached;
+        child.attached = true;
+        child.reader.expect_member(after);
+        child.reader.catching_up = false;
+        let missed = std::mem::take(&mut child.missed);
+        let (host, sighting) = (child.host.clone(), child.sighting());
+        if missed {
+            self.send(link, Frame::Resend);
+        }
+        if news {
+            self.member_up(sighting, &host);
+            self.transition("child", &host, "welcomed", "attached", "it resumes");
+            self.ask_newcomer(link, sighting.rank);
+            self.send_snapshot_to(link);
+            self.choose_standby();
+        }
+        self.requests.retain(|_, request| !request.is_for(Requester::Child(link)));
+        self.catch_up(Requester::Child(link));
+    }
+
+    /// A child's subtree wants something else now.
+    pub(in crate::node) fn on_interest(&mut self, link: LinkId, interest: Interest) {
+        let Some(child) = self.children.get_mut(&link) else { return };
+        if interest.version < child.interest_version {
+            return;
+        }
+        child.interest_version = interest.version;
+        child.filters = FilterSet::merge(&interest.filters);
+        child.failed_probe = Some(interest.version);
+        self.interest_changed();
+        self.answer_children();
+        self.wake(link);
+    }
+
+    /// Tells children whose interest has become active.
+    pub(in crate::node) fn answer_children(&mut self) {
+        let young = self.awaits_log();
+        let is_root = self.root.is_some();
+        let appended = self.log.last();
+        let mut answers = Vec::new();
+        for (link, child) in &mut self.children {
+            let Some(version) = child.failed_probe else { continue };
+            if young {
+                continue;
+            }
+            let active = child.filters.filters().iter().all(|f| self.interests.covers(f));
+            if is_root {
+                answers.push((*link, version, appended));
+            } else if active {
+                answers.push((*link, version, self.active_index.max(self.commit_index)));
+            } else {
+                continue;
+            }
+            child.failed_probe = None;
+        }
+        for (link, version, index) in answers {
+            self.send(link, Frame::FilterActive { version, index });
+        }
+    }
+
+    /// A child is gone: where to, as far as that is known here.
+    pub(in crate::node) fn lose_child(&mut self, link: LinkId, state: MemberState, why: &str) {
+        let Some(child) = self.children.remove(&link) else { return };
+        self.counters.children_lost += 1;
+        let suspected = state == MemberState::Suspect;
+        let to = if suspected { "lost" } else { "left" };
+        self.transition("child", &child.host, "attached", to, why);
+        self.vacated(child.rank);
+        self.routes.retain(|_, route| route.link != link);
+        self.dynamic_members.child_gone(link);
+        self.requests.retain(|_, request| !request.is_of(link));
+        self.on_asked_child_gone(link);
+        self.abort_install(link);
+        let sighting = child.sighting();
+        if self.member_gone(sighting, &child.host, state, why) && suspected {
+            self.suspect(Some(link), sighting, &child.host, why);
+        }
+        self.forget_early(link);
+        self.interest_narrowed();
+        self.standby_gone(link);
+        self.choose_standby();
+    }
+
+    /// A child has said goodbye. Who stops has stopped, also where it was only welcomed.
+    pub(in crate::node) fn on_child_close(&mut self, link: LinkId, stopping: bool, why: &str) {
+        if !stopping {
+            return self.lose_child(link, MemberState::Moved, why);
+        }
+        let on_hello_ack = self.children.get(&link).filter(|child| !child.attached);
+        let on_hello_ack = on_hello_ack.map(|child| (child.sighting(), child.host.clone()));
+        self.lose_child(link, MemberState::Absent, why);
+        if let Some((child, host)) = on_hello_ack {
+            self.member_is(child, &host, MemberState::Absent);
+        }
+    }
+
+    /// The next frame for a child, most urgent first; control frames have gone already.
+    pub(in crate::node) fn poll_child(&mut self, link: LinkId, bytes_max: usize) -> Option<Frame> {
+        let child = self.children.get_mut(&link)?;
+        if child.credit_due > credit_due_max(self.config.window_bytes) {
+            let bytes = std::mem::take(&mut child.credit_due);
+            return Some(Frame::Credit { bytes });
+        }
+        if let Some((_, confirm)) = child.confirms.pop_first() {
+            return Some(Frame::Confirm(confirm));
+        }
+        if let Some(frame) = self.poll_shipper(link, bytes_max) {
+            return Some(frame);
+        }
+        self.poll_down(link, bytes_max)
+    }
+
+    fn poll_down(&mut self, link: LinkId, bytes_max: usize) -> Option<Frame> {
+        let epoch = self.epochs.head();
+        let until = self.commit_index;
+        let child = self.children.get_mut(&link)?;
+        if !child.attached || child.reader.is_at(until) {
+            return None;
+        }
+        let cut =
+            ReadLimit { bytes: bytes_max, items: BATCH_EVENTS_MAX, until, skip_repeated: false };
+        let filters = &child.filters;
+        let items = child.reader.read(&self.log, cut, filters);
+        let reader = &child.reader;
+        let covered =
+            if reader.is_drained() { reader.cursor } else { items.last().map_or(0, Item::last) };
+        if reader.catching_up && reader.is_drained() {
+            self.catch_up(Requester::Child(link));
+        }
+        if items.is_empty() {
+            return None;
+        }
+        self.counters.events_down += items.iter().map(|item| item.count() as u64).sum::<u64>();
+        Some(Frame::Down(Down { epoch, items, covered }))
+    }
+
+    /// What a heartbeat to a child says.
+    pub(in crate::node) fn child_heartbeat(&self, link: LinkId) -> Heartbeat {
+        let until = self.commit_index;
+        let child = self.children.get(&link);
+        let idle = child.filter(|c| c.attached && !c.reader.catching_up && c.reader.is_at(until));
+        let covered = idle.map(|_| until);
+        Heartbeat {
+            covered: covered.unwrap_or(0),
+            epoch: covered.map(|_| self.epochs.head()),
+            epoch_seen: 0,
+        }
+    }
+
+    /// Committed entries behind `from` have become visible: wakes the children that want any, and
+    /// moves those on that want none.
+    pub(in crate::node) fn wake_children(&mut self, from: u64) {
+        let until = self.commit_index;
+        let mut wake = Vec::new();
+        for (link, child) in &mut self.children {
+            if !child.attached || child.reader.catching_up {
+                continue;
+            }
+            if self.links.get(link).is_some_and(|link| link.ready) {
+                continue;
+            }
+            let wants = |content: &Content| match content {
+                Content::Events(run) => run.groups().any(|(_, event)| child.filters.matches(event)),
+                Content::Gap(gap) => child.filters.may_want(gap.severity_max, &gap.spaces),
+            };
+            if !child.reader.is_at(from)
+                || self.log.after(from.max(child.reader.cursor)).any(|item| wants(&item.content))
+            {
+                wake.push(*link);
+            } else {
+                child.reader.cursor = child.reader.cursor.max(until);
+            }
+        }
+        for link in wake {
+            self.wake(link);
+        }
+    }
+}

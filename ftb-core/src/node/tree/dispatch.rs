@@ -1,0 +1,136 @@
+//! What a frame means: by who is at the other end of its link, and by its kind.
+//!
+//! Responsible for: who may say what, and whose business it is. Not responsible for: that business.
+
+use crate::frame::Frame;
+use crate::node::Node;
+use crate::node::api::LinkId;
+use crate::node::role::standby::CopyAck;
+use crate::node::tree::link::{Link, LinkRole};
+
+impl Node {
+    pub(in crate::node) fn on_accepted(
+        &mut self,
+        link: LinkId,
+        certified_hosts: Option<Vec<String>>,
+    ) {
+        let handshaking =
+            self.links.values().filter(|link| link.role == LinkRole::Handshaking).count();
+        let mut new = Link::new(LinkRole::Handshaking, self.now.mono_ns);
+        new.certified_hosts = certified_hosts;
+        self.links.insert(link, new);
+        if handshaking >= self.config.handshaking_max {
+            self.counters.refused += 1;
+            self.close(link, None, "too many links have not said who they are");
+        }
+    }
+
+    pub(in crate::node) fn on_frame(&mut self, link: LinkId, frame: Frame) {
+        let Some(found) = self.links.get_mut(&link) else {
+            self.counters.stale += 1;
+            return;
+        };
+        found.heard_at_ns = self.now.mono_ns;
+        let role = found.role;
+        match role {
+            LinkRole::Parent => self.parent_heard(),
+            _ => self.forget_early(link),
+        }
+        if self.refuse_implausible(link, &frame) {
+            return;
+        }
+        self.answer_heartbeat(link, &frame);
+        match role {
+            LinkRole::Handshaking => match frame {
+                Frame::Hello(hello) => self.on_hello(link, *hello),
+                _ => self.misbehaved(link, "something else than a hello"),
+            },
+            LinkRole::Dialing => match frame {
+                Frame::HelloAck(hello_ack) => self.on_hello_ack(link, hello_ack),
+                Frame::HelloNack(hello_nack) => self.on_hello_nack(link, &hello_nack),
+                Frame::TreeState(tree_state) => self.on_early_tree_state(link, *tree_state),
+                Frame::Close(_) => {
+                    self.on_dialing_lost(link);
+                    self.close(link, None, "it said goodbye");
+                }
+                // What a parent says to a child that it already counts as its own.
+                _ => {}
+            },
+            LinkRole::Child => self.frame_from_child(link, frame),
+            LinkRole::Parent => self.frame_from_parent(link, frame),
+            LinkRole::Closing => {}
+        }
+    }
+
+    fn frame_from_child(&mut self, link: LinkId, frame: Frame) {
+        match frame {
+            Frame::Heartbeat(heartbeat) => {
+                if heartbeat.epoch_seen > self.epoch_seen {
+                    self.epoch_seen = heartbeat.epoch_seen;
+                    self.raise_epoch();
+                    if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
+                        self.heartbeat(parent);
+                    }
+                }
+            }
+            Frame::Resume { epoch, after } => self.on_resume(link, epoch, after),
+            Frame::Subscribe(interest) => self.on_interest(link, interest),
+            Frame::Up(batch) => self.on_up(link, batch),
+            Frame::HistoryRequest(fetch) => self.on_history_request(link, fetch),
+            Frame::HistoryReply(fetched) => self.on_reply_from_child(link, fetched),
+            Frame::ReplicaStart(start) => self.on_offered_start(link, start),
+            Frame::DedupRanges(dedup) => self.on_offered_dedup(link, &dedup),
+            Frame::Replicate(batch) => self.on_offered_entries(link, batch),
+            Frame::ReplicaAck { epoch, index, copy, kept_from } => {
+                self.on_replica_ack(link, epoch, CopyAck { index, copy, kept_from });
+            }
+            Frame::Members(reports) => self.on_members(reports),
+            Frame::DynamicMembers(joins) => self.on_join(Some(link), joins),
+            Frame::TreeQuery { origin, query } => self.on_tree_query(link, origin, query),
+            Frame::Probe(probe) => self.on_probe(link, probe),
+            Frame::ProbeAnswer(answer) => self.on_probe_answer(&answer),
+            Frame::Close(close) => {
+                self.on_child_close(link, close.stopping, &close.reason);
+                self.close(link, None, "the child said goodbye");
+            }
+            _ => self.misbehaved(link, "a frame that no child sends"),
+        }
+    }
+
+    fn frame_from_parent(&mut self, link: LinkId, frame: Frame) {
+        match frame {
+            Frame::Heartbeat(heartbeat) => {
+                if let Some(epoch) = heartbeat.epoch {
+                    self.on_down(epoch, Vec::new(), heartbeat.covered);
+                }
+            }
+            Frame::TreeState(tree_state) => self.on_tree_state(*tree_state),
+            Frame::Down(down) => self.on_down(down.epoch, down.items, down.covered),
+            Frame::FilterActive { version, index } => self.on_filter_active(version, index),
+            Frame::Credit { bytes } => self.on_credit(bytes),
+            Frame::HistoryRequest(fetch) => self.on_request_from_root(fetch),
+            Frame::HistoryReply(fetched) => self.on_history_reply(fetched),
+            Frame::Confirm(confirm) => self.on_confirm(confirm),
+            Frame::Nak { origin, run } => self.on_nak(origin, run),
+            Frame::Resend => self.on_uplink_change(),
+            Frame::Probe(probe) => self.on_probe(link, probe),
+            Frame::ProbeAnswer(answer) => self.on_probe_answer(&answer),
+            Frame::ReplicaStart(start) => self.on_replica_start(start),
+            Frame::DedupRanges(dedup) => self.on_dedup_ranges(&dedup),
+            Frame::Replicate(batch) => self.on_replicate(link, batch),
+            Frame::DynamicMembers(entries) => self.on_dynamic_members(entries),
+            Frame::MembershipSnapshot(snapshot) => self.on_membership_snapshot(snapshot),
+            Frame::TreeAnswer { origin, query, members, last } => {
+                self.on_tree_answer(origin, query, members, last);
+            }
+            Frame::Close(close) => {
+                self.close(link, None, "the parent said goodbye");
+                if close.stopping {
+                    self.reset_reconciliation();
+                }
+                self.on_parent_lost(true, &close.reason);
+            }
+            _ => self.misbehaved(link, "a frame that no parent sends"),
+        }
+    }
+}

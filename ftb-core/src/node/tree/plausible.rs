@@ -1,0 +1,166 @@
+//! Numbers that a neighbour may say: epochs and indices that no honest agent can have reached are refused.
+//!
+//! An agent that hears of an epoch opens a higher one, and goes on from the highest index. One frame of a broken
+//! or hostile neighbour could raise both to where the wire has no room left: then no agent accepts what the
+//! others say. A bound that stands still does not help: a neighbour that says exactly that number brings the next
+//! one above it. So the bounds rise with the clock, faster than any cluster counts. A number that one agent
+//! accepts is below the bound of each other one a moment later, and the tree heals.
+//!
+//! Responsible for: which numbers are plausible, and what becomes of a link that says others. Not responsible
+//! for: the bounds of the wire format, which leave room above these.
+
+use crate::epochs::EpochHistory;
+use crate::frame::{Frame, HelloNack, UpItem};
+use crate::node::Node;
+use crate::node::api::LinkId;
+use crate::node::tree::link::LinkRole;
+use crate::position::Epoch;
+
+/// Epochs up to this number are plausible at any time: one epoch a second for 34,000 years.
+pub const EPOCH_FLOOR: u64 = 1 << 40;
+/// Highest plausible epoch by the clock: one epoch for each millisecond since 1970.
+const EPOCH_NS: u64 = 1_000_000;
+/// Indices up to this number are plausible at any time: a million events a second for 35 years.
+pub const INDEX_FLOOR: u64 = 1 << 50;
+/// Highest plausible index by the clock: one entry for each 100 ns since 1970.
+const INDEX_NS: u64 = 100;
+/// So far may the clocks of two neighbours be apart.
+const CLOCKS_APART_NS: u64 = 3_600_000_000_000;
+
+/// The highest numbers that are plausible at a time, Unix nanoseconds.
+fn bounds(now_ns: u64, clocks_apart: u64) -> Said {
+    let now_ns = now_ns.saturating_add(CLOCKS_APART_NS.saturating_mul(clocks_apart));
+    let (epoch, index) =
+        ((now_ns / EPOCH_NS).max(EPOCH_FLOOR), (now_ns / INDEX_NS).max(INDEX_FLOOR));
+    Said { epoch, index }
+}
+
+/// Whether a log that was read from a disk can be one. `now_ns`: Unix nanoseconds.
+///
+/// # Errors
+/// Which number is out of range.
+pub fn check_stored(epochs: &EpochHistory, last: u64, now_ns: u64) -> Result<(), String> {
+    Said::of_log(epochs, last).above(bounds(now_ns, 1)).map_or(Ok(()), Err)
+}
+
+/// What a frame says that the agent would go on from.
+#[derive(Clone, Copy, Default)]
+struct Said {
+    epoch: u64,
+    index: u64,
+}
+
+impl Said {
+    /// What of it is above a bound, in words.
+    fn above(self, max: Self) -> Option<String> {
+        if self.epoch > max.epoch {
+            return Some(format!(
+                "epoch {}, which is out of range (at most {})",
+                self.epoch, max.epoch
+            ));
+        }
+        let is_above = self.index > max.index;
+        is_above
+            .then(|| format!("index {}, which is out of range (at most {})", self.index, max.index))
+    }
+
+    fn of_log(epochs: &EpochHistory, last: u64) -> Self {
+        Self { epoch: epochs.head().number, index: last.max(first_of(epochs)) }
+    }
+
+    fn of_epoch(epoch: Epoch, index: u64) -> Self {
+        Self { epoch: epoch.number, index }
+    }
+
+    fn of_frame(frame: &Frame) -> Self {
+        match frame {
+            Frame::Hello(hello) => {
+                let held = hello.log_range.map_or(0, |holds| holds.after.max(holds.until));
+                let said = Self::of_log(&hello.epochs, hello.commit_index.max(held));
+                Self { epoch: said.epoch.max(hello.epoch_seen), ..said }
+            }
+            Frame::HelloAck(hello_ack) => {
+                Self::of_log(&hello_ack.tree_state.epochs, hello_ack.tree_state.head)
+            }
+            Frame::TreeState(tree_state) => Self::of_log(&tree_state.epochs, tree_state.head),
+            Frame::ReplicaStart(start) => Self::of_log(&start.epochs, start.after),
+            Frame::Heartbeat(heartbeat) => {
+                let epoch = heartbeat.epoch.unwrap_or(Epoch::ZERO).number;
+                Self { epoch: epoch.max(heartbeat.epoch_seen), index: heartbeat.covered }
+            }
+            Frame::Resume { epoch, after } => Self::of_epoch(*epoch, *after),
+            Frame::Up(batch) => batch.items.iter().fold(Self::default(), |said, item| match item {
+                UpItem::Fork { epoch, until, .. } => {
+                    Self { epoch: said.epoch.max(epoch.number), index: said.index.max(*until) }
+                }
+                UpItem::Events(_) | UpItem::Gap(_) => said,
+            }),
+            Frame::FilterActive { index, .. } => Self { epoch: 0, index: *index },
+            Frame::HistoryReply(fetched) => Self { epoch: 0, index: fetched.covered },
+            Frame::Replicate(batch) => {
+                let last = batch.items.iter().map(|item| item.last()).max().unwrap_or(0);
+                Self::of_epoch(batch.epoch, batch.until.max(last))
+            }
+            Frame::Down(down) => {
+                let last = down.items.iter().map(|item| item.last()).max().unwrap_or(0);
+                Self::of_epoch(down.epoch, down.covered.max(last))
+            }
+            _ => Self::default(),
+        }
+    }
+}
+
+fn first_of(epochs: &EpochHistory) -> u64 {
+    epochs.segments().last().map_or(0, |segment| segment.first)
+}
+
+impl Node {
+    /// Refuses a frame with a number that no honest neighbour can have come to; says whether it did.
+    pub(in crate::node) fn refuse_implausible(&mut self, link: LinkId, frame: &Frame) -> bool {
+        let Some(role) = self.links.get(&link).map(|link| link.role) else { return false };
+        let Some(why) = self.implausible(role, Said::of_frame(frame)) else { return false };
+        self.counters.implausible += 1;
+        let host = match frame {
+            Frame::Hello(hello) => hello.host.clone(),
+            Frame::HelloAck(hello_ack) => hello_ack.host.clone(),
+            _ => self.host_of(link),
+        };
+        let ours = self.epoch_seen;
+        let why = format!("{host} says {why}; {}, at epoch {ours}, refuses it", self.config.host);
+        match frame {
+            Frame::Hello(hello) if role == LinkRole::Handshaking => {
+                let hello_nack =
+                    HelloNack { code: "epoch".into(), message: why, redirect: Vec::new() };
+                self.refuse(link, hello, hello_nack);
+            }
+            _ => {
+                self.transition("link", &host, "open", "refused", &why);
+                self.misbehaved(link, &why);
+            }
+        }
+        true
+    }
+
+    /// Who is at the other end of a link.
+    fn host_of(&self, link: LinkId) -> String {
+        let child = self.children.get(&link).map(|child| child.host.clone());
+        let parent = self.uplink.parent().filter(|parent| parent.link == link);
+        let candidate =
+            self.uplink.dialing.get(&link).and_then(|candidate| self.member(candidate.rank));
+        let known = child.or_else(|| parent.map(|parent| parent.host.clone()));
+        known
+            .or_else(|| candidate.map(|(host, _)| host))
+            .unwrap_or_else(|| "a neighbour".to_owned())
+    }
+
+    /// What of it is out of range, in words. What is accepted from one neighbour is passed on to others whose
+    /// clocks are behind: a child may say more than a stranger, and a parent more than a child.
+    fn implausible(&self, role: LinkRole, said: Said) -> Option<String> {
+        let clocks_apart = match role {
+            LinkRole::Handshaking => 1,
+            LinkRole::Child => 2,
+            LinkRole::Dialing | LinkRole::Parent | LinkRole::Closing => 4,
+        };
+        said.above(bounds(self.now.wall_ns, clocks_apart))
+    }
+}

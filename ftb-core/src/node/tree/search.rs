@@ -1,0 +1,211 @@
+//! Looking for a parent, and for a better one: whom to dial, when, and how many at once.
+//!
+//! Responsible for: the order of candidates and the pace. Not responsible for: which welcome is taken
+//! ([`crate::node::tree::uplink`]), the rules of the tree ([`crate::tree`]).
+
+use crate::ident::Rank;
+use crate::node::Node;
+use crate::node::api::{DialId, HostAnswer, LinkId, Output};
+use crate::node::config::ns;
+use crate::node::tree::uplink::State;
+use crate::tree;
+
+/// The best candidate is asked alone; each time that nobody has answered for so long, twice as many
+/// are asked at once. An agent then lands where the tree wants it, and a silent host costs little.
+const WIDEN_MS: u64 = 20;
+
+impl Node {
+    /// Looks for a parent, beginning at once.
+    pub(in crate::node) fn search(&mut self, lost_above: Option<Rank>, why: &str) {
+        let rank = self.search_rank();
+        let mut hints = self.uplink.hints.clone();
+        hints.retain(|hint| Some(*hint) != self.rank);
+        let candidates = tree::candidates(rank, self.config.fanout, &hints, lost_above);
+        let until_ns = self.now.mono_ns.saturating_add(ns(self.config.search_ms));
+        self.uplink.busy.clear();
+        self.uplink.width = 1;
+        self.uplink.widen_ns = self.now.mono_ns.saturating_add(ns(WIDEN_MS));
+        self.uplink.state = State::Searching { candidates: Box::new(candidates), until_ns };
+        self.uplink.probe_ns = u64::MAX;
+        let from = if lost_above.is_some() { "joined" } else { "none" };
+        self.transition("parent", "", from, "searching", why);
+        self.search_on();
+    }
+
+    /// This agent's place in the tree: its rank, or behind the listed agents for one that is not
+    /// listed. Ranks below it may be tried, as far as they are listed.
+    pub(in crate::node) fn search_rank(&self) -> Rank {
+        let after = match self.rank {
+            Some(rank) if !rank.is_unlisted() => return rank,
+            Some(rank) => rank.0 - Rank::UNLISTED_FIRST.0,
+            None => 0,
+        };
+        Rank(self.listed().saturating_add(after))
+    }
+
+    fn listed(&self) -> u32 {
+        u32::try_from(self.config.members.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The parent that the tree wants: listed, and with a lower rank.
+    fn wanted_parent(&self) -> Option<Rank> {
+        let listed = self.listed();
+        tree::ancestors(self.search_rank(), self.config.fanout).find(|above| above.0 < listed)
+    }
+
+    /// Dials on; an agent that has nobody left to try becomes acting root.
+    pub(in crate::node) fn search_on(&mut self) {
+        loop {
+            if self.uplink.under_way() >= self.uplink.width.min(self.config.dials_max) {
+                return;
+            }
+            let redirect = self.uplink.redirects.pop_front();
+            let State::Searching { candidates, .. } = &mut self.uplink.state else { return };
+            match redirect.or_else(|| candidates.next()) {
+                // A probe has just found no agent there: a dial would end at its deadline.
+                Some(rank) if self.is_unresponsive(rank) => {}
+                Some(rank) => self.dial(rank),
+                None if self.uplink.under_way() == 0 && self.uplink.busy.is_empty() => {
+                    return self.become_root("no lower rank answers");
+                }
+                None => return,
+            }
+        }
+    }
+
+    fn dial(&mut self, rank: Rank) {
+        if rank >= self.search_rank() || rank.is_unlisted() || self.uplink.tries(rank) {
+            return;
+        }
+        let Some((host, address)) = self.member(rank) else { return };
+        let dial = self.uplink.new_dial();
+        let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.dial_ms));
+        self.uplink.dials.insert(dial, (rank, deadline_ns));
+        self.counters.dials += 1;
+        self.out.push(Output::Dial { dial, rank, host, address, deadline_ns });
+    }
+
+    pub(in crate::node) fn on_dial_failed(
+        &mut self,
+        dial: DialId,
+        error: &str,
+        answer: HostAnswer,
+    ) {
+        if self.on_probe_failed(dial, answer) {
+            return;
+        }
+        let Some((rank, _)) = self.uplink.dials.remove(&dial) else {
+            self.counters.stale += 1;
+            return;
+        };
+        self.uplink.duplicate_seen_by = self.uplink.duplicate_seen_by.filter(|at| *at != rank);
+        self.counters.dials_failed += 1;
+        let answers = answer != HostAnswer::Nothing;
+        self.counters.dials_refused += u64::from(answers);
+        if !answers && matches!(self.uplink.state, State::Searching { .. }) {
+            let host = self.member(rank).map(|(host, _)| host).unwrap_or_default();
+            self.transition("parent", &host, "asked", "silent", error);
+        }
+        self.search_on();
+    }
+
+    /// When to look for a better place next; never for an agent that has the best one.
+    pub(in crate::node) fn plan_probe(&mut self) {
+        let wanted = self.wanted_parent();
+        let settled = match &self.uplink.state {
+            State::Joined(parent) => Some(parent.rank) == wanted,
+            State::Root => self.search_rank() == Rank(0),
+            State::Searching { .. } => true,
+        };
+        if settled {
+            self.uplink.probe_ns = u64::MAX;
+            return;
+        }
+        // A root that has just started waits for us, but not for long.
+        let pause_ms = match self.uplink.state {
+            State::Root => self.uplink.pause_ms.min(self.config.search_ms / 2),
+            _ => self.uplink.pause_ms,
+        };
+        let half = ns(pause_ms) / 2;
+        let jitter = self.random_below(half.max(1));
+        self.uplink.probe_ns = self.now.mono_ns.saturating_add(half + jitter);
+    }
+
+    pub(in crate::node) fn plan_probe_from_start(&mut self) {
+        self.uplink.pause_ms = self.config.probe_ms;
+        self.plan_probe();
+    }
+
+    /// Time has passed: dials and hellos run into their deadlines, better places are looked for.
+    pub(in crate::node) fn uplink_timeout(&mut self) {
+        let now_ns = self.now.mono_ns;
+        let late: Vec<DialId> =
+            self.uplink.dials.iter().filter(|(_, d)| d.1 <= now_ns).map(|(id, _)| *id).collect();
+        for dial in late {
+            self.on_dial_failed(dial, "no answer before the deadline", HostAnswer::Nothing);
+        }
+        let silent = self.uplink.dialing.iter().filter(|(_, c)| c.deadline_ns <= now_ns);
+        let silent: Vec<LinkId> = silent.map(|(link, _)| *link).collect();
+        for link in silent {
+            self.uplink.dialing.remove(&link);
+            self.decline(link, "no welcome before the deadline");
+            self.search_on();
+        }
+        if let State::Searching { until_ns, .. } = self.uplink.state {
+            if self.uplink.widen_ns <= now_ns {
+                self.uplink.width = self.uplink.width.saturating_mul(2);
+                let wide = self.uplink.width >= self.config.dials_max;
+                let next_ns = now_ns.saturating_add(ns(WIDEN_MS));
+                self.uplink.widen_ns = if wide { u64::MAX } else { next_ns };
+                self.search_on();
+            } else if until_ns <= now_ns {
+                self.uplink.busy.clear();
+                self.become_root("no parent was found in time");
+            } else if !self.uplink.busy.is_empty() && self.uplink.busy_ns <= now_ns {
+                let again = std::mem::take(&mut self.uplink.busy);
+                self.uplink.redirects.extend(again);
+                self.search_on();
+            }
+        }
+        if self.uplink.probe_ns <= now_ns {
+            self.probe_better();
+        }
+    }
+
+    fn probe_better(&mut self) {
+        let now_ns = self.now.mono_ns;
+        let rank = self.search_rank();
+        let fanout = self.config.fanout;
+        let room = self.config.dials_max.saturating_sub(self.uplink.under_way());
+        let lower = rank.0.min(self.listed());
+        let targets: Vec<Rank> = match &self.uplink.state {
+            State::Root if self.uplink.duplicate_seen_by.is_some() => {
+                self.uplink.duplicate_seen_by.into_iter().collect()
+            }
+            State::Joined(_) if self.now.mono_ns < self.uplink.stay_until_ns => Vec::new(),
+            State::Joined(parent) => tree::ancestors(rank, fanout)
+                .filter(|above| tree::prefers(rank, fanout, *above, parent.rank))
+                .filter(|above| self.uplink.is_trusted(*above, self.config.settle_ms, now_ns))
+                .take(room)
+                .collect(),
+            State::Root => {
+                // Half of the looks go where the tree wants us, half go round all lower ranks.
+                let likely = tree::candidates(rank, fanout, &self.uplink.hints, None);
+                let mut targets: Vec<Rank> = likely.take(room.div_ceil(2)).collect();
+                let most = room.min(lower as usize);
+                for _ in 0..most.saturating_sub(targets.len()) {
+                    targets.push(Rank(self.uplink.rotation % lower));
+                    self.uplink.rotation = self.uplink.rotation.wrapping_add(1);
+                }
+                targets
+            }
+            State::Searching { .. } => Vec::new(),
+        };
+        for target in targets {
+            self.dial(target);
+        }
+        self.uplink.pause_ms =
+            (self.uplink.pause_ms + self.uplink.pause_ms / 2).min(self.config.probe_ms_max);
+        self.plan_probe();
+    }
+}

@@ -1,0 +1,548 @@
+//! The way up: saying hello, taking a parent or moving to a better one, and what to do when it is
+//! gone.
+//!
+//! Responsible for: which welcome to take, and where the parent stands. Whom to dial and when is
+//! [`crate::node::tree::search`]'s, what then flows up [`crate::node::publishing::upward`]'s, what an acting root does
+//! [`crate::node::role::root`]'s.
+
+use crate::frame::{Close, Frame, Hello, HelloAck, HelloNack, LogRange, TreeState};
+use crate::ident::{OriginId, Rank};
+use crate::node::Node;
+use crate::node::api::{DialId, LinkId, MemberState};
+use crate::node::config::{MemberList, ns};
+use crate::node::membership::members::Sighting;
+use crate::node::role::standby::LogShipper;
+use crate::node::tree::children::Child;
+use crate::node::tree::link::{Link, LinkRole};
+use crate::node::tree::mismatches::DUPLICATE;
+use crate::position::Epoch;
+use crate::severity::Severity;
+use crate::tree;
+use std::collections::{BTreeMap, VecDeque};
+
+/// The version of the link protocol.
+pub const LINK_PROTOCOL: u32 = 6;
+
+/// Who was told to come later comes again after so long.
+const BUSY_MS: u64 = 100;
+
+/// A parent that was lost again and again is not moved to before so long at most.
+const FLAP_MS_MAX: u64 = 30_000;
+/// A parent that was not lost for so long has a clean record.
+const FLAP_FORGET_MS: u64 = 300_000;
+/// Most parents whose losses are remembered.
+const FLAPS_MAX: usize = 64;
+
+type Candidates = Box<dyn Iterator<Item = Rank> + Send>;
+
+/// Where the search for a parent stands.
+pub(in crate::node) struct Uplink {
+    pub(in crate::node) state: State,
+    pub(in crate::node) dials: BTreeMap<DialId, (Rank, u64)>,
+    pub(in crate::node) dialing: BTreeMap<LinkId, Dialing>,
+    next_dial: u64,
+    hellos: u64,
+    /// When to look for something better.
+    pub(in crate::node) probe_ns: u64,
+    /// The pause between two looks now.
+    pub(in crate::node) pause_ms: u64,
+    /// Ranks seen alive lately: the way to the root, and the standby.
+    pub(in crate::node) hints: Vec<Rank>,
+    /// Whom a full parent named.
+    pub(in crate::node) redirects: VecDeque<Rank>,
+    /// Who is there and will have us a little later.
+    pub(in crate::node) busy: Vec<Rank>,
+    pub(in crate::node) busy_ns: u64,
+    /// How many are asked at once now, and when that is doubled.
+    pub(in crate::node) width: usize,
+    pub(in crate::node) widen_ns: u64,
+    /// How often a better parent of another component was found in a row.
+    foreign: u32,
+    /// Not before this is the parent left for a better one.
+    pub(in crate::node) stay_until_ns: u64,
+    /// How long to stay below the next parent.
+    settle_ms: u64,
+    /// Who has told us that another agent has our rank: nobody else is asked until that has changed.
+    pub(in crate::node) duplicate_seen_by: Option<Rank>,
+    /// Parents that were lost: how often in a row, and when last.
+    lost: BTreeMap<Rank, (u32, u64)>,
+    /// Where the acting root's rotation through all lower ranks stands.
+    pub(in crate::node) rotation: u32,
+}
+
+/// What an agent is in its component.
+pub(in crate::node) enum State {
+    /// Has no parent and looks for one.
+    Searching { candidates: Candidates, until_ns: u64 },
+    /// Below a parent.
+    Joined(Box<Parent>),
+    /// The acting root.
+    Root,
+}
+
+/// An agent that we said hello to.
+pub(in crate::node) struct Dialing {
+    pub(in crate::node) rank: Rank,
+    pub(in crate::node) deadline_ns: u64,
+    hello_ack: Option<Box<HelloAck>>,
+}
+
+/// The parent.
+pub(in crate::node) struct Parent {
+    pub(in crate::node) link: LinkId,
+    pub(in crate::node) rank: Rank,
+    pub(in crate::node) host: String,
+    origin: OriginId,
+    /// The epoch of the epoch history that we answered with Resume.
+    pub(in crate::node) resumed: Option<Epoch>,
+    /// Bytes of events that may still be sent.
+    pub(in crate::node) credit: i64,
+    /// How many batches of events were sent.
+    pub(in crate::node) batches: u64,
+    pub(in crate::node) subscribe_due: bool,
+    pub(in crate::node) ack_due: bool,
+    pub(in crate::node) path: Vec<Rank>,
+    pub(in crate::node) standby: Option<Rank>,
+    /// Our log, on its way up to a root that has none.
+    pub(in crate::node) offer: Option<LogShipper>,
+}
+
+impl Parent {
+    /// Which agent it is. It does not say which of its hellos made it what it is.
+    pub(in crate::node) fn sighting(&self) -> Sighting {
+        Sighting { rank: self.rank, origin: self.origin, attempt: 0 }
+    }
+}
+
+/// Looks for a better parent in another component that must fail to bring ours along before an
+/// agent leaves on its own: its acting root should move first, and hand its log over.
+const FOREIGN_MAX: u32 = 4;
+
+impl Uplink {
+    pub(in crate::node) fn new() -> Self {
+        Self {
+            state: State::Root,
+            dials: BTreeMap::new(),
+            dialing: BTreeMap::new(),
+            next_dial: 0,
+            hellos: 0,
+            probe_ns: u64::MAX,
+            pause_ms: 0,
+            hints: Vec::new(),
+            redirects: VecDeque::new(),
+            busy: Vec::new(),
+            busy_ns: 0,
+            width: 1,
+            widen_ns: 0,
+            foreign: 0,
+            stay_until_ns: 0,
+            settle_ms: 0,
+            duplicate_seen_by: None,
+            lost: BTreeMap::new(),
+            rotation: 0,
+        }
+    }
+
+    pub(in crate::node) fn parent(&self) -> Option<&Parent> {
+        match &self.state {
+            State::Joined(parent) => Some(parent),
+            _ => None,
+        }
+    }
+
+    pub(in crate::node) fn parent_mut(&mut self) -> Option<&mut Parent> {
+        match &mut self.state {
+            State::Joined(parent) => Some(parent),
+            _ => None,
+        }
+    }
+
+    /// Ids of dials are never used twice.
+    pub(in crate::node) fn new_dial(&mut self) -> DialId {
+        self.next_dial += 1;
+        DialId(self.next_dial)
+    }
+
+    /// A parent was lost without a word.
+    fn note_lost(&mut self, rank: Rank, now_ns: u64) {
+        self.lost.retain(|_, (_, at)| at.saturating_add(ns(FLAP_FORGET_MS)) > now_ns);
+        if self.lost.len() < FLAPS_MAX || self.lost.contains_key(&rank) {
+            let (times, at_ns) = self.lost.entry(rank).or_insert((0, now_ns));
+            *times = times.saturating_add(1);
+            *at_ns = now_ns;
+        }
+    }
+
+    /// Whether an agent may move (back) to that parent: one that was lost is left alone for a time
+    /// that doubles with each loss in a row.
+    pub(in crate::node) fn is_trusted(&self, rank: Rank, settle_ms: u64, now_ns: u64) -> bool {
+        let Some((times, at_ns)) = self.lost.get(&rank) else { return true };
+        let doubled = settle_ms.saturating_mul(1 << (times - 1).min(16));
+        at_ns.saturating_add(ns(doubled.min(FLAP_MS_MAX))) <= now_ns
+    }
+
+    pub(in crate::node) fn under_way(&self) -> usize {
+        self.dials.len() + self.dialing.len()
+    }
+
+    pub(in crate::node) fn tries(&self, rank: Rank) -> bool {
+        self.dials.values().any(|(on_dialed, _)| *on_dialed == rank)
+            || self.dialing.values().any(|candidate| candidate.rank == rank)
+    }
+
+    /// When the next thing is to be done here.
+    pub(in crate::node) fn deadline_ns(&self) -> u64 {
+        let search = match &self.state {
+            State::Searching { until_ns, .. } => {
+                let busy = if self.busy.is_empty() { u64::MAX } else { self.busy_ns };
+                busy.min(*until_ns).min(self.widen_ns)
+            }
+            _ => self.probe_ns,
+        };
+        let dials = self.dials.values().map(|(_, deadline)| *deadline);
+        let dialing = self.dialing.values().map(|candidate| candidate.deadline_ns);
+        dials.chain(dialing).fold(search, u64::min)
+    }
+}
+
+impl Node {
+    /// This agent's rank; one that is not listed is behind all listed ones until it has a rank.
+    pub(in crate::node) fn own_rank(&self) -> Rank {
+        self.rank.unwrap_or(Rank(u32::MAX))
+    }
+
+    /// The configuration has changed.
+    pub(in crate::node) fn on_reconfigure(&mut self, members: MemberList, fanout: u32) {
+        if self.config.members.digest() != members.digest() {
+            self.reset_reconciliation();
+        }
+        self.config.members = members;
+        self.config.fanout = fanout;
+        let unlisted = self.rank.filter(|rank| rank.is_unlisted());
+        let rank = self.config.members.rank_of(&self.config.host).or(unlisted);
+        let moved = rank != self.rank;
+        self.rank = rank;
+        let place = |child: &Child| match self.is_strange(child.rank, &child.host) {
+            true => Some(MemberState::Absent),
+            false => moved.then_some(MemberState::Moved),
+        };
+        let children = self.children.iter();
+        let strange: Vec<(LinkId, MemberState)> =
+            children.filter_map(|(link, child)| Some((*link, place(child)?))).collect();
+        for (link, state) in strange {
+            self.lose_child(link, state, "the member list has changed");
+            self.decline(link, "the member list has changed");
+        }
+        self.forget_strange_moves();
+        let parent = self.uplink.parent().map(|p| (p.link, p.rank, p.host.clone()));
+        if let Some((link, rank, host)) = parent
+            && (moved || self.is_strange(rank, &host))
+        {
+            self.decline(link, "the member list has changed");
+            self.on_parent_lost(true, "the member list has changed");
+        }
+        self.plan_probe_from_start();
+    }
+
+    /// Whether a neighbour has no place any more by the member list of now.
+    pub(in crate::node) fn is_strange(&self, rank: Rank, host: &str) -> bool {
+        match self.config.members.get(rank) {
+            Some(member) => !member.host.eq_ignore_ascii_case(host),
+            None => {
+                !rank.is_unlisted()
+                    || !self.config.allow_unlisted
+                    || self.config.members.rank_of(host).is_some()
+            }
+        }
+    }
+
+    pub(in crate::node) fn on_dialed(&mut self, dial: DialId, link: LinkId) {
+        if self.on_probe_connected(dial, link) {
+            return;
+        }
+        let Some((rank, _)) = self.uplink.dials.remove(&dial) else {
+            self.counters.stale += 1;
+            self.links.insert(link, Link::new(LinkRole::Closing, self.now.mono_ns));
+            return self.close(link, None, "nobody waits for this dial any more");
+        };
+        let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.dial_ms));
+        self.links.insert(link, Link::new(LinkRole::Dialing, self.now.mono_ns));
+        self.uplink.dialing.insert(link, Dialing { rank, deadline_ns, hello_ack: None });
+        self.uplink.hellos += 1;
+        let hello = self.hello();
+        self.send(link, Frame::Hello(Box::new(hello)));
+    }
+
+    fn hello(&self) -> Hello {
+        Hello {
+            protocol: LINK_PROTOCOL,
+            cluster: self.config.cluster.clone(),
+            host: self.config.host.clone(),
+            rank: self.rank,
+            address: self.config.address.clone(),
+            origin: self.config.origin,
+            members_digest: self.config.members.digest(),
+            epochs: self.epochs.clone(),
+            commit_index: self.commit_index,
+            log_range: self.holding(),
+            epoch_seen: self.epoch_seen,
+            interest: self.interests.reported(),
+            wall_ns: self.now.wall_ns,
+            // Higher than those of an earlier incarnation, unless this host's clock was set back.
+            attempt: self.started.wall_ns.saturating_add(self.uplink.hellos),
+        }
+    }
+
+    /// What log we could hand over as a whole.
+    fn holding(&self) -> Option<LogRange> {
+        let replica = self.replica.as_ref().or(self.past.as_ref().map(|past| &past.replica));
+        match (&self.root, replica) {
+            (Some(_), _) => {
+                Some(LogRange { after: self.memory_after_root(), until: self.log.last() })
+            }
+            (None, Some(replica)) if replica.complete => {
+                Some(LogRange { after: replica.log.evicted(), until: replica.log.last() })
+            }
+            // It was offered to a root that has not taken it.
+            _ if self.offered.is_some() => {
+                Some(LogRange { after: self.memory_after_root(), until: self.log.last() })
+            }
+            _ => None,
+        }
+    }
+
+    /// A hello was answered with a place.
+    pub(in crate::node) fn on_hello_ack(&mut self, link: LinkId, hello_ack: Box<HelloAck>) {
+        let Some(candidate) = self.uplink.dialing.get_mut(&link) else {
+            return self.misbehaved(link, "a second welcome");
+        };
+        if hello_ack.rank != candidate.rank {
+            let message = format!(
+                "rank {} was dialled and {} of rank {} answered: the member lists differ",
+                candidate.rank, hello_ack.host, hello_ack.rank
+            );
+            self.uplink.dialing.remove(&link);
+            self.close(link, None, &message);
+            return self.search_on();
+        }
+        self.epoch_seen = self.epoch_seen.max(hello_ack.tree_state.epochs.head().number);
+        candidate.hello_ack = Some(hello_ack);
+        self.consider(link);
+    }
+
+    /// A parent that has welcomed us stands elsewhere now.
+    pub(in crate::node) fn on_early_tree_state(&mut self, link: LinkId, tree_state: TreeState) {
+        let candidate = self.uplink.dialing.get_mut(&link);
+        let Some(hello_ack) = candidate.and_then(|candidate| candidate.hello_ack.as_mut()) else {
+            return self.misbehaved(link, "a lineage before the welcome");
+        };
+        hello_ack.tree_state = tree_state;
+        self.consider(link);
+    }
+
+    /// Takes a welcome, declines it, or waits until the parent has caught up with our epoch.
+    fn consider(&mut self, link: LinkId) {
+        let Some(candidate) = self.uplink.dialing.get(&link) else { return };
+        let Some(hello_ack) = &candidate.hello_ack else { return };
+        let theirs = hello_ack.tree_state.epochs.head();
+        let ours = self.epochs.head();
+        let rank = candidate.rank;
+        if theirs < ours && !hello_ack.send_log {
+            // Fenced: it learnt our epoch from the hello, and its root will open a higher one.
+            return;
+        }
+        let take = match &self.uplink.state {
+            State::Searching { .. } | State::Root => true,
+            State::Joined(parent) => {
+                let better =
+                    tree::prefers(self.search_rank(), self.config.fanout, rank, parent.rank);
+                let same = theirs == ours;
+                if better && !same {
+                    self.uplink.foreign += 1;
+                }
+                better && (same || self.uplink.foreign >= FOREIGN_MAX)
+            }
+        };
+        let Some(candidate) = self.uplink.dialing.remove(&link) else { return };
+        match candidate.hello_ack {
+            Some(hello_ack) if take => self.take_parent(link, *hello_ack),
+            _ => self.decline(link, "not needed"),
+        }
+    }
+
+    pub(in crate::node) fn decline(&mut self, link: LinkId, reason: &str) {
+        let close = Close { stopping: false, reason: reason.to_owned() };
+        self.close(link, Some(close), reason);
+    }
+
+    /// Goes below a new parent: the new link first, then the old one is dropped.
+    fn take_parent(&mut self, link: LinkId, hello_ack: HelloAck) {
+        let now_ns = self.now.mono_ns;
+        let from = match &self.uplink.state {
+            State::Searching { .. } => "searching",
+            State::Joined(_) => "joined",
+            State::Root => "root",
+        };
+        if let Some(old) = self.uplink.parent().map(|parent| parent.link) {
+            self.uplink.settle_ms = (self.uplink.settle_ms * 2).min(self.config.probe_ms_max);
+            self.decline(old, "moved to a better parent");
+            self.counters.moves += 1;
+        } else {
+            self.uplink.settle_ms = self.config.settle_ms;
+        }
+        if let Some(link) = self.links.get_mut(&link) {
+            link.role = LinkRole::Parent;
+        }
+        if let Some(rank) = hello_ack.assigned {
+            self.take_rank(rank);
+        }
+        let why = format!("{} of rank {} is the parent now", hello_ack.host, hello_ack.rank);
+        self.transition("parent", &hello_ack.host, from, "joined", &why);
+        if !self.epochs.is_empty() {
+            let tags = vec![
+                ("host", self.config.host.clone()),
+                ("parent", hello_ack.host.clone()),
+                ("from", from.to_owned()),
+            ];
+            self.announce("FTB_TREE_REPARENTED", Severity::Info, tags, why);
+        }
+        self.forget_lost_root();
+        let offer = if hello_ack.send_log { self.begin_offer() } else { None };
+        // A copy of the log is kept up over the link that it came by, and over no other. Where another
+        // log goes on there, what the copy has behind the fork may be nowhere else.
+        self.keep_copy();
+        let offers = offer.is_some();
+        self.uplink.state = State::Joined(Box::new(Parent {
+            link,
+            rank: hello_ack.rank,
+            host: hello_ack.host,
+            origin: hello_ack.origin,
+            resumed: None,
+            credit: i64::try_from(hello_ack.window_bytes).unwrap_or(i64::MAX),
+            batches: 0,
+            subscribe_due: false,
+            ack_due: false,
+            path: Vec::new(),
+            standby: None,
+            offer,
+        }));
+        self.uplink.stay_until_ns = now_ns.saturating_add(ns(self.uplink.settle_ms));
+        self.uplink.foreign = 0;
+        self.uplink.duplicate_seen_by = None;
+        self.uplink.pause_ms = self.config.probe_ms;
+        self.plan_probe();
+        let dialing: Vec<LinkId> = self.uplink.dialing.keys().copied().collect();
+        for candidate in dialing {
+            self.uplink.dialing.remove(&candidate);
+            self.decline(candidate, "another parent was faster");
+        }
+        self.interests.unsettle();
+        let interest = self.interests.reported();
+        self.send(link, Frame::Subscribe(interest));
+        if offers {
+            // What the parent stands on now is given up as soon as it has our log.
+            self.wake(link);
+        } else {
+            self.on_tree_state(hello_ack.tree_state);
+        }
+        self.on_uplink_change();
+        self.forward_all_joins();
+        self.resend_all_members();
+    }
+
+    /// The parent (just taken, or for long) says where it stands.
+    pub(in crate::node) fn on_tree_state(&mut self, tree_state: TreeState) {
+        self.epoch_seen = self.epoch_seen.max(tree_state.epochs.head().number);
+        let Some(parent) = self.uplink.parent_mut() else { return };
+        parent.path = tree_state.path.clone();
+        parent.standby = tree_state.standby;
+        let link = parent.link;
+        let known = parent.resumed == Some(tree_state.epochs.head());
+        let mut hints = vec![parent.rank];
+        hints.extend(tree_state.path.iter().rev().chain(&tree_state.standby));
+        hints.dedup();
+        self.uplink.hints = hints;
+        if tree_state.epochs.is_empty() {
+            return;
+        }
+        if tree_state.epochs.head() < self.epochs.head() {
+            self.counters.fenced += 1;
+            return self.heartbeat(link);
+        }
+        if !known {
+            self.follow(&tree_state);
+            if let Some(parent) = self.uplink.parent_mut() {
+                parent.offer = None;
+            }
+            let (epoch, after) = (self.epochs.head(), self.commit_index);
+            if let Some(parent) = self.uplink.parent_mut() {
+                parent.resumed = Some(epoch);
+            }
+            self.interests.restart(after);
+            self.send(link, Frame::Resume { epoch, after });
+            self.wake(link);
+            self.catch_up_all(true);
+        }
+        self.send_tree_state();
+    }
+
+    /// A parent that was asked does not want us.
+    pub(in crate::node) fn on_hello_nack(&mut self, link: LinkId, hello_nack: &HelloNack) {
+        let Some(candidate) = self.uplink.dialing.remove(&link) else {
+            return self.misbehaved(link, "a rejection of what was not asked");
+        };
+        self.counters.on_hello_nack += 1;
+        if hello_nack.code == "busy" {
+            self.uplink.busy.push(candidate.rank);
+            self.uplink.busy_ns = self.now.mono_ns.saturating_add(ns(BUSY_MS));
+        }
+        let host = self.member(candidate.rank).map(|(host, _)| host).unwrap_or_default();
+        let why = format!("{}: {}", hello_nack.code, hello_nack.message);
+        self.transition("parent", &host, "asked", "rejected", &why);
+        let below = self.search_rank();
+        let named = hello_nack.redirect.iter().copied().filter(|rank| *rank < below);
+        self.uplink.redirects.extend(named.take(self.config.dials_max));
+        self.close(link, None, "rejected");
+        if hello_nack.code == DUPLICATE {
+            return self.stay_away(candidate.rank);
+        }
+        self.search_on();
+    }
+
+    /// Another agent has our rank and is there: we stay out of the tree until it has gone, and ask only
+    /// the one who knows.
+    fn stay_away(&mut self, told_by: Rank) {
+        self.uplink.duplicate_seen_by = Some(told_by);
+        self.uplink.redirects.clear();
+        for link in self.uplink.dialing.keys().copied().collect::<Vec<LinkId>>() {
+            self.uplink.dialing.remove(&link);
+            self.decline(link, "another agent has this rank");
+        }
+        if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
+            self.decline(parent, "another agent has this rank");
+        }
+        if !matches!(self.uplink.state, State::Root) {
+            self.become_root("another agent has this rank");
+        }
+    }
+
+    /// A link on which we waited for a welcome is gone.
+    pub(in crate::node) fn on_dialing_lost(&mut self, link: LinkId) {
+        if self.uplink.dialing.remove(&link).is_some() {
+            self.search_on();
+        }
+    }
+
+    /// The parent is gone.
+    pub(in crate::node) fn on_parent_lost(&mut self, stopping: bool, why: &str) {
+        let Some(parent) = self.uplink.parent() else { return };
+        let (rank, host) = (parent.rank, parent.host.clone());
+        self.counters.parents_lost += 1;
+        if !stopping {
+            self.uplink.note_lost(rank, self.now.mono_ns);
+            self.remember_lost_root();
+        }
+        self.transition("parent", &host, "joined", if stopping { "left" } else { "lost" }, why);
+        self.search(Some(rank), why);
+    }
+}
