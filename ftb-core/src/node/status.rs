@@ -172,7 +172,7 @@ counters! {
     /// Hellos refused.
     refused,
     /// Own hellos refused.
-    on_hello_nack,
+    rejected,
     /// Events that were delivered here in a epoch that has lost, and came again.
     repeated,
     /// Times that own events were sent again because nothing was confirmed for long.

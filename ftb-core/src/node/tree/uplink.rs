@@ -491,7 +491,7 @@ impl Node {
         let Some(candidate) = self.uplink.dialing.remove(&link) else {
             return self.misbehaved(link, "a rejection of what was not asked");
         };
-        self.counters.on_hello_nack += 1;
+        self.counters.rejected += 1;
         if hello_nack.code == "busy" {
             self.uplink.busy.push(candidate.rank);
             self.uplink.busy_ns = self.now.mono_ns.saturating_add(ns(BUSY_MS));
