@@ -2,8 +2,8 @@
 //!
 //! Responsible for: the frames as values. Their encoding is `ftb-proto`'s, their meaning is
 //! [`crate::node`]'s; docs/protocol.md tells the whole story. The child opens a link with
-//! [`Hello`], the parent answers [`HelloAck`] or [`HelloNack`]; what flows up and what flows down are
-//! different frames, and each is refused in the wrong direction.
+//! [`Hello`], the parent answers [`HelloAck`] or [`HelloNack`]; what flows up and what flows down
+//! are different frames, and each is refused in the wrong direction.
 
 use crate::epochs::EpochHistory;
 use crate::filter::Filter;
@@ -98,18 +98,18 @@ pub enum Frame {
         index: u64,
         /// Which [`ReplicaStart::copy`] it is.
         copy: u64,
-        /// It keeps what it has sent up since that [`Frame::Up`] of the link, which count from 1: an
-        /// [`EntryRef`] will do for that. 0: it does not.
+        /// It keeps what it has sent up since that [`Frame::Up`] of the link, which count from 1:
+        /// an [`EntryRef`] will do for that. 0: it does not.
         kept_from: u64,
     },
     /// Child to parent, on to the acting root: where members stand.
     Members(Vec<MemberReport>),
-    /// Child to parent, on to the acting root: agents that are in no member list, and the ranks that
-    /// they have or (`None`) want. Parent to child, on to those who asked: the ranks that they have, or
-    /// (`None`) that they get none.
+    /// Child to parent, on to the acting root: agents that are in no member list, and the ranks
+    /// that they have or (`None`) want. Parent to child, on to those who asked: the ranks that they
+    /// have, or (`None`) that they get none.
     DynamicMembers(Vec<DynamicMember>),
-    /// Parent to child, from the acting root on to all: the ranks of all agents that are in the tree, or
-    /// missing. Whoever becomes acting root next looks for those of them that do not come.
+    /// Parent to child, from the acting root on to all: the ranks of all agents that are in the
+    /// tree, or missing. Whoever becomes acting root next looks for those of them that do not come.
     MembershipSnapshot(Arc<RangeSet>),
     /// Child to parent, on to the acting root: somebody wants to see the tree.
     TreeQuery {
@@ -401,8 +401,8 @@ pub struct HistoryReply {
     pub last: bool,
 }
 
-/// The beginning of a log that is copied as a whole; with an empty epoch history: it is not copied any
-/// more, and what was copied is void.
+/// The beginning of a log that is copied as a whole; with an empty epoch history: it is not copied
+/// any more, and what was copied is void.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaStart {
     /// Its epoch history.

@@ -1,11 +1,11 @@
 //! Events that are alike, told by what is their own: number, time and payload.
 //!
-//! What a publisher says in a row mostly differs in nothing else. So the first of such events is told
-//! whole, and of the others only the time ([`TIME_BYTES`], the lowest first) and the payload, one behind
-//! the other; their numbers follow that of the first. Each is as long as the first.
+//! What a publisher says in a row mostly differs in nothing else. So the first of such events is
+//! told whole, and of the others only the time ([`TIME_BYTES`], the lowest first) and the payload,
+//! one behind the other; their numbers follow that of the first. Each is as long as the first.
 //!
-//! Responsible for: where the own parts of an event lie, and the whole event made of them. Not responsible
-//! for: which events are alike.
+//! Responsible for: where the own parts of an event lie, and the whole event made of them. Not
+//! responsible for: which events are alike.
 
 use bytes::BufMut;
 
@@ -29,8 +29,8 @@ impl OwnParts {
         TIME_BYTES + event_len.saturating_sub(self.payload_at as usize)
     }
 
-    /// Whether they follow each other and lie in an event as long as that with numbers up to `last`, of
-    /// which the first has as many bytes.
+    /// Whether they follow each other and lie in an event as long as that with numbers up to
+    /// `last`, of which the first has as many bytes.
     pub(crate) fn fit(&self, event_len: u32, first: u64, last: u64) -> bool {
         let seq_end = u64::from(self.seq_at) + varint_len(last) as u64;
         let time_end = u64::from(self.time_at) + TIME_BYTES as u64;

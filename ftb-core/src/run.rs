@@ -4,9 +4,10 @@
 //! touch each of them: a [`Run`] is a stretch of such a batch, cut and shared without copying
 //! bytes; neighbours that no filter can tell apart are asked about once ([`Run::groups`]), and
 //! neighbours whose ids follow each other are noted at once ([`Run::stretches`]); and where the
-//! buffer is a list as the wire has it, a stretch of it goes out as it lies ([`Run::portions`]). Where
-//! events that are alike lie in a row there, one entry of the index stands for all of them; and mostly
-//! only the first of them lies there whole, the others told by what is their own ([`crate::own`]).
+//! buffer is a list as the wire has it, a stretch of it goes out as it lies ([`Run::portions`]).
+//! Where events that are alike lie in a row there, one entry of the index stands for all of them;
+//! and mostly only the first of them lies there whole, the others told by what is their own
+//! ([`crate::own`]).
 //!
 //! Responsible for: that view of many events as one value. Not responsible for: what a position or
 //! a queue is; what the bytes mean.
@@ -72,25 +73,27 @@ struct Batch {
     heads: Vec<Common>,
     /// Where the others of rows lie.
     packed: Vec<Packed>,
-    /// Where neighbours that no filter can tell apart end: places, rising, the last is the number of
-    /// events.
+    /// Where neighbours that no filter can tell apart end: places, rising, the last is the number
+    /// of events.
     groups: Vec<u32>,
     /// Where neighbours of one publisher whose sequences follow each other end.
     stretches: Vec<u32>,
     /// Where neighbours end that lie in the buffer as a list has them: each right behind the one
-    /// before it, with what a list has in between. One row that is packed is such a part by itself, of
-    /// which only the first event lies in a list. Empty where an event has something else before it.
+    /// before it, with what a list has in between. One row that is packed is such a part by itself,
+    /// of which only the first event lies in a list. Empty where an event has something else before
+    /// it.
     lists: Vec<u32>,
 }
 
 /// One event of a batch, or several as they lie in a list: each right behind the one before it, as
-/// long, with the next number and the same head. Or one, and packed behind it several that are as long
-/// and alike.
+/// long, with the next number and the same head. Or one, and packed behind it several that are as
+/// long and alike.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     /// The number of the first.
     seq: u64,
-    /// The time of the first; the others have theirs where [`Common::time_at`] says, or what is packed.
+    /// The time of the first; the others have theirs where [`Common::time_at`] says, or what is
+    /// packed.
     time_ns: u64,
     /// The place of the first in its batch.
     place: u32,
@@ -168,16 +171,16 @@ impl Row {
     }
 }
 
-/// Some events of a run as an item of a list on the wire has them: some whole, and behind the last of
-/// them those that are told by what is their own.
+/// Some events of a run as an item of a list on the wire has them: some whole, and behind the last
+/// of them those that are told by what is their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Portion {
     /// How many events, all together.
     pub count: usize,
     /// [`Listed`] and the event's bytes for each that is whole, at least one.
     pub listed: Bytes,
-    /// What tells the others, at least one, which are like the last that is whole and have the numbers
-    /// behind its own.
+    /// What tells the others, at least one, which are like the last that is whole and have the
+    /// numbers behind its own.
     pub packed: Option<Bytes>,
 }
 
@@ -250,7 +253,8 @@ impl Run {
         (self.to - self.from) as usize
     }
 
-    /// Their size in bytes, the measure of every queue that holds them: as if each were there whole.
+    /// Their size in bytes, the measure of every queue that holds them: as if each were there
+    /// whole.
     pub fn len(&self) -> usize {
         self.batch.sum_before(self.to) - self.batch.sum_before(self.from)
     }
@@ -293,8 +297,8 @@ impl Run {
         })
     }
 
-    /// The events as the wire has them, in portions that follow each other: slices of the batch where
-    /// they lie there like that, which they nearly always do; else a copy.
+    /// The events as the wire has them, in portions that follow each other: slices of the batch
+    /// where they lie there like that, which they nearly always do; else a copy.
     pub fn portions(&self) -> impl Iterator<Item = Portion> {
         let copied = self.batch.lists.is_empty().then(|| {
             let mut bytes = BytesMut::with_capacity(self.len() + 6 * self.count());

@@ -1,9 +1,10 @@
 //! An event on its way: the publisher's bytes with its agent's stamps beside them.
 //!
-//! The bytes are made once (event by the publisher, stamps by its agent) and never made again: every
-//! agent forwards the same bytes and looks only at the [`Head`], offsets into them. The encoding
-//! itself lives in `ftb-proto`, which fills the head when bytes come in; here they are opaque. Where an
-//! event is told by what is its own ([`crate::own`]), its texts are read in the one that it is like.
+//! The bytes are made once (event by the publisher, stamps by its agent) and never made again:
+//! every agent forwards the same bytes and looks only at the [`Head`], offsets into them. The
+//! encoding itself lives in `ftb-proto`, which fills the head when bytes come in; here they are
+//! opaque. Where an event is told by what is its own ([`crate::own`]), its texts are read in the
+//! one that it is like.
 
 use crate::ident::EventId;
 use crate::own::OwnParts;
@@ -101,7 +102,8 @@ pub struct SealedRef<'a> {
     own: Option<Own<'a>>,
 }
 
-/// Time and payload of an event that is told by what is its own, and where the whole event has them.
+/// Time and payload of an event that is told by what is its own, and where the whole event has
+/// them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Own<'a> {
     pub(crate) parts: OwnParts,

@@ -1,13 +1,13 @@
 //! Which epochs a log has gone through, and where two logs part.
 //!
-//! A log has one running index over all epochs. Its epoch history says at which index each epoch began, so
-//! that two agents find the newest position that their logs have in common by comparing two short
-//! lists. Responsible for: that comparison. Not responsible for: what is in the log.
+//! A log has one running index over all epochs. Its epoch history says at which index each epoch
+//! began, so that two agents find the newest position that their logs have in common by comparing
+//! two short lists. Responsible for: that comparison. Not responsible for: what is in the log.
 
 use crate::position::{Epoch, Position};
 
-/// Most segments a epoch history remembers. An agent that was away for more epochs than that resumes from
-/// the oldest event that is still there.
+/// Most segments a epoch history remembers. An agent that was away for more epochs than that
+/// resumes from the oldest event that is still there.
 pub const SEGMENTS_MAX: usize = 64;
 
 /// One epoch: its epoch, and the index of its first event.
@@ -112,8 +112,8 @@ impl EpochHistory {
             .is_some_and(|at| (self.segments[at].first..=self.end(at)).contains(&position.index))
     }
 
-    /// Whether what was logged at that position is in this log for good: it is one of its positions,
-    /// and no root without a copy has followed.
+    /// Whether what was logged at that position is in this log for good: it is one of its
+    /// positions, and no root without a copy has followed.
     pub fn keeps(&self, position: Position) -> bool {
         self.contains(position)
             && self
@@ -134,8 +134,8 @@ impl EpochHistory {
     /// common.
     pub fn common(&self, commit_index: u64, other: &Self) -> Option<u64> {
         if commit_index == 0 {
-            // Who has seen nothing agrees with everybody: a epoch in which nothing was logged leaves
-            // no trace in the epoch history of the next.
+            // Who has seen nothing agrees with everybody: a epoch in which nothing was logged
+            // leaves no trace in the epoch history of the next.
             return Some(0);
         }
         self.segments.iter().enumerate().rev().find_map(|(ours, segment)| {

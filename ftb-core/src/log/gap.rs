@@ -34,8 +34,9 @@ pub enum GapReason {
     Retention,
     /// Acting root and standby were lost together.
     LogLost,
-    /// They came behind newer events of their publishers, and were not given: an older word must not
-    /// take the place of a newer one. Told by who gives events to a program ([`crate::latest`]).
+    /// They came behind newer events of their publishers, and were not given: an older word must
+    /// not take the place of a newer one. Told by who gives events to a program
+    /// ([`crate::latest`]).
     Late,
 }
 

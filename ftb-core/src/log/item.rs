@@ -61,8 +61,8 @@ impl Item {
         self.content.is_empty()
     }
 
-    /// Whether it is a gap that stands for all the indices of a range, up to its own. Any other gap is
-    /// an entry of the log: it has one index, and says what is missing elsewhere.
+    /// Whether it is a gap that stands for all the indices of a range, up to its own. Any other gap
+    /// is an entry of the log: it has one index, and says what is missing elsewhere.
     pub fn is_range(&self) -> bool {
         let Content::Gap(gap) = &self.content else { return false };
         let (after, until) = (gap.after.index, gap.until.index);

@@ -49,9 +49,9 @@ impl fmt::Display for Position {
 /// Most epochs of which a reader remembers how far it was.
 pub const TRAIL_MAX: usize = 6;
 
-/// Where a reader has been: how far in each of the newest epochs that it has read of. By it an agent
-/// finds the place in its own log behind which the reader has not read, also where the newest epoch
-/// is none that it knows.
+/// Where a reader has been: how far in each of the newest epochs that it has read of. By it an
+/// agent finds the place in its own log behind which the reader has not read, also where the newest
+/// epoch is none that it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trail {
     /// Rising; the first `len` of them.

@@ -1,8 +1,8 @@
 //! Which events of which publisher were seen: sets of sequence numbers, kept as ranges, bounded.
 //!
-//! The acting root asks it whether an event is in its log already; a subscriber's agent asks whether
-//! it has delivered one before. Exact as long as nothing was forgotten, and what is forgotten first
-//! is what was touched longest ago.
+//! The acting root asks it whether an event is in its log already; a subscriber's agent asks
+//! whether it has delivered one before. Exact as long as nothing was forgotten, and what is
+//! forgotten first is what was touched longest ago.
 
 use crate::ident::{EventId, PublisherId};
 use crate::run::{Run, Stretch};
@@ -92,7 +92,8 @@ impl PublisherRanges {
         Self { by_publisher: BTreeMap::new(), by_age: BTreeMap::new(), touches: 0, publishers_max }
     }
 
-    /// Notes an event and the sequences that it stands for as well; false where it was noted before.
+    /// Notes an event and the sequences that it stands for as well; false where it was noted
+    /// before.
     pub fn mark(&mut self, id: EventId, covers: u32) -> bool {
         match u64::from(covers) {
             0 => self.insert(id),

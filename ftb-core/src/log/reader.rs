@@ -55,7 +55,8 @@ pub(crate) struct Reader {
     pub(crate) catching_up: bool,
     /// It begins with the first event that is not older than this Unix time; 0: where it stands.
     pub(crate) since_ns: u64,
-    /// It was not there when others here were given what the log marks as repeated: it reads that too.
+    /// It was not there when others here were given what the log marks as repeated: it reads that
+    /// too.
     pub(crate) reads_repeated: bool,
 }
 
@@ -393,8 +394,8 @@ impl ReadBatch {
         index + (start + fits) as u64 - 1
     }
 
-    /// Takes what is wanted of a run, asked once for neighbours that no filter can tell apart; up to
-    /// which index it was read.
+    /// Takes what is wanted of a run, asked once for neighbours that no filter can tell apart; up
+    /// to which index it was read.
     fn add_groups(&mut self, index: u64, run: &Run, wants: &impl Wants) -> u64 {
         let mut read = index - 1;
         for (places, first) in run.groups() {

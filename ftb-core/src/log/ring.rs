@@ -1,7 +1,7 @@
 //! The events that an agent keeps: the whole log at acting root and standby, what passed by at any
 //! other agent. Entries rise in index; bounded by whoever pushes. Events that came together lie
-//! together: an entry is a run of them. Of entries that it gives up, the log of acting root and standby
-//! retains the severe ones, and a count of the others ([`crate::log::retained`]).
+//! together: an entry is a run of them. Of entries that it gives up, the log of acting root and
+//! standby retains the severe ones, and a count of the others ([`crate::log::retained`]).
 
 use crate::epochs::EpochHistory;
 use crate::ident::EventId;
@@ -23,11 +23,12 @@ pub(crate) struct Log {
     repeated: BTreeSet<u64>,
 }
 
-/// What an event costs in memory beside its bytes where it has a row of its batch's index for itself.
+/// What an event costs in memory beside its bytes where it has a row of its batch's index for
+/// itself.
 const EVENT_BYTES: usize = 56;
-/// What an entry costs beside its events: itself, the batch that it is a part of, what the events of that
-/// have in common, and the allocations. Nearly nothing where events come by the hundred, a third of all
-/// where each comes alone.
+/// What an entry costs beside its events: itself, the batch that it is a part of, what the events
+/// of that have in common, and the allocations. Nearly nothing where events come by the hundred, a
+/// third of all where each comes alone.
 pub(crate) const ENTRY_BYTES: usize = 544;
 
 /// What an entry counts for.
@@ -35,8 +36,9 @@ fn cost(item: &Item) -> usize {
     ENTRY_BYTES + item.len() + EVENT_BYTES * item.count()
 }
 
-/// The place behind all of which something holds; behind that it holds of none. Looks at the last ones
-/// first: that is where it mostly is, and the others lie in memory that nobody has touched for long.
+/// The place behind all of which something holds; behind that it holds of none. Looks at the last
+/// ones first: that is where it mostly is, and the others lie in memory that nobody has touched for
+/// long.
 pub(crate) fn place_behind<T>(items: &VecDeque<T>, holds: impl Fn(&T) -> bool) -> usize {
     // It holds of none from `high` on.
     let (mut low, mut high) = (0, items.len());
@@ -120,7 +122,8 @@ impl Log {
         retained.chain(self.after(after))
     }
 
-    /// After which index a look-back to a Unix time begins, and whether this log goes back that far.
+    /// After which index a look-back to a Unix time begins, and whether this log goes back that
+    /// far.
     pub(crate) fn look_back(&self, since_ns: u64) -> (u64, bool) {
         let begin = self.retained.since(since_ns).unwrap_or_else(|| self.before(since_ns));
         (begin, begin > self.known_after() || begin == 0)

@@ -1,9 +1,9 @@
 //! Which events a subscriber wants: the CIFTS subscription syntax, extended.
 //!
-//! `event_space=ftb.ipmi.*, severity>=error, hostname=node[001-032]`: pairs separated by commas, all
-//! of them must hold. Extended by comparison of severities, `*`, alternatives (`|`) and host lists.
-//! An empty text wants everything. What CIFTS does otherwise (equality only, `all` as the only
-//! wildcard) is the C library's business.
+//! `event_space=ftb.ipmi.*, severity>=error, hostname=node[001-032]`: pairs separated by commas,
+//! all of them must hold. Extended by comparison of severities, `*`, alternatives (`|`) and host
+//! lists. An empty text wants everything. What CIFTS does otherwise (equality only, `all` as the
+//! only wildcard) is the C library's business.
 //!
 //! Responsible for: reading, printing, matching one filter, and whether one covers another. Merging
 //! many is [`set`].

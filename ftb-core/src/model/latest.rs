@@ -1,18 +1,19 @@
-//! How far somebody has read of each publisher: what holds a publisher's events in their order at the
-//! last hop, whatever the log does.
+//! How far somebody has read of each publisher: what holds a publisher's events in their order at
+//! the last hop, whatever the log does.
 //!
-//! A publisher numbers its events, and everybody sends them in that order; so does the log, but for what
-//! a part of the cluster brings back that was lost to the others (docs/protocol.md, "Order"). Such events
-//! come behind newer ones of their publisher. Who is asked here first gives none of them.
+//! A publisher numbers its events, and everybody sends them in that order; so does the log, but for
+//! what a part of the cluster brings back that was lost to the others (docs/protocol.md, "Order").
+//! Such events come behind newer ones of their publisher. Who is asked here first gives none of
+//! them.
 //!
-//! Responsible for: whether an event is newer than all of its publisher that were given. Not responsible
-//! for: telling of one that is not.
+//! Responsible for: whether an event is newer than all of its publisher that were given. Not
+//! responsible for: telling of one that is not.
 
 use crate::ident::{EventId, PublisherId};
 use std::collections::BTreeMap;
 
-/// So many publishers, those that were heard of last, are remembered for certain; twice as many at most,
-/// each in about 50 bytes.
+/// So many publishers, those that were heard of last, are remembered for certain; twice as many at
+/// most, each in about 50 bytes.
 pub const PUBLISHERS_MAX: usize = 16_384;
 
 /// The newest event of each publisher that was given. Nothing yet by default.
@@ -26,8 +27,8 @@ pub struct Latest {
 }
 
 impl Latest {
-    /// Notes an event that is to be given; false where it, or a newer one of its publisher, was given
-    /// before: then it is not to be.
+    /// Notes an event that is to be given; false where it, or a newer one of its publisher, was
+    /// given before: then it is not to be.
     pub fn advance(&mut self, id: EventId) -> bool {
         if let Some(last) = &mut self.last
             && last.publisher == id.publisher

@@ -32,13 +32,13 @@ pub const BATCH_EVENTS_MAX: usize = 1024;
 /// Bytes of events after which a client cuts what it publishes at once (a single larger event still
 /// travels alone).
 pub const CHUNK_BYTES_TARGET: usize = 64 * 1024;
-/// Bytes of events after which an agent cuts a delivery (a single larger event still travels alone): room
-/// for what a client publishes at once with the stamps around each of its events, so that what came as
-/// one goes on as one.
+/// Bytes of events after which an agent cuts a delivery (a single larger event still travels
+/// alone): room for what a client publishes at once with the stamps around each of its events, so
+/// that what came as one goes on as one.
 pub const BATCH_BYTES_TARGET: usize = 2 * CHUNK_BYTES_TARGET;
-/// Bytes of events after which an agent cuts a frame for another one: several deliveries' worth where so
-/// much waits, since each frame on its way up is answered with places, an acknowledgement and a
-/// confirmation, at each agent that it passes.
+/// Bytes of events after which an agent cuts a frame for another one: several deliveries' worth
+/// where so much waits, since each frame on its way up is answered with places, an acknowledgement
+/// and a confirmation, at each agent that it passes.
 pub const LINK_BYTES_TARGET: usize = 2 * BATCH_BYTES_TARGET;
 /// Largest frame that is accepted from a socket, in bytes.
 pub const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;

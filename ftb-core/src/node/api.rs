@@ -179,8 +179,8 @@ pub enum Input {
         /// What was found to be wrong with it, to be told.
         damage: Option<String>,
     },
-    /// What [`poll_journal`](super::Node::poll_journal) gave is on disk, as safe as its fsync policy
-    /// says.
+    /// What [`poll_journal`](super::Node::poll_journal) gave is on disk, as safe as its fsync
+    /// policy says.
     Journaled {
         /// The write's generation.
         generation: u64,
@@ -320,7 +320,8 @@ pub struct JournalWrite {
     pub items: Vec<Item>,
     /// With this the journal holds the log up to this index.
     pub until: u64,
-    /// Agents that are in no member list, and their ranks, in the place of what was written of them.
+    /// Agents that are in no member list, and their ranks, in the place of what was written of
+    /// them.
     pub dynamic_members: Option<Vec<(String, Rank)>>,
 }
 
@@ -490,8 +491,8 @@ pub enum HostAnswer {
     Nothing,
     /// It refused: it is alive, and its agent is not there.
     Refused,
-    /// It took the connection, and nothing was said on it: it is alive, and its agent stopped. A host
-    /// whose agent takes nothing for long answers nothing any more.
+    /// It took the connection, and nothing was said on it: it is alive, and its agent stopped. A
+    /// host whose agent takes nothing for long answers nothing any more.
     Taken,
 }
 

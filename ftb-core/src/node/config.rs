@@ -120,20 +120,21 @@ pub struct NodeConfig {
     /// An origin keeps confirmed events of its own clients for so long, and the acting root waits
     /// so long for a lost log to be handed over. Default 30,000 ms.
     pub grace_ms: u64,
-    /// Bytes of the log that acting root and standby keep in memory. Default 16 MiB. Of entries that
-    /// no longer fit, severe events may use half of that: a quarter is reserved for protected spaces,
-    /// a quarter for ERROR and FATAL of all others.
+    /// Bytes of the log that acting root and standby keep in memory. Default 16 MiB. Of entries
+    /// that no longer fit, severe events may use half of that: a quarter is reserved for protected
+    /// spaces, a quarter for ERROR and FATAL of all others.
     pub log_bytes: usize,
-    /// Event spaces, each with all below it, in which ordinary users may not publish: a flood in other
-    /// spaces does not replace their events in the log. Default: `ftb.agent`, `ftb.ipmi`, `ftb.ib`.
+    /// Event spaces, each with all below it, in which ordinary users may not publish: a flood in
+    /// other spaces does not replace their events in the log. Default: `ftb.agent`, `ftb.ipmi`,
+    /// `ftb.ib`.
     pub protected: Arc<[EventSpace]>,
     /// Bytes of passing events that any other agent keeps. Default 8 MiB.
     pub ring_bytes: usize,
     /// Bytes that a reader (child or subscription) that has fallen behind log or ring may pin;
     /// beyond, the mildest events are shed. FATAL may use a quarter more. Default 4 MiB.
     pub lag_bytes: usize,
-    /// Bytes that the clients of one user may make this agent hold: clients, subscriptions, filters,
-    /// and events for slow subscriptions. Default 64 MiB.
+    /// Bytes that the clients of one user may make this agent hold: clients, subscriptions,
+    /// filters, and events for slow subscriptions. Default 64 MiB.
     pub user_bytes: usize,
     /// Users without that bound. Default: root.
     pub unbounded_uids: Vec<u32>,
@@ -147,8 +148,8 @@ pub struct NodeConfig {
     /// A standby that acknowledges nothing for this time is skipped: the acting root confirms alone
     /// and offers the log again after a pause. Default 200 ms.
     pub standby_ms: u64,
-    /// A journal that acknowledges nothing for so long while a lone root waits for it is passed over:
-    /// the log goes on in memory. Default 5,000 ms: a disk may stall for a while.
+    /// A journal that acknowledges nothing for so long while a lone root waits for it is passed
+    /// over: the log goes on in memory. Default 5,000 ms: a disk may stall for a while.
     pub journal_ms: u64,
     /// Publishers whose events an agent remembers to know copies. Default 65,536.
     pub publishers_max: usize,

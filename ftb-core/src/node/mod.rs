@@ -268,8 +268,8 @@ impl Node {
         self.next_to_client(client, bytes_max)
     }
 
-    /// What the journal is to write next, `None` when there is nothing (more) now. `bytes_max` bounds
-    /// the events in it; a single larger event still comes. To be written in this order, and
+    /// What the journal is to write next, `None` when there is nothing (more) now. `bytes_max`
+    /// bounds the events in it; a single larger event still comes. To be written in this order, and
     /// acknowledged with [`Input::Journaled`].
     pub fn poll_journal(&mut self, now: Now, bytes_max: usize) -> Option<api::JournalWrite> {
         self.advance(now);
@@ -413,9 +413,9 @@ impl Node {
         self.wake(link);
     }
 
-    /// Queues a question, or the answer to one, which somebody asks again if nothing comes of it. Where
-    /// there is no room it is dropped: one who asks much does not end another's link, and who does not
-    /// read its answers does not make us keep them.
+    /// Queues a question, or the answer to one, which somebody asks again if nothing comes of it.
+    /// Where there is no room it is dropped: one who asks much does not end another's link, and who
+    /// does not read its answers does not make us keep them.
     fn send_if_room(&mut self, link: LinkId, frame: Frame) {
         let bytes_max = self.control_bytes_max() / 2;
         let Some(found) = self.links.get(&link) else { return };

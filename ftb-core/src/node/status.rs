@@ -293,8 +293,8 @@ impl Node {
             || self.outbox.holds(id)
     }
 
-    /// Where the events are that are here in the log or what passed by, in a copy of a log, or in the
-    /// log of an earlier life. Goes through all of it.
+    /// Where the events are that are here in the log or what passed by, in a copy of a log, or in
+    /// the log of an earlier life. Goes through all of it.
     pub fn places(&self) -> impl Iterator<Item = (EventId, Position)> {
         let replica = self.replica.as_ref().or(self.past.as_ref().map(|past| &past.replica));
         let copy = replica.map(|replica| (&replica.log, &replica.epochs));

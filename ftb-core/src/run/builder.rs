@@ -1,7 +1,7 @@
 //! How a run is made: what lies where in its buffer, told event by event or row by row.
 //!
-//! Responsible for: rows, and that all that was told lies in the buffer. Not responsible for: what the
-//! bytes mean.
+//! Responsible for: rows, and that all that was told lies in the buffer. Not responsible for: what
+//! the bytes mean.
 
 use super::{Common, Packed, Row, Run};
 use crate::own::{OwnParts, TIME_BYTES};
@@ -38,8 +38,8 @@ struct Next {
     time_at: u32,
 }
 
-/// An event that differs from the one before in nothing that its head tells but number and time: every
-/// text of it lies in the same place and is the same.
+/// An event that differs from the one before in nothing that its head tells but number and time:
+/// every text of it lies in the same place and is the same.
 #[derive(Clone, Copy, Debug)]
 pub struct Alike {
     /// Its number.
@@ -51,8 +51,8 @@ pub struct Alike {
 }
 
 impl RunBuilder {
-    /// The next event: its head, whose spans count from its first byte, and where its bytes will lie
-    /// in the buffer.
+    /// The next event: its head, whose spans count from its first byte, and where its bytes will
+    /// lie in the buffer.
     pub fn push(&mut self, head: Head, at: Span) {
         let (seq, time_ns) = (head.id.seq, head.time_ns);
         let same = self.heads.last().is_some_and(|last| last.head.of(seq, time_ns) == head);
@@ -91,8 +91,8 @@ impl RunBuilder {
         }
     }
 
-    /// So many events like the last one, which was no fold: as long, with the numbers that follow, right
-    /// behind it as a list has them. All of that head have their times at `time_at`, as
+    /// So many events like the last one, which was no fold: as long, with the numbers that follow,
+    /// right behind it as a list has them. All of that head have their times at `time_at`, as
     /// [`Alike::time_at`].
     pub fn push_following(&mut self, count: u32, time_at: u32) {
         let (Some(next), Some(common)) = (&mut self.next, self.heads.last_mut()) else {
@@ -109,16 +109,16 @@ impl RunBuilder {
         }
     }
 
-    /// The next event, one like that before it, of which there is one, and in a row of its own: others may
-    /// be packed behind it.
+    /// The next event, one like that before it, of which there is one, and in a row of its own:
+    /// others may be packed behind it.
     pub fn push_known(&mut self, event: Alike, at: Span) {
         debug_assert!(!self.heads.is_empty(), "there is none before");
         self.row(event.seq, event.time_ns, at);
     }
 
     /// So many events like the last one, which was no fold and came with [`Self::push`] or
-    /// [`Self::push_known`]: as long, with the numbers that follow, and told by what is their own, which
-    /// begins at `start`. Gives whether they could be taken.
+    /// [`Self::push_known`]: as long, with the numbers that follow, and told by what is their own,
+    /// which begins at `start`. Gives whether they could be taken.
     #[must_use]
     pub fn push_packed(&mut self, count: u32, parts: OwnParts, start: u32) -> bool {
         self.end_row();

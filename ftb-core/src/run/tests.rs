@@ -215,8 +215,8 @@ fn own(event: &Sealed) -> Vec<u8> {
     [&event.bytes()[time..time + 8], &event.bytes()[payload..]].concat()
 }
 
-/// Rows of which only the first event lies there whole, with something in between and beside one that is
-/// alone: every stretch of them is what the events are one by one.
+/// Rows of which only the first event lies there whole, with something in between and beside one
+/// that is alone: every stretch of them is what the events are one by one.
 #[test]
 fn a_packed_row_is_what_its_events_are() {
     let rows = [200..204_u32, 300..301, 301..303];

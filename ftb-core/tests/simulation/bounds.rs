@@ -232,7 +232,8 @@ fn every_subscription_that_wants_an_event_gets_it_and_no_other() {
     }
 }
 
-/// What a child asks is passed up as far as there is room: a parent that reads slowly is not lost for it.
+/// What a child asks is passed up as far as there is room: a parent that reads slowly is not lost
+/// for it.
 #[test]
 fn a_child_that_asks_too_much_does_not_cost_its_parent_the_way_up() {
     const UP: LinkId = LinkId(7);

@@ -30,7 +30,8 @@ fn script_with_disks(seed: u64, agents: u32, faults: u64) -> Script {
     faults_of(14, seed, agents, faults)
 }
 
-/// The same with programs that read nothing for a while, begin again, or say hundreds of things at once.
+/// The same with programs that read nothing for a while, begin again, or say hundreds of things at
+/// once.
 fn script_with_programs(seed: u64, agents: u32, faults: u64) -> Script {
     faults_of(17, seed, agents, faults)
 }

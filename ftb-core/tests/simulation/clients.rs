@@ -36,14 +36,14 @@ pub struct Subscriber {
     pub trail: Option<Trail>,
     pub by_epoch: BTreeMap<Epoch, u64>,
     pub got: BTreeSet<EventId>,
-    /// As the client library has it: what comes behind newer events of its publisher is not given to
-    /// the program, and told as a gap.
+    /// As the client library has it: what comes behind newer events of its publisher is not given
+    /// to the program, and told as a gap.
     pub latest: Latest,
     /// What was told so.
     pub late: BTreeSet<EventId>,
     pub gaps: Vec<Gap>,
-    /// When it was told last of a hole of which nobody knows how much is missing in it: that can concern
-    /// only what was published before.
+    /// When it was told last of a hole of which nobody knows how much is missing in it: that can
+    /// concern only what was published before.
     pub hole_told_ns: u64,
     /// The same of any hole.
     pub gap_told_ns: u64,
@@ -76,9 +76,9 @@ pub struct Books {
     pub published: BTreeMap<EventId, Published>,
     /// Which event every position holds: one order for all.
     pub order: BTreeMap<Position, EventId>,
-    /// Publishers whose agents have started again, in runs of many faults: an agent that has forgotten
-    /// what it had sent into a component that was cut off cannot put it before what it sends into
-    /// another.
+    /// Publishers whose agents have started again, in runs of many faults: an agent that has
+    /// forgotten what it had sent into a component that was cut off cannot put it before what it
+    /// sends into another.
     pub restarted: BTreeSet<PublisherId>,
 }
 
@@ -137,7 +137,8 @@ impl Subscriber {
             if owed && published >= self.gap_told_ns {
                 return broken("Ordered", format!("{here} got {position} after index {last}"));
             }
-            // The client library drops it: what was wanted of that epoch so far has come, or was told.
+            // The client library drops it: what was wanted of that epoch so far has come, or was
+            // told.
             return Ok(());
         }
         *last = position.index;
@@ -221,9 +222,9 @@ impl Subscriber {
         Ok(())
     }
 
-    /// Gaps that state a count state at least the events that are missing in their range, all together
-    /// where they overlap, and none of those is worse than they say. Of what others got, it is known
-    /// what was where.
+    /// Gaps that state a count state at least the events that are missing in their range, all
+    /// together where they overlap, and none of those is worse than they say. Of what others got,
+    /// it is known what was where.
     pub fn check_gaps(&self, books: &Books) -> Result<(), Violation> {
         let of_log = |gap: &&Gap| gap.reason == GapReason::Retention;
         // An event that is in several logs may be missing in another, and be counted there.
@@ -232,7 +233,8 @@ impl Subscriber {
         for gap in self.gaps.iter().filter(|gap| gap.count > 0).filter(of_log) {
             let epoch = gap.until.epoch;
             let first = Position { epoch, index: gap.after.index + 1 };
-            // One over several epochs is of a log that has lost: what that retained comes elsewhere.
+            // One over several epochs is of a log that has lost: what that retained comes
+            // elsewhere.
             if first > gap.until || gap.after.epoch != epoch {
                 continue;
             }

@@ -1,4 +1,5 @@
-//! Events that no memory of acting root or standby holds any more: they are on a disk, or at a child.
+//! Events that no memory of acting root or standby holds any more: they are on a disk, or at a
+//! child.
 
 use crate::ops::{Op, Script};
 use crate::world::{FILTERS, Setup, World, boot, must_hold};
@@ -22,8 +23,8 @@ fn counter(world: &World, agent: usize, name: &str) -> u64 {
     counters.iter().find(|(counter, _)| *counter == name).map(|(_, count)| *count).unwrap()
 }
 
-/// A subscriber that was away for longer than any memory reaches misses nothing: its agent's, and that
-/// of the root itself.
+/// A subscriber that was away for longer than any memory reaches misses nothing: its agent's, and
+/// that of the root itself.
 #[test]
 fn who_was_away_for_long_reads_on_from_the_disk() {
     for (seed, away) in [(1, 5), (2, 3), (3, 6), (4, 4)] {
@@ -52,8 +53,9 @@ fn a_root_without_a_disk_of_its_own_asks_its_standby() {
     assert!(counter(&world, 1, "history_reads") > 10, "the standby's disk was not read");
 }
 
-/// Root and standby die; who goes on had only what it wanted pass by. What a subscriber was away for is
-/// at an agent that had all of it pass by, which is asked, also by a root that takes the log over.
+/// Root and standby die; who goes on had only what it wanted pass by. What a subscriber was away
+/// for is at an agent that had all of it pass by, which is asked, also by a root that takes the log
+/// over.
 #[test]
 fn what_a_root_without_a_copy_does_not_have_comes_from_a_child_that_has_it() {
     fn short_grace(config: &mut NodeConfig) {
@@ -102,7 +104,8 @@ fn what_a_root_without_a_copy_does_not_have_comes_from_a_child_that_has_it() {
     }
 }
 
-/// No event was ever published: the past ends at once, at the root, at the standby and at every other agent.
+/// No event was ever published: the past ends at once, at the root, at the standby and at every
+/// other agent.
 #[test]
 fn looking_back_into_an_empty_log_ends_at_once_at_every_agent() {
     let quiet = Setup { announcements: false, ..Setup::new(7, 2) };

@@ -74,8 +74,8 @@ impl Disk {
         Some(JournalPage::pick(read, after, behind))
     }
 
-    /// The last entries are gone, as a power failure leaves a file that was not synced; `told`: they
-    /// are there and their checksums are wrong.
+    /// The last entries are gone, as a power failure leaves a file that was not synced; `told`:
+    /// they are there and their checksums are wrong.
     pub fn tear(&mut self, count: u64, told: bool) {
         let Restored { stored, items, lost_until, .. } = &mut self.content;
         let last = stored.last;

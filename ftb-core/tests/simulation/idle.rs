@@ -5,8 +5,8 @@ use crate::world::{Setup, boot};
 /// Virtual seconds that are watched.
 const WATCHED_S: u64 = 60;
 
-/// A link carries one heartbeat a second each way, and nothing else: what an agent hears wakes it, and
-/// what it says goes out at the same wake-ups, but at the root, whose timer begins the wave.
+/// A link carries one heartbeat a second each way, and nothing else: what an agent hears wakes it,
+/// and what it says goes out at the same wake-ups, but at the root, whose timer begins the wave.
 #[test]
 fn an_idle_agent_wakes_once_a_second_for_each_link_and_only_the_root_by_a_timer() {
     let mut world = boot(Setup::new(15, 2), 1).unwrap();

@@ -16,8 +16,8 @@ fn with(mut script: Script, more: &[(u64, Op)]) -> Script {
     script
 }
 
-/// One agent, no standby: it is killed under load at any moment, and everything that it confirmed is
-/// there again, once, in its place.
+/// One agent, no standby: it is killed under load at any moment, and everything that it confirmed
+/// is there again, once, in its place.
 #[test]
 fn a_lone_root_that_is_killed_has_all_that_it_confirmed() {
     for step in 0..60 {
@@ -57,8 +57,8 @@ fn a_whole_cluster_that_is_killed_goes_on_with_its_log() {
     }
 }
 
-/// The root is killed, its standby takes over, and it comes back with an old disk under load: what is
-/// on it is a prefix of the log, or is there under another position; nothing comes twice.
+/// The root is killed, its standby takes over, and it comes back with an old disk under load: what
+/// is on it is a prefix of the log, or is there under another position; nothing comes twice.
 #[test]
 fn a_root_that_returns_with_an_old_disk_doubles_nothing() {
     for step in 0..30 {
@@ -70,8 +70,8 @@ fn a_root_that_returns_with_an_old_disk_doubles_nothing() {
     }
 }
 
-/// A standby is away for a while, and returns with the beginning of the log: its disk goes on where it
-/// was, and it is standby again.
+/// A standby is away for a while, and returns with the beginning of the log: its disk goes on where
+/// it was, and it is standby again.
 #[test]
 fn a_standby_that_returns_goes_on_with_its_disk() {
     for step in 0..10 {
@@ -96,8 +96,8 @@ fn entries_that_cannot_be_read_are_told() {
     }
 }
 
-/// What one agent cannot read and another brings is not lost, and no gap says so: the standby went on, or both were
-/// away and the standby has all of it on its disk.
+/// What one agent cannot read and another brings is not lost, and no gap says so: the standby went
+/// on, or both were away and the standby has all of it on its disk.
 #[test]
 fn entries_that_another_agent_brings_are_no_gap() {
     for seed in 0..10 {
@@ -119,8 +119,8 @@ fn entries_that_another_agent_brings_are_no_gap() {
     }
 }
 
-/// A full disk costs the journal, not the cluster: it is told, the log goes on in memory, and the disk
-/// has all of it when it has room again.
+/// A full disk costs the journal, not the cluster: it is told, the log goes on in memory, and the
+/// disk has all of it when it has room again.
 #[test]
 fn a_full_disk_is_told_and_comes_back_by_itself() {
     for seed in 0..10 {
@@ -137,8 +137,8 @@ fn a_full_disk_is_told_and_comes_back_by_itself() {
     }
 }
 
-/// A disk that cannot be read at the start, and can later: what it holds is handed over then, to the log
-/// that the agent has begun meanwhile.
+/// A disk that cannot be read at the start, and can later: what it holds is handed over then, to
+/// the log that the agent has begun meanwhile.
 #[test]
 fn a_disk_that_comes_late_is_handed_over() {
     for seed in 0..10 {

@@ -47,8 +47,8 @@ pub enum Op {
     Deaf(u32),
     /// And read again.
     Hear(u32),
-    /// Subscriptions of that agent are taken back and asked for again, as the client library does where
-    /// a program has fallen behind.
+    /// Subscriptions of that agent are taken back and asked for again, as the client library does
+    /// where a program has fallen behind.
     Resubscribe(u32),
     /// The agent is told to stop (SIGTERM).
     Stop(u32),

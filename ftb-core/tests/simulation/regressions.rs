@@ -75,8 +75,8 @@ fn a_subscriber_that_changes_sides_reads_in_order() {
     must_hold("changes sides", &nine(), 2003, &script);
 }
 
-/// A root that had passed its standby over, and was then alone, woke without an end: the time at which
-/// that child may be standby again stayed due for ever.
+/// A root that had passed its standby over, and was then alone, woke without an end: the time at
+/// which that child may be standby again stayed due for ever.
 #[test]
 fn a_root_that_has_passed_its_only_child_over_does_not_spin() {
     let mut script: Script = vec![(1_000_000, Op::Pause(1))];
@@ -84,8 +84,8 @@ fn a_root_that_has_passed_its_only_child_over_does_not_spin() {
     must_hold("alone", &Setup { gaps_allowed: true, ..Setup::new(2, 2) }, 1, &script);
 }
 
-/// A root without a copy gave its log up for another one, appended again what it had of it, and got the
-/// rest, which was older, back from its origins behind that.
+/// A root without a copy gave its log up for another one, appended again what it had of it, and got
+/// the rest, which was older, back from its origins behind that.
 #[test]
 fn a_root_without_a_copy_does_not_give_its_log_up() {
     let script: Script = vec![
@@ -101,8 +101,8 @@ fn a_root_without_a_copy_does_not_give_its_log_up() {
     must_hold("given up", &nine(), 6150, &script);
 }
 
-/// Events were on their way up when the epoch changed; their origin then put older ones back, behind
-/// them.
+/// Events were on their way up when the epoch changed; their origin then put older ones back,
+/// behind them.
 #[test]
 fn what_was_sent_in_another_reign_waits_for_what_is_put_back() {
     let mut script: Script = vec![(6_493_448, Op::HostDown(1))];
@@ -113,7 +113,8 @@ fn what_was_sent_in_another_reign_waits_for_what_is_put_back() {
     must_hold("put back", &nine(), 8212, &script);
 }
 
-/// Everybody of a component that was cut off died with what was confirmed there: nobody is left to tell.
+/// Everybody of a component that was cut off died with what was confirmed there: nobody is left to
+/// tell.
 #[test]
 fn a_component_that_dies_as_a_whole_takes_its_events_with_it() {
     let script: Script = vec![
@@ -125,8 +126,9 @@ fn a_component_that_dies_as_a_whole_takes_its_events_with_it() {
     must_hold("a component dies", &nine(), 30_391, &script);
 }
 
-/// Root and standby died, and another went on with what had passed by. The disk of an agent that had
-/// been root of a part before brought events back that a restarted subscriber was told as lost: late.
+/// Root and standby died, and another went on with what had passed by. The disk of an agent that
+/// had been root of a part before brought events back that a restarted subscriber was told as lost:
+/// late.
 #[test]
 fn what_a_disk_brings_back_after_it_was_told_as_lost_comes_late() {
     let mut script: Script = vec![
@@ -151,8 +153,9 @@ fn what_a_disk_brings_back_after_it_was_told_as_lost_comes_late() {
     must_hold("brought back", &nine().on_disk(), 30_241, &script);
 }
 
-/// A root that one child could not hear any more stopped. Its standby went below that child, which was
-/// root of a log of its own, and threw its copy away: what only root and standby had was lost, untold.
+/// A root that one child could not hear any more stopped. Its standby went below that child, which
+/// was root of a log of its own, and threw its copy away: what only root and standby had was lost,
+/// untold.
 #[test]
 fn a_standby_that_goes_below_another_root_hands_its_copy_over() {
     let script: Script = vec![
@@ -166,8 +169,9 @@ fn a_standby_that_goes_below_another_root_hands_its_copy_over() {
     must_hold("copy", &setup, 40_037, &script[1..].to_vec());
 }
 
-/// An agent that came back with a longer log went below one with a shorter log of the same epoch, and took
-/// that for a sign that nothing of its own is missing there. The next epoch began before its end.
+/// An agent that came back with a longer log went below one with a shorter log of the same epoch,
+/// and took that for a sign that nothing of its own is missing there. The next epoch began before
+/// its end.
 #[test]
 fn a_log_that_is_longer_than_the_parents_is_kept_until_the_next_reign() {
     let mut script: Script = vec![(7_026_742, Op::HostDown(1)), (16_410_459, Op::LoseDisk(0))];
@@ -178,9 +182,10 @@ fn a_log_that_is_longer_than_the_parents_is_kept_until_the_next_reign() {
     must_hold("longer", &nine().on_disk(), 40_037, &script);
 }
 
-/// A subscriber resumed at an agent whose log came back from a disk with less than it had read. The next
-/// epoch began before that place, and the subscriber, which stood there already, passed over what was new:
-/// where its agent handed that log to a root that had lost its own, and where that root died meanwhile.
+/// A subscriber resumed at an agent whose log came back from a disk with less than it had read. The
+/// next epoch began before that place, and the subscriber, which stood there already, passed over
+/// what was new: where its agent handed that log to a root that had lost its own, and where that
+/// root died meanwhile.
 #[test]
 fn a_subscriber_that_is_ahead_of_a_restored_log_passes_over_nothing() {
     let mut script: Script = vec![
@@ -204,8 +209,9 @@ fn a_subscriber_that_is_ahead_of_a_restored_log_passes_over_nothing() {
     }
 }
 
-/// A root whose own log is old took a log over that begins behind the place where the two part, as a root
-/// without a copy has it. Its subscribers went back to that place and heard nothing of what is missing.
+/// A root whose own log is old took a log over that begins behind the place where the two part, as
+/// a root without a copy has it. Its subscribers went back to that place and heard nothing of what
+/// is missing.
 #[test]
 fn a_log_that_is_taken_over_without_its_beginning_is_told_to_the_roots_own_subscribers() {
     let mut script: Script = vec![
@@ -222,8 +228,9 @@ fn a_log_that_is_taken_over_without_its_beginning_is_told_to_the_roots_own_subsc
     must_hold("no beginning", &nine(), 90_190, &script);
 }
 
-/// A log went on that had nothing in common with the one of a subscription that was to resume: it resumed
-/// at the same index there, as if that were the same place, and passed over what lies before it.
+/// A log went on that had nothing in common with the one of a subscription that was to resume: it
+/// resumed at the same index there, as if that were the same place, and passed over what lies
+/// before it.
 #[test]
 fn a_place_in_a_log_says_nothing_about_one_that_it_never_met() {
     let mut script: Script = vec![(12_500_000, Op::Publish(2))];
@@ -236,8 +243,8 @@ fn a_place_in_a_log_says_nothing_about_one_that_it_never_met() {
     must_hold("never met", &nine().on_disk(), 90_047, &script);
 }
 
-/// A root that was cut off let its standby go, confirmed alone and died, before the others had begun a epoch
-/// of their own: nobody of its epoch had heard of it.
+/// A root that was cut off let its standby go, confirmed alone and died, before the others had
+/// begun a epoch of their own: nobody of its epoch had heard of it.
 #[test]
 fn a_root_that_dies_cut_off_takes_what_it_confirmed_alone_with_it() {
     let script: Script = vec![
@@ -250,8 +257,9 @@ fn a_root_that_dies_cut_off_takes_what_it_confirmed_alone_with_it() {
     must_hold("dies cut off", &setup, 90_452, &script);
 }
 
-/// Root and standby died, and a root without a copy waited for the rest of their epoch. Another one took its
-/// log over before the time was up, and knew nothing of that: what nobody handed over was never told.
+/// Root and standby died, and a root without a copy waited for the rest of their epoch. Another one
+/// took its log over before the time was up, and knew nothing of that: what nobody handed over was
+/// never told.
 #[test]
 fn a_root_that_gives_its_log_up_passes_on_what_it_waits_for() {
     let script: Script = vec![
@@ -267,8 +275,8 @@ fn a_root_that_gives_its_log_up_passes_on_what_it_waits_for() {
     must_hold("waits", &Setup { unlisted: 3, ..nine() }, 90_594, &script);
 }
 
-/// A subscriber resumed at an agent that did not know the epoch it had read last, began from the beginning
-/// of the log, and got what it had been told of as a hole long before.
+/// A subscriber resumed at an agent that did not know the epoch it had read last, began from the
+/// beginning of the log, and got what it had been told of as a hole long before.
 #[test]
 fn a_subscriber_of_an_unknown_reign_goes_on_from_the_last_one_that_is_known() {
     let mut script: Script = (0..=8).map(|rank| (3_561_460, Op::Kill(rank))).collect();
@@ -284,9 +292,9 @@ fn a_subscriber_of_an_unknown_reign_goes_on_from_the_last_one_that_is_known() {
     must_hold("unknown reign", &nine().on_disk(), 90_872, &script);
 }
 
-/// A root without a copy of its log handed it on to one that had just started. What its own agents had
-/// published before that was known to be confirmed there, in a part that nobody has, and came again only
-/// when that log met another one: behind what is newer.
+/// A root without a copy of its log handed it on to one that had just started. What its own agents
+/// had published before that was known to be confirmed there, in a part that nobody has, and came
+/// again only when that log met another one: behind what is newer.
 #[test]
 fn what_a_root_without_a_copy_does_not_have_is_sent_again_at_once() {
     let script: Script = vec![
@@ -299,8 +307,8 @@ fn what_a_root_without_a_copy_does_not_have_is_sent_again_at_once() {
     must_hold("handed on", &Setup { unlisted: 3, ..nine() }, 90_985, &script);
 }
 
-/// A root with a past took a log over that a root without a copy had begun, and lost of its own what that
-/// one did not have: its agents sent it again, behind what is newer.
+/// A root with a past took a log over that a root without a copy had begun, and lost of its own
+/// what that one did not have: its agents sent it again, behind what is newer.
 #[test]
 fn a_root_with_a_past_takes_no_log_over_that_has_lost_its_own() {
     let script: Script = vec![
@@ -313,8 +321,8 @@ fn a_root_with_a_past_takes_no_log_over_that_has_lost_its_own() {
     must_hold("with a past", &nine(), 4, &script);
 }
 
-/// A root without a copy handed its log over: first what of the past had passed by, in which events are
-/// missing, and then all of it again.
+/// A root without a copy handed its log over: first what of the past had passed by, in which events
+/// are missing, and then all of it again.
 #[test]
 fn what_passed_by_comes_before_what_was_sent_again_only_if_it_was_not() {
     let script: Script = vec![
@@ -328,8 +336,9 @@ fn what_passed_by_comes_before_what_was_sent_again_only_if_it_was_not() {
     must_hold("passed by", &nine(), 51_119, &script);
 }
 
-/// A root that had just started had a log by then that others had handed over, and took another one over that
-/// a root without a copy had begun: what that one had lost came again behind what is newer.
+/// A root that had just started had a log by then that others had handed over, and took another one
+/// over that a root without a copy had begun: what that one had lost came again behind what is
+/// newer.
 #[test]
 fn a_root_that_others_have_joined_takes_no_torn_log_over() {
     let mut script: Script = vec![
@@ -348,8 +357,8 @@ fn a_root_that_others_have_joined_takes_no_torn_log_over() {
     must_hold("joined", &Setup { unlisted: 3, ..nine() }, 51_058, &script);
 }
 
-/// A root that did not reach its standby went on alone, was heard by other children only, and died: the
-/// standby took over with a whole copy that ended before, and nobody told of the rest.
+/// A root that did not reach its standby went on alone, was heard by other children only, and died:
+/// the standby took over with a whole copy that ended before, and nobody told of the rest.
 #[test]
 fn what_only_children_have_heard_of_a_lone_root_is_told() {
     let script: Script = vec![
@@ -378,8 +387,8 @@ fn what_a_root_waits_for_is_waited_for_by_the_next() {
     must_hold("waited for", &nine(), 52_134, &script);
 }
 
-/// A component whose log had nothing in common with the next joined one that was given up itself: what it
-/// was told of as missing there came late, and was taken for a broken order.
+/// A component whose log had nothing in common with the next joined one that was given up itself:
+/// what it was told of as missing there came late, and was taken for a broken order.
 #[test]
 fn what_a_component_missed_of_a_log_that_is_given_up_may_come_late() {
     let mut script: Script = vec![
@@ -395,8 +404,9 @@ fn what_a_component_missed_of_a_log_that_is_given_up_may_come_late() {
     must_hold("missed", &nine(), 52_317, &script);
 }
 
-/// A log was given up for one that it had nothing in common with, and appended again there: a subscriber
-/// that had been told of its end as missing had newer events of the same publishers by then.
+/// A log was given up for one that it had nothing in common with, and appended again there: a
+/// subscriber that had been told of its end as missing had newer events of the same publishers by
+/// then.
 #[test]
 fn what_comes_behind_newer_events_is_told_and_not_given() {
     let script: Script = vec![
@@ -414,8 +424,9 @@ fn what_comes_behind_newer_events_is_told_and_not_given() {
     assert!(late > 0, "nothing comes late any more: the case is not the one that it was");
 }
 
-/// A lone root was heard by all but its standby and one child, and died; so did the next, a child of which
-/// each of them was by then, with what it waited for in its memory alone: that one child was told nothing.
+/// A lone root was heard by all but its standby and one child, and died; so did the next, a child
+/// of which each of them was by then, with what it waited for in its memory alone: that one child
+/// was told nothing.
 #[test]
 fn what_children_have_told_a_root_that_dies_is_told_to_the_next() {
     let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 8) };
@@ -439,8 +450,9 @@ fn what_children_have_told_a_root_that_dies_is_told_to_the_next() {
     }
 }
 
-/// A root that had begun a log of its own took another one over. Its disk was to begin anew with that, and
-/// had not yet: what was read from it was of the log that it had begun, at places of the other one.
+/// A root that had begun a log of its own took another one over. Its disk was to begin anew with
+/// that, and had not yet: what was read from it was of the log that it had begun, at places of the
+/// other one.
 #[test]
 fn a_disk_that_begins_anew_has_nothing_before_it_says_so() {
     let mut script: Script = vec![(12_764_205, Op::TearDisk(0, 20)), (19_576_339, Op::Start(0))];
@@ -455,8 +467,8 @@ fn a_disk_that_begins_anew_has_nothing_before_it_says_so() {
     must_hold("begins anew", &Setup { tune: crate::chaos::small, ..nine() }.on_disk(), 8, &script);
 }
 
-/// Events were shed for a link on which much was to be caught up with, and told. A root without a copy had
-/// them sent again: they came behind what is newer, and were taken for a broken order.
+/// Events were shed for a link on which much was to be caught up with, and told. A root without a
+/// copy had them sent again: they came behind what is newer, and were taken for a broken order.
 #[test]
 fn what_was_shed_and_is_sent_again_comes_late() {
     let mut script: Script = vec![
@@ -476,8 +488,9 @@ fn what_was_shed_and_is_sent_again_comes_late() {
     );
 }
 
-/// An agent between had a rank of an unlisted host in mind that the root of a merged component had given to
-/// another. The host was told the one there and the other by everybody else, and never came to rest.
+/// An agent between had a rank of an unlisted host in mind that the root of a merged component had
+/// given to another. The host was told the one there and the other by everybody else, and never
+/// came to rest.
 #[test]
 fn a_rank_that_only_an_agent_between_has_in_mind_is_asked_for() {
     let mut script: Script = vec![
@@ -495,8 +508,9 @@ fn a_rank_that_only_an_agent_between_has_in_mind_is_asked_for() {
     must_hold("in mind", &Setup { unlisted: 3, ..nine() }, 200_650, &script);
 }
 
-/// A subscription was read again from before its beginning, in a epoch in which it had read further: where its
-/// agent, which had started again, came to the log of that epoch by way of another one.
+/// A subscription was read again from before its beginning, in a epoch in which it had read
+/// further: where its agent, which had started again, came to the log of that epoch by way of
+/// another one.
 #[test]
 fn what_lies_before_the_beginning_of_a_subscription_does_not_come_behind_it() {
     let mut script: Script = vec![
@@ -520,8 +534,8 @@ fn what_lies_before_the_beginning_of_a_subscription_does_not_come_behind_it() {
     must_hold("beginning", &nine().on_disk(), 201_006, &script);
 }
 
-/// A lone root went below another one and died with its disk before it had said anything: what it had confirmed
-/// was known to its parent alone, by its hello.
+/// A lone root went below another one and died with its disk before it had said anything: what it
+/// had confirmed was known to its parent alone, by its hello.
 #[test]
 fn a_lone_root_that_dies_while_it_hands_over_is_told_of_by_its_parent() {
     let mut script: Script = vec![
@@ -548,8 +562,9 @@ fn a_lone_root_that_dies_while_it_hands_over_is_told_of_by_its_parent() {
     must_hold("hands over", &nine().on_disk(), 201_273, &script);
 }
 
-/// A root took a log over whose memory began behind the place where its own left it: its subscribers read the
-/// part between from a disk, and got again what had been handed over there of what they had.
+/// A root took a log over whose memory began behind the place where its own left it: its
+/// subscribers read the part between from a disk, and got again what had been handed over there of
+/// what they had.
 #[test]
 fn what_is_caught_up_with_in_another_log_leaves_out_what_was_had() {
     let mut script: Script =
@@ -569,8 +584,8 @@ fn what_is_caught_up_with_in_another_log_leaves_out_what_was_had() {
     );
 }
 
-/// A subscriber was told of the beginning of a epoch as missing and read on in it. When it had started again it
-/// came to that beginning by way of another log.
+/// A subscriber was told of the beginning of a epoch as missing and read on in it. When it had
+/// started again it came to that beginning by way of another log.
 #[test]
 fn what_was_told_of_a_reign_does_not_come_behind_what_was_read_of_it() {
     let mut script: Script = vec![

@@ -1,5 +1,5 @@
-//! What the log retains when it no longer has room for all: the severe events first, and the number of
-//! the others.
+//! What the log retains when it no longer has room for all: the severe events first, and the number
+//! of the others.
 
 use crate::bounds::{Agent, CLIENT};
 use crate::events::{AGENT_SPACE, SPACE, Said, seal};

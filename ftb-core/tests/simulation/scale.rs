@@ -115,7 +115,8 @@ fn an_event_and_a_subscription_cost_what_the_tree_is_deep() {
             "{agents} agents, fan-out {fanout}, {depth} levels below the root: {event} frames for an event, \
              {subscription} for a subscription"
         );
-        // Up, down to the subscriber, the confirmation; and what root and standby say to each other.
+        // Up, down to the subscriber, the confirmation; and what root and standby say to each
+        // other.
         let (few, many) = (2 * depth, 3 * depth + 6);
         assert!((few..=many).contains(&event), "{agents} agents: {event} frames for an event");
         // Up, and the answer.
@@ -123,7 +124,8 @@ fn an_event_and_a_subscription_cost_what_the_tree_is_deep() {
     }
 }
 
-/// Any rack of 16, wherever it is in the tree: three detection periods later all others are one tree.
+/// Any rack of 16, wherever it is in the tree: three detection periods later all others are one
+/// tree.
 #[test]
 fn any_single_rack_may_be_lost() {
     for rack in 0..16 {

@@ -1,4 +1,5 @@
-//! Storm control in a whole cluster: nothing is counted twice, nothing is missing that was not told.
+//! Storm control in a whole cluster: nothing is counted twice, nothing is missing that was not
+//! told.
 
 use crate::events::{SPACE, fold};
 use crate::ops::{Op, Script};
@@ -60,8 +61,8 @@ fn a_storm_becomes_few_events_that_account_for_all_of_it() {
     }
 }
 
-/// The storming agent dies: its clients say again what they have no receipt for, and what was logged
-/// in a fold is known.
+/// The storming agent dies: its clients say again what they have no receipt for, and what was
+/// logged in a fold is known.
 #[test]
 fn folds_of_a_dead_agent_are_known_when_their_events_come_again() {
     for step in 0..20 {

@@ -1,5 +1,5 @@
-//! Agents that do not belong: another cluster, another list, another version, another clock, a rank that
-//! is taken. Each is turned away or told of, by name, and never makes a wrong tree.
+//! Agents that do not belong: another cluster, another list, another version, another clock, a rank
+//! that is taken. Each is turned away or told of, by name, and never makes a wrong tree.
 
 use crate::neighbour::{START, agent_a, hello_of_b};
 use crate::ops::Op;
@@ -166,8 +166,8 @@ fn counted(world: &World, agent: usize, name: &str) -> u64 {
     world.counters(agent).iter().find(|(counter, _)| *counter == name).unwrap().1
 }
 
-/// One frame with an epoch or an index that no cluster can have come to, at any agent, in each frame that agents
-/// go on from: it is refused by name, and the tree goes on.
+/// One frame with an epoch or an index that no cluster can have come to, at any agent, in each
+/// frame that agents go on from: it is refused by name, and the tree goes on.
 #[test]
 fn a_number_that_is_out_of_range_does_not_split_the_tree() {
     const FAR: u64 = 1 << 62;
@@ -208,8 +208,8 @@ fn a_number_that_is_out_of_range_does_not_split_the_tree() {
     }
 }
 
-/// The highest accepted epoch lifts all others to it and takes no agent out of the tree: the bound has
-/// risen by the time another agent states it.
+/// The highest accepted epoch lifts all others to it and takes no agent out of the tree: the bound
+/// has risen by the time another agent states it.
 #[test]
 fn the_highest_epoch_that_is_accepted_does_not_split_the_tree() {
     const HOUR_MS: u64 = 3_600_000;

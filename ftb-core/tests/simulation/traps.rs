@@ -75,8 +75,9 @@ fn rank_0_returns() {
     }
 }
 
-/// A log is offered to a root that has just come back, which dies before it has all of it: the agent that
-/// offered it offers it to the next, or hands it over. What only that log had is in the log that goes on.
+/// A log is offered to a root that has just come back, which dies before it has all of it: the
+/// agent that offered it offers it to the next, or hands it over. What only that log had is in the
+/// log that goes on.
 #[test]
 fn a_log_that_was_offered_in_vain_is_not_lost() {
     for seed in 0..10 {
@@ -105,7 +106,8 @@ fn a_log_that_was_offered_in_vain_is_not_lost() {
     }
 }
 
-/// The log is larger than what other agents keep of passing events: whoever takes it over has all of it.
+/// The log is larger than what other agents keep of passing events: whoever takes it over has all
+/// of it.
 #[test]
 fn a_log_is_taken_over_as_a_whole() {
     fn small(config: &mut ftb_core::node::NodeConfig) {
@@ -120,7 +122,8 @@ fn a_log_is_taken_over_as_a_whole() {
     assert_eq!(missing, 0, "of {} events", world.books.published.len());
 }
 
-/// Trap (d) again: its own clients have said much before it hears of the log that it shall take over.
+/// Trap (d) again: its own clients have said much before it hears of the log that it shall take
+/// over.
 #[test]
 fn rank_0_returns_with_much_to_say() {
     for step in 0..6 {

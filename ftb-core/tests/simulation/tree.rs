@@ -6,8 +6,8 @@ use ftb_core::Rank;
 use ftb_core::node::NodeConfig;
 use ftb_core::node::api::MemberState;
 
-/// A parent that has all the children it may have takes no more, and says who below it might: everybody
-/// finds a place.
+/// A parent that has all the children it may have takes no more, and says who below it might:
+/// everybody finds a place.
 #[test]
 fn a_full_parent_takes_no_more_and_sends_to_its_children() {
     const MOST: usize = 3;
@@ -32,7 +32,8 @@ fn a_full_parent_takes_no_more_and_sends_to_its_children() {
     assert!((3..15).map(rejected).sum::<u64>() > 0, "nobody was sent on");
 }
 
-/// All agents start together: the root knows that no other log can come as soon as all are in its tree.
+/// All agents start together: the root knows that no other log can come as soon as all are in its
+/// tree.
 #[test]
 fn a_subscription_is_active_as_soon_as_the_first_tree_stands() {
     for seed in 0..10 {

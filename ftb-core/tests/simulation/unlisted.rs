@@ -1,4 +1,5 @@
-//! Agents that are in no member list: they join, keep their ranks whoever dies, and two never have one.
+//! Agents that are in no member list: they join, keep their ranks whoever dies, and two never have
+//! one.
 
 use crate::ops::{Op, Script};
 use crate::world::{Setup, World, boot, must_hold};
@@ -86,8 +87,8 @@ fn journals_remember_who_has_which_rank() {
     assert_eq!(ranks(&world), before);
 }
 
-/// Two components each give the first rank to another host. When they meet, the one that was given by
-/// the root that goes on stays; the other host gets another rank, and says so.
+/// Two components each give the first rank to another host. When they meet, the one that was given
+/// by the root that goes on stays; the other host gets another rank, and says so.
 #[test]
 fn two_components_that_gave_one_rank_to_two_hosts_become_one_tree() {
     for seed in 0..10 {

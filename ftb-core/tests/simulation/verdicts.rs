@@ -176,7 +176,8 @@ fn a_root_and_a_standby_that_die_together_are_both_called_dead() {
     }
 }
 
-/// Nobody is above the acting root: whoever takes its place asks, and the root tells when it is back.
+/// Nobody is above the acting root: whoever takes its place asks, and the root tells when it is
+/// back.
 #[test]
 fn a_root_that_is_lost_is_looked_for_by_who_takes_its_place() {
     let script: Script = vec![(S, Op::HostDown(0)), (20 * S, Op::Start(0))];
@@ -278,11 +279,12 @@ fn an_agent_that_is_lost_with_its_parent_is_told_of() {
     assert_eq!(hosts_of(&world, "FTB_NODE_DEAD"), names(&[]), "{:?}", world.announced);
 }
 
-/// A rack dies, and the root with it: whoever is root next calls all of them dead, also those of whom
-/// only the dead knew.
+/// A rack dies, and the root with it: whoever is root next calls all of them dead, also those of
+/// whom only the dead knew.
 #[test]
 fn a_rack_that_dies_with_the_root_is_dead() {
-    // Leaves beside the root; root and standby and their neighbours; a whole branch with all above it.
+    // Leaves beside the root; root and standby and their neighbours; a whole branch with all above
+    // it.
     for (agents, fanout, rack) in [
         (17, 16, &[0, 5, 6][..]),
         (17, 16, &[0, 1, 2, 3, 4, 5, 6, 7]),
@@ -326,7 +328,8 @@ fn who_moved_to_the_root_and_dies_with_it_is_dead() {
     assert_eq!(hosts_of(&world, "FTB_NODE_DEAD"), names(&[0, 2, 5]), "{:?}", world.announced);
 }
 
-/// Agent 5 lives below 4, which is below the standby, for it is cut off from those below which it would be.
+/// Agent 5 lives below 4, which is below the standby, for it is cut off from those below which it
+/// would be.
 fn displaced(agents: u32, seed: u64) -> World {
     let mut world = boot(tolerant(agents, 2), seed).unwrap();
     for other in 0..4 {
@@ -357,8 +360,8 @@ fn just_moved(agents: u32, seed: u64, loses: fn(&Frame) -> bool) -> World {
 /// A part of the time that a frame takes from one agent to the next.
 const STEP_NS: u64 = 25_000;
 
-/// An agent moves and dies with its new parent and the root, whoever has heard by then that it has gone,
-/// and that it has come; so do those below it.
+/// An agent moves and dies with its new parent and the root, whoever has heard by then that it has
+/// gone, and that it has come; so do those below it.
 #[test]
 fn who_moves_and_dies_with_its_new_parent_and_the_root_is_dead() {
     for (agents, rack) in [(7, &[0, 2, 5][..]), (15, &[0, 2, 5, 11])] {
@@ -407,7 +410,8 @@ fn who_dies_before_its_new_parent_has_told_of_it_is_dead() {
     }
 }
 
-/// It stops in order below the standby, comes back on the other side of the root, and dies there with it.
+/// It stops in order below the standby, comes back on the other side of the root, and dies there
+/// with it.
 #[test]
 fn who_comes_back_elsewhere_and_dies_with_the_root_is_dead() {
     for gone in [Op::Stop(5), Op::HostDown(5)] {
@@ -483,7 +487,8 @@ fn a_few_that_are_cut_off_call_nobody_dead() {
     assert_eq!(hosts_of(&world, "FTB_NODE_BACK"), cut_off, "{:?}", world.announced);
 }
 
-/// An agent that is stopped for good is lost, at the deadline, wherever it stands; its host is not dead.
+/// An agent that is stopped for good is lost, at the deadline, wherever it stands; its host is not
+/// dead.
 #[test]
 fn an_agent_that_is_stopped_for_good_is_lost_at_the_deadline() {
     for stopped in [0, 1, 5] {

@@ -1,8 +1,10 @@
 //! The clients of this agent: who they are, and what goes to each next.
 //!
-//! Responsible for: coming, going, and the order in which a client is told things. What they publish is
-//! [`crate::node::publishing::publish`]'s, when they hear that it is held [`crate::node::publishing::delayed_acks`]', what they want is
-//! [`crate::node::delivery::subscriptions`]', what comes for them is [`crate::node::delivery::deliver`]'s.
+//! Responsible for: coming, going, and the order in which a client is told things. What they
+//! publish is [`crate::node::publishing::publish`]'s, when they hear that it is held
+//! [`crate::node::publishing::delayed_acks`]', what they want is
+//! [`crate::node::delivery::subscriptions`]', what comes for them is
+//! [`crate::node::delivery::deliver`]'s.
 
 use crate::node::Node;
 use crate::node::api::{ClientId, ClientInfo, Gap, Output, RefusedWhat, SubscriptionId, ToClient};

@@ -1,7 +1,7 @@
 //! What comes for the clients of this agent: who wants it, what each reads next, and how far it is.
 //!
-//! Responsible for: the last match, batches, and that a subscription that is slow keeps what it wants
-//! within its bound. Not responsible for: the log that is read ([`crate::log::ring`]).
+//! Responsible for: the last match, batches, and that a subscription that is slow keeps what it
+//! wants within its bound. Not responsible for: the log that is read ([`crate::log::ring`]).
 
 use crate::frame::{Content, Item};
 use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
@@ -229,9 +229,10 @@ impl Node {
         active.collect()
     }
 
-    /// The log that was followed is about to be left for another one. What was visible here counts as
-    /// delivered, and is left out where it comes again; so what subscriptions have not read of it is made
-    /// ready for them now, with its positions in this log. What is over their bound is told as a hole.
+    /// The log that was followed is about to be left for another one. What was visible here counts
+    /// as delivered, and is left out where it comes again; so what subscriptions have not read of
+    /// it is made ready for them now, with its positions in this log. What is over their bound is
+    /// told as a hole.
     pub(in crate::node) fn flush_subscribers(&mut self) {
         self.count_budgets();
         for (client, subscription) in self.active_subscriptions() {
@@ -319,8 +320,8 @@ impl Node {
         }
     }
 
-    /// The log begins behind an index: subscriptions that stand before it get what is missing, or hear
-    /// of it, when all catch up.
+    /// The log begins behind an index: subscriptions that stand before it get what is missing, or
+    /// hear of it, when all catch up.
     pub(in crate::node) fn subscribers_catch_up(&mut self, oldest: u64) {
         let mut any = false;
         for client in self.clients.values_mut() {
@@ -334,8 +335,9 @@ impl Node {
         self.delivered_before = any.then(|| self.seen.clone());
     }
 
-    /// Events come for a subscription from elsewhere: they count as delivered here. Gives those that it has
-    /// not had already, at other places of a log that was left; `all`: it was not there then.
+    /// Events come for a subscription from elsewhere: they count as delivered here. Gives those
+    /// that it has not had already, at other places of a log that was left; `all`: it was not there
+    /// then.
     pub(in crate::node) fn note_fetched(&mut self, items: Vec<Item>, all: bool) -> Vec<Item> {
         let delivered_before = self.delivered_before.as_ref().filter(|_| !all);
         let mut fresh = Vec::with_capacity(items.len());

@@ -1,8 +1,10 @@
 //! Older events than what is here: asked for above, piece by piece, until the reader has reached
-//! what its agent's own store has completely. The acting root looks deeper ([`crate::node::delivery::history_sources`]).
+//! what its agent's own store has completely. The acting root looks deeper
+//! ([`crate::node::delivery::history_sources`]).
 //!
 //! One question, one answer of at most one frame; the next is asked when the reader has taken the
-//! last: nothing piles up. An answer that does not come (the way up has changed) is asked for again.
+//! last: nothing piles up. An answer that does not come (the way up has changed) is asked for
+//! again.
 
 use crate::filter::FilterSet;
 use crate::frame::{Content, Frame, HistoryReply, HistoryRequest, Item};
@@ -181,8 +183,8 @@ impl Node {
         self.wake_requester(requester);
     }
 
-    /// A reader at the acting root wants what no log has as a whole any more: it gets what is left of
-    /// it, a piece at a time, with a gap for each hole.
+    /// A reader at the acting root wants what no log has as a whole any more: it gets what is left
+    /// of it, a piece at a time, with a gap for each hole.
     fn read_retained(&mut self, requester: Requester, since: u64, filters: &FilterSet) {
         let Some((reader, _)) = self.reader_of(requester) else { return };
         let (cursor, all) = (reader.cursor, reader.reads_repeated);
@@ -196,8 +198,8 @@ impl Node {
         self.wake_requester(requester);
     }
 
-    /// What the log retains of a range that it does not have as a whole, as much as one answer takes,
-    /// and up to which index that reaches.
+    /// What the log retains of a range that it does not have as a whole, as much as one answer
+    /// takes, and up to which index that reaches.
     pub(in crate::node) fn retained(
         &self,
         after: u64,
@@ -234,8 +236,8 @@ impl Node {
         (begin, (!reached).then(|| self.unknown_gap(0, begin)))
     }
 
-    /// Where a reader goes on that misses something of what lies before an index: with a root that has
-    /// no copy, behind all that is sent again, or it would come behind what is newer.
+    /// Where a reader goes on that misses something of what lies before an index: with a root that
+    /// has no copy, behind all that is sent again, or it would come behind what is newer.
     fn whole_since(&self, since: u64) -> u64 {
         if self.root.is_some() { since.max(self.complete_after) } else { since }
     }
@@ -453,8 +455,8 @@ impl Node {
         }
     }
 
-    /// An answer has nothing new. A reader that lacks nothing goes on with the log: an empty log has no
-    /// entry that could move it. Any other asks again when the log moves.
+    /// An answer has nothing new. A reader that lacks nothing goes on with the log: an empty log
+    /// has no entry that could move it. Any other asks again when the log moves.
     fn end_catching_up(&mut self, requester: Requester) {
         let Some((reader, filters)) = self.reader_of(requester) else { return };
         let cursor = reader.cursor;

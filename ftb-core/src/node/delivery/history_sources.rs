@@ -1,13 +1,14 @@
-//! Older events than what acting root (or standby) has in memory: from its own disk, or from a child
-//! that has them.
+//! Older events than what acting root (or standby) has in memory: from its own disk, or from a
+//! child that has them.
 //!
-//! The disk goes back further than memory, and is read a page at a time, by the shell, while everything
-//! else goes on. A child may go back further too: the standby has a disk of its own, and where a root
-//! took over without a copy of the log, others may have had more pass by than it. They are asked one
-//! after the other. Only when nobody has them, that is told as a gap.
+//! The disk goes back further than memory, and is read a page at a time, by the shell, while
+//! everything else goes on. A child may go back further too: the standby has a disk of its own, and
+//! where a root took over without a copy of the log, others may have had more pass by than it. They
+//! are asked one after the other. Only when nobody has them, that is told as a gap.
 //!
 //! Responsible for: who is asked next, and what a page means. Not responsible for: who wanted it
-//! ([`crate::node::delivery::history`]), how a page is read ([`JournalPage::pick`] says what is to be in it).
+//! ([`crate::node::delivery::history`]), how a page is read ([`JournalPage::pick`] says what is to
+//! be in it).
 
 use crate::filter::FilterSet;
 use crate::frame::{Frame, HistoryReply, HistoryRequest, Item};
@@ -85,8 +86,8 @@ impl Node {
         true
     }
 
-    /// Children that may have more than is here: the standby, which has a disk; where a root has taken
-    /// over without a copy, all.
+    /// Children that may have more than is here: the standby, which has a disk; where a root has
+    /// taken over without a copy, all.
     fn history_holders(&self, requester: Requester, query: &HistoryRequest) -> VecDeque<LinkId> {
         // Who has just given its log away is not standby yet.
         let standby = self.root.as_ref().and_then(|root| root.standby.or(root.log_source));
@@ -98,8 +99,8 @@ impl Node {
         all.take(CHILDREN_ASKED_MAX).collect()
     }
 
-    /// Whether the disk may go back further than memory: it retains severe events from before what it
-    /// has as a whole.
+    /// Whether the disk may go back further than memory: it retains severe events from before what
+    /// it has as a whole.
     fn disk_may_hold(&self, query: &HistoryRequest) -> bool {
         self.disk_reads.waiting.len() < WAITING_MAX
             && self.disk_range().is_some_and(|(_, until)| query.after < until)

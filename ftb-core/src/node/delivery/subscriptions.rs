@@ -25,8 +25,8 @@ pub(in crate::node) struct Subscription {
     pub(in crate::node) history_until: Option<u64>,
 }
 
-/// How far back a subscription reads again that resumes in a log that it has nothing in common with. Half of
-/// the event ids that the client library remembers, by which it drops what it had.
+/// How far back a subscription reads again that resumes in a log that it has nothing in common
+/// with. Half of the event ids that the client library remembers, by which it drops what it had.
 const READ_AGAIN_MAX: u64 = 8_192;
 
 /// Subscriptions that end are taken out of what the parent is asked for after so long at most: to
@@ -108,8 +108,8 @@ impl Node {
         }
     }
 
-    /// The subtree may want less: found out soon, for many of whom it is so at once. What comes down
-    /// until then though nobody wants it is dropped here.
+    /// The subtree may want less: found out soon, for many of whom it is so at once. What comes
+    /// down until then though nobody wants it is dropped here.
     pub(in crate::node) fn interest_narrowed(&mut self) {
         let due_ns = self.now.mono_ns.saturating_add(ns(NARROW_MS));
         self.narrow_ns = self.narrow_ns.min(due_ns);
@@ -199,11 +199,11 @@ impl Node {
         self.catch_up(Requester::Subscription(client, id));
     }
 
-    /// Behind which index of the log a subscription resumes that has been at those places (of any log).
-    /// Where nobody here knows the log that it stood in, the rest of that log may never come: that is
-    /// told. It goes on behind the furthest place that both logs have; without one it reads some of ours
-    /// again: the logs may be about to meet, and what it passed over here would then come behind what
-    /// is newer.
+    /// Behind which index of the log a subscription resumes that has been at those places (of any
+    /// log). Where nobody here knows the log that it stood in, the rest of that log may never come:
+    /// that is told. It goes on behind the furthest place that both logs have; without one it reads
+    /// some of ours again: the logs may be about to meet, and what it passed over here would then
+    /// come behind what is newer.
     fn resume_index(
         &mut self,
         client: ClientId,

@@ -1,15 +1,16 @@
 //! Agents that are in no member list: which rank each has, and who gives it.
 //!
-//! They have ranks behind all listed ones, from [`Rank::UNLISTED_FIRST`] up in the order in which they
-//! came, and keep them. The acting root gives them out. It and its standby know all of them and write
-//! them to their journals; any other agent knows those below it, and tells whoever becomes its parent.
-//! An agent that has no list knows its own rank, and writes that to its journal.
+//! They have ranks behind all listed ones, from [`Rank::UNLISTED_FIRST`] up in the order in which
+//! they came, and keep them. The acting root gives them out. It and its standby know all of them
+//! and write them to their journals; any other agent knows those below it, and tells whoever
+//! becomes its parent. An agent that has no list knows its own rank, and writes that to its
+//! journal.
 //!
-//! Such an agent is a leaf: nobody dials it, and it has no children. Its wanted place is the one behind
-//! the listed agents, in the order of the ranks.
+//! Such an agent is a leaf: nobody dials it, and it has no children. Its wanted place is the one
+//! behind the listed agents, in the order of the ranks.
 //!
-//! Where two components meet that gave one rank to two hosts, the root that goes on is right. The other
-//! host is sent away by its parent, comes back, and gets another rank.
+//! Where two components meet that gave one rank to two hosts, the root that goes on is right. The
+//! other host is sent away by its parent, comes back, and gets another rank.
 
 use crate::frame::{DYNAMIC_MEMBERS_MAX, DynamicMember, Frame, Hello, HelloNack};
 use crate::ident::Rank;
@@ -22,8 +23,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Most agents of one component that are in no member list. With more, the one that has been away
 /// longest loses its rank; while all are up, one more is refused.
 pub const UNLISTED_MAX: usize = 4_096;
-/// Most of them that are remembered here, those that wait for a rank included. Full: what has to do with
-/// nobody here is forgotten, and one more is refused.
+/// Most of them that are remembered here, those that wait for a rank included. Full: what has to do
+/// with nobody here is forgotten, and one more is refused.
 const KNOWN_MAX: usize = 2 * UNLISTED_MAX;
 
 /// The agents that are in no member list, as far as they are known here.
@@ -257,8 +258,8 @@ impl Node {
                 || self.dynamic_members.rank_of(host).is_some_and(|known| known != rank))
     }
 
-    /// The rank of an agent that says that it is in no list; `None`: the acting root must say. Others
-    /// may know one that it has given to somebody else since.
+    /// The rank of an agent that says that it is in no list; `None`: the acting root must say.
+    /// Others may know one that it has given to somebody else since.
     pub(in crate::node) fn admit_dynamic(&self, hello: &Hello) -> Result<Option<Rank>, HelloNack> {
         let (host, own) = (&hello.host, &self.config.host);
         let message = if let Some(rank) = self.config.members.rank_of(host) {
@@ -286,8 +287,8 @@ impl Node {
         self.on_join(None, vec![join]);
     }
 
-    /// An agent that is in no list has become a child here with the rank that both know: the acting root
-    /// says whether it is right, and by which way to reach it with another one.
+    /// An agent that is in no list has become a child here with the rank that both know: the acting
+    /// root says whether it is right, and by which way to reach it with another one.
     pub(in crate::node) fn confirm_rank(&mut self, host: String, rank: Rank) {
         if self.root.is_none() && rank.is_unlisted() {
             self.on_join(None, vec![DynamicMember { host, rank: Some(rank) }]);

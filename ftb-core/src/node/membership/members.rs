@@ -83,9 +83,9 @@ impl Members {
         self.known.values().filter(|member| member.state.is_missed()).map(|member| member.rank)
     }
 
-    /// Nobody below that agent is where it was; others tell where they are. Whose coming was not told yet is
-    /// told as on its way: `expected`, or it has stopped with that agent. What is known of those that were
-    /// gone before stays so.
+    /// Nobody below that agent is where it was; others tell where they are. Whose coming was not
+    /// told yet is told as on its way: `expected`, or it has stopped with that agent. What is known
+    /// of those that were gone before stays so.
     fn forget_below(&mut self, left: Rank, expected: bool) {
         let mut gone = vec![left];
         while let Some(above) = gone.pop() {
@@ -99,8 +99,8 @@ impl Members {
                 self.known.remove(&rank);
                 gone.push(rank);
                 match self.pending.get_mut(&rank).filter(|report| report.state == MemberState::Up) {
-                    // It goes with the one above it and says no new hello: that it is up, which comes from
-                    // there, must count for more, whichever comes first.
+                    // It goes with the one above it and says no new hello: that it is up, which
+                    // comes from there, must count for more, whichever comes first.
                     Some(report) if expected => {
                         report.state = MemberState::Moved;
                         report.attempt = report.attempt.saturating_sub(1);
@@ -273,8 +273,8 @@ impl Node {
         let (rank, state) = (report.rank, report.state);
         self.members.pending.insert(rank, report.clone());
         if has_moved && is_told_above {
-            // Who epochs expects it. It may come back or not, and stop elsewhere, without a word to us: whoever
-            // takes over is told by the roll whether to miss it.
+            // Who epochs expects it. It may come back or not, and stop elsewhere, without a word to
+            // us: whoever takes over is told by the roll whether to miss it.
             self.members.known.remove(&rank);
         } else {
             self.members.known.insert(rank, report);
@@ -311,8 +311,8 @@ impl Node {
         }
     }
 
-    /// Whoever was acting root meanwhile tells of the lost ones above it: for the acting root to know, who
-    /// may be the one that was lost.
+    /// Whoever was acting root meanwhile tells of the lost ones above it: for the acting root to
+    /// know, who may be the one that was lost.
     fn learn_of_lower(&mut self, report: MemberReport) {
         if self.root.is_none() {
             self.members.pending.insert(report.rank, report);
@@ -356,8 +356,8 @@ impl Node {
         self.config.members.len() + UNLISTED_MAX
     }
 
-    /// On a new way up everything is news. What an acting root knew of lower ranks is the new root's now, and
-    /// who was on its way.
+    /// On a new way up everything is news. What an acting root knew of lower ranks is the new
+    /// root's now, and who was on its way.
     pub(in crate::node) fn resend_all_members(&mut self) {
         let members = &mut self.members;
         members.pending.extend(members.known.iter().map(|(rank, report)| (*rank, report.clone())));

@@ -1,13 +1,15 @@
-//! Who was in the tree and is not there now: the acting root looks for them until they have come from
-//! somewhere, or answer nobody.
+//! Who was in the tree and is not there now: the acting root looks for them until they have come
+//! from somewhere, or answer nobody.
 //!
-//! Whoever loses a child asks about it at once ([`crate::node::membership::suspicion`]). What remains is the acting root's,
-//! who knows the whole tree: who was below a lost agent and has not come elsewhere, who has left a parent
-//! for another one and has not come there, and who was lost and is not known to be dead. So that the next root knows it too, all are told the *roll* by the one that
-//! epochs: whoever takes over calls it, and looks for those that do not come.
+//! Whoever loses a child asks about it at once ([`crate::node::membership::suspicion`]). What
+//! remains is the acting root's, who knows the whole tree: who was below a lost agent and has not
+//! come elsewhere, who has left a parent for another one and has not come there, and who was lost
+//! and is not known to be dead. So that the next root knows it too, all are told the *roll* by the
+//! one that epochs: whoever takes over calls it, and looks for those that do not come.
 //!
-//! Responsible for: the roll, whom the acting root looks for, and when. Not responsible for: what a look
-//! means ([`crate::node::membership::suspicion`]), where members stand ([`crate::node::membership::members`]).
+//! Responsible for: the roll, whom the acting root looks for, and when. Not responsible for: what a
+//! look means ([`crate::node::membership::suspicion`]), where members stand
+//! ([`crate::node::membership::members`]).
 
 use crate::frame::{Frame, SNAPSHOT_RANGES_MAX};
 use crate::ident::Rank;
@@ -20,8 +22,8 @@ use std::sync::Arc;
 
 /// The longest pause between two looks for one agent.
 const PAUSE_MS_MAX: u64 = 60_000;
-/// An agent that is stopped is looked for so often. Each look stays in the queue of its socket, and when
-/// that is full its host answers nobody any more, as a dead one.
+/// An agent that is stopped is looked for so often. Each look stays in the queue of its socket, and
+/// when that is full its host answers nobody any more, as a dead one.
 const TAKEN_MAX: u32 = 5;
 
 /// Who is expected, and who of these is looked for. One entry for each possible member.
@@ -34,7 +36,8 @@ pub(in crate::node) struct Reconciliation {
     reconcile_ns: u64,
     reconcile_pause_ms: u64,
     overdue: BTreeMap<Rank, Overdue>,
-    /// No one is to be looked for before this: asked for after every input, however many are sought.
+    /// No one is to be looked for before this: asked for after every input, however many are
+    /// sought.
     due_ns: u64,
 }
 
@@ -114,7 +117,8 @@ impl Node {
     /// The parent tells who is expected.
     pub(in crate::node) fn on_membership_snapshot(&mut self, snapshot: Arc<RangeSet>) {
         let old = std::mem::replace(&mut self.reconciliation.snapshot, Arc::clone(&snapshot));
-        // Nobody tells where it has come but those above it: whoever takes over must miss it all the same.
+        // Nobody tells where it has come but those above it: whoever takes over must miss it all
+        // the same.
         self.members.forget_gone(|rank| {
             let rank = rank.0.into();
             snapshot.contains(rank) && !old.contains(rank)
@@ -129,7 +133,8 @@ impl Node {
         }
     }
 
-    /// A child has come, or the roll has changed. A child that has no room for it is told the next one.
+    /// A child has come, or the roll has changed. A child that has no room for it is told the next
+    /// one.
     pub(in crate::node) fn send_snapshot_to(&mut self, link: LinkId) {
         if !self.reconciliation.snapshot.ranges().is_empty() {
             let snapshot = Arc::clone(&self.reconciliation.snapshot);
@@ -137,8 +142,8 @@ impl Node {
         }
     }
 
-    /// The member list has changed: ranks may be others'. Or the acting root left in order, and who left
-    /// with it was not heard.
+    /// The member list has changed: ranks may be others'. Or the acting root left in order, and who
+    /// left with it was not heard.
     pub(in crate::node) fn reset_reconciliation(&mut self) {
         self.reconciliation = Reconciliation::new();
         if self.root.is_some() {

@@ -1,13 +1,13 @@
-//! The acting root and its standby, seen from below: nobody is above them who would ask whether their
-//! hosts live. Whoever takes the root's place does, and has begun to ask before it takes it.
+//! The acting root and its standby, seen from below: nobody is above them who would ask whether
+//! their hosts live. Whoever takes the root's place does, and has begun to ask before it takes it.
 //!
 //! A parent that has been silent for a while is looked at before its silence counts, if it is the
-//! acting root or its standby; so is the other of the two. What is known to be silent when the parent
-//! is lost need not be dialled in vain first: the next root takes over at once, and at once has its own
-//! word and those of its children, and its new children bring theirs with them.
+//! acting root or its standby; so is the other of the two. What is known to be silent when the
+//! parent is lost need not be dialled in vain first: the next root takes over at once, and at once
+//! has its own word and those of its children, and its new children bring theirs with them.
 //!
-//! Responsible for: whom to look at above, when, and what is known of them. Not responsible for: what
-//! the looks and votes mean ([`crate::node::membership::suspicion`]).
+//! Responsible for: whom to look at above, when, and what is known of them. Not responsible for:
+//! what the looks and votes mean ([`crate::node::membership::suspicion`]).
 
 use crate::ident::{OriginId, Rank};
 use crate::node::Node;

@@ -2,10 +2,11 @@
 //! dead, others are asked whether the host answers them.
 //!
 //! The parent that lost the link dials the host itself and asks a few neighbours to do the same. An
-//! agent that answers is alive, whatever became of the link; a host that refuses is alive without its
-//! agent; only a host that answers nobody, of at least two who asked, is dead. A lost acting root has no
-//! parent: who becomes acting root in its place asks. The verdicts are events of the agent's own. Whoever
-//! is not dead then and does not come back is looked for again by the acting root ([`crate::node::membership::reconciliation`]).
+//! agent that answers is alive, whatever became of the link; a host that refuses is alive without
+//! its agent; only a host that answers nobody, of at least two who asked, is dead. A lost acting
+//! root has no parent: who becomes acting root in its place asks. The verdicts are events of the
+//! agent's own. Whoever is not dead then and does not come back is looked for again by the acting
+//! root ([`crate::node::membership::reconciliation`]).
 
 use crate::frame::{Frame, Probe, ProbeAnswer};
 use crate::ident::{OriginId, Rank};
@@ -132,8 +133,8 @@ impl Suspicions {
 }
 
 impl Node {
-    /// A child was lost without a goodbye, or the acting root in whose place we are (then there is no
-    /// link).
+    /// A child was lost without a goodbye, or the acting root in whose place we are (then there is
+    /// no link).
     pub(in crate::node) fn suspect(
         &mut self,
         link: Option<LinkId>,
@@ -174,8 +175,8 @@ impl Node {
         self.suspicions.open.remove(&suspicion);
     }
 
-    /// A look takes so long at most. Whoever answers at all does it in a moment; with a quarter of the
-    /// detection time it is known at its end who is dead.
+    /// A look takes so long at most. Whoever answers at all does it in a moment; with a quarter of
+    /// the detection time it is known at its end who is dead.
     fn probe_ms(&self) -> u64 {
         self.config.dial_ms.min(self.config.detection_ms / 4)
     }
@@ -301,7 +302,8 @@ impl Node {
         // It is known a little before the silence of who is looked at counts.
         let probe_ms = self.probe_ms();
         let deadline_ns = self.now.mono_ns.saturating_add(ns(probe_ms - probe_ms / 10));
-        // The shell says at its deadline what it has found: this one is for a shell that says nothing.
+        // The shell says at its deadline what it has found: this one is for a shell that says
+        // nothing.
         let give_up_ns = deadline_ns.saturating_add(ns(self.config.dial_ms));
         self.suspicions
             .probe_dials
@@ -309,8 +311,9 @@ impl Node {
         self.out.push(Output::Dial { dial, rank: target, host, address, deadline_ns });
     }
 
-    /// Where an agent that is in no list is looked at for another: where it is known here to listen, or
-    /// where the parent says. A child has no say in that, or it could have any address dialled.
+    /// Where an agent that is in no list is looked at for another: where it is known here to
+    /// listen, or where the parent says. A child has no say in that, or it could have any address
+    /// dialled.
     fn probed(&self, link: LinkId, probe: &Probe) -> Option<(String, String)> {
         let known = self.unlisted_member(probe.target);
         if let Some(known) = known.filter(|(host, _)| host.eq_ignore_ascii_case(&probe.host)) {

@@ -1,19 +1,20 @@
 //! When a client hears that its events are held.
 //!
-//! At once, as long as somebody may wait for it. A client where nobody does says so: it hears it once
-//! in a while for all events together, or with whatever else it is told. So who publishes often, and
-//! does not ask, is not woken for each event a second time.
+//! At once, as long as somebody may wait for it. A client where nobody does says so: it hears it
+//! once in a while for all events together, or with whatever else it is told. So who publishes
+//! often, and does not ask, is not woken for each event a second time.
 //!
-//! Responsible for: that choice. Not responsible for: what is held ([`crate::node::publishing::upward`]), nor for the
-//! order in which a client is told things ([`crate::node::delivery::clients`]).
+//! Responsible for: that choice. Not responsible for: what is held
+//! ([`crate::node::publishing::upward`]), nor for the order in which a client is told things
+//! ([`crate::node::delivery::clients`]).
 
 use crate::node::Node;
 use crate::node::api::ClientId;
 use crate::node::config::ns;
 use std::collections::VecDeque;
 
-/// A client that is told lazily hears at the latest so long after an event is held that it is, and at
-/// once where it was told nothing for so long.
+/// A client that is told lazily hears at the latest so long after an event is held that it is, and
+/// at once where it was told nothing for so long.
 pub const ACK_DELAY_MS: u64 = 200;
 
 /// A client that is told lazily is not left without so many confirmations: it keeps those events.
@@ -89,8 +90,8 @@ impl Node {
         self.notify_acked(id);
     }
 
-    /// More of a client's events are held: it is told, now or later. Where rules limit what it says it
-    /// is told at once: what it has not heard of it says again, and that counts.
+    /// More of a client's events are held: it is told, now or later. Where rules limit what it says
+    /// it is told at once: what it has not heard of it says again, and that counts.
     pub(in crate::node) fn notify_acked(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let (held, now_ns) = (&mut client.acks, self.now.mono_ns);

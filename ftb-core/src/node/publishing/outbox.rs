@@ -198,9 +198,10 @@ impl Outbox {
         ids
     }
 
-    /// The log has another epoch history now: what was confirmed and may not be in it is unconfirmed again,
-    /// and so is everything behind it. Which epochs are waited for, or handed over, the root of another
-    /// epoch has only in its memory: the next is told again. Says whether there was any of these.
+    /// The log has another epoch history now: what was confirmed and may not be in it is
+    /// unconfirmed again, and so is everything behind it. Which epochs are waited for, or handed
+    /// over, the root of another epoch has only in its memory: the next is told again. Says whether
+    /// there was any of these.
     pub(in crate::node) fn requeue(&mut self, epochs: &EpochHistory) -> bool {
         let lost = self
             .items
@@ -392,8 +393,8 @@ mod tests {
         outbox.re_propose(losing, &winning);
         outbox.rewind();
         let batch = outbox.take(usize::MAX, 100);
-        // Both that were confirmed at 2, which another epoch has given out and the losing log may not
-        // have, and the three.
+        // Both that were confirmed at 2, which another epoch has given out and the losing log may
+        // not have, and the three.
         assert_eq!(batch.map(|b| (b.base, b.first, b.items.len())), Some((5, 5, 5)));
         outbox.confirm(9, at(2, 9), 0);
         outbox.push(UpItem::Events(sealed(1, 5).into()));

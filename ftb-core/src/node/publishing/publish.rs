@@ -1,7 +1,8 @@
 //! What the clients of this agent publish, and what storm rules make of it.
 //!
-//! Responsible for: taking events in, once each, and telling who says too much. Not responsible for:
-//! what passes and what is folded ([`crate::node::publishing::storm`]), the way up ([`crate::node::publishing::upward`]).
+//! Responsible for: taking events in, once each, and telling who says too much. Not responsible
+//! for: what passes and what is folded ([`crate::node::publishing::storm`]), the way up
+//! ([`crate::node::publishing::upward`]).
 
 use crate::frame::UpItem;
 use crate::node::Node;
@@ -88,7 +89,8 @@ impl Node {
         self.send_up(left);
     }
 
-    /// An event of a client that says too much: told to the client at once, to all subscribers soon.
+    /// An event of a client that says too much: told to the client at once, to all subscribers
+    /// soon.
     fn shed_publication(
         &mut self,
         id: ClientId,

@@ -33,7 +33,8 @@ impl Node {
         let Some(child) = self.children.get_mut(&link) else { return };
         child.batches += 1;
         if !child.attached {
-            // Sent before it knew our epoch history: it may still have to put older events back first.
+            // Sent before it knew our epoch history: it may still have to put older events back
+            // first.
             child.credit_due += bytes;
             child.missed = true;
             return;
@@ -68,8 +69,8 @@ impl Node {
         }
     }
 
-    /// An origin has spoken: what is for it goes back the same way. What it said before it moved may
-    /// arrive after what it says at its new place, and teaches nothing.
+    /// An origin has spoken: what is for it goes back the same way. What it said before it moved
+    /// may arrive after what it says at its new place, and teaches nothing.
     pub(in crate::node) fn learn_route(&mut self, origin: OriginId, route: Route) {
         let full = self.routes.len() >= ROUTES_MAX;
         match self.routes.get_mut(&origin) {
@@ -304,14 +305,15 @@ impl Node {
     }
 }
 
-/// A standby keeps at most so many windows of what it has sent up and has not heard of yet; more waits.
+/// A standby keeps at most so many windows of what it has sent up and has not heard of yet; more
+/// waits.
 pub(in crate::node) const KEPT_WINDOWS: u64 = 2;
 
 /// Confirmed events are kept at most so much longer than their grace time.
 const EXPIRE_GRAIN_MS: u64 = 5_000;
 
-/// A child is given credit when more than this part of its window has left: half, so that it has the
-/// other half to send meanwhile, and is not spoken to more often than it needs.
+/// A child is given credit when more than this part of its window has left: half, so that it has
+/// the other half to send meanwhile, and is not spoken to more often than it needs.
 pub(in crate::node) fn credit_due_max(window_bytes: u64) -> u64 {
     window_bytes / 2
 }

@@ -1,10 +1,10 @@
 //! What has come up from who copies the log is there already: the acting root tells it only the
 //! places in the log.
 //!
-//! Responsible for: both halves of that. [`FollowerEntries`] is the acting root's: which entries have come up
-//! over the link that the log is copied to, and in which batch. [`SentBatches`] is the standby's: the
-//! batches that it has sent up and that are not in its copy yet. Both count the batches of their
-//! link, from 1 on, so a batch needs no name. Not responsible for: the copy itself
+//! Responsible for: both halves of that. [`FollowerEntries`] is the acting root's: which entries
+//! have come up over the link that the log is copied to, and in which batch. [`SentBatches`] is the
+//! standby's: the batches that it has sent up and that are not in its copy yet. Both count the
+//! batches of their link, from 1 on, so a batch needs no name. Not responsible for: the copy itself
 //! ([`crate::node::role::standby`]).
 
 use crate::frame::{Content, EntryRef, Item, UpBatch, UpItem};
@@ -37,8 +37,8 @@ impl FollowerEntries {
         self.from > 0 && batch >= self.from
     }
 
-    /// A batch that is kept at the other end is in the log, at those places. Says whether the other end
-    /// is to be told although nothing was logged.
+    /// A batch that is kept at the other end is in the log, at those places. Says whether the other
+    /// end is to be told although nothing was logged.
     pub(in crate::node) fn on_batch(&mut self, batch: u64, places: Vec<EntryRef>) -> bool {
         self.seen = batch;
         self.due |= places.is_empty();

@@ -19,8 +19,9 @@ use crate::position::{Epoch, Position};
 use crate::spaces::Spaces;
 use std::collections::BTreeMap;
 
-/// Most events that an acting root gives up in favour of another log, to append them again. As many as
-/// its clients may say before it hears of that log: with more, the two logs part, which is told as a gap.
+/// Most events that an acting root gives up in favour of another log, to append them again. As many
+/// as its clients may say before it hears of that log: with more, the two logs part, which is told
+/// as a gap.
 const REPROPOSED_EVENTS_MAX: usize = 65_536;
 /// Most forks remembered.
 const FORKS_MAX: usize = 256;
@@ -54,7 +55,8 @@ impl PendingForks {
         self.settle(epoch, until);
     }
 
-    /// Of a fork up to an index nothing is waited for any more, whoever says that he has consumed it.
+    /// Of a fork up to an index nothing is waited for any more, whoever says that he has consumed
+    /// it.
     fn settle(&mut self, epoch: Epoch, until: u64) {
         let known = self.settled.entry(epoch).or_insert(until);
         *known = until.max(*known);
@@ -110,7 +112,8 @@ impl Node {
         // What is given up is appended again: it must be whole, or an origin would put back what is
         // missing of it behind the rest.
         let whole = self.memory_after_root() <= fork;
-        // A root with a past that takes over a log which has lost some of it would lose its own, too.
+        // A root with a past that takes over a log which has lost some of it would lose its own,
+        // too.
         let past = fork > 0 || !self.children.is_empty();
         let incomplete = past && hello.epochs.is_incomplete_after(fork);
         let worth = hello.log_range.is_some_and(|holds| {
@@ -125,10 +128,10 @@ impl Node {
         (self.awaits_log() && hello.log_range.is_none()).then_some(false)
     }
 
-    /// Up to a position everything was seen, here or by a child that comes, and it is none of the log that
-    /// goes on: the root must hear of that epoch, to wait for the rest of it. Each that has seen it says so
-    /// itself and keeps it for the grace time: the next root is told again. Its parent does, too: it may
-    /// die before it can.
+    /// Up to a position everything was seen, here or by a child that comes, and it is none of the
+    /// log that goes on: the root must hear of that epoch, to wait for the rest of it. Each that
+    /// has seen it says so itself and keeps it for the grace time: the next root is told again. Its
+    /// parent does, too: it may die before it can.
     pub(in crate::node) fn report_fork(&mut self, seen: Position) {
         let Position { epoch, index: until } = seen;
         let known = epoch == Epoch::ZERO || self.epochs.is_empty() || self.epochs.contains(seen);
@@ -216,8 +219,9 @@ impl Node {
         Some(shipper)
     }
 
-    /// The log that was offered as a whole was not taken, and another goes on: what it has behind the
-    /// fork goes up as unconfirmed events, before what waits. A log that was taken has nothing there.
+    /// The log that was offered as a whole was not taken, and another goes on: what it has behind
+    /// the fork goes up as unconfirmed events, before what waits. A log that was taken has nothing
+    /// there.
     pub(in crate::node) fn re_propose_offered(&mut self, winning: &EpochHistory) {
         if self.offered.take().is_none() {
             return;

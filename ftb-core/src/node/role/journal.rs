@@ -1,15 +1,15 @@
 //! The log on disk: what acting root and standby hold, written down by the shell, and what an
 //! earlier life of this agent had written down.
 //!
-//! The disk is one more reader of the log: it has a place in it, no queue, and is fed at its own pace
-//! ([`Node::poll_journal`]). What it holds of the log that goes on now is kept, what lies behind the
-//! fork is given up ([`JournalBegin`]). A lone root counts the disk as its standby: it commits what
-//! the disk has acknowledged. A disk that fails, or acknowledges nothing for too long, is passed over
-//! like a slow standby: the log goes on in memory, and everybody is told.
+//! The disk is one more reader of the log: it has a place in it, no queue, and is fed at its own
+//! pace ([`Node::poll_journal`]). What it holds of the log that goes on now is kept, what lies
+//! behind the fork is given up ([`JournalBegin`]). A lone root counts the disk as its standby: it
+//! commits what the disk has acknowledged. A disk that fails, or acknowledges nothing for too long,
+//! is passed over like a slow standby: the log goes on in memory, and everybody is told.
 //!
-//! An agent that starts with a journal is one that was away since its last write. It goes on with that
-//! log as acting root, or hands it over; or another log is the one that goes on, and what its own has
-//! behind the fork goes up as unconfirmed events ([`Node::re_propose_restored`]).
+//! An agent that starts with a journal is one that was away since its last write. It goes on with
+//! that log as acting root, or hands it over; or another log is the one that goes on, and what its
+//! own has behind the fork goes up as unconfirmed events ([`Node::re_propose_restored`]).
 //!
 //! Responsible for: what is to be on disk, and what its acknowledgements mean. Not responsible for:
 //! files, formats and checksums, which are the shell's.
@@ -58,7 +58,8 @@ struct Disk {
     cursor: u64,
     /// and acknowledged up to this one.
     acked: u64,
-    /// Counts up with each new beginning, over all stores: an acknowledgement of an older one is stale.
+    /// Counts up with each new beginning, over all stores: an acknowledgement of an older one is
+    /// stale.
     generation: u64,
     /// The store was just opened: the first write says which log it is.
     fresh: bool,
@@ -88,8 +89,8 @@ impl Disk {
         Self { epochs, after, cursor: last, acked: last, generation, fresh: true }
     }
 
-    /// How the disk must begin to hold that log; `None` where it holds a part of it already, and what
-    /// follows is still there.
+    /// How the disk must begin to hold that log; `None` where it holds a part of it already, and
+    /// what follows is still there.
     fn begin(&mut self, source: &JournalSource<'_>) -> Option<JournalBegin> {
         let fits = (source.after..=source.log.last()).contains(&self.cursor);
         let fresh = std::mem::take(&mut self.fresh);
@@ -231,8 +232,8 @@ impl Node {
         self.past.take_if(known);
     }
 
-    /// The shell has a store to write to, again or only now. `restored`: what an earlier life has left
-    /// in it, where this one could not read it before.
+    /// The shell has a store to write to, again or only now. `restored`: what an earlier life has
+    /// left in it, where this one could not read it before.
     pub(in crate::node) fn on_journal_opened(
         &mut self,
         stored: Stored,
@@ -310,7 +311,8 @@ impl Node {
         self.announce("FTB_JOURNAL_FAILED", Severity::Fatal, tags, text);
     }
 
-    /// Lets go of a disk that holds a lone root up; says whether it did. `until`: what may be committed.
+    /// Lets go of a disk that holds a lone root up; says whether it did. `until`: what may be
+    /// committed.
     pub(in crate::node) fn skip_slow_journal(&mut self, until: u64) -> bool {
         let lone = self.root.as_ref().is_some_and(|root| root.standby.is_none());
         if !lone || self.journal.waits().is_none() || self.log.last() <= until {
@@ -364,8 +366,8 @@ impl Node {
         }
     }
 
-    /// Whether ranks of unlisted agents are to be written: root and standby know all, and an unlisted
-    /// agent its own.
+    /// Whether ranks of unlisted agents are to be written: root and standby know all, and an
+    /// unlisted agent its own.
     fn writes_dynamic_members(&self) -> bool {
         self.dynamic_members.is_unwritten() && (self.holds_log() || self.is_unlisted())
     }
@@ -393,8 +395,8 @@ impl Node {
     }
 
     /// Which part of the log can be read from the disk: behind the first index at best, up to the
-    /// second. Who holds the log no longer has what it had when it did. `None` where nothing can: one that
-    /// begins anew has what it had before until it has acknowledged something.
+    /// second. Who holds the log no longer has what it had when it did. `None` where nothing can:
+    /// one that begins anew has what it had before until it has acknowledged something.
     pub(in crate::node) fn disk_range(&self) -> Option<(u64, u64)> {
         let disk = self.journal.disk.as_ref().filter(|disk| !disk.epochs.is_empty())?;
         let source = self.journal_source();
@@ -444,8 +446,8 @@ impl Node {
         }
     }
 
-    /// An acting root goes on with the log of its earlier life, and no other agent has brought what it could
-    /// not read of that: logs a gap. A lone agent logs it at once.
+    /// An acting root goes on with the log of its earlier life, and no other agent has brought what
+    /// it could not read of that: logs a gap. A lone agent logs it at once.
     pub(in crate::node) fn log_unreadable(&mut self) {
         let now_ns = self.now.mono_ns;
         let Some(root) = &mut self.root else { return };
@@ -454,15 +456,15 @@ impl Node {
         }
     }
 
-    /// Another log is the one that goes on: what that of the earlier life has behind the fork goes up
-    /// as unconfirmed events, before what waits already. What is there too is known by its id.
+    /// Another log is the one that goes on: what that of the earlier life has behind the fork goes
+    /// up as unconfirmed events, before what waits already. What is there too is known by its id.
     pub(in crate::node) fn re_propose_restored(&mut self, winning: &EpochHistory) {
         let Some(past) = self.past.take() else { return };
         let Replica { epochs, log, .. } = &past.replica;
         let items = items_behind(log, epochs, log.evicted(), winning);
         if items.is_empty() {
-            // The parent is of the same epoch, and may have less of it than is here: then its next log
-            // leaves that epoch before our end.
+            // The parent is of the same epoch, and may have less of it than is here: then its next
+            // log leaves that epoch before our end.
             let undecided = winning.head() == epochs.head();
             self.past = undecided.then_some(past);
             return;
@@ -475,8 +477,8 @@ impl Node {
 }
 
 impl Past {
-    /// The hole behind its last entry. Where nothing says how far the log went, one entry stands for
-    /// all that may be missing, and the count is unknown (0).
+    /// The hole behind its last entry. Where nothing says how far the log went, one entry stands
+    /// for all that may be missing, and the count is unknown (0).
     pub(in crate::node) fn lost(&self) -> Option<Gap> {
         let Replica { epochs, log, .. } = &self.replica;
         let last = log.last();
@@ -577,8 +579,8 @@ fn retained_between(log: &Log, epochs: &EpochHistory, after: u64, until: u64) ->
     is_missing.then_some(UpItem::Gap(gap)).into_iter().chain(events).collect()
 }
 
-/// What has passed by before a log is complete, and is not in the rest of it: that has come again there,
-/// with what was between.
+/// What has passed by before a log is complete, and is not in the rest of it: that has come again
+/// there, with what was between.
 fn passed_by(log: &Log, after: u64, until: u64) -> Vec<UpItem> {
     let mut later = PublisherRanges::new(usize::MAX);
     for item in log.after(after.max(until)).filter(|_| after < until) {

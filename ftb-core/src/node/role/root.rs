@@ -60,8 +60,8 @@ struct Unconfirmed {
     seq: u64,
 }
 
-/// A hole that is told where it is logged, unless it says where it is. It is one entry: it does not look
-/// like a range of this log.
+/// A hole that is told where it is logged, unless it says where it is. It is one entry: it does not
+/// look like a range of this log.
 fn placed(gap: Gap, epochs: &EpochHistory, index: u64) -> Gap {
     if gap.until == Position::ZERO {
         return Gap { after: epochs.position(index - 1), until: epochs.position(index), ..gap };
@@ -109,7 +109,8 @@ impl Root {
 }
 
 impl Root {
-    /// Another agent has brought some of what the disk has lost: `left` gives what is still missing of it.
+    /// Another agent has brought some of what the disk has lost: `left` gives what is still missing
+    /// of it.
     pub(in crate::node) fn note_filled(&mut self, left: impl FnOnce(Gap) -> Option<Gap>) {
         let unreadable = self.unreadable.take();
         self.unreadable = unreadable.and_then(|(gap, until_ns)| Some((left(gap)?, until_ns)));
@@ -142,8 +143,8 @@ impl Node {
                 replica.published
             }
             _ => {
-                // What passed by here counts as unknown, too: origins send what they keep again, all of
-                // it, so that it is in the log in order.
+                // What passed by here counts as unknown, too: origins send what they keep again,
+                // all of it, so that it is in the log in order.
                 lost = !self.epochs.is_empty();
                 self.complete_after = self.log.last();
                 PublisherRanges::new(self.config.publishers_max)
@@ -155,8 +156,8 @@ impl Node {
         root.unreadable = unreadable.map(|gap| (gap, wait_until_ns));
         if lost {
             let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.grace_ms));
-            // More may have been confirmed than is here, nobody knows how much: one more stands for that,
-            // since what is here is part of this log, and nobody would wait for it.
+            // More may have been confirmed than is here, nobody knows how much: one more stands for
+            // that, since what is here is part of this log, and nobody would wait for it.
             root.forks.expect(head, self.commit_index + 1, deadline_ns);
             self.counters.logs_lost += 1;
         }
@@ -193,7 +194,8 @@ impl Node {
         self.log.take_marks(old);
     }
 
-    /// Begins a epoch: higher than any that is known here. `torn`: without a copy of what lies before.
+    /// Begins a epoch: higher than any that is known here. `torn`: without a copy of what lies
+    /// before.
     pub(in crate::node) fn open_epoch(&mut self, incomplete: bool) {
         self.epoch_seen += 1;
         let epoch = Epoch { number: self.epoch_seen, root: self.config.origin };
@@ -219,8 +221,8 @@ impl Node {
         }
     }
 
-    /// Events have come up to the root. Where somebody keeps them, `echoes` are their places in the log:
-    /// of what was logged as it came.
+    /// Events have come up to the root. Where somebody keeps them, `echoes` are their places in the
+    /// log: of what was logged as it came.
     pub(in crate::node) fn root_accept(
         &mut self,
         batch: UpBatch,
@@ -357,8 +359,8 @@ impl Node {
         }
     }
 
-    /// Another root goes on with its log: what ours has behind the fork is handed over, in order, as
-    /// if it had been published here.
+    /// Another root goes on with its log: what ours has behind the fork is handed over, in order,
+    /// as if it had been published here.
     pub(in crate::node) fn step_down(&mut self, winning: &EpochHistory) {
         let Some(root) = self.root.take() else { return };
         let items = items_behind(&self.log, &self.epochs, self.memory_after_root(), winning);

@@ -21,8 +21,8 @@ pub(in crate::node) struct LogShipper {
     dedup: VecDeque<DedupRanges>,
     /// Entries up to here were sent.
     cursor: u64,
-    /// The marks are of all events up to here: what the log gives up before that may be missing in the
-    /// copy as it is missing in the log.
+    /// The marks are of all events up to here: what the log gives up before that may be missing in
+    /// the copy as it is missing in the log.
     marked: u64,
     /// With the entries up to here the copy was complete for the first time.
     complete_at: Option<u64>,
@@ -163,7 +163,8 @@ impl Replica {
         }
     }
 
-    /// Adds what has come of the log. Says whether it could: an echo of what was not sent up is none.
+    /// Adds what has come of the log. Says whether it could: an echo of what was not sent up is
+    /// none.
     #[must_use]
     pub(in crate::node) fn add(&mut self, batch: Replicate) -> bool {
         let mut items = batch.items.into_iter().peekable();

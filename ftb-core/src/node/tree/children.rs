@@ -193,8 +193,8 @@ impl Node {
         self.close(link, None, &why);
     }
 
-    /// The place of an agent that may be our child; `None`: it is in no list, and its place is to be
-    /// asked for.
+    /// The place of an agent that may be our child; `None`: it is in no list, and its place is to
+    /// be asked for.
     fn admit(&self, link: LinkId, hello: &Hello) -> Result<Option<Rank>, HelloNack> {
         let refuse = |code: &str, message: String, redirect: Vec<Rank>| {
             Err(HelloNack { code: code.to_owned(), message, redirect })

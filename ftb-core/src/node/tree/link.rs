@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 /// Most control frames that wait for one link. A peer that does not read so many is let go.
 pub(in crate::node) const CONTROL_FRAMES_MAX: usize = 4_096;
 /// Most bytes of control frames that wait for one link, beside [`CONTROL_MEMBER_BYTES`] for each
-/// member that there may be. A peer that does not read so many is let go. Questions and answers take
-/// half of that at most: one more is dropped, and asked again.
+/// member that there may be. A peer that does not read so many is let go. Questions and answers
+/// take half of that at most: one more is dropped, and asked again.
 pub(in crate::node) const CONTROL_BYTES_MAX: usize = 4 << 20;
 /// The room for one member in that: a whole tree fits into the half for answers.
 pub(in crate::node) const CONTROL_MEMBER_BYTES: usize = 256;
@@ -80,7 +80,8 @@ impl Control {
         *self = Self::default();
     }
 
-    /// Whether one more frame finds room within so many bytes. One that waits for nobody always does.
+    /// Whether one more frame finds room within so many bytes. One that waits for nobody always
+    /// does.
     pub(in crate::node) fn has_room_for(&self, frame: &Frame, bytes_max: usize) -> bool {
         self.frames.is_empty()
             || (self.frames.len() < CONTROL_FRAMES_MAX
@@ -88,8 +89,8 @@ impl Control {
     }
 }
 
-/// The bytes that a frame keeps in memory, near enough: its own, and those of the lists and texts in
-/// it.
+/// The bytes that a frame keeps in memory, near enough: its own, and those of the lists and texts
+/// in it.
 fn weight(frame: &Frame) -> usize {
     let of_items =
         |items: &[Item]| -> usize { items.iter().map(|item| size_of::<Item>() + item.len()).sum() };

@@ -1,8 +1,8 @@
 //! What two agents should have in common and do not: another cluster, version, rank or member list,
 //! clocks far apart.
 //!
-//! Responsible for: saying so, once in a while, in events that name both sides. Not responsible for:
-//! who is turned away for it ([`crate::node::tree::children`]).
+//! Responsible for: saying so, once in a while, in events that name both sides. Not responsible
+//! for: who is turned away for it ([`crate::node::tree::children`]).
 
 use crate::frame::{Hello, HelloNack};
 use crate::ident::{OriginId, Rank};
@@ -17,8 +17,8 @@ const CLOCKS_APART_MS_MAX: u64 = 60_000;
 const TELL_AGAIN_MS: u64 = 600_000;
 /// Most things about hosts that are remembered as told; one more is only counted.
 const TOLD_MAX: usize = 256;
-/// The code with which an agent is refused whose rank another one has, which lives: it stays away from
-/// all others too.
+/// The code with which an agent is refused whose rank another one has, which lives: it stays away
+/// from all others too.
 pub(in crate::node) const DUPLICATE: &str = "twin";
 /// What a busy or full agent says is no difference.
 const NO_MISMATCH: [&str; 2] = ["busy", "full"];

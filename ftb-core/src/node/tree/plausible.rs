@@ -1,13 +1,15 @@
-//! Numbers that a neighbour may say: epochs and indices that no honest agent can have reached are refused.
+//! Numbers that a neighbour may say: epochs and indices that no honest agent can have reached are
+//! refused.
 //!
-//! An agent that hears of an epoch opens a higher one, and goes on from the highest index. One frame of a broken
-//! or hostile neighbour could raise both to where the wire has no room left: then no agent accepts what the
-//! others say. A bound that stands still does not help: a neighbour that says exactly that number brings the next
-//! one above it. So the bounds rise with the clock, faster than any cluster counts. A number that one agent
-//! accepts is below the bound of each other one a moment later, and the tree heals.
+//! An agent that hears of an epoch opens a higher one, and goes on from the highest index. One
+//! frame of a broken or hostile neighbour could raise both to where the wire has no room left: then
+//! no agent accepts what the others say. A bound that stands still does not help: a neighbour that
+//! says exactly that number brings the next one above it. So the bounds rise with the clock, faster
+//! than any cluster counts. A number that one agent accepts is below the bound of each other one a
+//! moment later, and the tree heals.
 //!
-//! Responsible for: which numbers are plausible, and what becomes of a link that says others. Not responsible
-//! for: the bounds of the wire format, which leave room above these.
+//! Responsible for: which numbers are plausible, and what becomes of a link that says others. Not
+//! responsible for: the bounds of the wire format, which leave room above these.
 
 use crate::epochs::EpochHistory;
 use crate::frame::{Frame, HelloNack, UpItem};
@@ -115,7 +117,8 @@ fn first_of(epochs: &EpochHistory) -> u64 {
 }
 
 impl Node {
-    /// Refuses a frame with a number that no honest neighbour can have come to; says whether it did.
+    /// Refuses a frame with a number that no honest neighbour can have come to; says whether it
+    /// did.
     pub(in crate::node) fn refuse_implausible(&mut self, link: LinkId, frame: &Frame) -> bool {
         let Some(role) = self.links.get(&link).map(|link| link.role) else { return false };
         let Some(why) = self.implausible(role, Said::of_frame(frame)) else { return false };
@@ -153,8 +156,9 @@ impl Node {
             .unwrap_or_else(|| "a neighbour".to_owned())
     }
 
-    /// What of it is out of range, in words. What is accepted from one neighbour is passed on to others whose
-    /// clocks are behind: a child may say more than a stranger, and a parent more than a child.
+    /// What of it is out of range, in words. What is accepted from one neighbour is passed on to
+    /// others whose clocks are behind: a child may say more than a stranger, and a parent more than
+    /// a child.
     fn implausible(&self, role: LinkRole, said: Said) -> Option<String> {
         let clocks_apart = match role {
             LinkRole::Handshaking => 1,

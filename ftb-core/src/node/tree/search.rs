@@ -1,7 +1,7 @@
 //! Looking for a parent, and for a better one: whom to dial, when, and how many at once.
 //!
-//! Responsible for: the order of candidates and the pace. Not responsible for: which welcome is taken
-//! ([`crate::node::tree::uplink`]), the rules of the tree ([`crate::tree`]).
+//! Responsible for: the order of candidates and the pace. Not responsible for: which welcome is
+//! taken ([`crate::node::tree::uplink`]), the rules of the tree ([`crate::tree`]).
 
 use crate::ident::Rank;
 use crate::node::Node;

@@ -2,8 +2,8 @@
 //! gone.
 //!
 //! Responsible for: which welcome to take, and where the parent stands. Whom to dial and when is
-//! [`crate::node::tree::search`]'s, what then flows up [`crate::node::publishing::upward`]'s, what an acting root does
-//! [`crate::node::role::root`]'s.
+//! [`crate::node::tree::search`]'s, what then flows up [`crate::node::publishing::upward`]'s, what
+//! an acting root does [`crate::node::role::root`]'s.
 
 use crate::frame::{Close, Frame, Hello, HelloAck, HelloNack, LogRange, TreeState};
 use crate::ident::{OriginId, Rank};
@@ -62,7 +62,8 @@ pub(in crate::node) struct Uplink {
     pub(in crate::node) stay_until_ns: u64,
     /// How long to stay below the next parent.
     settle_ms: u64,
-    /// Who has told us that another agent has our rank: nobody else is asked until that has changed.
+    /// Who has told us that another agent has our rank: nobody else is asked until that has
+    /// changed.
     pub(in crate::node) duplicate_seen_by: Option<Rank>,
     /// Parents that were lost: how often in a row, and when last.
     lost: BTreeMap<Rank, (u32, u64)>,
@@ -408,8 +409,8 @@ impl Node {
         }
         self.forget_lost_root();
         let offer = if hello_ack.send_log { self.begin_offer() } else { None };
-        // A copy of the log is kept up over the link that it came by, and over no other. Where another
-        // log goes on there, what the copy has behind the fork may be nowhere else.
+        // A copy of the log is kept up over the link that it came by, and over no other. Where
+        // another log goes on there, what the copy has behind the fork may be nowhere else.
         self.keep_copy();
         let offers = offer.is_some();
         self.uplink.state = State::Joined(Box::new(Parent {
@@ -509,8 +510,8 @@ impl Node {
         self.search_on();
     }
 
-    /// Another agent has our rank and is there: we stay out of the tree until it has gone, and ask only
-    /// the one who knows.
+    /// Another agent has our rank and is there: we stay out of the tree until it has gone, and ask
+    /// only the one who knows.
     fn stay_away(&mut self, told_by: Rank) {
         self.uplink.duplicate_seen_by = Some(told_by);
         self.uplink.redirects.clear();
