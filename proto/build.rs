@@ -4,6 +4,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files = ["event", "client", "admin", "link"].map(|name| format!("ftb/v1/{name}.proto"));
     println!("cargo:rerun-if-changed=ftb");
     let descriptors = protox::compile(files, ["."])?;
-    tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
+    tonic_prost_build::configure().bytes(".").build_transport(false).compile_fds(descriptors)?;
     Ok(())
 }

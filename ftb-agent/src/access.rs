@@ -5,9 +5,9 @@
 //! decides; a rule of the configuration replaces a built-in one of the same space. Not responsible
 //! for: who a peer is ([`crate::world::Credentials`]), nor for telling it.
 
-use crate::world::Credentials;
 use ftb_core::EventSpace;
 use ftb_core::space::lies_in;
+use ftb_transport::Credentials;
 use nix::unistd::{Group, User};
 use serde::Deserialize;
 use std::sync::Arc;

@@ -4,13 +4,13 @@
 //! them; the core does.
 
 use crate::clients::Terms;
-use crate::gate::Peer;
 use crate::handle::{self, Handle};
-use crate::hostile::Hostile;
 use crate::journal::Gauge;
 use ftb_core::node::api::{MemberState, TreeNode};
 use ftb_core::node::{ChildStatus, ClientStatus};
 use ftb_proto::v1;
+use ftb_transport::limiter::Peer;
+use ftb_transport::peer_errors::PeerErrors;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::{Request, Response, Status};
@@ -26,7 +26,7 @@ pub struct AdminService {
     /// The driver.
     pub handle: Handle,
     /// What the shell has counted.
-    pub hostile: Arc<Hostile>,
+    pub errors: Arc<PeerErrors>,
     /// Who this agent is.
     pub terms: Arc<Terms>,
     /// How much is on disk; `None` without a journal.
@@ -36,7 +36,7 @@ pub struct AdminService {
 fn admit<T>(request: &Request<T>) -> Result<(), Status> {
     let peer = request.extensions().get::<Peer>();
     let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
-    peer.asks().map_err(|full| Status::resource_exhausted(full.to_string()))
+    peer.on_request().map_err(|full| Status::resource_exhausted(full.to_string()))
 }
 
 #[tonic::async_trait]
@@ -72,7 +72,7 @@ fn stopping(error: handle::Stopping) -> Status {
 impl AdminService {
     fn describe(&self, status: handle::Status) -> v1::StatusReply {
         let node = status.node;
-        let shell = self.hostile.counters().into_iter();
+        let shell = self.errors.counters().into_iter();
         let counters = node.counters.into_iter().chain(shell);
         let journal = self.journal.as_ref().zip(node.journal);
         let journal = journal.map(|(gauge, state)| v1::JournalStatus {

@@ -10,19 +10,19 @@ use crate::announce::Announcer;
 use crate::clients::{Clients, Terms};
 use crate::config::Config;
 use crate::driver::Driver;
-use crate::gate::{Bounds, Gate};
 use crate::handle::{self, Command, Handle};
-use crate::hostile::Hostile;
 use crate::journal::config::JournalConfig;
 use crate::journal::{JournalError, Opened};
 use crate::links::{LinkService, Links};
 use crate::serve;
-use crate::tls::{self, Tls, TlsError};
 use crate::world::World;
 use arc_swap::ArcSwap;
 use ftb_core::OriginId;
 use ftb_core::node::api::Input;
 use ftb_core::node::{Node, NodeConfig};
+use ftb_transport::limiter::{ConnectionLimiter, Limits};
+use ftb_transport::peer_errors::PeerErrors;
+use ftb_transport::tls::{self, Tls, TlsError};
 use std::io;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -76,8 +76,8 @@ pub struct Agent {
     config: Config,
     tls: Option<Arc<Tls>>,
     access: Arc<ArcSwap<Access>>,
-    hostile: Arc<Hostile>,
-    gates: [Arc<Gate>; 2],
+    errors: Arc<PeerErrors>,
+    limiters: [Arc<ConnectionLimiter>; 2],
     role: watch::Receiver<String>,
     /// Cancelled: nobody new is let in.
     closing: CancellationToken,
@@ -124,14 +124,14 @@ impl Agent {
         })?;
         let address = link_listener.address();
 
-        let hostile = Arc::new(Hostile::default());
+        let errors = Arc::new(PeerErrors::default());
         let access = Arc::new(ArcSwap::from_pointee(Access::new(&config.access, agent_uid)));
         let (handle, inbox) = handle::channel();
         let (closing, ended) = (CancellationToken::new(), CancellationToken::new());
         let tasks = TaskTracker::new();
         let links = Links {
             handle: handle.clone(),
-            hostile: Arc::clone(&hostile),
+            errors: Arc::clone(&errors),
             net: Arc::clone(&world.net),
             tls: tls.clone(),
             tasks: tasks.clone(),
@@ -140,26 +140,26 @@ impl Agent {
         let terms = Arc::new(terms(&config, &host, origin));
         let clients = Clients {
             handle: handle.clone(),
-            hostile: Arc::clone(&hostile),
+            errors: Arc::clone(&errors),
             access: Arc::clone(&access),
             terms: Arc::clone(&terms),
             ended: ended.clone(),
         };
-        let gates = gates(&config, &hostile);
+        let limiters = limiters(&config, &errors);
         let admin = AdminService {
             handle: handle.clone(),
-            hostile: Arc::clone(&hostile),
+            errors: Arc::clone(&errors),
             terms,
             journal: journal.as_ref().map(|journal| Arc::clone(&journal.gauge)),
         };
         let sockets = serve::Sockets { tasks: tasks.clone(), closing: closing.clone(), ended };
         sockets.serve_links(
             link_listener,
-            Arc::clone(&gates[0]),
+            Arc::clone(&limiters[0]),
             tls.clone(),
             LinkService(links.clone()),
         );
-        sockets.serve_clients(client_listener, Arc::clone(&gates[1]), clients, admin);
+        sockets.serve_clients(client_listener, Arc::clone(&limiters[1]), clients, admin);
         let ended = sockets.ended;
 
         let restored = journal.as_ref().map(|journal| journal.restored.clone());
@@ -186,8 +186,8 @@ impl Agent {
             config,
             tls,
             access,
-            hostile,
-            gates,
+            errors,
+            limiters,
             role,
             closing,
             ended,
@@ -203,8 +203,8 @@ impl Agent {
     }
 
     /// What the shell has counted.
-    pub fn hostile(&self) -> &Hostile {
-        &self.hostile
+    pub fn peer_errors(&self) -> &PeerErrors {
+        &self.errors
     }
 
     /// The agent's last change of place in the tree, in words.
@@ -250,7 +250,7 @@ impl Agent {
     /// within `limits.drain`.
     pub async fn stop(self) {
         self.closing.cancel();
-        let Self { config, handle, driver, journal, tasks, ended, gates, .. } = self;
+        let Self { config, handle, driver, journal, tasks, ended, limiters, .. } = self;
         let abort = driver.abort_handle();
         let drained = async {
             if handle.command(Command::Stop).await.is_ok() {
@@ -269,7 +269,7 @@ impl Agent {
         }
         abort.abort();
         ended.cancel();
-        gates.iter().for_each(|gate| gate.close_all());
+        limiters.iter().for_each(|limiter| limiter.close_all());
     }
 
     /// Ends at once, as a crash does: nobody is told anything.
@@ -277,7 +277,7 @@ impl Agent {
         self.driver.abort();
         self.ended.cancel();
         self.closing.cancel();
-        self.gates.iter().for_each(|gate| gate.close_all());
+        self.limiters.iter().for_each(|limiter| limiter.close_all());
     }
 }
 
@@ -305,17 +305,20 @@ fn terms(config: &Config, host: &str, origin: OriginId) -> Terms {
     }
 }
 
-/// The gates of links and of clients.
-fn gates(config: &Config, hostile: &Arc<Hostile>) -> [Arc<Gate>; 2] {
+/// The limiters of links and of clients.
+fn limiters(config: &Config, errors: &Arc<PeerErrors>) -> [Arc<ConnectionLimiter>; 2] {
     let limits = &config.limits;
-    let bounds = |open_max, per_user_max| Bounds {
+    let bounds = |open_max, per_user_max| Limits {
         waiting_max: limits.waiting_max,
         open_max,
         per_user_max,
         hello: limits.hello,
     };
     [
-        Gate::new(bounds(limits.links_max, usize::MAX), Arc::clone(hostile)),
-        Gate::new(bounds(limits.clients_max, limits.clients_per_user_max), Arc::clone(hostile)),
+        ConnectionLimiter::new(bounds(limits.links_max, usize::MAX), Arc::clone(errors)),
+        ConnectionLimiter::new(
+            bounds(limits.clients_max, limits.clients_per_user_max),
+            Arc::clone(errors),
+        ),
     ]
 }

@@ -5,10 +5,7 @@
 //! for: queues, matching and confirmation, which are the core's.
 
 use crate::access::{Access, Allowed};
-use crate::egress::Egress;
-use crate::gate::Peer;
 use crate::handle::{Command, Handle};
-use crate::hostile::Hostile;
 use crate::outbox;
 use arc_swap::ArcSwap;
 use ftb_core::filter::Filter;
@@ -16,13 +13,19 @@ use ftb_core::limits;
 use ftb_core::node::api::{ClientId, ClientInfo, Input, RefusedWhat, SubscriptionId, ToClient};
 use ftb_core::{EventId, OriginId, PublisherId, Run};
 use ftb_proto::client::{
-    Outgoing, Publish, Said, core_start, encode_goodbye, encode_refused_attach,
+    ATTACH_METHOD, Outgoing, Publish, Said, core_start, encode_goodbye, encode_refused_attach,
 };
-use ftb_proto::crew::Crew;
 use ftb_proto::event::{SealError, Stamps, seal_batch};
-use ftb_proto::stream::{ATTACH, Answer, Received, StreamError};
 use ftb_proto::v1::to_agent::Message;
+use ftb_proto::wire::Outbound as _;
 use ftb_proto::{PROTOCOL_VERSION, v1};
+use ftb_transport::executor::Executor;
+use ftb_transport::frame_body::FrameBody;
+use ftb_transport::limiter::Peer;
+use ftb_transport::outbound::OutboundStream;
+use ftb_transport::peer_errors::PeerErrors;
+use ftb_transport::stream::server::StreamService;
+use ftb_transport::stream::{InboundStream, StreamError};
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
@@ -45,7 +48,7 @@ pub struct Clients {
     /// The driver.
     pub handle: Handle,
     /// Where misbehaviour is counted.
-    pub hostile: Arc<Hostile>,
+    pub errors: Arc<PeerErrors>,
     /// The rules, replaced when the configuration is read again.
     pub access: Arc<ArcSwap<Access>>,
     /// What is the same for all clients.
@@ -70,32 +73,24 @@ pub struct Terms {
     pub hello: Duration,
 }
 
-/// What is said to a client.
-pub type Messages = Egress<
-    Outgoing,
-    Outgoing,
-    Box<dyn FnMut(Outgoing) -> Option<Outgoing> + Send>,
-    fn() -> Option<Outgoing>,
->;
-
-impl Answer for Clients {
-    const METHOD: &'static str = ATTACH;
+impl StreamService for Clients {
+    const METHOD: &'static str = ATTACH_METHOD;
     const MESSAGE_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
-    type Messages = Messages;
+    type Messages = OutboundStream<Outgoing>;
 
-    fn answer(
+    fn accept(
         &self,
         connection: &Extensions,
-        inbound: Received,
-        crew: &Crew,
-    ) -> Result<Messages, Status> {
+        inbound: InboundStream,
+        executor: &Executor,
+    ) -> Result<Self::Messages, Status> {
         let Some(peer) = connection.get::<Peer>().cloned() else {
             return Err(Status::internal("the connection has no peer"));
         };
-        let Some(credentials) = peer.credentials else {
+        let Some(credentials) = peer.credentials() else {
             return Err(Status::permission_denied("clients attach over the agent's Unix socket"));
         };
-        peer.attach_once().map_err(|error| Status::already_exists(error.to_string()))?;
+        peer.claim_stream().map_err(|error| Status::already_exists(error.to_string()))?;
         let (outbox, receiver) = mpsc::channel(outbox::DEPTH);
         let cancel = self.ended.child_token();
         let allowed = self.access.load().of(credentials);
@@ -105,12 +100,13 @@ impl Answer for Clients {
             allowed: self.access.load().of(credentials),
             packed: Arc::clone(&reads_packed),
         };
+        let body = |message: Outgoing| FrameBody::message(message.into_slices());
         let encode = move |message: Outgoing| match message {
-            Outgoing::Shell(message) => Some(Outgoing::Shell(message)),
-            Outgoing::Core(message) => reader.readable(message).map(Outgoing::Core),
+            Outgoing::Shell(message) => Some(body(Outgoing::Shell(message))),
+            Outgoing::Core(message) => reader.readable(message).map(Outgoing::Core).map(body),
         };
-        let farewell: fn() -> _ = || Some(Outgoing::Shell(encode_goodbye("closed by the agent")));
-        let egress: Messages = Egress::new(receiver, Box::new(encode), farewell, cancel.clone());
+        let goodbye = body(Outgoing::Shell(encode_goodbye("closed by the agent")));
+        let outbound = OutboundStream::new(receiver, encode, Some(goodbye), cancel.clone());
         let session = Session {
             clients: self.clone(),
             peer,
@@ -121,8 +117,8 @@ impl Answer for Clients {
             reads_packed,
             subscriptions: BTreeSet::new(),
         };
-        crew.join(session.run());
-        Ok(egress)
+        executor.spawn(session.run());
+        Ok(outbound)
     }
 }
 
@@ -163,7 +159,7 @@ struct Session {
     clients: Clients,
     peer: Peer,
     allowed: Allowed,
-    inbound: Received,
+    inbound: InboundStream,
     outbox: mpsc::Sender<Outgoing>,
     cancel: CancellationToken,
     /// Whether the client reads packed events.
@@ -256,7 +252,7 @@ impl Session {
     }
 
     async fn malformed(&mut self, what: &str) {
-        self.clients.hostile.count("client_malformed", &self.peer.address, what);
+        self.clients.errors.count("client_malformed", self.peer.address(), what);
         self.refuse_attach("malformed", what).await;
     }
 
@@ -288,7 +284,7 @@ impl Session {
                 Some(info)
             }
             Err(Refusal(code, message)) => {
-                self.clients.hostile.count("clients_refused", &self.peer.address, &message);
+                self.clients.errors.count("clients_refused", self.peer.address(), &message);
                 self.refuse_attach(code, &message).await;
                 None
             }
@@ -312,10 +308,10 @@ impl Session {
                 return Err(Refusal("limit", text));
             }
         }
-        self.peer.heard().map_err(|full| Refusal("limit", full.to_string()))?;
+        self.peer.on_hello().map_err(|full| Refusal("limit", full.to_string()))?;
         self.reads_packed.store(hello.packed, Ordering::Relaxed);
         // Checked when the stream was accepted.
-        let who = self.peer.credentials.ok_or(Refusal("denied", String::new()))?;
+        let who = self.peer.credentials().ok_or(Refusal("denied", String::new()))?;
         let account = PublisherId::account_of(&terms.host, who.uid);
         let info = ClientInfo {
             uid: who.uid,
@@ -383,7 +379,7 @@ impl Session {
     }
 
     async fn refuse(&mut self, what: RefusedWhat, code: &'static str, message: String) {
-        self.clients.hostile.count_quietly("client_requests_refused");
+        self.clients.errors.count_quietly("client_requests_refused");
         let refused = ToClient::Refused { what, code, message };
         let sent = self.outbox.send(Outgoing::Core(refused));
         tokio::select! {
@@ -429,7 +425,7 @@ impl Session {
         self.allowed.refresh(&self.clients.access.load());
         let terms = Arc::clone(&self.clients.terms);
         // Checked when the stream was accepted.
-        let who = self.peer.credentials.ok_or(End)?;
+        let who = self.peer.credentials().ok_or(End)?;
         let stamps = Stamps {
             id: EventId { publisher, seq: publish.first_seq },
             host: &terms.host,

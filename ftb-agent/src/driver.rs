@@ -20,7 +20,7 @@ use ftb_core::node::api::{
     ClientId, Input, JournalRead, JournalWrite, LinkId, Output, QueryId, Transition,
 };
 use ftb_proto::client::Outgoing;
-use ftb_proto::crew::one_after_another;
+use ftb_transport::executor::wake_in_order;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -128,7 +128,7 @@ impl Driver {
         self.feed(Input::Tick);
         loop {
             match std::mem::take(&mut self.given_bytes) {
-                1..SMALL_BYTES => one_after_another(|| self.pump()),
+                1..SMALL_BYTES => wake_in_order(|| self.pump()),
                 _ => self.pump(),
             }
             if self.stopping

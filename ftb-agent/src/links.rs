@@ -4,19 +4,23 @@
 //! and telling the driver when a transport is there and when it is gone. Not responsible for: what
 //! the frames mean, and when to dial.
 
-use crate::egress::Egress;
-use crate::gate::Peer;
 use crate::handle::{Command, Handle, LinkOrigin};
-use crate::hostile::Hostile;
 use crate::outbox;
-use crate::tls::Tls;
 use crate::world::Net;
 use ftb_core::frame::Frame;
 use ftb_core::limits;
 use ftb_core::node::api::{DialId, HostAnswer, Input, LinkId};
-use ftb_proto::crew::Crew;
-use ftb_proto::link::decode;
-use ftb_proto::stream::{Answer, EXCHANGE, Received, StreamError, Windows, call};
+use ftb_proto::link::{EXCHANGE_METHOD, decode};
+use ftb_proto::wire::Outbound as _;
+use ftb_transport::executor::Executor;
+use ftb_transport::frame_body::FrameBody;
+use ftb_transport::limiter::Peer;
+use ftb_transport::outbound::OutboundStream;
+use ftb_transport::peer_errors::PeerErrors;
+use ftb_transport::stream::client::open_stream;
+use ftb_transport::stream::server::StreamService;
+use ftb_transport::stream::{InboundStream, StreamError, Windows};
+use ftb_transport::tls::Tls;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -51,7 +55,7 @@ pub struct Links {
     /// The driver.
     pub handle: Handle,
     /// Where misbehaviour is counted.
-    pub hostile: Arc<Hostile>,
+    pub errors: Arc<PeerErrors>,
     /// The network.
     pub net: Arc<dyn Net>,
     /// Mutual TLS; `None` where the configuration says `insecure`.
@@ -77,16 +81,18 @@ pub struct Dial {
 impl Links {
     /// Dials in a task of its own and reports the result to the driver.
     pub fn dial(&self, dial: Dial) {
-        let (links, crew) = (self.clone(), Crew::default());
+        let (links, executor) = (self.clone(), Executor::default());
         // What was said last may still be on its way.
         let linger = async { tokio::time::sleep(LINGER).await };
-        self.spawn(async move { crew.run(links.dial_and_receive(&dial, &crew), linger).await });
+        self.spawn(
+            async move { executor.run(links.dial_and_receive(&dial, &executor), linger).await },
+        );
     }
 
-    /// A link from its dial to its end; `crew` carries its connection on.
-    async fn dial_and_receive(&self, dial: &Dial, crew: &Crew) {
+    /// A link from its dial to its end. Its connection runs in `executor`.
+    async fn dial_and_receive(&self, dial: &Dial, executor: &Executor) {
         let answered = AtomicBool::new(false);
-        let connect = self.connect(dial, &answered, crew);
+        let connect = self.connect(dial, &answered, executor);
         let error = match tokio::time::timeout_at(dial.deadline, connect).await {
             Ok(Ok(transport)) => return self.open_dialed(dial, transport).await,
             Ok(Err(error)) => error,
@@ -110,7 +116,7 @@ impl Links {
         &self,
         dial: &Dial,
         answered: &AtomicBool,
-        crew: &Crew,
+        executor: &Executor,
     ) -> io::Result<Transport> {
         let mut io = self.net.dial(&dial.address).await?.io;
         answered.store(true, Ordering::Relaxed);
@@ -121,7 +127,8 @@ impl Links {
         let (outbox, receiver) = mpsc::channel(outbox::DEPTH);
         let cancel = self.ended.child_token();
         let frames = frames(receiver, cancel.clone());
-        let answer = call(crew, io, WINDOWS, EXCHANGE, frames, MESSAGE_BYTES_MAX).await;
+        let answer =
+            open_stream(executor, io, WINDOWS, EXCHANGE_METHOD, frames, MESSAGE_BYTES_MAX).await;
         let inbound = answer.map_err(|status| io::Error::other(StreamError::from(status)))?;
         Ok(Transport { inbound, outbox, cancel })
     }
@@ -130,7 +137,7 @@ impl Links {
     fn distrusted(&self, dial: &Dial, error: &io::Error) {
         if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
             let peer = format!("{} at {}", dial.host, dial.address);
-            self.hostile.count("handshake_failed", &peer, &error.to_string());
+            self.errors.count("handshake_failed", &peer, &error.to_string());
         }
     }
 
@@ -153,7 +160,7 @@ impl Links {
         &self,
         link: LinkId,
         peer: &str,
-        mut inbound: Received,
+        mut inbound: InboundStream,
         cancel: CancellationToken,
         heard: impl Fn() -> bool,
     ) {
@@ -169,7 +176,7 @@ impl Links {
                 Ok(Some(message)) => message,
                 Ok(None) => break "the peer ended the stream".to_owned(),
                 Err(StreamError::Malformed(what)) => {
-                    self.hostile.count("link_malformed", peer, &what);
+                    self.errors.count("link_malformed", peer, &what);
                     break what;
                 }
                 Err(torn) => break torn.to_string(),
@@ -178,7 +185,7 @@ impl Links {
             let frame = match decode(message) {
                 Ok(frame) => frame,
                 Err(error) => {
-                    self.hostile.count("link_malformed", peer, &error.to_string());
+                    self.errors.count("link_malformed", peer, &error.to_string());
                     break format!("malformed frame: {error}");
                 }
             };
@@ -203,44 +210,45 @@ impl Links {
 }
 
 struct Transport {
-    inbound: Received,
+    inbound: InboundStream,
     outbox: mpsc::Sender<Frame>,
     cancel: CancellationToken,
 }
 
 fn frames(receiver: mpsc::Receiver<Frame>, cancel: CancellationToken) -> Frames {
-    Egress::new(receiver, Some, || None, cancel)
+    let encode = |frame: Frame| Some(FrameBody::message(frame.into_slices()));
+    OutboundStream::new(receiver, encode, None, cancel)
 }
 
-/// What is said on a link.
-pub type Frames = Egress<Frame, Frame, fn(Frame) -> Option<Frame>, fn() -> Option<Frame>>;
+/// The frames sent on a link.
+type Frames = OutboundStream<Frame>;
 
 /// The server's half: other agents connect to it.
 #[derive(Clone)]
 pub struct LinkService(pub Links);
 
-impl Answer for LinkService {
-    const METHOD: &'static str = EXCHANGE;
+impl StreamService for LinkService {
+    const METHOD: &'static str = EXCHANGE_METHOD;
     const MESSAGE_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
     type Messages = Frames;
 
-    fn answer(
+    fn accept(
         &self,
         connection: &Extensions,
-        inbound: Received,
-        crew: &Crew,
+        inbound: InboundStream,
+        executor: &Executor,
     ) -> Result<Frames, Status> {
         let Some(peer) = connection.get::<Peer>().cloned() else {
             return Err(Status::internal("the connection has no peer"));
         };
-        peer.attach_once().map_err(|error| Status::already_exists(error.to_string()))?;
+        peer.claim_stream().map_err(|error| Status::already_exists(error.to_string()))?;
         let (outbox, receiver) = mpsc::channel(outbox::DEPTH);
         let cancel = self.0.ended.child_token();
-        let egress = frames(receiver, cancel.clone());
+        let outbound = frames(receiver, cancel.clone());
         let links = self.0.clone();
-        crew.join(async move {
+        executor.spawn(async move {
             let link = LinkId(links.handle.next_id());
-            let certified_hosts = peer.certified_hosts.as_ref().map(|hosts| hosts.to_vec());
+            let certified_hosts = peer.certified_hosts().map(<[String]>::to_vec);
             let opened = Command::LinkOpened {
                 link,
                 origin: LinkOrigin::Accepted { certified_hosts },
@@ -250,16 +258,16 @@ impl Answer for LinkService {
             if links.handle.command(opened).await.is_err() {
                 return;
             }
-            let heard = || match peer.heard() {
+            let heard = || match peer.on_hello() {
                 Ok(()) => true,
                 Err(full) => {
-                    links.hostile.count("links_refused", &peer.address, &full.to_string());
+                    links.errors.count("links_refused", peer.address(), &full.to_string());
                     false
                 }
             };
-            links.receive(link, &peer.address, inbound, cancel, heard).await;
+            links.receive(link, peer.address(), inbound, cancel, heard).await;
             peer.close();
         });
-        Ok(egress)
+        Ok(outbound)
     }
 }

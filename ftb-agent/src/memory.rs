@@ -6,7 +6,8 @@
 //! simulation does worse things to the bare state machine.
 
 use crate::journal::memory::MemoryStorage;
-use crate::world::{BoxIo, Clock, Conn, Credentials, Entropy, Listener, Net, TokioClock, World};
+use crate::world::{Clock, Entropy, Listener, Net, TokioClock, World};
+use ftb_transport::{BoxIo, Connection, Credentials};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +36,7 @@ pub struct MemoryNetwork {
 
 #[derive(Default)]
 struct Shared {
-    listeners: BTreeMap<String, mpsc::Sender<Conn>>,
+    listeners: BTreeMap<String, mpsc::Sender<Connection>>,
     /// Pairs of hosts that cannot reach each other, the lower name first.
     cuts: BTreeSet<(String, String)>,
     /// The disks of the hosts: they outlive their agents.
@@ -97,14 +98,14 @@ impl MemoryNetwork {
         to: &str,
         address: &str,
         credentials: Option<Credentials>,
-    ) -> io::Result<Conn> {
+    ) -> io::Result<Connection> {
         let broken = Arc::new(CancellationToken::new());
         let Some(backlog) = self.route(from, to, address, &broken)? else {
             // A cut host does not refuse: it does not answer. The caller has a deadline.
             return std::future::pending().await;
         };
         let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
-        let end = |io, address: &str, credentials| Conn {
+        let end = |io, address: &str, credentials| Connection {
             io: Box::new(Pipe::new(io, &broken)),
             address: address.to_owned(),
             credentials,
@@ -121,7 +122,7 @@ impl MemoryNetwork {
         to: &str,
         address: &str,
         broken: &Arc<CancellationToken>,
-    ) -> io::Result<Option<mpsc::Sender<Conn>>> {
+    ) -> io::Result<Option<mpsc::Sender<Connection>>> {
         let mut shared = self.shared();
         let pair = pair(from, to);
         if shared.cuts.contains(&pair) {
@@ -173,7 +174,7 @@ struct HostNet {
 }
 
 impl Net for HostNet {
-    fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Conn>> {
+    fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Connection>> {
         let to = address.rsplit_once(':').map_or(address, |(host, _)| host);
         self.network.connect(&self.host, to, address, None).boxed()
     }
@@ -198,11 +199,11 @@ impl Net for HostNet {
 
 struct MemoryListener {
     address: String,
-    waiting: mpsc::Receiver<Conn>,
+    waiting: mpsc::Receiver<Connection>,
 }
 
 impl Listener for MemoryListener {
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Conn>> {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Connection>> {
         async { self.waiting.recv().await.ok_or_else(|| io::ErrorKind::NotConnected.into()) }
             .boxed()
     }

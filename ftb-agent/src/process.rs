@@ -7,7 +7,7 @@ use crate::agent::Agent;
 use crate::config::Config;
 use crate::logging::{self, LogHandle};
 use crate::system;
-use crate::tls::{self, Tls};
+use ftb_transport::tls::{self, Tls};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{geteuid, gethostname};
 use sd_notify::NotifyState;

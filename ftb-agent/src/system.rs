@@ -6,9 +6,10 @@
 
 use crate::alarm::KernelAlarm;
 use crate::journal::files::DiskStorage;
-use crate::world::{Alarm, Clock, Conn, Credentials, Entropy, Listener, Net, TokioClock, World};
+use crate::world::{Alarm, Clock, Entropy, Listener, Net, TokioClock, World};
 use ftb_core::Now;
-use ftb_proto::local::LocalStream;
+use ftb_transport::unix::UnixStream;
+use ftb_transport::{Connection, Credentials};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use nix::fcntl::{Flock, FlockArg};
@@ -87,11 +88,11 @@ impl Entropy for SystemEntropy {
 pub struct SystemNet;
 
 impl Net for SystemNet {
-    fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Conn>> {
+    fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Connection>> {
         async move {
             let stream = TcpStream::connect(address).await?;
             tune(&stream)?;
-            Ok(Conn { io: Box::new(stream), address: address.to_owned(), credentials: None })
+            Ok(Connection { io: Box::new(stream), address: address.to_owned(), credentials: None })
         }
         .boxed()
     }
@@ -139,11 +140,11 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
 struct Links(TcpListener);
 
 impl Listener for Links {
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Conn>> {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Connection>> {
         async {
             let (stream, address) = self.0.accept().await?;
             tune(&stream)?;
-            Ok(Conn { io: Box::new(stream), address: address.to_string(), credentials: None })
+            Ok(Connection { io: Box::new(stream), address: address.to_string(), credentials: None })
         }
         .boxed()
     }
@@ -234,15 +235,15 @@ impl Drop for Clients {
 }
 
 impl Listener for Clients {
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Conn>> {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Connection>> {
         async {
             let (stream, _) = self.listener.accept().await?;
             let peer = stream.peer_cred()?;
             let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
             let credentials = Credentials { uid: peer.uid(), gid: peer.gid(), pid };
             let address = format!("uid {} pid {pid}", peer.uid());
-            let io = Box::new(LocalStream::new(stream)?);
-            Ok(Conn { io, address, credentials: Some(credentials) })
+            let io = Box::new(UnixStream::new(stream)?);
+            Ok(Connection { io, address, credentials: Some(credentials) })
         }
         .boxed()
     }

@@ -2,9 +2,10 @@
 //!
 //! Responsible for: the seam that lets a thousand agents run in one process over in-memory streams
 //! with paused time. [`crate::system`] is the real world, [`crate::memory`] the other one. Not
-//! responsible for: TLS and limits, which lie above ([`crate::tls`], [`crate::gate`]).
+//! responsible for: TLS and limits ([`ftb_transport`]).
 
 use ftb_core::Now;
+use ftb_transport::Connection;
 use futures_util::future::BoxFuture;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,41 +13,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep_until};
-
-/// A byte stream in both directions.
-pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
-
-/// Some byte stream.
-pub type BoxIo = Box<dyn Io>;
-
-/// Who is at the other end of a local socket, as the kernel vouches for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Credentials {
-    /// User.
-    pub uid: u32,
-    /// Primary group.
-    pub gid: u32,
-    /// Process, 0 when the kernel does not say.
-    pub pid: u32,
-}
-
-/// A fresh connection that nobody has spoken on.
-pub struct Conn {
-    /// The stream.
-    pub io: BoxIo,
-    /// The other end, for the log.
-    pub address: String,
-    /// Known for local sockets only.
-    pub credentials: Option<Credentials>,
-}
 
 /// A bound socket.
 pub trait Listener: Send + 'static {
     /// Waits for the next connection. Cancel safe: a cancelled call loses no connection.
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Conn>>;
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Connection>>;
     /// Where it is bound.
     fn address(&self) -> String;
 }
@@ -55,7 +27,7 @@ pub trait Listener: Send + 'static {
 pub trait Net: Send + Sync + 'static {
     /// Connects to another agent. The caller sets the deadline: a dial to a crashed host hangs.
     /// `ConnectionRefused` means that the host lives and nobody listens there.
-    fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Conn>>;
+    fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Connection>>;
     /// Listens for other agents.
     fn listen_links<'a>(&'a self, address: &'a str)
     -> BoxFuture<'a, io::Result<Box<dyn Listener>>>;

@@ -8,8 +8,8 @@ use common::{Lone, channel_over, soon, until};
 use ftb_agent::agent::Agent;
 use ftb_agent::config::Config;
 use ftb_agent::system;
-use ftb_agent::tls::{Tls, TlsFiles};
 use ftb_proto::v1::link_client::LinkClient;
+use ftb_transport::tls::{Tls, TlsFiles};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use std::path::{Path, PathBuf};
 use tokio::net::TcpStream;
@@ -81,7 +81,7 @@ fn port_of(agent: &Agent) -> u16 {
 }
 
 fn counter(agent: &Agent, name: &str) -> u64 {
-    let counters = agent.hostile().counters();
+    let counters = agent.peer_errors().counters();
     counters.iter().find(|(kind, _)| *kind == name).map_or(0, |(_, count)| *count)
 }
 

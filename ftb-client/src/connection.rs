@@ -13,8 +13,8 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 use ftb_proto::client::{ClientWireError, FromAgent};
-use ftb_proto::crew::Crew;
-use ftb_proto::stream::{Received, StreamError};
+use ftb_transport::executor::Executor;
+use ftb_transport::stream::{InboundStream, StreamError};
 use futures_core::Stream;
 use hyper_util::rt::TokioIo;
 use std::io;
@@ -89,9 +89,9 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut told = String::new();
     loop {
         let welcomes = shared.lock().welcomes();
-        let crew = Crew::default();
+        let executor = Executor::default();
         // A client that has left has heard that its goodbye was read: nothing is on its way.
-        let attached = crew.run(attach(&shared, &crew), ready(()));
+        let attached = executor.run(attach(&shared, &executor), ready(()));
         let ended = attached.await;
         let why = ended.to_string();
         let attached = shared.lock().welcomes() > welcomes;
@@ -122,13 +122,13 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// One attachment from connect to end; `crew` carries its connection on.
-async fn attach(shared: &Arc<Shared>, crew: &Crew) -> Ended {
+/// One attachment from connect to end; its connection runs in `executor`.
+async fn attach(shared: &Arc<Shared>, executor: &Executor) -> Ended {
     let attached = async {
         let socket = socket(&shared.config.socket).await?;
         let generation = shared.lock().connected();
         let speaker = Speaker { shared: Arc::clone(shared), generation };
-        let answer = timeout(WELCOME_MAX, open(crew, socket, speaker)).await;
+        let answer = timeout(WELCOME_MAX, open(executor, socket, speaker)).await;
         let mut stream = answer.map_err(|_| Ended::Silent)?.map_err(StreamError::from)?;
         timeout(WELCOME_MAX, listen_once(shared, &mut stream))
             .await
@@ -196,7 +196,7 @@ pub(crate) async fn connect(path: &Path) -> Result<Channel, Ended> {
 }
 
 /// Takes one message of the agent.
-async fn listen_once(shared: &Shared, stream: &mut Received) -> Result<(), Ended> {
+async fn listen_once(shared: &Shared, stream: &mut InboundStream) -> Result<(), Ended> {
     let message = stream.message().await?.ok_or(Ended::Lost)?;
     let message = FromAgent::decode(message)?;
     shared.try_update(|session| session.handle(message))?;

@@ -4,13 +4,15 @@
 
 use crate::outbox::Batch;
 use ftb_core::limits;
-use ftb_proto::client::{FromClient, put_publish};
-use ftb_proto::crew::Crew;
-use ftb_proto::local::LocalStream;
-use ftb_proto::stream::{ATTACH, Received, Windows, call};
+use ftb_proto::client::{ATTACH_METHOD, FromClient, put_publish};
 use ftb_proto::wire::{Outbound, Pieces};
+use ftb_transport::executor::Executor;
+use ftb_transport::frame_body::FrameBody;
+use ftb_transport::stream::client::open_stream;
+use ftb_transport::stream::{InboundStream, Windows};
+use ftb_transport::unix::UnixStream;
 use futures_core::Stream;
-use tokio::net::UnixStream;
+use tokio_stream::StreamExt as _;
 use tonic::Status;
 
 /// What is taken from the agent without being asked again: a delivery of full size and its head in one
@@ -43,17 +45,19 @@ impl Outbound for Say {
     }
 }
 
-/// Opens the stream on a connection, which `crew` carries on: gives what the agent says.
+/// Opens the stream over a connected socket and returns the agent's messages. The connection runs in
+/// `executor`.
 ///
 /// # Errors
-/// The agent's refusal, or that it cannot be spoken to.
+/// The agent refuses the stream or does not speak gRPC.
 pub(crate) async fn open(
-    crew: &Crew,
-    socket: UnixStream,
-    speaker: impl Stream<Item = Say> + Send + Unpin + 'static,
-) -> Result<Received, Status> {
-    let socket = LocalStream::new(socket)?;
-    call(crew, socket, WINDOWS, ATTACH, speaker, limits::FRAME_BYTES_MAX).await
+    executor: &Executor,
+    socket: tokio::net::UnixStream,
+    messages: impl Stream<Item = Say> + Send + Unpin + 'static,
+) -> Result<InboundStream, Status> {
+    let socket = UnixStream::new(socket)?;
+    let messages = messages.map(|say| FrameBody::message(say.into_slices()));
+    open_stream(executor, socket, WINDOWS, ATTACH_METHOD, messages, limits::FRAME_BYTES_MAX).await
 }
 
 #[cfg(test)]

@@ -18,6 +18,9 @@ use v1::subscribe::Start as WireStart;
 use v1::to_agent::Message as AgentMessage;
 use v1::to_client::Message as ClientMessage;
 
+/// The gRPC method with which a client attaches to its agent.
+pub const ATTACH_METHOD: &str = "/ftb.v1.Clients/Attach";
+
 /// Longest reason or message that is taken from the other side, in bytes.
 const TEXT_BYTES_MAX: usize = 4096;
 

@@ -5,13 +5,10 @@
 //! responsible for: sockets, and what is done with a message.
 
 pub mod client;
-pub mod crew;
 pub mod event;
 pub mod link;
-pub mod local;
 #[cfg(test)]
 mod packed_tests;
-pub mod stream;
 pub mod wire;
 
 /// The generated messages and services, version 1.

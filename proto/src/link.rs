@@ -32,6 +32,9 @@ use std::sync::Arc;
 mod counts;
 mod events;
 
+/// The gRPC method of the stream between two agents.
+pub const EXCHANGE_METHOD: &str = "/ftb.v1.Link/Exchange";
+
 /// Longest cluster name, address, code or reason in bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
 /// Highest number of an epoch: an epoch a nanosecond would reach it in a century.

@@ -3,18 +3,14 @@
 //! The bytes are those of the messages of `ftb/v1/*.proto`: any gRPC client can speak to it. Most
 //! messages are small and written by prost; events are slices of the buffers that they lie in.
 //!
-//! Responsible for: what a message is made of. Not responsible for: what it means; the stream that
-//! carries it ([`crate::stream`]).
+//! Responsible for: what a message is made of. Not responsible for: what it means, nor the stream
+//! that carries it.
 
-use bytes::{Buf, BufMut as _, Bytes, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
 use ftb_core::run::{Portion, Run};
 use prost::Message;
 use prost::encoding::{encode_varint, encoded_len_varint};
-use std::io::IoSlice;
 
-/// Before each message of a stream: whether it is compressed (it never is), and its length in four
-/// bytes.
-pub(crate) const HEAD_BYTES: usize = 5;
 /// Shared bytes up to this size are copied into the piece before them: a piece of their own would
 /// cost more, in bytes.
 const COPIED_BYTES_MAX: usize = 4096;
@@ -27,22 +23,28 @@ pub trait Outbound {
     /// Appends the bytes of the message.
     fn write(self, out: &mut Pieces);
 
-    /// The bytes of the message alone.
-    fn to_bytes(self) -> Bytes
+    /// The encoded message, in slices that follow each other.
+    fn into_slices(self) -> Vec<Bytes>
     where
         Self: Sized,
     {
         let mut out = Pieces::default();
         self.write(&mut out);
-        let bytes: Vec<u8> = out.finish().into_iter().flatten().collect();
-        Bytes::from(bytes).slice(HEAD_BYTES..)
+        out.finish()
+    }
+
+    /// The encoded message in one buffer.
+    fn to_bytes(self) -> Bytes
+    where
+        Self: Sized,
+    {
+        Bytes::from(self.into_slices().concat())
     }
 }
 
 /// A message that is being written.
 #[derive(Debug)]
 pub struct Pieces {
-    /// Begins with room for the head of the message.
     first: BytesMut,
     more: Vec<Bytes>,
     /// Follows `more`.
@@ -51,8 +53,7 @@ pub struct Pieces {
 
 impl Default for Pieces {
     fn default() -> Self {
-        let mut first = BytesMut::with_capacity(FIRST_BYTES);
-        first.extend_from_slice(&[0; HEAD_BYTES]);
+        let first = BytesMut::with_capacity(FIRST_BYTES);
         Self { first, more: Vec::new(), open: BytesMut::new() }
     }
 }
@@ -81,71 +82,17 @@ impl Pieces {
         message.encode(open).expect("the buffer grows");
     }
 
-    /// The message with its head, in pieces that follow each other.
+    /// The message, in pieces that follow each other.
     #[must_use]
     pub fn finish(mut self) -> Vec<Bytes> {
         if !self.open.is_empty() {
             self.more.push(self.open.freeze());
         }
-        let len = self.first.len() - HEAD_BYTES + self.more.iter().map(Bytes::len).sum::<usize>();
-        let len = u32::try_from(len).expect("a message is a batch or one event, far below 4 GiB");
-        self.first[1..HEAD_BYTES].copy_from_slice(&len.to_be_bytes());
         // A few bytes must not keep the room of an event as long as nobody reads them.
         let few = self.first.len() < FIRST_BYTES / 4;
         let first = if few { Bytes::copy_from_slice(&self.first) } else { self.first.freeze() };
         self.more.insert(0, first);
         self.more
-    }
-}
-
-/// A message on its way, as one buffer in pieces: it goes as one frame of HTTP/2, so that who takes
-/// it in has it in one piece.
-#[derive(Debug, Default)]
-pub struct Parcel {
-    pieces: Vec<Bytes>,
-    /// Those before it have gone.
-    at: usize,
-    remaining: usize,
-}
-
-impl Parcel {
-    pub(crate) fn new(pieces: Vec<Bytes>) -> Self {
-        let remaining = pieces.iter().map(Bytes::len).sum();
-        Self { pieces, at: 0, remaining }
-    }
-
-    fn left(&self) -> &[Bytes] {
-        self.pieces.get(self.at..).unwrap_or_default()
-    }
-}
-
-impl Buf for Parcel {
-    fn remaining(&self) -> usize {
-        self.remaining
-    }
-
-    fn chunk(&self) -> &[u8] {
-        self.left().iter().find(|piece| !piece.is_empty()).map_or(&[], |piece| piece)
-    }
-
-    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
-        let pieces = self.left().iter().filter(|piece| !piece.is_empty());
-        slices.iter_mut().zip(pieces).map(|(slice, piece)| *slice = IoSlice::new(piece)).count()
-    }
-
-    fn advance(&mut self, mut count: usize) {
-        assert!(count <= self.remaining, "{count} of {} bytes", self.remaining);
-        self.remaining -= count;
-        while let Some(piece) = self.pieces.get_mut(self.at).filter(|_| count > 0) {
-            let gone = count.min(piece.len());
-            piece.advance(gone);
-            count -= gone;
-            if piece.is_empty() {
-                // What has gone is let go.
-                *piece = Bytes::new();
-                self.at += 1;
-            }
-        }
     }
 }
 
@@ -263,27 +210,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parcel_is_its_pieces_however_it_is_taken() {
-        let pieces = [&b"ab"[..], b"", b"cde", b"f"].map(Bytes::from_static);
-        for step in 1..=6 {
-            let mut parcel = Parcel::new(pieces.to_vec());
-            let mut taken = Vec::new();
-            while parcel.has_remaining() {
-                let mut slices = [IoSlice::new(&[]); 8];
-                let count = parcel.chunks_vectored(&mut slices);
-                let all: Vec<u8> =
-                    slices[..count].iter().flat_map(|slice| slice.to_vec()).collect();
-                assert_eq!(all.len(), parcel.remaining());
-                let step = step.min(all.len());
-                taken.extend_from_slice(&all[..step]);
-                assert!(all.starts_with(parcel.chunk()) && !parcel.chunk().is_empty());
-                parcel.advance(step);
-            }
-            assert_eq!(taken, b"abcdef");
-        }
-    }
-
-    #[test]
     fn what_is_large_and_shared_is_not_copied_and_all_comes_in_order() {
         let large = Bytes::from(vec![7; COPIED_BYTES_MAX + 1]);
         let small = Bytes::from(vec![8; COPIED_BYTES_MAX]);
@@ -298,8 +224,6 @@ mod tests {
         assert_eq!(pieces[1].as_ptr(), large.as_ptr());
         assert_eq!(pieces[3].as_ptr(), large.as_ptr());
         let expected = [b"a", &large[..], &small, b"b", &large].concat();
-        let mut head = vec![0];
-        head.extend_from_slice(&(expected.len() as u32).to_be_bytes());
-        assert_eq!(pieces.concat(), [head, expected].concat());
+        assert_eq!(pieces.concat(), expected);
     }
 }

@@ -29,10 +29,11 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
     BTreeMap::from([
         ("ftb-core", &[] as &[_]),
         ("ftb-proto", &["ftb-core"]),
-        ("ftb-client", &["ftb-core", "ftb-proto"]),
+        ("ftb-transport", &[]),
+        ("ftb-client", &["ftb-core", "ftb-proto", "ftb-transport"]),
         ("ftb-capi", &["ftb-core", "ftb-client"]),
         ("ftb-python", &["ftb-core", "ftb-client"]),
-        ("ftb-agent", &["ftb-core", "ftb-proto"]),
+        ("ftb-agent", &["ftb-core", "ftb-proto", "ftb-transport"]),
         ("ftbctl", &["ftb-core", "ftb-proto", "ftb-client"]),
         ("ftb-ib", &["ftb-core", "ftb-client"]),
         ("ftb-ipmi", &["ftb-core", "ftb-client"]),

@@ -7,13 +7,13 @@ use ftb_agent::agent::Agent;
 use ftb_agent::config::Config;
 use ftb_agent::memory::MemoryNetwork;
 use ftb_agent::system;
-use ftb_agent::world::{BoxIo, Credentials};
 use ftb_core::hostlist::fold;
 use ftb_core::{Event, EventName, EventSpace, Severity};
 use ftb_proto::event::encode_event;
 use ftb_proto::v1::admin_client::AdminClient;
 use ftb_proto::v1::clients_client::ClientsClient;
 use ftb_proto::v1::{self, to_agent, to_client};
+use ftb_transport::{BoxIo, Credentials};
 use hyper_util::rt::TokioIo;
 use std::path::Path;
 use std::time::Duration;
@@ -78,7 +78,7 @@ impl Lone {
     }
 
     pub fn counter(&self, name: &str) -> u64 {
-        let counters = self.agent.hostile().counters();
+        let counters = self.agent.peer_errors().counters();
         counters.iter().find(|(kind, _)| *kind == name).map_or(0, |(_, count)| *count)
     }
 }

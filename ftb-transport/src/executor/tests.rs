@@ -5,123 +5,123 @@ use core::sync::atomic::AtomicUsize;
 use futures_util::task::noop_waker;
 use tokio::sync::mpsc;
 
-/// A message goes round between members, which takes one turn of the task, not one a hand-over.
+/// All futures run within one turn of the task, in whatever order they wake each other.
 #[test]
-fn a_message_goes_from_member_to_member_in_one_turn() {
-    let crew = Crew::default();
+fn a_message_passes_through_all_futures_in_one_turn() {
+    let executor = Executor::default();
     let (sender, mut first) = mpsc::unbounded_channel();
     let mut before = sender.clone();
     for _ in 0..5 {
         let (next, mut receiver) = mpsc::unbounded_channel();
         let sender = std::mem::replace(&mut before, next);
-        // Each is behind the one that it is woken by, or before it: both ways.
-        crew.join(async move {
+        // Later futures wake earlier ones, and the other way round.
+        executor.spawn(async move {
             while let Some(number) = receiver.recv().await {
                 sender.send(number + 1).unwrap();
             }
         });
     }
     before.send(0).unwrap();
-    let mut run = pin!(crew.run(async { first.recv().await.unwrap() }, ready(())));
+    let mut run = pin!(executor.run(async { first.recv().await.unwrap() }, ready(())));
     let given = run.as_mut().poll(&mut Context::from_waker(&noop_waker()));
     assert_eq!(given, Poll::Ready(5));
     drop(sender);
 }
 
 #[test]
-fn nobody_is_polled_who_was_not_woken() {
-    let (crew, polls) = (Crew::default(), Arc::new(AtomicUsize::new(0)));
+fn only_woken_futures_are_polled() {
+    let (executor, polls) = (Executor::default(), Arc::new(AtomicUsize::new(0)));
     let (sender, mut receiver) = mpsc::unbounded_channel::<()>();
     let counted = Arc::clone(&polls);
-    crew.join(poll_fn(move |_| {
+    executor.spawn(poll_fn(move |_| {
         counted.fetch_add(1, Ordering::Relaxed);
         Poll::Pending
     }));
-    let heard = async move { while receiver.recv().await.is_some() {} };
-    let mut run = pin!(crew.run(heard, ready(())));
+    let received = async move { while receiver.recv().await.is_some() {} };
+    let mut run = pin!(executor.run(received, ready(())));
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..3 {
         sender.send(()).unwrap();
         assert!(run.as_mut().poll(&mut context).is_pending());
     }
-    assert_eq!(polls.load(Ordering::Relaxed), 1, "when it joined");
+    assert_eq!(polls.load(Ordering::Relaxed), 1, "in its first round");
     drop(sender);
     assert!(run.as_mut().poll(&mut context).is_ready());
 }
 
 #[test]
-fn the_others_have_as_long_as_patience_takes() {
+fn after_main_the_others_run_until_the_grace_time_ends() {
     let mut context = Context::from_waker(Waker::noop());
     for (patient, over) in [(false, true), (true, false)] {
-        let crew = Crew::default();
-        crew.join(pending());
+        let executor = Executor::default();
+        executor.spawn(pending());
         let patience = async move {
             if patient {
                 pending().await
             }
         };
-        let mut run = pin!(crew.run(ready(7), patience));
+        let mut run = pin!(executor.run(ready(7), patience));
         let given = run.as_mut().poll(&mut context);
         assert_eq!(given.is_ready(), over);
     }
 }
 
-/// The runtime lets a task do only so much in a turn; here one member would always use it up.
+/// The first future uses all of the runtime.s budget in each turn.
 #[tokio::test]
-async fn one_that_never_rests_leaves_the_others_their_turns() {
+async fn a_busy_future_does_not_starve_the_others() {
     const TURNS: usize = 1_000;
-    let crew = Crew::default();
+    let executor = Executor::default();
     let (sender, mut receiver) = mpsc::unbounded_channel();
     (0..TURNS).for_each(|number| sender.send(number).unwrap());
     let (ended, mut has_ended) = tokio::sync::oneshot::channel();
-    crew.join(async move {
-        // Thousands of turns, were there nobody else.
+    executor.spawn(async move {
+        // Far more turns than the other future needs.
         for _ in 0..TURNS * TURNS {
             if has_ended.try_recv().is_ok() {
                 return;
             }
             coop::consume_budget().await;
         }
-        unreachable!("the other has had no turn");
+        unreachable!("the other future never ran");
     });
-    crew.join(async move {
+    executor.spawn(async move {
         for _ in 0..TURNS {
             receiver.recv().await.unwrap();
         }
         ended.send(()).unwrap();
     });
-    crew.run(ready(()), pending()).await;
+    executor.run(ready(()), pending()).await;
 }
 
-/// Members hold the crew; what they hold besides must go with it.
+/// The futures hold the executor, which must not keep them alive.
 #[test]
-fn nothing_is_left_of_one_that_is_over() {
+fn a_closed_executor_drops_its_futures() {
     let kept = Arc::new(());
-    let crew = Crew::default();
+    let executor = Executor::default();
     let member = || {
-        let (crew, kept) = (crew.clone(), Arc::clone(&kept));
+        let (executor, kept) = (executor.clone(), Arc::clone(&kept));
         async move {
             pending::<()>().await;
-            drop((crew, kept));
+            drop((executor, kept));
         }
     };
-    crew.join(member());
-    let mut run = Box::pin(crew.run(pending::<()>(), ready(())));
+    executor.spawn(member());
+    let mut run = Box::pin(executor.run(pending::<()>(), ready(())));
     assert!(run.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    crew.join(member());
+    executor.spawn(member());
     assert_eq!(Arc::strong_count(&kept), 3);
     drop(run);
-    crew.join(member());
+    executor.spawn(member());
     assert_eq!(Arc::strong_count(&kept), 1);
 }
 
-/// Three crews that wait for a word each; gives who has heard it, in order.
-struct Waiting {
-    tells: Vec<mpsc::UnboundedSender<()>>,
-    /// To a second member of each.
+/// Several executors, each waiting for a message; records the order of receipt.
+struct Group {
+    senders: Vec<mpsc::UnboundedSender<()>>,
+    /// To a second future of each executor.
     others: Vec<mpsc::UnboundedSender<()>>,
     runs: Vec<Pin<Box<dyn Future<Output = ()>>>>,
-    heard: Arc<Mutex<Vec<usize>>>,
+    received: Arc<Mutex<Vec<usize>>>,
     woken: Vec<Arc<Flag>>,
 }
 
@@ -134,30 +134,31 @@ impl Wake for Flag {
     }
 }
 
-impl Waiting {
+impl Group {
     fn new(count: usize) -> Self {
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let mut all = Self { tells: vec![], others: vec![], runs: vec![], heard, woken: vec![] };
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let mut all =
+            Self { senders: vec![], others: vec![], runs: vec![], received, woken: vec![] };
         for number in 0..count {
-            let (tell, mut told) = mpsc::unbounded_channel();
-            let (other, mut told_other) = mpsc::unbounded_channel();
-            let (crew, heard) = (Crew::default(), Arc::clone(&all.heard));
-            crew.join(async move { while told_other.recv().await.is_some() {} });
+            let (sender, mut receiver) = mpsc::unbounded_channel();
+            let (other, mut other_receiver) = mpsc::unbounded_channel();
+            let (executor, received) = (Executor::default(), Arc::clone(&all.received));
+            executor.spawn(async move { while other_receiver.recv().await.is_some() {} });
             all.others.push(other);
-            let hear = async move {
-                while told.recv().await.is_some() {
-                    heard.lock().unwrap().push(number);
+            let receive = async move {
+                while receiver.recv().await.is_some() {
+                    received.lock().push(number);
                 }
             };
-            all.tells.push(tell);
-            all.runs.push(Box::pin(async move { crew.run(hear, ready(())).await }));
+            all.senders.push(sender);
+            all.runs.push(Box::pin(async move { executor.run(receive, ready(())).await }));
             all.woken.push(Arc::default());
-            assert!(!all.turn(number), "it has begun, and waits");
+            assert!(!all.turn(number), "it waits");
         }
         all
     }
 
-    /// Gives whether it is over.
+    /// Runs one turn; true when `run` has ended.
     fn turn(&mut self, number: usize) -> bool {
         self.woken[number].0.store(false, Ordering::Relaxed);
         let waker = Waker::from(Arc::clone(&self.woken[number]));
@@ -169,73 +170,73 @@ impl Waiting {
         (0..self.woken.len()).filter(woken).collect()
     }
 
-    fn tell(&self, numbers: &[usize]) {
+    fn send(&self, numbers: &[usize]) {
         for number in numbers {
-            self.tells[*number].send(()).unwrap();
+            self.senders[*number].send(()).unwrap();
         }
     }
 }
 
 #[test]
-fn crews_that_are_woken_in_turn_have_their_turns_in_that_order() {
-    let mut all = Waiting::new(3);
-    one_after_another(|| all.tell(&[2, 0, 1]));
+fn executors_woken_in_order_run_in_that_order() {
+    let mut all = Group::new(3);
+    wake_in_order(|| all.send(&[2, 0, 1]));
     for (order, woken) in [2, 0, 1].into_iter().enumerate() {
         assert_eq!(all.woken(), [woken], "{order}");
         assert!(!all.turn(woken));
     }
     assert!(all.woken().is_empty());
-    assert_eq!(*all.heard.lock().unwrap(), [2, 0, 1]);
-    all.tell(&[0, 1]);
+    assert_eq!(*all.received.lock(), [2, 0, 1]);
+    all.send(&[0, 1]);
     assert_eq!(all.woken(), [0, 1], "at once");
 }
 
-/// What comes for it from elsewhere does not wait for those before it.
+/// A message from elsewhere does not wait for the executors before it.
 #[test]
-fn who_stands_in_line_can_be_woken() {
-    let mut all = Waiting::new(3);
-    one_after_another(|| all.tell(&[0, 1, 2]));
+fn a_queued_executor_can_be_woken_directly() {
+    let mut all = Group::new(3);
+    wake_in_order(|| all.send(&[0, 1, 2]));
     assert_eq!(all.woken(), [0]);
     all.others[1].send(()).unwrap();
     assert_eq!(all.woken(), [0, 1]);
     for number in [1, 0, 2] {
         assert!(!all.turn(number));
     }
-    assert_eq!(*all.heard.lock().unwrap(), [1, 0, 2]);
+    assert_eq!(*all.received.lock(), [1, 0, 2]);
 }
 
 #[test]
-fn many_are_woken_at_once() {
-    let all = Waiting::new(IN_TURN_MAX + 1);
-    let everybody: Vec<usize> = (0..=IN_TURN_MAX).collect();
-    one_after_another(|| all.tell(&everybody));
-    assert_eq!(all.woken(), everybody);
+fn many_executors_are_woken_at_once() {
+    let all = Group::new(ORDERED_MAX + 1);
+    let everyone: Vec<usize> = (0..=ORDERED_MAX).collect();
+    wake_in_order(|| all.send(&everyone));
+    assert_eq!(all.woken(), everyone);
 }
 
 #[test]
-fn nobody_waits_for_one_that_is_over() {
-    // Dropped while the others wait for it.
-    let mut all = Waiting::new(3);
-    one_after_another(|| all.tell(&[0, 1, 2]));
+fn followers_do_not_wait_for_a_closed_executor() {
+    // Dropped while the others are queued behind it.
+    let mut all = Group::new(3);
+    wake_in_order(|| all.send(&[0, 1, 2]));
     assert_eq!(all.woken(), [0]);
     all.runs[0] = Box::pin(pending());
     assert_eq!(all.woken(), [0, 1]);
-    // Over in its turn.
-    all.tells[1] = mpsc::unbounded_channel().0;
+    // Closed in its turn.
+    all.senders[1] = mpsc::unbounded_channel().0;
     assert!(all.turn(1));
     assert!(all.woken().contains(&2));
-    // Woken first, and over before it is known who comes behind it.
-    let mut all = Waiting::new(2);
-    one_after_another(|| {
-        all.tell(&[0, 1]);
+    // Closed before its followers are known.
+    let mut all = Group::new(2);
+    wake_in_order(|| {
+        all.send(&[0, 1]);
         all.runs[0] = Box::pin(pending());
     });
     assert!(all.woken().contains(&1));
 }
 
-/// A variable of a thread that is older than those of this module goes after them.
+/// A thread-local variable older than DEFERRED is dropped after it.
 #[test]
-fn who_is_woken_when_a_thread_ends_is_woken() {
+fn a_wake_up_from_an_ending_thread_arrives() {
     struct AtTheEnd(RefCell<Option<mpsc::UnboundedSender<()>>>);
     impl Drop for AtTheEnd {
         fn drop(&mut self) {
@@ -246,8 +247,8 @@ fn who_is_woken_when_a_thread_ends_is_woken() {
     thread_local! {
         static AT_THE_END: AtTheEnd = const { AtTheEnd(RefCell::new(None)) };
     }
-    let all = Waiting::new(2);
-    let (early, late) = (all.tells[0].clone(), all.tells[1].clone());
+    let all = Group::new(2);
+    let (early, late) = (all.senders[0].clone(), all.senders[1].clone());
     let thread = std::thread::spawn(move || {
         AT_THE_END.with(|at_the_end| at_the_end.0.replace(Some(late)));
         early.send(()).unwrap();
@@ -256,11 +257,11 @@ fn who_is_woken_when_a_thread_ends_is_woken() {
     assert_eq!(all.woken(), [0, 1]);
 }
 
-/// Woken from other threads all the time, it misses nothing and never sleeps over it.
+/// Four threads send all the time, and the executor misses nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_woken_from_elsewhere_is_polled() {
+async fn wake_ups_from_other_threads_are_not_lost() {
     const EACH: u32 = 20_000;
-    let crew = Crew::default();
+    let executor = Executor::default();
     let mut counts = Vec::new();
     for _ in 0..4 {
         let (sender, mut receiver) = mpsc::channel(1);
@@ -270,7 +271,7 @@ async fn who_is_woken_from_elsewhere_is_polled() {
             }
         });
         let (count, counted) = tokio::sync::oneshot::channel();
-        crew.join(async move {
+        executor.spawn(async move {
             let mut got = 0;
             while receiver.recv().await.is_some() {
                 got += 1;
@@ -286,5 +287,5 @@ async fn who_is_woken_from_elsewhere_is_polled() {
         }
         sum
     };
-    assert_eq!(crew.run(all, pending()).await, 4 * EACH);
+    assert_eq!(executor.run(all, pending()).await, 4 * EACH);
 }

@@ -1,7 +1,4 @@
-//! Whether a connection was closed from this side, for who asks at each read.
-//!
-//! Responsible for: an answer that costs next to nothing as long as it is not closed and the same task asks. Not
-//! responsible for: why it is closed (`gate.rs`).
+//! Closing a connection from this side.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,55 +7,53 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// A connection that can be closed from this side, once.
+/// Closes one connection, once.
 #[derive(Debug, Default)]
-pub(crate) struct Closing {
+pub(crate) struct CloseSignal {
     is_closed: AtomicBool,
-    /// Cancelled behind that.
+    /// Cancelled after `is_closed` is set.
     token: CancellationToken,
 }
 
-impl Closing {
-    /// Closes it.
+impl CloseSignal {
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         self.token.cancel();
     }
 
-    /// Whether it was closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Ends when it is closed.
+    /// Waits until the connection is closed.
     pub(crate) async fn closed(&self) {
         self.token.cancelled().await;
     }
 }
 
-/// One that watches it.
-pub(crate) struct Watch {
-    closing: Arc<Closing>,
+/// Checks a [`CloseSignal`] before each read.
+pub(crate) struct CloseWatch {
+    signal: Arc<CloseSignal>,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Whom that wakes.
-    wakes: Option<Waker>,
+    /// The registered waker.
+    waker: Option<Waker>,
 }
 
-impl Watch {
-    pub(crate) fn new(closing: Arc<Closing>) -> Self {
-        let closed = Box::pin(closing.token.clone().cancelled_owned());
-        Self { closing, closed, wakes: None }
+impl CloseWatch {
+    pub(crate) fn new(signal: Arc<CloseSignal>) -> Self {
+        let closed = Box::pin(signal.token.clone().cancelled_owned());
+        Self { signal, closed, waker: None }
     }
 
-    /// Whether it was closed; if not, who asks is woken when it is.
+    /// Whether the connection is closed; if not, the task is woken when it is.
     pub(crate) fn is_closed(&mut self, context: &mut Context<'_>) -> bool {
         let waker = context.waker();
-        // To enroll again, and to look under the token's lock, takes longer than the rest of a small read here.
-        if self.wakes.as_ref().is_some_and(|enrolled| enrolled.will_wake(waker)) {
-            return self.closing.is_closed();
+        // Polling the token takes its lock, which costs more than the rest of a small read.
+        if self.waker.as_ref().is_some_and(|registered| registered.will_wake(waker)) {
+            return self.signal.is_closed();
         }
         let is_closed = self.closed.as_mut().poll(context).is_ready();
-        self.wakes = (!is_closed).then(|| context.waker().clone());
+        self.waker = (!is_closed).then(|| context.waker().clone());
         is_closed
     }
 }
@@ -78,15 +73,15 @@ mod tests {
     }
 
     #[test]
-    fn who_asked_last_is_woken_and_told() {
-        let closing = Arc::new(Closing::default());
-        let mut watch = Watch::new(Arc::clone(&closing));
+    fn the_task_that_checked_last_is_woken() {
+        let signal = Arc::new(CloseSignal::default());
+        let mut watch = CloseWatch::new(Arc::clone(&signal));
         let flags: [Arc<Flag>; 2] = Default::default();
         let wakers = flags.clone().map(Waker::from);
         for waker in [&wakers[0], &wakers[0], &wakers[1], &wakers[1]] {
             assert!(!watch.is_closed(&mut Context::from_waker(waker)));
         }
-        closing.close();
+        signal.close();
         assert!(flags[1].0.load(Ordering::Relaxed));
         for waker in [&wakers[1], &wakers[0], &wakers[0]] {
             assert!(watch.is_closed(&mut Context::from_waker(waker)));

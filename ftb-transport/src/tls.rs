@@ -1,13 +1,11 @@
-//! Mutual TLS between agents.
+//! Mutual TLS between agents: certificate files, handshakes, certified host names.
 //!
-//! Responsible for: certificates from files (read again on SIGHUP), handshakes, and the host names
-//! that a peer's certificate vouches for. Both sides present a certificate of the cluster's own CA;
-//! the one that dials demands the name of the host it meant, the one that accepts hands the names
-//! on, so that the tree can refuse a host that calls itself another. Not responsible for: what the
-//! names allow.
+//! Both sides present a certificate of the cluster's own CA. The dialing side requires the name of
+//! the host it dialed. The accepting side reports the certified names, so that the tree can refuse
+//! a host that claims another name. Not responsible for: what a name permits.
 
-use crate::gate::{Guarded, Served};
-use crate::world::BoxIo;
+use crate::BoxIo;
+use crate::limiter::{InspectedIo, LimitedIo};
 use arc_swap::ArcSwap;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
@@ -22,33 +20,33 @@ use tokio::io::{AsyncRead, BufReader};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
-/// Most host names that one certificate is believed to vouch for.
+/// Most host names that are read from one certificate.
 const CERTIFIED_HOSTS_MAX: usize = 64;
-/// What both sides speak inside: HTTP/2.
+/// The protocol inside: HTTP/2.
 const ALPN: &[u8] = b"h2";
 
-/// What is read at once, in bytes: eight records of TLS. A link's buffer of that size takes memory as far
+/// Read buffer of a connection, in bytes: eight TLS records. The system provides its memory as far
 /// as it was ever filled.
 const READ_BYTES: usize = 128 * 1024;
 
-/// What is encrypted at most before it is written, in bytes: a whole frame of a link goes out with one
-/// call of the system. Who writes more waits until that is on its way.
+/// Encrypted bytes before a write to the socket: a whole frame of a link goes out with one system
+/// call. Further writes wait.
 const WRITE_BYTES: usize = 256 * 1024;
 
-/// Where the certificates are.
+/// Certificate files, all PEM.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsFiles {
-    /// PEM: the CA (or several) that signs the certificates of agents.
+    /// One or more CAs that sign the certificates of agents.
     pub ca: PathBuf,
-    /// PEM: this agent's certificate chain, its own first; its subject alternative names must have
-    /// this host's name as it stands in the member list.
+    /// This agent's certificate chain, its own certificate first. The subject alternative names must
+    /// contain this host's name as in the member list.
     pub cert: PathBuf,
-    /// PEM: the private key of `cert`.
+    /// The private key of `cert`.
     pub key: PathBuf,
 }
 
-/// Why certificates cannot be used: one line that names the file.
+/// A certificate file is unusable: one line that names the file.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {reason}")]
 pub struct TlsError {
@@ -60,7 +58,7 @@ fn failed(path: &Path, reason: impl ToString) -> TlsError {
     TlsError { path: path.display().to_string(), reason: reason.to_string() }
 }
 
-/// The agent's side of every handshake.
+/// Certificates of this agent, for handshakes.
 pub struct Tls {
     current: ArcSwap<Configs>,
 }
@@ -74,52 +72,53 @@ impl Tls {
     /// Reads the files.
     ///
     /// # Errors
-    /// [`TlsError`] names the file and what is wrong with it.
+    /// [`TlsError`] names the file.
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
         Ok(Self { current: ArcSwap::from_pointee(configs(files)?) })
     }
 
-    /// Reads the files again; links that are up stay up. What [`examine`] says of them is given back.
+    /// Reads the files again and returns the warning of [`examine`]. Open connections stay open.
     ///
     /// # Errors
-    /// As [`Tls::load`] and [`examine`]; what was read before stays in use.
+    /// As [`Tls::load`] and [`examine`]; the old certificates stay in use.
     pub fn reload(&self, files: &TlsFiles, host: &str) -> Result<Option<String>, TlsError> {
         let configs = configs(files)?;
-        let doubt = examine(files, host)?;
+        let warning = examine(files, host)?;
         self.current.store(Arc::new(configs));
-        Ok(doubt)
+        Ok(warning)
     }
 
-    /// The handshake as the one that dialed: the peer must be `host`.
+    /// The handshake of the dialing side. The peer must be `host`.
     ///
     /// # Errors
-    /// The peer is not who it should be, does not know us, or speaks no TLS.
+    /// The certificate is not for `host`, the peer rejects ours, or it does not speak TLS.
     pub async fn connect(&self, io: BoxIo, host: &str) -> io::Result<BoxIo> {
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| io::Error::other(format!("{host:?} can stand in no certificate")))?;
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| {
+            io::Error::other(format!("{host:?} is not a valid name in a certificate"))
+        })?;
         let connector = TlsConnector::from(Arc::clone(&self.current.load().client));
-        let mut stream = connector.connect(name, ahead(io)).await?;
+        let mut stream = connector.connect(name, buffered(io)).await?;
         stream.get_mut().1.set_buffer_limit(Some(WRITE_BYTES));
         Ok(Box::new(stream))
     }
 
-    /// The handshake as the one that was dialed.
+    /// The handshake of the accepting side.
     ///
     /// # Errors
-    /// The peer has no certificate of our CA, speaks no TLS, or its hello was late.
-    pub async fn accept(&self, guarded: Guarded) -> io::Result<Served> {
-        let peer = guarded.peer().clone();
+    /// The peer has no certificate of our CA, does not speak TLS, or is late.
+    pub async fn accept(&self, limited: LimitedIo) -> io::Result<InspectedIo> {
+        let peer = limited.peer().clone();
         let acceptor = TlsAcceptor::from(Arc::clone(&self.current.load().server));
-        let mut stream = acceptor.accept(ahead(guarded)).await?;
+        let mut stream = acceptor.accept(buffered(limited)).await?;
         stream.get_mut().1.set_buffer_limit(Some(WRITE_BYTES));
         let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let hosts = chain.first().map(certified_hosts).unwrap_or_default();
-        Ok(Served::certified(Box::new(stream), peer, hosts))
+        Ok(InspectedIo::certified(Box::new(stream), peer, hosts))
     }
 }
 
-/// Reads ahead: TLS itself reads 4 KiB at a time, and each would be a call of the system.
-fn ahead<I: AsyncRead>(io: I) -> BufReader<I> {
+/// A read buffer: rustls reads 4 KiB at a time, one system call each.
+fn buffered<I: AsyncRead>(io: I) -> BufReader<I> {
     BufReader::with_capacity(READ_BYTES, io)
 }
 
@@ -155,24 +154,24 @@ fn configs(files: &TlsFiles) -> Result<Configs, TlsError> {
     Ok(Configs { server: Arc::new(server), client: Arc::new(client) })
 }
 
-/// Why this agent cannot use its own certificate. Version 1 is what `openssl x509` makes where nobody says
-/// which names are to be in it.
+/// Why this agent cannot use its own certificate. `openssl x509` makes version 1 if no names are
+/// given.
 fn unfit(error: &rustls::Error) -> String {
     let text = error.to_string();
     match text.contains("UnsupportedCertVersion") {
-        true => "it is of X.509 version 1, which has no subject alternative names: make one with the name of \
-                 this host among them"
+        true => "it is of X.509 version 1, which has no subject alternative names: make one with \
+                 the name of this host among them"
             .to_owned(),
         false => format!("with its key: {text}"),
     }
 }
 
-/// Looks at this agent's own certificate as other agents will: it must be for `host`. What else they would
-/// hold against it is given as words and no error: it may be right in a moment (the clock is not set yet) or
-/// elsewhere (a CA that is being changed).
+/// Checks this agent's own certificate as other agents do: it must be for `host`. Other problems
+/// are returned as a warning, because they may be temporary (the clock is not set yet) or local (the
+/// CA is being replaced).
 ///
 /// # Errors
-/// [`TlsError`] says whom it is for.
+/// [`TlsError`] names the hosts in the certificate.
 pub fn examine(files: &TlsFiles, host: &str) -> Result<Option<String>, TlsError> {
     let chain = certificates(&files.cert)?;
     let Some((own, above)) = chain.split_first() else { return Ok(None) };
@@ -196,8 +195,8 @@ pub fn examine(files: &TlsFiles, host: &str) -> Result<Option<String>, TlsError>
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(provider()))
             .build()
             .map_err(|error| failed(&files.ca, error))?;
-    let judged = verifier.verify_client_cert(own, above, UnixTime::now());
-    Ok(judged.err().map(|error| {
+    let verified = verifier.verify_client_cert(own, above, UnixTime::now());
+    Ok(verified.err().map(|error| {
         format!(
             "{}: agents with {} would refuse it: {error}",
             files.cert.display(),
@@ -206,8 +205,8 @@ pub fn examine(files: &TlsFiles, host: &str) -> Result<Option<String>, TlsError>
     }))
 }
 
-/// AES with 128 bits first, as most servers and browsers have it: nobody breaks that either, and it takes a
-/// quarter less time than 256 bits. A peer that knows only others gets one of those.
+/// Prefers AES with 128 bits, as most servers and browsers do: it is secure, and takes a quarter
+/// less time than 256 bits.
 fn provider() -> CryptoProvider {
     let mut provider = rustls::crypto::ring::default_provider();
     let preferred = CipherSuite::TLS13_AES_128_GCM_SHA256;

@@ -1,21 +1,19 @@
-//! What passes on an HTTP/2 connection below the library that speaks it.
+//! Inspects the bytes of an HTTP/2 connection before the HTTP/2 library does.
 //!
-//! The library answers each PING and SETTINGS frame and sets no limit to them, and it refuses a
-//! request whose `:authority` has a percent sign, which gRPC clients of other languages send on a
-//! Unix socket (`tmp%2Fagent.sock`). Both are cured here, in the bytes as they come.
+//! It corrects two things in the library: h2 answers PING and SETTINGS frames without limit, and it
+//! refuses a request whose `:authority` contains a percent sign. gRPC clients of other languages
+//! send one on a Unix socket (`tmp%2Fagent.sock`).
 //!
-//! Responsible for: where frames begin in both directions, the limit on frames that ask for an
-//! answer, and percent signs in `:authority`. Not responsible for: all other rules of HTTP/2; bytes
-//! that break them go to the library, which refuses them.
+//! Not responsible for: all other rules of HTTP/2. Bytes that break them pass on to h2.
 
 use core::time::Duration;
 
-/// Frames that ask for an answer (PING, SETTINGS), which a connection may send at once.
+/// PING and SETTINGS frames that a connection may send at once.
 const ASKS_BURST: u64 = 1_000;
-/// The same for each second.
+/// Further such frames in each second.
 const ASKS_PER_S: u64 = 100;
-/// The peer may send one such frame more for each of these bytes that it was sent: clients of some
-/// languages measure the connection with a PING for each frame of data.
+/// Bytes sent to the peer for which it may send one more such frame: some gRPC libraries measure
+/// the connection with a PING for each frame of data.
 const ASK_BYTES: u64 = 64;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -35,26 +33,26 @@ const PRIORITY: u8 = 0x20;
 /// GOAWAY with ENHANCE_YOUR_CALM, the last stream and debug data that gRPC knows.
 const GOAWAY: &[u8] = b"\0\0\x16\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0\x0btoo_many_pings";
 
-/// The peer asks for more answers than the limit allows: the connection must end.
+/// The peer exceeded the limit on PING and SETTINGS frames: close the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("more than {ASKS_PER_S} PING or SETTINGS frames a second, {ASKS_BURST} at once")]
-pub struct Flood;
+pub(crate) struct Flood;
 
-/// Watches one connection, from its first byte.
+/// Inspects one connection, from its first byte.
 #[derive(Debug, Default)]
-pub struct Inspector {
+pub(crate) struct Inspector {
     incoming: Incoming,
     outgoing: Frames,
     asks: Asks,
 }
 
 impl Inspector {
-    /// Bytes came: replaces percent signs in `:authority`. `now` is the time since any fixed point;
-    /// it is asked for only if it matters.
+    /// Inspects received bytes and replaces percent signs in `:authority`. `now` returns the time
+    /// since a fixed point; it is called only for counted frames.
     ///
     /// # Errors
-    /// [`Flood`]: nothing more of this connection must be read.
-    pub fn received(
+    /// [`Flood`]: stop reading.
+    pub(crate) fn received(
         &mut self,
         bytes: &mut [u8],
         mut now: impl FnMut() -> Duration,
@@ -65,23 +63,22 @@ impl Inspector {
         })
     }
 
-    /// Bytes were sent.
-    pub fn sent(&mut self, bytes: &[u8]) {
+    /// Inspects sent bytes.
+    pub(crate) fn sent(&mut self, bytes: &[u8]) {
         self.asks.sent = self.asks.sent.saturating_add(bytes.len() as u64);
         self.outgoing.skip(bytes);
     }
 
-    /// What to send last to a peer that floods; `None` within a frame, where it would not be
-    /// understood.
-    pub fn farewell(&self) -> Option<&'static [u8]> {
+    /// The GOAWAY frame for a flooding peer; `None` in the middle of an outgoing frame.
+    pub(crate) fn goaway(&self) -> Option<&'static [u8]> {
         self.outgoing.is_between().then_some(GOAWAY)
     }
 }
 
-/// The limit on frames that ask for an answer.
+/// The limit on PING and SETTINGS frames.
 #[derive(Debug, Default)]
 struct Asks {
-    /// How many came.
+    /// Received such frames.
     count: u64,
     /// Bytes sent to the peer, answers included.
     sent: u64,
@@ -102,7 +99,7 @@ impl Asks {
     }
 }
 
-/// The head of a frame.
+/// A frame header.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     len: usize,
@@ -110,12 +107,12 @@ struct Head {
     flags: u8,
 }
 
-/// Where frames begin.
+/// Finds the beginning of each frame.
 #[derive(Debug, Default)]
 struct Frames {
     head: [u8; HEAD_BYTES],
     head_len: usize,
-    /// Bytes of the current frame that are still to come.
+    /// Missing bytes of the current frame.
     rest: usize,
 }
 
@@ -124,7 +121,7 @@ impl Frames {
         self.rest == 0 && self.head_len == 0
     }
 
-    /// Takes bytes of a head; the head once it is whole.
+    /// Adds one byte of a header; returns the header when it is complete.
     fn take(&mut self, byte: u8) -> Option<Head> {
         self.head[self.head_len] = byte;
         self.head_len += 1;
@@ -150,13 +147,13 @@ impl Frames {
     }
 }
 
-/// What comes from the peer.
+/// The bytes from the peer.
 #[derive(Debug, Default)]
 struct Incoming {
-    /// Bytes of the preface that have come.
+    /// Received bytes of the connection preface.
     preface: usize,
     frames: Frames,
-    /// The header block of a request is coming.
+    /// The header block of the current request.
     block: Option<Block>,
 }
 
@@ -213,7 +210,7 @@ impl Incoming {
         }
     }
 
-    /// A frame may be over.
+    /// Ends the header block after its last frame.
     fn end(&mut self) {
         let is_over = self.frames.is_between() && self.preface == PREFACE.len();
         if is_over && self.block.as_ref().is_some_and(|block| block.is_last) {
@@ -222,16 +219,16 @@ impl Incoming {
     }
 }
 
-/// A header block, as far as it has come.
+/// A partly received header block.
 #[derive(Debug)]
 struct Block {
     fields: Fields,
-    /// Bytes of the frame that are still to come.
+    /// Missing bytes of the frame.
     left: usize,
-    /// How many of them are padding.
+    /// Padding among them.
     padding: Option<usize>,
     is_padded: bool,
-    /// Bytes of the priority.
+    /// Missing bytes of the priority.
     skip: usize,
     is_last: bool,
 }
@@ -258,16 +255,16 @@ const AUTHORITY_INDEX: u8 = 1;
 enum Fields {
     #[default]
     Begin,
-    /// The rest of an index or a size, after which comes...
+    /// The rest of an index or a size.
     Number(After),
-    /// A length begins.
-    Length(What),
+    /// The first byte of a length.
+    Length(Kind),
     /// The rest of a length.
-    LongLength { what: What, is_packed: bool, len: usize, shift: u32 },
+    LongLength { kind: Kind, is_huffman: bool, len: usize, shift: u32 },
     /// A text.
-    Text { what: What, is_packed: bool, len: usize, place: usize, is_same: bool },
-    /// It makes no sense.
-    Lost,
+    Text { kind: Kind, is_huffman: bool, len: usize, offset: usize, is_same: bool },
+    /// Not a valid header block; its bytes pass unchanged.
+    Invalid,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -277,7 +274,7 @@ enum After {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum Kind {
     Name,
     Value,
     Authority,
@@ -285,37 +282,39 @@ enum What {
 
 impl Fields {
     fn pass(&mut self, byte: &mut u8) {
-        *self = match std::mem::replace(self, Self::Lost) {
+        *self = match std::mem::replace(self, Self::Invalid) {
             Self::Begin => Self::begin(*byte),
             Self::Number(after) if *byte & 0x80 != 0 => Self::Number(after),
             Self::Number(After::Field) => Self::Begin,
-            Self::Number(After::Value) => Self::Length(What::Value),
-            Self::Length(what) => {
-                let (is_packed, len) = (*byte & 0x80 != 0, usize::from(*byte & 0x7f));
+            Self::Number(After::Value) => Self::Length(Kind::Value),
+            Self::Length(kind) => {
+                let (is_huffman, len) = (*byte & 0x80 != 0, usize::from(*byte & 0x7f));
                 match len {
-                    0x7f => Self::LongLength { what, is_packed, len, shift: 0 },
-                    len => Self::text(what, is_packed, len),
+                    0x7f => Self::LongLength { kind, is_huffman, len, shift: 0 },
+                    len => Self::text(kind, is_huffman, len),
                 }
             }
-            Self::LongLength { what, is_packed, len, shift } if shift <= 14 => {
+            Self::LongLength { kind, is_huffman, len, shift } if shift <= 14 => {
                 let len = len + (usize::from(*byte & 0x7f) << shift);
                 match *byte & 0x80 {
-                    0 => Self::text(what, is_packed, len),
-                    _ => Self::LongLength { what, is_packed, len, shift: shift + 7 },
+                    0 => Self::text(kind, is_huffman, len),
+                    _ => Self::LongLength { kind, is_huffman, len, shift: shift + 7 },
                 }
             }
-            Self::Text { what, is_packed, len, place, is_same } => {
-                if what == What::Authority && !is_packed && *byte == b'%' {
-                    // As long, and allowed in a name. The agent does not use the authority.
+            Self::Text { kind, is_huffman, len, offset, is_same } => {
+                if kind == Kind::Authority && !is_huffman && *byte == b'%' {
+                    // Same length, and valid. The agent does not use the authority.
                     *byte = b'-';
                 }
-                let is_same = is_same && AUTHORITY.get(place) == Some(&*byte);
-                match place + 1 {
-                    next if next < len => Self::Text { what, is_packed, len, place: next, is_same },
-                    _ => Self::behind(what, !is_packed && is_same && len == AUTHORITY.len()),
+                let is_same = is_same && AUTHORITY.get(offset) == Some(&*byte);
+                match offset + 1 {
+                    next if next < len => {
+                        Self::Text { kind, is_huffman, len, offset: next, is_same }
+                    }
+                    _ => Self::after(kind, !is_huffman && is_same && len == AUTHORITY.len()),
                 }
             }
-            Self::LongLength { .. } | Self::Lost => Self::Lost,
+            Self::LongLength { .. } | Self::Invalid => Self::Invalid,
         };
     }
 
@@ -329,25 +328,25 @@ impl Fields {
         match (byte & prefix, after) {
             (index, after) if index == prefix => Self::Number(after),
             (_, After::Field) => Self::Begin,
-            (0, After::Value) => Self::Length(What::Name),
-            (AUTHORITY_INDEX, After::Value) => Self::Length(What::Authority),
-            (_, After::Value) => Self::Length(What::Value),
+            (0, After::Value) => Self::Length(Kind::Name),
+            (AUTHORITY_INDEX, After::Value) => Self::Length(Kind::Authority),
+            (_, After::Value) => Self::Length(Kind::Value),
         }
     }
 
-    fn text(what: What, is_packed: bool, len: usize) -> Self {
+    fn text(kind: Kind, is_huffman: bool, len: usize) -> Self {
         match len {
-            0 => Self::behind(what, false),
-            len => Self::Text { what, is_packed, len, place: 0, is_same: true },
+            0 => Self::after(kind, false),
+            len => Self::Text { kind, is_huffman, len, offset: 0, is_same: true },
         }
     }
 
-    /// What comes behind a text.
-    fn behind(what: What, is_authority: bool) -> Self {
-        match (what, is_authority) {
-            (What::Name, true) => Self::Length(What::Authority),
-            (What::Name, false) => Self::Length(What::Value),
-            (What::Value | What::Authority, _) => Self::Begin,
+    /// The state after a text.
+    fn after(kind: Kind, is_authority: bool) -> Self {
+        match (kind, is_authority) {
+            (Kind::Name, true) => Self::Length(Kind::Authority),
+            (Kind::Name, false) => Self::Length(Kind::Value),
+            (Kind::Value | Kind::Authority, _) => Self::Begin,
         }
     }
 }
@@ -361,7 +360,7 @@ mod tests {
         [&len[1..], &[kind, flags, 0, 0, 0, 1], payload].concat()
     }
 
-    /// As it comes out, cut at every place and whole.
+    /// The output, which must not depend on where the input is cut.
     fn passed(bytes: &[u8]) -> Vec<u8> {
         let mut whole = bytes.to_vec();
         Inspector::default().received(&mut whole, Duration::default).expect("no flood");
@@ -381,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn percent_signs_go_out_of_the_authority_and_out_of_nothing_else() {
+    fn percent_signs_are_replaced_in_the_authority_only() {
         let with = |value: &str| {
             let path = literal(&[0x04], "/a%2Fb");
             let by_index = literal(&[0x41], value);
@@ -418,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_pings_or_settings_is_found_and_answers_are_not_counted() {
+    fn a_flood_of_ping_or_settings_frames_is_an_error_and_acknowledgements_are_not_counted() {
         for (kind, payload) in [(PING, &[0; 8][..]), (SETTINGS, &[])] {
             let mut inspector = Inspector::default();
             let start = Duration::from_secs(7);
@@ -436,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_sent_data_may_measure_it_with_pings() {
+    fn a_peer_that_receives_data_may_send_more_pings() {
         let mut inspector = Inspector::default();
         inspector.received(&mut PREFACE.to_vec(), Duration::default).expect("a preface");
         let (ping, pong) = (frame(PING, 0, &[0; 8]), frame(PING, ACK, &[0; 8]));
@@ -446,7 +445,7 @@ mod tests {
             assert_eq!(inspector.received(&mut ping.clone(), Duration::default), Ok(()));
             inspector.sent(&pong);
         }
-        // Its own answers earn a peer nothing.
+        // Answers to its own frames do not raise the limit.
         let mut inspector = Inspector::default();
         inspector.received(&mut PREFACE.to_vec(), Duration::default).expect("a preface");
         let flood = (0..=ASKS_BURST).find(|_| {
@@ -457,15 +456,15 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_come_between_frames() {
+    fn a_goaway_frame_is_sent_between_frames_only() {
         let mut inspector = Inspector::default();
-        assert!(inspector.farewell().is_some_and(|words| words[16] == 11));
+        assert!(inspector.goaway().is_some_and(|words| words[16] == 11));
         let data = frame(0, 0, &[0; 100]);
         for cut in 1..data.len() {
             inspector.sent(&data[..cut]);
-            assert_eq!(inspector.farewell(), None, "cut at {cut}");
+            assert_eq!(inspector.goaway(), None, "cut at {cut}");
             inspector.sent(&data[cut..]);
-            assert!(inspector.farewell().is_some());
+            assert!(inspector.goaway().is_some());
         }
     }
 }

@@ -1,86 +1,86 @@
-//! The Unix socket between a client and its agent, which wakes its task for what has come and at no
-//! other time.
+//! A Unix socket that wakes its task for received bytes only.
 //!
-//! The kernel tells whoever watches a Unix socket for room whenever the peer has read something of what
-//! was sent. Tokio's own stream watches for both from its first to its last day: every message costs the
-//! sender one more wake-up of a thread, and where it sends one at a time that is most of what it does.
-//! Here a socket is watched for room only when it had none.
+//! The kernel wakes whoever polls a Unix socket for writing each time the peer reads. tokio's
+//! stream polls for both directions all the time, so each message costs the sender one wake-up
+//! more. This stream polls for writing only after a write found no room.
 //!
-//! Responsible for: reading and writing without that. Not responsible for: what is said.
+//! Not responsible for: what the bytes mean.
 
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use socket2::SockRef;
 use std::io::{self, IoSlice, Write as _};
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
-/// What the peer may leave unread before there is no room, in bytes as the kernel counts them: it takes
-/// twice that, a few messages of full size. So much is granted by a kernel with its own settings
-/// (`net.core.wmem_max`), one with lower ones grants what it has.
-const UNREAD_BYTES: usize = 212_992;
-/// After so many writes in a row for which there was room, it is not watched any more.
-const ROOMY_WRITES: u32 = 64;
+/// Size of the send buffer: what the peer may leave unread, in bytes as the kernel counts them.
+/// The kernel doubles it, which is enough for a few messages of full size, and grants no more than
+/// `net.core.wmem_max`.
+const SEND_BUFFER_BYTES: usize = 212_992;
+/// After this many writes in a row that found room, the stream stops polling for writing.
+const WRITES_WITH_ROOM: u32 = 64;
 
 /// One end of a connected Unix socket.
 #[derive(Debug)]
-pub struct LocalStream {
-    /// Watched for what comes.
-    socket: AsyncFd<UnixStream>,
-    /// The same socket, watched for room, since there was none lately.
-    room: Option<AsyncFd<UnixStream>>,
-    /// Writes in a row for which there was room.
-    roomy: u32,
+pub struct UnixStream {
+    /// Polled for reading.
+    socket: AsyncFd<std::os::unix::net::UnixStream>,
+    /// The same socket, polled for writing, if a recent write found no room.
+    writable: Option<AsyncFd<std::os::unix::net::UnixStream>>,
+    /// Writes in a row that found room.
+    writes_with_room: u32,
 }
 
 #[allow(unsafe_code, reason = "tokio cannot know that the socket keeps its descriptor")]
-fn watch(socket: UnixStream, interest: Interest) -> io::Result<AsyncFd<UnixStream>> {
-    // SAFETY: the socket owns its descriptor, gives the same one each time, and is not given away before
-    // the registration ends.
+fn register(
+    socket: std::os::unix::net::UnixStream,
+    interest: Interest,
+) -> io::Result<AsyncFd<std::os::unix::net::UnixStream>> {
+    // SAFETY: the socket owns its descriptor, returns the same one each time, and lives as long as
+    // its registration.
     Ok(unsafe { AsyncFd::register_with_interest(socket, interest)? })
 }
 
-impl LocalStream {
-    /// The same socket.
+impl UnixStream {
+    /// Takes over a connected socket.
     ///
     /// # Errors
     /// Too many files are open, or there is no runtime.
     pub fn new(socket: tokio::net::UnixStream) -> io::Result<Self> {
         let socket = socket.into_std()?;
-        SockRef::from(&socket).set_send_buffer_size(UNREAD_BYTES)?;
-        let socket = watch(socket, Interest::READABLE)?;
-        Ok(Self { socket, room: None, roomy: 0 })
+        SockRef::from(&socket).set_send_buffer_size(SEND_BUFFER_BYTES)?;
+        let socket = register(socket, Interest::READABLE)?;
+        Ok(Self { socket, writable: None, writes_with_room: 0 })
     }
 
     /// Writes as soon as there is room.
-    fn poll_some(
+    fn poll_write_with(
         &mut self,
         context: &mut Context<'_>,
-        mut write: impl FnMut(&UnixStream) -> io::Result<usize>,
+        mut write: impl FnMut(&std::os::unix::net::UnixStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            let mut room = match &self.room {
-                Some(room) => Some(ready!(room.poll_write_ready(context))?),
+            let mut ready = match &self.writable {
+                Some(writable) => Some(ready!(writable.poll_write_ready(context))?),
                 None => None,
             };
             let written = write(self.socket.get_ref());
             match written {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match &mut room {
-                    Some(room) => room.clear_ready(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match &mut ready {
+                    Some(ready) => ready.clear_ready(),
                     None => {
                         let same = self.socket.get_ref().try_clone()?;
-                        self.room = Some(watch(same, Interest::WRITABLE)?);
-                        self.roomy = 0;
+                        self.writable = Some(register(same, Interest::WRITABLE)?);
+                        self.writes_with_room = 0;
                     }
                 },
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 written => {
-                    let watched = room.is_some();
-                    self.roomy = self.roomy.saturating_add(1);
-                    if watched && self.roomy >= ROOMY_WRITES {
-                        self.room = None;
+                    let is_polled = ready.is_some();
+                    self.writes_with_room = self.writes_with_room.saturating_add(1);
+                    if is_polled && self.writes_with_room >= WRITES_WITH_ROOM {
+                        self.writable = None;
                     }
                     return Poll::Ready(written);
                 }
@@ -89,30 +89,30 @@ impl LocalStream {
     }
 }
 
-impl AsyncRead for LocalStream {
-    #[allow(unsafe_code, reason = "it reads into memory that nobody has written to")]
+impl AsyncRead for UnixStream {
+    #[allow(unsafe_code, reason = "reads into uninitialised memory")]
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            let mut come = ready!(self.socket.poll_read_ready(context))?;
-            // SAFETY: nothing in it is made uninitialised, it is only written to.
+            let mut readable = ready!(self.socket.poll_read_ready(context))?;
+            // SAFETY: the memory is only written to, never de-initialised.
             let space = unsafe { buffer.unfilled_mut() };
             let asked = space.len();
             match SockRef::from(self.socket.get_ref()).recv(space) {
                 Ok(count) => {
                     if count > 0 && count < asked {
-                        // All that there was: more wakes the task again.
-                        come.clear_ready();
+                        // The socket is empty; further bytes wake the task.
+                        readable.clear_ready();
                     }
-                    // SAFETY: so many bytes of it were written just now.
+                    // SAFETY: `recv` has written `count` bytes.
                     unsafe { buffer.assume_init(count) };
                     buffer.advance(count);
                     return Poll::Ready(Ok(()));
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => come.clear_ready(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => readable.clear_ready(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
@@ -120,21 +120,21 @@ impl AsyncRead for LocalStream {
     }
 }
 
-impl AsyncWrite for LocalStream {
+impl AsyncWrite for UnixStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_some(context, |mut socket| socket.write(bytes))
+        self.poll_write_with(context, |mut socket| socket.write(bytes))
     }
 
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        pieces: &[IoSlice<'_>],
+        slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_some(context, |mut socket| socket.write_vectored(pieces))
+        self.poll_write_with(context, |mut socket| socket.write_vectored(slices))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -157,18 +157,17 @@ mod tests {
     use std::future::poll_fn;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    fn pair() -> (LocalStream, tokio::net::UnixStream) {
+    fn pair() -> (UnixStream, tokio::net::UnixStream) {
         let (one, other) = tokio::net::UnixStream::pair().unwrap();
-        (LocalStream::new(one).unwrap(), other)
+        (UnixStream::new(one).unwrap(), other)
     }
 
-    /// Far more than a socket holds, so that both wait for each other again and again.
     #[tokio::test]
-    async fn what_is_written_is_read_whoever_is_slow() {
+    async fn a_writer_and_a_reader_that_wait_for_each_other_lose_no_byte() {
+        // Far more than a socket holds.
         let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
-        let (one, other) = tokio::net::UnixStream::pair().unwrap();
-        let (mut one, mut other) =
-            (LocalStream::new(one).unwrap(), LocalStream::new(other).unwrap());
+        let (mut one, other) = pair();
+        let mut other = UnixStream::new(other).unwrap();
         let write = async {
             for part in bytes.chunks(100_000) {
                 one.write_all(part).await.unwrap();
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn room_is_watched_for_only_where_there_was_none() {
+    async fn the_stream_polls_for_writing_only_after_a_write_without_room() {
         let (mut one, mut other) = pair();
         let part = vec![7; 50_000];
         let mut sent = 0;
@@ -195,21 +194,21 @@ mod tests {
             }
         });
         fill.await;
-        assert!(one.room.is_some(), "it waits for room");
+        assert!(one.writable.is_some());
         let mut read = vec![0; sent];
         other.read_exact(&mut read).await.unwrap();
-        for _ in 0..ROOMY_WRITES {
-            assert!(one.room.is_some());
+        for _ in 0..WRITES_WITH_ROOM {
+            assert!(one.writable.is_some());
             one.write_all(b"x").await.unwrap();
         }
-        assert!(one.room.is_none(), "there was room for long");
+        assert!(one.writable.is_none());
         one.write_all(b"x").await.unwrap();
-        let mut rest = vec![0; ROOMY_WRITES as usize + 1];
+        let mut rest = vec![0; WRITES_WITH_ROOM as usize + 1];
         other.read_exact(&mut rest).await.unwrap();
     }
 
     #[tokio::test]
-    async fn the_end_and_a_peer_that_is_gone_are_told() {
+    async fn a_closed_peer_is_the_end_for_reads_and_an_error_for_writes() {
         let (mut one, other) = pair();
         drop(other);
         assert_eq!(one.read(&mut [0; 8]).await.unwrap(), 0);

@@ -1,0 +1,60 @@
+//! Connections: gRPC streams over HTTP/2, on Unix sockets and TCP, with TLS and limits.
+//!
+//! The agent and its clients exchange events over long gRPC streams. This crate holds the code
+//! that makes these streams fast and keeps hostile peers out. It knows no message of ftb: callers
+//! pass and receive encoded messages as bytes. Any gRPC implementation may be the other side.
+//!
+//! | module | responsibility |
+//! |---|---|
+//! | [`executor`] | polls all futures of one connection in one task |
+//! | [`stream`] | messages of one gRPC stream, as client and as server |
+//! | [`frame_body`] | one message as slices of shared buffers, sent as one DATA frame |
+//! | [`outbound`] | a channel of values as the sending half of a stream |
+//! | [`unix`] | Unix sockets with fewer wake-ups than tokio's |
+//! | [`tls`] | mutual TLS and certificate checks |
+//! | [`limiter`] | limits on connections, deadlines for their first message |
+//! | [`peer_errors`] | counts and logs protocol errors of peers |
+//!
+//! Not responsible for: what a message means, who may send it, where sockets come from.
+
+mod close_signal;
+pub mod executor;
+pub mod frame_body;
+mod inspector;
+pub mod limiter;
+pub mod outbound;
+pub mod peer_errors;
+pub mod stream;
+pub mod tls;
+pub mod unix;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// A byte stream between two agents, or between an agent and a client.
+pub trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
+
+/// A byte stream of any kind.
+pub type BoxIo = Box<dyn Io>;
+
+/// The kernel's answer to who is at the other end of a Unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Numeric user id.
+    pub uid: u32,
+    /// Numeric group id.
+    pub gid: u32,
+    /// Process id when the socket connected.
+    pub pid: u32,
+}
+
+/// A fresh connection.
+pub struct Connection {
+    /// Its bytes.
+    pub io: BoxIo,
+    /// The peer, for logs.
+    pub address: String,
+    /// Unix sockets only.
+    pub credentials: Option<Credentials>,
+}

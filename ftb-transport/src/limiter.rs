@@ -1,0 +1,486 @@
+//! Limits the connections of a listening socket.
+//!
+//! A connection has until a deadline for its first message (the hello), the TLS handshake included.
+//! The number of connections before their hello is limited; a new one closes the oldest, because a
+//! healthy peer says hello within milliseconds. After the hello, limits per socket and per user
+//! apply. Not responsible for: what a hello is.
+
+use crate::close_signal::{CloseSignal, CloseWatch};
+use crate::inspector::{Flood, Inspector};
+use crate::peer_errors::PeerErrors;
+use crate::{BoxIo, Connection, Credentials};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future as _;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+/// Connections of root for requests only, beyond the limit for all.
+const ROOT_SPARE: usize = 8;
+
+/// Connections of one user from which on each gets a smaller send buffer.
+const CROWD: usize = 16;
+
+/// The limits of one listening socket.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections before their hello.
+    pub waiting_max: usize,
+    /// Connections after their hello.
+    pub open_max: usize,
+    /// Connections of one user after their hello; root has no such limit.
+    pub per_user_max: usize,
+    /// Time from accept to hello, TLS handshake included.
+    pub hello: Duration,
+}
+
+/// Counts the connections of one listening socket.
+pub struct ConnectionLimiter {
+    limits: Limits,
+    errors: Arc<PeerErrors>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    waiting: BTreeMap<u64, Arc<CloseSignal>>,
+    open: BTreeMap<u64, (Arc<CloseSignal>, Option<u32>)>,
+    per_user: HashMap<u32, usize>,
+}
+
+/// The limit that refuses a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Full {
+    /// For all users together.
+    #[error("the agent serves {0} connections already, which is its limit")]
+    All(usize),
+    /// For one user.
+    #[error(
+        "user {uid} has {max} connections to the agent already, which is the limit for one user"
+    )]
+    User {
+        /// The user.
+        uid: u32,
+        /// The limit.
+        max: usize,
+    },
+}
+
+/// A connection with a long stream asked for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("one connection carries one stream: open another connection")]
+pub struct StreamTaken;
+
+impl ConnectionLimiter {
+    /// A limiter without connections.
+    pub fn new(limits: Limits, errors: Arc<PeerErrors>) -> Arc<Self> {
+        Arc::new(Self { limits, errors, state: Mutex::default() })
+    }
+
+    /// Admits a connection, which may close the oldest one before its hello.
+    pub fn admit(self: &Arc<Self>, connection: Connection) -> LimitedIo {
+        let close = Arc::new(CloseSignal::default());
+        let mut state = self.state.lock();
+        let id = state.next;
+        state.next += 1;
+        let oldest = match state.waiting.len() >= self.limits.waiting_max {
+            true => state.waiting.pop_first(),
+            false => None,
+        };
+        state.waiting.insert(id, Arc::clone(&close));
+        drop(state);
+        if let Some((_, oldest)) = oldest {
+            oldest.close();
+            let what = "too many silent connections";
+            self.errors.count("connections_evicted", &connection.address, what);
+        }
+        let permit = Arc::new(Permit {
+            id,
+            limiter: Arc::clone(self),
+            close: Arc::clone(&close),
+            said_hello: AtomicBool::new(false),
+            has_stream: AtomicBool::new(false),
+        });
+        let peer = Peer {
+            address: connection.address.into(),
+            credentials: connection.credentials,
+            certified_hosts: None,
+            permit,
+        };
+        LimitedIo {
+            io: connection.io,
+            deadline: Box::pin(tokio::time::sleep(self.limits.hello)),
+            closed: CloseWatch::new(close),
+            peer,
+        }
+    }
+
+    /// Whether the peer's user has so many connections that each gets a smaller send buffer.
+    pub fn is_crowded(&self, peer: &Peer) -> bool {
+        let uid = peer.credentials.map(|credentials| credentials.uid);
+        let count = uid.and_then(|uid| self.state.lock().per_user.get(&uid).copied());
+        count.is_some_and(|count| count >= CROWD)
+    }
+
+    /// The counters for errors of these connections.
+    pub fn errors(&self) -> &PeerErrors {
+        &self.errors
+    }
+
+    /// Closes all connections.
+    pub fn close_all(&self) {
+        let state = self.state.lock();
+        state.waiting.values().for_each(|close| close.close());
+        state.open.values().for_each(|(close, _)| close.close());
+    }
+
+    /// Connections after and before their hello.
+    pub fn counts(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.open.len(), state.waiting.len())
+    }
+}
+
+/// A counted connection.
+struct Permit {
+    id: u64,
+    limiter: Arc<ConnectionLimiter>,
+    close: Arc<CloseSignal>,
+    said_hello: AtomicBool,
+    has_stream: AtomicBool,
+}
+
+impl Permit {
+    fn release(&self) {
+        let mut state = self.limiter.state.lock();
+        state.waiting.remove(&self.id);
+        if let Some((_, Some(uid))) = state.open.remove(&self.id)
+            && let Some(count) = state.per_user.get_mut(&uid)
+        {
+            *count -= 1;
+            if *count == 0 {
+                state.per_user.remove(&uid);
+            }
+        }
+    }
+}
+
+/// The other end of a connection. Each of its requests carries a copy.
+#[derive(Clone)]
+pub struct Peer {
+    address: Arc<str>,
+    credentials: Option<Credentials>,
+    certified_hosts: Option<Arc<[String]>>,
+    permit: Arc<Permit>,
+}
+
+impl Peer {
+    /// For the log.
+    pub fn address(&self) -> &Arc<str> {
+        &self.address
+    }
+
+    /// Unix sockets only.
+    pub fn credentials(&self) -> Option<Credentials> {
+        self.credentials
+    }
+
+    /// The host names in the peer's certificate; `None` without TLS.
+    pub fn certified_hosts(&self) -> Option<&[String]> {
+        self.certified_hosts.as_deref()
+    }
+
+    /// The peer has said a valid hello, so its deadline no longer applies. Idempotent.
+    ///
+    /// # Errors
+    /// [`Full`]: refuse the connection.
+    pub fn on_hello(&self) -> Result<(), Full> {
+        self.open(0)
+    }
+
+    /// As [`Peer::on_hello`], for a connection that sends requests only. Root gets in when the agent
+    /// is full, to find out why.
+    ///
+    /// # Errors
+    /// [`Full`]: refuse the request.
+    pub fn on_request(&self) -> Result<(), Full> {
+        let is_root = self.credentials.is_some_and(|credentials| credentials.uid == 0);
+        self.open(if is_root { ROOT_SPARE } else { 0 })
+    }
+
+    fn open(&self, spare: usize) -> Result<(), Full> {
+        if self.permit.said_hello.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let limiter = &self.permit.limiter;
+        let mut state = limiter.state.lock();
+        let Some(close) = state.waiting.remove(&self.permit.id) else {
+            return Ok(());
+        };
+        let uid = self.credentials.map(|credentials| credentials.uid).filter(|uid| *uid != 0);
+        match state.count(uid, &limiter.limits, spare) {
+            Ok(()) => {
+                state.open.insert(self.permit.id, (close, uid));
+                self.permit.said_hello.store(true, Ordering::Release);
+                Ok(())
+            }
+            Err(full) => {
+                state.waiting.insert(self.permit.id, close);
+                Err(full)
+            }
+        }
+    }
+
+    /// Claims the one long stream that a connection may carry.
+    ///
+    /// # Errors
+    /// [`StreamTaken`].
+    pub fn claim_stream(&self) -> Result<(), StreamTaken> {
+        match self.permit.has_stream.swap(true, Ordering::AcqRel) {
+            true => Err(StreamTaken),
+            false => Ok(()),
+        }
+    }
+
+    /// Closes the connection.
+    pub fn close(&self) {
+        self.permit.close.close();
+    }
+
+    /// Waits until this side has closed the connection.
+    pub async fn closed(&self) {
+        self.permit.close.closed().await;
+    }
+
+    fn count_error(&self, kind: &'static str, what: &str) {
+        self.permit.limiter.errors.count(kind, &self.address, what);
+    }
+}
+
+impl State {
+    /// Counts one more open connection of a user, if the limits allow it.
+    fn count(&mut self, uid: Option<u32>, limits: &Limits, spare: usize) -> Result<(), Full> {
+        if self.open.len() >= limits.open_max + spare {
+            return Err(Full::All(limits.open_max));
+        }
+        let Some(uid) = uid else { return Ok(()) };
+        let count = self.per_user.get(&uid).copied().unwrap_or(0);
+        if count >= limits.per_user_max {
+            return Err(Full::User { uid, max: limits.per_user_max });
+        }
+        self.per_user.insert(uid, count + 1);
+        Ok(())
+    }
+}
+
+/// A limited connection. Reads fail when its hello is late or it is closed.
+pub struct LimitedIo {
+    io: BoxIo,
+    deadline: Pin<Box<Sleep>>,
+    closed: CloseWatch,
+    peer: Peer,
+}
+
+impl LimitedIo {
+    /// The other end.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.closed.is_closed(cx) {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "closed by this agent"));
+        }
+        let is_waiting = !self.peer.permit.said_hello.load(Ordering::Acquire);
+        if is_waiting && self.deadline.as_mut().poll(cx).is_ready() {
+            let what = "no hello before its deadline";
+            self.peer.count_error("hello_late", what);
+            self.peer.close();
+            return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for LimitedIo {
+    fn drop(&mut self) {
+        self.peer.close();
+        self.peer.permit.release();
+    }
+}
+
+impl AsyncRead for LimitedIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for LimitedIo {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // A peer that does not read must not keep a closed connection alive.
+        if self.closed.is_closed(cx) {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
+
+/// The connection as the HTTP/2 server sees it: limited, decrypted and inspected.
+pub struct InspectedIo {
+    io: BoxIo,
+    peer: Peer,
+    inspector: Inspector,
+    start: Instant,
+    /// The peer has sent bytes.
+    has_received: bool,
+    /// The peer exceeded the limit on control frames; nothing more is read.
+    is_flooded: bool,
+}
+
+impl InspectedIo {
+    /// A connection without TLS.
+    pub fn plain(limited: LimitedIo) -> Self {
+        let peer = limited.peer.clone();
+        Self::new(Box::new(limited), peer)
+    }
+
+    /// A connection with TLS, and the host names in the peer's certificate.
+    pub(crate) fn certified(io: BoxIo, mut peer: Peer, hosts: Vec<String>) -> Self {
+        peer.certified_hosts = Some(hosts.into());
+        Self::new(io, peer)
+    }
+
+    fn new(io: BoxIo, peer: Peer) -> Self {
+        let (inspector, start) = (Inspector::default(), Instant::now());
+        Self { io, peer, inspector, start, has_received: false, is_flooded: false }
+    }
+
+    /// Closes the connection of a flooding peer, with a GOAWAY frame if the socket has room for it.
+    fn on_flood(&mut self, cx: &mut Context<'_>, error: Flood) -> io::Error {
+        if !std::mem::replace(&mut self.is_flooded, true) {
+            if let Some(goaway) = self.inspector.goaway() {
+                let _ = Pin::new(&mut self.io).poll_write(cx, goaway);
+                let _ = Pin::new(&mut self.io).poll_flush(cx);
+            }
+            self.peer.count_error("control_flood", &error.to_string());
+            self.peer.close();
+        }
+        io::Error::new(io::ErrorKind::InvalidData, error)
+    }
+
+    /// The other end.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+}
+
+/// Counts a connection whose bytes never made a request; the HTTP/2 server does not report it.
+impl Drop for InspectedIo {
+    fn drop(&mut self) {
+        let Permit { has_stream, said_hello, close, .. } = &*self.peer.permit;
+        let has_request = has_stream.load(Ordering::Acquire) || said_hello.load(Ordering::Acquire);
+        if self.has_received && !has_request && !close.is_closed() {
+            self.peer.count_error("connection_malformed", "the received bytes are no request");
+        }
+    }
+}
+
+impl AsyncRead for InspectedIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.is_flooded {
+            return Poll::Ready(Err(self.on_flood(cx, Flood)));
+        }
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.io).poll_read(cx, buf);
+        let received = &mut buf.filled_mut()[before..];
+        self.has_received |= !received.is_empty();
+        let start = self.start;
+        match self.inspector.received(received, || start.elapsed()) {
+            Ok(()) => read,
+            Err(error) => Poll::Ready(Err(self.on_flood(cx, error))),
+        }
+    }
+}
+
+impl AsyncWrite for InspectedIo {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write(cx, buf);
+        if let Poll::Ready(Ok(count)) = &written {
+            self.inspector.sent(buf.get(..*count).unwrap_or(buf));
+        }
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
+        if let Poll::Ready(Ok(count)) = &written {
+            let mut left = *count;
+            for buf in bufs {
+                let sent = buf.len().min(left);
+                self.inspector.sent(&buf[..sent]);
+                left -= sent;
+            }
+        }
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
