@@ -43,7 +43,9 @@ use delivery::{budget, clients, history, history_sources, index, interest};
 use membership::{dynamic, members, reconciliation, root_watch, suspicion};
 use publishing::upward::Route;
 use publishing::{delayed_acks, outbox, publish, storm};
-use role::{journal, root, standby};
+use role::root::RootPhase;
+use role::{Role, RoleCause, journal};
+pub use role::{RoleName, role_table};
 use std::collections::{BTreeMap, BTreeSet};
 use tree::link::{CONTROL_BYTES_MAX, CONTROL_MEMBER_BYTES, Link, LinkRole};
 use tree::{children, mismatches, uplink};
@@ -87,13 +89,10 @@ pub struct Node {
     forks: BTreeMap<Epoch, u64>,
     /// Highest epoch number heard of.
     epoch_seen: u64,
-    root: Option<root::Root>,
-    replica: Option<standby::Replica>,
-    /// The log here is a whole one, offered to a root that has none; its publishers.
-    offered: Option<PublisherRanges>,
+    role: Role,
     /// An agent that has just started and becomes acting root waits so long for a log; 0: it has
     /// been in a tree, or waited.
-    log_wait_until_ns: u64,
+    log_wait_until_ns: Option<u64>,
     /// Questions for older events that were passed up.
     requests: BTreeMap<u64, history::PendingRequest>,
     next_request: u64,
@@ -175,10 +174,8 @@ impl Node {
             complete_after: 0,
             forks: BTreeMap::new(),
             epoch_seen: 0,
-            root: None,
-            replica: None,
-            offered: None,
-            log_wait_until_ns: 0,
+            role: Role::idle(),
+            log_wait_until_ns: None,
             requests: BTreeMap::new(),
             next_request: 0,
             disk_reads: history_sources::DiskReads::default(),
@@ -204,7 +201,8 @@ impl Node {
             delivered_before: None,
             config,
         };
-        node.log_wait_until_ns = now.mono_ns.saturating_add(node.log_wait_ns());
+        let wait_ns = node.log_wait_ns();
+        node.log_wait_until_ns = (wait_ns > 0).then(|| now.mono_ns.saturating_add(wait_ns));
         if let Some(restored) = restored {
             node.restore(restored);
         }
@@ -303,9 +301,10 @@ impl Node {
             }
         });
         let links = links.min().unwrap_or(u64::MAX);
-        let missing = self.root.as_ref().map_or(u64::MAX, |_| self.reconciliation.deadline_ns());
+        let missing =
+            if self.role.is_root() { self.reconciliation.deadline_ns() } else { u64::MAX };
         let deadline = links
-            .min(self.uplink.deadline_ns())
+            .min(self.uplink.deadline_ns(&self.role))
             .min(self.standby_deadline_ns())
             .min(self.journal_deadline_ns())
             .min(self.forks_deadline_ns())
@@ -540,6 +539,28 @@ impl Node {
         }
         self.stopping = true;
         self.out.push(Output::Stopped);
+    }
+
+    /// A state was reached that cannot be; `invariant` names what is broken.
+    fn impossible(&mut self, invariant: &str) {
+        self.counters.impossible += 1;
+        self.transition("node", "", "sound", "impossible", invariant);
+    }
+
+    /// Changes the role: one line in the log for each change.
+    fn change_role(&mut self, cause: RoleCause, why: &str, next: impl FnOnce(Role) -> Role) {
+        match self.role.transition(cause, next) {
+            Some((from, to)) if from != to => {
+                self.transition("role", "", from.as_str(), to.as_str(), why);
+            }
+            Some(_) => {}
+            None => self.impossible("RoleHasEdge"),
+        }
+    }
+
+    /// Changes the phase of an acting root.
+    fn set_phase(&mut self, cause: RoleCause, why: &str, phase: RootPhase) {
+        self.change_role(cause, why, |role| role.with_phase(phase));
     }
 
     fn transition(

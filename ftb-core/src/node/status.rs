@@ -4,7 +4,7 @@ use super::Node;
 use crate::frame::Content;
 use crate::ident::{EventId, OriginId, Rank};
 use crate::node::api::ClientId;
-use crate::node::tree::uplink::State;
+use crate::node::role::Role;
 use crate::position::{Epoch, Position};
 
 /// A node as an administrator sees it.
@@ -185,6 +185,8 @@ counters! {
     stale,
     /// Log entries handed to the journal.
     journaled,
+    /// States that cannot be: a defect of the agent.
+    impossible,
     /// Times that the journal failed or was too slow.
     journal_failures,
     /// Log entries that an earlier life had left in the journal.
@@ -198,11 +200,11 @@ counters! {
 impl Node {
     /// What an administrator wants to know.
     pub fn status(&self) -> NodeStatus {
-        let role = match &self.uplink.state {
-            State::Root => "root",
-            State::Searching { .. } => "orphan",
-            State::Joined(_) if self.replica.as_ref().is_some_and(|r| r.complete) => "standby",
-            State::Joined(_) => "member",
+        let role = match self.role {
+            Role::Root(_) => "root",
+            Role::Searching(_) => "orphan",
+            Role::Standby(..) => "standby",
+            Role::Member(_) | Role::Syncing(..) | Role::Offering(..) => "member",
         };
         let mut children: Vec<ChildStatus> = self
             .children
@@ -220,8 +222,8 @@ impl Node {
             role,
             rank: self.rank,
             origin: self.config.origin,
-            parent: self.uplink.parent().map(|parent| parent.host.clone()),
-            parent_rank: self.uplink.parent().map(|parent| parent.rank),
+            parent: self.role.parent().map(|parent| parent.host.clone()),
+            parent_rank: self.role.parent().map(|parent| parent.rank),
             position: self.epochs.position(self.commit_index),
             children,
             clients: self.client_statuses(),
@@ -261,7 +263,7 @@ impl Node {
 impl Node {
     /// The parent's rank.
     pub fn parent_rank(&self) -> Option<Rank> {
-        self.uplink.parent().map(|parent| parent.rank)
+        self.role.parent().map(|parent| parent.rank)
     }
 
     /// The place in the tree, where there is one.
@@ -271,7 +273,12 @@ impl Node {
 
     /// Whether this is an acting root.
     pub fn is_root(&self) -> bool {
-        self.root.is_some()
+        self.role.is_root()
+    }
+
+    /// How often a state was reached that cannot be. A simulation fails when it is not zero.
+    pub fn impossible_states(&self) -> u64 {
+        self.counters.impossible
     }
 
     /// The newest epoch of the log that is consumed here.
@@ -287,7 +294,7 @@ impl Node {
     /// Whether an event is here: in the log or what passed by, in a copy of a log, in the log of an
     /// earlier life, or kept for its publisher. Looks through all of it.
     pub fn holds(&self, id: EventId) -> bool {
-        let replica = self.replica.as_ref().or(self.past.as_ref().map(|past| &past.replica));
+        let replica = self.role.replica().or(self.past.as_ref().map(|past| &past.replica));
         self.log.holds(id)
             || replica.is_some_and(|replica| replica.log.holds(id))
             || self.outbox.holds(id)
@@ -296,7 +303,7 @@ impl Node {
     /// Where the events are that are here in the log or what passed by, in a copy of a log, or in
     /// the log of an earlier life. Goes through all of it.
     pub fn places(&self) -> impl Iterator<Item = (EventId, Position)> {
-        let replica = self.replica.as_ref().or(self.past.as_ref().map(|past| &past.replica));
+        let replica = self.role.replica().or(self.past.as_ref().map(|past| &past.replica));
         let copy = replica.map(|replica| (&replica.log, &replica.epochs));
         let logs = [(&self.log, &self.epochs)].into_iter().chain(copy);
         let items = logs.flat_map(|(log, epochs)| log.after(0).map(move |item| (item, epochs)));
@@ -318,7 +325,7 @@ impl Node {
         let below = self.children.values().map(|child| child.reader.kept_bytes());
         let subscriptions = self.clients.values().flat_map(|client| client.subscriptions.values());
         self.log.bytes()
-            + self.replica.as_ref().map_or(0, |replica| {
+            + self.role.replica().map_or(0, |replica| {
                 replica.log.bytes() + usize::try_from(replica.kept.bytes()).unwrap_or(usize::MAX)
             })
             + self.past.as_ref().map_or(0, |past| past.replica.log.bytes())

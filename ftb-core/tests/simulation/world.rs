@@ -174,6 +174,10 @@ pub struct World {
     pub announced: Vec<(&'static str, String)>,
     /// The tree as an agent last described it.
     pub trees: BTreeMap<usize, Vec<TreeNode>>,
+    /// How often roles of agents changed, by the roles before and after.
+    pub role_changes: BTreeMap<(&'static str, &'static str), u64>,
+    /// The counters of all agents in all their lives, at the end of a run.
+    pub counted: BTreeMap<&'static str, u64>,
     /// Frames that get lost although nothing is wrong with the link.
     pub loses: fn(&Frame) -> bool,
     pub trace: bool,
@@ -207,6 +211,8 @@ impl World {
             woken: vec![0; setup.agents as usize],
             announced: Vec::new(),
             trees: BTreeMap::new(),
+            role_changes: BTreeMap::new(),
+            counted: BTreeMap::new(),
             loses: |_| false,
             trace: std::env::var_os("FTB_SIM_TRACE").is_some(),
             setup,

@@ -116,9 +116,9 @@ impl Node {
     /// yet known.
     pub(in crate::node) fn complete_since(&self, filters: &FilterSet) -> Option<u64> {
         let known = self.interests.complete_since(filters);
-        let since = match self.root {
-            Some(_) => Some(known.unwrap_or(u64::MAX).min(self.complete_after)),
-            None => known,
+        let since = match self.role.is_root() {
+            true => Some(known.unwrap_or(u64::MAX).min(self.complete_after)),
+            false => known,
         };
         since.map(|since| since.max(self.log.evicted()))
     }
@@ -142,7 +142,7 @@ impl Node {
         let Some((reader, filters)) = self.reader_of(requester) else { return };
         let (cursor, since_ns, drained) = (reader.cursor, reader.since_ns, reader.is_drained());
         let complete = self.complete_since(&filters);
-        let is_root = self.root.is_some();
+        let is_root = self.role.is_root();
         let query = || HistoryRequest {
             id: 0,
             epoch: self.epochs.head(),
@@ -206,7 +206,7 @@ impl Node {
         until: u64,
         filters: &FilterSet,
     ) -> (Vec<Item>, u64) {
-        let begin = if self.root.is_some() { self.known_after() } else { self.log.known_after() };
+        let begin = if self.role.is_root() { self.known_after() } else { self.log.known_after() };
         let mut items = Vec::new();
         if after < begin {
             items.push(self.retention_gap(after, begin.min(until)));
@@ -230,7 +230,7 @@ impl Node {
     /// that far.
     fn look_back(&self, since_ns: u64) -> (u64, Option<Item>) {
         let (begin, reached) = self.log.look_back(since_ns);
-        let known_after = if self.root.is_some() { self.known_after() } else { begin };
+        let known_after = if self.role.is_root() { self.known_after() } else { begin };
         let begin = begin.max(known_after);
         let reached = reached && begin > known_after || begin == 0;
         (begin, (!reached).then(|| self.unknown_gap(0, begin)))
@@ -239,7 +239,7 @@ impl Node {
     /// Where a reader goes on that misses something of what lies before an index: with a root that
     /// has no copy, behind all that is sent again, or it would come behind what is newer.
     fn whole_since(&self, since: u64) -> u64 {
-        if self.root.is_some() { since.max(self.complete_after) } else { since }
+        if self.role.is_root() { since.max(self.complete_after) } else { since }
     }
 
     /// A reader waits for what is looked for.
@@ -257,8 +257,8 @@ impl Node {
 
     /// Behind which index the log is in memory.
     pub(in crate::node) fn memory_after(&self) -> u64 {
-        match &self.replica {
-            Some(replica) if self.root.is_none() => replica.log.evicted(),
+        match self.role.replica() {
+            Some(replica) => replica.log.evicted(),
             _ => self.memory_after_root(),
         }
     }
@@ -298,7 +298,7 @@ impl Node {
     }
 
     fn ask(&mut self, requester: Requester, after: u64, since_ns: u64, filters: &FilterSet) {
-        let Some(parent) = self.uplink.parent().filter(|parent| parent.resumed.is_some()) else {
+        let Some(parent) = self.role.parent().filter(|parent| parent.resumed.is_some()) else {
             return;
         };
         let link = parent.link;
@@ -361,7 +361,7 @@ impl Node {
         let complete = self.complete_since(&filters);
         let here = complete.is_some_and(|since| since <= query.after) && query.since_ns == 0;
         let requester = Requester::Below(link, query.id);
-        if self.root.is_some() {
+        if self.role.is_root() {
             let older = match query.since_ns {
                 0 => !here,
                 since_ns => self.is_older(since_ns),
@@ -370,11 +370,11 @@ impl Node {
                 return;
             }
         }
-        if here || self.root.is_some() {
+        if here || self.role.is_root() {
             let answer = self.answer(&query);
             return self.send_if_room(link, Frame::HistoryReply(answer));
         }
-        if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
+        if let Some(parent) = self.role.parent().map(|parent| parent.link) {
             self.forward_request(parent, requester, query);
         }
     }

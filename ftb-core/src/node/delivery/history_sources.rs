@@ -70,7 +70,7 @@ impl Node {
     ) -> bool {
         let disk = self.disk_may_hold(&query);
         let children =
-            if self.root.is_some() { self.history_holders(requester, &query) } else { [].into() };
+            if self.role.is_root() { self.history_holders(requester, &query) } else { [].into() };
         if self.is_requesting(requester) {
             return true;
         }
@@ -90,7 +90,7 @@ impl Node {
     /// taken over without a copy, all.
     fn history_holders(&self, requester: Requester, query: &HistoryRequest) -> VecDeque<LinkId> {
         // Who has just given its log away is not standby yet.
-        let standby = self.root.as_ref().and_then(|root| root.standby.or(root.log_source));
+        let standby = self.role.root().and_then(|root| root.standby.or(root.log_source));
         let incomplete = !self.epochs.keeps(self.epochs.position(query.after + 1));
         let attached = self.children.iter().filter(|(_, child)| child.attached);
         let others =
@@ -191,7 +191,7 @@ impl Node {
             let Some(search) = self.search_of(id) else { return };
             let Some(link) = search.children.pop_front() else {
                 let (query, page) = (search.query.clone(), search.page.take());
-                let of_root = self.root.is_some();
+                let of_root = self.role.is_root();
                 return self.answered(match page.filter(|_| of_root) {
                     Some(page) => page,
                     None if of_root => self.answer(&HistoryRequest { id, ..query }),
@@ -244,7 +244,7 @@ impl Node {
     }
 
     pub(in crate::node) fn reply_to_root(&mut self, reply: HistoryReply) {
-        if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
+        if let Some(parent) = self.role.parent().map(|parent| parent.link) {
             self.send_if_room(parent, Frame::HistoryReply(reply));
         }
     }

@@ -131,7 +131,7 @@ impl Node {
         let below = self.children.values().flat_map(|child| child.filters.filters());
         let wanted = FilterSet::merge(own.chain(below));
         if self.interests.want(wanted)
-            && let Some(parent) = self.uplink.parent_mut()
+            && let Some(parent) = self.role.parent_mut()
         {
             parent.subscribe_due = true;
             let link = parent.link;
@@ -144,7 +144,7 @@ impl Node {
         if self.awaits_log() {
             return;
         }
-        let is_root = self.root.is_some();
+        let is_root = self.role.is_root();
         let index =
             if is_root { self.log.last() } else { self.active_index.max(self.commit_index) };
         let mut begun = Vec::new();

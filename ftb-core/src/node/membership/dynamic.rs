@@ -275,7 +275,7 @@ impl Node {
             format!("{host} is in no member list and does not say where it listens")
         } else {
             let known = self.dynamic_members.rank_of(host);
-            return Ok(known.filter(|rank| self.root.is_some() || hello.rank == Some(*rank)));
+            return Ok(known.filter(|rank| self.role.is_root() || hello.rank == Some(*rank)));
         };
         Err(HelloNack { code: "members".to_owned(), message, redirect: Vec::new() })
     }
@@ -290,7 +290,7 @@ impl Node {
     /// An agent that is in no list has become a child here with the rank that both know: the acting
     /// root says whether it is right, and by which way to reach it with another one.
     pub(in crate::node) fn confirm_rank(&mut self, host: String, rank: Rank) {
-        if self.root.is_none() && rank.is_unlisted() {
+        if !self.role.is_root() && rank.is_unlisted() {
             self.on_join(None, vec![DynamicMember { host, rank: Some(rank) }]);
         }
     }
@@ -308,10 +308,10 @@ impl Node {
                 self.apply_assignment(&DynamicMember { rank: None, ..join });
             }
         }
-        if self.root.is_some() {
+        if self.role.is_root() {
             return self.answer_joins(noted.into_iter().map(|join| join.host).collect());
         }
-        if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
+        if let Some(parent) = self.role.parent().map(|parent| parent.link) {
             // Who is not answered comes again.
             for part in noted.chunks(DYNAMIC_MEMBERS_MAX) {
                 self.send_if_room(parent, Frame::DynamicMembers(part.to_vec()));
@@ -342,7 +342,7 @@ impl Node {
 
     /// A new way up: whoever is root there learns of everybody who is known here.
     pub(in crate::node) fn forward_all_joins(&mut self) {
-        let Some(parent) = self.uplink.parent().map(|parent| parent.link) else { return };
+        let Some(parent) = self.role.parent().map(|parent| parent.link) else { return };
         let own = key(&self.config.host);
         let known = self.dynamic_members.known.iter().filter(|(key, _)| **key != own);
         let joins = known.map(|(_, entry)| DynamicMember {
@@ -360,7 +360,7 @@ impl Node {
     }
 
     fn answer_joins(&mut self, hosts: Vec<String>) {
-        if self.root.is_none() || self.awaits_log() {
+        if !self.role.is_root() || self.awaits_log() {
             return;
         }
         let mut answers = Vec::new();
@@ -379,8 +379,7 @@ impl Node {
             news.extend(decision.forgotten.map(|host| DynamicMember { host, rank: None }));
             answers.push(entry);
         }
-        let copies =
-            self.root.as_ref().map(|root| [root.standby, root.syncing]).unwrap_or_default();
+        let copies = self.role.root().map(|root| [root.standby, root.syncing]).unwrap_or_default();
         for copy in copies.into_iter().flatten() {
             self.send_dynamic_members(copy, news.clone());
         }

@@ -250,11 +250,11 @@ impl Node {
             return self.learn_of_lower(report);
         }
         let has_moved = report.state == MemberState::Moved;
-        let is_told_above = self.uplink.parent().is_some();
+        let is_told_above = self.role.parent().is_some();
         if let Some(current) = self.members.known.get(&report.rank) {
             if is_old(current, &report) {
                 // Whoever was acting root meanwhile knows of no life of those above it.
-                if self.root.is_some() && report.origin == 0 {
+                if self.role.is_root() && report.origin == 0 {
                     self.announce_return(&report, report.state, false);
                 }
                 return;
@@ -265,7 +265,7 @@ impl Node {
                 // It came and left again meanwhile: it is missed until it has come to stay.
                 return;
             }
-            if self.root.is_some() && is == MemberState::Up {
+            if self.role.is_root() && is == MemberState::Up {
                 self.announce_return(&report, was, restarted);
             }
             self.unsettle_below(report.rank, was, is, restarted);
@@ -287,7 +287,7 @@ impl Node {
         let stood = matches!(was, MemberState::Up | MemberState::Moved);
         match is {
             MemberState::Up if !restarted => {}
-            _ if self.root.is_none() => {
+            _ if !self.role.is_root() => {
                 self.members.forget_below(rank, is != MemberState::Absent);
             }
             _ if restarted => self.doubt_all_below(rank),
@@ -314,7 +314,7 @@ impl Node {
     /// Whoever was acting root meanwhile tells of the lost ones above it: for the acting root to
     /// know, who may be the one that was lost.
     fn learn_of_lower(&mut self, report: MemberReport) {
-        if self.root.is_none() {
+        if !self.role.is_root() {
             self.members.pending.insert(report.rank, report);
         } else if Some(report.rank) != self.rank {
             let (rank, state) = (report.rank, report.state);
@@ -369,10 +369,10 @@ impl Node {
     }
 
     fn send_members(&mut self) {
-        match self.uplink.parent().map(|parent| parent.link) {
+        match self.role.parent().map(|parent| parent.link) {
             Some(parent) if !self.members.pending.is_empty() => self.wake(parent),
             Some(_) => {}
-            None if self.root.is_some() => self.members.pending.clear(),
+            None if self.role.is_root() => self.members.pending.clear(),
             None => {}
         }
     }
@@ -414,7 +414,7 @@ impl Node {
                     rank,
                     host: self.config.host.clone(),
                     state: MemberState::Up,
-                    parent: self.uplink.parent().map(|parent| parent.rank),
+                    parent: self.role.parent().map(|parent| parent.rank),
                     origin: self.config.origin.0,
                     since_ns: self.started.wall_ns,
                 },
@@ -424,7 +424,7 @@ impl Node {
     }
 
     pub(in crate::node) fn on_query_tree(&mut self, query: QueryId, deadline_ns: u64) {
-        let parent = self.uplink.parent().map(|parent| parent.link);
+        let parent = self.role.parent().map(|parent| parent.link);
         match parent {
             Some(link) if self.members.queries.len() < REQUESTS_MAX => {
                 let request = PendingTreeQuery { deadline_ns, nodes: Vec::new() };
@@ -433,7 +433,7 @@ impl Node {
             }
             _ => {
                 let nodes = self.local_view();
-                self.out.push(Output::Tree { query, nodes, complete: self.root.is_some() });
+                self.out.push(Output::Tree { query, nodes, complete: self.role.is_root() });
             }
         }
     }
@@ -441,10 +441,10 @@ impl Node {
     /// A question has come from below.
     pub(in crate::node) fn on_tree_query(&mut self, link: LinkId, origin: OriginId, query: u64) {
         self.learn_route(origin, Route { link, run: 0 });
-        if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
+        if let Some(parent) = self.role.parent().map(|parent| parent.link) {
             return self.send_if_room(parent, Frame::TreeQuery { origin, query });
         }
-        if self.root.is_none() {
+        if !self.role.is_root() {
             return;
         }
         let members: Vec<MemberReport> = self.local_view().into_iter().map(report_of).collect();

@@ -85,7 +85,7 @@ impl Reconciliation {
 impl Node {
     /// The acting root knows of a member that it has come, or gone.
     pub(in crate::node) fn note_member_state(&mut self, rank: Rank, state: MemberState) {
-        if self.root.is_none() || Some(rank) == self.rank {
+        if !self.role.is_root() || Some(rank) == self.rank {
             return;
         }
         if state.is_missed() {
@@ -100,7 +100,7 @@ impl Node {
 
     /// Somebody was lost without a word: those below it are missing until they come from elsewhere.
     pub(in crate::node) fn doubt_all_below(&mut self, lost: Rank) {
-        if self.root.is_none() {
+        if !self.role.is_root() {
             return;
         }
         let after_ms = self.config.detection_ms / 4;
@@ -146,7 +146,7 @@ impl Node {
     /// left with it was not heard.
     pub(in crate::node) fn reset_reconciliation(&mut self) {
         self.reconciliation = Reconciliation::new();
-        if self.root.is_some() {
+        if self.role.is_root() {
             self.snapshot_changed();
         }
     }
@@ -171,7 +171,7 @@ impl Node {
     /// Time has passed.
     pub(in crate::node) fn reconciliation_timeout(&mut self) {
         let now_ns = self.now.mono_ns;
-        if self.root.is_none() || self.reconciliation.deadline_ns() > now_ns {
+        if !self.role.is_root() || self.reconciliation.deadline_ns() > now_ns {
             return;
         }
         if self.reconciliation.reconcile_ns <= now_ns {

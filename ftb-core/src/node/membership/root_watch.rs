@@ -65,7 +65,7 @@ impl RootWatch {
 impl Node {
     /// Acting root and standby, if one of them is our parent, as far as they rank below us.
     fn root_and_standby_above(&self) -> Vec<(Sighting, String)> {
-        let Some(parent) = self.uplink.parent() else { return Vec::new() };
+        let Some(parent) = self.role.parent() else { return Vec::new() };
         let root = parent.path.first().copied();
         if Some(parent.rank) != root && Some(parent.rank) != parent.standby {
             return Vec::new();
@@ -83,7 +83,7 @@ impl Node {
     /// Whether somebody above is to be looked at when the parent has been silent for a while.
     pub(in crate::node) fn probes_root(&self) -> bool {
         !self.root_watch.asked
-            && self.uplink.parent().is_some_and(|parent| {
+            && self.role.parent().is_some_and(|parent| {
                 Some(&parent.rank) == parent.path.first() || Some(parent.rank) == parent.standby
             })
     }
@@ -102,7 +102,7 @@ impl Node {
 
     /// The parent is heard (after all).
     pub(in crate::node) fn parent_heard(&mut self) {
-        if let Some(parent) = self.uplink.parent() {
+        if let Some(parent) = self.role.parent() {
             self.root_watch.silent.remove(&parent.rank);
         }
         self.forget_above();

@@ -259,7 +259,7 @@ impl Node {
         let was_below = |rank| tree::ancestors(rank, fanout).any(|above| above == child.rank);
         neighbours.sort_by_key(|(_, rank)| !was_below(*rank));
         // Who is above is asked about those below.
-        let parent = self.uplink.parent().filter(|_| child.rank > self.own_rank());
+        let parent = self.role.parent().filter(|_| child.rank > self.own_rank());
         let neighbours: Vec<(LinkId, Rank)> = neighbours
             .into_iter()
             .take(PROBERS_MAX)
@@ -319,7 +319,7 @@ impl Node {
         if let Some(known) = known.filter(|(host, _)| host.eq_ignore_ascii_case(&probe.host)) {
             return Some(known);
         }
-        let reported = self.uplink.parent().is_some_and(|parent| parent.link == link)
+        let reported = self.role.parent().is_some_and(|parent| parent.link == link)
             && !probe.address.is_empty()
             && self.config.members.rank_of(&probe.host).is_none();
         reported.then(|| (probe.host.clone(), probe.address.clone()))

@@ -7,7 +7,7 @@ use crate::limits::{BATCH_EVENTS_MAX, LINK_BYTES_TARGET};
 use crate::node::Node;
 use crate::node::api::{LinkId, Output};
 use crate::node::config::ns;
-use crate::node::tree::uplink::State;
+use crate::node::role::Role;
 
 /// The way back to an origin below.
 pub(in crate::node) struct Route {
@@ -39,8 +39,8 @@ impl Node {
             child.missed = true;
             return;
         }
-        match &self.uplink.state {
-            State::Root => {
+        match (&self.role, self.role.parent()) {
+            (Role::Root(_), _) => {
                 child.credit_due += bytes;
                 if child.credit_due > credit_due_max(window) {
                     self.wake(link);
@@ -53,14 +53,14 @@ impl Node {
                     self.root_accept(batch, None);
                 }
             }
-            State::Joined(parent) => {
+            (_, Some(parent)) => {
                 let parent = parent.link;
                 child.up_bytes += bytes;
                 child.up.push_back(batch);
                 self.wake(parent);
             }
             // Whoever becomes our parent will hear all of it again.
-            State::Searching { .. } => child.credit_due += bytes,
+            _ => child.credit_due += bytes,
         }
         let child = self.children.get(&link);
         let over = child.is_some_and(|child| child.up_bytes > 2 * window + FRAME_SLACK);
@@ -84,8 +84,8 @@ impl Node {
 
     /// Own events have been added: they go to the log, or up.
     pub(in crate::node) fn flush_outbox(&mut self) {
-        match &self.uplink.state {
-            State::Root => {
+        match (&self.role, self.role.parent()) {
+            (Role::Root(_), _) => {
                 while let Some(batch) = self.outbox.take(usize::MAX, BATCH_EVENTS_MAX) {
                     let origin = self.config.origin;
                     let batch = UpBatch {
@@ -98,11 +98,11 @@ impl Node {
                     self.root_accept(batch, None);
                 }
             }
-            State::Joined(parent) => {
+            (_, Some(parent)) => {
                 let link = parent.link;
                 self.wake(link);
             }
-            State::Searching { .. } => {}
+            _ => {}
         }
         if self.resend_ns == u64::MAX {
             self.plan_resend();
@@ -121,7 +121,7 @@ impl Node {
         if self.resend_ns > self.now.mono_ns {
             return;
         }
-        if self.uplink.parent().is_some() {
+        if self.role.parent().is_some() {
             self.counters.resent += 1;
             self.outbox.rewind();
             self.flush_outbox();
@@ -157,27 +157,27 @@ impl Node {
         if let Some(frame) = self.next_members() {
             return Some(frame);
         }
-        let parent = self.uplink.parent_mut()?;
+        let parent = self.role.parent_mut()?;
         if std::mem::take(&mut parent.subscribe_due) {
             return Some(Frame::Subscribe(self.interests.reported()));
         }
-        let (ack_due, offers) = (std::mem::take(&mut parent.ack_due), parent.offer.is_some());
+        let ack_due = std::mem::take(&mut parent.ack_due);
         let may_send = parent.credit > 0 && parent.resumed.is_some();
         if let Some(ack) = self.replica_ack().filter(|_| ack_due) {
             return Some(ack);
         }
-        if offers {
+        if matches!(self.role, Role::Offering(..)) {
             return self.poll_offer(bytes_max);
         }
-        let kept = self.replica.as_ref().map_or(0, |replica| replica.kept.bytes());
+        let kept = self.role.replica().map_or(0, |replica| replica.kept.bytes());
         if !may_send || kept >= KEPT_WINDOWS * self.config.window_bytes {
             return None;
         }
         let batch = self.next_batch(bytes_max.min(LINK_BYTES_TARGET))?;
-        let parent = self.uplink.parent_mut()?;
+        let parent = self.role.parent_mut()?;
         parent.credit -= i64::try_from(batch.bytes()).unwrap_or(i64::MAX);
         parent.batches += 1;
-        if let Some(replica) = &mut self.replica {
+        if let Some(replica) = self.role.replica_mut() {
             replica.kept.push(&batch);
         }
         Some(Frame::Up(batch))
@@ -282,7 +282,7 @@ impl Node {
 
     /// The parent has room for more.
     pub(in crate::node) fn on_credit(&mut self, bytes: u64) {
-        let Some(parent) = self.uplink.parent_mut() else { return };
+        let Some(parent) = self.role.parent_mut() else { return };
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         parent.credit = parent.credit.saturating_add(bytes);
         let link = parent.link;

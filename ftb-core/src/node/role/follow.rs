@@ -4,6 +4,7 @@ use crate::epochs::EpochHistory;
 use crate::frame::{Item, TreeState};
 use crate::node::Node;
 use crate::node::api::{Gap, GapReason};
+use crate::node::role::{Role, RoleCause};
 use crate::position::{Epoch, Position};
 use crate::spaces::Spaces;
 
@@ -14,10 +15,13 @@ impl Node {
     /// The parent's log is the one that counts now: goes back to where ours leaves it.
     pub(in crate::node) fn follow(&mut self, tree_state: &TreeState) {
         let winning = &tree_state.epochs;
-        self.step_down(winning);
-        self.re_propose_offered(winning);
+        if matches!(self.role, Role::Offering(..)) {
+            self.re_propose_offered(winning);
+            let why = "the new parent follows a log";
+            self.change_role(RoleCause::TreeStateReceived, why, |role| role.with_copy(None));
+        }
         self.re_propose_restored(winning);
-        self.log_wait_until_ns = 0;
+        self.log_wait_until_ns = None;
         let here = self.log.last().max(self.commit_index);
         let seen = self.epochs.position(self.commit_index);
         if self.epochs.is_empty() {
@@ -125,7 +129,7 @@ impl Node {
     /// want of them, within theirs.
     pub(in crate::node) fn evict(&mut self) {
         // A log that is offered as a whole must stay whole.
-        let whole = self.root.is_some() || self.offered.is_some();
+        let whole = self.role.is_root() || self.role.is_offered();
         let bytes_max = if whole { self.config.log_bytes } else { self.config.ring_bytes };
         while self.log.bytes() > bytes_max {
             // What passed by before the log was whole comes again.

@@ -13,9 +13,11 @@ use crate::node::api::{Gap, GapReason, LinkId};
 use crate::node::config::ns;
 use crate::node::publishing::outbox::LosingLog;
 use crate::node::role::journal::{items_behind, unfilled};
+use crate::node::role::root::RootPhase;
 use crate::node::role::standby::{LogShipper, Replica};
-use crate::node::tree::uplink::State;
+use crate::node::role::{KeptLog, Offer, Role, RoleCause};
 use crate::position::{Epoch, Position};
+use crate::ranges::PublisherRanges;
 use crate::spaces::Spaces;
 use std::collections::BTreeMap;
 
@@ -94,17 +96,23 @@ impl Node {
     /// A root that has just started and may yet meet the log of its component: it gives nothing
     /// out as active.
     pub(in crate::node) fn awaits_log(&self) -> bool {
-        self.root.is_some() && self.now.mono_ns < self.log_wait_until_ns
+        match self.role.root().map(|root| &root.phase) {
+            Some(
+                RootPhase::AwaitingLog { until_ns }
+                | RootPhase::Installing { awaits: Some(until_ns), .. },
+            ) => self.now.mono_ns < *until_ns,
+            _ => false,
+        }
     }
 
     /// What an acting root does with an agent whose log is not its own: `Some(true)`, it takes the
     /// log over; `Some(false)`, the agent must wait for the one who brings it; `None`, no matter.
     pub(in crate::node) fn compare_histories(&mut self, hello: &Hello) -> Option<bool> {
-        let root = self.root.as_ref()?;
+        let root = self.role.root()?;
         if hello.epochs.is_empty() || self.epochs.knows(hello.epochs.head()) {
             return None;
         }
-        if root.installing.is_some() {
+        if matches!(root.phase, RootPhase::Installing { .. }) {
             return Some(false);
         }
         let fork = self.epochs.common(self.log.last(), &hello.epochs).unwrap_or(0);
@@ -142,8 +150,12 @@ impl Node {
     }
 
     pub(in crate::node) fn forks_deadline_ns(&self) -> u64 {
-        let Some(root) = &self.root else { return u64::MAX };
-        let young = if self.log_wait_until_ns > 0 { self.log_wait_until_ns } else { u64::MAX };
+        let Some(root) = self.role.root() else { return u64::MAX };
+        let young = match root.phase {
+            RootPhase::AwaitingLog { until_ns } => until_ns,
+            RootPhase::Installing { awaits, .. } => awaits.unwrap_or(u64::MAX),
+            RootPhase::Leading => u64::MAX,
+        };
         let unreadable_ns = root.unreadable.as_ref().map_or(u64::MAX, |(_, until_ns)| *until_ns);
         root.forks.deadline_ns().min(young).min(unreadable_ns)
     }
@@ -151,21 +163,25 @@ impl Node {
     /// Time has passed: forks that nobody hands over are told.
     pub(in crate::node) fn forks_timeout(&mut self) {
         let now_ns = self.now.mono_ns;
-        let young = self.root.is_some() && self.log_wait_until_ns > 0;
-        let installing = self.root.as_ref().is_some_and(|root| root.installing.is_some());
-        if young && self.log_wait_until_ns <= now_ns && installing {
-            // The log is on its way: nothing may begin before it is here.
-            self.log_wait_until_ns = now_ns.saturating_add(ns(self.config.dial_ms));
-            return;
-        }
-        if young && !installing && (self.log_wait_until_ns <= now_ns || self.has_all_listed()) {
-            self.log_wait_until_ns = 0;
+        let dial_ns = ns(self.config.dial_ms);
+        let Some(root) = self.role.root_mut() else { return };
+        let awaits = match &mut root.phase {
+            RootPhase::Installing { awaits: Some(until_ns), .. } if *until_ns <= now_ns => {
+                // The log is on its way: no epoch may begin before it is here.
+                *until_ns = now_ns.saturating_add(dial_ns);
+                return;
+            }
+            RootPhase::AwaitingLog { until_ns } => Some(*until_ns),
+            RootPhase::Installing { .. } | RootPhase::Leading => None,
+        };
+        if awaits.is_some_and(|until_ns| until_ns <= now_ns || self.has_all_listed()) {
+            self.set_phase(RoleCause::WaitOver, "no other log is expected", RootPhase::Leading);
             self.subscriptions_active();
             self.answer_children();
             self.answer_all_joins();
         }
         self.log_unreadable();
-        let Some(root) = &mut self.root else { return };
+        let Some(root) = self.role.root_mut() else { return };
         for (epoch, until) in root.forks.overdue(now_ns) {
             let known = self.forks.get(&epoch).copied();
             if known.is_some_and(|fork| fork >= until) {
@@ -187,45 +203,48 @@ impl Node {
 
     // The side that has the log.
 
-    /// The new parent wants our log as a whole: it goes up before anything else. Nothing is
-    /// appended here any more; until the parent has it, it can be taken back.
-    pub(in crate::node) fn begin_offer(&mut self) -> Option<LogShipper> {
-        let was_root = self.root.is_some();
-        if let Some((gap, _)) = self.root.as_mut().and_then(|root| root.unreadable.take()) {
-            self.append(UpItem::Gap(gap));
-        }
-        let replica = self.replica.take().or_else(|| self.past.take().map(|past| past.replica));
-        let published = match (self.root.take(), replica) {
-            (Some(root), _) => {
-                // Epochs that it waits for are waited for there.
+    /// What of `role`, which ends, goes up as a whole log.
+    fn offered_by(&mut self, role: Role) -> Option<PublisherRanges> {
+        let replica = match role {
+            Role::Root(root) => {
+                // The new root waits for the same epochs.
                 root.forks.waiting().for_each(|fork| self.outbox.push(fork));
-                root.published
+                return Some(root.published);
             }
-            (None, Some(replica)) => {
-                self.take_log(replica.log);
-                replica.published
-            }
-            (None, None) => self.offered.take()?,
+            role => match role.into_log() {
+                KeptLog::Copy(replica) => Some(*replica),
+                KeptLog::Whole(published) if self.past.is_none() => {
+                    self.complete_after = 0;
+                    return Some(published);
+                }
+                KeptLog::Whole(_) | KeptLog::None => None,
+            },
         };
+        let replica = replica.or_else(|| self.past.take().map(|past| past.replica))?;
+        self.complete_after = 0;
+        self.take_log(replica.log);
+        Some(replica.published)
+    }
+
+    /// The new parent wants the agent's log as a whole: the log goes up before anything else.
+    /// The agent appends nothing any more; until the parent has the log, the agent can take it back.
+    /// `role`: the role before. Says whether the agent has a log.
+    pub(in crate::node) fn begin_offer(&mut self, role: Role, why: &str) -> bool {
+        let Some(published) = self.offered_by(role) else { return false };
         for child in self.children.values_mut() {
             child.shipper = None;
         }
-        if !was_root {
-            self.complete_after = 0;
-        }
         let range = (self.known_after(), self.log.last());
         let shipper = LogShipper::new(&self.epochs, range, &published, 0);
-        self.offered = Some(published);
-        Some(shipper)
+        let offer = Offer { shipper, published };
+        self.change_role(RoleCause::LogWanted, why, |role| role.with_offer(offer));
+        true
     }
 
     /// The log that was offered as a whole was not taken, and another goes on: what it has behind
     /// the fork goes up as unconfirmed events, before what waits. A log that was taken has nothing
     /// there.
     pub(in crate::node) fn re_propose_offered(&mut self, winning: &EpochHistory) {
-        if self.offered.take().is_none() {
-            return;
-        }
         let items = items_behind(&self.log, &self.epochs, self.memory_after_root(), winning);
         if items.is_empty() {
             return;
@@ -239,38 +258,45 @@ impl Node {
     /// The next piece of an offered log.
     pub(in crate::node) fn poll_offer(&mut self, bytes_max: usize) -> Option<Frame> {
         let committed = self.commit_index;
-        let State::Joined(parent) = &mut self.uplink.state else { return None };
-        let shipper = parent.offer.as_mut()?;
-        shipper.next(&self.log, &self.epochs, committed, bytes_max)
+        let Role::Offering(_, offer) = &mut self.role else { return None };
+        offer.shipper.next(&self.log, &self.epochs, committed, bytes_max)
     }
 
     // The side that takes it.
 
     /// Begins to take a child's log over.
-    pub(in crate::node) fn begin_install(&mut self, link: LinkId) {
-        if let Some(root) = &mut self.root {
-            root.installing = Some((link, None));
-        }
+    pub(in crate::node) fn begin_install(&mut self, from: LinkId) {
+        let awaits = match self.role.root().map(|root| &root.phase) {
+            Some(RootPhase::AwaitingLog { until_ns }) => Some(*until_ns),
+            _ => None,
+        };
+        let phase = RootPhase::Installing { from, replica: None, awaits };
+        self.set_phase(RoleCause::LogOffered, "a child brings its log", phase);
     }
 
     /// The child whose log was taken over is gone.
     pub(in crate::node) fn abort_install(&mut self, link: LinkId) {
-        if let Some(root) = &mut self.root
-            && root.installing.as_ref().is_some_and(|(from, _)| *from == link)
-        {
-            root.installing = None;
-        }
+        let phase = match self.role.root().map(|root| &root.phase) {
+            Some(RootPhase::Installing { from, awaits, .. }) if *from == link => match *awaits {
+                Some(until_ns) => RootPhase::AwaitingLog { until_ns },
+                None => RootPhase::Leading,
+            },
+            _ => return,
+        };
+        self.set_phase(RoleCause::OfferLost, "the child with the log is gone", phase);
     }
 
-    fn install_from(&mut self, link: LinkId) -> Option<&mut Option<Replica>> {
-        let (from, replica) = self.root.as_mut()?.installing.as_mut()?;
-        (*from == link).then_some(replica)
+    fn install_from(&mut self, link: LinkId) -> Option<&mut Option<Box<Replica>>> {
+        match &mut self.role.root_mut()?.phase {
+            RootPhase::Installing { from, replica, .. } if *from == link => Some(replica),
+            _ => None,
+        }
     }
 
     pub(in crate::node) fn on_offered_start(&mut self, link: LinkId, start: ReplicaStart) {
         let publishers_max = self.config.publishers_max;
         if let Some(replica) = self.install_from(link) {
-            *replica = Some(Replica::new(start, publishers_max));
+            *replica = Some(Box::new(Replica::new(start, publishers_max)));
         }
     }
 
@@ -293,20 +319,22 @@ impl Node {
         if replica.complete
             && let Some(replica) = slot.take()
         {
-            self.install_log(replica);
+            self.install_log(link, *replica);
         }
     }
 
     /// The whole log is here: goes on with it, in a new epoch. What was logged here so far is
     /// appended again; what the log has already is known by its marks.
-    fn install_log(&mut self, replica: Replica) {
+    fn install_log(&mut self, from: LinkId, replica: Replica) {
         let common = self.epochs.common(self.log.last(), &replica.epochs);
         let fork = common.unwrap_or(0);
         let own: Vec<UpItem> =
             self.log.after(fork).map(|item| UpItem::from(item.content)).collect();
         self.flush_subscribers();
-        let Some(root) = &mut self.root else { return };
-        root.log_source = root.installing.take().map(|(link, _)| link);
+        let why = "the log of a child goes on";
+        self.set_phase(RoleCause::LogInstalled, why, RootPhase::Leading);
+        let Some(root) = self.role.root_mut() else { return self.impossible("RootIsRoot") };
+        root.log_source = Some(from);
         root.published = replica.published;
         let (epochs, last) = (&replica.epochs, replica.log.last());
         root.note_filled(|gap| match epochs.keeps(gap.until) {
@@ -329,9 +357,7 @@ impl Node {
             self.move_subscribers(self.commit_index);
         }
         self.epochs = replica.epochs;
-        self.log_wait_until_ns = 0;
         self.counters.logs_installed += 1;
-        self.transition("root", "", "young", "acting root", "it goes on with the log of a child");
         self.open_epoch(false);
         for item in own {
             self.append(item);

@@ -247,7 +247,7 @@ impl Node {
         }
         self.dynamic_members.write_again();
         self.count_waiting();
-        if self.root.is_none() && self.replica.is_none() {
+        if !self.role.is_root() && self.role.replica().is_none() {
             self.journal_caught_up();
         }
     }
@@ -314,7 +314,7 @@ impl Node {
     /// Lets go of a disk that holds a lone root up; says whether it did. `until`: what may be
     /// committed.
     pub(in crate::node) fn skip_slow_journal(&mut self, until: u64) -> bool {
-        let lone = self.root.as_ref().is_some_and(|root| root.standby.is_none());
+        let lone = self.role.root().is_some_and(|root| root.standby.is_none());
         if !lone || self.journal.waits().is_none() || self.log.last() <= until {
             self.journal.behind_since_ns = None;
             return false;
@@ -349,7 +349,7 @@ impl Node {
     }
 
     fn journal_source(&self) -> Option<JournalSource<'_>> {
-        match (&self.root, &self.replica) {
+        match (self.role.root(), self.role.replica()) {
             (Some(root), _) => Some(JournalSource {
                 epochs: &self.epochs,
                 log: &self.log,
@@ -374,7 +374,7 @@ impl Node {
 
     /// Whether this is the acting root or its standby.
     pub(in crate::node) fn holds_log(&self) -> bool {
-        self.root.is_some() || self.replica.as_ref().is_some_and(|replica| replica.complete)
+        self.role.is_root() || self.role.replica().is_some_and(|replica| replica.complete)
     }
 
     /// Tells the shell, once, that there is something to be written. Called after each input.
@@ -437,10 +437,8 @@ impl Node {
     // What an earlier life has left, or an earlier place.
 
     /// A standby goes elsewhere: its copy is a log of its past until it knows which log goes on.
-    pub(in crate::node) fn keep_copy(&mut self) {
-        let head = self.epochs.head();
-        let copy = self.replica.take().filter(|copy| copy.complete && copy.epochs.head() == head);
-        if let Some(mut replica) = copy {
+    pub(in crate::node) fn keep_copy(&mut self, mut replica: Replica) {
+        if replica.complete && replica.epochs.head() == self.epochs.head() {
             replica.kept = SentBatches::default();
             self.past = Some(Past { replica, lost_until: None, end_unknown: false });
         }
@@ -450,7 +448,7 @@ impl Node {
     /// it could not read of that: logs a gap. A lone agent logs it at once.
     pub(in crate::node) fn log_unreadable(&mut self) {
         let now_ns = self.now.mono_ns;
-        let Some(root) = &mut self.root else { return };
+        let Some(root) = self.role.root_mut() else { return };
         if let Some((gap, _)) = root.unreadable.take_if(|(_, until_ns)| *until_ns <= now_ns) {
             self.append(UpItem::Gap(gap));
         }

@@ -10,9 +10,10 @@ use crate::node::api::{Gap, LinkId};
 use crate::node::config::ns;
 use crate::node::publishing::outbox::LosingLog;
 use crate::node::role::install::PendingForks;
+use crate::node::role::journal::Past;
 use crate::node::role::journal::{items_behind, unfilled};
 use crate::node::role::standby::Replica;
-use crate::node::tree::uplink::State;
+use crate::node::role::{KeptLog, Role, RoleCause};
 use crate::position::{Epoch, Position};
 use crate::ranges::PublisherRanges;
 use std::collections::{BTreeMap, VecDeque};
@@ -37,14 +38,23 @@ pub(in crate::node) struct Root {
     pub(in crate::node) skip_until_ns: u64,
     /// How often standbys were skipped in a row; each time the pause is longer.
     pub(in crate::node) skips: u32,
-    /// A log that is taken over from a child.
-    pub(in crate::node) installing: Option<(LinkId, Option<Replica>)>,
+    pub(in crate::node) phase: RootPhase,
     /// Who has given it the log: it may have more of it.
     pub(in crate::node) log_source: Option<LinkId>,
     /// Epochs that are no part of this log.
     pub(in crate::node) forks: PendingForks,
     /// What the disk of this agent has lost of the log, and until when another agent may bring it.
     pub(in crate::node) unreadable: Option<(Gap, u64)>,
+}
+
+/// How far an acting root is with the log of its component.
+pub(in crate::node) enum RootPhase {
+    /// It has just started: until then an agent may bring the log, and nothing is active.
+    AwaitingLog { until_ns: u64 },
+    /// It receives the log of a child. `awaits`: it waited for a log before.
+    Installing { from: LinkId, replica: Option<Box<Replica>>, awaits: Option<u64> },
+    /// It appends to the log.
+    Leading,
 }
 
 /// Where an origin's run stands: its next item.
@@ -87,7 +97,7 @@ fn push_entry_ref(entry_refs: &mut Vec<EntryRef>, entry_ref: EntryRef) {
 const ORIGINS_MAX: usize = 262_144;
 
 impl Root {
-    fn new(published: PublisherRanges) -> Self {
+    fn new(phase: RootPhase, published: PublisherRanges) -> Self {
         Self {
             published,
             origins: BTreeMap::new(),
@@ -100,7 +110,7 @@ impl Root {
             skipped: None,
             skip_until_ns: 0,
             skips: 0,
-            installing: None,
+            phase,
             log_source: None,
             forks: PendingForks::default(),
             unreadable: None,
@@ -128,10 +138,26 @@ impl Node {
     pub(in crate::node) fn become_root(&mut self, why: &str) {
         let head = self.epochs.head();
         let past = self.past.take();
-        let unreadable = past.as_ref().and_then(crate::node::role::journal::Past::lost);
-        let replica = self.replica.take().or(past.map(|past| past.replica));
+        let unreadable = past.as_ref().and_then(Past::lost);
+        let phase = match self.log_wait_until_ns {
+            Some(until_ns) if self.now.mono_ns < until_ns => RootPhase::AwaitingLog { until_ns },
+            _ => RootPhase::Leading,
+        };
+        self.log_wait_until_ns = None;
+        let nothing = PublisherRanges::new(self.config.publishers_max);
+        let mut kept = KeptLog::None;
+        self.change_role(RoleCause::NoParent, why, |role| {
+            kept = role.into_log();
+            Role::Root(Box::new(Root::new(phase, nothing)))
+        });
+        let (offered, replica) = match kept {
+            KeptLog::Whole(published) => (Some(published), None),
+            KeptLog::Copy(replica) => (None, Some(*replica)),
+            KeptLog::None => (None, None),
+        };
+        let replica = replica.or(past.map(|past| past.replica));
         let mut lost = false;
-        let published = match (self.offered.take(), replica) {
+        let published = match (offered, replica) {
             (Some(published), _) => published,
             (None, Some(replica))
                 if replica.complete
@@ -143,26 +169,25 @@ impl Node {
                 replica.published
             }
             _ => {
-                // What passed by here counts as unknown, too: origins send what they keep again,
-                // all of it, so that it is in the log in order.
+                // The entries that passed by count as unknown, too: each origin sends all that it keeps
+                // again, so that it is in the log in order.
                 lost = !self.epochs.is_empty();
                 self.complete_after = self.log.last();
                 PublisherRanges::new(self.config.publishers_max)
             }
         };
-        let mut root = Root::new(published);
         let wait_ns = if self.log_wait_ns() > 0 { ns(self.config.grace_ms) } else { 0 };
         let wait_until_ns = self.now.mono_ns.saturating_add(wait_ns);
+        let grace_until_ns = self.now.mono_ns.saturating_add(ns(self.config.grace_ms));
+        let Some(root) = self.role.root_mut() else { return self.impossible("RootIsRoot") };
+        root.published = published;
         root.unreadable = unreadable.map(|gap| (gap, wait_until_ns));
         if lost {
-            let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.grace_ms));
-            // More may have been confirmed than is here, nobody knows how much: one more stands for
-            // that, since what is here is part of this log, and nobody would wait for it.
-            root.forks.expect(head, self.commit_index + 1, deadline_ns);
+            // More may have been confirmed than is here. One more index stands for that: up to the
+            // commit index the entries are part of this log, and no root would wait for them.
+            root.forks.expect(head, self.commit_index + 1, grace_until_ns);
             self.counters.logs_lost += 1;
         }
-        self.root = Some(root);
-        self.uplink.state = State::Root;
         self.transition("root", "", "searching", "acting root", why);
         self.open_epoch(lost);
         self.log_unreadable();
@@ -204,7 +229,7 @@ impl Node {
         self.rewind_subscribers(self.log.last());
         self.counters.epochs += 1;
         self.count_waiting();
-        if let Some(root) = &mut self.root {
+        if let Some(root) = self.role.root_mut() {
             root.standby = None;
             root.syncing = None;
         }
@@ -216,7 +241,7 @@ impl Node {
 
     /// Somebody in the component knows a higher epoch than ours: nobody would follow a lower one.
     pub(in crate::node) fn raise_epoch(&mut self) {
-        if self.root.is_some() && self.epochs.head().number < self.epoch_seen {
+        if self.role.is_root() && self.epochs.head().number < self.epoch_seen {
             self.open_epoch(false);
         }
     }
@@ -228,7 +253,7 @@ impl Node {
         batch: UpBatch,
         mut entry_refs: Option<&mut Vec<EntryRef>>,
     ) {
-        let Some(root) = &mut self.root else { return };
+        let Some(root) = self.role.root_mut() else { return };
         if root.origins.len() > ORIGINS_MAX {
             root.origins.clear();
         }
@@ -271,13 +296,13 @@ impl Node {
             }
         }
         let index = self.log.last();
-        if let Some(root) = &mut self.root {
+        if let Some(root) = self.role.root_mut() {
             root.unconfirmed.push_back(Unconfirmed { index, origin: batch.origin, seq });
         }
     }
 
     pub(in crate::node) fn append(&mut self, item: UpItem) {
-        let Some(root) = &mut self.root else { return };
+        let Some(root) = self.role.root_mut() else { return };
         let contents = match item {
             UpItem::Events(run) => {
                 let known = root.published.insert_run(&run);
@@ -308,7 +333,7 @@ impl Node {
     }
 
     fn log_entry(&mut self, content: Content) {
-        let Some(root) = &mut self.root else { return };
+        let Some(root) = self.role.root_mut() else { return };
         let item = Item { index: self.log.last() + 1, content };
         self.counters.appended += item.count() as u64;
         if self.log.last() <= root.acked {
@@ -332,7 +357,7 @@ impl Node {
     pub(in crate::node) fn commit(&mut self) {
         self.skip_slow_standby();
         let last = self.log.last();
-        let Some(root) = &mut self.root else { return };
+        let Some(root) = self.role.root_mut() else { return };
         let until = match root.standby {
             Some(_) => root.acked.min(last),
             None => self.journal.commit_limit(self.epochs.head(), last),
@@ -361,8 +386,7 @@ impl Node {
 
     /// Another root goes on with its log: what ours has behind the fork is handed over, in order,
     /// as if it had been published here.
-    pub(in crate::node) fn step_down(&mut self, winning: &EpochHistory) {
-        let Some(root) = self.root.take() else { return };
+    pub(in crate::node) fn step_down(&mut self, root: &Root, winning: &EpochHistory) {
         let items = items_behind(&self.log, &self.epochs, self.memory_after_root(), winning);
         let waiting = root.forks.waiting();
         let unreadable = root.unreadable.iter().filter(|(gap, _)| !winning.keeps(gap.until));
@@ -374,6 +398,5 @@ impl Node {
         for child in self.children.values_mut() {
             child.shipper = None;
         }
-        self.transition("root", "", "acting root", "member", "a lower rank goes on");
     }
 }

@@ -11,6 +11,7 @@ use crate::node::Node;
 use crate::node::api::LinkId;
 use crate::node::config::ns;
 use crate::node::role::entry_refs::{FollowerEntries, SentBatches};
+use crate::node::role::{Role, RoleCause};
 use crate::position::Epoch;
 use crate::ranges::PublisherRanges;
 use std::collections::VecDeque;
@@ -195,7 +196,7 @@ impl Node {
     /// The lowest-ranked child is the standby: it is who becomes acting root next. While it still
     /// copies the log, the one before goes on.
     pub(in crate::node) fn choose_standby(&mut self) {
-        let Some(root) = &mut self.root else { return };
+        let Some(root) = self.role.root_mut() else { return };
         if root.skip_until_ns <= self.now.mono_ns {
             root.skipped = None;
         }
@@ -234,7 +235,7 @@ impl Node {
 
     /// A child is gone, or can no longer be standby.
     pub(in crate::node) fn standby_gone(&mut self, link: LinkId) {
-        let Some(root) = &mut self.root else { return };
+        let Some(root) = self.role.root_mut() else { return };
         if root.syncing == Some(link) {
             root.syncing = None;
         }
@@ -247,7 +248,7 @@ impl Node {
 
     /// Lets go of a standby that holds everybody up.
     pub(in crate::node) fn skip_slow_standby(&mut self) {
-        let Some(root) = &mut self.root else { return };
+        let Some(root) = self.role.root_mut() else { return };
         let Some(link) = root.standby else { return };
         let behind = self.log.last() > root.acked;
         let too_long = behind
@@ -268,7 +269,7 @@ impl Node {
 
     /// When a standby that acknowledges nothing is let go.
     pub(in crate::node) fn standby_deadline_ns(&self) -> u64 {
-        let Some(root) = &self.root else { return u64::MAX };
+        let Some(root) = self.role.root() else { return u64::MAX };
         if root.standby.is_some() && self.log.last() > root.acked {
             root.last_ack_ns.saturating_add(ns(self.config.standby_ms))
         } else if root.skipped.is_some() && root.standby.is_none() && root.syncing.is_none() {
@@ -317,7 +318,7 @@ impl Node {
 
     /// What a standby says of its copy.
     pub(in crate::node) fn replica_ack(&self) -> Option<Frame> {
-        let replica = self.replica.as_ref()?;
+        let replica = self.role.replica()?;
         let (epoch, index) = (replica.epochs.head(), replica.log.last());
         let (copy, kept_from) = (replica.copy, replica.kept.from());
         Some(Frame::ReplicaAck { epoch, index, copy, kept_from })
@@ -325,7 +326,7 @@ impl Node {
 
     /// Appended entries: whoever copies the log is to be sent them.
     pub(in crate::node) fn wake_followers(&mut self) {
-        let Some(root) = &self.root else { return };
+        let Some(root) = self.role.root() else { return };
         for link in [root.standby, root.syncing].into_iter().flatten() {
             self.wake(link);
         }
@@ -335,7 +336,7 @@ impl Node {
     pub(in crate::node) fn on_replica_ack(&mut self, link: LinkId, epoch: Epoch, ack: CopyAck) {
         let CopyAck { index, copy, kept_from } = ack;
         let last = self.log.last();
-        let Some(root) = &mut self.root else { return };
+        let Some(root) = self.role.root_mut() else { return };
         let shipper = self.children.get_mut(&link).and_then(|child| child.shipper.as_mut());
         let Some(shipper) = shipper.filter(|shipper| shipper.copy == copy) else {
             self.counters.stale += 1;
@@ -372,49 +373,58 @@ impl Node {
     // What a standby does.
 
     pub(in crate::node) fn on_replica_start(&mut self, start: ReplicaStart) {
-        self.offered = None;
-        if let Some(parent) = self.uplink.parent() {
-            // What was kept for the last copy holds nothing up any more.
+        if let Some(parent) = self.role.parent() {
+            // Batches that were kept for the last copy hold nothing up any more.
             let link = parent.link;
             self.wake(link);
         }
         if start.epochs.is_empty() {
-            self.replica = None;
-            return;
+            return self.stop_copy("the acting root sends no copy any more");
         }
-        self.replica = Some(Replica::new(start, self.config.publishers_max));
+        let replica = Replica::new(start, self.config.publishers_max);
+        let why = "the acting root sends its log";
+        self.change_role(RoleCause::CopyBegun, why, |role| role.with_copy(Some(replica)));
+    }
+
+    /// The copy of the log is not kept up any more.
+    fn stop_copy(&mut self, why: &str) {
+        if matches!(self.role, Role::Syncing(..) | Role::Standby(..)) {
+            self.change_role(RoleCause::CopyStopped, why, |role| role.with_copy(None));
+        }
     }
 
     pub(in crate::node) fn on_dedup_ranges(&mut self, dedup: &DedupRanges) {
-        if let Some(replica) = &mut self.replica {
+        if let Some(replica) = self.role.replica_mut() {
             replica.mark(dedup);
         }
     }
 
     pub(in crate::node) fn on_replicate(&mut self, link: LinkId, batch: Replicate) {
         let (bytes_max, reserve) = (self.config.log_bytes, self.config.reserve());
-        let Some(replica) = &mut self.replica else { return };
+        let batches = self.role.parent().map_or(0, |parent| parent.batches);
+        let Some(replica) = self.role.replica_mut() else { return };
         if replica.epochs.head() != batch.epoch {
             self.counters.stale += 1;
             return;
         }
         let committed = batch.committed;
         if !replica.add(batch) {
-            self.replica = None;
+            self.stop_copy("an entry reference names no batch");
             return self.misbehaved(link, "a place in the log for what was not sent up");
         }
-        if replica.complete
-            && replica.kept.from() == 0
-            && let Some(parent) = self.uplink.parent()
-        {
-            replica.kept.begin(parent.batches + 1);
+        if replica.complete && replica.kept.from() == 0 {
+            replica.kept.begin(batches + 1);
         }
         while replica.log.bytes() > bytes_max {
             if replica.log.retire(committed, &reserve).is_none() {
                 break;
             }
         }
-        if let Some(parent) = self.uplink.parent_mut() {
+        if replica.complete && matches!(self.role, Role::Syncing(..)) {
+            let why = "the whole log is here";
+            self.change_role(RoleCause::CopyComplete, why, Role::into_standby);
+        }
+        if let Some(parent) = self.role.parent_mut() {
             parent.ack_due = true;
             let link = parent.link;
             self.wake(link);
@@ -424,8 +434,8 @@ impl Node {
     /// The copy is of use only in the epoch that it was made in, and for the standby.
     pub(in crate::node) fn check_replica(&mut self) {
         let head = self.epochs.head();
-        if self.replica.as_ref().is_some_and(|replica| replica.epochs.head() != head) {
-            self.replica = None;
+        if self.role.replica().is_some_and(|replica| replica.epochs.head() != head) {
+            self.stop_copy("another epoch goes on");
         }
     }
 }

@@ -58,14 +58,14 @@ impl Node {
     pub(in crate::node) fn tree_state(&self) -> TreeState {
         let mut path = Vec::new();
         let mut standby = None;
-        if let Some(parent) = self.uplink.parent() {
+        if let Some(parent) = self.role.parent() {
             path.clone_from(&parent.path);
             standby = parent.standby;
-        } else if let Some(root) = &self.root {
+        } else if let Some(root) = self.role.root() {
             let standby_link = root.standby;
             standby = standby_link.and_then(|link| self.children.get(&link)).map(|c| c.rank);
         }
-        if (self.root.is_some() || !path.is_empty())
+        if (self.role.is_root() || !path.is_empty())
             && let Some(rank) = self.rank
         {
             path.push(rank);
@@ -178,7 +178,7 @@ impl Node {
         self.send(link, Frame::HelloAck(Box::new(hello_ack)));
         self.on_interest(link, hello.interest);
         self.confirm_rank(host, rank);
-        if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
+        if let Some(parent) = self.role.parent().map(|parent| parent.link) {
             self.heartbeat(parent);
         }
     }
@@ -324,7 +324,7 @@ impl Node {
     /// Tells children whose interest has become active.
     pub(in crate::node) fn answer_children(&mut self) {
         let young = self.awaits_log();
-        let is_root = self.root.is_some();
+        let is_root = self.role.is_root();
         let appended = self.log.last();
         let mut answers = Vec::new();
         for (link, child) in &mut self.children {

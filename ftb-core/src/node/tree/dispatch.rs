@@ -68,7 +68,7 @@ impl Node {
                 if heartbeat.epoch_seen > self.epoch_seen {
                     self.epoch_seen = heartbeat.epoch_seen;
                     self.raise_epoch();
-                    if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
+                    if let Some(parent) = self.role.parent().map(|parent| parent.link) {
                         self.heartbeat(parent);
                     }
                 }

@@ -36,7 +36,7 @@ impl Node {
         let period = ns(self.config.heartbeat_ms);
         let longer = match link.role {
             LinkRole::Parent => period / 4,
-            _ if self.uplink.parent().is_some() => period / 8,
+            _ if self.role.parent().is_some() => period / 8,
             _ => 0,
         };
         link.sent_at_ns.saturating_add(period + longer)

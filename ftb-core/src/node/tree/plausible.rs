@@ -147,7 +147,7 @@ impl Node {
     /// Who is at the other end of a link.
     fn host_of(&self, link: LinkId) -> String {
         let child = self.children.get(&link).map(|child| child.host.clone());
-        let parent = self.uplink.parent().filter(|parent| parent.link == link);
+        let parent = self.role.parent().filter(|parent| parent.link == link);
         let candidate =
             self.uplink.dialing.get(&link).and_then(|candidate| self.member(candidate.rank));
         let known = child.or_else(|| parent.map(|parent| parent.host.clone()));

@@ -7,7 +7,7 @@ use crate::ident::Rank;
 use crate::node::Node;
 use crate::node::api::{DialId, HostAnswer, LinkId, Output};
 use crate::node::config::ns;
-use crate::node::tree::uplink::State;
+use crate::node::role::{Role, RoleCause, Search};
 use crate::tree;
 
 /// The best candidate is asked alone; each time that nobody has answered for so long, twice as many
@@ -25,7 +25,12 @@ impl Node {
         self.uplink.busy.clear();
         self.uplink.width = 1;
         self.uplink.widen_ns = self.now.mono_ns.saturating_add(ns(WIDEN_MS));
-        self.uplink.state = State::Searching { candidates: Box::new(candidates), until_ns };
+        let cause = match self.role {
+            Role::Searching(_) => RoleCause::Started,
+            _ => RoleCause::ParentLost,
+        };
+        let candidates = Box::new(candidates);
+        self.change_role(cause, why, |role| role.into_search(candidates, until_ns));
         self.uplink.probe_ns = u64::MAX;
         let from = if lost_above.is_some() { "joined" } else { "none" };
         self.transition("parent", "", from, "searching", why);
@@ -60,8 +65,8 @@ impl Node {
                 return;
             }
             let redirect = self.uplink.redirects.pop_front();
-            let State::Searching { candidates, .. } = &mut self.uplink.state else { return };
-            match redirect.or_else(|| candidates.next()) {
+            let Role::Searching(search) = &mut self.role else { return };
+            match redirect.or_else(|| search.candidates.next()) {
                 // A probe has just found no agent there: a dial would end at its deadline.
                 Some(rank) if self.is_unresponsive(rank) => {}
                 Some(rank) => self.dial(rank),
@@ -102,7 +107,7 @@ impl Node {
         self.counters.dials_failed += 1;
         let answers = answer != HostAnswer::Nothing;
         self.counters.dials_refused += u64::from(answers);
-        if !answers && matches!(self.uplink.state, State::Searching { .. }) {
+        if !answers && matches!(self.role, Role::Searching(_)) {
             let host = self.member(rank).map(|(host, _)| host).unwrap_or_default();
             self.transition("parent", &host, "asked", "silent", error);
         }
@@ -112,18 +117,18 @@ impl Node {
     /// When to look for a better place next; never for an agent that has the best one.
     pub(in crate::node) fn plan_probe(&mut self) {
         let wanted = self.wanted_parent();
-        let settled = match &self.uplink.state {
-            State::Joined(parent) => Some(parent.rank) == wanted,
-            State::Root => self.search_rank() == Rank(0),
-            State::Searching { .. } => true,
+        let settled = match (&self.role, self.role.parent()) {
+            (_, Some(parent)) => Some(parent.rank) == wanted,
+            (Role::Root(_), _) => self.search_rank() == Rank(0),
+            _ => true,
         };
         if settled {
             self.uplink.probe_ns = u64::MAX;
             return;
         }
         // A root that has just started waits for us, but not for long.
-        let pause_ms = match self.uplink.state {
-            State::Root => self.uplink.pause_ms.min(self.config.search_ms / 2),
+        let pause_ms = match self.role {
+            Role::Root(_) => self.uplink.pause_ms.min(self.config.search_ms / 2),
             _ => self.uplink.pause_ms,
         };
         let half = ns(pause_ms) / 2;
@@ -151,7 +156,7 @@ impl Node {
             self.decline(link, "no welcome before the deadline");
             self.search_on();
         }
-        if let State::Searching { until_ns, .. } = self.uplink.state {
+        if let Role::Searching(Search { until_ns, .. }) = self.role {
             if self.uplink.widen_ns <= now_ns {
                 self.uplink.width = self.uplink.width.saturating_mul(2);
                 let wide = self.uplink.width >= self.config.dials_max;
@@ -178,17 +183,17 @@ impl Node {
         let fanout = self.config.fanout;
         let room = self.config.dials_max.saturating_sub(self.uplink.under_way());
         let lower = rank.0.min(self.listed());
-        let targets: Vec<Rank> = match &self.uplink.state {
-            State::Root if self.uplink.duplicate_seen_by.is_some() => {
+        let targets: Vec<Rank> = match (&self.role, self.role.parent()) {
+            (Role::Root(_), _) if self.uplink.duplicate_seen_by.is_some() => {
                 self.uplink.duplicate_seen_by.into_iter().collect()
             }
-            State::Joined(_) if self.now.mono_ns < self.uplink.stay_until_ns => Vec::new(),
-            State::Joined(parent) => tree::ancestors(rank, fanout)
+            (_, Some(_)) if self.now.mono_ns < self.uplink.stay_until_ns => Vec::new(),
+            (_, Some(parent)) => tree::ancestors(rank, fanout)
                 .filter(|above| tree::prefers(rank, fanout, *above, parent.rank))
                 .filter(|above| self.uplink.is_trusted(*above, self.config.settle_ms, now_ns))
                 .take(room)
                 .collect(),
-            State::Root => {
+            (Role::Root(_), _) => {
                 // Half of the looks go where the tree wants us, half go round all lower ranks.
                 let likely = tree::candidates(rank, fanout, &self.uplink.hints, None);
                 let mut targets: Vec<Rank> = likely.take(room.div_ceil(2)).collect();
@@ -199,7 +204,7 @@ impl Node {
                 }
                 targets
             }
-            State::Searching { .. } => Vec::new(),
+            _ => Vec::new(),
         };
         for target in targets {
             self.dial(target);

@@ -5,17 +5,17 @@
 //! [`crate::node::tree::search`]'s, what then flows up [`crate::node::publishing::upward`]'s, what
 //! an acting root does [`crate::node::role::root`]'s.
 
-use crate::frame::{Close, Frame, Hello, HelloAck, HelloNack, LogRange, TreeState};
-use crate::ident::{OriginId, Rank};
+use crate::epochs::EpochHistory;
+use crate::frame::{Close, Frame, Hello, HelloAck, HelloNack, LogRange, TreeState, UpItem};
+use crate::ident::Rank;
 use crate::node::Node;
 use crate::node::api::{DialId, LinkId, MemberState};
 use crate::node::config::{MemberList, ns};
-use crate::node::membership::members::Sighting;
-use crate::node::role::standby::LogShipper;
+use crate::node::role::parent::Parent;
+use crate::node::role::{KeptLog, Role, RoleCause, Search};
 use crate::node::tree::children::Child;
 use crate::node::tree::link::{Link, LinkRole};
 use crate::node::tree::mismatches::DUPLICATE;
-use crate::position::Epoch;
 use crate::severity::Severity;
 use crate::tree;
 use std::collections::{BTreeMap, VecDeque};
@@ -33,11 +33,8 @@ const FLAP_FORGET_MS: u64 = 300_000;
 /// Most parents whose losses are remembered.
 const FLAPS_MAX: usize = 64;
 
-type Candidates = Box<dyn Iterator<Item = Rank> + Send>;
-
 /// Where the search for a parent stands.
 pub(in crate::node) struct Uplink {
-    pub(in crate::node) state: State,
     pub(in crate::node) dials: BTreeMap<DialId, (Rank, u64)>,
     pub(in crate::node) dialing: BTreeMap<LinkId, Dialing>,
     next_dial: u64,
@@ -71,48 +68,11 @@ pub(in crate::node) struct Uplink {
     pub(in crate::node) rotation: u32,
 }
 
-/// What an agent is in its component.
-pub(in crate::node) enum State {
-    /// Has no parent and looks for one.
-    Searching { candidates: Candidates, until_ns: u64 },
-    /// Below a parent.
-    Joined(Box<Parent>),
-    /// The acting root.
-    Root,
-}
-
 /// An agent that we said hello to.
 pub(in crate::node) struct Dialing {
     pub(in crate::node) rank: Rank,
     pub(in crate::node) deadline_ns: u64,
     hello_ack: Option<Box<HelloAck>>,
-}
-
-/// The parent.
-pub(in crate::node) struct Parent {
-    pub(in crate::node) link: LinkId,
-    pub(in crate::node) rank: Rank,
-    pub(in crate::node) host: String,
-    origin: OriginId,
-    /// The epoch of the epoch history that we answered with Resume.
-    pub(in crate::node) resumed: Option<Epoch>,
-    /// Bytes of events that may still be sent.
-    pub(in crate::node) credit: i64,
-    /// How many batches of events were sent.
-    pub(in crate::node) batches: u64,
-    pub(in crate::node) subscribe_due: bool,
-    pub(in crate::node) ack_due: bool,
-    pub(in crate::node) path: Vec<Rank>,
-    pub(in crate::node) standby: Option<Rank>,
-    /// Our log, on its way up to a root that has none.
-    pub(in crate::node) offer: Option<LogShipper>,
-}
-
-impl Parent {
-    /// Which agent it is. It does not say which of its hellos made it what it is.
-    pub(in crate::node) fn sighting(&self) -> Sighting {
-        Sighting { rank: self.rank, origin: self.origin, attempt: 0 }
-    }
 }
 
 /// Looks for a better parent in another component that must fail to bring ours along before an
@@ -122,7 +82,6 @@ const FOREIGN_MAX: u32 = 4;
 impl Uplink {
     pub(in crate::node) fn new() -> Self {
         Self {
-            state: State::Root,
             dials: BTreeMap::new(),
             dialing: BTreeMap::new(),
             next_dial: 0,
@@ -141,20 +100,6 @@ impl Uplink {
             duplicate_seen_by: None,
             lost: BTreeMap::new(),
             rotation: 0,
-        }
-    }
-
-    pub(in crate::node) fn parent(&self) -> Option<&Parent> {
-        match &self.state {
-            State::Joined(parent) => Some(parent),
-            _ => None,
-        }
-    }
-
-    pub(in crate::node) fn parent_mut(&mut self) -> Option<&mut Parent> {
-        match &mut self.state {
-            State::Joined(parent) => Some(parent),
-            _ => None,
         }
     }
 
@@ -192,9 +137,9 @@ impl Uplink {
     }
 
     /// When the next thing is to be done here.
-    pub(in crate::node) fn deadline_ns(&self) -> u64 {
-        let search = match &self.state {
-            State::Searching { until_ns, .. } => {
+    pub(in crate::node) fn deadline_ns(&self, role: &Role) -> u64 {
+        let search = match role {
+            Role::Searching(Search { until_ns, .. }) => {
                 let busy = if self.busy.is_empty() { u64::MAX } else { self.busy_ns };
                 busy.min(*until_ns).min(self.widen_ns)
             }
@@ -235,7 +180,7 @@ impl Node {
             self.decline(link, "the member list has changed");
         }
         self.forget_strange_moves();
-        let parent = self.uplink.parent().map(|p| (p.link, p.rank, p.host.clone()));
+        let parent = self.role.parent().map(|p| (p.link, p.rank, p.host.clone()));
         if let Some((link, rank, host)) = parent
             && (moved || self.is_strange(rank, &host))
         {
@@ -296,8 +241,8 @@ impl Node {
 
     /// What log we could hand over as a whole.
     fn holding(&self) -> Option<LogRange> {
-        let replica = self.replica.as_ref().or(self.past.as_ref().map(|past| &past.replica));
-        match (&self.root, replica) {
+        let replica = self.role.replica().or(self.past.as_ref().map(|past| &past.replica));
+        match (self.role.root(), replica) {
             (Some(_), _) => {
                 Some(LogRange { after: self.memory_after_root(), until: self.log.last() })
             }
@@ -305,7 +250,7 @@ impl Node {
                 Some(LogRange { after: replica.log.evicted(), until: replica.log.last() })
             }
             // It was offered to a root that has not taken it.
-            _ if self.offered.is_some() => {
+            _ if self.role.is_offered() => {
                 Some(LogRange { after: self.memory_after_root(), until: self.log.last() })
             }
             _ => None,
@@ -352,9 +297,9 @@ impl Node {
             // Fenced: it learnt our epoch from the hello, and its root will open a higher one.
             return;
         }
-        let take = match &self.uplink.state {
-            State::Searching { .. } | State::Root => true,
-            State::Joined(parent) => {
+        let take = match self.role.parent() {
+            None => true,
+            Some(parent) => {
                 let better =
                     tree::prefers(self.search_rank(), self.config.fanout, rank, parent.rank);
                 let same = theirs == ours;
@@ -379,12 +324,12 @@ impl Node {
     /// Goes below a new parent: the new link first, then the old one is dropped.
     fn take_parent(&mut self, link: LinkId, hello_ack: HelloAck) {
         let now_ns = self.now.mono_ns;
-        let from = match &self.uplink.state {
-            State::Searching { .. } => "searching",
-            State::Joined(_) => "joined",
-            State::Root => "root",
+        let from = match &self.role {
+            Role::Searching(_) => "searching",
+            Role::Root(_) => "root",
+            _ => "joined",
         };
-        if let Some(old) = self.uplink.parent().map(|parent| parent.link) {
+        if let Some(old) = self.role.parent().map(|parent| parent.link) {
             self.uplink.settle_ms = (self.uplink.settle_ms * 2).min(self.config.probe_ms_max);
             self.decline(old, "moved to a better parent");
             self.counters.moves += 1;
@@ -405,15 +350,15 @@ impl Node {
                 ("parent", hello_ack.host.clone()),
                 ("from", from.to_owned()),
             ];
-            self.announce("FTB_TREE_REPARENTED", Severity::Info, tags, why);
+            self.announce("FTB_TREE_REPARENTED", Severity::Info, tags, why.clone());
         }
         self.forget_lost_root();
-        let offer = if hello_ack.send_log { self.begin_offer() } else { None };
-        // A copy of the log is kept up over the link that it came by, and over no other. Where
-        // another log goes on there, what the copy has behind the fork may be nowhere else.
-        self.keep_copy();
-        let offers = offer.is_some();
-        self.uplink.state = State::Joined(Box::new(Parent {
+        if hello_ack.send_log
+            && let Some((gap, _)) = self.role.root_mut().and_then(|root| root.unreadable.take())
+        {
+            self.append(UpItem::Gap(gap));
+        }
+        let parent = Box::new(Parent {
             link,
             rank: hello_ack.rank,
             host: hello_ack.host,
@@ -425,8 +370,19 @@ impl Node {
             ack_due: false,
             path: Vec::new(),
             standby: None,
-            offer,
-        }));
+        });
+        let mut left = None;
+        self.change_role(RoleCause::ParentTaken, &why, |role| {
+            left = Some(role);
+            Role::Member(parent)
+        });
+        let Some(left) = left else { return self.impossible("RoleIsReplaced") };
+        let offers = if hello_ack.send_log {
+            self.begin_offer(left, &why)
+        } else {
+            self.leave_role(left, &hello_ack.tree_state.epochs);
+            false
+        };
         self.uplink.stay_until_ns = now_ns.saturating_add(ns(self.uplink.settle_ms));
         self.uplink.foreign = 0;
         self.uplink.duplicate_seen_by = None;
@@ -451,10 +407,22 @@ impl Node {
         self.resend_all_members();
     }
 
+    /// Another log goes on below the new parent: what of the last role may be nowhere else.
+    fn leave_role(&mut self, left: Role, winning: &EpochHistory) {
+        match left {
+            Role::Root(root) => self.step_down(&root, winning),
+            role => match role.into_log() {
+                KeptLog::Whole(_) => self.re_propose_offered(winning),
+                KeptLog::Copy(replica) => self.keep_copy(*replica),
+                KeptLog::None => {}
+            },
+        }
+    }
+
     /// The parent (just taken, or for long) says where it stands.
     pub(in crate::node) fn on_tree_state(&mut self, tree_state: TreeState) {
         self.epoch_seen = self.epoch_seen.max(tree_state.epochs.head().number);
-        let Some(parent) = self.uplink.parent_mut() else { return };
+        let Some(parent) = self.role.parent_mut() else { return };
         parent.path = tree_state.path.clone();
         parent.standby = tree_state.standby;
         let link = parent.link;
@@ -472,11 +440,8 @@ impl Node {
         }
         if !known {
             self.follow(&tree_state);
-            if let Some(parent) = self.uplink.parent_mut() {
-                parent.offer = None;
-            }
             let (epoch, after) = (self.epochs.head(), self.commit_index);
-            if let Some(parent) = self.uplink.parent_mut() {
+            if let Some(parent) = self.role.parent_mut() {
                 parent.resumed = Some(epoch);
             }
             self.interests.restart(after);
@@ -519,10 +484,10 @@ impl Node {
             self.uplink.dialing.remove(&link);
             self.decline(link, "another agent has this rank");
         }
-        if let Some(parent) = self.uplink.parent().map(|parent| parent.link) {
+        if let Some(parent) = self.role.parent().map(|parent| parent.link) {
             self.decline(parent, "another agent has this rank");
         }
-        if !matches!(self.uplink.state, State::Root) {
+        if !self.role.is_root() {
             self.become_root("another agent has this rank");
         }
     }
@@ -536,7 +501,7 @@ impl Node {
 
     /// The parent is gone.
     pub(in crate::node) fn on_parent_lost(&mut self, stopping: bool, why: &str) {
-        let Some(parent) = self.uplink.parent() else { return };
+        let Some(parent) = self.role.parent() else { return };
         let (rank, host) = (parent.rank, parent.host.clone());
         self.counters.parents_lost += 1;
         if !stopping {

@@ -17,6 +17,10 @@ impl World {
         {
             return broken("Acyclic", format!("agent {agent} is below {parent}"));
         }
+        if node.impossible_states() > 0 {
+            let what = format!("agent {agent} reached a state that cannot be");
+            return broken("Possible", what);
+        }
         let epoch = node.position().epoch.max(node.epoch());
         if epoch < state.epoch {
             let what = format!("agent {agent} went back from epoch {} to {epoch}", state.epoch);

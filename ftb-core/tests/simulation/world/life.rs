@@ -54,6 +54,23 @@ impl World {
         self.attach_clients(agent)
     }
 
+    /// Adds the counters of all agents that are up.
+    pub(super) fn count_all(&mut self) {
+        for at in 0..self.agents.len() {
+            let counters = self.agents[at].node.as_ref().map(|node| node.status().counters);
+            for (name, count) in counters.into_iter().flatten() {
+                *self.counted.entry(name).or_default() += count;
+            }
+        }
+    }
+
+    /// Adds what an agent counted in its life.
+    pub(super) fn add_counters(&mut self, node: &Node) {
+        for (name, count) in node.status().counters {
+            *self.counted.entry(name).or_default() += count;
+        }
+    }
+
     pub(super) fn kill(&mut self, agent: usize, host: Host) {
         let Some(dead) = self.agents[agent].node.take() else {
             if host == Host::Down {
@@ -63,6 +80,7 @@ impl World {
         };
         self.agents[agent].host = host;
         self.note_places(&dead);
+        self.add_counters(&dead);
         self.disown();
         let ends: Vec<(End, End)> = self
             .peers

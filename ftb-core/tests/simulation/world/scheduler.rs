@@ -164,6 +164,10 @@ impl World {
                     self.trees.insert(agent, nodes);
                 }
                 Output::Transition(transition) => {
+                    if transition.machine == "role" {
+                        let change = (transition.from, transition.to);
+                        *self.role_changes.entry(change).or_default() += 1;
+                    }
                     if self.trace {
                         println!("{:>9.4} {agent:>4} {transition:?}", self.seconds());
                     }
