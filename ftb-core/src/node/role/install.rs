@@ -227,7 +227,7 @@ impl Node {
     }
 
     /// The new parent wants the agent's log as a whole: the log goes up before anything else.
-    /// The agent appends nothing any more; until the parent has the log, the agent can take it back.
+    /// The agent appends nothing any more. Until the parent has the log, it can take the log back.
     /// `role`: the role before. Says whether the agent has a log.
     pub(in crate::node) fn begin_offer(&mut self, role: Role, why: &str) -> bool {
         let Some(published) = self.offered_by(role) else { return false };

@@ -162,40 +162,40 @@ const EDGES: &[RoleEdge] = {
     };
     &[
         edge(Searching, Started, Searching, "the first search"),
-        edge(Searching, NoParent, AwaitingLog, "an agent that was in no tree yet waits for a log"),
-        edge(Searching, NoParent, Root, "the agent takes the log over, or opens an incomplete epoch"),
-        edge(Searching, ParentTaken, Member, "the agent follows the log of its parent"),
+        edge(Searching, NoParent, AwaitingLog, "it was in no tree: it waits for a log"),
+        edge(Searching, NoParent, Root, "its epoch is incomplete without a copy"),
+        edge(Searching, ParentTaken, Member, "it follows the log of its parent"),
         edge(Member, ParentLost, Searching, "the next search begins at once"),
-        edge(Member, NoParent, Root, "another agent has this rank: the agent stays out of the tree"),
-        edge(Member, NoParent, AwaitingLog, "the same before the agent knows a log"),
-        edge(Member, ParentTaken, Member, "the agent moves to a better parent"),
-        edge(Member, LogWanted, Offering, "the new parent is a root without a log: the agent's log goes up as a whole"),
-        edge(Member, CopyBegun, Syncing, "the acting root chose the agent as its next standby"),
+        edge(Member, NoParent, Root, "a duplicate of this rank lives: it stays out"),
+        edge(Member, NoParent, AwaitingLog, "the same before it knows a log"),
+        edge(Member, ParentTaken, Member, "it moves to a better parent"),
+        edge(Member, LogWanted, Offering, "the parent is a root without a log"),
+        edge(Member, CopyBegun, Syncing, "it is the next standby"),
         edge(Syncing, ParentLost, Searching, "an incomplete copy is of no use"),
-        edge(Syncing, NoParent, Root, "another agent has this rank"),
-        edge(Syncing, ParentTaken, Member, "a copy is kept up over one link only"),
-        edge(Syncing, CopyBegun, Syncing, "the acting root begins again: the log has outrun the copy"),
-        edge(Syncing, CopyComplete, Standby, "the acting root commits with this standby from now on"),
-        edge(Syncing, CopyStopped, Member, "the acting root chose another one, or opened another epoch"),
-        edge(Standby, ParentLost, Searching, "the copy stays: the agent takes over with it if it becomes root"),
-        edge(Standby, NoParent, Root, "another agent has this rank"),
-        edge(Standby, ParentTaken, Member, "the copy becomes a log of the past: what it has beyond the fork is re-proposed"),
-        edge(Standby, CopyBegun, Syncing, "the acting root begins again"),
-        edge(Standby, CopyStopped, Member, "the acting root skips a slow standby, chose another one, or opened another epoch"),
-        edge(Offering, ParentLost, Searching, "the log stays with the agent"),
-        edge(Offering, NoParent, Root, "another agent has this rank: the agent goes on with its own log"),
-        edge(Offering, ParentTaken, Member, "the agent moves before its log was taken"),
-        edge(Offering, TreeStateReceived, Member, "the log is installed, or another log goes on: the rest is re-proposed"),
-        edge(Offering, CopyBegun, Syncing, "the new root sends the log back as a copy"),
-        edge(AwaitingLog, WaitOver, Root, "the agent begins with its own log"),
-        edge(AwaitingLog, LogOffered, Installing, "an agent of the component brings the log"),
+        edge(Syncing, NoParent, Root, "a duplicate of this rank lives"),
+        edge(Syncing, ParentTaken, Member, "a copy counts over one link only"),
+        edge(Syncing, CopyBegun, Syncing, "the log has outrun the copy"),
+        edge(Syncing, CopyComplete, Standby, "the root commits with it from now on"),
+        edge(Syncing, CopyStopped, Member, "another standby, or another epoch"),
+        edge(Standby, ParentLost, Searching, "as root it takes over with the copy"),
+        edge(Standby, NoParent, Root, "a duplicate of this rank lives"),
+        edge(Standby, ParentTaken, Member, "it re-proposes its copy beyond the fork"),
+        edge(Standby, CopyBegun, Syncing, "the root begins again"),
+        edge(Standby, CopyStopped, Member, "skipped, another standby, or another epoch"),
+        edge(Offering, ParentLost, Searching, "the log stays here"),
+        edge(Offering, NoParent, Root, "a duplicate of this rank lives"),
+        edge(Offering, ParentTaken, Member, "it moves before its log was taken"),
+        edge(Offering, TreeStateReceived, Member, "it re-proposes the rest"),
+        edge(Offering, CopyBegun, Syncing, "the new root sends its log"),
+        edge(AwaitingLog, WaitOver, Root, "it begins with its own log"),
+        edge(AwaitingLog, LogOffered, Installing, "a child brings the log"),
         edge(AwaitingLog, ParentTaken, Member, "a lower rank is root"),
-        edge(Installing, LogInstalled, Root, "the root opens an epoch on top of that log"),
-        edge(Installing, OfferLost, AwaitingLog, "another agent may bring the log"),
-        edge(Installing, OfferLost, Root, "the root goes on with its own log"),
+        edge(Installing, LogInstalled, Root, "it opens an epoch on top of that log"),
+        edge(Installing, OfferLost, AwaitingLog, "another child may bring the log"),
+        edge(Installing, OfferLost, Root, "it goes on with its own log"),
         edge(Installing, ParentTaken, Member, "a lower rank is root"),
-        edge(Root, LogOffered, Installing, "a root with little of its own takes a longer log"),
-        edge(Root, ParentTaken, Member, "two components meet: the higher rank re-proposes its log"),
+        edge(Root, LogOffered, Installing, "with little of its own it takes a longer log"),
+        edge(Root, ParentTaken, Member, "two components meet: it re-proposes its log"),
     ]
 };
 
@@ -215,7 +215,7 @@ impl Search {
 }
 
 impl Role {
-    /// The only way to change the role. Gives the change, or `None` where the table has no such edge.
+    /// The only way to change the role. Gives the roles before and after; `None` without an edge.
     #[must_use]
     pub(in crate::node) fn transition(
         &mut self,
@@ -389,10 +389,9 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/roles.md");
         let mut wanted = String::from(
             "# Roles of an agent\n\n\
-             Rendered from `ftb-core/src/node/role/mod.rs` by a test \
-             (`FTB_BLESS=1 cargo test -p ftb-core` writes it).\n\
-             Each change is one line in the agent's log: machine `role`. A change without a row \
-             counts as `impossible`.\n\n",
+             Rendered from `ftb-core/src/node/role/mod.rs` by a test. The command \
+             `FTB_BLESS=1 cargo test -p\nftb-core` writes it. Each change is one line in the \
+             agent's log: machine `role`. A change without a\nrow counts as `impossible`.\n\n",
         );
         wanted += &role_table();
         if std::env::var_os("FTB_BLESS").is_some() {

@@ -169,8 +169,8 @@ impl Node {
                 replica.published
             }
             _ => {
-                // The entries that passed by count as unknown, too: each origin sends all that it keeps
-                // again, so that it is in the log in order.
+                // The entries that passed by count as unknown, too: each origin sends all that it
+                // keeps again, so that it is in the log in order.
                 lost = !self.epochs.is_empty();
                 self.complete_after = self.log.last();
                 PublisherRanges::new(self.config.publishers_max)
