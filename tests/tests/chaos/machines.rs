@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Gives an agent a journal.
-fn keep_journal(config: &Path, folder: &Path) {
+pub(crate) fn keep_journal(config: &Path, folder: &Path) {
     let mut file = File::options().append(true).open(config).unwrap();
     write!(file, "\n[journal]\npath = \"{}\"\n", folder.display()).unwrap();
 }

@@ -183,7 +183,9 @@ impl Node {
         self.log_unreadable();
         let Some(root) = self.role.root_mut() else { return };
         for (epoch, until) in root.forks.overdue(now_ns) {
+            let lost = Position { epoch, index: until };
             let known = self.forks.get(&epoch).copied();
+            let known = known.or_else(|| self.epochs.resume_after(lost));
             if known.is_some_and(|fork| fork >= until) {
                 // All of it is in this log: nothing lies behind the fork.
                 continue;
@@ -191,7 +193,7 @@ impl Node {
             let fork = known.unwrap_or(until);
             let gap = Gap {
                 after: self.epochs.position(fork.min(until)),
-                until: Position { epoch, index: until },
+                until: lost,
                 reason: GapReason::LogLost,
                 count: 0,
                 severity_max: None,

@@ -515,12 +515,9 @@ pub(in crate::node) fn items_behind(
 ) -> Vec<UpItem> {
     let last = log.last();
     let fork = epochs.common(last, winning).unwrap_or(0);
+    let is_incomplete = fork < oldest && log.evicted() < oldest;
     let missing = match fork < oldest {
-        // What passed by before the log was whole.
-        true if log.evicted() < oldest => {
-            let unknown = missing_between(epochs, fork, oldest);
-            [UpItem::Gap(unknown)].into_iter().chain(passed_by(log, fork, oldest)).collect()
-        }
+        true if is_incomplete => passed_by(log, fork, oldest),
         true => retained_between(log, epochs, fork, oldest),
         false => Vec::new(),
     };
@@ -528,13 +525,15 @@ pub(in crate::node) fn items_behind(
     let segments = epochs.segments();
     let reported = segments.iter().enumerate().filter_map(|(at, segment)| {
         let end = segments.get(at + 1).map_or(last, |next| next.first - 1).min(last);
+        // The root waits for an agent that has the epoch whole before it reports a gap.
+        let re_proposed = !(is_incomplete && end <= oldest);
         let until = match winning.knows(segment.epoch) {
-            false => last,
-            true if end < segment.first => return None,
+            false if re_proposed => last,
+            _ if end < segment.first => return None,
             true if winning.contains(Position { epoch: segment.epoch, index: end }) => return None,
-            true => end,
+            _ => end,
         };
-        Some(UpItem::Fork { epoch: segment.epoch, until, re_proposed: true })
+        Some(UpItem::Fork { epoch: segment.epoch, until, re_proposed })
     });
     missing.into_iter().chain(events).chain(reported).collect()
 }
