@@ -8,15 +8,17 @@ use crate::access::{Access, Allowed};
 use crate::handle::{Command, Handle};
 use crate::outbox;
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use ftb_core::filter::Filter;
 use ftb_core::limits;
-use ftb_core::node::api::{ClientId, ClientInfo, Input, RefusedWhat, SubscriptionId, ToClient};
+use ftb_core::node::api::{
+    ClientId, ClientInfo, Input, RefusedWhat, Start, SubscriptionId, ToClient,
+};
 use ftb_core::{EventId, OriginId, PublisherId, Run};
 use ftb_proto::client::{
-    ATTACH_METHOD, Outgoing, Publish, Said, core_start, encode_goodbye, encode_refused_attach,
+    ATTACH_METHOD, FromClient, Hello, Outgoing, code, encode_goodbye, encode_refused_attach,
 };
 use ftb_proto::event::{SealError, Stamps, seal_batch};
-use ftb_proto::v1::to_agent::Message;
 use ftb_proto::wire::Outbound as _;
 use ftb_proto::{PROTOCOL_VERSION, v1};
 use ftb_transport::executor::Executor;
@@ -29,7 +31,6 @@ use ftb_transport::stream::{InboundStream, StreamError};
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -94,11 +95,9 @@ impl StreamService for Clients {
         let (outbox, receiver) = mpsc::channel(outbox::DEPTH);
         let cancel = self.ended.child_token();
         let allowed = self.access.load().of(credentials);
-        let reads_packed = Arc::new(AtomicBool::new(false));
         let mut reader = Reader {
             access: Arc::clone(&self.access),
             allowed: self.access.load().of(credentials),
-            packed: Arc::clone(&reads_packed),
         };
         let body = |message: Outgoing| FrameBody::message(message.into_slices());
         let encode = move |message: Outgoing| match message {
@@ -114,7 +113,6 @@ impl StreamService for Clients {
             inbound,
             outbox,
             cancel,
-            reads_packed,
             subscriptions: BTreeSet::new(),
         };
         executor.spawn(session.run());
@@ -122,12 +120,10 @@ impl StreamService for Clients {
     }
 }
 
-/// Takes out of what is delivered what the client may not see, and makes of it what the client can read.
+/// Removes events from deliveries that the client may not read.
 struct Reader {
     access: Arc<ArcSwap<Access>>,
     allowed: Allowed,
-    /// Whether it reads packed events: it says so in its hello, and is delivered nothing before.
-    packed: Arc<AtomicBool>,
 }
 
 impl Reader {
@@ -138,9 +134,6 @@ impl Reader {
         self.allowed.refresh(&self.access.load());
         if !self.allowed.reads_all() {
             items = items.iter().flat_map(|(first, run)| self.readable_of(*first, run)).collect();
-        }
-        if !self.packed.load(Ordering::Relaxed) {
-            items = items.into_iter().map(|(first, run)| (first, run.unpacked())).collect();
         }
         (!items.is_empty()).then_some(ToClient::Deliver { subscription, epoch, items })
     }
@@ -162,9 +155,7 @@ struct Session {
     inbound: InboundStream,
     outbox: mpsc::Sender<Outgoing>,
     cancel: CancellationToken,
-    /// Whether the client reads packed events.
-    reads_packed: Arc<AtomicBool>,
-    subscriptions: BTreeSet<u32>,
+    subscriptions: BTreeSet<SubscriptionId>,
 }
 
 /// The stream ends here.
@@ -229,31 +220,27 @@ impl Session {
     }
 
     /// The next message; `None` when the stream has ended.
-    async fn next(&mut self) -> Option<Said> {
-        match self.inbound.message().await {
-            Ok(Some(bytes)) => match Said::decode(bytes) {
-                Ok(Said::Other(None)) => {
-                    self.malformed("a message that this agent does not know").await;
-                    None
-                }
-                Ok(said) => Some(said),
-                Err(error) => {
-                    self.malformed(&error.to_string()).await;
-                    None
-                }
-            },
-            Ok(None) => None,
+    async fn next(&mut self) -> Option<FromClient> {
+        let bytes = match self.inbound.message().await {
+            Ok(bytes) => bytes?,
             Err(StreamError::Malformed(what)) => {
                 self.malformed(&what).await;
+                return None;
+            }
+            Err(StreamError::Status(_)) => return None,
+        };
+        match FromClient::decode(bytes) {
+            Ok(message) => Some(message),
+            Err(error) => {
+                self.malformed(&error.to_string()).await;
                 None
             }
-            Err(StreamError::Status(_)) => None,
         }
     }
 
     async fn malformed(&mut self, what: &str) {
         self.clients.errors.count("client_malformed", self.peer.address(), what);
-        self.refuse_attach("malformed", what).await;
+        self.refuse_attach(code::MALFORMED, what).await;
     }
 
     async fn refuse_attach(&mut self, code: &str, message: &str) {
@@ -273,7 +260,7 @@ impl Session {
         let cancel = self.cancel.clone();
         let first = tokio::time::timeout(deadline, cancel.run_until_cancelled(self.next()));
         let first = first.await.ok()???;
-        let Said::Other(Some(Message::Hello(hello))) = first else {
+        let FromClient::Hello(hello) = first else {
             self.malformed("the first message is no hello").await;
             return None;
         };
@@ -291,7 +278,7 @@ impl Session {
         }
     }
 
-    fn welcome(&self, hello: v1::ClientHello) -> Result<(ClientInfo, v1::ClientWelcome), Refusal> {
+    fn welcome(&self, hello: Hello) -> Result<(ClientInfo, v1::ClientWelcome), Refusal> {
         let terms = &self.clients.terms;
         if hello.protocol != PROTOCOL_VERSION {
             let text = format!(
@@ -299,19 +286,18 @@ impl Session {
                  same release",
                 hello.protocol
             );
-            return Err(Refusal("protocol", text));
+            return Err(Refusal(code::PROTOCOL, text));
         }
         for (what, text) in [("client name", &hello.client_name), ("job id", &hello.job_id)] {
             if text.len() > limits::CLIENT_NAME_BYTES_MAX || text.chars().any(char::is_control) {
                 let max = limits::CLIENT_NAME_BYTES_MAX;
                 let text = format!("the {what} must be text of at most {max} bytes");
-                return Err(Refusal("limit", text));
+                return Err(Refusal(code::LIMIT, text));
             }
         }
-        self.peer.on_hello().map_err(|full| Refusal("limit", full.to_string()))?;
-        self.reads_packed.store(hello.packed, Ordering::Relaxed);
+        self.peer.on_hello().map_err(|full| Refusal(code::LIMIT, full.to_string()))?;
         // Checked when the stream was accepted.
-        let who = self.peer.credentials().ok_or(Refusal("denied", String::new()))?;
+        let who = self.peer.credentials().ok_or(Refusal(code::DENIED, String::new()))?;
         let account = PublisherId::account_of(&terms.host, who.uid);
         let info = ClientInfo {
             uid: who.uid,
@@ -337,41 +323,36 @@ impl Session {
         &mut self,
         client: ClientId,
         publisher: PublisherId,
-        said: Said,
+        message: FromClient,
     ) -> Result<(), End> {
-        let message = match said {
-            Said::Publish(publish) => return self.publish(client, publisher, publish).await,
-            Said::Other(message) => message.ok_or(End)?,
-        };
         let input = match message {
-            Message::Subscribe(wanted) => match self.subscribe(client, &wanted) {
-                Ok(input) => input,
-                Err(Refusal(code, message)) => {
-                    let what = RefusedWhat::Subscription(SubscriptionId(wanted.subscription));
-                    self.refuse(what, code, message).await;
-                    return Ok(());
+            FromClient::Publish { first_seq, events, again } => {
+                let id = EventId { publisher, seq: first_seq };
+                return self.publish(client, id, &events, again).await;
+            }
+            FromClient::Subscribe { subscription, filter, start } => {
+                match self.subscribe(client, subscription, &filter, start) {
+                    Ok(input) => input,
+                    Err(Refusal(code, message)) => {
+                        let what = RefusedWhat::Subscription(subscription);
+                        self.refuse(what, code, message).await;
+                        return Ok(());
+                    }
                 }
-            },
-            Message::Unsubscribe(v1::Unsubscribe { subscription }) => {
+            }
+            FromClient::Unsubscribe(subscription) => {
                 self.subscriptions.remove(&subscription);
-                Input::Unsubscribe { client, subscription: SubscriptionId(subscription) }
+                Input::Unsubscribe { client, subscription }
             }
-            Message::Confirmations(v1::Confirmations { lazily }) => {
-                Input::DelayAcks { client, delayed: lazily }
-            }
-            Message::Goodbye(_) => {
-                // It still hears what of its events is held, before anything else.
+            FromClient::Confirmations { lazily } => Input::DelayAcks { client, delayed: lazily },
+            FromClient::Goodbye { .. } => {
+                // Its last acknowledgements are sent at once.
                 let input = Input::DelayAcks { client, delayed: false };
                 let _ = self.clients.handle.client_input(input, 0).await;
                 return Err(End);
             }
-            Message::Hello(_) => {
+            FromClient::Hello(_) => {
                 self.malformed("a second hello").await;
-                return Err(End);
-            }
-            // Events do not go through prost.
-            Message::Publish(_) => {
-                self.malformed("events within something else").await;
                 return Err(End);
             }
         };
@@ -388,53 +369,50 @@ impl Session {
         }
     }
 
-    fn subscribe(&mut self, client: ClientId, wanted: &v1::Subscribe) -> Result<Input, Refusal> {
-        let terms = &self.clients.terms;
-        if wanted.filter.len() > limits::FILTER_BYTES_MAX {
-            let max = limits::FILTER_BYTES_MAX;
-            let text = format!("the filter has {} bytes: at most {max}", wanted.filter.len());
-            return Err(Refusal("limit", text));
+    fn subscribe(
+        &mut self,
+        client: ClientId,
+        subscription: SubscriptionId,
+        filter: &str,
+        start: Start,
+    ) -> Result<Input, Refusal> {
+        let max = limits::FILTER_BYTES_MAX;
+        if filter.len() > max {
+            let text = format!("the filter has {} bytes: at most {max}", filter.len());
+            return Err(Refusal(code::LIMIT, text));
         }
         let filter =
-            Filter::parse(&wanted.filter).map_err(|error| Refusal("filter", error.to_string()))?;
+            Filter::parse(filter).map_err(|error| Refusal(code::FILTER, error.to_string()))?;
         self.allowed.refresh(&self.clients.access.load());
         let denied = |space: &String| !self.allowed.may_subscribe(space.as_bytes());
         if let Some(space) = filter.literal_spaces().and_then(|all| all.into_iter().find(denied)) {
             let text = format!("your user may not subscribe to event space {space}");
-            return Err(Refusal("denied", text));
+            return Err(Refusal(code::DENIED, text));
         }
-        let start = core_start(wanted.start, &wanted.earlier)
-            .map_err(|error| Refusal("malformed", error.to_string()))?;
-        if !self.subscriptions.contains(&wanted.subscription)
-            && self.subscriptions.len() >= terms.subscriptions_max
-        {
-            let text = format!("a client has at most {} subscriptions", terms.subscriptions_max);
-            return Err(Refusal("limit", text));
+        let max = self.clients.terms.subscriptions_max;
+        if !self.subscriptions.contains(&subscription) && self.subscriptions.len() >= max {
+            return Err(Refusal(code::LIMIT, format!("a client has at most {max} subscriptions")));
         }
-        self.subscriptions.insert(wanted.subscription);
-        let subscription = SubscriptionId(wanted.subscription);
+        self.subscriptions.insert(subscription);
         Ok(Input::Subscribe { client, subscription, filter, start })
     }
 
     async fn publish(
         &mut self,
         client: ClientId,
-        publisher: PublisherId,
-        publish: Publish,
+        id: EventId,
+        events: &[Bytes],
+        again: bool,
     ) -> Result<(), End> {
         self.allowed.refresh(&self.clients.access.load());
         let terms = Arc::clone(&self.clients.terms);
         // Checked when the stream was accepted.
         let who = self.peer.credentials().ok_or(End)?;
-        let stamps = Stamps {
-            id: EventId { publisher, seq: publish.first_seq },
-            host: &terms.host,
-            uid: who.uid,
-            pid: who.pid,
-            republished: publish.again,
-        };
+        let stamps =
+            Stamps { id, host: &terms.host, uid: who.uid, pid: who.pid, republished: again };
+        let events = events.iter().map(|event| &event[..]);
         let may_publish = |space: &[u8]| self.allowed.may_publish(space);
-        let sealed = seal_batch(&stamps, publish.events(), terms.payload_bytes_max, may_publish);
+        let sealed = seal_batch(&stamps, events, terms.payload_bytes_max, may_publish);
         let batch = match sealed {
             Ok(batch) => batch,
             Err(error) => {
@@ -444,8 +422,8 @@ impl Session {
         };
         for (seq, error) in batch.refused {
             let code = match error {
-                SealError::Event(_) => "malformed",
-                SealError::Denied(_) => "denied",
+                SealError::Event(_) => code::MALFORMED,
+                SealError::Denied(_) => code::DENIED,
             };
             self.refuse(RefusedWhat::Publish(seq), code, error.to_string()).await;
         }

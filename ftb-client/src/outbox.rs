@@ -341,9 +341,7 @@ mod tests {
     use ftb_core::{Event, EventRef};
     use ftb_proto::client::{FromClient, put_publish, put_published};
     use ftb_proto::event::{decode_event, event_len};
-    use ftb_proto::v1;
     use proptest::prelude::*;
-    use prost::Message as _;
 
     const PUBLISHER: PublisherId = PublisherId { account: 1, token: 2 };
 
@@ -416,7 +414,7 @@ mod tests {
         let mut bytes = Vec::new();
         put_publish(batch.first_seq, batch.again, batch.events.len(), &mut bytes);
         bytes.extend_from_slice(&batch.events);
-        match FromClient::decode(v1::ToAgent::decode(Bytes::from(bytes)).unwrap()).unwrap() {
+        match FromClient::decode(bytes.into()).unwrap() {
             FromClient::Publish { first_seq, events, again } => {
                 assert_eq!((first_seq, again), (batch.first_seq, batch.again));
                 events
@@ -426,7 +424,7 @@ mod tests {
     }
 
     fn texts(batch: &Batch) -> Vec<String> {
-        let payload = |bytes| decode_event(bytes).unwrap().payload;
+        let payload = |bytes: Bytes| decode_event(&bytes).unwrap().payload;
         let text = |bytes| String::from_utf8(payload(bytes).to_vec()).unwrap();
         events(batch).into_iter().map(text).collect()
     }

@@ -14,19 +14,18 @@ use std::collections::{HashSet, VecDeque};
 /// How many ids of delivered events are remembered.
 const RECENT_IDS_MAX: usize = 16 * 1024;
 
-/// Ids of one publisher that follow each other.
+/// Consecutive ids of one publisher.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct IdRange {
     publisher: PublisherId,
     first_seq: u64,
-    count: usize,
+    count: u64,
 }
 
 /// The ids of the last deliveries.
 #[derive(Default)]
 pub(crate) struct Recent {
-    /// Publishers mostly come in runs, so this is far shorter than the ids are many.
-    runs: VecDeque<Run>,
+    ranges: VecDeque<IdRange>,
     count: usize,
     /// What may come again: what was delivered before the last interruption, and since. Empty as
     /// long as nothing was interrupted.
@@ -49,12 +48,12 @@ pub(crate) struct Sifted {
 impl Recent {
     /// An interruption: what was delivered before may come again.
     pub(crate) fn suspect(&mut self) {
-        let ids = |run: &Run| {
-            let Run { publisher, first_seq, count } = *run;
-            let seqs = (0..count as u64).map(move |offset| first_seq.wrapping_add(offset));
+        let ids = |range: &IdRange| {
+            let IdRange { publisher, first_seq, count } = *range;
+            let seqs = (0..count).map(move |offset| first_seq.wrapping_add(offset));
             seqs.map(move |seq| EventId { publisher, seq })
         };
-        self.suspects = self.runs.iter().flat_map(ids).collect();
+        self.suspects = self.ranges.iter().flat_map(ids).collect();
         self.checks_left = RECENT_IDS_MAX;
     }
 
@@ -68,22 +67,13 @@ impl Recent {
         let copies = before - events.len();
         let mut late = None;
         let mut late_ids = HashSet::new();
-        let mut place = 0;
-        for (first, count) in events.id_runs() {
-            self.note(first, count);
-            let newest = EventId { seq: first.seq + (count as u64 - 1), ..first };
-            // Behind the first all are newer.
-            if self.latest.advance(first) || as_logged {
-                self.latest.advance(newest);
-            } else {
-                for event in events.iter().skip(place).take(count) {
-                    if event.id() == first || !self.latest.advance(event.id()) {
-                        add_late(&mut late, &event);
-                        late_ids.insert(event.id());
-                    }
-                }
+        for event in events.iter() {
+            let id = event.id();
+            self.note(id);
+            if !self.latest.advance(id) && !as_logged {
+                add_late(&mut late, &event);
+                late_ids.insert(id);
             }
-            place += count;
         }
         if late.is_some() {
             events.retain(|id| !late_ids.contains(&id));
@@ -105,35 +95,29 @@ impl Recent {
         true
     }
 
-    /// So many ids that follow each other, from the first on.
-    fn note(&mut self, first: EventId, count: usize) {
-        match self.runs.back_mut() {
-            Some(run)
-                if run.publisher == first.publisher
-                    && run.first_seq.checked_add(run.count as u64) == Some(first.seq) =>
+    /// Remembers an id and forgets the oldest.
+    fn note(&mut self, id: EventId) {
+        match self.ranges.back_mut() {
+            Some(range)
+                if range.publisher == id.publisher
+                    && range.first_seq.checked_add(range.count) == Some(id.seq) =>
             {
-                run.count += count;
+                range.count += 1;
             }
             _ => {
-                let run = Run { publisher: first.publisher, first_seq: first.seq, count };
-                self.runs.push_back(run);
+                let EventId { publisher, seq } = id;
+                self.ranges.push_back(IdRange { publisher, first_seq: seq, count: 1 });
             }
         }
-        self.count += count;
-        self.forget(self.count.saturating_sub(RECENT_IDS_MAX));
-    }
-
-    /// Forgets the oldest.
-    fn forget(&mut self, mut count: usize) {
-        self.count -= count;
-        while count > 0 {
-            let Some(oldest) = self.runs.front_mut() else { return };
-            let forgotten = oldest.count.min(count);
-            oldest.first_seq = oldest.first_seq.wrapping_add(forgotten as u64);
-            oldest.count -= forgotten;
-            count -= forgotten;
+        self.count += 1;
+        if self.count > RECENT_IDS_MAX
+            && let Some(oldest) = self.ranges.front_mut()
+        {
+            self.count -= 1;
+            oldest.first_seq = oldest.first_seq.wrapping_add(1);
+            oldest.count -= 1;
             if oldest.count == 0 {
-                self.runs.pop_front();
+                self.ranges.pop_front();
             }
         }
     }
@@ -169,15 +153,15 @@ mod tests {
     fn the_last_ids_are_known_and_no_others() {
         let mut recent = Recent::default();
         let many = RECENT_IDS_MAX as u64;
-        recent.note(id(1, 1), 1);
+        recent.note(id(1, 1));
         for seq in 1..=many - 1 {
-            recent.note(id(2, seq), 1);
+            recent.note(id(2, seq));
         }
-        assert_eq!((recent.count, recent.runs.len()), (RECENT_IDS_MAX, 2));
-        recent.note(id(3, 9), 1);
-        recent.note(id(3, u64::MAX), 1);
-        recent.note(id(3, 0), 1);
-        assert_eq!((recent.count, recent.runs.len()), (RECENT_IDS_MAX, 4));
+        assert_eq!((recent.count, recent.ranges.len()), (RECENT_IDS_MAX, 2));
+        recent.note(id(3, 9));
+        recent.note(id(3, u64::MAX));
+        recent.note(id(3, 0));
+        assert_eq!((recent.count, recent.ranges.len()), (RECENT_IDS_MAX, 4));
         recent.suspect();
         assert!(recent.is_new(id(1, 1)) && recent.is_new(id(2, 2)));
         assert!(!recent.is_new(id(2, 3)) && !recent.is_new(id(3, 9)));
@@ -187,7 +171,7 @@ mod tests {
     #[test]
     fn an_interruption_is_forgotten_after_as_many_events() {
         let mut recent = Recent::default();
-        recent.note(id(1, 1), 1);
+        recent.note(id(1, 1));
         recent.suspect();
         for seq in 0..RECENT_IDS_MAX as u64 {
             assert!(recent.is_new(id(2, seq)));

@@ -349,7 +349,8 @@ mod tests {
     use std::task::Wake;
 
     fn session() -> Session {
-        let hello = Hello { client_name: "test".to_owned(), job_id: String::new(), token: 2 };
+        let client_name = "test".to_owned();
+        let hello = Hello { protocol: 3, client_name, job_id: String::new(), token: 2 };
         Session::new(hello, 1 << 20, 1 << 20)
     }
 
@@ -404,7 +405,8 @@ mod tests {
 
     #[test]
     fn nobody_is_asked_to_speak_who_has_nothing_to_say() {
-        let hello = Hello { client_name: "test".to_owned(), job_id: String::new(), token: 2 };
+        let client_name = "test".to_owned();
+        let hello = Hello { protocol: 3, client_name, job_id: String::new(), token: 2 };
         let mut session = Session::new(hello, 1000, 200);
         session.connected();
         session.speak();
@@ -501,7 +503,8 @@ mod tests {
 
     #[test]
     fn the_agent_must_hurry_while_somebody_waits_or_room_runs_short() {
-        let hello = Hello { client_name: "test".to_owned(), job_id: String::new(), token: 2 };
+        let client_name = "test".to_owned();
+        let hello = Hello { protocol: 3, client_name, job_id: String::new(), token: 2 };
         let mut session = Session::new(hello, 1 << 18, 1 << 18);
         attach(&mut session);
         let waiters = Arc::clone(session.outbox.waiters());

@@ -14,7 +14,6 @@ pub mod frame;
 pub mod log;
 pub mod model;
 pub mod node;
-pub mod own;
 pub mod run;
 pub mod sealed;
 

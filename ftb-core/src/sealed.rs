@@ -1,18 +1,16 @@
-//! An event on its way: the publisher's bytes with its agent's stamps beside them.
+//! An event as agents carry it: the publisher's bytes with the envelope of its agent around them.
 //!
-//! The bytes are made once (event by the publisher, stamps by its agent) and never made again:
-//! every agent forwards the same bytes and looks only at the [`Head`], offsets into them. The
-//! encoding itself lives in `ftb-proto`, which fills the head when bytes come in; here they are
-//! opaque. Where an event is told by what is its own ([`crate::own`]), its texts are read in the
-//! one that it is like.
+//! The publisher encodes an event once, its agent adds the envelope once. Every agent forwards the
+//! same bytes and reads only the [`Head`], which says where the routing fields lie.
+//!
+//! Not responsible for: the encoding. To this crate the bytes are opaque; `ftb-proto` fills the
+//! head.
 
 use crate::ident::EventId;
-use crate::own::OwnParts;
 use crate::severity::Severity;
-use bytes::{BufMut, Bytes};
-use std::borrow::Cow;
+use bytes::Bytes;
 
-/// Where a text lies in the bytes.
+/// A range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Span {
     /// First byte.
@@ -22,9 +20,15 @@ pub struct Span {
 }
 
 impl Span {
-    /// Where it ends.
+    /// The byte behind the last.
     pub(crate) fn end(self) -> u64 {
         u64::from(self.start) + u64::from(self.len)
+    }
+
+    /// Its bytes; `None` if it is not within `bytes`.
+    pub fn slice(self, bytes: &[u8]) -> Option<&[u8]> {
+        let start = self.start as usize;
+        bytes.get(start..start.checked_add(self.len as usize)?)
     }
 }
 
@@ -71,11 +75,6 @@ impl Head {
         ]
     }
 
-    /// Behind the last of its texts.
-    pub(crate) fn texts_end(&self) -> u64 {
-        self.texts().into_iter().map(|(_, span)| span.end()).max().unwrap_or(0)
-    }
-
     /// The same of another event.
     pub(crate) fn of(&self, seq: u64, time_ns: u64) -> Self {
         Self { id: EventId { seq, ..self.id }, time_ns, ..*self }
@@ -89,25 +88,14 @@ pub struct Sealed {
     bytes: Bytes,
 }
 
-/// An event where it lies: alone ([`Sealed`]) or among others ([`crate::run::Run`]).
+/// An event in a buffer: alone ([`Sealed`]) or with others ([`crate::run::Run`]).
 #[derive(Clone, Copy, Debug)]
 pub struct SealedRef<'a> {
-    /// But for number and time, which may be another's in it.
+    /// Sequence number and time in it may be those of another event.
     head: &'a Head,
     seq: u64,
     time_ns: u64,
-    /// Its bytes, or those of one that it is like.
     bytes: &'a [u8],
-    /// Where it is only like that one: what is its own.
-    own: Option<Own<'a>>,
-}
-
-/// Time and payload of an event that is told by what is its own, and where the whole event has
-/// them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Own<'a> {
-    pub(crate) parts: OwnParts,
-    pub(crate) bytes: &'a [u8],
 }
 
 impl PartialEq for SealedRef<'_> {
@@ -198,7 +186,7 @@ impl Sealed {
     /// The same event, looked at.
     pub fn as_ref(&self) -> SealedRef<'_> {
         let Head { id, time_ns, .. } = self.head;
-        SealedRef { head: &self.head, seq: id.seq, time_ns, bytes: &self.bytes, own: None }
+        SealedRef { head: &self.head, seq: id.seq, time_ns, bytes: &self.bytes }
     }
 
     /// The same event in bytes of its own: what is kept for long must not pin the frame that it
@@ -210,15 +198,9 @@ impl Sealed {
 }
 
 impl<'a> SealedRef<'a> {
-    /// Of a head whose spans lie in these bytes, with this number and time in place of its own.
+    /// The spans of the head lie in these bytes; number and time replace those of the head.
     pub(crate) fn of(head: &'a Head, seq: u64, time_ns: u64, bytes: &'a [u8]) -> Self {
-        Self { head, seq, time_ns, bytes, own: None }
-    }
-
-    /// The event that is like this one but for its number and what is its own, whose parts fit.
-    pub(crate) fn like(self, seq: u64, own: Own<'a>) -> Self {
-        let time = own.bytes.first_chunk().map_or(0, |time| u64::from_le_bytes(*time));
-        Self { seq, time_ns: time, own: Some(own), ..self }
+        Self { head, seq, time_ns, bytes }
     }
 
     /// The routing fields.
@@ -241,22 +223,9 @@ impl<'a> SealedRef<'a> {
         self.head.severity
     }
 
-    /// The encoded event, stamps included; a copy where it lies nowhere as a whole.
-    pub fn bytes(self) -> Cow<'a, [u8]> {
-        if self.own.is_none() {
-            return Cow::Borrowed(self.bytes);
-        }
-        let mut whole = Vec::with_capacity(self.len());
-        self.put(&mut whole);
-        Cow::Owned(whole)
-    }
-
-    /// Appends the encoded event, stamps included.
-    pub fn put(self, out: &mut impl BufMut) {
-        match self.own {
-            None => out.put_slice(self.bytes),
-            Some(Own { parts, bytes }) => parts.put(self.bytes, self.seq, bytes, out),
-        }
+    /// The encoded event with its envelope.
+    pub fn bytes(self) -> &'a [u8] {
+        self.bytes
     }
 
     /// Size in bytes of the encoded event.
@@ -292,18 +261,16 @@ impl<'a> SealedRef<'a> {
 
     /// The same event in bytes of its own.
     pub fn to_sealed(self) -> Sealed {
-        Sealed { head: self.head(), bytes: self.bytes().into_owned().into() }
+        Sealed { head: self.head(), bytes: Bytes::copy_from_slice(self.bytes) }
     }
 
-    /// Whether no filter can tell it from another.
+    /// Whether no filter can distinguish it from another.
     pub(crate) fn routes_like(self, other: Self) -> bool {
-        let fields =
-            |head: &Head| [head.space, head.name, head.host, head.job_id, head.client_name];
+        let same = |((_, ours), (_, theirs)): ((_, Span), (_, Span))| {
+            ours.slice(self.bytes) == theirs.slice(other.bytes)
+        };
         self.head.severity == other.head.severity
-            && fields(self.head)
-                .into_iter()
-                .zip(fields(other.head))
-                .all(|(ours, theirs)| slice(self.bytes, ours) == slice(other.bytes, theirs))
+            && self.head.texts().into_iter().zip(other.head.texts()).all(same)
     }
 
     fn text(self, span: Span) -> &'a str {
@@ -318,11 +285,6 @@ impl<'a> From<&'a Sealed> for SealedRef<'a> {
     }
 }
 
-fn slice(bytes: &[u8], span: Span) -> Option<&[u8]> {
-    let start = span.start as usize;
-    bytes.get(start..start.checked_add(span.len as usize)?)
-}
-
 fn text(bytes: &[u8], span: Span) -> Option<&str> {
-    core::str::from_utf8(slice(bytes, span)?).ok()
+    core::str::from_utf8(span.slice(bytes)?).ok()
 }

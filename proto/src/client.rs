@@ -46,8 +46,8 @@ pub enum ClientWireError {
     /// A message without content, or without a part that must be there.
     #[error("a message of the {0} has no content that this version knows")]
     Empty(&'static str),
-    /// No message at all.
-    #[error("a message of the agent cannot be read: {0}")]
+    /// The bytes are no message.
+    #[error("a message cannot be read: {0}")]
     Unreadable(String),
     /// Another version.
     #[error("the {peer} speaks version {theirs} of the protocol, this program {ours}")]
@@ -83,6 +83,10 @@ pub enum ClientWireError {
 }
 
 impl ClientWireError {
+    fn unreadable(error: prost::DecodeError) -> Self {
+        Self::Unreadable(error.to_string())
+    }
+
     /// The word of [`code`] for it.
     pub fn code(&self) -> &'static str {
         match self {
@@ -153,7 +157,7 @@ fn wire_start(start: Start) -> (Option<WireStart>, Vec<v1::Position>) {
 ///
 /// # Errors
 /// [`ClientWireError`] where it names more reigns than a reader remembers.
-pub fn core_start(
+fn core_start(
     start: Option<WireStart>,
     earlier: &[v1::Position],
 ) -> Result<Start, ClientWireError> {
@@ -175,6 +179,8 @@ pub fn core_start(
 /// Who a client says that it is: its first message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
+    /// Version of the protocol that it speaks.
+    pub protocol: u32,
     /// Its name; may be empty.
     pub client_name: String,
     /// Its job; may be empty.
@@ -201,7 +207,7 @@ pub enum FromClient {
     Subscribe {
         /// The client's name for it.
         subscription: SubscriptionId,
-        /// The filter as it was written: a wrong one is refused alone.
+        /// Not parsed: a bad filter is rejected alone.
         filter: String,
         /// From where on.
         start: Start,
@@ -225,11 +231,10 @@ impl FromClient {
     pub fn encode(self) -> v1::ToAgent {
         let message = match self {
             Self::Hello(hello) => AgentMessage::Hello(v1::ClientHello {
-                protocol: PROTOCOL_VERSION,
+                protocol: hello.protocol,
                 client_name: hello.client_name,
                 job_id: hello.job_id,
                 token: hello.token,
-                packed: true,
             }),
             Self::Publish { first_seq, events, again } => {
                 AgentMessage::Publish(v1::Publish { first_seq, events, again })
@@ -254,23 +259,19 @@ impl FromClient {
         v1::ToAgent { message: Some(message) }
     }
 
-    /// Takes a client's message.
+    /// Decodes a client's message. Events share its buffer.
     ///
     /// # Errors
-    /// [`ClientWireError`]: the client must be refused.
-    pub fn decode(message: v1::ToAgent) -> Result<Self, ClientWireError> {
+    /// [`ClientWireError`]: the client must be rejected.
+    pub fn decode(bytes: Bytes) -> Result<Self, ClientWireError> {
+        let message = v1::ToAgent::decode(bytes).map_err(ClientWireError::unreadable)?;
         match message.message.ok_or(ClientWireError::Empty("client"))? {
-            AgentMessage::Hello(hello) => {
-                check_version("client", hello.protocol)?;
-                let max = limits::CLIENT_NAME_BYTES_MAX;
-                bound("client name", hello.client_name.len(), max)?;
-                bound("job id", hello.job_id.len(), max)?;
-                Ok(Self::Hello(Hello {
-                    client_name: hello.client_name,
-                    job_id: hello.job_id,
-                    token: hello.token,
-                }))
-            }
+            AgentMessage::Hello(hello) => Ok(Self::Hello(Hello {
+                protocol: hello.protocol,
+                client_name: hello.client_name,
+                job_id: hello.job_id,
+                token: hello.token,
+            })),
             AgentMessage::Publish(publish) => {
                 let count = publish.events.len();
                 bound("list of events", count, limits::BATCH_EVENTS_MAX)?;
@@ -288,11 +289,9 @@ impl FromClient {
                 })
             }
             AgentMessage::Subscribe(subscribe) => {
-                let filter = subscribe.filter;
-                bound("filter", filter.len(), limits::FILTER_BYTES_MAX)?;
                 let start = core_start(subscribe.start, &subscribe.earlier)?;
                 let subscription = SubscriptionId(subscribe.subscription);
-                Ok(Self::Subscribe { subscription, filter, start })
+                Ok(Self::Subscribe { subscription, filter: subscribe.filter, start })
             }
             AgentMessage::Unsubscribe(unsubscribe) => {
                 Ok(Self::Unsubscribe(SubscriptionId(unsubscribe.subscription)))
@@ -416,11 +415,7 @@ impl FromAgent {
     /// # Errors
     /// [`ClientWireError`]: the stream must end.
     pub fn decode(bytes: Bytes) -> Result<Self, ClientWireError> {
-        if let Some((subscription, events)) = EventBatch::of_message(&bytes)? {
-            return Ok(Self::Deliver { subscription: SubscriptionId(subscription), events });
-        }
-        let message = v1::ToClient::decode(bytes)
-            .map_err(|error| ClientWireError::Unreadable(error.to_string()))?;
+        let message = v1::ToClient::decode(bytes.clone()).map_err(ClientWireError::unreadable)?;
         match message.message.ok_or(ClientWireError::Empty("agent"))? {
             ClientMessage::Welcome(welcome) => {
                 check_version("agent", welcome.protocol)?;
@@ -453,7 +448,10 @@ impl FromAgent {
                 code: shortened(refused.code),
                 message: shortened(refused.message),
             }),
-            ClientMessage::Deliver(_) => Err(ClientWireError::Empty("agent")),
+            ClientMessage::Deliver(deliver) => Ok(Self::Deliver {
+                subscription: SubscriptionId(deliver.subscription),
+                events: EventBatch::decode(bytes, &deliver)?,
+            }),
             ClientMessage::Gap(gap) => Ok(Self::Gap {
                 subscription: SubscriptionId(gap.subscription),
                 gap: decode_gap(gap)?,
@@ -537,11 +535,10 @@ pub fn encode_to_client(message: ToClient) -> v1::ToClient {
             refused(what, last, code, message)
         }
         ToClient::Deliver { subscription, epoch, items } => {
-            let copied = |event: SealedRef<'_>| Bytes::from(event.bytes().into_owned());
-            let items = items.iter().map(|(index, run)| v1::Item {
-                index: *index,
-                sealed: run.iter().map(copied).collect(),
-                packed: Bytes::new(),
+            let copied = |event: SealedRef<'_>| Bytes::copy_from_slice(event.bytes());
+            let items = items.iter().map(|(index, run)| {
+                let sealed = run.iter().map(copied).collect();
+                v1::Item { index: *index, sealed }
             });
             to_client(ClientMessage::Deliver(v1::Deliver {
                 subscription: subscription.0,
@@ -571,8 +568,8 @@ pub fn encode_to_client(message: ToClient) -> v1::ToClient {
 
 mod publish;
 pub use publish::{published_len, put_publish, put_published};
-mod stream;
-pub use stream::{Outgoing, Publish, Said};
+mod deliver;
+pub use deliver::Outgoing;
 
 #[cfg(test)]
 mod tests;

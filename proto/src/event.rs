@@ -1,13 +1,13 @@
-//! Events as bytes: encode, check, seal, look into, decode.
+//! Events as bytes: encode, check, add the envelope, decode.
 //!
-//! An event is encoded once by its publisher ([`encode_event`]) and sealed once by its agent
-//! ([`seal`], [`seal_batch`]); the same bytes then travel everywhere. Whoever takes such bytes from
-//! a socket walks over them ([`check_event`], [`decode_sealed`]): the walk checks every bound of
-//! [`ftb_core::limits`], allocates nothing, and finds where the routing fields lie. Only who wants
-//! to read an event decodes it ([`unseal`]).
+//! The publisher encodes an event once ([`encode_event`]), its agent adds the envelope once
+//! ([`seal`], [`seal_batch`]), and the same bytes then travel everywhere. A receiver checks them
+//! ([`check_event`], [`decode_sealed`]): every bound of [`ftb_core::limits`], without an
+//! allocation, and finds the routing fields. Only a reader of the event decodes it ([`unseal`]).
 //!
-//! The walk is stricter than protobuf: a field that may occur once must not occur twice, and groups
-//! are refused. Fields that are not known are skipped, so that a later version may add some.
+//! The check is stricter than protobuf: a field of an event or envelope that may occur once must
+//! not occur twice, and groups are rejected. Unknown fields are skipped: a later version may add
+//! some.
 
 use crate::v1;
 use bytes::{Bytes, BytesMut};
@@ -17,30 +17,32 @@ use ftb_core::sealed::{Span, SpanError};
 use ftb_core::space::NameError;
 use ftb_core::{
     Event, EventId, EventKind, EventName, EventSpace, Head, Position, PublisherId, Sealed,
-    Severity, Tag, limits,
+    SealedRef, Severity, Tag, limits,
 };
+use prost::Message as _;
 
 mod batch;
-mod checker;
 mod encode;
+mod list;
 mod seal;
-mod shape;
 mod walk;
 pub use batch::{EventBatch, EventView, Tags};
-pub(crate) use checker::{Checked, SealedChecker};
 pub use encode::{encode_event, event_len, put_event};
 pub(crate) use encode::{field_len, put_head};
+pub(crate) use list::EventReader;
 pub use seal::{SealError, SealedBatch, seal, seal_batch};
-use walk::Once;
-pub(crate) use walk::{Value, Walker};
+use walk::{Field, Once, Value, Walker};
 
-/// Most bytes that the stamps add to an event: id, host, uid, pid and the keys of the fields.
-const STAMPS_BYTES_MAX: usize = 512;
-/// Largest sealed event, in bytes.
-pub const SEALED_BYTES_MAX: usize = limits::EVENT_BYTES_MAX + STAMPS_BYTES_MAX;
-/// What an event may have beside its payload, in bytes: all other fields at their bounds, and room
-/// for fields of later versions.
+/// Most bytes of an envelope: id, host, uid, pid and the keys of the fields.
+const ENVELOPE_BYTES_MAX: usize = 512;
+/// Largest event with its envelope, in bytes.
+pub const SEALED_BYTES_MAX: usize = limits::EVENT_BYTES_MAX + ENVELOPE_BYTES_MAX;
+/// Most bytes of an event without its payload: all other fields at their bounds, and room for
+/// fields of later versions.
 const BESIDE_PAYLOAD_BYTES_MAX: usize = limits::EVENT_BYTES_MAX - limits::PAYLOAD_BYTES_MAX;
+/// Payloads up to this size are copied when an event is decoded, so that a small event does not
+/// keep a large buffer in memory.
+const COPIED_BYTES_MAX: usize = 4096;
 
 /// Why bytes are no event. They must be refused as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -129,12 +131,6 @@ pub struct Folded {
     pub last_ns: u64,
 }
 
-impl From<Fold> for Folded {
-    fn from(fold: Fold) -> Self {
-        Self { count: fold.count, first_ns: fold.first_ns, last_ns: fold.last_ns }
-    }
-}
-
 /// An event as a subscriber gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
@@ -154,105 +150,34 @@ pub struct Received {
     pub folded: Option<Folded>,
 }
 
-/// Checks a publisher's bytes in every respect without building an event.
+/// Checks a publisher's bytes completely, without an allocation.
 ///
 /// # Errors
-/// [`EventWireError`]: they are refused.
+/// [`EventWireError`]: they are rejected.
 pub fn check_event(bytes: &[u8], payload_bytes_max: usize) -> Result<EventHead, EventWireError> {
-    check_beside(bytes, payload_bytes_max, &mut Neighbour::default())
-}
-
-/// The event that was checked before in the same message: most often its beginning (event space,
-/// name, severity) is to the byte that of the next, which then need not be looked at again.
-#[derive(Clone, Copy, Default)]
-struct Neighbour<'a> {
-    /// Its bytes up to the end of its severity; empty where they do not begin it in that order.
-    beginning: &'a [u8],
-    space: Span,
-    name: Span,
-    severity: Option<Severity>,
-}
-
-impl Neighbour<'_> {
-    /// Whether an event begins as it does.
-    fn begins(&self, event: &[u8]) -> bool {
-        self.severity.is_some() && event.starts_with(self.beginning)
-    }
-}
-
-/// [`check_event`] beside a neighbour, whose place the event takes.
-fn check_beside<'a>(
-    bytes: &'a [u8],
-    payload_bytes_max: usize,
-    neighbour: &mut Neighbour<'a>,
-) -> Result<EventHead, EventWireError> {
-    let slice = |span| Walker::new("event", bytes).slice(span);
-    if neighbour.begins(bytes) {
-        let (head, _) = walk_beside(bytes, payload_bytes_max, neighbour)?;
-        check_short_texts(&head, slice)?;
-        return Ok(head);
-    }
-    let (head, severity_end) = walk_beside(bytes, payload_bytes_max, &Neighbour::default())?;
-    check_texts(&head, slice)?;
-    let EventHead { space, name, severity, .. } = head;
-    let ends = [space, name].map(|span| (span.start + span.len) as usize);
-    *neighbour = match ends.into_iter().all(|end| 0 < end && end <= severity_end) {
-        true => {
-            let beginning = &bytes[..severity_end];
-            Neighbour { beginning, space, name, severity: Some(severity) }
-        }
-        false => Neighbour::default(),
-    };
-    Ok(head)
-}
-
-/// Checks everything but the texts that [`check_texts`] checks.
-fn walk_event(bytes: &[u8], payload_bytes_max: usize) -> Result<EventHead, EventWireError> {
-    walk_beside(bytes, payload_bytes_max, &Neighbour::default()).map(|(head, _)| head)
-}
-
-/// The same for an event that begins as this neighbour, if there is one; also gives where the
-/// severity ends if nothing but space and name lies before it, else 0.
-fn walk_beside(
-    bytes: &[u8],
-    payload_bytes_max: usize,
-    neighbour: &Neighbour<'_>,
-) -> Result<(EventHead, usize), EventWireError> {
     const WHAT: &str = "event";
     let mut walker = Walker::new(WHAT, bytes);
     let mut once = Once::default();
-    let mut severity = 0;
-    let mut time_ns = 0;
+    let (mut severity, mut time_ns) = (0, 0);
     let [mut space, mut name, mut client_name, mut job_id, mut payload] = [Span::default(); 5];
-    if neighbour.severity.is_some() {
-        (space, name) = (neighbour.space, neighbour.name);
-        walker.skip(neighbour.beginning.len());
-        once.note(1..=3);
-    }
     let (mut response, mut answers) = (false, false);
     let mut tags = 0;
-    let (mut fields, mut severity_end) = (0, 0);
     while let Some(field) = walker.next()? {
-        fields += 1;
         match (field.number, field.value) {
             (1, Value::Bytes(span)) => space = span,
             (2, Value::Bytes(span)) => name = span,
-            (3, Value::Varint(number)) => {
-                severity = number;
-                // Nothing but space and name may lie before it, or it would be skipped unseen.
-                severity_end = if fields == 3 { walker.at() } else { 0 };
-            }
+            (3, Value::Varint(number)) => severity = number,
             (4, Value::Fixed64(number)) => time_ns = number,
             (5, Value::Bytes(span)) => client_name = span,
             (6, Value::Bytes(span)) => job_id = span,
             (7, Value::Varint(number)) => response = number != 0,
             (8, Value::Bytes(span)) => {
-                walk_id(walker.slice(span))?;
+                read_id(&field, walker.slice(span))?;
                 answers = true;
             }
             (9, Value::Bytes(span)) => {
                 tags += 1;
-                check_tag(walker.slice(span))?;
+                walk_tag(walker.slice(span))?;
                 continue;
             }
             (15, Value::Bytes(span)) => payload = span,
@@ -271,41 +196,19 @@ fn walk_beside(
     if answers && !response {
         return Err(EventWireError::NoResponse);
     }
-    let severity = match neighbour.severity {
-        Some(severity) => severity,
-        None => severity_of(severity)?,
-    };
-    Ok((EventHead { severity, time_ns, space, name, job_id, client_name, payload }, severity_end))
-}
-
-/// Checks the texts of an event whose spans lie in what `slice` cuts from: gives event space, name,
-/// client name and job id.
-fn check_texts<'a>(
-    head: &EventHead,
-    slice: impl Fn(Span) -> &'a [u8],
-) -> Result<[&'a str; 4], EventWireError> {
-    let space = text("event space", slice(head.space))?;
-    EventSpace::check(space)?;
-    let name = text("event name", slice(head.name))?;
-    EventName::check(name)?;
-    let [client_name, job_id] = check_short_texts(head, slice)?;
-    Ok([space, name, client_name, job_id])
-}
-
-/// Of these, client name and job id.
-fn check_short_texts<'a>(
-    head: &EventHead,
-    slice: impl Fn(Span) -> &'a [u8],
-) -> Result<[&'a str; 2], EventWireError> {
     let short = limits::CLIENT_NAME_BYTES_MAX;
-    let client_name = bounded_text("client name", slice(head.client_name), short)?;
-    Ok([client_name, bounded_text("job id", slice(head.job_id), short)?])
+    EventSpace::check(text("event space", walker.slice(space))?)?;
+    EventName::check(text("event name", walker.slice(name))?)?;
+    bounded_text("client name", walker.slice(client_name), short)?;
+    bounded_text("job id", walker.slice(job_id), short)?;
+    let severity = severity_of(severity)?;
+    Ok(EventHead { severity, time_ns, space, name, job_id, client_name, payload })
 }
 
 const SEALED: &str = "sealed event";
 
 fn sealed_head(stamps: &Stamps<'_>, host: Span, event: Span, inner: &EventHead) -> Head {
-    let shift = |span: Span| Span { start: span.start + event.start, len: span.len };
+    let shift = |span| within(event, span);
     Head {
         id: stamps.id,
         severity: inner.severity,
@@ -328,52 +231,25 @@ fn sealed_head(stamps: &Stamps<'_>, host: Span, event: Span, inner: &EventHead) 
 /// # Errors
 /// [`EventWireError`]: they are refused.
 pub fn decode_sealed(bytes: Bytes) -> Result<Sealed, EventWireError> {
-    let (head, ..) = check_sealed(&bytes, &mut Neighbour::default())?;
+    let (head, _) = check_sealed(&bytes)?;
     Ok(Sealed::new(head, bytes)?)
 }
 
-fn check_sealed<'a>(
-    bytes: &'a [u8],
-    neighbour: &mut Neighbour<'a>,
-) -> Result<(Head, SealedParts, EventHead), EventWireError> {
-    let parts = walk_sealed(bytes)?;
-    let walker = Walker::new(SEALED, bytes);
-    let host = bounded_text("host", walker.slice(parts.host), limits::HOST_BYTES_MAX)?;
-    let SealedParts { id, uid, pid, republished, folded, .. } = parts;
-    let stamps = Stamps { id, host, uid, pid, republished };
-    let event = walker.slice(parts.event);
-    let inner = check_beside(event, limits::PAYLOAD_BYTES_MAX, neighbour)?;
-    let mut head = sealed_head(&stamps, parts.host, parts.event, &inner);
-    head.covers = folded.map_or(0, |fold| fold.covers);
-    Ok((head, parts, inner))
-}
-
-/// What [`walk_sealed`] found: the stamps, and where host and event lie.
-struct SealedParts {
-    id: EventId,
-    uid: u32,
-    pid: u32,
-    republished: bool,
-    folded: Option<Fold>,
-    host: Span,
-    event: Span,
-}
-
-/// Checks the stamps but for the text of the host, and leaves the event to others.
-fn walk_sealed(bytes: &[u8]) -> Result<SealedParts, EventWireError> {
+/// Checks an event with its envelope; gives its head and where its payload lies.
+fn check_sealed(bytes: &[u8]) -> Result<(Head, Span), EventWireError> {
     bound("sealed event", bytes.len(), SEALED_BYTES_MAX)?;
     let mut walker = Walker::new(SEALED, bytes);
     let mut once = Once::default();
     let (mut id, mut host, mut event) = (None, Span::default(), None);
-    let (mut uid, mut pid, mut republished, mut folded) = (0, 0, false, None);
+    let (mut uid, mut pid, mut republished, mut covers) = (0, 0, false, 0);
     while let Some(field) = walker.next()? {
         match (field.number, field.value) {
-            (1, Value::Bytes(span)) => id = Some(walk_id(walker.slice(span))?),
+            (1, Value::Bytes(span)) => id = Some(read_id(&field, walker.slice(span))?),
             (2, Value::Bytes(span)) => host = span,
             (3, Value::Varint(number)) => uid = field.u32(SEALED, number)?,
             (4, Value::Varint(number)) => pid = field.u32(SEALED, number)?,
             (5, Value::Varint(number)) => republished = number != 0,
-            (6, Value::Bytes(span)) => folded = Some(walk_folded(walker.slice(span))?),
+            (6, Value::Bytes(span)) => covers = read_folded(&field, walker.slice(span))?.covers,
             (15, Value::Bytes(span)) => event = Some(span),
             (1..=6 | 15, _) => return Err(field.wrong_type(SEALED)),
             _ => continue,
@@ -382,13 +258,14 @@ fn walk_sealed(bytes: &[u8]) -> Result<SealedParts, EventWireError> {
     }
     let id = id.ok_or(EventWireError::Missing("id"))?;
     let event = event.ok_or(EventWireError::Missing("content"))?;
-    if id.seq == 0 {
+    if id.seq == 0 || u64::from(covers) >= id.seq {
         return Err(EventWireError::Sequence);
     }
-    if folded.is_some_and(|fold| u64::from(fold.covers) >= id.seq) {
-        return Err(EventWireError::Sequence);
-    }
-    Ok(SealedParts { id, uid, pid, republished, folded, host, event })
+    let text = bounded_text("host", walker.slice(host), limits::HOST_BYTES_MAX)?;
+    let stamps = Stamps { id, host: text, uid, pid, republished };
+    let inner = check_event(walker.slice(event), limits::PAYLOAD_BYTES_MAX)?;
+    let head = Head { covers, ..sealed_head(&stamps, host, event, &inner) };
+    Ok((head, within(event, inner.payload)))
 }
 
 /// Puts the stamp of a fold on its last event: the same bytes with one field more.
@@ -408,31 +285,43 @@ pub fn fold(last: &Sealed, fold: &Fold) -> Sealed {
     Sealed::new(head, bytes.freeze()).unwrap_or_else(|_| last.clone())
 }
 
-/// Decodes all of a sealed event for a reader. The payload shares the sealed bytes.
+/// Decodes all of a sealed event for a reader.
 ///
 /// # Errors
-/// [`EventWireError`]; impossible for what [`seal`] or [`decode_sealed`] gave.
+/// [`EventWireError`]; impossible for an event of [`seal`] or [`decode_sealed`].
 pub fn unseal(position: Position, sealed: &Sealed) -> Result<Received, EventWireError> {
-    let bytes = sealed.bytes();
-    let mut walker = Walker::new(SEALED, bytes);
-    let (mut event, mut folded) = (None, None);
+    receive(position, sealed.as_ref(), sealed.bytes())
+}
+
+/// Decodes an event that lies in `buffer`. A large payload shares the buffer.
+fn receive(
+    position: Position,
+    sealed: SealedRef<'_>,
+    buffer: &Bytes,
+) -> Result<Received, EventWireError> {
+    let (event, folded) = parts_of(sealed.bytes())?;
+    let head = sealed.head();
+    let (mut kind, mut tags, mut payload) = (EventKind::Normal, Vec::new(), &[][..]);
+    let mut walker = Walker::new("event", event);
     while let Some(field) = walker.next()? {
         match (field.number, field.value) {
-            (6, Value::Bytes(span)) => folded = Some(walk_folded(walker.slice(span))?),
-            (15, Value::Bytes(span)) => event = Some(span),
+            (7, Value::Varint(number)) if number != 0 && kind == EventKind::Normal => {
+                kind = EventKind::Response(None);
+            }
+            (8, Value::Bytes(span)) => {
+                kind = EventKind::Response(Some(read_id(&field, walker.slice(span))?));
+            }
+            (9, Value::Bytes(span)) => {
+                let [key, value] = walk_tag(walker.slice(span))?.map(str::to_owned);
+                tags.push(Tag { key, value });
+            }
+            (15, Value::Bytes(span)) => payload = walker.slice(span),
             _ => {}
         }
     }
-    let event = event.ok_or(EventWireError::Missing("content"))?;
-    let head = sealed.head();
-    let found = EventHead {
-        severity: head.severity,
-        time_ns: head.time_ns,
-        space: head.space,
-        name: head.name,
-        job_id: head.job_id,
-        client_name: head.client_name,
-        payload: Span::default(),
+    let payload = match payload.len() {
+        ..=COPIED_BYTES_MAX => Bytes::copy_from_slice(payload),
+        _ => buffer.slice_ref(payload),
     };
     Ok(Received {
         position,
@@ -440,48 +329,49 @@ pub fn unseal(position: Position, sealed: &Sealed) -> Result<Received, EventWire
         host: sealed.host().to_owned(),
         uid: head.uid,
         pid: head.pid,
-        event: build_event(bytes, event, &found)?,
-        folded: folded.map(Folded::from),
+        event: Event {
+            space: EventSpace::new(sealed.space())?,
+            name: EventName::new(sealed.name())?,
+            severity: head.severity,
+            time_ns: head.time_ns,
+            client_name: sealed.client_name().to_owned(),
+            job_id: sealed.job_id().to_owned(),
+            kind,
+            tags,
+            payload,
+        },
+        folded,
     })
 }
 
-/// Decodes a publisher's bytes, for who needs all of it.
-///
-/// # Errors
-/// [`EventWireError`], as [`check_event`] with the largest payload.
-pub fn decode_event(bytes: Bytes) -> Result<Event, EventWireError> {
-    let head = check_event(&bytes, limits::PAYLOAD_BYTES_MAX)?;
-    build_event(&bytes, Span { start: 0, len: span_number(bytes.len()) }, &head)
-}
-
-/// Builds the event that lies in `bytes` at `at`, and has been checked, in one walk. The spans of
-/// the head are relative to `bytes`.
-fn build_event(bytes: &Bytes, at: Span, head: &EventHead) -> Result<Event, EventWireError> {
-    let whole = Walker::new("event", bytes);
-    let mut walker = Walker::new("event", whole.slice(at));
-    let (mut response, mut answers) = (false, None);
-    let (mut tags, mut payload) = (Vec::new(), Bytes::new());
+/// The publisher's bytes in a checked event, and its fold.
+fn parts_of(sealed: &[u8]) -> Result<(&[u8], Option<Folded>), EventWireError> {
+    let mut walker = Walker::new(SEALED, sealed);
+    let (mut event, mut folded) = (None, None);
     while let Some(field) = walker.next()? {
         match (field.number, field.value) {
-            (7, Value::Varint(number)) => response = number != 0,
-            (8, Value::Bytes(span)) => answers = Some(walk_id(walker.slice(span))?),
-            (9, Value::Bytes(span)) => tags.push(read_tag(walker.slice(span))?),
-            (15, Value::Bytes(span)) => payload = bytes.slice_ref(walker.slice(span)),
+            (6, Value::Bytes(span)) => folded = Some(read_folded(&field, walker.slice(span))?),
+            (15, Value::Bytes(span)) => event = Some(walker.slice(span)),
             _ => {}
         }
     }
-    let owned = |field, span| text(field, whole.slice(span)).map(str::to_owned);
-    Ok(Event {
-        space: EventSpace::new(text("event space", whole.slice(head.space))?)?,
-        name: EventName::new(text("event name", whole.slice(head.name))?)?,
-        severity: head.severity,
-        time_ns: head.time_ns,
-        client_name: owned("client name", head.client_name)?,
-        job_id: owned("job id", head.job_id)?,
-        kind: if response { EventKind::Response(answers) } else { EventKind::Normal },
-        tags,
-        payload,
-    })
+    let folded = folded.map(|v1::Folded { count, first_ns, last_ns, .. }| Folded {
+        count,
+        first_ns,
+        last_ns,
+    });
+    Ok((event.ok_or(EventWireError::Missing("content"))?, folded))
+}
+
+/// Decodes a publisher's bytes.
+///
+/// # Errors
+/// [`EventWireError`], as [`check_event`] with the largest payload.
+pub fn decode_event(bytes: &[u8]) -> Result<Event, EventWireError> {
+    let publisher = PublisherId { account: 0, token: 0 };
+    let id = EventId { publisher, seq: 1 };
+    let stamps = Stamps { id, host: "", uid: 0, pid: 0, republished: false };
+    Ok(unseal(Position::ZERO, &seal(&stamps, bytes, limits::PAYLOAD_BYTES_MAX)?)?.event)
 }
 
 /// An event id for the wire.
@@ -494,50 +384,13 @@ pub fn core_id(id: v1::EventId) -> EventId {
     EventId { publisher: PublisherId { account: id.account, token: id.token }, seq: id.seq }
 }
 
-fn walk_id(bytes: &[u8]) -> Result<EventId, EventWireError> {
-    const WHAT: &str = "event id";
-    let mut walker = Walker::new(WHAT, bytes);
-    let mut once = Once::default();
-    let mut id = v1::EventId::default();
-    while let Some(field) = walker.next()? {
-        match (field.number, field.value) {
-            (1, Value::Fixed64(number)) => id.account = number,
-            (2, Value::Fixed64(number)) => id.token = number,
-            (3, Value::Varint(number)) => id.seq = number,
-            (1..=3, _) => return Err(field.wrong_type(WHAT)),
-            _ => continue,
-        }
-        once.check(WHAT, &field)?;
-    }
-    Ok(core_id(id))
+fn read_id(field: &Field, bytes: &[u8]) -> Result<EventId, EventWireError> {
+    let id = v1::EventId::decode(bytes);
+    id.map(core_id).map_err(|_| field.malformed("event id", "it cannot be decoded"))
 }
 
-fn walk_folded(bytes: &[u8]) -> Result<Fold, EventWireError> {
-    const WHAT: &str = "fold";
-    let mut walker = Walker::new(WHAT, bytes);
-    let mut once = Once::default();
-    let mut fold = Fold { count: 0, covers: 0, first_ns: 0, last_ns: 0 };
-    while let Some(field) = walker.next()? {
-        match (field.number, field.value) {
-            (1, Value::Varint(number)) => fold.covers = field.u32(WHAT, number)?,
-            (2, Value::Varint(number)) => fold.count = number,
-            (3, Value::Fixed64(number)) => fold.first_ns = number,
-            (4, Value::Fixed64(number)) => fold.last_ns = number,
-            (1..=4, _) => return Err(field.wrong_type(WHAT)),
-            _ => continue,
-        }
-        once.check(WHAT, &field)?;
-    }
-    Ok(fold)
-}
-
-fn check_tag(bytes: &[u8]) -> Result<(), EventWireError> {
-    walk_tag(bytes).map(drop)
-}
-
-fn read_tag(bytes: &[u8]) -> Result<Tag, EventWireError> {
-    let [key, value] = walk_tag(bytes)?.map(str::to_owned);
-    Ok(Tag { key, value })
+fn read_folded(field: &Field, bytes: &[u8]) -> Result<v1::Folded, EventWireError> {
+    v1::Folded::decode(bytes).map_err(|_| field.malformed("fold", "it cannot be decoded"))
 }
 
 /// Key and value.
@@ -582,7 +435,12 @@ fn bounded_text<'a>(
     text(field, bytes)
 }
 
-/// Sizes and offsets here are bounded by [`SEALED_BYTES_MAX`], far below 4 GiB.
+/// A span relative to the beginning of `outer`, relative to what `outer` is relative to.
+fn within(outer: Span, inner: Span) -> Span {
+    Span { start: outer.start.saturating_add(inner.start), len: inner.len }
+}
+
+/// Sizes and offsets are bounded by the largest message, far below 4 GiB.
 pub(crate) fn span_number(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

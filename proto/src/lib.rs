@@ -7,8 +7,6 @@
 pub mod client;
 pub mod event;
 pub mod link;
-#[cfg(test)]
-mod packed_tests;
 pub mod wire;
 
 /// The generated messages and services, version 1.

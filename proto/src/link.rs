@@ -101,8 +101,12 @@ fn need<T>(frame: &'static str, field: &'static str, value: Option<T>) -> Result
 
 impl Outbound for Frame {
     fn write(self, out: &mut Pieces) {
-        if !events::write(&self, out) {
-            out.message(&v1::LinkFrame { frame: wire(&self) });
+        match &self {
+            Self::Up(batch) => events::write_up(batch, out),
+            Self::Down(down) => events::write_down(down, out),
+            Self::HistoryReply(reply) => events::write_fetched(reply, out),
+            Self::Replicate(batch) => events::write_replicate(batch, out),
+            frame => out.message(&v1::LinkFrame { frame: wire(frame) }),
         }
     }
 }
@@ -347,14 +351,12 @@ pub fn decode(bytes: Bytes) -> Result<Frame> {
 }
 
 fn read(bytes: Bytes) -> Result<Frame> {
-    if let Some(frame) = events::decode(&bytes)? {
-        return Ok(frame);
-    }
-    let frame = v1::LinkFrame::decode(bytes)?;
+    let frame = v1::LinkFrame::decode(bytes.clone())?;
     Ok(match need("link frame", "content", frame.frame)? {
-        Wire::Up(_) | Wire::Down(_) | Wire::HistoryReply(_) | Wire::Replicate(_) => {
-            return Err(LinkWireError::Range { what: "more than one content" });
-        }
+        Wire::Up(batch) => Frame::Up(events::core_up(bytes, batch)?),
+        Wire::Down(down) => Frame::Down(events::core_down(bytes, down)?),
+        Wire::HistoryReply(reply) => Frame::HistoryReply(events::core_fetched(bytes, reply)?),
+        Wire::Replicate(batch) => Frame::Replicate(events::core_replicate(bytes, batch)?),
         Wire::Hello(hello) => Frame::Hello(Box::new(core_hello(hello)?)),
         Wire::HelloAck(hello_ack) => Frame::HelloAck(Box::new(core_hello_ack(hello_ack)?)),
         Wire::HelloNack(hello_nack) => Frame::HelloNack(HelloNack {

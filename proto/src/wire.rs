@@ -6,8 +6,10 @@
 //! Responsible for: what a message is made of. Not responsible for: what it means, nor the stream
 //! that carries it.
 
+use crate::event::{field_len, put_head};
 use bytes::{BufMut as _, Bytes, BytesMut};
-use ftb_core::run::{Portion, Run};
+use ftb_core::Run;
+use ftb_core::sealed::Span;
 use prost::Message;
 use prost::encoding::{encode_varint, encoded_len_varint};
 
@@ -96,6 +98,11 @@ impl Pieces {
     }
 }
 
+/// The field of `Item`, `LogItem` and `UpItem` with their events, in `ftb/v1/*.proto`.
+pub(crate) const EVENTS: u8 = 2;
+/// The field of `Item` and `LogItem` with the index of their first event.
+const INDEX: u8 = 1;
+
 /// The key of field `number` (below 16) that has bytes.
 pub(crate) const fn bytes_key(number: u8) -> u8 {
     number << 3 | 2
@@ -106,102 +113,56 @@ pub(crate) const fn varint_key(number: u8) -> u8 {
     number << 3
 }
 
-/// The field of an item with what tells those of its events that are not whole, in `ftb/v1/*.proto`.
-pub(crate) const PACKED: u32 = 6;
-
-/// Items of a list that have events: what is before each, and the events as they lie.
-pub(crate) struct EventsItems {
-    items: Vec<EventsItem>,
-    len: usize,
+/// An item of a message with events and, if it has one, the index of the first.
+#[derive(Clone, Copy)]
+pub(crate) struct EventsItem<'a> {
+    /// The item's field in its message, below 16.
+    pub(crate) field: u8,
+    pub(crate) index: Option<u64>,
+    pub(crate) events: &'a Run,
 }
 
-struct EventsItem {
-    head: Short,
-    listed: Bytes,
-    packed: Option<(Short, Bytes)>,
-}
-
-impl EventsItems {
-    /// Items in field `number` (below 16) of their message, each with the first index in field 1 if there
-    /// is one, whole events in field 2, and in field [`PACKED`] what tells those behind them.
-    pub(crate) fn new(number: u8, index: Option<u64>, run: &Run) -> Self {
-        let (mut len, mut index) = (0, index);
-        let item = |portion: Portion| {
-            let (item, item_len) = EventsItem::new(number, index, &portion);
-            len += item_len;
-            // No index is so high.
-            index = index.map(|index| index.saturating_add(portion.count as u64));
-            item
-        };
-        let items = run.portions().map(item).collect();
-        Self { items, len }
-    }
-
-    /// Their bytes.
+impl EventsItem<'_> {
+    /// Bytes that [`EventsItem::put`] appends.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        field_len(self.content_len())
     }
 
-    /// Appends them.
-    pub(crate) fn put(self, out: &mut Pieces) {
-        for EventsItem { head, listed, packed } in self.items {
-            out.open().extend_from_slice(head.bytes());
-            out.share(listed);
-            if let Some((head, packed)) = packed {
-                out.open().extend_from_slice(head.bytes());
-                out.share(packed);
+    fn content_len(&self) -> usize {
+        let index = self.index.map_or(0, |index| 1 + encoded_len_varint(index));
+        index + self.events.spans().map(|at| field_len(at.len as usize)).sum::<usize>()
+    }
+
+    /// Appends the item. Events that lie in their buffer as a list are not copied.
+    pub(crate) fn put(&self, out: &mut Pieces) {
+        let open = out.open();
+        open.put_u8(bytes_key(self.field));
+        encode_varint(self.content_len() as u64, open);
+        if let Some(index) = self.index {
+            open.put_u8(varint_key(INDEX));
+            encode_varint(index, open);
+        }
+        let buffer = self.events.buffer();
+        // Part of the buffer that is to be appended.
+        let mut listed = 0..0;
+        let mut head = Vec::with_capacity(6);
+        for Span { start, len } in self.events.spans() {
+            head.clear();
+            put_head(EVENTS, len as usize, &mut head);
+            let (start, end) = (start as usize, (start + len) as usize);
+            let begin =
+                start.checked_sub(head.len()).filter(|begin| buffer[*begin..start] == *head);
+            if begin == Some(listed.end) && !listed.is_empty() {
+                listed.end = end;
+                continue;
+            }
+            out.share(buffer.slice(listed));
+            listed = begin.unwrap_or(start)..end;
+            if begin.is_none() {
+                out.open().extend_from_slice(&head);
             }
         }
-    }
-}
-
-impl EventsItem {
-    /// The item, and how many bytes it has.
-    fn new(number: u8, index: Option<u64>, portion: &Portion) -> (Self, usize) {
-        let Portion { listed, packed, .. } = portion;
-        let packed = packed.as_ref().map(|packed| {
-            (Short::of(&[(bytes_key(PACKED as u8), packed.len() as u64)]), packed.clone())
-        });
-        let index_len = index.map_or(0, |index| 1 + encoded_len_varint(index));
-        let packed_len = packed.as_ref().map_or(0, |(head, packed)| head.len() + packed.len());
-        let content = (index_len + listed.len() + packed_len) as u64;
-        let key = (bytes_key(number), content);
-        let head = match index {
-            Some(index) => Short::of(&[key, (varint_key(1), index)]),
-            None => Short::of(&[key]),
-        };
-        let len = head.len() + listed.len() + packed_len;
-        (Self { head, listed: listed.clone(), packed }, len)
-    }
-}
-
-/// One or two keys of fields (below 16) with their numbers.
-struct Short {
-    bytes: [u8; Self::MAX],
-    len: usize,
-}
-
-impl Short {
-    /// Two keys of one byte and two numbers of ten.
-    const MAX: usize = 22;
-
-    fn of(fields: &[(u8, u64)]) -> Self {
-        let mut bytes = [0; Self::MAX];
-        let mut room = &mut bytes[..];
-        for (key, number) in fields {
-            room.put_u8(*key);
-            encode_varint(*number, &mut room);
-        }
-        let len = Self::MAX - room.len();
-        Self { bytes, len }
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
+        out.share(buffer.slice(listed));
     }
 }
 

@@ -47,7 +47,9 @@ pub fn encode_chunk(written_ns: u64, items: &[Item]) -> Vec<u8> {
         match &item.content {
             Content::Events(run) => {
                 for (index, event) in (item.index..).zip(run.iter()) {
-                    encode_entry(&mut out, index, KIND_EVENT, event.len(), |out| event.put(out));
+                    encode_entry(&mut out, index, KIND_EVENT, event.len(), |out| {
+                        out.put_slice(event.bytes())
+                    });
                 }
             }
             Content::Gap(gap) => {

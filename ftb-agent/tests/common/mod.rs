@@ -101,8 +101,6 @@ impl TestClient {
             client_name: name.to_owned(),
             job_id: String::new(),
             token: 7,
-            // It counts and reads the events of an item one by one.
-            packed: false,
         };
         let (to_agent, mut from_agent, channel) = open(io, to_agent::Message::Hello(hello)).await;
         let first = soon("the welcome", from_agent.message()).await.unwrap().unwrap();

@@ -96,7 +96,8 @@ async fn a_batch_says_whose_it_is_and_when() {
     let Some(FromClient::Publish { events, .. }) = attachment.next().await else {
         panic!("nothing was published");
     };
-    let events: Vec<Event> = events.into_iter().map(|bytes| decode_event(bytes).unwrap()).collect();
+    let events: Vec<Event> =
+        events.into_iter().map(|bytes| decode_event(&bytes).unwrap()).collect();
     let whose = |event: &Event| (event.client_name.clone(), event.job_id.clone());
     assert_eq!(whose(&events[0]), ("test".to_owned(), "j7".to_owned()));
     assert_eq!(whose(&events[1]), ("test".to_owned(), "other".to_owned()));

@@ -6,6 +6,7 @@ use ftb_proto::client::{FromClient, Hello, Welcome};
 use ftb_proto::event::{Stamps, encode_event, seal};
 use ftb_proto::v1;
 use ftb_proto::v1::clients_server::{Clients, ClientsServer};
+use prost::Message as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::UnixListener;
@@ -99,7 +100,7 @@ pub(crate) fn welcome(payload_bytes_max: usize) -> Welcome {
 impl Attachment {
     pub(crate) async fn next(&mut self) -> Option<FromClient> {
         let message = soon(self.inbound.message()).await.ok()??;
-        Some(FromClient::decode(message).unwrap())
+        Some(FromClient::decode(message.encode_to_vec().into()).unwrap())
     }
 
     pub(crate) async fn hello(&mut self) -> Hello {
@@ -120,7 +121,7 @@ impl Attachment {
             match self.next().await {
                 Some(FromClient::Publish { first_seq, events, again }) => {
                     published.extend((first_seq..).zip(events).map(|(seq, bytes)| {
-                        let event = ftb_proto::event::decode_event(bytes).unwrap();
+                        let event = ftb_proto::event::decode_event(&bytes).unwrap();
                         let text = String::from_utf8(event.payload.to_vec()).unwrap();
                         (seq, again, text)
                     }));

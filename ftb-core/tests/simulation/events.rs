@@ -56,6 +56,6 @@ pub fn fold(last: &Sealed, fold: &Fold) -> Sealed {
 /// How many events one stands for.
 pub fn count_of(sealed: SealedRef<'_>) -> u64 {
     let bytes = sealed.bytes();
-    let text = std::str::from_utf8(&bytes).unwrap();
+    let text = std::str::from_utf8(bytes).unwrap();
     text.rsplit_once('#').map_or(1, |(_, count)| count.parse().unwrap())
 }

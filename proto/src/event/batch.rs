@@ -1,200 +1,126 @@
 //! Events of one delivery, read where they lie.
 //!
-//! A delivery is checked in one walk when it comes in; its events stay in the bytes of the message.
-//! Who reads them looks at an [`EventView`], which copies nothing; who keeps one asks for
-//! [`EventView::to_received`].
+//! A delivery is checked when it arrives; its events stay in the buffer of the message. An
+//! [`EventView`] copies nothing; [`EventView::to_received`] gives an event of its own.
 
-use super::walk::{Once, Value, Walker};
-use super::{EventHead, EventWireError, Folded, Received, build_event, walk_id, walk_tag};
+use super::{EventReader, EventWireError, Folded, Received, Walker, core_id, parts_of, receive};
+use super::{Value, walk_tag};
+use crate::v1;
 use bytes::Bytes;
 use ftb_core::sealed::Span;
-use ftb_core::{Epoch, EventId, EventKind, OriginId, Position, PublisherId, Severity};
-use reading::Reading;
+use ftb_core::{Epoch, EventId, EventKind, OriginId, Position, Run, SealedRef, Severity, limits};
+use prost::Message as _;
 
-mod reading;
-
-const MESSAGE: &str = "message to a client";
-/// What a message to a client begins with when it is a delivery.
-const DELIVER_KEY: u8 = 5 << 3 | 2;
-const DELIVER: &str = "delivery";
-/// Payloads up to this size are copied out of a delivery for who keeps the event, so that a small
-/// event does not keep the whole delivery in memory, in bytes.
-const COPIED_BYTES_MAX: usize = 4096;
-
-/// Events in the order of the log, as they came in one message. Cloning copies no event.
+/// Events of one message, in log order. Cloning copies no event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventBatch {
     epoch: Epoch,
-    bytes: Bytes,
-    layouts: Vec<Layout>,
-    /// What the layouts speak of, as text: it is looked at for every event, and checked once.
-    texts: String,
+    events: Run,
     items: Vec<Item>,
-    /// How many of them have been taken.
+    /// Number of items that have been taken.
     taken: usize,
 }
 
-/// What neighbours mostly have in common: who says it, and where what lies in it, as it is in the first
-/// of them. Spans are relative to the bytes of the batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Layout {
-    publisher: PublisherId,
-    uid: u32,
-    pid: u32,
-    /// Few are folds.
-    folded: Option<Box<Folded>>,
-    /// Where the event lies, stamps and all.
-    sealed: Span,
-    host: Span,
-    /// Where the publisher's bytes lie.
-    content: Span,
-    head: EventHead,
-    /// Where its texts begin among those of the batch: event space, name, client name, job id and host,
-    /// one behind the other.
-    texts_at: u32,
-}
-
-/// One event: what is its own. Small, since there are many. Spans are relative to the bytes of the
-/// batch; the content of one that was packed is that of the event that it is like, but for time and payload.
+/// One event of the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Item {
     index: u64,
-    seq: u64,
-    time_ns: u64,
-    /// The place of its layout.
-    layout: u32,
-    content: Span,
+    /// Its place among the events of the message.
+    place: u32,
+    /// Where its payload lies in the message.
     payload: Span,
 }
 
 impl EventBatch {
-    /// The delivery in a message to a client, with the number of its subscription; `None` when the
-    /// message is another one.
-    pub(crate) fn of_message(bytes: &Bytes) -> Result<Option<(u32, Self)>, EventWireError> {
-        if bytes.first() != Some(&DELIVER_KEY) {
-            return Ok(None);
-        }
-        let mut walker = Walker::new(MESSAGE, bytes);
-        let mut found = None;
-        while let Some(field) = walker.next()? {
-            match (field.number, field.value, found) {
-                (5, Value::Bytes(span), None) => found = Some(span),
-                // Of a later version.
-                (9.., _, _) => {}
-                _ => return Err(field.malformed(MESSAGE, "it says two things at once")),
+    /// Takes a delivery that was decoded from `message`.
+    pub(crate) fn decode(message: Bytes, deliver: &v1::Deliver) -> Result<Self, EventWireError> {
+        let malformed = |what| EventWireError::Malformed { message: "delivery", offset: 0, what };
+        let mut reader = EventReader::new(message);
+        let mut items = Vec::new();
+        for v1::Item { index, sealed } in &deliver.items {
+            if index.checked_add(sealed.len() as u64).is_none() {
+                return Err(malformed("its index is too high"));
             }
-        }
-        found.map(|at| Self::decode(bytes.clone(), at)).transpose()
-    }
-
-    /// Takes the delivery that lies in `bytes` at `at`, and the number of its subscription.
-    fn decode(bytes: Bytes, at: Span) -> Result<(u32, Self), EventWireError> {
-        let mut walker = Walker::within(DELIVER, &bytes, at);
-        let mut once = Once::default();
-        let (mut subscription, mut epoch, mut root) = (0, 0, 0);
-        let mut reading = Reading::default();
-        while let Some(field) = walker.next()? {
-            match (field.number, field.value) {
-                (1, Value::Varint(number)) => subscription = field.u32(DELIVER, number)?,
-                (2, Value::Varint(number)) => epoch = number,
-                (3, Value::Fixed64(number)) => root = number,
-                (4, Value::Bytes(span)) => {
-                    reading.item(&bytes, span)?;
-                    continue;
+            for (index, event) in (*index..).zip(sealed) {
+                if items.len() == limits::BATCH_EVENTS_MAX {
+                    return Err(malformed("it has too many events"));
                 }
-                (1..=4, _) => return Err(field.wrong_type(DELIVER)),
-                _ => continue,
+                let (place, payload) = (items.len() as u32, reader.push(event)?);
+                items.push(Item { index, place, payload });
             }
-            once.check(DELIVER, &field)?;
         }
-        let epoch = Epoch { number: epoch, root: OriginId(root) };
-        let Reading { layouts, texts, items, .. } = reading;
-        Ok((subscription, Self { epoch, bytes, layouts, texts, items, taken: 0 }))
+        let events = reader.finish()?.ok_or(EventWireError::Missing("content"))?;
+        let epoch = Epoch { number: deliver.epoch, root: OriginId(deliver.epoch_root) };
+        Ok(Self { epoch, events, items, taken: 0 })
     }
 
-    /// How many are left.
+    /// Number of events left.
     pub fn len(&self) -> usize {
         self.items.len() - self.taken
     }
 
-    /// Whether none is left.
+    /// Whether no event is left.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Size of the message that it came in, in bytes.
+    /// Size of the message, in bytes.
     pub fn message_bytes(&self) -> usize {
-        self.bytes.len()
+        self.events.buffer().len()
     }
 
-    /// Those that are left.
+    /// The events left.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = EventView<'_>> {
-        self.items[self.taken..].iter().map(|item| self.view(item))
+        self.items[self.taken..].iter().map(|item| self.view(*item))
     }
 
-    /// The first of those that are left.
+    /// The first event left.
     pub fn first(&self) -> Option<EventView<'_>> {
-        self.items.get(self.taken).map(|item| self.view(item))
+        self.items.get(self.taken).map(|item| self.view(*item))
     }
 
-    fn view<'a>(&'a self, item: &'a Item) -> EventView<'a> {
-        EventView { batch: self, layout: &self.layouts[item.layout as usize], item }
+    fn view(&self, item: Item) -> EventView<'_> {
+        let event = self.events.get(item.place as usize).unwrap_or(self.events.first());
+        EventView { batch: self, event, item }
     }
 
-    /// The position of the last one.
+    /// The position of the last event.
     pub fn last_position(&self) -> Option<Position> {
         self.items.last().map(|item| Position { epoch: self.epoch, index: item.index })
     }
 
-    /// Takes the first of those that are left, as a value of its own.
+    /// Takes the first event left.
     pub fn take_first(&mut self) -> Option<Received> {
         let received = self.first()?.to_received();
         self.taken += 1;
         Some(received)
     }
 
-    /// The ids of those that are left, as runs of one publisher whose numbers follow each other: the
-    /// first of each, and how many.
-    pub fn id_runs(&self) -> impl Iterator<Item = (EventId, usize)> {
-        let follows = |one: &Item, next: &Item| {
-            one.layout == next.layout && one.seq.checked_add(1) == Some(next.seq)
-        };
-        self.items[self.taken..].chunk_by(follows).map(|run| (self.view(&run[0]).id(), run.len()))
-    }
-
-    /// Takes those up to an index of the log out.
+    /// Drops the events up to an index of the log.
     pub fn skip_until(&mut self, index: u64) {
-        self.items.drain(..self.taken);
-        self.taken = 0;
-        self.items.retain(|item| item.index > index);
+        self.keep(|_, item| item.index > index);
     }
 
-    /// Keeps those of which `keep` says so, by their ids.
+    /// Drops the events that `keep` rejects by their ids.
     pub fn retain(&mut self, mut keep: impl FnMut(EventId) -> bool) {
+        self.keep(|event, _| keep(event.id()));
+    }
+
+    fn keep(&mut self, mut keep: impl FnMut(SealedRef<'_>, &Item) -> bool) {
         self.items.drain(..self.taken);
         self.taken = 0;
-        let layouts = &self.layouts;
-        let publisher_of = |item: &Item| layouts[item.layout as usize].publisher;
-        self.items.retain(|item| keep(EventId { publisher: publisher_of(item), seq: item.seq }));
+        let events = &self.events;
+        self.items
+            .retain(|item| events.get(item.place as usize).is_some_and(|event| keep(event, item)));
     }
 }
 
-/// A span relative to another, as one relative to what that is relative to.
-fn within(outer: Span, inner: Span) -> Span {
-    Span { start: outer.start.saturating_add(inner.start), len: inner.len }
-}
-
-fn slice(bytes: &[u8], span: Span) -> &[u8] {
-    let start = span.start as usize;
-    bytes.get(start..start.saturating_add(span.len as usize)).unwrap_or_default()
-}
-
-/// One event of a batch. Looking at it copies nothing.
+/// One event of a batch, where it lies in the message.
 #[derive(Clone, Copy, Debug)]
 pub struct EventView<'a> {
     batch: &'a EventBatch,
-    layout: &'a Layout,
-    item: &'a Item,
+    event: SealedRef<'a>,
+    item: Item,
 }
 
 impl<'a> EventView<'a> {
@@ -205,69 +131,71 @@ impl<'a> EventView<'a> {
 
     /// Its id, unique in the cluster and over restarts.
     pub fn id(&self) -> EventId {
-        EventId { publisher: self.layout.publisher, seq: self.item.seq }
+        self.event.id()
     }
 
-    /// Where it was published; its agent vouches for it.
+    /// The publisher's host, verified by its agent.
     pub fn host(&self) -> &'a str {
-        self.text(4)
+        self.event.host()
     }
 
-    /// Who published it; its agent vouches for it.
+    /// The publisher's user, verified by its agent.
     pub fn uid(&self) -> u32 {
-        self.layout.uid
+        self.event.head().uid
     }
 
-    /// Which process published it; its agent vouches for it.
+    /// The publisher's process, verified by its agent.
     pub fn pid(&self) -> u32 {
-        self.layout.pid
+        self.event.head().pid
     }
 
-    /// Namespace.
+    /// Event space.
     pub fn space(&self) -> &'a str {
-        self.text(0)
+        self.event.space()
     }
 
-    /// What happened.
+    /// Event name.
     pub fn name(&self) -> &'a str {
-        self.text(1)
+        self.event.name()
     }
 
-    /// How bad it is.
+    /// Severity.
     pub fn severity(&self) -> Severity {
-        self.layout.head.severity
+        self.event.severity()
     }
 
-    /// When, in Unix nanoseconds on the publisher's clock.
+    /// Unix nanoseconds on the publisher's clock.
     pub fn time_ns(&self) -> u64 {
-        self.item.time_ns
+        self.event.time_ns()
     }
 
     /// The publishing client's name; may be empty.
     pub fn client_name(&self) -> &'a str {
-        self.text(2)
+        self.event.client_name()
     }
 
     /// The job it belongs to; may be empty.
     pub fn job_id(&self) -> &'a str {
-        self.text(3)
+        self.event.job_id()
     }
 
-    /// Normal, or response to another.
+    /// Normal, or the response to another event.
     pub fn kind(&self) -> EventKind {
         let mut walker = self.walker();
         let (mut response, mut answers) = (false, None);
         while let Ok(Some(field)) = walker.next() {
             match (field.number, field.value) {
                 (7, Value::Varint(number)) => response = number != 0,
-                (8, Value::Bytes(span)) => answers = walk_id(walker.slice(span)).ok(),
+                (8, Value::Bytes(span)) => {
+                    answers = v1::EventId::decode(walker.slice(span)).ok().map(core_id);
+                }
                 _ => {}
             }
         }
         if response { EventKind::Response(answers) } else { EventKind::Normal }
     }
 
-    /// Facts, as key and value.
+    /// Tags, as key and value.
     pub fn tags(&self) -> Tags<'a> {
         Tags { walker: self.walker() }
     }
@@ -277,64 +205,25 @@ impl<'a> EventView<'a> {
         self.tags().find(|(known, _)| *known == key).map(|(_, value)| value)
     }
 
-    /// Free bytes.
+    /// Payload.
     pub fn payload(&self) -> &'a [u8] {
-        slice(&self.batch.bytes, self.item.payload)
+        self.item.payload.slice(self.batch.events.buffer()).unwrap_or_default()
     }
 
-    /// As a value of its own. Its payload shares the bytes of the delivery only when it is large.
+    /// An event of its own. A large payload shares the buffer of the message.
     pub fn to_received(&self) -> Received {
-        let head = EventHead {
-            severity: self.severity(),
-            time_ns: self.time_ns(),
-            space: self.in_content(self.layout.head.space),
-            name: self.in_content(self.layout.head.name),
-            job_id: self.in_content(self.layout.head.job_id),
-            client_name: self.in_content(self.layout.head.client_name),
-            payload: self.item.payload,
-        };
-        let mut event = build_event(&self.batch.bytes, self.item.content, &head)
-            .expect("its bytes were checked when the batch was decoded");
-        // Not the one of the event that it may be like.
-        event.payload = match self.payload() {
-            small if small.len() <= COPIED_BYTES_MAX => Bytes::copy_from_slice(small),
-            large => self.batch.bytes.slice_ref(large),
-        };
-        Received {
-            position: self.position(),
-            id: self.id(),
-            host: self.host().to_owned(),
-            uid: self.uid(),
-            pid: self.pid(),
-            event,
-            folded: self.folded(),
-        }
+        receive(self.position(), self.event, self.batch.events.buffer())
+            .expect("the events of a batch were checked when it was decoded")
     }
 
-    /// It stands for others with the same publisher, space, name and severity.
+    /// The fold, if it stands for others of the same publisher, space, name and severity.
     pub fn folded(&self) -> Option<Folded> {
-        self.layout.folded.as_deref().copied()
+        parts_of(self.event.bytes()).ok()?.1
     }
 
     fn walker(&self) -> Walker<'a> {
-        Walker::within("event", &self.batch.bytes, self.item.content)
-    }
-
-    /// Where that lies in the publisher's bytes which lies there in those of its layout.
-    fn in_content(&self, span: Span) -> Span {
-        // A text that is not there lies at the beginning of its event, as all others behind it.
-        let start = span.start - self.layout.content.start + self.item.content.start;
-        Span { start, ..span }
-    }
-
-    /// One of the texts of its layout, by its place among them.
-    fn text(&self, place: usize) -> &'a str {
-        let Layout { host, head, texts_at, .. } = self.layout;
-        let spans = [head.space, head.name, head.client_name, head.job_id, *host];
-        let before: u32 = spans[..place].iter().map(|span| span.len).sum();
-        let start = (texts_at + before) as usize;
-        let end = start + spans[place].len as usize;
-        self.batch.texts.get(start..end).unwrap_or_default()
+        let (event, _) = parts_of(self.event.bytes()).unwrap_or_default();
+        Walker::new("event", event)
     }
 }
 

@@ -5,7 +5,7 @@ use ftb_core::sealed::Span;
 
 /// What a field holds.
 #[derive(Clone, Copy)]
-pub(crate) enum Value {
+pub(super) enum Value {
     Varint(u64),
     Fixed64(u64),
     /// Where its bytes lie in the message.
@@ -16,15 +16,15 @@ pub(crate) enum Value {
 
 /// One field.
 #[derive(Clone, Copy)]
-pub(crate) struct Field {
-    pub(crate) number: u32,
-    pub(crate) value: Value,
+pub(super) struct Field {
+    pub(super) number: u32,
+    pub(super) value: Value,
     /// Where its key begins.
     offset: usize,
 }
 
 impl Field {
-    pub(crate) fn wrong_type(&self, message: &'static str) -> EventWireError {
+    pub(super) fn wrong_type(&self, message: &'static str) -> EventWireError {
         self.malformed(message, "a field has the wrong wire type")
     }
 
@@ -44,13 +44,6 @@ impl Field {
 pub(super) struct Once(u32);
 
 impl Once {
-    /// These have occurred.
-    pub(super) fn note(&mut self, numbers: core::ops::RangeInclusive<u32>) {
-        for number in numbers {
-            self.0 |= 1_u32.checked_shl(number).unwrap_or_default();
-        }
-    }
-
     /// Known field numbers are below 32.
     pub(super) fn check(
         &mut self,
@@ -67,47 +60,24 @@ impl Once {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Walker<'a> {
+pub(super) struct Walker<'a> {
     message: &'static str,
     bytes: &'a [u8],
     at: usize,
 }
 
 impl<'a> Walker<'a> {
-    pub(crate) fn new(message: &'static str, bytes: &'a [u8]) -> Self {
+    pub(super) fn new(message: &'static str, bytes: &'a [u8]) -> Self {
         Self { message, bytes, at: 0 }
     }
 
-    /// Over a message that lies in others' bytes: what it gives is relative to those.
-    pub(super) fn within(message: &'static str, bytes: &'a [u8], at: Span) -> Self {
-        let start = (at.start as usize).min(bytes.len());
-        let end = start.saturating_add(at.len as usize).min(bytes.len());
-        Self { message, bytes: &bytes[..end], at: start }
-    }
-
-    /// Where the walk is: behind the field that was given last.
-    pub(crate) fn at(&self) -> usize {
-        self.at
-    }
-
-    /// What was not walked over yet.
-    pub(crate) fn rest(&self) -> &'a [u8] {
-        self.bytes.get(self.at..).unwrap_or_default()
-    }
-
-    /// Begins so many bytes on, at the latest at the end.
-    pub(crate) fn skip(&mut self, bytes: usize) {
-        self.at = self.at.saturating_add(bytes).min(self.bytes.len());
-    }
-
     /// The bytes of a span that this walk gave; empty for any other.
-    pub(crate) fn slice(&self, span: Span) -> &'a [u8] {
-        let start = span.start as usize;
-        self.bytes.get(start..start.saturating_add(span.len as usize)).unwrap_or_default()
+    pub(super) fn slice(&self, span: Span) -> &'a [u8] {
+        span.slice(self.bytes).unwrap_or_default()
     }
 
     /// The next field; `None` at the end of the message.
-    pub(crate) fn next(&mut self) -> Result<Option<Field>, EventWireError> {
+    pub(super) fn next(&mut self) -> Result<Option<Field>, EventWireError> {
         if self.at == self.bytes.len() {
             return Ok(None);
         }

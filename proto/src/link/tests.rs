@@ -261,11 +261,6 @@ fn what_is_over_a_bound_is_refused() {
         let bytes = v1::LinkFrame { frame: Some(snapshot.clone()) }.encode_to_vec();
         assert!(decode(bytes.into()).is_err(), "{snapshot:?}");
     }
-    let two = [Frame::Resend, Frame::Down(Down { epoch: epoch(1), items: items(), covered: 75 })];
-    for order in [[0, 1], [1, 0]] {
-        let both = order.map(|at| two[at].clone().to_bytes().to_vec()).concat();
-        assert!(decode(both.into()).is_err(), "a frame with two contents");
-    }
     for index in [0, u64::MAX] {
         let items = vec![Item { index, content: Content::Gap(gap()) }];
         assert!(

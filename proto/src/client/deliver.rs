@@ -1,0 +1,64 @@
+//! Writes the messages of an agent to a client. Delivered events are slices of the buffers they lie
+//! in.
+
+use super::{FromClient, encode_to_client};
+use crate::v1;
+use crate::wire::{EventsItem, Outbound, Pieces, bytes_key};
+use bytes::BufMut as _;
+use ftb_core::node::api::{SubscriptionId, ToClient};
+use ftb_core::position::Epoch;
+use ftb_core::run::Run;
+use prost::Message as _;
+use prost::encoding::encode_varint;
+
+/// Fields of `ftb/v1/client.proto`.
+const TO_CLIENT_DELIVER: u8 = 5;
+const DELIVER_ITEMS: u8 = 4;
+
+/// A message to a client.
+#[derive(Debug)]
+pub enum Outgoing {
+    /// From the core.
+    Core(ToClient),
+    /// From the shell.
+    Shell(v1::ToClient),
+}
+
+impl Outbound for Outgoing {
+    fn write(self, out: &mut Pieces) {
+        match self {
+            Self::Shell(message) => out.message(&message),
+            Self::Core(ToClient::Deliver { subscription, epoch, items }) => {
+                write_deliver(subscription, epoch, &items, out);
+            }
+            Self::Core(message) => out.message(&encode_to_client(message)),
+        }
+    }
+}
+
+impl Outbound for FromClient {
+    fn write(self, out: &mut Pieces) {
+        out.message(&self.encode());
+    }
+}
+
+fn write_deliver(
+    subscription: SubscriptionId,
+    epoch: Epoch,
+    items: &[(u64, Run)],
+    out: &mut Pieces,
+) {
+    let head = v1::Deliver {
+        subscription: subscription.0,
+        epoch: epoch.number,
+        epoch_root: epoch.root.0,
+        items: Vec::new(),
+    };
+    let item = |(index, events)| EventsItem { field: DELIVER_ITEMS, index: Some(index), events };
+    let items = || items.iter().map(|(index, events)| item((*index, events)));
+    let len = head.encoded_len() + items().map(|item| item.len()).sum::<usize>();
+    out.open().put_u8(bytes_key(TO_CLIENT_DELIVER));
+    encode_varint(len as u64, out.open());
+    out.message(&head);
+    items().for_each(|item| item.put(out));
+}
