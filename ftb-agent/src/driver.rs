@@ -377,22 +377,35 @@ impl Driver {
     /// Fills the transports of all who have something to send.
     fn pump(&mut self) {
         let now = self.clock.now();
-        let node = &mut self.node;
-        if std::mem::take(&mut self.journal_ready) {
-            self.journal.pump((), |()| node.poll_journal(now, WRITE_BYTES));
-        }
-        for link in std::mem::take(&mut self.ready_links) {
-            self.link_outboxes.pump(link, |link| node.poll_link(now, link, LINK_BYTES_TARGET));
-        }
-        for client in std::mem::take(&mut self.ready_clients) {
-            self.pump_client(now, client);
+        loop {
+            let (node, out) = (&mut self.node, &mut self.out);
+            if std::mem::take(&mut self.journal_ready) {
+                self.journal.pump((), |()| node.poll_journal(now, WRITE_BYTES, out));
+            }
+            for link in std::mem::take(&mut self.ready_links) {
+                let poll = |link| node.poll_link(now, link, LINK_BYTES_TARGET, out);
+                self.link_outboxes.pump(link, poll);
+            }
+            for client in std::mem::take(&mut self.ready_clients) {
+                self.pump_client(now, client);
+            }
+            // A poll can make other transports ready.
+            let outputs = std::mem::take(&mut self.out);
+            if outputs.is_empty() {
+                return;
+            }
+            for output in outputs {
+                if let Some(input) = self.act(now, output) {
+                    self.feed_at(now, input);
+                }
+            }
         }
     }
 
     fn pump_client(&mut self, now: Now, client: ClientId) {
-        let node = &mut self.node;
+        let (node, out) = (&mut self.node, &mut self.out);
         self.client_outboxes.pump(client, |client| {
-            node.poll_client(now, client, BATCH_BYTES_TARGET).map(Outgoing::Core)
+            node.poll_client(now, client, BATCH_BYTES_TARGET, out).map(Outgoing::Core)
         });
         if !self.client_outboxes.is_known(client) {
             self.client_pauses.remove(&client);

@@ -1,10 +1,10 @@
 //! One agent as a state machine: the tree, the log, the routing, the shedding.
 //!
 //! A shell feeds [`Node::handle`], does what the outputs say, and pulls frames and messages with
-//! [`Node::poll_link`] and [`Node::poll_client`] whenever a transport can take more ([`api`] is the
-//! contract). After each call it sets its timer to [`Node::next_deadline_ns`] and feeds
-//! [`Input::Tick`] when that has come; polling can leave outputs behind, and the deadline is then
-//! at once. docs/protocol.md tells the protocol as a whole.
+//! [`Node::poll_link`] and [`Node::poll_client`] when a transport has room ([`api`] is the
+//! contract). Each call returns its outputs. After each call the shell sets its timer to
+//! [`Node::next_deadline_ns`], and feeds [`Input::Tick`] at that time. docs/protocol.md describes
+//! the protocol.
 //!
 //! Responsible for: every decision. Not responsible for: sockets, clocks, encoding, who may publish
 //! or subscribe what (the shell checks that before it feeds an input).
@@ -18,6 +18,7 @@ mod role;
 mod status;
 #[cfg(test)]
 pub(crate) mod testing;
+mod timers;
 mod tree;
 
 pub use crate::log::retained::{Items as RetainedItems, Reserve, Retained};
@@ -37,7 +38,7 @@ use crate::log::ring::Log;
 use crate::position::Epoch;
 use crate::ranges::PublisherRanges;
 use crate::time::Now;
-use api::{ClientId, Input, LinkId, Output, Transition};
+use api::{ClientId, HostAnswer, Input, LinkId, Output, Transition};
 use config::ns;
 use delivery::{budget, clients, history, history_sources, index, interest};
 use membership::{dynamic, members, reconciliation, root_watch, suspicion};
@@ -47,6 +48,7 @@ use role::root::RootPhase;
 use role::{Role, RoleCause, journal};
 pub use role::{RoleName, role_table};
 use std::collections::{BTreeMap, BTreeSet};
+use timers::{Timer, TimerTable};
 use tree::link::{CONTROL_BYTES_MAX, CONTROL_MEMBER_BYTES, Link, LinkRole};
 use tree::{children, mismatches, uplink};
 
@@ -63,6 +65,7 @@ pub struct Node {
     stopping: bool,
     /// When this agent went on after it had been stopped for a while itself.
     resumed_ns: Option<u64>,
+    timers: TimerTable,
 
     links: BTreeMap<LinkId, Link>,
     uplink: uplink::Uplink,
@@ -102,10 +105,6 @@ pub struct Node {
     /// The index behind which the parent said that our interest is active.
     active_index: u64,
     outbox: outbox::Outbox,
-    /// When own events are sent again of which nothing was heard.
-    resend_ns: u64,
-    /// When the parent is told of what the subtree does not want any more.
-    narrow_ns: u64,
     /// By which child an origin's confirmations go down.
     routes: BTreeMap<OriginId, Route>,
     /// Whose turn it was to send up.
@@ -127,8 +126,6 @@ pub struct Node {
     waiting: BTreeSet<(ClientId, api::SubscriptionId)>,
     /// Subscriptions that read the past.
     histories: BTreeSet<(ClientId, api::SubscriptionId)>,
-    /// When quiet subscriptions are told how far they are; never while the log rests.
-    cover_ns: u64,
     /// Events that were delivered to clients here.
     seen: PublisherRanges,
     /// What of them had been when the log was left for the one in which subscriptions catch up now.
@@ -157,13 +154,14 @@ impl Node {
             counters: status::Counters::default(),
             stopping: false,
             resumed_ns: None,
+            timers: TimerTable::default(),
             links: BTreeMap::new(),
             uplink: uplink::Uplink::new(),
             children: BTreeMap::new(),
             members: members::Members::default(),
             dynamic_members: dynamic::DynamicMembers::default(),
             suspicions: suspicion::Suspicions::default(),
-            reconciliation: reconciliation::Reconciliation::new(),
+            reconciliation: reconciliation::Reconciliation::default(),
             root_watch: root_watch::RootWatch::default(),
             mismatches: mismatches::Mismatches::default(),
             journal: journal::Journal::default(),
@@ -182,8 +180,6 @@ impl Node {
             interests: interest::Interests::default(),
             active_index: 0,
             outbox: outbox::Outbox::new(),
-            resend_ns: u64::MAX,
-            narrow_ns: u64::MAX,
             routes: BTreeMap::new(),
             up_turn: None,
             clients: BTreeMap::new(),
@@ -196,7 +192,6 @@ impl Node {
             delayed_acks: delayed_acks::DelayedAcks::default(),
             waiting: BTreeSet::new(),
             histories: BTreeSet::new(),
-            cover_ns: u64::MAX,
             seen: PublisherRanges::new(config.publishers_max),
             delivered_before: None,
             config,
@@ -223,10 +218,22 @@ impl Node {
         out.append(&mut self.out);
     }
 
-    /// The next frame for a link, `None` when there is nothing (more) to send now. `bytes_max`
-    /// bounds the events in it; a single larger event still comes.
-    pub fn poll_link(&mut self, now: Now, link: LinkId, bytes_max: usize) -> Option<Frame> {
+    /// The next frame for a link; `None`: there is nothing (more) to send now. `bytes_max` bounds
+    /// the events in it. A single larger event passes. `out`: as in [`Node::handle`].
+    pub fn poll_link(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        bytes_max: usize,
+        out: &mut Vec<Output>,
+    ) -> Option<Frame> {
         self.advance(now);
+        let frame = self.next_frame(link, bytes_max);
+        out.append(&mut self.out);
+        frame
+    }
+
+    fn next_frame(&mut self, link: LinkId, bytes_max: usize) -> Option<Frame> {
         let found = self.links.get_mut(&link)?;
         let role = found.role;
         let frame = found.control.pop();
@@ -235,6 +242,8 @@ impl Node {
             LinkRole::Parent => self.poll_parent(bytes_max),
             LinkRole::Handshaking | LinkRole::Dialing | LinkRole::Closing => None,
         });
+        // The poll itself may have queued a control frame.
+        let frame = frame.or_else(|| self.links.get_mut(&link)?.control.pop());
         let frame = frame.or_else(|| {
             let due = std::mem::take(&mut self.links.get_mut(&link)?.heartbeat_due);
             match role {
@@ -245,7 +254,7 @@ impl Node {
         });
         let found = self.links.get_mut(&link)?;
         if frame.is_some() {
-            found.sent_at_ns = now.mono_ns;
+            found.sent_at_ns = self.now.mono_ns;
         } else {
             found.ready = false;
             if role == LinkRole::Closing {
@@ -255,70 +264,168 @@ impl Node {
         frame
     }
 
-    /// The next message for a client, `None` when there is nothing (more) for it now.
+    /// The next message for a client; `None`: there is nothing (more) for it now.
     pub fn poll_client(
         &mut self,
         now: Now,
         client: ClientId,
         bytes_max: usize,
+        out: &mut Vec<Output>,
     ) -> Option<api::ToClient> {
         self.advance(now);
-        self.next_to_client(client, bytes_max)
+        let message = self.next_to_client(client, bytes_max);
+        out.append(&mut self.out);
+        message
     }
 
-    /// What the journal is to write next, `None` when there is nothing (more) now. `bytes_max`
-    /// bounds the events in it; a single larger event still comes. To be written in this order, and
-    /// acknowledged with [`Input::Journaled`].
-    pub fn poll_journal(&mut self, now: Now, bytes_max: usize) -> Option<api::JournalWrite> {
+    /// The next write of the journal; `None`: there is nothing (more) to write now. `bytes_max`
+    /// bounds the events in it. A single larger event passes. The shell writes in this order, and
+    /// acknowledges with [`Input::Journaled`].
+    pub fn poll_journal(
+        &mut self,
+        now: Now,
+        bytes_max: usize,
+        out: &mut Vec<Output>,
+    ) -> Option<api::JournalWrite> {
         self.advance(now);
-        self.next_journal_write(bytes_max)
+        let write = self.next_journal_write(bytes_max);
+        out.append(&mut self.out);
+        write
     }
 
-    /// When [`Input::Tick`] is due at the latest, on the monotonic clock. To be asked again after
-    /// each call of any method that takes `now`.
+    /// When [`Input::Tick`] is due at the latest, on the monotonic clock.
+    /// It changes with each call of a method that takes `now`.
     pub fn next_deadline_ns(&self) -> Option<u64> {
-        if !self.out.is_empty() {
-            return Some(self.now.mono_ns);
-        }
         if self.stopping {
             return None;
         }
-        let detection = ns(self.config.detection_ms);
-        let links = self.links.iter().map(|(id, link)| match link.role {
-            LinkRole::Handshaking => link.opened_ns.saturating_add(ns(self.config.dial_ms)),
-            LinkRole::Closing => link.heard_at_ns.saturating_add(detection),
-            LinkRole::Dialing => u64::MAX,
-            LinkRole::Child | LinkRole::Parent => {
-                let probes = match link.role {
-                    LinkRole::Child => !self.is_early(*id),
-                    _ => self.probes_root(),
-                };
-                let quiet = if probes { self.early_probe_ns() } else { detection };
-                let lost = link.heard_at_ns.saturating_add(quiet);
-                let heartbeat =
-                    if link.heartbeat_due { u64::MAX } else { self.heartbeat_due_ns(link) };
-                lost.min(heartbeat)
+        Timer::ALL.into_iter().filter_map(|timer| self.deadline_ns(timer)).min()
+    }
+
+    /// Expires the timers that are due.
+    fn expire_timers(&mut self) {
+        for timer in Timer::ALL {
+            if self.deadline_ns(timer).is_some_and(|at_ns| at_ns <= self.now.mono_ns) {
+                self.on_timer(timer);
             }
+        }
+    }
+
+    /// When a timer expires; `None`: it is not armed.
+    fn deadline_ns(&self, timer: Timer) -> Option<u64> {
+        match timer {
+            Timer::Links => self.links_deadline_ns(),
+            Timer::Dial => self.uplink.dials.values().map(|(_, deadline)| *deadline).min(),
+            Timer::Hello => self.uplink.dialing.values().map(|hello| hello.deadline_ns).min(),
+            Timer::WidenSearch => self.timers.get(timer).filter(|_| self.role.is_searching()),
+            Timer::EndSearch => match &self.role {
+                Role::Searching(search) => Some(search.until_ns),
+                _ => None,
+            },
+            Timer::RetryBusy => {
+                let waits = self.role.is_searching() && !self.uplink.busy.is_empty();
+                waits.then_some(self.uplink.busy_ns)
+            }
+            Timer::BetterParent => self.timers.get(timer).filter(|_| !self.role.is_searching()),
+            Timer::TreeQuery => self.members.deadline_ns(),
+            Timer::Suspicion => self.suspicions.deadline_ns(),
+            Timer::Snapshot | Timer::Reconcile | Timer::ProbeOverdue => {
+                self.timers.get(timer).filter(|_| self.role.is_root())
+            }
+            Timer::AwaitLog => match &self.role.root()?.phase {
+                RootPhase::AwaitingLog { until_ns } => Some(*until_ns),
+                RootPhase::Installing { awaits, .. } => *awaits,
+                RootPhase::Leading => None,
+            },
+            Timer::Fork => self.role.root()?.forks.deadline_ns(),
+            Timer::Unreadable => self.role.root()?.unreadable.as_ref().map(|(_, at_ns)| *at_ns),
+            Timer::HistoryRequest => self.history_deadline_ns(),
+            Timer::OutboxGrace => self.outbox_deadline_ns(),
+            Timer::Fold => self.storms.deadline_ns(),
+            Timer::StormGap => self.storm_shed.as_ref().map(|shed| shed.due_ns()),
+            Timer::DelayedAck => self.delayed_acks.deadline_ns(),
+            Timer::Covered | Timer::Resend | Timer::NarrowInterest => self.timers.get(timer),
+            Timer::Standby => self.standby_deadline_ns(),
+            Timer::Journal => self.journal_deadline_ns(),
+        }
+    }
+
+    fn on_timer(&mut self, timer: Timer) {
+        match timer {
+            Timer::Links => self.on_links_timer(),
+            Timer::Dial => self.on_dial_timer(),
+            Timer::Hello => self.on_hello_timer(),
+            Timer::WidenSearch => self.on_widen_timer(),
+            Timer::EndSearch => {
+                self.uplink.busy.clear();
+                self.become_root("no parent was found in time");
+            }
+            Timer::RetryBusy => {
+                let again = std::mem::take(&mut self.uplink.busy);
+                self.uplink.redirects.extend(again);
+                self.search_on();
+            }
+            Timer::BetterParent => self.probe_better(),
+            Timer::TreeQuery => self.on_tree_query_timer(),
+            Timer::Suspicion => self.on_suspicion_timer(),
+            Timer::Snapshot => {
+                self.timers.stop(timer);
+                self.announce_snapshot();
+            }
+            Timer::Reconcile => self.reconcile(),
+            Timer::ProbeOverdue => self.probe_overdue(),
+            Timer::AwaitLog => self.on_await_log_timer(),
+            Timer::Unreadable => self.log_unreadable(),
+            Timer::Fork => self.on_fork_timer(),
+            Timer::HistoryRequest => self.on_history_timer(),
+            Timer::OutboxGrace => self.expire_outbox(),
+            Timer::Covered => self.on_covered_timer(),
+            Timer::Fold => self.on_fold_timer(),
+            Timer::StormGap => self.on_storm_gap_timer(),
+            Timer::DelayedAck => self.on_delayed_ack_timer(),
+            Timer::Resend => self.on_resend_timer(),
+            Timer::NarrowInterest => self.interest_changed(),
+            // A commit follows each input: it skips a standby or a journal that is too slow.
+            Timer::Standby | Timer::Journal => {}
+        }
+    }
+
+    fn links_deadline_ns(&self) -> Option<u64> {
+        let detection = ns(self.config.detection_ms);
+        let deadlines = self.links.iter().filter_map(|(id, link)| {
+            let probes = match link.role {
+                LinkRole::Handshaking => {
+                    return Some(link.opened_ns.saturating_add(ns(self.config.dial_ms)));
+                }
+                LinkRole::Closing => return Some(link.heard_at_ns.saturating_add(detection)),
+                LinkRole::Dialing => return None,
+                LinkRole::Child => !self.is_early(*id),
+                LinkRole::Parent => self.probes_root(),
+            };
+            let quiet = if probes { self.early_probe_ns() } else { detection };
+            let silent_ns = link.heard_at_ns.saturating_add(quiet);
+            let heartbeat_ns = (!link.heartbeat_due).then(|| self.heartbeat_due_ns(link));
+            Some(heartbeat_ns.map_or(silent_ns, |at_ns| at_ns.min(silent_ns)))
         });
-        let links = links.min().unwrap_or(u64::MAX);
-        let missing =
-            if self.role.is_root() { self.reconciliation.deadline_ns() } else { u64::MAX };
-        let deadline = links
-            .min(self.uplink.deadline_ns(&self.role))
-            .min(self.standby_deadline_ns())
-            .min(self.journal_deadline_ns())
-            .min(self.forks_deadline_ns())
-            .min(self.history_deadline_ns())
-            .min(self.members.deadline_ns())
-            .min(self.suspicions.deadline_ns())
-            .min(missing)
-            .min(self.outbox_deadline_ns())
-            .min(self.cover_deadline_ns())
-            .min(self.storm_deadline_ns())
-            .min(self.delayed_acks.deadline_ns())
-            .min(self.narrow_ns)
-            .min(self.resend_ns);
-        (deadline < u64::MAX).then_some(deadline)
+        deadlines.min()
+    }
+
+    fn on_dial_timer(&mut self) {
+        let now_ns = self.now.mono_ns;
+        let late = self.uplink.dials.iter().filter(|(_, dial)| dial.1 <= now_ns);
+        for dial in late.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.on_dial_failed(dial, "no answer before the deadline", HostAnswer::Nothing);
+        }
+    }
+
+    fn on_hello_timer(&mut self) {
+        let now_ns = self.now.mono_ns;
+        let late = self.uplink.dialing.iter().filter(|(_, hello)| hello.deadline_ns <= now_ns);
+        for link in late.map(|(link, _)| *link).collect::<Vec<_>>() {
+            self.uplink.dialing.remove(&link);
+            self.decline(link, "no answer to the hello before the deadline");
+            self.search_on();
+        }
     }
 
     fn dispatch(&mut self, input: Input) {
@@ -354,7 +461,9 @@ impl Node {
             }
             Input::Stop => return self.on_stop(),
         }
-        self.tick();
+        self.expire_timers();
+        self.end_wait_for_log();
+        self.choose_standby();
     }
 
     /// The transport of a link is gone.
@@ -453,8 +562,8 @@ impl Node {
         if now.mono_ns.saturating_sub(self.now.mono_ns) <= late_ns {
             return;
         }
-        let due = self.next_deadline_ns().unwrap_or(u64::MAX).max(self.now.mono_ns);
-        if now.mono_ns.saturating_sub(due) > late_ns {
+        let due = self.next_deadline_ns().map(|due| due.max(self.now.mono_ns));
+        if due.is_some_and(|due| now.mono_ns.saturating_sub(due) > late_ns) {
             self.resumed_ns = Some(now.mono_ns);
             for link in self.links.values_mut() {
                 link.heard_at_ns = now.mono_ns;
@@ -474,7 +583,7 @@ impl Node {
         }
     }
 
-    fn tick(&mut self) {
+    fn on_links_timer(&mut self) {
         let now_ns = self.now.mono_ns;
         let detection = ns(self.config.detection_ms);
         let early = self.early_probe_ns();
@@ -483,7 +592,7 @@ impl Node {
         for (id, link) in &self.links {
             let limit = match link.role {
                 LinkRole::Handshaking => link.opened_ns.saturating_add(ns(self.config.dial_ms)),
-                LinkRole::Dialing => u64::MAX,
+                LinkRole::Dialing => continue,
                 _ => link.heard_at_ns.saturating_add(detection),
             };
             let is_quiet = link.heard_at_ns.saturating_add(early) <= now_ns && limit > now_ns;
@@ -515,19 +624,6 @@ impl Node {
                 self.link_gone(link, role, "nothing was heard for too long");
             }
         }
-        self.uplink_timeout();
-        self.members_timeout();
-        self.suspicions_timeout();
-        self.reconciliation_timeout();
-        self.forks_timeout();
-        self.history_timeout();
-        self.expire_outbox();
-        self.cover_timeout();
-        self.storm_timeout();
-        self.delayed_acks_timeout();
-        self.resend_timeout();
-        self.narrow_timeout();
-        self.choose_standby();
     }
 
     /// Says goodbye everywhere.

@@ -135,6 +135,16 @@ counters! {
     dials_refused,
     /// Epochs opened here.
     epochs,
+    /// Copies of a log that a standby kept when it went below another parent.
+    copies_kept,
+    /// Gaps that the acting root logged for epochs that no agent has re-proposed.
+    fork_gaps,
+    /// Logs of children that an acting root did not take over: too short, or incomplete.
+    installs_refused,
+    /// Times that the log of the parent had nothing in common with the log here.
+    logs_parted,
+    /// Times that an agent outside the member list got another rank.
+    renumbered,
     /// Events sent down to children.
     events_down,
     /// Events that came up from children.

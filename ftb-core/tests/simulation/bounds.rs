@@ -79,7 +79,8 @@ impl Agent {
 
     /// All that waits for the child.
     pub fn frames(&mut self) -> Vec<Frame> {
-        std::iter::from_fn(|| self.node.poll_link(self.now, CHILD, 1 << 16)).collect()
+        let (node, now, out) = (&mut self.node, self.now, &mut self.out);
+        std::iter::from_fn(|| node.poll_link(now, CHILD, 1 << 16, out)).collect()
     }
 
     fn counted(&self, name: &str) -> u64 {
@@ -110,7 +111,8 @@ impl Agent {
     }
 
     pub fn messages(&mut self) -> Vec<ToClient> {
-        std::iter::from_fn(|| self.node.poll_client(self.now, CLIENT, 1 << 16)).collect()
+        let (node, now, out) = (&mut self.node, self.now, &mut self.out);
+        std::iter::from_fn(|| node.poll_client(now, CLIENT, 1 << 16, out)).collect()
     }
 }
 
@@ -273,7 +275,7 @@ fn a_child_that_asks_too_much_does_not_cost_its_parent_the_way_up() {
     };
     let hello_ack = Frame::HelloAck(Box::new(hello_ack));
     agent.handle(Input::Frame { link: UP, frame: hello_ack });
-    while agent.node.poll_link(agent.now, UP, 1 << 16).is_some() {}
+    while agent.node.poll_link(agent.now, UP, 1 << 16, &mut agent.out).is_some() {}
     agent.greet(Rank(2));
     let names: Vec<String> = (0..60).map(|number| format!("{number:060}")).collect();
     let filter = Filter::parse(&format!("event_name={}", names.join("|"))).unwrap();
@@ -289,7 +291,8 @@ fn a_child_that_asks_too_much_does_not_cost_its_parent_the_way_up() {
     }
     let lost = |output: &Output| matches!(output, Output::CloseLink { link: UP, .. });
     assert!(!agent.out.iter().any(lost), "the parent has done nothing wrong");
-    let up = std::iter::from_fn(|| agent.node.poll_link(agent.now, UP, 1 << 16));
+    let (node, now, out) = (&mut agent.node, agent.now, &mut agent.out);
+    let up = std::iter::from_fn(|| node.poll_link(now, UP, 1 << 16, out));
     let passed = up.filter(|frame| matches!(frame, Frame::HistoryRequest(_))).count() as u64;
     assert!((1..QUESTIONS).contains(&passed), "{passed} of {QUESTIONS} questions were passed up");
     assert!(agent.counted("control_dropped") >= QUESTIONS - passed, "the rest is counted");

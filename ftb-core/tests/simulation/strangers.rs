@@ -114,7 +114,7 @@ fn another_protocol_version_is_refused_in_words_that_name_both() {
         _ => false,
     });
     assert!(told, "{out:?}");
-    let Some(Frame::HelloNack(hello_nack)) = node.poll_link(now, link, 1 << 16) else {
+    let Some(Frame::HelloNack(hello_nack)) = node.poll_link(now, link, 1 << 16, &mut out) else {
         panic!("no answer");
     };
     assert_eq!(hello_nack.code, "protocol");

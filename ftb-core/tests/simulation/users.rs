@@ -57,7 +57,7 @@ fn publish(agent: &mut Agent, from: u64, count: u64, severity: Severity) {
 /// gaps report.
 fn read(agent: &mut Agent, client: ClientId) -> BTreeMap<u32, (BTreeMap<Severity, u64>, u64)> {
     let mut read: BTreeMap<u32, (BTreeMap<Severity, u64>, u64)> = BTreeMap::new();
-    while let Some(message) = agent.node.poll_client(agent.now, client, 1 << 16) {
+    while let Some(message) = agent.node.poll_client(agent.now, client, 1 << 16, &mut agent.out) {
         match message {
             ToClient::Deliver { subscription, items, .. } => {
                 let (got, _) = read.entry(subscription.0).or_default();
@@ -113,7 +113,9 @@ fn a_subscription_beyond_the_budget_is_refused_until_others_end() {
     let client = ClientId(2);
     attach(&mut agent, client, 1_000);
     let refused = |agent: &mut Agent| {
-        let messages = std::iter::from_fn(|| agent.node.poll_client(agent.now, client, 1 << 16));
+        let messages = std::iter::from_fn(|| {
+            agent.node.poll_client(agent.now, client, 1 << 16, &mut agent.out)
+        });
         messages
             .filter_map(|message| match message {
                 ToClient::Refused { what: RefusedWhat::Subscription(id), code, message } => {

@@ -10,6 +10,7 @@ use crate::node::Node;
 use crate::node::api::{ClientId, Gap, Output, SubscriptionId, ToClient};
 use crate::node::config::ns;
 use crate::node::delivery::history::Requester;
+use crate::node::timers::Timer;
 use crate::position::Position;
 use core::cell::OnceCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -63,8 +64,10 @@ impl Node {
             self.log.mark_repeated(index);
         }
         self.out.extend(wake.into_iter().map(Output::ClientReady));
-        if self.cover_ns == u64::MAX && self.clients.values().any(|c| !c.subscriptions.is_empty()) {
-            self.cover_ns = self.now.mono_ns.saturating_add(ns(COVERED_MS));
+        let any = self.clients.values().any(|client| !client.subscriptions.is_empty());
+        if any && !self.timers.is_set(Timer::Covered) {
+            let at_ns = self.now.mono_ns.saturating_add(ns(COVERED_MS));
+            self.timers.set(Timer::Covered, at_ns);
         }
         self.wake_histories();
     }
@@ -110,17 +113,9 @@ impl Node {
         Some(ToClient::Covered { subscription, position, history_ended })
     }
 
-    /// When quiet subscriptions are told next how far they are.
-    pub(in crate::node) fn cover_deadline_ns(&self) -> u64 {
-        self.cover_ns
-    }
-
-    /// Time has passed: quiet subscriptions are told how far they are.
-    pub(in crate::node) fn cover_timeout(&mut self) {
-        if self.cover_ns > self.now.mono_ns {
-            return;
-        }
-        self.cover_ns = u64::MAX;
+    /// Quiet subscriptions learn their position.
+    pub(in crate::node) fn on_covered_timer(&mut self) {
+        self.timers.stop(Timer::Covered);
         let until = self.commit_index;
         let mut wake = Vec::new();
         for (id, client) in &mut self.clients {

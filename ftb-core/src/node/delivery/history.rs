@@ -497,14 +497,14 @@ impl Node {
         }
     }
 
-    pub(in crate::node) fn history_deadline_ns(&self) -> u64 {
+    pub(in crate::node) fn history_deadline_ns(&self) -> Option<u64> {
         let open = self.requests.values().filter(|request| request.may_be_late());
         let oldest = open.map(|request| request.sent_ns).min();
-        oldest.map_or(u64::MAX, |oldest| oldest.saturating_add(ns(self.config.detection_ms)))
+        oldest.map(|oldest| oldest.saturating_add(ns(self.config.detection_ms)))
     }
 
     /// Questions that were not answered are asked again, or somebody else is.
-    pub(in crate::node) fn history_timeout(&mut self) {
+    pub(in crate::node) fn on_history_timer(&mut self) {
         let before = self.now.mono_ns.saturating_sub(ns(self.config.detection_ms));
         let late = |request: &PendingRequest| request.may_be_late() && request.sent_ns <= before;
         let late: Vec<u64> =

@@ -9,6 +9,7 @@ use crate::node::Node;
 use crate::node::api::{ClientId, Gap, GapReason, RefusedWhat, Start, SubscriptionId, ToClient};
 use crate::node::config::ns;
 use crate::node::delivery::history::Requester;
+use crate::node::timers::Timer;
 use crate::position::{Position, Trail};
 use crate::spaces::Spaces;
 
@@ -112,19 +113,12 @@ impl Node {
     /// down until then though nobody wants it is dropped here.
     pub(in crate::node) fn interest_narrowed(&mut self) {
         let due_ns = self.now.mono_ns.saturating_add(ns(NARROW_MS));
-        self.narrow_ns = self.narrow_ns.min(due_ns);
-    }
-
-    /// Time has passed: what is not wanted any more is found out.
-    pub(in crate::node) fn narrow_timeout(&mut self) {
-        if self.narrow_ns <= self.now.mono_ns {
-            self.interest_changed();
-        }
+        self.timers.set_earlier(Timer::NarrowInterest, due_ns);
     }
 
     /// What the subtree wants may have changed: merges it anew and tells the parent.
     pub(in crate::node) fn interest_changed(&mut self) {
-        self.narrow_ns = u64::MAX;
+        self.timers.stop(Timer::NarrowInterest);
         self.counters.merges += 1;
         let own = self.clients.values().flat_map(|client| client.subscriptions.values());
         let own = own.map(|subscription| &subscription.filter);

@@ -486,6 +486,7 @@ impl Node {
         }
         let host = self.config.host.clone();
         if let Some(old) = self.rank.replace(rank) {
+            self.counters.renumbered += 1;
             let why = format!("{host} had rank {old}, which is another's: it has rank {rank} now");
             let tags =
                 vec![("host", host.clone()), ("from", old.to_string()), ("rank", rank.to_string())];

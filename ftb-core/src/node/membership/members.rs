@@ -160,8 +160,8 @@ impl Members {
         }
     }
 
-    pub(in crate::node) fn deadline_ns(&self) -> u64 {
-        self.queries.values().map(|query| query.deadline_ns).min().unwrap_or(u64::MAX)
+    pub(in crate::node) fn deadline_ns(&self) -> Option<u64> {
+        self.queries.values().map(|query| query.deadline_ns).min()
     }
 }
 
@@ -488,7 +488,7 @@ impl Node {
     }
 
     /// Questions that were not answered in time get the own view.
-    pub(in crate::node) fn members_timeout(&mut self) {
+    pub(in crate::node) fn on_tree_query_timer(&mut self) {
         let now_ns = self.now.mono_ns;
         let late = self.members.queries.iter().filter(|(_, q)| q.deadline_ns <= now_ns);
         let late: Vec<QueryId> = late.map(|(query, _)| *query).collect();

@@ -124,11 +124,9 @@ impl Suspicions {
         self.open.values().any(|suspicion| suspicion.child.rank == rank)
     }
 
-    pub(in crate::node) fn deadline_ns(&self) -> u64 {
+    pub(in crate::node) fn deadline_ns(&self) -> Option<u64> {
         let open = self.open.values().map(|suspicion| suspicion.deadline_ns);
-        open.chain(self.probe_dials.values().map(|probe_dial| probe_dial.deadline_ns))
-            .min()
-            .unwrap_or(u64::MAX)
+        open.chain(self.probe_dials.values().map(|dial| dial.deadline_ns)).min()
     }
 }
 
@@ -463,7 +461,7 @@ impl Node {
     }
 
     /// Time has passed: looks and verdicts run into their deadlines.
-    pub(in crate::node) fn suspicions_timeout(&mut self) {
+    pub(in crate::node) fn on_suspicion_timer(&mut self) {
         let now_ns = self.now.mono_ns;
         let probe_dials = self
             .suspicions

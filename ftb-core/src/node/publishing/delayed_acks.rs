@@ -74,8 +74,8 @@ pub(in crate::node) struct DelayedAcks(VecDeque<(u64, ClientId)>);
 
 impl DelayedAcks {
     /// When the first is due.
-    pub(in crate::node) fn deadline_ns(&self) -> u64 {
-        self.0.front().map_or(u64::MAX, |(due_ns, _)| *due_ns)
+    pub(in crate::node) fn deadline_ns(&self) -> Option<u64> {
+        self.0.front().map(|(due_ns, _)| *due_ns)
     }
 }
 
@@ -108,8 +108,8 @@ impl Node {
     }
 
     /// Time has passed: who has waited for long enough is told.
-    pub(in crate::node) fn delayed_acks_timeout(&mut self) {
-        while self.delayed_acks.deadline_ns() <= self.now.mono_ns {
+    pub(in crate::node) fn on_delayed_ack_timer(&mut self) {
+        while self.delayed_acks.deadline_ns().is_some_and(|due_ns| due_ns <= self.now.mono_ns) {
             let Some((_, id)) = self.delayed_acks.0.pop_front() else { return };
             // One that has gone in the meantime has nothing to hear.
             let Some(client) = self.clients.get_mut(&id) else { continue };

@@ -31,6 +31,12 @@ pub(in crate::node) struct StormShed {
     due_ns: u64,
 }
 
+impl StormShed {
+    pub(in crate::node) fn due_ns(&self) -> u64 {
+        self.due_ns
+    }
+}
+
 impl Node {
     /// Takes a client's events in.
     pub(in crate::node) fn on_publish(&mut self, client: ClientId, events: Run) {
@@ -155,21 +161,19 @@ impl Node {
         self.send_up(left);
     }
 
-    /// When a fold is due, or a gap that tells what was shed.
-    pub(in crate::node) fn storm_deadline_ns(&self) -> u64 {
-        let shed = self.storm_shed.as_ref().map_or(u64::MAX, |shed| shed.due_ns);
-        self.storms.deadline_ns().min(shed)
-    }
-
-    /// Time has passed: folds leave, and what was shed is told to all subscribers.
-    pub(in crate::node) fn storm_timeout(&mut self) {
+    /// Folds leave.
+    pub(in crate::node) fn on_fold_timer(&mut self) {
         let now_ns = self.now.mono_ns;
         let mut left = Vec::new();
         self.storms.tick(now_ns, &mut left);
         if !left.is_empty() {
             self.send_up(left);
         }
-        if let Some(shed) = self.storm_shed.take_if(|shed| shed.due_ns <= now_ns) {
+    }
+
+    /// All subscribers learn what was shed.
+    pub(in crate::node) fn on_storm_gap_timer(&mut self) {
+        if let Some(shed) = self.storm_shed.take() {
             let gap = Gap {
                 // Its place is where the acting root logs it.
                 after: Position::ZERO,

@@ -48,7 +48,7 @@ pub(in crate::node) struct StormControl {
     windows: usize,
     bytes: usize,
     /// When the next window ends.
-    next_ns: u64,
+    next_ns: Option<u64>,
 }
 
 /// One publisher.
@@ -106,10 +106,15 @@ impl Bucket {
     }
 }
 
+/// The earlier of two times.
+fn earlier(set_ns: Option<u64>, at_ns: u64) -> Option<u64> {
+    Some(set_ns.map_or(at_ns, |set_ns| set_ns.min(at_ns)))
+}
+
 impl StormControl {
     pub(in crate::node) fn new(rules: Vec<StormRule>, folder: Option<Folder>) -> Self {
         let flows = BTreeMap::new();
-        Self { rules, folder, flows, windows: 0, bytes: 0, next_ns: u64::MAX }
+        Self { rules, folder, flows, windows: 0, bytes: 0, next_ns: None }
     }
 
     /// Whether there is no rule at all, and nothing to do.
@@ -122,7 +127,7 @@ impl StormControl {
         self.bytes
     }
 
-    pub(in crate::node) fn deadline_ns(&self) -> u64 {
+    pub(in crate::node) fn deadline_ns(&self) -> Option<u64> {
         self.next_ns
     }
 
@@ -188,7 +193,7 @@ impl StormControl {
                 let ends_ns = now_ns.saturating_add(fold_ns);
                 flow.windows.insert(kind, Window { fold_ns, ends_ns, open: None });
                 self.windows += 1;
-                self.next_ns = self.next_ns.min(ends_ns);
+                self.next_ns = earlier(self.next_ns, ends_ns);
             }
             return false;
         };
@@ -268,13 +273,13 @@ impl StormControl {
             flow.buckets.clear();
         }
         self.windows = 0;
-        self.next_ns = u64::MAX;
+        self.next_ns = None;
         self.rules = rules;
     }
 
     /// Time has passed: windows end. One in which something was folded begins again.
     pub(in crate::node) fn tick(&mut self, now_ns: u64, out: &mut Vec<Sealed>) {
-        if self.next_ns > now_ns {
+        if self.next_ns.is_none_or(|next_ns| next_ns > now_ns) {
             return;
         }
         let ended = |window: &Window| window.ends_ns <= now_ns;
@@ -282,7 +287,7 @@ impl StormControl {
             |flow: &PublisherFlow| flow.windows.values().any(|w| ended(w) && w.open.is_some());
         let due: Vec<ClientId> =
             self.flows.iter().filter(|(_, flow)| due(flow)).map(|(id, _)| *id).collect();
-        self.next_ns = u64::MAX;
+        self.next_ns = None;
         let mut windows = 0;
         for flow in self.flows.values_mut() {
             flow.windows.retain(|_, window| {
@@ -294,7 +299,7 @@ impl StormControl {
             });
             windows += flow.windows.len();
             for window in flow.windows.values() {
-                self.next_ns = self.next_ns.min(window.ends_ns);
+                self.next_ns = earlier(self.next_ns, window.ends_ns);
             }
         }
         self.windows = windows;

@@ -8,6 +8,7 @@ use crate::node::Node;
 use crate::node::api::{LinkId, Output};
 use crate::node::config::ns;
 use crate::node::role::Role;
+use crate::node::timers::Timer;
 
 /// The way back to an origin below.
 pub(in crate::node) struct Route {
@@ -104,7 +105,7 @@ impl Node {
             }
             _ => {}
         }
-        if self.resend_ns == u64::MAX {
+        if !self.timers.is_set(Timer::Resend) {
             self.plan_resend();
         }
     }
@@ -113,14 +114,14 @@ impl Node {
     fn plan_resend(&mut self) {
         let waiting = self.outbox.waiting_bytes() > 0;
         let at_ns = self.now.mono_ns.saturating_add(crate::node::config::ns(RESEND_MS));
-        self.resend_ns = if waiting { at_ns } else { u64::MAX };
+        match waiting {
+            true => self.timers.set(Timer::Resend, at_ns),
+            false => self.timers.stop(Timer::Resend),
+        }
     }
 
     /// Time has passed: what was sent and never confirmed is sent again.
-    pub(in crate::node) fn resend_timeout(&mut self) {
-        if self.resend_ns > self.now.mono_ns {
-            return;
-        }
+    pub(in crate::node) fn on_resend_timer(&mut self) {
         if self.role.parent().is_some() {
             self.counters.resent += 1;
             self.outbox.rewind();
@@ -273,9 +274,9 @@ impl Node {
 
     /// When [`Node::expire_outbox`] is worth it: looked after so rarely that an agent at rest does
     /// not wake up for each batch.
-    pub(in crate::node) fn outbox_deadline_ns(&self) -> u64 {
+    pub(in crate::node) fn outbox_deadline_ns(&self) -> Option<u64> {
         let since = self.outbox.oldest_confirmed_ns();
-        since.map_or(u64::MAX, |since| {
+        since.map(|since| {
             since.saturating_add(ns(self.config.grace_ms.saturating_add(EXPIRE_GRAIN_MS)))
         })
     }

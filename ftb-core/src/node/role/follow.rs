@@ -62,6 +62,7 @@ impl Node {
     /// Our log never had anything in common with the one that goes on: subscribers learn that they
     /// have not seen what it holds so far.
     pub(in crate::node) fn report_parted(&mut self, until: Position) {
+        self.counters.logs_parted += 1;
         let after = self.epochs.position(self.commit_index);
         let reason = GapReason::Retention;
         let spaces = Spaces::ANY;

@@ -76,8 +76,8 @@ impl PendingForks {
         })
     }
 
-    pub(in crate::node) fn deadline_ns(&self) -> u64 {
-        self.pending.values().map(|(_, deadline)| *deadline).min().unwrap_or(u64::MAX)
+    pub(in crate::node) fn deadline_ns(&self) -> Option<u64> {
+        self.pending.values().map(|(_, deadline)| *deadline).min()
     }
 
     /// Forks that nobody has handed over in time.
@@ -133,6 +133,7 @@ impl Node {
         if worth {
             return Some(true);
         }
+        self.counters.installs_refused += u64::from(hello.log_range.is_some());
         (self.awaits_log() && hello.log_range.is_none()).then_some(false)
     }
 
@@ -149,38 +150,36 @@ impl Node {
         }
     }
 
-    pub(in crate::node) fn forks_deadline_ns(&self) -> u64 {
-        let Some(root) = self.role.root() else { return u64::MAX };
-        let young = match root.phase {
-            RootPhase::AwaitingLog { until_ns } => until_ns,
-            RootPhase::Installing { awaits, .. } => awaits.unwrap_or(u64::MAX),
-            RootPhase::Leading => u64::MAX,
-        };
-        let unreadable_ns = root.unreadable.as_ref().map_or(u64::MAX, |(_, until_ns)| *until_ns);
-        root.forks.deadline_ns().min(young).min(unreadable_ns)
+    /// A new root has waited for a log.
+    pub(in crate::node) fn on_await_log_timer(&mut self) {
+        let later_ns = self.now.mono_ns.saturating_add(ns(self.config.dial_ms));
+        let Some(root) = self.role.root_mut() else { return };
+        match &mut root.phase {
+            // The log is on its way: no epoch may begin before it is here.
+            RootPhase::Installing { awaits: Some(until_ns), .. } => *until_ns = later_ns,
+            RootPhase::AwaitingLog { .. } => self.begin_to_lead("no log has come in time"),
+            RootPhase::Installing { .. } | RootPhase::Leading => {}
+        }
     }
 
-    /// Time has passed: forks that nobody hands over are told.
-    pub(in crate::node) fn forks_timeout(&mut self) {
-        let now_ns = self.now.mono_ns;
-        let dial_ns = ns(self.config.dial_ms);
-        let Some(root) = self.role.root_mut() else { return };
-        let awaits = match &mut root.phase {
-            RootPhase::Installing { awaits: Some(until_ns), .. } if *until_ns <= now_ns => {
-                // The log is on its way: no epoch may begin before it is here.
-                *until_ns = now_ns.saturating_add(dial_ns);
-                return;
-            }
-            RootPhase::AwaitingLog { until_ns } => Some(*until_ns),
-            RootPhase::Installing { .. } | RootPhase::Leading => None,
-        };
-        if awaits.is_some_and(|until_ns| until_ns <= now_ns || self.has_all_listed()) {
-            self.set_phase(RoleCause::WaitOver, "no other log is expected", RootPhase::Leading);
-            self.subscriptions_active();
-            self.answer_children();
-            self.answer_all_joins();
+    /// A new root does not wait for a log that no agent can bring.
+    pub(in crate::node) fn end_wait_for_log(&mut self) {
+        let phase = self.role.root().map(|root| &root.phase);
+        if matches!(phase, Some(RootPhase::AwaitingLog { .. })) && self.has_all_listed() {
+            self.begin_to_lead("all listed agents are below this one");
         }
-        self.log_unreadable();
+    }
+
+    fn begin_to_lead(&mut self, why: &str) {
+        self.set_phase(RoleCause::WaitOver, why, RootPhase::Leading);
+        self.subscriptions_active();
+        self.answer_children();
+        self.answer_all_joins();
+    }
+
+    /// No agent has re-proposed what other epochs have logged: logs a gap for each.
+    pub(in crate::node) fn on_fork_timer(&mut self) {
+        let now_ns = self.now.mono_ns;
         let Some(root) = self.role.root_mut() else { return };
         for (epoch, until) in root.forks.overdue(now_ns) {
             let lost = Position { epoch, index: until };
@@ -199,6 +198,7 @@ impl Node {
                 severity_max: None,
                 spaces: Spaces::ANY,
             };
+            self.counters.fork_gaps += 1;
             self.append(UpItem::Gap(gap));
         }
     }

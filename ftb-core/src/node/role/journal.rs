@@ -162,8 +162,8 @@ impl Journal {
     }
 
     /// When a disk that acknowledges nothing is passed over.
-    fn deadline_ns(&self, journal_ms: u64) -> u64 {
-        self.behind_since_ns.map_or(u64::MAX, |since| since.saturating_add(ns(journal_ms)))
+    fn deadline_ns(&self, journal_ms: u64) -> Option<u64> {
+        self.behind_since_ns.map(|since| since.saturating_add(ns(journal_ms)))
     }
 }
 
@@ -322,13 +322,13 @@ impl Node {
         self.journal.behind_since_ns.get_or_insert(self.now.mono_ns);
         if self.journal.waiting_bytes > self.config.uncommitted_bytes {
             self.pass_journal_over("it is slower than what is published");
-        } else if self.journal.deadline_ns(self.config.journal_ms) <= self.now.mono_ns {
+        } else if self.journal_deadline_ns().is_some_and(|at_ns| at_ns <= self.now.mono_ns) {
             self.pass_journal_over("it has acknowledged nothing for too long");
         }
         !self.journal.gates
     }
 
-    pub(in crate::node) fn journal_deadline_ns(&self) -> u64 {
+    pub(in crate::node) fn journal_deadline_ns(&self) -> Option<u64> {
         self.journal.deadline_ns(self.config.journal_ms)
     }
 
@@ -440,6 +440,7 @@ impl Node {
     pub(in crate::node) fn keep_copy(&mut self, mut replica: Replica) {
         if replica.complete && replica.epochs.head() == self.epochs.head() {
             replica.kept = SentBatches::default();
+            self.counters.copies_kept += 1;
             self.past = Some(Past { replica, lost_until: None, end_unknown: false });
         }
     }

@@ -248,6 +248,10 @@ impl Role {
         matches!(self, Self::Root(_))
     }
 
+    pub(in crate::node) fn is_searching(&self) -> bool {
+        matches!(self, Self::Searching(_))
+    }
+
     pub(in crate::node) fn root(&self) -> Option<&Root> {
         match self {
             Self::Root(root) => Some(root),

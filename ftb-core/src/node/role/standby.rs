@@ -268,15 +268,14 @@ impl Node {
     }
 
     /// When a standby that acknowledges nothing is let go.
-    pub(in crate::node) fn standby_deadline_ns(&self) -> u64 {
-        let Some(root) = self.role.root() else { return u64::MAX };
-        if root.standby.is_some() && self.log.last() > root.acked {
-            root.last_ack_ns.saturating_add(ns(self.config.standby_ms))
-        } else if root.skipped.is_some() && root.standby.is_none() && root.syncing.is_none() {
-            root.skip_until_ns
-        } else {
-            u64::MAX
+    pub(in crate::node) fn standby_deadline_ns(&self) -> Option<u64> {
+        let root = self.role.root()?;
+        if root.standby.is_some() {
+            let waits = self.log.last() > root.acked;
+            return waits.then(|| root.last_ack_ns.saturating_add(ns(self.config.standby_ms)));
         }
+        let waits = root.skipped.is_some() && root.syncing.is_none();
+        waits.then_some(root.skip_until_ns)
     }
 
     /// The next piece of the log for a child that copies it.

@@ -5,9 +5,10 @@
 
 use crate::ident::Rank;
 use crate::node::Node;
-use crate::node::api::{DialId, HostAnswer, LinkId, Output};
+use crate::node::api::{DialId, HostAnswer, Output};
 use crate::node::config::ns;
-use crate::node::role::{Role, RoleCause, Search};
+use crate::node::role::{Role, RoleCause};
+use crate::node::timers::Timer;
 use crate::tree;
 
 /// The best candidate is asked alone; each time that nobody has answered for so long, twice as many
@@ -24,14 +25,15 @@ impl Node {
         let until_ns = self.now.mono_ns.saturating_add(ns(self.config.search_ms));
         self.uplink.busy.clear();
         self.uplink.width = 1;
-        self.uplink.widen_ns = self.now.mono_ns.saturating_add(ns(WIDEN_MS));
+        let widen_ns = self.now.mono_ns.saturating_add(ns(WIDEN_MS));
+        self.timers.set(Timer::WidenSearch, widen_ns);
         let cause = match self.role {
             Role::Searching(_) => RoleCause::Started,
             _ => RoleCause::ParentLost,
         };
         let candidates = Box::new(candidates);
         self.change_role(cause, why, |role| role.into_search(candidates, until_ns));
-        self.uplink.probe_ns = u64::MAX;
+        self.timers.stop(Timer::BetterParent);
         let from = if lost_above.is_some() { "joined" } else { "none" };
         self.transition("parent", "", from, "searching", why);
         self.search_on();
@@ -123,7 +125,7 @@ impl Node {
             _ => true,
         };
         if settled {
-            self.uplink.probe_ns = u64::MAX;
+            self.timers.stop(Timer::BetterParent);
             return;
         }
         // A root that has just started waits for us, but not for long.
@@ -133,7 +135,8 @@ impl Node {
         };
         let half = ns(pause_ms) / 2;
         let jitter = self.random_below(half.max(1));
-        self.uplink.probe_ns = self.now.mono_ns.saturating_add(half + jitter);
+        let probe_ns = self.now.mono_ns.saturating_add(half + jitter);
+        self.timers.set(Timer::BetterParent, probe_ns);
     }
 
     pub(in crate::node) fn plan_probe_from_start(&mut self) {
@@ -141,43 +144,18 @@ impl Node {
         self.plan_probe();
     }
 
-    /// Time has passed: dials and hellos run into their deadlines, better places are looked for.
-    pub(in crate::node) fn uplink_timeout(&mut self) {
-        let now_ns = self.now.mono_ns;
-        let late: Vec<DialId> =
-            self.uplink.dials.iter().filter(|(_, d)| d.1 <= now_ns).map(|(id, _)| *id).collect();
-        for dial in late {
-            self.on_dial_failed(dial, "no answer before the deadline", HostAnswer::Nothing);
+    /// Asks twice as many agents at once.
+    pub(in crate::node) fn on_widen_timer(&mut self) {
+        self.uplink.width = self.uplink.width.saturating_mul(2);
+        let next_ns = self.now.mono_ns.saturating_add(ns(WIDEN_MS));
+        match self.uplink.width >= self.config.dials_max {
+            true => self.timers.stop(Timer::WidenSearch),
+            false => self.timers.set(Timer::WidenSearch, next_ns),
         }
-        let silent = self.uplink.dialing.iter().filter(|(_, c)| c.deadline_ns <= now_ns);
-        let silent: Vec<LinkId> = silent.map(|(link, _)| *link).collect();
-        for link in silent {
-            self.uplink.dialing.remove(&link);
-            self.decline(link, "no welcome before the deadline");
-            self.search_on();
-        }
-        if let Role::Searching(Search { until_ns, .. }) = self.role {
-            if self.uplink.widen_ns <= now_ns {
-                self.uplink.width = self.uplink.width.saturating_mul(2);
-                let wide = self.uplink.width >= self.config.dials_max;
-                let next_ns = now_ns.saturating_add(ns(WIDEN_MS));
-                self.uplink.widen_ns = if wide { u64::MAX } else { next_ns };
-                self.search_on();
-            } else if until_ns <= now_ns {
-                self.uplink.busy.clear();
-                self.become_root("no parent was found in time");
-            } else if !self.uplink.busy.is_empty() && self.uplink.busy_ns <= now_ns {
-                let again = std::mem::take(&mut self.uplink.busy);
-                self.uplink.redirects.extend(again);
-                self.search_on();
-            }
-        }
-        if self.uplink.probe_ns <= now_ns {
-            self.probe_better();
-        }
+        self.search_on();
     }
 
-    fn probe_better(&mut self) {
+    pub(in crate::node) fn probe_better(&mut self) {
         let now_ns = self.now.mono_ns;
         let rank = self.search_rank();
         let fanout = self.config.fanout;

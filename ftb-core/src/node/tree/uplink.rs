@@ -12,7 +12,7 @@ use crate::node::Node;
 use crate::node::api::{DialId, LinkId, MemberState};
 use crate::node::config::{MemberList, ns};
 use crate::node::role::parent::Parent;
-use crate::node::role::{KeptLog, Role, RoleCause, Search};
+use crate::node::role::{KeptLog, Role, RoleCause};
 use crate::node::tree::children::Child;
 use crate::node::tree::link::{Link, LinkRole};
 use crate::node::tree::mismatches::DUPLICATE;
@@ -39,8 +39,6 @@ pub(in crate::node) struct Uplink {
     pub(in crate::node) dialing: BTreeMap<LinkId, Dialing>,
     next_dial: u64,
     hellos: u64,
-    /// When to look for something better.
-    pub(in crate::node) probe_ns: u64,
     /// The pause between two looks now.
     pub(in crate::node) pause_ms: u64,
     /// Ranks seen alive lately: the way to the root, and the standby.
@@ -50,9 +48,8 @@ pub(in crate::node) struct Uplink {
     /// Who is there and will have us a little later.
     pub(in crate::node) busy: Vec<Rank>,
     pub(in crate::node) busy_ns: u64,
-    /// How many are asked at once now, and when that is doubled.
+    /// Most agents that are asked at once now.
     pub(in crate::node) width: usize,
-    pub(in crate::node) widen_ns: u64,
     /// How often a better parent of another component was found in a row.
     foreign: u32,
     /// Not before this is the parent left for a better one.
@@ -86,14 +83,12 @@ impl Uplink {
             dialing: BTreeMap::new(),
             next_dial: 0,
             hellos: 0,
-            probe_ns: u64::MAX,
             pause_ms: 0,
             hints: Vec::new(),
             redirects: VecDeque::new(),
             busy: Vec::new(),
             busy_ns: 0,
             width: 1,
-            widen_ns: 0,
             foreign: 0,
             stay_until_ns: 0,
             settle_ms: 0,
@@ -134,20 +129,6 @@ impl Uplink {
     pub(in crate::node) fn tries(&self, rank: Rank) -> bool {
         self.dials.values().any(|(on_dialed, _)| *on_dialed == rank)
             || self.dialing.values().any(|candidate| candidate.rank == rank)
-    }
-
-    /// When the next thing is to be done here.
-    pub(in crate::node) fn deadline_ns(&self, role: &Role) -> u64 {
-        let search = match role {
-            Role::Searching(Search { until_ns, .. }) => {
-                let busy = if self.busy.is_empty() { u64::MAX } else { self.busy_ns };
-                busy.min(*until_ns).min(self.widen_ns)
-            }
-            _ => self.probe_ns,
-        };
-        let dials = self.dials.values().map(|(_, deadline)| *deadline);
-        let dialing = self.dialing.values().map(|candidate| candidate.deadline_ns);
-        dials.chain(dialing).fold(search, u64::min)
     }
 }
 

@@ -110,7 +110,6 @@ impl World {
         let Some(node) = self.agents[agent].node.as_mut() else { return Ok(()) };
         node.handle(now, input, &mut out);
         self.carry_out(agent, out)?;
-        // Polling may have left something to do: the deadline is then at once.
         loop {
             let Some(node) = self.agents[agent].node.as_mut() else { return Ok(()) };
             let due = node.next_deadline_ns().unwrap_or(u64::MAX);
@@ -142,9 +141,9 @@ impl World {
                     let from = agent;
                     self.schedule(at, Happening::Connect { from, life, dial, to, deadline_ns });
                 }
-                Output::LinkReady(link) => self.pump_link(agent, link),
+                Output::LinkReady(link) => self.pump_link(agent, link)?,
                 Output::CloseLink { link, .. } => {
-                    self.pump_link(agent, link);
+                    self.pump_link(agent, link)?;
                     let end = End { agent, life, link };
                     if let Some(peer) = self.peers.remove(&end) {
                         self.send(agent, peer, Happening::Close { end: peer, from: agent });
@@ -217,12 +216,15 @@ impl World {
         }
     }
 
-    fn pump_link(&mut self, agent: usize, link: LinkId) {
+    fn pump_link(&mut self, agent: usize, link: LinkId) -> Result<(), Violation> {
+        let mut out = Vec::new();
         let now = self.now(agent);
         let life = self.agents[agent].life;
         let peer = self.peers.get(&End { agent, life, link }).copied();
-        while let Some(frame) =
-            self.agents[agent].node.as_mut().and_then(|n| n.poll_link(now, link, POLL_BYTES))
+        while let Some(frame) = self.agents[agent]
+            .node
+            .as_mut()
+            .and_then(|n| n.poll_link(now, link, POLL_BYTES, &mut out))
         {
             let Some(peer) = peer.filter(|_| !(self.loses)(&frame)) else { continue };
             if self.trace && !matches!(frame, Frame::Heartbeat(_)) {
@@ -235,6 +237,7 @@ impl World {
             self.frames += u64::from(!matches!(*frame, Frame::Heartbeat(_)));
             self.send(agent, peer, Happening::Arrive { end: peer, from: agent, frame });
         }
+        self.carry_out(agent, out)
     }
 
     /// Takes what is to be written; it is on disk a little later, or never.
@@ -244,8 +247,9 @@ impl World {
         }
         let now = self.now(agent);
         let life = self.agents[agent].life;
+        let mut out = Vec::new();
         while let Some(write) =
-            self.agents[agent].node.as_mut().and_then(|n| n.poll_journal(now, POLL_BYTES))
+            self.agents[agent].node.as_mut().and_then(|n| n.poll_journal(now, POLL_BYTES, &mut out))
         {
             let latency = 100_000 + self.random_below(1_500_000);
             let state = &mut self.agents[agent];
@@ -254,7 +258,7 @@ impl World {
             let write = Box::new(write);
             self.schedule(at_ns, Happening::Written { agent, life, write });
         }
-        Ok(())
+        self.carry_out(agent, out)
     }
 
     fn written(&mut self, agent: usize, life: u64, write: JournalWrite) -> Result<(), Violation> {
@@ -277,12 +281,15 @@ impl World {
             return Ok(());
         }
         let now = self.now(agent);
-        while let Some(message) =
-            self.agents[agent].node.as_mut().and_then(|n| n.poll_client(now, client, POLL_BYTES))
+        let mut out = Vec::new();
+        while let Some(message) = self.agents[agent]
+            .node
+            .as_mut()
+            .and_then(|n| n.poll_client(now, client, POLL_BYTES, &mut out))
         {
             self.tell(client, message)?;
         }
-        Ok(())
+        self.carry_out(agent, out)
     }
 
     fn tell(&mut self, client: ClientId, message: ToClient) -> Result<(), Violation> {
