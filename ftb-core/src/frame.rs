@@ -277,7 +277,7 @@ pub enum UpItem {
     Events(Run),
     /// A hole that is told, where an origin had to shed, or a log was lost or outrun.
     Gap(Gap),
-    /// A epoch that is no part of the log of the component has given out indices.
+    /// An epoch that is no part of the log of the component has given out indices.
     Fork {
         /// The epoch.
         epoch: Epoch,

@@ -6,7 +6,7 @@
 
 use crate::position::{Epoch, Position};
 
-/// Most segments a epoch history remembers. An agent that was away for more epochs than that
+/// Most segments an epoch history remembers. An agent that was away for more epochs than that
 /// resumes from the oldest event that is still there.
 pub const SEGMENTS_MAX: usize = 64;
 
@@ -67,8 +67,8 @@ impl EpochHistory {
         self.segments.last().map_or(Epoch::ZERO, |segment| segment.epoch)
     }
 
-    /// Begins a epoch. Epochs that gave out nothing before `first` are forgotten: nobody can have
-    /// consumed anything of them in this log. `torn`: its root has no copy of what lies before.
+    /// Begins an epoch. Epochs without an entry before `first` are forgotten: no agent has an entry
+    /// of them in this log. `incomplete`: the root has no copy of the entries before.
     pub fn open(&mut self, epoch: Epoch, first: u64, mut incomplete: bool) {
         while let Some(empty) = self.segments.pop_if(|segment| segment.first >= first) {
             // The log is not mended by that.
@@ -96,7 +96,7 @@ impl EpochHistory {
         self.segments.get(at + 1).map_or(u64::MAX, |next| next.first - 1)
     }
 
-    /// The place of a epoch in the list.
+    /// The place of an epoch in the list.
     fn find(&self, epoch: Epoch) -> Option<usize> {
         self.segments.binary_search_by_key(&epoch, |segment| segment.epoch).ok()
     }
@@ -134,8 +134,8 @@ impl EpochHistory {
     /// common.
     pub fn common(&self, commit_index: u64, other: &Self) -> Option<u64> {
         if commit_index == 0 {
-            // Who has seen nothing agrees with everybody: a epoch in which nothing was logged
-            // leaves no trace in the epoch history of the next.
+            // An agent without an entry agrees with every log. An epoch without an entry leaves no
+            // trace in the history of the next.
             return Some(0);
         }
         self.segments.iter().enumerate().rev().find_map(|(ours, segment)| {

@@ -7,7 +7,7 @@ use crate::spaces::Spaces;
 /// What a gap counts for beside the names in it, in bytes.
 pub(crate) const GAP_BYTES: usize = 64;
 
-/// A hole that is told.
+/// A range of events that are missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// The last position before it.
@@ -34,9 +34,8 @@ pub enum GapReason {
     Retention,
     /// Acting root and standby were lost together.
     LogLost,
-    /// They came behind newer events of their publishers, and were not given: an older word must
-    /// not take the place of a newer one. Told by who gives events to a program
-    /// ([`crate::latest`]).
+    /// They came behind newer events of their publishers, and are left out: an older value must not
+    /// replace a newer one. The last hop reports this gap ([`crate::latest`]).
     Late,
 }
 

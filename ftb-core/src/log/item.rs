@@ -9,7 +9,7 @@ use crate::run::Run;
 pub enum Content {
     /// Events, one index each.
     Events(Run),
-    /// A hole that is told.
+    /// A gap.
     Gap(Gap),
 }
 

@@ -92,7 +92,7 @@ impl Trail {
         &self.places[..self.len]
     }
 
-    /// How far it was in a epoch; 0 where it does not know.
+    /// How far it was in an epoch; 0 where it does not know.
     pub fn index_in(&self, epoch: Epoch) -> u64 {
         self.places().iter().find(|place| place.epoch == epoch).map_or(0, |place| place.index)
     }

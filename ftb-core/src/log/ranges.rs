@@ -55,7 +55,7 @@ impl RangeSet {
         self.ranges.get(at).is_some_and(|r| r.0 <= last)
     }
 
-    /// Only the first so many ranges.
+    /// Keeps only the first `ranges` ranges.
     pub fn truncate(&mut self, ranges: usize) {
         self.ranges.truncate(ranges);
     }

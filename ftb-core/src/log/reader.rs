@@ -1,6 +1,6 @@
-//! One reader of the log: a child link or a subscription. It has a place in the log, no queue; only
-//! when the log has moved on without it, it keeps what it would have missed, within a bound, and
-//! sheds the mildest events first, each hole told.
+//! One reader of the log: a child link or a subscription. A reader has a position in the log, no
+//! queue. When the log moves on without it, it keeps the entries that it wants, within a bound.
+//! Beyond the bound it sheds the events with the lowest severity first, and reports each gap.
 
 use crate::epochs::EpochHistory;
 use crate::filter::{Filter, FilterSet};
@@ -248,7 +248,7 @@ impl Reader {
         }
     }
 
-    /// Turns every kept event of a severity into a hole that is told; neighbouring holes merge.
+    /// Replaces each kept event of a severity by a gap; neighbouring gaps merge.
     pub(crate) fn shed_all(&mut self, severity: Severity, epochs: &EpochHistory) {
         let kept = std::mem::take(&mut self.kept);
         self.kept_bytes = 0;

@@ -1,7 +1,7 @@
-//! The events that an agent keeps: the whole log at acting root and standby, what passed by at any
-//! other agent. Entries rise in index; bounded by whoever pushes. Events that came together lie
-//! together: an entry is a run of them. Of entries that it gives up, the log of acting root and
-//! standby retains the severe ones, and a count of the others ([`crate::log::retained`]).
+//! The entries that an agent keeps: the whole log at acting root and standby, the entries that
+//! passed by at any other agent. Indices rise; the caller bounds the log. Events that came together
+//! stay together: an entry is a batch of them. Of the entries that it drops, the log of acting root
+//! and standby retains the severe ones, and a count of the others ([`crate::log::retained`]).
 
 use crate::epochs::EpochHistory;
 use crate::ident::EventId;
@@ -9,7 +9,7 @@ use crate::log::item::{Content, Item};
 use crate::log::retained::{Items, Reserve, Retained};
 use std::collections::{BTreeSet, VecDeque};
 
-/// Entries behind `evicted` up to `last`. Indices may be missing where nobody here wanted them.
+/// Entries after `evicted` up to `last`. An index may be missing where no reader here wants it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
     entries: VecDeque<Item>,
@@ -18,7 +18,7 @@ pub(crate) struct Log {
     retained: Retained,
     evicted: u64,
     last: u64,
-    /// Indices of events that were delivered here before, in a epoch that has lost: local
+    /// Indices of events that were delivered here before, in an epoch that has lost: local
     /// subscriptions skip them. Empty but after a merge.
     repeated: BTreeSet<u64>,
 }
@@ -36,9 +36,8 @@ fn cost(item: &Item) -> usize {
     ENTRY_BYTES + item.len() + EVENT_BYTES * item.count()
 }
 
-/// The place behind all of which something holds; behind that it holds of none. Looks at the last
-/// ones first: that is where it mostly is, and the others lie in memory that nobody has touched for
-/// long.
+/// Partition point: the index of the first item for which `holds` is false. The search begins at
+/// the end, where the point mostly is.
 pub(crate) fn place_behind<T>(items: &VecDeque<T>, holds: impl Fn(&T) -> bool) -> usize {
     // It holds of none from `high` on.
     let (mut low, mut high) = (0, items.len());
@@ -189,7 +188,7 @@ impl Log {
         self.after(after).map(|item| cost(&item)).sum()
     }
 
-    /// Takes everything behind an index back, because it lies in a epoch that has lost.
+    /// Takes everything behind an index back, because it lies in an epoch that has lost.
     pub(crate) fn truncate(&mut self, after: u64) {
         while self.entries.back().is_some_and(|entry| entry.last() > after) {
             let Some(item) = self.entries.pop_back() else { break };

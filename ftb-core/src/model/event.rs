@@ -6,7 +6,7 @@ use crate::severity::Severity;
 use crate::space::{EventName, EventSpace};
 use bytes::Bytes;
 
-/// A fact beside the payload, so that nobody has to parse text.
+/// A fact beside the payload: a consumer need not parse text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tag {
     /// At most [`limits::TAG_KEY_BYTES_MAX`] bytes.
@@ -80,7 +80,7 @@ impl Event {
     }
 }
 
-/// An event whose parts belong to somebody else: what a publisher says without giving it away.
+/// A borrowed event: what a publisher encodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventRef<'a> {
     /// Namespace.

@@ -35,9 +35,9 @@ impl fmt::Display for OriginId {
     }
 }
 
-/// One publishing client, kept over its agent's restarts: `account` is computed by the agent from
-/// host and uid, so that nobody can speak for a publisher of another user or host; `token` was
-/// drawn at random by the client.
+/// One publishing client; the id survives restarts of the agent. The agent computes `account` from
+/// host and uid, so that no client can publish under the id of another user or host. The client
+/// draws `token` at random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublisherId {
     /// Stable hash of the host name and the uid, from [`PublisherId::account_of`].

@@ -1,19 +1,19 @@
-//! How far somebody has read of each publisher: what holds a publisher's events in their order at
-//! the last hop, whatever the log does.
+//! How far a program has read of each publisher. This keeps the events of a publisher in order at
+//! the last hop.
 //!
-//! A publisher numbers its events, and everybody sends them in that order; so does the log, but for
-//! what a part of the cluster brings back that was lost to the others (docs/protocol.md, "Order").
-//! Such events come behind newer ones of their publisher. Who is asked here first gives none of
-//! them.
+//! A publisher numbers its events. Every agent sends them in that order, and so does the log. One
+//! case breaks the order: a part of the cluster brings back events that were lost to the others
+//! (docs/protocol.md, "Order"). Such events come behind newer ones of their publisher, and a
+//! program that asks here drops them.
 //!
-//! Responsible for: whether an event is newer than all of its publisher that were given. Not
-//! responsible for: telling of one that is not.
+//! Responsible for: whether an event is newer than all events of its publisher that were delivered.
+//! Not responsible for: reporting one that is not.
 
 use crate::ident::{EventId, PublisherId};
 use std::collections::BTreeMap;
 
-/// So many publishers, those that were heard of last, are remembered for certain; twice as many at
-/// most, each in about 50 bytes.
+/// Publishers that are remembered for certain, the latest first; at most twice as many, about 50
+/// bytes each.
 pub const PUBLISHERS_MAX: usize = 16_384;
 
 /// The newest event of each publisher that was given. Nothing yet by default.

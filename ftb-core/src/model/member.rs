@@ -7,7 +7,7 @@ pub enum MemberState {
     Absent,
     /// In the tree.
     Up,
-    /// Has left its parent for another one, which has not told of it yet.
+    /// Has left its parent for another one, which has not reported it yet.
     Moved,
     /// Its link is lost; whether the node lives is being asked, or not known.
     Suspect,

@@ -1,4 +1,4 @@
-//! Which event spaces something concerns that is told of without the events themselves.
+//! The event spaces of events that are missing.
 
 use crate::limits::GAP_SPACES_MAX;
 use crate::space::{EventSpace, NameError};

@@ -13,8 +13,8 @@ pub struct StormRule {
     pub space: Option<EventSpace>,
     /// Worse events are never touched. Usually [`Severity::Warning`].
     pub severity_max: Severity,
-    /// Events of one publisher with the same space, name and severity become one in so many
-    /// milliseconds; the first of them passes at once. 0: they do not.
+    /// Window in milliseconds: events of one publisher with the same space, name and severity
+    /// become one. The first of them passes at once. 0: no folding.
     pub fold_ms: u64,
     /// What one publisher may say in a second; 0: as much as it likes. FATAL events have a lane of
     /// the same width to themselves.
@@ -28,8 +28,8 @@ pub struct StormRule {
 pub struct Fold {
     /// How many events are in it, at least 1.
     pub count: u64,
-    /// It stands for so many sequences right before its own as well: they are in it, or in folds
-    /// before it.
+    /// Sequences right before its own for which the fold stands: they are in it, or in folds before
+    /// it.
     pub covers: u32,
     /// The time of the first event in it, Unix nanoseconds on the publisher's clock.
     pub first_ns: u64,

@@ -29,11 +29,10 @@ pub fn prefers(rank: Rank, fanout: u32, a: Rank, b: Rank) -> bool {
     place(a) < place(b)
 }
 
-/// Every rank that an agent may have as its parent, in the order in which to try them: first the
-/// wanted parent and its ancestors, then `hints` (whoever was seen alive lately), then all other
-/// lower ranks, alternately the lowest and the nearest that are left: the lowest is where the
-/// component's root is, the nearest is what a rack that is cut off has left. `fallen` (the parent
-/// just lost) comes last.
+/// Every rank that an agent may have as its parent, in the order in which to try them. First the
+/// wanted parent and its ancestors, then `hints` (ranks seen alive lately), then all other lower
+/// ranks: the lowest and the nearest in turn. The lowest is where the root of the component is. The
+/// nearest is what a rack that is cut off has left. `fallen` (the parent just lost) comes last.
 pub fn candidates(
     rank: Rank,
     fanout: u32,

@@ -1,10 +1,9 @@
-//! What goes into a [`Node`](super::Node) and what comes out of it: the contract with every shell.
+//! The inputs and outputs of a [`Node`](super::Node): the contract with every shell.
 //!
-//! A shell feeds inputs with `handle`, does what the outputs say, and pulls what is to be sent with
-//! `poll_link` and `poll_client` whenever a transport can take more: all queues live in the core,
-//! bounded in bytes, so that shedding is decided (and simulated) there. Everything that can come
-//! late carries the id of what it belongs to (dial, link, client): a stale one is counted and
-//! ignored.
+//! A shell feeds inputs with `handle`, does what the outputs say, and pulls frames and messages
+//! with `poll_link` and `poll_client` when a transport has room. All queues live in the core,
+//! bounded in bytes, so that the simulation covers shedding. Everything that can come late carries
+//! the id of its dial, link or client. A stale one is counted and ignored.
 
 use crate::epochs::EpochHistory;
 use crate::filter::{Filter, FilterSet};
@@ -157,12 +156,11 @@ pub enum Input {
     DelayAcks {
         /// Who.
         client: ClientId,
-        /// With the next thing that it is told, when
-        /// [`ACK_DELAY_EVENTS_MAX`](super::ACK_DELAY_EVENTS_MAX) have come together, or after
-        /// [`ACK_DELAY_MS`](super::ACK_DELAY_MS): nobody waits for it.
+        /// True: with the next message, after [`ACK_DELAY_EVENTS_MAX`](super::ACK_DELAY_EVENTS_MAX)
+        /// events, or after [`ACK_DELAY_MS`](super::ACK_DELAY_MS). The client does not wait for it.
         delayed: bool,
     },
-    /// Somebody at this node asks for the whole tree.
+    /// A client of this node asks for the whole tree.
     QueryTree {
         /// The shell's name for the question.
         query: QueryId,
@@ -176,7 +174,7 @@ pub enum Input {
         /// What an earlier life of the agent has left in it, where that could not be read when the
         /// agent started.
         restored: Option<Box<Restored>>,
-        /// What was found to be wrong with it, to be told.
+        /// What is wrong with the journal; the agent announces it.
         damage: Option<String>,
     },
     /// What [`poll_journal`](super::Node::poll_journal) gave is on disk, as safe as its fsync
@@ -303,9 +301,9 @@ pub struct Restored {
     pub lost_until: Option<u64>,
     /// More entries may have been there: nothing says how far the log went.
     pub end_unknown: bool,
-    /// What is wrong with the journal, to be told.
+    /// What is wrong with the journal; the agent announces it.
     pub damage: Option<String>,
-    /// Why it is not known whether the end of the log is whole, to be told.
+    /// Why the end of the log may be missing; the agent announces it.
     pub unclean: Option<String>,
 }
 
@@ -456,8 +454,9 @@ pub enum ToClient {
         /// What is missing.
         gap: Gap,
     },
-    /// Everything that the subscription wants up to here was delivered or told: said now and then
-    /// while little of it comes, so that it resumes from here and not from its last event.
+    /// Everything that the subscription wants up to here was delivered or reported as a gap. A
+    /// quiet subscription gets this now and then, so that it resumes from here and not from its
+    /// last event.
     Covered {
         /// Which subscription.
         subscription: SubscriptionId,

@@ -1,4 +1,4 @@
-//! What a node is told about itself and its cluster, and the bounds that it keeps.
+//! The configuration of a node: its cluster, and its limits.
 
 use crate::frame::members_digest;
 use crate::ident::{OriginId, Rank};
@@ -52,7 +52,7 @@ impl MemberList {
         self.0.members.len()
     }
 
-    /// Whether nobody is listed.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.members.is_empty()
     }
@@ -80,7 +80,7 @@ pub struct NodeConfig {
     pub cluster: String,
     /// This agent's host.
     pub host: String,
-    /// Where this agent listens; told to its parent by an agent that is not in the list.
+    /// Where this agent listens. An agent outside the list sends it to its parent.
     pub address: String,
     /// This incarnation; drawn by the shell, never 0, never used before.
     pub origin: OriginId,
@@ -96,29 +96,29 @@ pub struct NodeConfig {
     /// Children that an agent takes before it redirects. Default four times the fan-out: room for
     /// the children of dead neighbours.
     pub children_max: usize,
-    /// A link on which nothing was said for so long gets a heartbeat. Default 1,000 ms, which is
-    /// about 50 bytes/s on an idle link.
+    /// A link that was idle for this time gets a heartbeat. Default 1,000 ms, which is about 50
+    /// bytes/s on an idle link.
     pub heartbeat_ms: u64,
-    /// A link on which nothing was heard for so long is lost. Default 2,000 ms; at least two
-    /// heartbeats.
+    /// A link that was silent for this time is lost. Default 2,000 ms; at least two heartbeats.
     pub detection_ms: u64,
-    /// A dial, a hello and the answer to it may each take so long. Default 1,000 ms.
+    /// Deadline of a dial, and of the answer to a hello. Default 1,000 ms.
     pub dial_ms: u64,
     /// Dials and hellos under way at once. Default 8.
     pub dials_max: usize,
-    /// An agent that has found no parent for so long becomes acting root, and goes on looking.
+    /// An agent that has found no parent in this time becomes acting root, and continues to search.
     /// Default 2,000 ms.
     pub search_ms: u64,
-    /// An acting root, or an agent that is not below its wanted parent, looks for a better place
-    /// every so often (jittered by half). Default 1,000 ms.
+    /// The pause between two searches for a better parent, jittered by half: at an acting root, or
+    /// an agent that is not below its wanted parent. Default 1,000 ms.
     pub probe_ms: u64,
     /// The longest pause between two such looks when they fail again and again. Default 10,000 ms.
     pub probe_ms_max: u64,
-    /// An agent stays so long below a parent before it moves to a better one. Default 1,000 ms,
-    /// doubled with every move (up to `probe_ms_max`), so that a flapping parent is not followed.
+    /// The least time below a parent before the agent moves to a better one. Default 1,000 ms,
+    /// doubled with every move (up to `probe_ms_max`), so that agents do not follow a flapping
+    /// parent.
     pub settle_ms: u64,
-    /// An origin keeps confirmed events of its own clients for so long, and the acting root waits
-    /// so long for a lost log to be handed over. Default 30,000 ms.
+    /// How long an origin keeps confirmed events of its own clients, and how long the acting root
+    /// waits until other epochs are re-proposed. Default 30,000 ms.
     pub grace_ms: u64,
     /// Bytes of the log that acting root and standby keep in memory. Default 16 MiB. Of entries
     /// that no longer fit, severe events may use half of that: a quarter is reserved for protected
@@ -148,8 +148,8 @@ pub struct NodeConfig {
     /// A standby that acknowledges nothing for this time is skipped: the acting root confirms alone
     /// and offers the log again after a pause. Default 200 ms.
     pub standby_ms: u64,
-    /// A journal that acknowledges nothing for so long while a lone root waits for it is passed
-    /// over: the log goes on in memory. Default 5,000 ms: a disk may stall for a while.
+    /// A journal that acknowledges nothing in this time, while a lone root waits for it, is
+    /// skipped: the log continues in memory. Default 5,000 ms: a disk may stall for a while.
     pub journal_ms: u64,
     /// Publishers whose events an agent remembers to know copies. Default 65,536.
     pub publishers_max: usize,

@@ -93,8 +93,8 @@ pub struct Node {
     /// Highest epoch number heard of.
     epoch_seen: u64,
     role: Role,
-    /// An agent that has just started and becomes acting root waits so long for a log; 0: it has
-    /// been in a tree, or waited.
+    /// Until when an agent waits for a log if it becomes acting root. `None`: it has been in a
+    /// tree, or has waited.
     log_wait_until_ns: Option<u64>,
     /// Questions for older events that were passed up.
     requests: BTreeMap<u64, history::PendingRequest>,
@@ -133,7 +133,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// An agent that has just started and knows nobody. `seed` is all the randomness it gets.
+    /// An agent that has just started. `seed` is its only source of randomness.
     pub fn new(now: Now, config: NodeConfig, seed: u64) -> Self {
         Self::with_journal(now, config, seed, None)
     }
@@ -515,15 +515,15 @@ impl Node {
         let Some(found) = self.links.get_mut(&link) else { return };
         if found.role != LinkRole::Closing && !found.control.has_room_for(&frame, bytes_max) {
             found.control.clear();
-            return self.misbehaved(link, "it does not read what it is told");
+            return self.misbehaved(link, "it does not read its frames");
         }
         found.control.push(frame);
         self.wake(link);
     }
 
-    /// Queues a question, or the answer to one, which somebody asks again if nothing comes of it.
-    /// Where there is no room it is dropped: one who asks much does not end another's link, and who
-    /// does not read its answers does not make us keep them.
+    /// Queues a request, or the answer to one, which the requester repeats if nothing comes of it.
+    /// Without room the frame is dropped: a busy requester does not end the link of another, and a
+    /// slow reader does not fill the memory.
     fn send_if_room(&mut self, link: LinkId, frame: Frame) {
         let bytes_max = self.control_bytes_max() / 2;
         let Some(found) = self.links.get(&link) else { return };
@@ -554,8 +554,8 @@ impl Node {
         self.now = Now { mono_ns: now.mono_ns.max(self.now.mono_ns), wall_ns: now.wall_ns };
     }
 
-    /// An agent that was stopped for a while must first hear what waits for it before it judges
-    /// others' silence: everybody gets a fresh period.
+    /// An agent that was stopped for a while must read what waits for it before it judges the
+    /// silence of others: each link gets a fresh period.
     fn forgive_if_late(&mut self, now: Now) {
         let late_ns = ns(self.config.detection_ms) / 2;
         // What is due now was not due before: mostly there is nothing to look for.

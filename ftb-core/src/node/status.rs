@@ -95,7 +95,7 @@ pub struct ClientStatus {
     pub filters: Vec<String>,
 }
 
-/// Declares the counters once: as fields for the code, as names for whoever reads them.
+/// Declares the counters once: as fields for the code, as names for reports.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// What is counted.
@@ -131,7 +131,7 @@ counters! {
     dials,
     /// Dials that failed.
     dials_failed,
-    /// Dials whose host answered that nobody listens.
+    /// Dials that the host refused.
     dials_refused,
     /// Epochs opened here.
     epochs,
@@ -183,7 +183,7 @@ counters! {
     refused,
     /// Own hellos refused.
     rejected,
-    /// Events that were delivered here in a epoch that has lost, and came again.
+    /// Events that were delivered here in an epoch that has lost, and came again.
     repeated,
     /// Times that own events were sent again because nothing was confirmed for long.
     resent,

@@ -325,7 +325,7 @@ fn a_place_in_a_log_says_nothing_about_one_that_it_never_met() {
 }
 
 /// A root that was cut off let its standby go, confirmed alone and died, before the others had
-/// begun a epoch of their own: nobody of its epoch had heard of it.
+/// begun an epoch of their own: nobody of its epoch had heard of it.
 #[test]
 fn a_root_that_dies_cut_off_takes_what_it_confirmed_alone_with_it() {
     const WITNESS: &[Reached] =
@@ -636,7 +636,7 @@ fn a_rank_that_only_an_agent_between_has_in_mind_is_asked_for() {
     must_reach("in mind", &Setup { unlisted: 3, ..nine() }, 200_650, &script, WITNESS);
 }
 
-/// A subscription was read again from before its beginning, in a epoch in which it had read
+/// A subscription was read again from before its beginning, in an epoch in which it had read
 /// further: where its agent, which had started again, came to the log of that epoch by way of
 /// another one.
 #[test]
@@ -728,7 +728,7 @@ fn what_is_caught_up_with_in_another_log_leaves_out_what_was_had() {
     );
 }
 
-/// A subscriber was told of the beginning of a epoch as missing and read on in it. When it had
+/// A subscriber was told of the beginning of an epoch as missing and read on in it. When it had
 /// started again it came to that beginning by way of another log.
 #[test]
 fn what_was_told_of_a_reign_does_not_come_behind_what_was_read_of_it() {

@@ -85,7 +85,9 @@ impl OneAgent {
         agent.subscribe(READER, 0, "event_space=ftb.bench.*")?;
         for _ in 0..100 {
             agent.pass_time();
-            while let Some(message) = agent.node.poll_client(agent.now, READER, POLL_BYTES, &mut agent.outputs) {
+            while let Some(message) =
+                agent.node.poll_client(agent.now, READER, POLL_BYTES, &mut agent.outputs)
+            {
                 if matches!(message, ToClient::Subscribed { .. }) {
                     return Ok(agent);
                 }
@@ -104,7 +106,9 @@ impl OneAgent {
     pub fn route(&mut self, events: Run) -> Result<usize> {
         self.handle(Input::Publish { client: SOURCE, events });
         let mut delivered = 0;
-        while let Some(message) = self.node.poll_client(self.now, READER, POLL_BYTES, &mut self.outputs) {
+        while let Some(message) =
+            self.node.poll_client(self.now, READER, POLL_BYTES, &mut self.outputs)
+        {
             match message {
                 ToClient::Deliver { items, .. } => {
                     delivered += items.iter().map(|(_, run)| run.count()).sum::<usize>();
@@ -128,7 +132,9 @@ impl OneAgent {
         let start = Start::SinceNs(1);
         self.handle(Input::Subscribe { client, subscription, filter, start });
         let mut replayed = 0;
-        while let Some(message) = self.node.poll_client(self.now, client, POLL_BYTES, &mut self.outputs) {
+        while let Some(message) =
+            self.node.poll_client(self.now, client, POLL_BYTES, &mut self.outputs)
+        {
             match message {
                 ToClient::Deliver { items, .. } => {
                     replayed += items.iter().map(|(_, run)| run.count()).sum::<usize>();

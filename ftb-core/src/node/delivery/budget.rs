@@ -32,7 +32,7 @@ struct User {
     clients: usize,
     /// Bytes of clients, subscriptions and filters.
     fixed: usize,
-    /// At most so many bytes wait for slow subscriptions: reading is not taken off at once.
+    /// Upper bound of the bytes that wait for slow subscriptions: reads are not subtracted at once.
     lag_max: usize,
     /// They are counted anew, and shed, if more than these may wait.
     count_at: usize,

@@ -1,10 +1,9 @@
-//! The clients of this agent: who they are, and what goes to each next.
+//! The clients of this agent: who they are, and what each gets next.
 //!
-//! Responsible for: coming, going, and the order in which a client is told things. What they
-//! publish is [`crate::node::publishing::publish`]'s, when they hear that it is held
-//! [`crate::node::publishing::delayed_acks`]', what they want is
-//! [`crate::node::delivery::subscriptions`]', what comes for them is
-//! [`crate::node::delivery::deliver`]'s.
+//! Responsible for: attaching, detaching, and the order of the messages to a client. Not
+//! responsible for: what clients publish ([`crate::node::publishing::publish`]), acknowledgements
+//! ([`crate::node::publishing::delayed_acks`]), subscriptions
+//! ([`crate::node::delivery::subscriptions`]), deliveries ([`crate::node::delivery::deliver`]).
 
 use crate::node::Node;
 use crate::node::api::{ClientId, ClientInfo, Gap, Output, RefusedWhat, SubscriptionId, ToClient};
@@ -19,25 +18,25 @@ pub(in crate::node) struct Client {
     pub(in crate::node) control: VecDeque<ToClient>,
     /// Most have few: a node of the map has room for eleven.
     pub(in crate::node) subscriptions: BTreeMap<SubscriptionId, Box<Subscription>>,
-    /// Those that may have something to read or to be told.
+    /// Subscriptions that may have a message.
     pub(in crate::node) due: Due,
     /// The last sequence that was taken from it.
     pub(in crate::node) taken: u64,
-    /// What of it is held, and what it was told of that.
+    /// Which of its events are acknowledged, and what it knows of that.
     pub(in crate::node) acks: AckState,
     pub(in crate::node) ready: bool,
     pub(in crate::node) turn: Option<SubscriptionId>,
     pub(in crate::node) published: u64,
     pub(in crate::node) delivered: u64,
-    /// Its quiet subscriptions are to be told how far they are.
+    /// Its quiet subscriptions get their position.
     pub(in crate::node) cover_due: bool,
-    /// Sequences of events that were refused because it says too much, not told yet.
+    /// Sequences of events that storm control shed and the client does not know of.
     pub(in crate::node) refused: VecDeque<(u64, u64)>,
     pub(in crate::node) limited_told_ns: u64,
 }
 
-/// Most answers (refusals, confirmations of subscriptions) that wait for one client; a client that
-/// does not read so many is told nothing more of the kind until it reads.
+/// Most answers (refusals, new subscriptions) that wait for one client. Further answers are dropped
+/// until the client reads.
 pub(in crate::node) const CONTROL_MAX: usize = 4_096;
 
 /// Some subscriptions of one client, by id; no more than it has, or had when they were noted.
@@ -146,7 +145,7 @@ impl Node {
         }
     }
 
-    /// A subscription may have something to read or to be told.
+    /// A subscription may have a message.
     pub(in crate::node) fn wake_subscription(&mut self, client: ClientId, id: SubscriptionId) {
         if let Some(found) = self.clients.get_mut(&client) {
             found.due.insert(id);

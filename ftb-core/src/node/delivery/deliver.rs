@@ -15,7 +15,7 @@ use crate::position::Position;
 use core::cell::OnceCell;
 use std::collections::{BTreeSet, VecDeque};
 
-/// Quiet subscriptions are told so often how far they are, while the log moves.
+/// How often quiet subscriptions learn their position while the log moves.
 const COVERED_MS: u64 = 5_000;
 
 impl Node {
@@ -72,8 +72,8 @@ impl Node {
         self.wake_histories();
     }
 
-    /// Subscriptions whose past has been passed by: they are told so where nothing is left to read.
-    /// One that waits for what is fetched is woken when that has come.
+    /// Wakes subscriptions whose history has ended: they learn it when nothing is left to read. A
+    /// subscription that waits for a history request is woken by the reply.
     fn wake_histories(&mut self) {
         let passed = |(client, id): &&(ClientId, SubscriptionId)| {
             let found = self.clients.get(client).and_then(|found| found.subscriptions.get(id));
@@ -224,10 +224,9 @@ impl Node {
         active.collect()
     }
 
-    /// The log that was followed is about to be left for another one. What was visible here counts
-    /// as delivered, and is left out where it comes again; so what subscriptions have not read of
-    /// it is made ready for them now, with its positions in this log. What is over their bound is
-    /// told as a hole.
+    /// The agent is about to leave its log for another one. The entries that were visible here
+    /// count as delivered, and are left out where they come again. So the unread ones become
+    /// messages now, with their positions in this log. Events over the bound become a gap.
     pub(in crate::node) fn flush_subscribers(&mut self) {
         self.count_budgets();
         for (client, subscription) in self.active_subscriptions() {

@@ -335,7 +335,7 @@ impl Node {
         Some(self.next_request)
     }
 
-    /// Somebody else is asked: the time to wait for an answer begins.
+    /// Another agent is asked: its time to answer begins.
     pub(in crate::node) fn restart_deadline(&mut self, id: u64) {
         if let Some(request) = self.requests.get_mut(&id) {
             request.sent_ns = self.now.mono_ns;
@@ -354,7 +354,7 @@ impl Node {
     pub(in crate::node) fn on_history_request(&mut self, link: LinkId, query: HistoryRequest) {
         let filters = FilterSet::merge(&query.filters);
         if query.epoch != self.epochs.head() {
-            // It will ask again in the epoch history that it is being told.
+            // The child asks again when it knows the new epoch history.
             self.counters.stale += 1;
             return;
         }
@@ -503,7 +503,7 @@ impl Node {
         oldest.map(|oldest| oldest.saturating_add(ns(self.config.detection_ms)))
     }
 
-    /// Questions that were not answered are asked again, or somebody else is.
+    /// History requests without an answer are sent again, or another agent is asked.
     pub(in crate::node) fn on_history_timer(&mut self) {
         let before = self.now.mono_ns.saturating_sub(ns(self.config.detection_ms));
         let late = |request: &PendingRequest| request.may_be_late() && request.sent_ns <= before;

@@ -1,14 +1,13 @@
-//! Older events than what acting root (or standby) has in memory: from its own disk, or from a
-//! child that has them.
+//! Events that are older than the memory of acting root or standby: from its own disk, or from a
+//! child.
 //!
-//! The disk goes back further than memory, and is read a page at a time, by the shell, while
-//! everything else goes on. A child may go back further too: the standby has a disk of its own, and
-//! where a root took over without a copy of the log, others may have had more pass by than it. They
-//! are asked one after the other. Only when nobody has them, that is told as a gap.
+//! The disk goes back further than memory. The shell reads it page by page, beside everything else.
+//! A child may go back further too. The standby has a disk. Where a root took over without a copy
+//! of the log, more entries may have passed by at others. They are asked one after the other. If
+//! none has the events, the root reports a gap.
 //!
-//! Responsible for: who is asked next, and what a page means. Not responsible for: who wanted it
-//! ([`crate::node::delivery::history`]), how a page is read ([`JournalPage::pick`] says what is to
-//! be in it).
+//! Responsible for: which source is asked next, and the meaning of a page. Not responsible for: the
+//! requester ([`crate::node::delivery::history`]), the content of a page ([`JournalPage::pick`]).
 
 use crate::filter::FilterSet;
 use crate::frame::{Frame, HistoryReply, HistoryRequest, Item};
@@ -62,7 +61,7 @@ impl HistorySearch {
 }
 
 impl Node {
-    /// Looks for events that are not in memory here any more. Says whether anybody is asked.
+    /// Looks for events that are not in memory any more. Says whether a source is asked.
     pub(in crate::node) fn search_history(
         &mut self,
         requester: Requester,
@@ -195,7 +194,7 @@ impl Node {
                 return self.answered(match page.filter(|_| of_root) {
                     Some(page) => page,
                     None if of_root => self.answer(&HistoryRequest { id, ..query }),
-                    // Whoever asks knows best what to tell then.
+                    // The requester decides what to report.
                     None => {
                         HistoryReply { id, items: Vec::new(), covered: query.after, last: false }
                     }

@@ -1,5 +1,5 @@
-//! What an agent's whole subtree wants, what of it the parent was told, and since which index
-//! everything of it comes down.
+//! The filters of an agent's subtree, what the parent knows of them, and since which index all
+//! their matches come down.
 
 use crate::filter::{Filter, FilterSet};
 use crate::frame::Interest;
@@ -28,7 +28,7 @@ pub(in crate::node) struct Interests {
 }
 
 impl Interests {
-    /// The subtree wants this now. Says whether the parent has to be told.
+    /// The subtree wants this now. Says whether the parent must know.
     pub(in crate::node) fn want(&mut self, wanted: FilterSet) -> bool {
         if wanted.covers_set(&self.reported) && self.reported.covers_set(&wanted) {
             return false;
@@ -67,7 +67,8 @@ impl Interests {
         self.set_active(index.max(self.resumed));
     }
 
-    /// On a new link, or in another epoch history: everything told comes down behind that index.
+    /// On a new link, or in another epoch history: all matches of the reported filters come down
+    /// after that index.
     pub(in crate::node) fn restart(&mut self, index: u64) {
         for active in &mut self.active {
             active.since = active.since.min(index);

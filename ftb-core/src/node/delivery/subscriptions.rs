@@ -30,8 +30,8 @@ pub(in crate::node) struct Subscription {
 /// with. Half of the event ids that the client library remembers, by which it drops what it had.
 const READ_AGAIN_MAX: u64 = 8_192;
 
-/// Subscriptions that end are taken out of what the parent is asked for after so long at most: to
-/// merge all filters anew for each of many would take quadratic time.
+/// The longest delay before filters that ended are withdrawn at the parent. Merging all filters for
+/// each of many would take quadratic time.
 const NARROW_MS: u64 = 100;
 
 impl Subscription {
@@ -109,8 +109,8 @@ impl Node {
         }
     }
 
-    /// The subtree may want less: found out soon, for many of whom it is so at once. What comes
-    /// down until then though nobody wants it is dropped here.
+    /// The subtree may want less: it is merged soon, once for many changes. Unwanted events that
+    /// come down until then are dropped here.
     pub(in crate::node) fn interest_narrowed(&mut self) {
         let due_ns = self.now.mono_ns.saturating_add(ns(NARROW_MS));
         self.timers.set_earlier(Timer::NarrowInterest, due_ns);
@@ -193,11 +193,11 @@ impl Node {
         self.catch_up(Requester::Subscription(client, id));
     }
 
-    /// Behind which index of the log a subscription resumes that has been at those places (of any
-    /// log). Where nobody here knows the log that it stood in, the rest of that log may never come:
-    /// that is told. It goes on behind the furthest place that both logs have; without one it reads
-    /// some of ours again: the logs may be about to meet, and what it passed over here would then
-    /// come behind what is newer.
+    /// After which index of the log a subscription resumes that has been at those positions (of any
+    /// log). Where no agent here knows its log, the rest of that log may never come: the
+    /// subscription gets a gap. It resumes after the furthest position that both logs have. Without
+    /// one it reads some of this log again: the logs may be about to meet, and skipped events would
+    /// then come behind newer ones.
     fn resume_index(
         &mut self,
         client: ClientId,

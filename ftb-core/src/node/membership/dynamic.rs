@@ -1,16 +1,15 @@
-//! Agents that are in no member list: which rank each has, and who gives it.
+//! Dynamic members: agents outside the member list, and how they get their ranks.
 //!
-//! They have ranks behind all listed ones, from [`Rank::UNLISTED_FIRST`] up in the order in which
-//! they came, and keep them. The acting root gives them out. It and its standby know all of them
-//! and write them to their journals; any other agent knows those below it, and tells whoever
-//! becomes its parent. An agent that has no list knows its own rank, and writes that to its
-//! journal.
+//! Their ranks follow all listed ones, from [`Rank::UNLISTED_FIRST`] on, in the order in which they
+//! came; they keep them. The acting root assigns them. It and its standby know all of them and
+//! write them to their journals. Any other agent knows those below it, and reports them to its
+//! parent. An agent without a list knows its own rank, and writes it to its journal.
 //!
-//! Such an agent is a leaf: nobody dials it, and it has no children. Its wanted place is the one
-//! behind the listed agents, in the order of the ranks.
+//! Such an agent is a leaf: no agent dials it, and it has no children. Its wanted place follows the
+//! listed agents, in the order of the ranks.
 //!
-//! Where two components meet that gave one rank to two hosts, the root that goes on is right. The
-//! other host is sent away by its parent, comes back, and gets another rank.
+//! Two components that meet may have assigned one rank to two hosts. The root that goes on is
+//! right. The parent of the other host sends it away; it comes back, and gets another rank.
 
 use crate::frame::{DYNAMIC_MEMBERS_MAX, DynamicMember, Frame, Hello, HelloNack};
 use crate::ident::Rank;
@@ -23,8 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Most agents of one component that are in no member list. With more, the one that has been away
 /// longest loses its rank; while all are up, one more is refused.
 pub const UNLISTED_MAX: usize = 4_096;
-/// Most of them that are remembered here, those that wait for a rank included. Full: what has to do
-/// with nobody here is forgotten, and one more is refused.
+/// Most dynamic members that are known here, those that wait for a rank included. When full, those
+/// without a relation to this agent are forgotten, and one more is refused.
 const KNOWN_MAX: usize = 2 * UNLISTED_MAX;
 
 /// The agents that are in no member list, as far as they are known here.
@@ -45,7 +44,7 @@ struct MemberEntry {
     rank: Option<Rank>,
     /// As the agent, or another root, has said.
     wanted: Option<Rank>,
-    /// The child by which it was asked for; `None`: nobody, or the agent itself is here.
+    /// The child that sent the join; `None`: none, or the agent itself is here.
     via: Option<LinkId>,
     /// Where its agent listens; empty where that is not known.
     address: String,
@@ -80,13 +79,13 @@ impl DynamicMembers {
         self.known.get(&key(host)).map(|entry| entry.address.as_str()).filter(|a| !a.is_empty())
     }
 
-    /// Everybody who has a rank.
+    /// All dynamic members with a rank.
     pub(in crate::node) fn all(&self) -> Vec<(String, Rank)> {
         let known = self.known.values();
         known.filter_map(|entry| Some((entry.host.clone(), entry.rank?))).collect()
     }
 
-    /// A rank is asked for, or said to be somebody's; false where there is no room to remember it.
+    /// An agent joins, or has a rank already; false where the limit is reached.
     fn join(&mut self, join: &DynamicMember, via: Option<LinkId>) -> bool {
         let key = key(&join.host);
         if !self.has_room_for(&key) {
@@ -115,7 +114,7 @@ impl DynamicMembers {
         }
     }
 
-    /// A host has that rank and no other, and nobody else has it. Says whether that is news.
+    /// Assigns a rank to a host, and to no other. Says whether that is new.
     pub(in crate::node) fn set(&mut self, host: &str, rank: Rank) -> bool {
         let key = key(host);
         if self.known.get(&key).is_some_and(|entry| entry.rank == Some(rank)) {
@@ -181,7 +180,7 @@ impl DynamicMembers {
         undecided.map(|entry| entry.host.clone()).collect()
     }
 
-    /// A link is gone: nobody waits on it, and nobody is to be answered there.
+    /// A link is gone, and the join that waits on it.
     pub(in crate::node) fn link_gone(&mut self, link: LinkId) {
         self.waiting.remove(&link);
     }
@@ -258,8 +257,8 @@ impl Node {
                 || self.dynamic_members.rank_of(host).is_some_and(|known| known != rank))
     }
 
-    /// The rank of an agent that says that it is in no list; `None`: the acting root must say.
-    /// Others may know one that it has given to somebody else since.
+    /// The rank of an agent outside the list; `None`: the acting root must assign one. Other agents
+    /// may know a rank that was assigned to another host since.
     pub(in crate::node) fn admit_dynamic(&self, hello: &Hello) -> Result<Option<Rank>, HelloNack> {
         let (host, own) = (&hello.host, &self.config.host);
         let message = if let Some(rank) = self.config.members.rank_of(host) {
@@ -295,7 +294,7 @@ impl Node {
         }
     }
 
-    /// Ranks are asked for: the acting root answers, anybody else passes it on.
+    /// Agents join: the acting root answers, any other agent forwards the join.
     pub(in crate::node) fn on_join(&mut self, via: Option<LinkId>, joins: Vec<DynamicMember>) {
         let mut noted = Vec::new();
         for join in joins {
@@ -340,7 +339,7 @@ impl Node {
         }
     }
 
-    /// A new way up: whoever is root there learns of everybody who is known here.
+    /// The uplink is new: its root learns all dynamic members that are known here.
     pub(in crate::node) fn forward_all_joins(&mut self) {
         let Some(parent) = self.role.parent().map(|parent| parent.link) else { return };
         let own = key(&self.config.host);
@@ -353,7 +352,7 @@ impl Node {
         self.send_dynamic_members(parent, joins);
     }
 
-    /// An acting root that has just become one, or is not young any more, answers everybody.
+    /// A new acting root that does not wait for a log any more answers all joins.
     pub(in crate::node) fn answer_all_joins(&mut self) {
         let undecided = self.dynamic_members.undecided();
         self.answer_joins(undecided);
@@ -391,7 +390,7 @@ impl Node {
         }
     }
 
-    /// Whoever is to take the log over knows all ranks.
+    /// The next standby knows all ranks.
     pub(in crate::node) fn copy_dynamic_members(&mut self, syncing: LinkId) {
         let all = self.dynamic_members.all().into_iter();
         let all = all.map(|(host, rank)| DynamicMember { host, rank: Some(rank) }).collect();

@@ -1,5 +1,5 @@
-//! Who is where: every agent knows the members of its own subtree and tells its parent what
-//! changes, so that the acting root knows the whole tree.
+//! The members of the tree: every agent knows the members of its own subtree and reports changes to
+//! its parent, so that the acting root knows the whole tree.
 
 use crate::frame::{Frame, MEMBERS_MAX, MemberReport};
 use crate::ident::{OriginId, Rank};
@@ -11,7 +11,8 @@ use crate::severity::Severity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
-/// Members of the own subtree, what is still to be told, and questions that wait for an answer.
+/// The members of the subtree, the reports that wait for the parent, and tree queries that wait for
+/// an answer.
 #[derive(Default)]
 pub(in crate::node) struct Members {
     known: BTreeMap<Rank, MemberReport>,
@@ -83,9 +84,9 @@ impl Members {
         self.known.values().filter(|member| member.state.is_missed()).map(|member| member.rank)
     }
 
-    /// Nobody below that agent is where it was; others tell where they are. Whose coming was not
-    /// told yet is told as on its way: `expected`, or it has stopped with that agent. What is known
-    /// of those that were gone before stays so.
+    /// The agents below that one are not where they were; their new parents report them. A member
+    /// whose coming is not reported yet is reported as moved if it is `expected`; otherwise it has
+    /// stopped with that agent. What is known of those that were gone before stays.
     fn forget_below(&mut self, left: Rank, expected: bool) {
         let mut gone = vec![left];
         while let Some(above) = gone.pop() {
@@ -118,7 +119,7 @@ impl Members {
         self.known.retain(|rank, member| !(gone(member.state) && on_batch(*rank)));
     }
 
-    /// Whether one more report finds room, among at most so many.
+    /// Whether one more report fits, among at most `members_max`.
     fn has_room_for(&self, rank: Rank, members_max: usize) -> bool {
         let room = |members: &BTreeMap<Rank, MemberReport>| {
             members.len() < members_max || members.contains_key(&rank)
@@ -126,7 +127,7 @@ impl Members {
         room(&self.known) && room(&self.pending)
     }
 
-    /// Nobody below that agent is where it was. Gives who that is.
+    /// The agents below that one are not where they were. Gives their ranks.
     pub(in crate::node) fn doubt_below(&mut self, lost: Rank) -> Vec<Rank> {
         // A parent has a lower rank than its children.
         let mut doubted = BTreeSet::from([lost]);
@@ -201,8 +202,8 @@ impl Node {
         true
     }
 
-    /// The acting root in whose place we are now was lost, or its standby; nobody above them could
-    /// ask. They tell of themselves when they are back.
+    /// The acting root before this one was lost, or its standby: no agent above them could open a
+    /// suspicion. They report themselves when they are back.
     pub(in crate::node) fn lost_above(&mut self, above: Sighting, host: &str, why: &str) {
         self.transition("node", host, "up", MemberState::Suspect.as_str(), why);
         let report = self.report_of_child(above, host, MemberState::Suspect);
@@ -253,7 +254,7 @@ impl Node {
         let is_told_above = self.role.parent().is_some();
         if let Some(current) = self.members.known.get(&report.rank) {
             if is_old(current, &report) {
-                // Whoever was acting root meanwhile knows of no life of those above it.
+                // The acting root of the meantime knows of no life of the agents above it.
                 if self.role.is_root() && report.origin == 0 {
                     self.announce_return(&report, report.state, false);
                 }
@@ -273,8 +274,8 @@ impl Node {
         let (rank, state) = (report.rank, report.state);
         self.members.pending.insert(rank, report.clone());
         if has_moved && is_told_above {
-            // Who epochs expects it. It may come back or not, and stop elsewhere, without a word to
-            // us: whoever takes over is told by the roll whether to miss it.
+            // The acting root expects it. It may come back or not, and stop elsewhere, without a
+            // report to this agent. The next root learns from the snapshot whether to expect it.
             self.members.known.remove(&rank);
         } else {
             self.members.known.insert(rank, report);
@@ -302,7 +303,7 @@ impl Node {
         }
     }
 
-    /// The member list has changed: nobody is on its way to a place that is none any more.
+    /// The member list has changed: no member moves to a rank that does not exist any more.
     pub(in crate::node) fn forget_strange_moves(&mut self) {
         let moved = self.members.known.values().filter(|m| m.state == MemberState::Moved);
         let strange = moved.filter(|member| self.is_strange(member.rank, &member.host));
@@ -311,8 +312,8 @@ impl Node {
         }
     }
 
-    /// Whoever was acting root meanwhile tells of the lost ones above it: for the acting root to
-    /// know, who may be the one that was lost.
+    /// The acting root of the meantime reports the lost agents above it. The acting root must know
+    /// it, and may be the one that was lost.
     fn learn_of_lower(&mut self, report: MemberReport) {
         if !self.role.is_root() {
             self.members.pending.insert(report.rank, report);
@@ -377,7 +378,7 @@ impl Node {
         }
     }
 
-    /// What the parent is to be told next of members.
+    /// The next reports for the parent.
     pub(in crate::node) fn next_members(&mut self) -> Option<Frame> {
         let pending = &mut self.members.pending;
         let next: Vec<MemberReport> = std::iter::from_fn(|| pending.pop_first())
@@ -566,7 +567,8 @@ mod tests {
         }
     }
 
-    /// 11 has come below 5, which moves before that was told: who goes with it says no new hello.
+    /// 11 has come below 5, which moves before it has reported that: an agent that goes with it
+    /// says no new hello.
     #[test]
     fn who_goes_with_its_parent_is_up_whatever_is_told_first() {
         let (mut members, up) = (Members::default(), report(11, 5, 3));

@@ -79,7 +79,7 @@ impl Node {
         self.snapshot_changed();
     }
 
-    /// A member was lost without a Close: those below it are missing until they come from elsewhere.
+    /// A member was lost without a Close: those below it are missing until they come back.
     pub(in crate::node) fn doubt_all_below(&mut self, lost: Rank) {
         if !self.role.is_root() {
             return;

@@ -1,13 +1,13 @@
-//! The acting root and its standby, seen from below: nobody is above them who would ask whether
-//! their hosts live. Whoever takes the root's place does, and has begun to ask before it takes it.
+//! The acting root and its standby, watched from below: they have no parent that could open a
+//! suspicion. The next root does, and begins before it takes over.
 //!
-//! A parent that has been silent for a while is looked at before its silence counts, if it is the
-//! acting root or its standby; so is the other of the two. What is known to be silent when the
-//! parent is lost need not be dialled in vain first: the next root takes over at once, and at once
-//! has its own word and those of its children, and its new children bring theirs with them.
+//! A parent that is acting root or standby is probed when it has been silent for a while, before
+//! its silence counts; so is the other of the two. When the parent is lost, the agent need not dial
+//! the one that was silent: the next root takes over at once. It has its own probe results and
+//! those of its children, and new children bring theirs.
 //!
-//! Responsible for: whom to look at above, when, and what is known of them. Not responsible for:
-//! what the looks and votes mean ([`crate::node::membership::suspicion`]).
+//! Responsible for: which agents above are probed, when, and what is known of them. Not responsible
+//! for: the meaning of probes ([`crate::node::membership::suspicion`]).
 
 use crate::ident::{OriginId, Rank};
 use crate::node::Node;
@@ -21,7 +21,7 @@ const SILENT_MAX: usize = 4;
 /// What an agent knows of those above it that may be gone.
 #[derive(Default)]
 pub(in crate::node) struct RootWatch {
-    /// Lost without a word: whoever becomes acting root asks about them.
+    /// Lost without a Close: the next acting root opens a suspicion for each.
     lost_above: Vec<(Sighting, String)>,
     /// What was asked about them before that.
     early: BTreeMap<Rank, u64>,
@@ -80,7 +80,7 @@ impl Node {
         [parent].into_iter().chain(others).collect()
     }
 
-    /// Whether somebody above is to be looked at when the parent has been silent for a while.
+    /// Whether agents above are probed when the parent has been silent for a while.
     pub(in crate::node) fn probes_root(&self) -> bool {
         !self.root_watch.asked
             && self.role.parent().is_some_and(|parent| {

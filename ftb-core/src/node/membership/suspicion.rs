@@ -1,12 +1,11 @@
-//! Is a lost child's host dead, or only its agent, or only our way to it? Before anybody is called
-//! dead, others are asked whether the host answers them.
+//! Is the host of a lost child dead, or only its agent, or only the link? Before an agent declares
+//! a member dead, it asks others to probe the host (indirect probes, as in SWIM).
 //!
-//! The parent that lost the link dials the host itself and asks a few neighbours to do the same. An
-//! agent that answers is alive, whatever became of the link; a host that refuses is alive without
-//! its agent; only a host that answers nobody, of at least two who asked, is dead. A lost acting
-//! root has no parent: who becomes acting root in its place asks. The verdicts are events of the
-//! agent's own. Whoever is not dead then and does not come back is looked for again by the acting
-//! root ([`crate::node::membership::reconciliation`]).
+//! The parent that lost the link dials the host itself, and asks a few neighbours to do the same. A
+//! member whose agent answers is alive. A host that refuses is alive without its agent. A host is
+//! dead when it answers no prober, of at least two. A lost acting root has no parent: its successor
+//! opens the suspicion. The results are events of the agent. The acting root probes again each
+//! member that is not dead and does not come back ([`crate::node::membership::reconciliation`]).
 
 use crate::frame::{Frame, Probe, ProbeAnswer};
 use crate::ident::{OriginId, Rank};
@@ -45,7 +44,7 @@ struct Suspicion {
     host: String,
     /// It is not lost yet: nothing is said unless it is.
     early: bool,
-    /// Nobody else is above it: it is ours to judge with whoever comes to be asked.
+    /// The member has no parent: this agent decides with its new children as witnesses.
     above: bool,
     /// The acting root looks for it again: only what is news is said.
     again: bool,
@@ -75,7 +74,7 @@ enum SuspicionOutcome {
 impl Suspicion {
     fn outcome(&self, alone_decides: bool) -> SuspicionOutcome {
         let alive = self.witnesses.values().any(|report| *report == Some(true));
-        // Who has nobody left to ask may be the one that is cut off.
+        // An agent without a witness may be the one that is cut off.
         let witness = self.witnesses.values().any(|report| *report == Some(false));
         match self.own {
             Some(ProbeResult::Agent) => SuspicionOutcome::Elsewhere,
@@ -173,13 +172,13 @@ impl Node {
         self.suspicions.open.remove(&suspicion);
     }
 
-    /// A look takes so long at most. Whoever answers at all does it in a moment; with a quarter of
-    /// the detection time it is known at its end who is dead.
+    /// Deadline of a probe. A live host answers in a moment. With a quarter of the detection time
+    /// the result is known when the detection time ends.
     fn probe_ms(&self) -> u64 {
         self.config.dial_ms.min(self.config.detection_ms / 4)
     }
 
-    /// After so long a silence of a child others are asked about its host, before it is lost.
+    /// The silence of a child after which its host is probed, before the child is lost.
     pub(in crate::node) fn early_probe_ns(&self) -> u64 {
         ns(self.config.detection_ms.saturating_sub(self.probe_ms()))
     }
@@ -337,7 +336,7 @@ impl Node {
     pub(in crate::node) fn on_probe_connected(&mut self, dial: DialId, link: LinkId) -> bool {
         let Some(probe_dial) = self.suspicions.probe_dials.remove(&dial) else { return false };
         self.links.insert(link, Link::new(LinkRole::Closing, self.now.mono_ns));
-        self.close(link, None, "it was only a look whether the host answers");
+        self.close(link, None, "it was a probe");
         self.on_probe_result(probe_dial, ProbeResult::Agent);
         true
     }

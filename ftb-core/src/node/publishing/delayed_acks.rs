@@ -1,11 +1,11 @@
-//! When a client hears that its events are held.
+//! When a client learns that its events are acknowledged.
 //!
-//! At once, as long as somebody may wait for it. A client where nobody does says so: it hears it
-//! once in a while for all events together, or with whatever else it is told. So who publishes
-//! often, and does not ask, is not woken for each event a second time.
+//! At once, while the client may wait for it. A client that does not wait says so: it gets one
+//! acknowledgement for many events, or with the next message. So a frequent publisher does not wake
+//! up twice for each event.
 //!
-//! Responsible for: that choice. Not responsible for: what is held
-//! ([`crate::node::publishing::upward`]), nor for the order in which a client is told things
+//! Responsible for: that choice. Not responsible for: what is acknowledged
+//! ([`crate::node::publishing::upward`]), the order of messages
 //! ([`crate::node::delivery::clients`]).
 
 use crate::node::Node;
@@ -13,11 +13,10 @@ use crate::node::api::ClientId;
 use crate::node::config::ns;
 use std::collections::VecDeque;
 
-/// A client that is told lazily hears at the latest so long after an event is held that it is, and
-/// at once where it was told nothing for so long.
+/// The longest delay of an acknowledgement. After a pause of this length the next one goes at once.
 pub const ACK_DELAY_MS: u64 = 200;
 
-/// A client that is told lazily is not left without so many confirmations: it keeps those events.
+/// Most events without an acknowledgement: the client keeps them.
 pub const ACK_DELAY_EVENTS_MAX: u64 = 1_024;
 
 /// What of a client's events is held, and what it knows of that.
@@ -25,11 +24,11 @@ pub const ACK_DELAY_EVENTS_MAX: u64 = 1_024;
 pub(in crate::node) struct AckState {
     /// The last sequence that acting root and standby hold.
     until: u64,
-    /// The last that it was told, and when.
+    /// The last sequence that the client knows of, and when it learned it.
     reported: u64,
     told_ns: u64,
     delayed: bool,
-    /// It has an entry in the queue of those that are told later.
+    /// It is in the queue of delayed acknowledgements.
     queued: bool,
     /// It is not to wait any longer.
     late: bool,
@@ -41,7 +40,7 @@ impl AckState {
         self.until = self.until.max(seq);
     }
 
-    /// It is to be told again, at once. Gives whether there is anything to tell.
+    /// The client gets the acknowledgement again, at once. Says whether there is one.
     pub(in crate::node) fn repeat_ack(&mut self) -> bool {
         self.reported = 0;
         self.late = self.until > 0;
@@ -53,12 +52,12 @@ impl AckState {
         pending > 0 && (!self.delayed || self.late || pending >= ACK_DELAY_EVENTS_MAX)
     }
 
-    /// What it is told now, before anything that was published by others.
+    /// The acknowledgement that goes before deliveries.
     pub(in crate::node) fn take_due(&mut self, now_ns: u64) -> Option<u64> {
         self.is_due().then(|| self.tell(now_ns))?
     }
 
-    /// What it is told when there is nothing else.
+    /// The acknowledgement that goes when there is nothing else.
     pub(in crate::node) fn tell(&mut self, now_ns: u64) -> Option<u64> {
         self.late = false;
         (self.until > self.reported).then(|| {
@@ -68,7 +67,7 @@ impl AckState {
     }
 }
 
-/// Who is told later that its events are held, in the order in which it is due.
+/// Delayed acknowledgements, in the order in which they are due.
 #[derive(Default)]
 pub(in crate::node) struct DelayedAcks(VecDeque<(u64, ClientId)>);
 
@@ -90,8 +89,8 @@ impl Node {
         self.notify_acked(id);
     }
 
-    /// More of a client's events are held: it is told, now or later. Where rules limit what it says
-    /// it is told at once: what it has not heard of it says again, and that counts.
+    /// More events of a client are acknowledged: it learns it now or later. Under storm rules it
+    /// learns it at once: it publishes again what it has not heard of, and that counts.
     pub(in crate::node) fn notify_acked(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let (held, now_ns) = (&mut client.acks, self.now.mono_ns);
@@ -107,7 +106,7 @@ impl Node {
         }
     }
 
-    /// Time has passed: who has waited for long enough is told.
+    /// Acknowledgements are due.
     pub(in crate::node) fn on_delayed_ack_timer(&mut self) {
         while self.delayed_acks.deadline_ns().is_some_and(|due_ns| due_ns <= self.now.mono_ns) {
             let Some((_, id)) = self.delayed_acks.0.pop_front() else { return };

@@ -198,10 +198,9 @@ impl Outbox {
         ids
     }
 
-    /// The log has another epoch history now: what was confirmed and may not be in it is
-    /// unconfirmed again, and so is everything behind it. Which epochs are waited for, or handed
-    /// over, the root of another epoch has only in its memory: the next is told again. Says whether
-    /// there was any of these.
+    /// The log has another epoch history. Confirmed items that may be missing in it are unconfirmed
+    /// again, with all items behind them. Only the memory of a root knows which epochs it waits
+    /// for: the next root gets these items again. Says whether any item changed.
     pub(in crate::node) fn requeue(&mut self, epochs: &EpochHistory) -> bool {
         let lost = self
             .items

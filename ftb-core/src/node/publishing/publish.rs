@@ -17,13 +17,13 @@ use crate::severity::Severity;
 use crate::spaces::Spaces;
 use crate::storm::StormRule;
 
-/// What storm rules have shed is told to subscribers as one gap so long after the first of it.
+/// Subscribers learn of shed events as one gap, at this time after the first of them.
 const SHED_TOLD_MS: u64 = 1_000;
 
-/// That a client says more than it may is announced at most so often.
+/// The shortest time between two announcements about one client.
 const LIMITED_TOLD_MS: u64 = 60_000;
 
-/// What storm rules have shed and subscribers were not told yet.
+/// Events that storm rules have shed and subscribers do not know of.
 pub(in crate::node) struct StormShed {
     count: u64,
     severity: Severity,
@@ -95,8 +95,7 @@ impl Node {
         self.send_up(left);
     }
 
-    /// An event of a client that says too much: told to the client at once, to all subscribers
-    /// soon.
+    /// Sheds an event of a client: the client learns it at once, subscribers soon.
     fn shed_publication(
         &mut self,
         id: ClientId,

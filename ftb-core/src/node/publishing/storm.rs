@@ -1,14 +1,13 @@
-//! Storm control at the publisher's own agent: identical events become one with a count, and a
-//! publisher that says too much is cut short, by rules per event space.
+//! Storm control at the agent of the publisher: identical events become one with a count, and a
+//! publisher above its limit is cut short, by rules per event space.
 //!
-//! Responsible for: what passes, what is folded into what, what is shed, when. A fold stands under
-//! the id of the last event in it and says by [`Fold::covers`] for which others it stands, so
-//! copies are known and a receipt resolves when the fold is held by acting root and standby. Not
-//! responsible for: the encoding of a fold ([`Folder`]), or for telling anybody (the node's
-//! [`clients`](crate::node::delivery::clients) do).
+//! Responsible for: what passes, what is folded, what is shed, when. A fold has the id of its last
+//! event; [`Fold::covers`] says for which others it stands. So copies are recognised, and a receipt
+//! resolves when the fold is acknowledged. Not responsible for: the encoding of a fold
+//! ([`Folder`]), or for messages to clients ([`clients`](crate::node::delivery::clients)).
 //!
-//! Order: whatever leaves, leaves in the order of the publisher's sequences. An event that passes,
-//! or is shed, first brings out what is being folded before it.
+//! Order: events leave in the order of the publisher's sequences. An event that passes, or is shed,
+//! first releases the open folds before it.
 
 use crate::node::api::ClientId;
 use crate::node::config::ns;

@@ -20,8 +20,8 @@ pub(in crate::node) struct Route {
 /// Most origins below one agent whose way back it remembers.
 const ROUTES_MAX: usize = 262_144;
 
-/// Own events of which nothing is confirmed for so long are sent again: a confirmation may be lost
-/// with the agent that was to pass it on.
+/// Unconfirmed events are sent again after this time: a confirmation may be lost with the agent
+/// that was to forward it.
 const RESEND_MS: u64 = 10_000;
 
 impl Node {
@@ -60,7 +60,7 @@ impl Node {
                 child.up.push_back(batch);
                 self.wake(parent);
             }
-            // Whoever becomes our parent will hear all of it again.
+            // The next parent gets all of it again.
             _ => child.credit_due += bytes,
         }
         let child = self.children.get(&link);
@@ -306,8 +306,7 @@ impl Node {
     }
 }
 
-/// A standby keeps at most so many windows of what it has sent up and has not heard of yet; more
-/// waits.
+/// Most windows of batches that a standby keeps until the acting root refers to them.
 pub(in crate::node) const KEPT_WINDOWS: u64 = 2;
 
 /// Confirmed events are kept at most so much longer than their grace time.

@@ -20,7 +20,7 @@ pub(in crate::node) struct FollowerEntries {
     places: VecDeque<EntryRef>,
     /// The last batch that has come.
     seen: u64,
-    /// A batch has come of which nothing is told as an echo: who keeps it must hear that.
+    /// A batch without a logged entry has come: the other end must learn that.
     due: bool,
 }
 
@@ -37,8 +37,8 @@ impl FollowerEntries {
         self.from > 0 && batch >= self.from
     }
 
-    /// A batch that is kept at the other end is in the log, at those places. Says whether the other
-    /// end is to be told although nothing was logged.
+    /// A batch that the other end keeps is in the log, at those positions. Says whether the other
+    /// end must learn of it although nothing was logged.
     pub(in crate::node) fn on_batch(&mut self, batch: u64, places: Vec<EntryRef>) -> bool {
         self.seen = batch;
         self.due |= places.is_empty();
@@ -46,7 +46,7 @@ impl FollowerEntries {
         self.due
     }
 
-    /// Whether something is to be told although nothing was logged.
+    /// Whether the other end must learn of a batch although nothing was logged.
     pub(in crate::node) fn is_due(&self) -> bool {
         self.due
     }
@@ -59,8 +59,7 @@ impl FollowerEntries {
         self.places.front()
     }
 
-    /// All that was logged is told: up to which batch the other end needs to keep none. 0: it keeps
-    /// none anyway.
+    /// All entries are sent: up to which batch the other end may forget. 0: it keeps none.
     pub(in crate::node) fn all_sent(&mut self) -> u64 {
         self.due = false;
         self.seen

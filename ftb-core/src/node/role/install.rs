@@ -1,10 +1,10 @@
-//! Two logs meet: which goes on, and what becomes of the other.
+//! Two logs meet: which one goes on, and what becomes of the other.
 //!
-//! The lower rank is root; but a root that has just started has no log worth the name. It takes
-//! the log of the acting root (or standby) that comes to it over as a whole, before anybody else
-//! becomes its child, so that nobody has to go back ([`Node::send_log`]). In any other meeting the
-//! higher rank hands over what it has ([`Node::step_down`]), and forks that nobody hands over are
-//! told as a gap when the grace time is over ([`PendingForks`]).
+//! The lower rank is root, but a new root has no log. It installs the whole log of the acting root
+//! (or standby) that comes to it, before any other agent becomes its child: so no agent goes back
+//! ([`Node::begin_install`]). In any other case the higher rank re-proposes its entries
+//! ([`Node::step_down`]). The root logs a gap for epochs that no agent re-proposes within the grace
+//! time ([`PendingForks`]).
 
 use crate::epochs::EpochHistory;
 use crate::frame::{DedupRanges, Frame, Hello, ReplicaStart, Replicate, UpItem};
@@ -21,14 +21,13 @@ use crate::ranges::PublisherRanges;
 use crate::spaces::Spaces;
 use std::collections::BTreeMap;
 
-/// Most events that an acting root gives up in favour of another log, to append them again. As many
-/// as its clients may say before it hears of that log: with more, the two logs part, which is told
-/// as a gap.
+/// Most events that an acting root proposes again in favour of another log. With more the two logs
+/// part, which is a gap.
 const REPROPOSED_EVENTS_MAX: usize = 65_536;
 /// Most forks remembered.
 const FORKS_MAX: usize = 256;
 
-/// Epochs that are no part of the log: still waited for; handed over, or told as lost.
+/// Epochs outside the log: pending, and settled (re-proposed, or reported as lost).
 #[derive(Default)]
 pub(in crate::node) struct PendingForks {
     pending: BTreeMap<Epoch, (u64, u64)>,
@@ -36,7 +35,7 @@ pub(in crate::node) struct PendingForks {
 }
 
 impl PendingForks {
-    /// Somebody has consumed a fork up to an index.
+    /// An agent has followed a fork up to an index.
     pub(in crate::node) fn expect(&mut self, epoch: Epoch, until: u64, deadline_ns: u64) {
         let known = self.settled.get(&epoch).is_some_and(|settled| *settled >= until);
         if epoch == Epoch::ZERO || known {
@@ -57,8 +56,7 @@ impl PendingForks {
         self.settle(epoch, until);
     }
 
-    /// Of a fork up to an index nothing is waited for any more, whoever says that he has consumed
-    /// it.
+    /// A fork is settled up to an index: the root does not wait for it again.
     fn settle(&mut self, epoch: Epoch, until: u64) {
         let known = self.settled.entry(epoch).or_insert(until);
         *known = until.max(*known);
@@ -80,7 +78,7 @@ impl PendingForks {
         self.pending.values().map(|(_, deadline)| *deadline).min()
     }
 
-    /// Forks that nobody has handed over in time.
+    /// Forks that no agent has re-proposed in time.
     fn overdue(&mut self, now_ns: u64) -> Vec<(Epoch, u64)> {
         let late = self.pending.iter().filter(|(_, (_, deadline))| *deadline <= now_ns);
         let late: Vec<(Epoch, u64)> = late.map(|(epoch, (until, _))| (*epoch, *until)).collect();
@@ -137,10 +135,10 @@ impl Node {
         (self.awaits_log() && hello.log_range.is_none()).then_some(false)
     }
 
-    /// Up to a position everything was seen, here or by a child that comes, and it is none of the
-    /// log that goes on: the root must hear of that epoch, to wait for the rest of it. Each that
-    /// has seen it says so itself and keeps it for the grace time: the next root is told again. Its
-    /// parent does, too: it may die before it can.
+    /// This agent, or a child that comes, has seen everything up to a position that is not part of
+    /// the log. The root must learn of that epoch, to wait for the rest of it. Each agent that has
+    /// seen it reports it, and keeps the report for the grace time: the next root gets it again.
+    /// The parent reports it too: its child may die before it can.
     pub(in crate::node) fn report_fork(&mut self, seen: Position) {
         let Position { epoch, index: until } = seen;
         let known = epoch == Epoch::ZERO || self.epochs.is_empty() || self.epochs.contains(seen);
@@ -316,7 +314,7 @@ impl Node {
             return;
         }
         if !replica.add(batch) {
-            return self.misbehaved(link, "a place in the log for what was not sent up");
+            return self.misbehaved(link, "an entry reference names no batch");
         }
         if replica.complete
             && let Some(replica) = slot.take()

@@ -1,18 +1,18 @@
-//! The log on disk: what acting root and standby hold, written down by the shell, and what an
-//! earlier life of this agent had written down.
+//! The log on disk: the shell writes what acting root and standby hold, and reads what an earlier
+//! life of the agent wrote.
 //!
-//! The disk is one more reader of the log: it has a place in it, no queue, and is fed at its own
-//! pace ([`Node::poll_journal`]). What it holds of the log that goes on now is kept, what lies
-//! behind the fork is given up ([`JournalBegin`]). A lone root counts the disk as its standby: it
-//! commits what the disk has acknowledged. A disk that fails, or acknowledges nothing for too long,
-//! is passed over like a slow standby: the log goes on in memory, and everybody is told.
+//! The disk is one more reader of the log: it has a position, no queue, and its own pace
+//! ([`Node::poll_journal`]). Entries of the log that goes on are kept, those beyond the fork are
+//! dropped ([`JournalBegin`]). A lone root counts the disk as its standby: it commits what the disk
+//! has acknowledged. A disk that fails, or acknowledges nothing for too long, is skipped like a
+//! slow standby: the log continues in memory, and the agent announces it.
 //!
-//! An agent that starts with a journal is one that was away since its last write. It goes on with
-//! that log as acting root, or hands it over; or another log is the one that goes on, and what its
-//! own has behind the fork goes up as unconfirmed events ([`Node::re_propose_restored`]).
+//! An agent that starts with a journal was away since its last write. Either it goes on with that
+//! log as acting root, or another root installs it. Or another log goes on: then the entries beyond
+//! the fork go up as unconfirmed events ([`Node::re_propose_restored`]).
 //!
-//! Responsible for: what is to be on disk, and what its acknowledgements mean. Not responsible for:
-//! files, formats and checksums, which are the shell's.
+//! Responsible for: what must be on disk, and the meaning of its acknowledgements. Not responsible
+//! for: files, formats and checksums, which are the shell's.
 
 use crate::epochs::EpochHistory;
 use crate::frame::{Content, DedupRanges, Item, ReplicaStart, UpItem};
@@ -34,13 +34,13 @@ use crate::spaces::Spaces;
 /// The journal as the node knows it.
 #[derive(Default)]
 pub(in crate::node) struct Journal {
-    /// What the disk holds, as far as it was told to; `None` without a journal, or while it fails.
+    /// What the disk holds; `None` without a journal, or while it fails.
     disk: Option<Disk>,
     /// A lone root confirms only what the disk has acknowledged.
     gates: bool,
-    /// It was told that the journal fails.
+    /// The failure of the journal is announced.
     told_failed: bool,
-    /// The shell was told that there is something to pull.
+    /// The shell knows that there is something to pull.
     ready: bool,
     /// Since when a lone root waits for the disk.
     behind_since_ns: Option<u64>,
@@ -332,7 +332,7 @@ impl Node {
         self.journal.deadline_ns(self.config.journal_ms)
     }
 
-    /// A epoch begins: what is appended by now and not committed.
+    /// An epoch begins: what is appended by now and not committed.
     pub(in crate::node) fn count_waiting(&mut self) {
         let waiting = self.log.after(self.commit_index).map(|item| item.len());
         self.journal.waiting_bytes = waiting.sum();

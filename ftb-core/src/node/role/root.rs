@@ -70,8 +70,8 @@ struct Unconfirmed {
     seq: u64,
 }
 
-/// A hole that is told where it is logged, unless it says where it is. It is one entry: it does not
-/// look like a range of this log.
+/// A gap gets the position of its entry, unless it has one. It is one entry, not a range of this
+/// log.
 fn placed(gap: Gap, epochs: &EpochHistory, index: u64) -> Gap {
     if gap.until == Position::ZERO {
         return Gap { after: epochs.position(index - 1), until: epochs.position(index), ..gap };
@@ -219,13 +219,13 @@ impl Node {
         self.log.take_marks(old);
     }
 
-    /// Begins a epoch: higher than any that is known here. `torn`: without a copy of what lies
+    /// Begins an epoch: higher than any that is known here. `torn`: without a copy of what lies
     /// before.
     pub(in crate::node) fn open_epoch(&mut self, incomplete: bool) {
         self.epoch_seen += 1;
         let epoch = Epoch { number: self.epoch_seen, root: self.config.origin };
         self.epochs.open(epoch, self.log.last() + 1, incomplete);
-        // What subscriptions had read further on, of a epoch before, is no part of this log.
+        // What subscriptions had read further on, of an epoch before, is no part of this log.
         self.rewind_subscribers(self.log.last());
         self.counters.epochs += 1;
         self.count_waiting();
@@ -239,15 +239,15 @@ impl Node {
         self.send_tree_state();
     }
 
-    /// Somebody in the component knows a higher epoch than ours: nobody would follow a lower one.
+    /// An agent of the component knows a higher epoch: it would not follow a lower one.
     pub(in crate::node) fn raise_epoch(&mut self) {
         if self.role.is_root() && self.epochs.head().number < self.epoch_seen {
             self.open_epoch(false);
         }
     }
 
-    /// Events have come up to the root. Where somebody keeps them, `echoes` are their places in the
-    /// log: of what was logged as it came.
+    /// Events have come up to the root. Where the sender keeps them, `entry_refs` gets their
+    /// positions in the log.
     pub(in crate::node) fn root_accept(
         &mut self,
         batch: UpBatch,

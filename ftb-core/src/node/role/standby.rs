@@ -246,7 +246,7 @@ impl Node {
         }
     }
 
-    /// Lets go of a standby that holds everybody up.
+    /// Skips a standby that delays all commits.
     pub(in crate::node) fn skip_slow_standby(&mut self) {
         let Some(root) = self.role.root_mut() else { return };
         let Some(link) = root.standby else { return };
@@ -323,7 +323,7 @@ impl Node {
         Some(Frame::ReplicaAck { epoch, index, copy, kept_from })
     }
 
-    /// Appended entries: whoever copies the log is to be sent them.
+    /// Entries are appended: standby and syncing standby get them.
     pub(in crate::node) fn wake_followers(&mut self) {
         let Some(root) = self.role.root() else { return };
         for link in [root.standby, root.syncing].into_iter().flatten() {
@@ -409,7 +409,7 @@ impl Node {
         let committed = batch.committed;
         if !replica.add(batch) {
             self.stop_copy("an entry reference names no batch");
-            return self.misbehaved(link, "a place in the log for what was not sent up");
+            return self.misbehaved(link, "an entry reference names no batch");
         }
         if replica.complete && replica.kept.from() == 0 {
             replica.kept.begin(batches + 1);

@@ -31,7 +31,7 @@ pub(in crate::node) struct Child {
     pub(in crate::node) failed_probe: Option<u64>,
     interest_version: u64,
     pub(in crate::node) reader: Reader,
-    /// The epoch of the epoch history that it was told last.
+    /// The head of the epoch history that it got last.
     reported: Epoch,
     /// It has said in this epoch history where it resumes.
     pub(in crate::node) attached: bool,
@@ -90,7 +90,7 @@ impl Node {
         self.choose_standby();
     }
 
-    /// Somebody wants to be our child.
+    /// An agent wants to be a child.
     pub(in crate::node) fn on_hello(&mut self, link: LinkId, hello: Hello) {
         let rank = match self.admit(link, &hello) {
             Ok(Some(rank)) => rank,
@@ -183,7 +183,7 @@ impl Node {
         }
     }
 
-    /// Turns somebody away who wants to be our child.
+    /// Refuses an agent that wants to be a child.
     pub(in crate::node) fn refuse(&mut self, link: LinkId, hello: &Hello, hello_nack: HelloNack) {
         self.counters.refused += 1;
         let why = format!("{}: {}", hello_nack.code, hello_nack.message);
@@ -278,12 +278,12 @@ impl Node {
         Err(HelloNack { code: code.to_owned(), message, redirect: Vec::new() })
     }
 
-    /// A child says where it resumes in the epoch history that it was told.
+    /// A child says where it resumes in the epoch history that it got.
     pub(in crate::node) fn on_resume(&mut self, link: LinkId, epoch: Epoch, after: u64) {
         let head = self.epochs.head();
         let Some(child) = self.children.get_mut(&link) else { return };
         if epoch != head || child.reported != head {
-            // It answers to what was told before; another answer is under way.
+            // It answers to an older epoch history; another answer is on its way.
             self.counters.stale += 1;
             return;
         }

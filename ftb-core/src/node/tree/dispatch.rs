@@ -43,7 +43,7 @@ impl Node {
         match role {
             LinkRole::Handshaking => match frame {
                 Frame::Hello(hello) => self.on_hello(link, *hello),
-                _ => self.misbehaved(link, "something else than a hello"),
+                _ => self.misbehaved(link, "the first frame is not a hello"),
             },
             LinkRole::Dialing => match frame {
                 Frame::HelloAck(hello_ack) => self.on_hello_ack(link, hello_ack),

@@ -4,11 +4,11 @@
 use crate::frame::{Frame, Item, MemberReport, TreeState};
 use std::collections::VecDeque;
 
-/// Most control frames that wait for one link. A peer that does not read so many is let go.
+/// Most control frames that wait for one link. A link with more is closed.
 pub(in crate::node) const CONTROL_FRAMES_MAX: usize = 4_096;
 /// Most bytes of control frames that wait for one link, beside [`CONTROL_MEMBER_BYTES`] for each
-/// member that there may be. A peer that does not read so many is let go. Questions and answers
-/// take half of that at most: one more is dropped, and asked again.
+/// possible member. A link with more is closed. Requests and answers take half of that at most: one
+/// more is dropped, and the requester repeats it.
 pub(in crate::node) const CONTROL_BYTES_MAX: usize = 4 << 20;
 /// The room for one member in that: a whole tree fits into the half for answers.
 pub(in crate::node) const CONTROL_MEMBER_BYTES: usize = 256;
@@ -33,7 +33,7 @@ pub(in crate::node) enum LinkRole {
 pub(in crate::node) struct Link {
     pub(in crate::node) role: LinkRole,
     pub(in crate::node) control: Control,
-    /// The shell was told that there is something to pull, and has not yet pulled everything.
+    /// The shell knows that there is something to pull, and has not yet pulled everything.
     pub(in crate::node) ready: bool,
     pub(in crate::node) heartbeat_due: bool,
     pub(in crate::node) opened_ns: u64,
@@ -80,8 +80,7 @@ impl Control {
         *self = Self::default();
     }
 
-    /// Whether one more frame finds room within so many bytes. One that waits for nobody always
-    /// does.
+    /// Whether one more frame fits within that bound. The first frame always does.
     pub(in crate::node) fn has_room_for(&self, frame: &Frame, bytes_max: usize) -> bool {
         self.frames.is_empty()
             || (self.frames.len() < CONTROL_FRAMES_MAX

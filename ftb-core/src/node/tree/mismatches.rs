@@ -11,11 +11,11 @@ use crate::node::config::ns;
 use crate::severity::Severity;
 use std::collections::BTreeMap;
 
-/// Clocks further apart than this are told: ages of events then mean little.
+/// Clocks further apart than this are announced: ages of events mean little then.
 const CLOCKS_APART_MS_MAX: u64 = 60_000;
-/// The same about the same host is told again after so long.
+/// The shortest time between two announcements about the same thing and host.
 const TELL_AGAIN_MS: u64 = 600_000;
-/// Most things about hosts that are remembered as told; one more is only counted.
+/// Most announcements that are remembered; one more is only counted.
 const TOLD_MAX: usize = 256;
 /// The code with which an agent is refused whose rank another one has, which lives: it stays away
 /// from all others too.
@@ -23,17 +23,17 @@ pub(in crate::node) const DUPLICATE: &str = "twin";
 /// What a busy or full agent says is no difference.
 const NO_MISMATCH: [&str; 2] = ["busy", "full"];
 
-/// What was told, and who was seen where.
+/// The announcements, and the incarnations that were replaced.
 #[derive(Default)]
 pub(in crate::node) struct Mismatches {
-    /// Name of the event and host, and until when it is not told again.
+    /// Name of the event and host, and until when the announcement is not repeated.
     reported: BTreeMap<(&'static str, String), u64>,
     /// Incarnations whose place below us another one has taken.
     replaced: BTreeMap<Rank, OriginId>,
 }
 
 impl Node {
-    /// Somebody was turned away.
+    /// An agent was refused.
     pub(in crate::node) fn report_refused(&mut self, hello: &Hello, hello_nack: &HelloNack) {
         if !NO_MISMATCH.contains(&hello_nack.code.as_str()) {
             self.report_mismatch("FTB_AGENT_REFUSED", &hello.host, hello_nack.message.clone());

@@ -11,8 +11,8 @@ use crate::node::role::{Role, RoleCause};
 use crate::node::timers::Timer;
 use crate::tree;
 
-/// The best candidate is asked alone; each time that nobody has answered for so long, twice as many
-/// are asked at once. An agent then lands where the tree wants it, and a silent host costs little.
+/// The best candidate is asked alone. After each pause of this length without an answer, twice as
+/// many are asked at once. So an agent lands at its wanted place, and a silent host costs little.
 const WIDEN_MS: u64 = 20;
 
 impl Node {
@@ -60,7 +60,7 @@ impl Node {
         tree::ancestors(self.search_rank(), self.config.fanout).find(|above| above.0 < listed)
     }
 
-    /// Dials on; an agent that has nobody left to try becomes acting root.
+    /// Dials on; without a candidate the agent becomes acting root.
     pub(in crate::node) fn search_on(&mut self) {
         loop {
             if self.uplink.under_way() >= self.uplink.width.min(self.config.dials_max) {

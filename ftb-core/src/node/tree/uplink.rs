@@ -23,12 +23,12 @@ use std::collections::{BTreeMap, VecDeque};
 /// The version of the link protocol.
 pub const LINK_PROTOCOL: u32 = 6;
 
-/// Who was told to come later comes again after so long.
+/// The pause before an agent comes back to a busy parent.
 const BUSY_MS: u64 = 100;
 
-/// A parent that was lost again and again is not moved to before so long at most.
+/// The longest time in which a parent that was lost repeatedly is avoided.
 const FLAP_MS_MAX: u64 = 30_000;
-/// A parent that was not lost for so long has a clean record.
+/// After this time without a loss, a parent has a clean record.
 const FLAP_FORGET_MS: u64 = 300_000;
 /// Most parents whose losses are remembered.
 const FLAPS_MAX: usize = 64;
@@ -56,8 +56,7 @@ pub(in crate::node) struct Uplink {
     pub(in crate::node) stay_until_ns: u64,
     /// How long to stay below the next parent.
     settle_ms: u64,
-    /// Who has told us that another agent has our rank: nobody else is asked until that has
-    /// changed.
+    /// The agent that knows of a duplicate with this rank: only it is asked until that changes.
     pub(in crate::node) duplicate_seen_by: Option<Rank>,
     /// Parents that were lost: how often in a row, and when last.
     lost: BTreeMap<Rank, (u32, u64)>,
@@ -190,7 +189,7 @@ impl Node {
         let Some((rank, _)) = self.uplink.dials.remove(&dial) else {
             self.counters.stale += 1;
             self.links.insert(link, Link::new(LinkRole::Closing, self.now.mono_ns));
-            return self.close(link, None, "nobody waits for this dial any more");
+            return self.close(link, None, "this dial is stale");
         };
         let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.dial_ms));
         self.links.insert(link, Link::new(LinkRole::Dialing, self.now.mono_ns));
@@ -241,7 +240,7 @@ impl Node {
     /// A hello was answered with a place.
     pub(in crate::node) fn on_hello_ack(&mut self, link: LinkId, hello_ack: Box<HelloAck>) {
         let Some(candidate) = self.uplink.dialing.get_mut(&link) else {
-            return self.misbehaved(link, "a second welcome");
+            return self.misbehaved(link, "a second answer to the hello");
         };
         if hello_ack.rank != candidate.rank {
             let message = format!(
@@ -261,7 +260,7 @@ impl Node {
     pub(in crate::node) fn on_early_tree_state(&mut self, link: LinkId, tree_state: TreeState) {
         let candidate = self.uplink.dialing.get_mut(&link);
         let Some(hello_ack) = candidate.and_then(|candidate| candidate.hello_ack.as_mut()) else {
-            return self.misbehaved(link, "a lineage before the welcome");
+            return self.misbehaved(link, "a tree state before the answer to the hello");
         };
         hello_ack.tree_state = tree_state;
         self.consider(link);
@@ -436,7 +435,7 @@ impl Node {
     /// A parent that was asked does not want us.
     pub(in crate::node) fn on_hello_nack(&mut self, link: LinkId, hello_nack: &HelloNack) {
         let Some(candidate) = self.uplink.dialing.remove(&link) else {
-            return self.misbehaved(link, "a rejection of what was not asked");
+            return self.misbehaved(link, "a rejection without a hello");
         };
         self.counters.rejected += 1;
         if hello_nack.code == "busy" {
