@@ -307,12 +307,12 @@ impl TargetFile {
     fn lan(&self, port: u16) -> Result<LanConfig, String> {
         let protocol = self.protocol()?;
         let password = self.password()?;
-        let bound = crate::bmc::password_bytes_max(&protocol);
+        let bound = protocol.password_bytes_max();
         if password.len() > bound {
             return Err(format!("the password of {:?} has more than {bound} bytes", self.bmc));
         }
-        if self.user.len() > crate::bmc::USER_BYTES_MAX {
-            let max = crate::bmc::USER_BYTES_MAX;
+        if self.user.len() > ftb_rmcp::USER_BYTES_MAX {
+            let max = ftb_rmcp::USER_BYTES_MAX;
             return Err(format!("user {:?} has more than {max} bytes", self.user));
         }
         let group_key = self.group_key.clone().map(String::into_bytes);

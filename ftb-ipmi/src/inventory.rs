@@ -6,10 +6,9 @@ use crate::bmc::command::{
 use crate::bmc::{Bmc, BmcError};
 use crate::monitor::Watched;
 use crate::rules::{Policy, Rule};
-use crate::sdr::{
-    Association, Controller, RECORD_BYTES_MAX, RawThresholds, Record, Sensor, SensorClass,
-};
+use crate::sdr::{Association, RECORD_BYTES_MAX, RawThresholds, Record, Sensor, SensorClass};
 use crate::watch::is_unreached;
+use ftb_rmcp::Controller;
 use ipmi_rs::app::{DeviceId, GetDeviceId};
 use std::collections::BTreeSet;
 

@@ -1,6 +1,7 @@
 //! Entries of the system event log (IPMI 2.0, chapter 32) and where reading it stands. No I/O.
 
-use crate::sdr::{Controller, READING_TYPE_SENSOR_SPECIFIC, READING_TYPE_THRESHOLD, SensorKey};
+use crate::sdr::{READING_TYPE_SENSOR_SPECIFIC, READING_TYPE_THRESHOLD, SensorKey};
+use ftb_rmcp::Controller;
 
 /// Record type of an event of a sensor.
 const RECORD_SYSTEM_EVENT: u8 = 0x02;

@@ -36,7 +36,8 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("ftb-agent", &["ftb-core", "ftb-proto", "ftb-transport"]),
         ("ftbctl", &["ftb-core", "ftb-proto", "ftb-client"]),
         ("ftb-ib", &["ftb-core", "ftb-client"]),
-        ("ftb-ipmi", &["ftb-core", "ftb-client"]),
+        ("ftb-rmcp", &[]),
+        ("ftb-ipmi", &["ftb-core", "ftb-client", "ftb-rmcp"]),
         ("ftb-job", &["ftb-core", "ftb-client"]),
         ("ftb-launcher", &["ftb-core", "ftb-client", "ftb-job"]),
     ])

@@ -1,23 +1,10 @@
-//! The commands that a monitor sends, as [`IpmiCommand`]s of `ipmi-rs`: what it lacks, hides or
-//! reads without checks. Get Device ID is the crate's own.
+//! Commands as [`IpmiCommand`]s of `ipmi-rs`: those that it lacks, hides or parses without checks.
+//! Get Device ID is its own.
 
-use crate::sdr::{Controller, SensorKey};
+use crate::sdr::SensorKey;
 use crate::sel::LogState;
+use ftb_rmcp::Destination;
 use ipmi_rs::connection::{IpmiCommand, Message, NetFn, NotEnoughData};
-
-/// Where a command goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Destination {
-    /// To whom.
-    pub controller: Controller,
-    /// Its logical unit, 0 to 3.
-    pub lun: u8,
-}
-
-impl Destination {
-    /// The BMC's first logical unit.
-    pub const BMC: Self = Self { controller: Controller::BMC, lun: 0 };
-}
 
 impl From<SensorKey> for Destination {
     fn from(key: SensorKey) -> Self {
@@ -25,9 +12,9 @@ impl From<SensorKey> for Destination {
     }
 }
 
-/// A command and where it goes.
+/// A command with a destination.
 pub trait Command: IpmiCommand<Error = NotEnoughData> {
-    /// To whom; the BMC where nothing else is said.
+    /// The BMC, if the command has no other destination.
     fn to(&self) -> Destination {
         Destination::BMC
     }
@@ -56,7 +43,7 @@ macro_rules! command {
     };
 }
 
-/// Get Sensor Reading, all its bytes.
+/// Get Sensor Reading.
 pub(crate) struct GetReading(pub(crate) SensorKey);
 command!(
     GetReading,
@@ -70,19 +57,19 @@ impl Command for GetReading {
     }
 }
 
-/// What a sensor answers, undecoded.
+/// The answer of a sensor, undecoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawReading {
-    /// The raw value; `None` where the BMC says that it has none (scanning is off, or the first
-    /// update is still under way).
+    /// The raw value; `None` if the BMC has none (scanning is off, or the first update is in
+    /// progress).
     pub value: Option<u8>,
-    /// For threshold sensors the result of the BMC's own comparison (bits 0 to 5), for discrete
-    /// sensors the states that hold (bits 0 to 14). 0 where the value is missing.
+    /// Threshold sensors: the comparison by the BMC (bits 0 to 5). Discrete sensors: the current
+    /// states (bits 0 to 14). 0 if the value is missing.
     pub states: u16,
 }
 
 impl RawReading {
-    /// From the answer's data; `None` where it is too short.
+    /// From the data of an answer; `None` if it is too short.
     pub fn parse(data: &[u8]) -> Option<Self> {
         let [value, flags] = *data.first_chunk()?;
         let is_scanning = flags & 0x40 != 0;
@@ -127,7 +114,7 @@ impl Command for GetFactors {
     }
 }
 
-/// Where sensor records are kept: most BMCs have a repository, satellite-like ones only the
+/// The place of sensor records. Most BMCs have a repository; satellite controllers have only the
 /// records of their own sensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repository {
@@ -173,9 +160,9 @@ command!(
 );
 impl Command for GetSdr {}
 
-/// Part of a record.
+/// A piece of a record.
 pub(crate) struct SdrPiece {
-    /// Id of the record after this one; FFFFh at the end.
+    /// Id of the next record; FFFFh at the end.
     pub(crate) next: u16,
     pub(crate) bytes: Vec<u8>,
 }
@@ -197,7 +184,7 @@ command!(
 );
 impl Command for GetRepositoryInfo {}
 
-/// How the repository of sensor records stands: if these are unchanged, so are the records.
+/// State of the repository of sensor records. If it is unchanged, so are the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RepositoryInfo {
     pub(crate) records: u16,
@@ -227,7 +214,7 @@ command!(
 );
 impl Command for GetSelInfo {}
 
-/// How the event log stands: if these are unchanged, nothing was added.
+/// State of the event log. If it is unchanged, no entry was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SelInfo {
     pub(crate) entries: u16,
@@ -235,14 +222,14 @@ pub(crate) struct SelInfo {
     pub(crate) added_s: u32,
     /// Time of the last erasure on the BMC's clock.
     pub(crate) erased_s: u32,
-    /// Room that is left; FFFFh where it is more or not known.
+    /// Free space; FFFFh if it is greater or unknown.
     pub(crate) free_bytes: u16,
-    /// Events were dropped since no room was left.
+    /// The BMC dropped events because the log is full.
     pub(crate) has_overflowed: bool,
 }
 
 impl SelInfo {
-    /// Whether the log takes another entry.
+    /// Whether the log accepts another entry.
     pub(crate) fn state(&self) -> LogState {
         const ENTRY_BYTES: u16 = 16;
         match self.entries > 0 && self.free_bytes < ENTRY_BYTES {
@@ -253,7 +240,7 @@ impl SelInfo {
     }
 }
 
-/// Get SEL Entry, whole and without a reservation.
+/// Get SEL Entry: a whole entry, without a reservation.
 pub(crate) struct GetSelEntry(pub(crate) u16);
 command!(
     GetSelEntry,
@@ -272,7 +259,7 @@ impl Command for GetSelEntry {}
 
 /// One entry of the event log.
 pub(crate) struct SelEntry {
-    /// Id of the entry after this one; FFFFh at the end.
+    /// Id of the next entry; FFFFh at the end.
     pub(crate) next: u16,
     pub(crate) record: [u8; 16],
 }

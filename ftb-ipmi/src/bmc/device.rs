@@ -1,8 +1,9 @@
-//! The BMC of this machine through `/dev/ipmi0`. The driver numbers requests, so an answer that
-//! comes late is known by its number and dropped.
+//! The BMC of this machine through `/dev/ipmi0`. The driver numbers requests, so a late answer has
+//! another number and is dropped.
 
+use super::BmcError;
 use super::ioctl::{self, RECEIVED_ANSWER, RECEIVED_EVENT};
-use super::{BmcError, Destination};
+use ftb_rmcp::Destination;
 use ipmi_rs::connection::Message;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -13,35 +14,34 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
-/// Most events kept while a command waits for its answer; beyond it the oldest goes (the event log
-/// still has it).
+/// Most events kept while a command waits for its answer. When full, the oldest is dropped (the
+/// event log still has it).
 const EVENTS_MAX: usize = 64;
 
-/// How long a controller behind the BMC may take, where the deadline is not shorter anyway: the
-/// driver tries for ten seconds, and all other sensors wait.
+/// Longest wait for a controller behind the BMC. The driver tries for ten seconds, and all other
+/// sensors wait.
 const RELAY_DEADLINE: Duration = Duration::from_secs(1);
 
-/// A local device.
+/// The local device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceConfig {
-    /// Its file.
+    /// Device file.
     pub path: PathBuf,
-    /// How long one command may take.
+    /// Deadline of one command.
     pub deadline: Duration,
 }
 
-/// What to do about a device that does not open.
+/// What an administrator can do if the device does not open.
 pub(super) fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::NotFound => "load the module ipmi_devintf, or name the BMC by its address",
+        io::ErrorKind::NotFound => "load the module ipmi_devintf, or set the address of the BMC",
         io::ErrorKind::PermissionDenied => {
-            "run as root, or give the service's group the device (see docs/ipmi.md)"
+            "run as root, or give the group of the service access (see docs/ipmi.md)"
         }
         _ => "see the kernel log for the IPMI driver",
     }
 }
 
-/// An open device.
 pub(super) struct Device {
     file: AsyncFd<File>,
     config: DeviceConfig,
@@ -53,8 +53,8 @@ impl Device {
     pub(super) fn open(config: &DeviceConfig) -> Result<Self, BmcError> {
         let failed = |source| BmcError::Open { path: config.path.clone(), source };
         let file = File::options().read(true).write(true).open(&config.path).map_err(failed)?;
-        // A driver without an event buffer refuses; the event log is read all the same.
-        if let Err(error) = ioctl::want_events(&file) {
+        // A driver without an event buffer refuses. The event log is read anyway.
+        if let Err(error) = ioctl::enable_events(&file) {
             tracing::info!(device = %config.path.display(), %error, "the driver pushes no events");
         }
         let file = ioctl::watch(file).map_err(failed)?;
@@ -62,7 +62,7 @@ impl Device {
     }
 
     fn io_error(&self, source: io::Error) -> BmcError {
-        BmcError::Io { target: self.config.path.display().to_string(), source }
+        BmcError::Io { path: self.config.path.clone(), source }
     }
 
     pub(super) async fn call(
@@ -86,9 +86,8 @@ impl Device {
                 }
                 Err(_) => {
                     return Err(BmcError::Timeout {
-                        target: self.config.path.display().to_string(),
+                        path: self.config.path.clone(),
                         waited_ms: started.elapsed().as_millis(),
-                        advice: "the BMC hangs, or is just starting",
                     });
                 }
             };
@@ -98,7 +97,7 @@ impl Device {
                 && received.command == message.cmd();
             match received.data.split_first() {
                 Some((code, data)) if is_ours => return Ok((*code, data.to_vec())),
-                _ => self.note(&received),
+                _ => self.on_other(&received),
             }
         }
     }
@@ -110,7 +109,8 @@ impl Device {
             .map_err(|error| self.io_error(error))
     }
 
-    fn note(&mut self, received: &ioctl::Received) {
+    /// Keeps an event, drops a late answer.
+    fn on_other(&mut self, received: &ioctl::Received) {
         match received.data.first_chunk() {
             Some(record) if received.kind == RECEIVED_EVENT => {
                 if self.events.len() >= EVENTS_MAX {
@@ -118,7 +118,7 @@ impl Device {
                 }
                 self.events.push_back(*record);
             }
-            _ => tracing::debug!(id = received.id, "an answer that nobody waits for was dropped"),
+            _ => tracing::debug!(id = received.id, "late answer dropped"),
         }
     }
 
@@ -128,7 +128,7 @@ impl Device {
                 return Ok(event);
             }
             let received = self.receive().await?;
-            self.note(&received);
+            self.on_other(&received);
         }
     }
 }

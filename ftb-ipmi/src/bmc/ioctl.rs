@@ -1,8 +1,8 @@
 //! The kernel's interface to a local BMC (`linux/ipmi.h`): three calls and their structures. The
-//! only module with unsafe code; what it promises to its caller is plain data in and out.
+//! only module with unsafe code; callers see plain data.
 #![allow(unsafe_code, reason = "ioctl takes pointers")]
 
-use super::Destination;
+use ftb_rmcp::Destination;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -21,7 +21,7 @@ pub(crate) const RECEIVED_ANSWER: i32 = 1;
 pub(crate) const RECEIVED_EVENT: i32 = 2;
 
 /// `struct ipmi_system_interface_addr` (data: logical unit) or `struct ipmi_ipmb_addr` (data: slave
-/// address, logical unit), padded to the size of `struct ipmi_addr`, which the driver may write.
+/// address, logical unit). Padded to the size of `struct ipmi_addr`, which the driver may write.
 #[repr(C)]
 struct Address {
     kind: i32,
@@ -61,18 +61,18 @@ nix::ioctl_readwrite!(receive_truncated, b'i', 11, Receive);
 nix::ioctl_read!(send_command, b'i', 13, Request);
 nix::ioctl_read!(set_gets_events, b'i', 16, libc::c_int);
 
-/// What the driver delivered.
+/// A message from the driver.
 pub(crate) struct Received {
-    /// Which kind of message.
+    /// [`RECEIVED_ANSWER`], [`RECEIVED_EVENT`] or another kind.
     pub(crate) kind: i32,
-    /// The number that its request was sent with; 0 for events.
+    /// Number of the request; 0 for events.
     pub(crate) id: i64,
     pub(crate) netfn: u8,
     pub(crate) command: u8,
     pub(crate) data: Vec<u8>,
 }
 
-/// Hands a request to the driver; its answer will carry `id`.
+/// Sends a request; its answer repeats `id`.
 pub(crate) fn send(
     device: &File,
     id: i64,
@@ -86,15 +86,15 @@ pub(crate) fn send(
     if to.controller.is_bmc() {
         address.data[0] = to.lun;
     } else {
-        // The driver relays, tries again and matches the answer.
+        // The driver relays, resends and matches the answer.
         (address.kind, address.channel) = (ADDRESS_IPMB, to.controller.channel.into());
         address.data[..2].copy_from_slice(&[to.controller.slave, to.lun]);
     }
-    // The driver reads from the pointer and never writes to it, but C has no const here.
+    // The driver only reads from the pointer, but the C structure has no const.
     let mut data = data.to_vec();
     let mut request = Request {
         address: &raw mut address,
-        // Of either structure: two integers and one or two bytes, aligned to four.
+        // Both structures: two integers and one or two bytes, aligned to four.
         address_len: 8,
         id,
         payload: Payload {
@@ -104,12 +104,12 @@ pub(crate) fn send(
             data: data.as_mut_ptr(),
         },
     };
-    // SAFETY: the file is open for the call; every pointer is to a live local of the size beside it.
+    // SAFETY: the file is open for the call; every pointer is to a live local of the stated size.
     unsafe { send_command(device.as_raw_fd(), &raw mut request) }?;
     Ok(())
 }
 
-/// Takes the next message from the driver; `WouldBlock` when there is none.
+/// Receives the next message; `WouldBlock` if there is none.
 pub(crate) fn receive(device: &File) -> io::Result<Received> {
     let mut address = Address { kind: 0, channel: 0, data: [0; 34] };
     let mut data = [0_u8; MESSAGE_BYTES_MAX];
@@ -125,9 +125,9 @@ pub(crate) fn receive(device: &File) -> io::Result<Received> {
             data: data.as_mut_ptr(),
         },
     };
-    // SAFETY: as in `send`; the driver writes no more than the lengths that it was given.
+    // SAFETY: as in `send`; the driver writes at most the stated lengths.
     match unsafe { receive_truncated(device.as_raw_fd(), &raw mut receive) } {
-        // A longer message than any answer was cut: its checks fail later, it is not an error here.
+        // A truncated message fails the checks of its command later.
         Ok(_) | Err(nix::errno::Errno::EMSGSIZE) => {}
         Err(error) => return Err(error.into()),
     }
@@ -141,15 +141,15 @@ pub(crate) fn receive(device: &File) -> io::Result<Received> {
     })
 }
 
-/// Watches an open device for messages.
+/// Registers an open device with the runtime.
 pub(crate) fn watch(device: File) -> io::Result<AsyncFd<File>> {
-    // SAFETY: the file stays open and its descriptor the same for as long as the `AsyncFd` owns it;
-    // nothing takes it out or replaces it.
+    // SAFETY: the file stays open with the same descriptor while the `AsyncFd` owns it; no code
+    // takes it out or replaces it.
     unsafe { AsyncFd::register_with_interest(device, Interest::READABLE) }.map_err(Into::into)
 }
 
-/// Asks the driver for the events that the BMC pushes.
-pub(crate) fn want_events(device: &File) -> io::Result<()> {
+/// Requests the events that the BMC pushes.
+pub(crate) fn enable_events(device: &File) -> io::Result<()> {
     let mut on: libc::c_int = 1;
     // SAFETY: the pointer is to a live local integer, which the driver reads.
     unsafe { set_gets_events(device.as_raw_fd(), &raw mut on) }?;

@@ -1,89 +1,63 @@
-//! Talking to a BMC: one request, its own answer, or an error within a deadline.
+//! Commands to a BMC, through the local device or a session over the network.
 //!
-//! Responsible for: the session (local device, RMCP+ or IPMI 1.5 over UDP), sending again, proving
-//! that an answer belongs to its request, and renewing what expired. Not for: what to ask, and what
-//! answers mean. Message and command types are those of `ipmi-rs`; its transports are not used,
-//! since they take a late answer for the next one, never send again and panic on refused packets.
+//! Responsible for: one answer or one error for each command, before a deadline. Not for: which
+//! commands to send and what their answers mean. Sessions are in `ftb-rmcp`.
 
 pub mod command;
 mod device;
-#[cfg(test)]
-pub(crate) mod fake;
 mod ioctl;
-mod ipmb;
-mod lan;
-mod login;
-mod numbers;
-mod packet;
-mod rakp;
-mod suite;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
-pub use command::{Command, Destination};
+pub use command::Command;
 pub use device::DeviceConfig;
-pub use lan::{LanConfig, Protocol};
-pub(crate) use login::{USER_BYTES_MAX, password_bytes_max};
-pub use rakp::LoginError;
-pub use suite::CipherSuite;
+pub use ftb_rmcp::{CipherSuite, LanConfig, Protocol};
 
-use crate::sdr::Controller;
+use ftb_rmcp::{Controller, Session, SessionError};
 use ipmi_rs::connection::{CompletionErrorCode, Message};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How often a command is repeated to a BMC that says that it is busy.
+/// How many times a command is sent again to a busy BMC.
 const BUSY_REPEATS_MAX: u32 = 4;
-/// How long to leave a busy BMC alone.
+/// First pause before a command is sent again to a busy BMC.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Why there is no answer.
+/// Why a command has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum BmcError {
-    /// Nothing came, however often the request was sent.
-    #[error("no answer from {target} within {waited_ms} ms: {advice}")]
+    /// The session failed.
+    #[error(transparent)]
+    Session(SessionError),
+    /// The local device does not answer.
+    #[error(
+        "no answer from {} within {waited_ms} ms: the BMC hangs, or is just starting",
+        path.display()
+    )]
     Timeout {
-        /// Who was asked.
-        target: String,
-        /// How long all attempts took.
+        /// Device file.
+        path: PathBuf,
+        /// Milliseconds since the command was sent.
         waited_ms: u128,
-        /// What to look at.
-        advice: &'static str,
     },
-    /// Its name has no address.
-    #[error("{target}: {reason}: check the name of the BMC")]
-    Resolve {
-        /// Name.
-        target: String,
-        /// What the resolver said.
-        reason: String,
-    },
-    /// The session was refused.
-    #[error("{target}: {error}")]
-    Login {
-        /// Who refused.
-        target: String,
-        /// Why.
-        error: LoginError,
-    },
-    /// The device cannot be opened.
+    /// The device does not open.
     #[error("{}: {source}: {}", path.display(), device::advice(source))]
     Open {
         /// Device file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The local side failed.
-    #[error("{target}: {source}")]
+    /// The device failed.
+    #[error("{}: {source}", path.display())]
     Io {
-        /// Who was asked.
-        target: String,
-        /// Why.
+        /// Device file.
+        path: PathBuf,
+        /// The cause.
         source: io::Error,
     },
-    /// The BMC understood and said no.
+    /// The BMC refused the command.
     #[error("command {command:#04x} is refused: {}", refusal(*.code))]
     Refused {
         /// Command number.
@@ -91,13 +65,13 @@ pub enum BmcError {
         /// Completion code.
         code: u8,
     },
-    /// The BMC is there, a controller behind it does not answer.
+    /// The BMC answers, but a controller behind it does not.
     #[error("the controller {controller} behind the BMC does not answer")]
     Relay {
-        /// Which.
+        /// The silent controller.
         controller: Controller,
     },
-    /// The answer is shorter than the command's answers are.
+    /// The answer is too short for its command.
     #[error("the answer to command {command:#04x} is too short")]
     Short {
         /// Command number.
@@ -105,16 +79,25 @@ pub enum BmcError {
     },
 }
 
+impl From<SessionError> for BmcError {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::Relay { controller } => Self::Relay { controller },
+            error => Self::Session(error),
+        }
+    }
+}
+
 impl BmcError {
-    /// Whether the BMC itself is out of reach, as against one command having no result.
+    /// Whether the BMC is out of reach. Otherwise only this command has no result.
     pub fn is_lost(&self) -> bool {
         !matches!(self, Self::Refused { .. } | Self::Relay { .. } | Self::Short { .. })
     }
 
-    /// Whether trying again without a change on either side is useless.
+    /// Whether another attempt is useless until one side is changed.
     pub fn is_permanent(&self) -> bool {
         match self {
-            Self::Login { error, .. } => error.is_permanent(),
+            Self::Session(error) => error.is_permanent(),
             Self::Open { source, .. } => {
                 matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound)
             }
@@ -138,31 +121,17 @@ fn refusal(code: u8) -> String {
     }
 }
 
-/// A BMC.
-pub struct Bmc {
-    way: Way,
-    commands: u64,
-}
-
-/// How it is reached.
-enum Way {
-    /// That of this machine, through the kernel.
-    Device(device::Device),
-    /// That of any machine, through the network.
-    Lan(Box<lan::Lan>),
-}
-
-/// Where a BMC is.
+/// The address of a BMC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Of this machine.
+    /// The BMC of this machine.
     Device(DeviceConfig),
-    /// On the network.
+    /// A BMC on the network.
     Lan(LanConfig),
 }
 
 impl Target {
-    /// What people call it.
+    /// Device file or host.
     pub fn name(&self) -> String {
         match self {
             Self::Device(config) => config.path.display().to_string(),
@@ -171,39 +140,48 @@ impl Target {
     }
 }
 
+enum Transport {
+    Device(device::Device),
+    Lan(Box<Session>),
+}
+
+/// A connected BMC.
+pub struct Bmc {
+    transport: Transport,
+    commands: u64,
+}
+
 impl Bmc {
-    /// Opens the device, or the session.
+    /// Opens the device, or logs in.
     ///
     /// # Errors
-    /// [`BmcError`], after at most the target's deadline for a whole login.
+    /// [`BmcError`], after at most the deadline of the target for each message of the login.
     pub async fn connect(target: &Target) -> Result<Self, BmcError> {
-        match target {
-            Target::Device(config) => device::Device::open(config).map(Way::Device),
-            Target::Lan(config) => {
-                lan::Lan::open(config.clone()).await.map(|lan| Way::Lan(Box::new(lan)))
-            }
-        }
-        .map(|way| Self { way, commands: 0 })
+        let transport = match target {
+            Target::Device(config) => Transport::Device(device::Device::open(config)?),
+            Target::Lan(config) => Transport::Lan(Box::new(Session::open(config.clone()).await?)),
+        };
+        Ok(Self { transport, commands: 0 })
     }
 
-    /// How many commands it was asked to run.
+    /// How many commands were run.
     pub fn commands(&self) -> u64 {
         self.commands
     }
 
-    /// Sends a command and gives its result. A BMC that is busy is asked again.
+    /// Sends a command and returns its result. Sends it again to a busy BMC.
     ///
     /// # Errors
-    /// [`BmcError`]; after one that says "lost" the session is gone and this must be dropped.
+    /// [`BmcError`]. After an error with [`BmcError::is_lost`], drop this and connect again.
     pub async fn run<C: Command>(&mut self, command: C) -> Result<C::Output, BmcError> {
         let to = command.to();
         let message: Message = command.into();
         self.commands += 1;
         let mut repeats = 0;
         let data = loop {
-            let (code, data) = match &mut self.way {
-                Way::Device(device) => device.call(&message, to).await?,
-                Way::Lan(lan) => lan.call(&message, to).await?,
+            let (code, data) = match &mut self.transport {
+                Transport::Device(device) => device.call(&message, to).await?,
+                Transport::Lan(session) => session.call(&message, to).await?,
             };
             match CompletionErrorCode::try_from(code) {
                 Err(()) => break data,
@@ -217,21 +195,22 @@ impl Bmc {
         C::parse_success_response(&data).map_err(|_| BmcError::Short { command: message.cmd() })
     }
 
-    /// Waits for the next event that the BMC pushes; never returns where it pushes none (LAN).
+    /// Waits for the next event that the BMC pushes. Never returns over the network, where BMCs
+    /// push no events.
     ///
     /// # Errors
-    /// [`BmcError::Io`] when the device is gone.
+    /// [`BmcError::Io`] if the device is gone.
     pub async fn event(&mut self) -> Result<[u8; 16], BmcError> {
-        match &mut self.way {
-            Way::Device(device) => device.event().await,
-            Way::Lan(_) => std::future::pending().await,
+        match &mut self.transport {
+            Transport::Device(device) => device.event().await,
+            Transport::Lan(_) => std::future::pending().await,
         }
     }
 
-    /// Ends the session, so that the BMC need not wait until it expires. Best effort.
+    /// Ends the session, so that the BMC frees it before it expires. Best effort.
     pub async fn close(self) {
-        if let Way::Lan(lan) = self.way {
-            lan.close().await;
+        if let Transport::Lan(mut session) = self.transport {
+            session.close().await;
         }
     }
 }

@@ -15,9 +15,10 @@ pub use judge::{Cause, Judgement, Reading, THRESHOLD_NAMES, Watched, judge};
 pub use slope::Forecast;
 pub use told::{Finding, FindingKind};
 
-use crate::sdr::{Controller, READING_TYPE_SENSOR_SPECIFIC, SensorClass, SensorKey};
+use crate::sdr::{READING_TYPE_SENSOR_SPECIFIC, SensorClass, SensorKey};
 use crate::sel::{LogState, SensorEvent};
 use ftb_core::Severity;
+use ftb_rmcp::Controller;
 use log::EventLog;
 use repeats::{Momentary, Pairs, Unconfirmed};
 use slope::Slope;

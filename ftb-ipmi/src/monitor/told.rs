@@ -1,8 +1,9 @@
 //! What a monitor tells, and the faults that it has told.
 
 use super::{Cause, Watched};
-use crate::sdr::{Controller, SensorClass};
+use crate::sdr::SensorClass;
 use ftb_core::Severity;
+use ftb_rmcp::Controller;
 
 /// What to publish.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,6 +12,8 @@ pub use factors::{AnalogFormat, Factors, Linearization};
 pub use names::{Entity, SensorClass, sensor_type_name, unit_name};
 pub use text::decode_id;
 
+use ftb_rmcp::Controller;
+
 /// Largest record a BMC can send: five bytes of header and what one byte can count.
 pub const RECORD_BYTES_MAX: usize = 5 + 255;
 /// Most sensors one compact record may stand for (its count has four bits).
@@ -50,39 +52,6 @@ pub enum Record {
     Other(u8),
 }
 
-/// A controller that commands go to: the BMC itself, or one behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Controller {
-    /// Channel of the BMC on which it is, 0 to 15; 0 is the first IPMB.
-    pub channel: u8,
-    /// Its slave address, as in a record: 20h is the BMC, odd numbers are software.
-    pub slave: u8,
-}
-
-impl Controller {
-    /// The BMC itself.
-    pub const BMC: Self = Self { channel: 0, slave: BMC_ADDRESS };
-
-    /// Whether it is the BMC itself, on whichever channel a record puts it.
-    pub fn is_bmc(self) -> bool {
-        self.slave == BMC_ADDRESS
-    }
-
-    /// Whether it is software, which nobody can ask.
-    pub fn is_software(self) -> bool {
-        self.slave & 1 != 0
-    }
-}
-
-impl std::fmt::Display for Controller {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.channel {
-            0 => write!(f, "{:#04x}", self.slave),
-            channel => write!(f, "{:#04x} on channel {channel}", self.slave),
-        }
-    }
-}
-
 /// Which sensor of which controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SensorKey {
@@ -93,9 +62,6 @@ pub struct SensorKey {
     /// The sensor's number.
     pub number: u8,
 }
-
-/// The address of the BMC itself.
-pub const BMC_ADDRESS: u8 = 0x20;
 
 impl SensorKey {
     /// A sensor of the BMC itself, logical unit 0.

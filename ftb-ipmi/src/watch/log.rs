@@ -197,8 +197,9 @@ fn is_missing(error: &BmcError) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::bmc::CipherSuite;
-    use crate::bmc::fake::{FakeBmc, Manner, patient};
+    use crate::bmc::Target;
+    use crate::bmc::tests::fake_bmc;
+    use ftb_rmcp::fake::{Behavior, patient};
 
     const ERASE_IN_PROGRESS: u8 = 0x81;
 
@@ -206,14 +207,14 @@ mod tests {
     async fn looks(
         count: usize,
         bookmark: &str,
-        manners: impl Fn(usize) -> Manner + Send + 'static,
+        manners: impl Fn(usize) -> Behavior + Send + 'static,
     ) -> Vec<Vec<u8>> {
-        let (target, task) = FakeBmc::start(CipherSuite::Three, manners).await;
+        let (config, task) = fake_bmc(manners).await;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("node001.sel");
         std::fs::write(&path, bookmark).unwrap();
         let mut log = LogReader::new("node001".into(), Some(path));
-        let mut bmc = Bmc::connect(&patient(target)).await.unwrap();
+        let mut bmc = Bmc::connect(&Target::Lan(patient(config))).await.unwrap();
         let mut looks = Vec::new();
         for _ in 0..count {
             let entries = log.read_new(&mut bmc).await.unwrap();
@@ -226,16 +227,16 @@ mod tests {
     #[tokio::test]
     async fn entries_that_were_read_before_the_bmc_was_lost_are_not_lost_with_it() {
         // Log information, the bookmark's entry, the first entry, and then the session is gone.
-        let manners = |n| if n == 3 { Manner::Forget } else { Manner::Answer };
+        let manners = |n| if n == 3 { Behavior::Forget } else { Behavior::Answer };
         assert_eq!(looks(3, "0 0\n", manners).await, [vec![1], vec![2, 3], vec![]]);
     }
 
     #[tokio::test]
     async fn whatever_a_look_is_refused_the_next_one_reads_on() {
-        for manner in [Manner::Refuse(ERASE_IN_PROGRESS), Manner::Short] {
+        for manner in [Behavior::Refuse(ERASE_IN_PROGRESS), Behavior::Short] {
             // Log information, the bookmark's entry, and entry 3.
             for refused in 0..3 {
-                let manners = move |n| if n == refused { manner } else { Manner::Answer };
+                let manners = move |n| if n == refused { manner } else { Behavior::Answer };
                 let expected = [vec![], vec![3], vec![]];
                 let looks = looks(3, "2 0\n", manners).await;
                 assert_eq!(looks, expected, "{manner:?} of command {refused}");
@@ -246,8 +247,8 @@ mod tests {
     #[tokio::test]
     async fn a_log_whose_end_was_refused_at_first_is_no_news_later() {
         let manners = |n| match n {
-            1 => Manner::Refuse(ERASE_IN_PROGRESS),
-            _ => Manner::Answer,
+            1 => Behavior::Refuse(ERASE_IN_PROGRESS),
+            _ => Behavior::Answer,
         };
         assert_eq!(looks(3, "", manners).await, [vec![0; 0], vec![], vec![]]);
     }

@@ -4,7 +4,8 @@ use super::relays::{Relays, is_unreached};
 use crate::bmc::command::{GetFactors, GetPower, GetReading, RawReading};
 use crate::bmc::{Bmc, BmcError};
 use crate::monitor::{FindingKind, Reading, Watched};
-use crate::sdr::{Controller, Factors, Linearization, SensorKey};
+use crate::sdr::{Factors, Linearization, SensorKey};
+use ftb_rmcp::Controller;
 use std::collections::{BTreeMap, HashMap};
 
 /// "Requested sensor, data, or record not present": the part is gone.
@@ -211,10 +212,11 @@ pub async fn read_once(bmc: &mut Bmc, watched: Vec<Watched>) -> Result<Vec<Row>,
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::bmc::CipherSuite;
-    use crate::bmc::fake::{CHANNEL, FakeBmc, Manner, SEPARATE};
+    use crate::bmc::Target;
+    use crate::bmc::tests::fake_bmc;
     use crate::rules::Policy;
     use crate::sdr::RawThresholds;
+    use ftb_rmcp::fake::{Behavior, CHANNEL, SEPARATE};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -223,11 +225,11 @@ mod tests {
         let is_silent = Arc::new(AtomicBool::new(false));
         let heard = Arc::clone(&is_silent);
         let manners = move |_| match heard.load(Ordering::Relaxed) {
-            true => Manner::Lose,
-            false => Manner::Answer,
+            true => Behavior::Lose,
+            false => Behavior::Answer,
         };
-        let (target, task) = FakeBmc::start(CipherSuite::Three, manners).await;
-        let mut bmc = Bmc::connect(&target).await.unwrap();
+        let (config, task) = fake_bmc(manners).await;
+        let mut bmc = Bmc::connect(&Target::Lan(config)).await.unwrap();
         let backplane = Controller { channel: CHANNEL, slave: SEPARATE };
         let watched = [backplane, Controller::BMC].map(|owner| {
             let mut fan = crate::sdr::tests::fan();

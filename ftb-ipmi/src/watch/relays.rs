@@ -5,7 +5,7 @@
 //! never answered is asked ever more seldom, and missed by nobody.
 
 use crate::bmc::BmcError;
-use crate::sdr::Controller;
+use ftb_rmcp::Controller;
 use std::collections::BTreeMap;
 
 /// Failures in a row that make a controller which has answered before a lost one.

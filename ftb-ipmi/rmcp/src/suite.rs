@@ -1,5 +1,5 @@
 //! Cipher suites 3 and 17 of RMCP+ (IPMI 2.0, sections 13.28 to 13.33): key derivation, integrity
-//! and confidentiality. Both encrypt with AES-CBC-128; they differ in the hash.
+//! and confidentiality. Both encrypt with AES-CBC-128; they differ in the hash. No I/O.
 
 use aes::cipher::block_padding::NoPadding;
 use aes::cipher::{BlockDecryptMut, BlockEncryptMut, KeyIvInit};
@@ -8,8 +8,6 @@ use sha1::Sha1;
 use sha2::Sha256;
 
 const AES_BLOCK_BYTES: usize = 16;
-/// Passwords of RMCP+ have at most 20 bytes; shorter ones are filled with zeros.
-pub(crate) const PASSWORD_BYTES_MAX: usize = 20;
 
 /// A set of algorithms, by its number in the standard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +19,7 @@ pub enum CipherSuite {
 }
 
 impl CipherSuite {
-    /// Its number.
+    /// Number in the standard.
     pub fn number(self) -> u8 {
         match self {
             Self::Three => 3,
@@ -29,7 +27,7 @@ impl CipherSuite {
         }
     }
 
-    /// Numbers of its authentication, integrity and confidentiality algorithms.
+    /// Numbers of the authentication, integrity and confidentiality algorithms.
     pub(crate) fn algorithms(self) -> [u8; 3] {
         match self {
             Self::Three => [1, 1, 1],
@@ -37,7 +35,7 @@ impl CipherSuite {
         }
     }
 
-    /// The full code that the key exchange uses.
+    /// The full authentication code, for the key exchange.
     pub(crate) fn mac(self, key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
         match self {
             Self::Three => mac_of::<Hmac<Sha1>>(key, parts).finalize().into_bytes().to_vec(),
@@ -45,7 +43,7 @@ impl CipherSuite {
         }
     }
 
-    /// Whether `code` is the beginning of the code, compared in constant time.
+    /// Whether the authentication code starts with `code`, compared in constant time.
     pub(crate) fn verify(self, key: &[u8], parts: &[&[u8]], code: &[u8]) -> bool {
         match self {
             Self::Three => mac_of::<Hmac<Sha1>>(key, parts).verify_truncated_left(code).is_ok(),
@@ -55,7 +53,7 @@ impl CipherSuite {
         }
     }
 
-    /// Size of the code of the key exchange, in bytes.
+    /// Bytes of the full authentication code.
     pub(crate) fn mac_bytes(self) -> usize {
         match self {
             Self::Three => 20,
@@ -63,8 +61,8 @@ impl CipherSuite {
         }
     }
 
-    /// Size of the integrity check of packets, and of the last message of the key exchange.
-    pub(crate) fn check_bytes(self) -> usize {
+    /// Bytes of the integrity code of packets, and of RAKP message 4.
+    pub(crate) fn integrity_bytes(self) -> usize {
         match self {
             Self::Three => 12,
             Self::Seventeen => 16,
@@ -73,7 +71,7 @@ impl CipherSuite {
 }
 
 fn mac_of<M: Mac + hmac::digest::KeyInit>(key: &[u8], parts: &[&[u8]]) -> M {
-    let mut mac = <M as Mac>::new_from_slice(key).expect("HMAC takes keys of every length");
+    let mut mac = <M as Mac>::new_from_slice(key).expect("HMAC accepts keys of every length");
     for part in parts {
         mac.update(part);
     }
@@ -89,7 +87,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// From the session integrity key, by the standard's two constants.
+    /// From the session integrity key, with the two constants of the standard.
     pub(crate) fn derive(suite: CipherSuite, session_key: &[u8]) -> Self {
         let integrity = suite.mac(session_key, &[&[1; 20]]);
         let second = suite.mac(session_key, &[&[2; 20]]);
@@ -98,23 +96,20 @@ impl Keys {
         Self { suite, integrity, cipher }
     }
 
-    pub(crate) fn suite(&self) -> CipherSuite {
-        self.suite
-    }
-
-    /// Integrity check over a packet, cut to its size on the wire.
-    pub(crate) fn check(&self, bytes: &[u8]) -> Vec<u8> {
+    /// Integrity code of a packet.
+    pub(crate) fn integrity_code(&self, bytes: &[u8]) -> Vec<u8> {
         let mut code = self.suite.mac(&self.integrity, &[bytes]);
-        code.truncate(self.suite.check_bytes());
+        code.truncate(self.suite.integrity_bytes());
         code
     }
 
-    /// Whether `code` is the integrity check of `bytes`.
+    /// Whether `code` is the integrity code of `bytes`.
     pub(crate) fn is_genuine(&self, bytes: &[u8], code: &[u8]) -> bool {
-        code.len() == self.suite.check_bytes() && self.suite.verify(&self.integrity, &[bytes], code)
+        code.len() == self.suite.integrity_bytes()
+            && self.suite.verify(&self.integrity, &[bytes], code)
     }
 
-    /// Encrypts under a fresh `iv`, which stands in front of the result.
+    /// Encrypts under `iv`, which must be new. The result starts with `iv`.
     pub(crate) fn encrypt(&self, iv: [u8; AES_BLOCK_BYTES], plain: &[u8]) -> Vec<u8> {
         let mut body = plain.to_vec();
         let pad = (AES_BLOCK_BYTES - (plain.len() + 1) % AES_BLOCK_BYTES) % AES_BLOCK_BYTES;
@@ -126,7 +121,7 @@ impl Keys {
         out
     }
 
-    /// Decrypts; `None` where the size or the padding is wrong.
+    /// Decrypts; `None` if the size or the padding is wrong.
     pub(crate) fn decrypt(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let (iv, body) = bytes.split_first_chunk::<AES_BLOCK_BYTES>()?;
         let cipher = cbc::Decryptor::<aes::Aes128>::new(&self.cipher.into(), iv.into());
@@ -161,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encrypted_decrypts(
+        fn decryption_reverses_encryption(
             plain in proptest::collection::vec(any::<u8>(), 0..80),
             iv in any::<[u8; 16]>(),
             seventeen in any::<bool>(),

@@ -1,24 +1,23 @@
 //! Packets of RMCP: the header of the Alert Standard Forum, and the session headers of IPMI 1.5 and
-//! 2.0 (sections 13.1 to 13.6). Bytes only: no keys are derived and no state is kept here.
+//! 2.0 (sections 13.1 to 13.6). No state, no I/O.
 
-use super::suite::Keys;
+use crate::suite::Keys;
 use md2::Md2;
 use md5::digest::consts::U16;
 use md5::{Digest, Md5};
 
-/// Largest packet that is read, in bytes: the longest answer (a whole log entry or a piece of a
-/// record) with all headers is far below.
+/// Largest received packet in bytes. Answers are far shorter.
 pub(crate) const PACKET_BYTES_MAX: usize = 1024;
 
 const RMCP_HEADER: [u8; 4] = [0x06, 0x00, 0xFF, 0x07];
 const AUTH_RMCP_PLUS: u8 = 0x06;
 
-/// What a packet of RMCP+ carries.
+/// Content of a packet of RMCP+.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Payload {
     Message,
     OpenRequest,
-    OpenAnswer,
+    OpenResponse,
     Rakp1,
     Rakp2,
     Rakp3,
@@ -30,7 +29,7 @@ impl Payload {
         match self {
             Self::Message => 0x00,
             Self::OpenRequest => 0x10,
-            Self::OpenAnswer => 0x11,
+            Self::OpenResponse => 0x11,
             Self::Rakp1 => 0x12,
             Self::Rakp2 => 0x13,
             Self::Rakp3 => 0x14,
@@ -42,7 +41,7 @@ impl Payload {
         [
             Self::Message,
             Self::OpenRequest,
-            Self::OpenAnswer,
+            Self::OpenResponse,
             Self::Rakp1,
             Self::Rakp2,
             Self::Rakp3,
@@ -53,7 +52,7 @@ impl Payload {
     }
 }
 
-/// How packets of IPMI 1.5 prove who sent them.
+/// Authentication of packets in IPMI 1.5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Auth15 {
     None,
@@ -63,7 +62,7 @@ pub(crate) enum Auth15 {
 }
 
 impl Auth15 {
-    /// The password itself comes last: whoever listens has it then.
+    /// Sending the password in clear text is the last choice with a proof.
     pub(crate) const BEST_FIRST: [Self; 4] = [Self::Md5, Self::Md2, Self::Straight, Self::None];
 
     pub(crate) fn code(self) -> u8 {
@@ -101,7 +100,7 @@ impl Auth15 {
     }
 }
 
-/// A packet of IPMI 1.5 as it came.
+/// A received packet of IPMI 1.5, not yet authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packet15<'a> {
     auth_code: Option<(u8, [u8; 16])>,
@@ -111,26 +110,26 @@ pub(crate) struct Packet15<'a> {
 }
 
 impl Packet15<'_> {
-    /// Whether the packet carries this proof.
+    /// Whether the authentication code is correct.
     pub(crate) fn is_genuine(&self, auth: Auth15, password: &[u8; 16]) -> bool {
         match self.auth_code {
             None => auth == Auth15::None,
             Some((kind, code)) => {
                 let expected = auth.sign(password, self.session, self.sequence, self.body);
-                // No early exit: the time must not tell how much of a forged code was right.
+                // No early exit: the duration must not reveal the correct part of a forged code.
                 let difference = code.iter().zip(expected).fold(0, |sum, (a, b)| sum | (a ^ b));
                 kind == auth.code() && difference == 0
             }
         }
     }
 
-    /// Whether it claims no proof at all.
+    /// Whether the packet has no authentication code.
     pub(crate) fn is_unsigned(&self) -> bool {
         self.auth_code.is_none()
     }
 }
 
-/// A packet of RMCP+ as it came: nothing in it is proven yet.
+/// A received packet of RMCP+, not yet authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packet20<'a> {
     pub(crate) payload: Payload,
@@ -139,19 +138,19 @@ pub(crate) struct Packet20<'a> {
     pub(crate) session: u32,
     pub(crate) sequence: u32,
     pub(crate) body: &'a [u8],
-    /// From the authentication type on, through the "next header" byte: what the check covers.
+    /// The bytes under the integrity code: authentication type to "next header".
     covered: &'a [u8],
-    check: &'a [u8],
+    integrity_code: &'a [u8],
 }
 
-/// Either kind.
+/// A received packet of either version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packet<'a> {
     V15(Packet15<'a>),
     V20(Packet20<'a>),
 }
 
-/// Wraps a message in a packet of IPMI 1.5.
+/// A packet of IPMI 1.5 with a message.
 pub(crate) fn encode_15(
     auth: Auth15,
     password: &[u8; 16],
@@ -166,13 +165,13 @@ pub(crate) fn encode_15(
     if auth != Auth15::None {
         bytes.extend_from_slice(&auth.sign(password, session, sequence, body));
     }
-    // Every message of this program is far below 256 bytes: see `ipmb`.
+    // The messages of this program have fewer than 256 bytes.
     bytes.push(u8::try_from(body.len()).unwrap_or(u8::MAX));
     bytes.extend_from_slice(body);
     bytes
 }
 
-/// Wraps a payload of the key exchange: outside a session, neither encrypted nor checked.
+/// A packet of the key exchange: outside a session, neither encrypted nor signed.
 pub(crate) fn encode_20_plain(payload: Payload, body: &[u8]) -> Vec<u8> {
     let mut bytes = RMCP_HEADER.to_vec();
     bytes.extend_from_slice(&[AUTH_RMCP_PLUS, payload.code()]);
@@ -182,7 +181,7 @@ pub(crate) fn encode_20_plain(payload: Payload, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Encrypts and signs a message inside a session.
+/// An encrypted and signed packet of a session.
 pub(crate) fn encode_20_sealed(
     keys: &Keys,
     session: u32,
@@ -197,20 +196,20 @@ pub(crate) fn encode_20_sealed(
     bytes.extend_from_slice(&sequence.to_le_bytes());
     bytes.extend_from_slice(&u16::try_from(body.len()).unwrap_or(u16::MAX).to_le_bytes());
     bytes.extend_from_slice(&body);
-    // Filled up so that what the check covers is a multiple of four, with its own two bytes.
+    // The signed bytes, with the two bytes after the padding, are a multiple of four.
     let covered = bytes.len() - RMCP_HEADER.len() + 2;
     let pad = (4 - covered % 4) % 4;
     bytes.extend(core::iter::repeat_n(0xFF, pad));
     bytes.extend_from_slice(&[u8::try_from(pad).unwrap_or(0), 0x07]);
-    let check = keys.check(&bytes[RMCP_HEADER.len()..]);
-    bytes.extend_from_slice(&check);
+    let code = keys.integrity_code(&bytes[RMCP_HEADER.len()..]);
+    bytes.extend_from_slice(&code);
     bytes
 }
 
-/// Reads a packet; `None` for anything that is not one.
+/// Reads a packet; `None` if it is malformed.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Packet<'_>> {
     let (header, session) = bytes.split_first_chunk::<4>()?;
-    // The reserved byte may be anything; the sequence number FFh means "no acknowledgement".
+    // The reserved byte and the sequence number may have any value.
     if header[0] != RMCP_HEADER[0] || header[3] & 0x1F != RMCP_HEADER[3] || header[3] & 0x80 != 0 {
         return None;
     }
@@ -248,7 +247,7 @@ fn decode_20(session: &[u8]) -> Option<Packet20<'_>> {
     let length = usize::from(u16::from_le_bytes(*length));
     let (body, trailer) = rest.split_at_checked(length)?;
     let is_authenticated = kind & 0x40 != 0;
-    let (covered, check) = match is_authenticated {
+    let (covered, integrity_code) = match is_authenticated {
         false => (&session[..0], &trailer[..0]),
         true => {
             let pad = trailer.iter().take_while(|byte| **byte == 0xFF).count();
@@ -268,22 +267,21 @@ fn decode_20(session: &[u8]) -> Option<Packet20<'_>> {
         sequence: u32::from_le_bytes(*sequence),
         body,
         covered,
-        check,
+        integrity_code,
     })
 }
 
 impl Packet20<'_> {
-    /// The message inside, if the packet is genuine for these keys: signed, encrypted, and both
-    /// right.
+    /// The message, if these keys have signed and encrypted it.
     pub(crate) fn open(&self, keys: &Keys) -> Option<Vec<u8>> {
         let is_sealed = self.is_authenticated && self.is_encrypted;
-        if !is_sealed || !keys.is_genuine(self.covered, self.check) {
+        if !is_sealed || !keys.is_genuine(self.covered, self.integrity_code) {
             return None;
         }
         keys.decrypt(self.body)
     }
 
-    /// Whether it travels outside a session, as the key exchange must.
+    /// Whether the packet is outside a session, as the key exchange must be.
     pub(crate) fn is_plain(&self) -> bool {
         !self.is_authenticated && !self.is_encrypted && self.session == 0
     }
@@ -291,8 +289,8 @@ impl Packet20<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::suite::CipherSuite;
     use super::*;
+    use crate::CipherSuite;
     use proptest::prelude::*;
 
     fn v20(bytes: &[u8]) -> Packet20<'_> {
@@ -303,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signed_packet_of_ipmi_1_5_is_known_by_its_password() {
+    fn only_the_right_password_accepts_a_signed_packet_of_ipmi_1_5() {
         let password = *b"secret\0\0\0\0\0\0\0\0\0\0";
         for auth in [Auth15::Md2, Auth15::Md5, Auth15::Straight] {
             let bytes = encode_15(auth, &password, 7, 9, b"hello");
@@ -317,7 +315,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_sealed_packet_opens_and_a_flipped_one_does_not(
+        fn a_sealed_packet_opens_and_a_damaged_one_does_not(
             message in proptest::collection::vec(any::<u8>(), 7..60),
             iv in any::<[u8; 16]>(),
             at in 4_usize..110,
