@@ -1,9 +1,9 @@
-//! How long an asynchronous event of an adapter takes to a subscriber on the same node.
+//! Latency from an asynchronous event of an adapter to a subscriber on the same node.
 //!
-//! `event_latency ADAPTER COUNT` makes the adapter report SM_CHANGE on port 1, through the module
-//! `ibinject` of `tests/hardware/mod`, waits until a subscriber has the event of `ftb-ib`, and
-//! again. It needs an agent, and an `ftb-ib` with `debounce = "0s"`. Prints one JSON object: how
-//! long it took until `ftb-ib` had seen the event, and until the subscriber had got it.
+//! `event_latency ADAPTER COUNT` repeats: the module `ibinject` of `tests/hardware/mod` injects
+//! SM_CHANGE on port 1 of the adapter, and a subscriber waits for the event of `ftb-ib`. It needs
+//! an agent, and an `ftb-ib` with `debounce = "0s"`. It prints one JSON object: the time until
+//! `ftb-ib` saw the event, and until the subscriber received it.
 
 use anyhow::{Context as _, Result, bail};
 use ftb_client::{Client, Delivery, Start, Subscription};
@@ -47,7 +47,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// When `ftb-ib` saw what the next event is about, in Unix nanoseconds.
+/// The time of the next event in Unix nanoseconds, as `ftb-ib` set it.
 async fn one_event(events: &mut Subscription) -> Result<u64> {
     match events.next().await {
         Some(Delivery::Event(received)) => Ok(received.event.time_ns),
@@ -56,7 +56,7 @@ async fn one_event(events: &mut Subscription) -> Result<u64> {
     }
 }
 
-/// The time that so many percent of the sorted times do not exceed.
+/// Percentile of sorted times.
 fn at(sorted: &[Duration], percent: usize) -> Option<u128> {
     let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(index).map(Duration::as_micros)

@@ -7,15 +7,14 @@ use std::path::PathBuf;
 ///
 /// SIGHUP closes all adapters for a while, so that their drivers can be unloaded.
 ///
-/// Exit codes: 0 stopped by a signal, 1 failed, 2 bad arguments or configuration (nothing was
-/// started).
+/// Exit codes: 0 stopped by a signal, 1 failed, 2 bad arguments or configuration.
 #[derive(Debug, Parser)]
 #[command(name = "ftb-ib", version)]
 pub struct Cli {
-    /// Configuration file [default: /etc/ftb/ib.toml if it is there, else built-in defaults]
+    /// Configuration file [default: /etc/ftb/ib.toml if it exists, else built-in defaults]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Check the configuration and exit. A counter of unknown name is bad input
+    /// Check the configuration and exit. An unknown counter is bad input
     #[arg(long)]
     pub check_config: bool,
     /// Print events as JSON lines instead of publishing them; needs no agent
@@ -29,7 +28,7 @@ mod tests {
     use clap::CommandFactory as _;
 
     #[test]
-    fn the_man_page_says_the_same() {
+    fn the_man_page_matches_the_command_line() {
         ftb_tests::man::assert_page_is_current(Cli::command(), "8");
     }
 }

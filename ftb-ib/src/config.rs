@@ -1,4 +1,4 @@
-//! The configuration file: what may stand in it, the defaults, and what is refused.
+//! The configuration file: format, defaults and checks.
 
 use crate::counter::{Limit, Width};
 use crate::kind::Kind;
@@ -8,38 +8,38 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Most rules for counters: each is one file to read per port and sample.
+/// Most rules for counters. Each rule reads one file per port and sample.
 pub const RULES_MAX: usize = 64;
 /// Most entries of `[neighbours]`.
 pub const NEIGHBOURS_MAX: usize = 1024;
 
-/// Why there is no usable configuration.
+/// Why a configuration is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read {path}: {error}")]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         error: std::io::Error,
     },
-    /// No TOML, or an unknown key: the message has line and column.
+    /// Malformed TOML, or an unknown key.
     #[error("{path}: {message}")]
     Syntax {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Where and what.
+        /// Line and problem.
         message: String,
     },
-    /// A value that makes no sense.
+    /// An invalid value.
     #[error("{path}: {key}: {problem}")]
     Value {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which key.
+        /// The key.
         key: String,
-        /// What is wrong and what would be right.
+        /// The problem and the valid values.
         problem: String,
     },
 }
@@ -101,55 +101,55 @@ struct FileRule {
     #[serde(with = "humantime_serde")]
     window: Duration,
     surge: Option<f64>,
-    /// No adapter may have the counter: its name is not checked.
+    /// The name of the counter is not checked.
     #[serde(default)]
     optional: bool,
 }
 
-/// What a counter that is too fast says of its port.
+/// The meaning of a counter that rises too fast.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Meaning {
-    /// The link is going: `FTB_IB_PORT_DEGRADED`.
+    /// The link may fail: `FTB_IB_PORT_DEGRADED`.
     #[default]
     Degraded,
-    /// The fabric is full: `FTB_IB_PORT_CONGESTED`.
+    /// The fabric is congested: `FTB_IB_PORT_CONGESTED`.
     Congested,
 }
 
-/// Which counter is watched, and when it is too fast.
+/// A watched counter and its limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     /// File name below `ports/N/counters` or `ports/N/hw_counters`.
     pub counter: String,
-    /// What it means.
+    /// Meaning of a fast increase.
     pub means: Meaning,
-    /// When it is too fast.
+    /// Largest increase.
     pub limit: Limit,
 }
 
-/// What the daemon runs with.
+/// A checked configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Socket of the node's agent; `None` for the usual one.
+    /// Socket of the agent; `None` for the default.
     pub agent: Option<PathBuf>,
     /// Where sysfs is mounted.
     pub sysfs: PathBuf,
-    /// How often adapters are listed again where no kernel event said so.
+    /// Interval of listings without a kernel event.
     pub rescan: Duration,
-    /// How long a changing port is watched before it is told again.
+    /// Time in which further changes of a port are only counted.
     pub debounce: Duration,
-    /// How long adapters stay closed when somebody asks for them.
+    /// Time that adapters stay closed after SIGHUP.
     pub release: Duration,
-    /// Severities other than the default ones.
+    /// Severities that replace the defaults.
     pub severities: BTreeMap<Kind, Severity>,
-    /// How often counters are read; `None`: never.
+    /// Interval of counter readings; `None`: never.
     pub sample_interval: Option<Duration>,
-    /// Which counters.
+    /// Rules for counters.
     pub rules: Vec<Rule>,
-    /// `adapter/port` to the other end of its cable.
+    /// `adapter/port` to the other end of the cable.
     pub neighbours: BTreeMap<String, String>,
-    /// Counters of rules in the file that are unknown, unless the rule is optional.
+    /// Unknown counters of rules that are not optional.
     pub unknown_counters: Vec<String>,
 }
 
@@ -161,17 +161,17 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads a file.
+    /// Reads and checks a file.
     ///
     /// # Errors
-    /// [`ConfigError`] names the file, the line or key, and what would be right.
+    /// [`ConfigError`] with the file, the line or key, and the problem.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
         Self::parse(&text, path)
     }
 
-    /// Reads a text that came from `path`.
+    /// Reads and checks a text; `path` is for errors.
     ///
     /// # Errors
     /// As [`Config::load`].
@@ -184,7 +184,7 @@ impl Config {
     }
 
     fn from_file(file: File, path: &Path) -> Result<Self, ConfigError> {
-        let refuse = |key: &str, problem: String| ConfigError::Value {
+        let wrong = |key: &str, problem: String| ConfigError::Value {
             path: path.to_owned(),
             key: key.to_owned(),
             problem,
@@ -193,27 +193,27 @@ impl Config {
             [("rescan", file.rescan), ("prediction.interval", file.prediction.interval)]
         {
             if value < Duration::from_millis(100) {
-                return Err(refuse(key, "must be at least 100ms".into()));
+                return Err(wrong(key, "must be at least 100ms".into()));
             }
         }
         if file.debounce > Duration::from_secs(3600) {
-            return Err(refuse("debounce", "must be at most 1h".into()));
+            return Err(wrong("debounce", "must be at most 1h".into()));
         }
         if file.release > Duration::from_secs(3600) {
-            return Err(refuse("release", "must be at most 1h".into()));
+            return Err(wrong("release", "must be at most 1h".into()));
         }
         let severities = severities(&file.severity)
-            .map_err(|(name, problem)| refuse(&format!("severity.{name}"), problem))?;
+            .map_err(|(name, problem)| wrong(&format!("severity.{name}"), problem))?;
         let unknown_counters = unknown_counters(&file.prediction.rules);
         let rules = rules(file.prediction.defaults, file.prediction.rules)
-            .map_err(|problem| refuse("prediction.rules", problem))?;
+            .map_err(|problem| wrong("prediction.rules", problem))?;
         if file.neighbours.len() > NEIGHBOURS_MAX {
             let problem = format!("at most {NEIGHBOURS_MAX} entries are allowed");
-            return Err(refuse("neighbours", problem));
+            return Err(wrong("neighbours", problem));
         }
         if let Some(key) = file.neighbours.keys().find(|key| !is_port(key)) {
             let problem = "expected ADAPTER/PORT, such as \"mlx5_0/1\"".into();
-            return Err(refuse(&format!("neighbours.{key:?}"), problem));
+            return Err(wrong(&format!("neighbours.{key:?}"), problem));
         }
         Ok(Self {
             agent: file.agent,
@@ -230,7 +230,7 @@ impl Config {
     }
 }
 
-/// The position and the first line of what the TOML parser says.
+/// Line and message of an error of the TOML parser, in one line.
 fn one_line(text: &str, error: &toml::de::Error) -> String {
     let message = error.message().replace('\n', " ");
     match error.span().and_then(|span| text.get(..span.start)) {
@@ -250,7 +250,7 @@ fn severities(
     let mut severities = BTreeMap::new();
     for (name, word) in table {
         let Some(kind) = Kind::from_name(name) else {
-            let problem = "no event has this name: see docs/ib.md for the list".into();
+            let problem = "no event has this name: see the list in docs/ib.md".into();
             return Err((name.clone(), problem));
         };
         let severity = word.parse().map_err(|error: ftb_core::severity::SeverityError| {
@@ -266,7 +266,7 @@ fn rules(defaults: bool, own: Vec<FileRule>) -> Result<Vec<Rule>, String> {
     for rule in own {
         let name = &rule.counter;
         if name.is_empty() || name.contains(['/', '\0']) || name.starts_with('.') {
-            return Err(format!("counter {name:?} is no file name"));
+            return Err(format!("counter {name:?} is not a file name"));
         }
         if rule.limit == 0 {
             return Err(format!("counter {name:?}: limit must be at least 1"));
@@ -290,9 +290,8 @@ fn rules(defaults: bool, own: Vec<FileRule>) -> Result<Vec<Rule>, String> {
     Ok(rules)
 }
 
-/// Counter, limit, window in seconds, surge. A symbol error rate of 120 an hour is what the
-/// InfiniBand specification allows a link with a bit error rate of 1e-12; the others are what
-/// operators of large fabrics act on.
+/// Counter, limit, window in seconds, surge. The InfiniBand specification allows 120 symbol errors
+/// an hour, for a bit error rate of 1e-12. Operators of large fabrics act on the other limits.
 #[rustfmt::skip]
 const DEGRADED: &[(&str, u64, u64, Option<f64>)] = &[
     ("symbol_error",                     20, 600,  Some(8.0)),
@@ -312,7 +311,7 @@ const DEGRADED: &[(&str, u64, u64, Option<f64>)] = &[
 ];
 #[rustfmt::skip]
 const CONGESTED: &[(&str, u64, u64, Option<f64>)] = &[
-    // Ticks in which data had to wait: the tick is the adapter's, so the past says more.
+    // Ticks in which data had to wait. Ticks differ between adapters, so the past counts too.
     ("port_xmit_wait",      100_000_000, 60, Some(10.0)),
     ("port_xmit_discards",          100, 60, Some(10.0)),
     ("np_cnp_sent",             100_000, 60, Some(10.0)),
@@ -337,13 +336,13 @@ fn unknown_counters(rules: &[FileRule]) -> Vec<String> {
     rules.iter().filter(is_unknown).map(|rule| rule.counter.clone()).collect()
 }
 
-/// Whether the kernel or one of its drivers has a counter of this name.
+/// Whether the kernel or a driver has a counter of this name.
 fn is_known(counter: &str) -> bool {
     let mut built_in = DEGRADED.iter().chain(CONGESTED).map(|rule| rule.0);
     built_in.any(|name| name == counter) || KNOWN.contains(&counter)
 }
 
-/// Counters that the kernel and its drivers show, beside those of the built-in rules.
+/// Counters of the kernel and its drivers, beside those of the built-in rules.
 const KNOWN: &[&str] = &[
     // InfiniBand's port counters, in `counters`.
     "port_rcv_switch_relay_errors",
@@ -461,8 +460,8 @@ const KNOWN: &[&str] = &[
     "tx_bytes",
 ];
 
-/// How the hardware writes a counter: those of InfiniBand's PortCounters attribute stick at their
-/// end (InfiniBand specification, PortCounters), whoever shows them; all others wrap.
+/// How the hardware counts. The counters of InfiniBand's PortCounters attribute stop at their
+/// maximum (InfiniBand specification, PortCounters); all others wrap.
 pub fn width_of(counter: &str) -> Width {
     match counter {
         "symbol_error"
@@ -485,12 +484,12 @@ pub fn width_of(counter: &str) -> Width {
 mod tests {
     use super::*;
 
-    fn refusal(text: &str) -> String {
+    fn error(text: &str) -> String {
         Config::parse(text, Path::new("ib.toml")).expect_err(text).to_string()
     }
 
     #[test]
-    fn an_empty_file_is_the_defaults() {
+    fn an_empty_file_gives_the_defaults() {
         let config = Config::parse("", Path::new("ib.toml")).expect("good");
         assert_eq!(config, Config::default());
         assert_eq!(config.debounce, Duration::from_secs(1));
@@ -498,11 +497,11 @@ mod tests {
     }
 
     #[test]
-    fn the_sample_is_what_an_empty_file_gives() {
+    fn the_sample_gives_the_defaults() {
         let text = include_str!("../../deploy/config/ib.toml");
         let config = Config::parse(text, Path::new("ib.toml")).expect("good");
         assert_eq!(config, Config::default());
-        // Every key that the sample only mentions is one that exists.
+        // Every commented key of the sample exists.
         let uncommented: String = text
             .lines()
             .map(|line| line.strip_prefix("#: ").unwrap_or(line).to_owned() + "\n")
@@ -512,31 +511,31 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_line_or_the_key() {
+    fn an_error_names_the_line_or_the_key() {
         assert!(
-            refusal("rescan = \"1s\"\nrescann = 1\n").contains("line 2: unknown field `rescann`")
+            error("rescan = \"1s\"\nrescann = 1\n").contains("line 2: unknown field `rescann`")
         );
-        assert!(refusal("rescan = 5\n").contains("line 1"));
-        assert!(refusal("rescan = \"1ms\"\n").contains("rescan: must be at least 100ms"));
-        let text = refusal("[severity]\nFTB_IB_PORT_EER = \"info\"\n");
+        assert!(error("rescan = 5\n").contains("line 1"));
+        assert!(error("rescan = \"1ms\"\n").contains("rescan: must be at least 100ms"));
+        let text = error("[severity]\nFTB_IB_PORT_EER = \"info\"\n");
         assert!(text.contains("severity.FTB_IB_PORT_EER"), "{text}");
-        let text = refusal("[severity]\nFTB_IB_PORT_ERR = \"loud\"\n");
+        let text = error("[severity]\nFTB_IB_PORT_ERR = \"loud\"\n");
         assert!(text.contains("expected info, warning, error or fatal"), "{text}");
         for rule in [
             "limit = 0\nwindow = \"1m\"",
             "limit = 1\nwindow = \"1ms\"",
             "limit = 1\nwindow = \"1m\"\nsurge = 0.5",
         ] {
-            let text = refusal(&format!("[[prediction.rules]]\ncounter = \"x\"\n{rule}\n"));
+            let text = error(&format!("[[prediction.rules]]\ncounter = \"x\"\n{rule}\n"));
             assert!(text.contains("prediction.rules: counter \"x\""), "{text}");
         }
-        let text = refusal("[[prediction.rules]]\ncounter = \"../x\"\nlimit = 1\nwindow = \"1m\"");
-        assert!(text.contains("no file name"), "{text}");
-        assert!(refusal("[neighbours]\nmlx5_0 = \"leaf\"\n").contains("ADAPTER/PORT"));
+        let text = error("[[prediction.rules]]\ncounter = \"../x\"\nlimit = 1\nwindow = \"1m\"");
+        assert!(text.contains("not a file name"), "{text}");
+        assert!(error("[neighbours]\nmlx5_0 = \"leaf\"\n").contains("ADAPTER/PORT"));
     }
 
     #[test]
-    fn an_own_rule_replaces_the_default_one_for_its_counter() {
+    fn a_rule_replaces_the_default_rule_for_its_counter() {
         let text = "[[prediction.rules]]\ncounter = \"link_downed\"\nlimit = 9\nwindow = \"1m\"\n";
         let config = Config::parse(text, Path::new("ib.toml")).expect("good");
         let rules: Vec<_> = config.rules.iter().filter(|r| r.counter == "link_downed").collect();
@@ -575,11 +574,13 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever stands in the file, it is a configuration or a refusal of one line.
+        /// Any text is a configuration or an error of one line.
         #[test]
-        fn any_text_is_survived(
+        fn any_text_is_a_configuration_or_one_line_of_error(
             lines in proptest::collection::vec(
-                "(rescan|debounce|release|agent|limit|window|surge|counter|x) = (\"[0-9a-z./-]{0,8}\"|-?[0-9]{0,20}|[0-9.e]{0,9}|true|\\[\\])|\\[(severity|prediction|neighbours|\\[prediction.rules\\])\\]|.{0,30}",
+                "(rescan|debounce|release|agent|limit|window|surge|counter|x) = \
+                 (\"[0-9a-z./-]{0,8}\"|-?[0-9]{0,20}|[0-9.e]{0,9}|true|\\[\\])|\
+                 \\[(severity|prediction|neighbours|\\[prediction.rules\\])\\]|.{0,30}",
                 0..12,
             )
         ) {
@@ -592,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_a_sticky_counter_can_be_reached() {
+    fn the_default_limit_of_a_sticky_counter_is_below_its_maximum() {
         for rule in Config::default().rules {
             if let Width::Sticky(bits) = width_of(&rule.counter) {
                 assert!(rule.limit.increase < (1 << bits) - 1, "{}", rule.counter);

@@ -1,80 +1,80 @@
-//! When a counter of a port rises too fast. Pure: one watch for one counter of one port.
+//! Whether a counter of a port rises too fast. Pure: one watch for one counter of one port.
 //!
-//! A counter is judged by its increase within a sliding window: against a fixed limit, and, where
-//! the rule says so, against the port's own past (the average increase of earlier windows).
+//! The increase within a sliding window is compared with a fixed limit. If the rule has a surge
+//! factor, it is also compared with the past of the port (the average increase of earlier windows).
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Most samples that one window keeps; closer ones are merged.
+/// Most samples of one window; samples closer together are merged.
 const SAMPLES_MAX: usize = 128;
-/// Windows that must have passed before the past says anything.
+/// Windows that must have passed before the past counts.
 const PAST_WINDOWS_MIN: u32 = 6;
 /// Weight of the latest window in the average of the past.
 const PAST_WEIGHT: f64 = 1.0 / 16.0;
 
-/// When a counter is too fast.
+/// When a counter rises too fast.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limit {
-    /// An increase of this much within the window is too much.
+    /// Smallest increase within the window that is too fast.
     pub increase: u64,
     /// The window.
     pub window: Duration,
-    /// So is an increase of this many times the average of earlier windows.
+    /// Smallest multiple of the average of earlier windows that is too fast.
     pub surge: Option<f64>,
 }
 
-/// How a counter is written by the hardware.
+/// How the hardware counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
-    /// Stays at its largest value until it is reset (InfiniBand PortCounters), with so many bits.
+    /// Stops at its largest value until it is reset (InfiniBand PortCounters). The number of bits.
     Sticky(u32),
-    /// Wraps after 32 or 64 bits: which of them is seen from the values.
+    /// Wraps after 32 or 64 bits; the values show which.
     Wrapping,
 }
 
-/// By what a counter is too fast.
+/// Which limit was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Basis {
     /// The limit of the rule.
     Limit,
-    /// The port's own past, whose average increase per window this is.
+    /// The past of the port: the average increase per window.
     Past(f64),
 }
 
-/// A counter crossed its limit, or came back.
+/// A change in the judgement of a counter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// Too fast.
+    /// It rises too fast.
     TooFast {
         /// Increase within the window.
         increase: u64,
-        /// What was exceeded, in the same unit.
+        /// The exceeded limit, in the same unit.
         limit: f64,
-        /// Why.
+        /// Which limit that is.
         basis: Basis,
     },
-    /// Below half of its limit again.
+    /// It is below half of its limit again.
     Calm {
         /// Increase within the window.
         increase: u64,
-        /// Half of what is too much.
+        /// Half of the exceeded limit.
         limit: f64,
     },
-    /// The hardware counts no further until somebody resets the counter.
+    /// The counter is at its maximum and must be reset.
     Stuck {
-        /// Its largest value.
+        /// The maximum.
         value: u64,
     },
 }
 
-/// The increase from one reading to the next, however the counter got there.
+/// The increase from one reading to the next, with wraps and resets.
 pub fn increase(before: u64, now: u64, width: Width) -> u64 {
     if now >= before {
         return now - before;
     }
     if width == Width::Wrapping {
-        // Near the end before and near the start now: it wrapped. Anything else is a reset.
+        // From near the end to near the start: a wrap. Otherwise a reset.
         for end in [u64::from(u32::MAX), u64::MAX] {
             let quarter = end / 4;
             if before <= end && before >= end - quarter && now <= quarter {
@@ -82,19 +82,19 @@ pub fn increase(before: u64, now: u64, width: Width) -> u64 {
             }
         }
     }
-    // Reset in between: what it has now has come since.
+    // Reset in between: the whole value is new.
     now
 }
 
-/// One counter of one port.
+/// The watch for one counter of one port.
 #[derive(Debug)]
 pub struct CounterWatch {
     limit: Limit,
     width: Width,
     last: Option<u64>,
-    /// Sum of all increases since the watch began.
+    /// Sum of all increases.
     total: u64,
-    /// (when, total), oldest first: spans the window.
+    /// Time and total, oldest first; covers the window.
     samples: VecDeque<(u64, u64)>,
     alarmed: Option<f64>,
     stuck: bool,
@@ -104,7 +104,7 @@ pub struct CounterWatch {
 }
 
 impl CounterWatch {
-    /// A counter of which nothing is known yet.
+    /// A watch without readings.
     pub fn new(limit: Limit, width: Width) -> Self {
         Self {
             limit,
@@ -120,7 +120,7 @@ impl CounterWatch {
         }
     }
 
-    /// The counter was read. The first reading only says from where to count.
+    /// A new reading. The first one is the start value.
     pub fn observe(&mut self, now_ns: u64, value: u64) -> Option<Verdict> {
         if let Some(last) = self.last {
             self.total = self.total.saturating_add(increase(last, value, self.width));
@@ -164,8 +164,8 @@ impl CounterWatch {
         let fixed = self.limit.increase as f64;
         let past = self.limit.surge.filter(|_| self.knows_its_past());
         let (limit, basis) = match past {
-            // Half of the fixed limit is the floor: three errors where there used to be one in
-            // a day are a multiple, and no news.
+            // At least half of the fixed limit: three errors after one error a day are a multiple,
+            // but no surge.
             Some(factor) if (factor * self.past_average).max(fixed / 2.0) < fixed => {
                 ((factor * self.past_average).max(fixed / 2.0), Basis::Past(self.past_average))
             }
@@ -186,7 +186,7 @@ impl CounterWatch {
         self.past_windows >= PAST_WINDOWS_MIN
     }
 
-    /// Takes a whole window into the average; one with an alarm in it is no example.
+    /// Adds a whole window to the average, unless it contains an alarm.
     fn learn(&mut self, now_ns: u64) {
         let window_ns = u64::try_from(self.limit.window.as_nanos()).unwrap_or(u64::MAX);
         if self.alarmed.is_some() {
@@ -216,7 +216,7 @@ impl CounterWatch {
             bits => (1 << bits) - 1,
         };
         if value > largest {
-            // This driver counts further than the specification makes it.
+            // This driver counts beyond the maximum of the specification.
             self.width = Width::Wrapping;
         }
         let was = std::mem::replace(&mut self.stuck, value == largest);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn wraps_and_resets_are_told_apart() {
+    fn wraps_and_resets_are_distinguished() {
         let wrap32 = u64::from(u32::MAX);
         assert_eq!(increase(5, 9, Width::Wrapping), 4);
         assert_eq!(increase(wrap32 - 1, 3, Width::Wrapping), 5);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn too_fast_is_told_once_and_calm_below_half_of_the_limit() {
+    fn too_fast_is_reported_once_and_calm_below_half_of_the_limit() {
         let mut watch = CounterWatch::new(limit(10, None), Width::Wrapping);
         watch.observe(0, 0);
         assert!(watch.observe(S, 20).is_some());
@@ -279,27 +279,28 @@ mod tests {
     }
 
     #[test]
-    fn a_surge_is_measured_against_the_ports_own_past() {
+    fn a_surge_is_measured_against_the_past_of_the_port() {
         let mut watch = CounterWatch::new(limit(100, Some(4.0)), Width::Wrapping);
         let mut value = 0;
         for second in 0..600 {
             value += u64::from(second % 6 == 0); // ten a minute
             assert_eq!(watch.observe(second * S, value), None, "at {second} s");
         }
-        let mut told = None;
+        let mut verdict = None;
         for second in 600..660 {
             value += 1; // sixty a minute
-            told = told.or(watch.observe(second * S, value));
+            verdict = verdict.or(watch.observe(second * S, value));
         }
-        let Some(Verdict::TooFast { increase, limit, basis: Basis::Past(average) }) = told else {
-            panic!("no surge was seen: {told:?}");
+        let Some(Verdict::TooFast { increase, limit, basis: Basis::Past(average) }) = verdict
+        else {
+            panic!("no surge was seen: {verdict:?}");
         };
         assert!((9.0..11.0).contains(&average), "{average}");
         assert_eq!((increase, limit), (50, 50.0), "at least half of the fixed limit");
     }
 
     #[test]
-    fn a_stuck_counter_is_told_once_and_does_not_look_calm() {
+    fn a_counter_at_its_maximum_is_reported_once_and_is_not_calm() {
         let mut watch = CounterWatch::new(limit(10, None), Width::Sticky(8));
         watch.observe(0, 200);
         assert!(matches!(watch.observe(S, 255), Some(Verdict::TooFast { increase: 55, .. })));
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_goes_beyond_its_specified_end_does_not_stick() {
+    fn a_counter_beyond_its_specified_maximum_goes_on() {
         let mut watch = CounterWatch::new(limit(10, None), Width::Sticky(8));
         watch.observe(0, 250);
         assert_eq!(watch.observe(S, 256), None);
@@ -319,9 +320,9 @@ mod tests {
     }
 
     proptest! {
-        /// No sequence of readings makes it panic, overrun its memory, or say the same twice.
+        /// No sequence of readings causes a panic, unbounded memory, or a repeated verdict.
         #[test]
-        fn any_readings_are_survived(
+        fn any_readings_keep_the_watch_consistent(
             readings in proptest::collection::vec((0_u64..40 * S, any::<u64>()), 0..400)
         ) {
             let mut watch = CounterWatch::new(limit(10, Some(3.0)), Width::Wrapping);

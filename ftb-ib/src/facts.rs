@@ -1,13 +1,12 @@
-//! What is known of an adapter and of a port, whoever said it (sysfs or verbs), and how the kernel
-//! writes it. Pure: reading files and calling verbs happens elsewhere.
+//! Facts about adapters and ports from sysfs and verbs, in the notation of the kernel. No I/O.
 
-/// Most adapters that are followed at once; more are left out, with a warning.
+/// Most adapters that are watched. Further ones are ignored, with a warning.
 pub const ADAPTERS_MAX: usize = 64;
 
 /// Logical state of a port (InfiniBand specification, PortInfo:PortState).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortState {
-    /// No state: the driver does not say.
+    /// No state change; drivers that report no state.
     Nop,
     /// No link.
     Down,
@@ -19,12 +18,12 @@ pub enum PortState {
     Active,
     /// In use, the link is recovering.
     ActiveDefer,
-    /// A number that the specification does not have.
+    /// A number outside the specification.
     Other(u32),
 }
 
 impl PortState {
-    /// From the number of the specification, which verbs and sysfs share.
+    /// From the number of the specification, as in verbs and sysfs.
     pub const fn from_number(number: u32) -> Self {
         match number {
             0 => Self::Nop,
@@ -37,13 +36,13 @@ impl PortState {
         }
     }
 
-    /// From what sysfs says: `4: ACTIVE`.
+    /// From the text in sysfs, such as `4: ACTIVE`.
     pub fn from_sysfs(text: &str) -> Option<Self> {
         let number = text.split(':').next()?.trim();
         number.parse().ok().map(Self::from_number)
     }
 
-    /// The word of the payload (thesis, Appendix A: DOWN, INIT, ARMED, ACTIVE).
+    /// The word in payloads (thesis, Appendix A: DOWN, INIT, ARMED, ACTIVE).
     pub fn word(self) -> String {
         let word = match self {
             Self::Nop => "NOP",
@@ -63,7 +62,7 @@ impl PortState {
     }
 }
 
-/// What a driver answers when asked about a port: read again after each event.
+/// The state of a port, as the driver reports it. Read again after each event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortReading {
     /// Logical state.
@@ -72,14 +71,14 @@ pub struct PortReading {
     pub lid: u32,
     /// Local identifier of the subnet manager; 0 on Ethernet.
     pub sm_lid: u32,
-    /// `InfiniBand` or `Ethernet`; empty where nobody says.
+    /// `InfiniBand` or `Ethernet`; empty if unknown.
     pub link_layer: String,
-    /// Data rate as sysfs writes it, `100 Gb/sec (4X EDR)`; empty where nobody says.
+    /// Data rate as in sysfs, such as `100 Gb/sec (4X EDR)`; empty if unknown.
     pub speed: String,
 }
 
 impl PortReading {
-    /// Takes a newer reading, and keeps the words that it does not have.
+    /// Replaces the reading by a newer one; keeps words that the newer one lacks.
     pub fn update(&mut self, newer: Self) {
         let older = std::mem::replace(self, newer);
         for (word, before) in
@@ -92,37 +91,37 @@ impl PortReading {
     }
 }
 
-/// A port and what surrounds it.
+/// A port and its surroundings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortFacts {
-    /// From 1.
+    /// Number of the port, from 1.
     pub number: u8,
-    /// What the driver says now.
+    /// The current reading.
     pub reading: PortReading,
-    /// Network interface on this port, where there is one.
+    /// Network interface on this port, if any.
     pub netdev: Option<String>,
-    /// The other end of the cable, where the platform tells it.
+    /// The other end of the cable, if known.
     pub neighbour: Option<String>,
 }
 
 /// An adapter with its ports in rising order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdapterFacts {
-    /// The kernel's name for it: `mlx5_0`.
+    /// Kernel name, such as `mlx5_0`.
     pub name: String,
-    /// Node GUID as sysfs writes it, `0002:c903:00a1:b2c3`; empty where it cannot be read.
+    /// Node GUID as in sysfs, such as `0002:c903:00a1:b2c3`; empty if it is unreadable.
     pub guid: String,
     /// Its ports.
     pub ports: Vec<PortFacts>,
 }
 
-/// A node GUID as sysfs writes it.
+/// A node GUID in the notation of sysfs.
 pub fn guid_words(guid: u64) -> String {
     let word = |shift: u32| (guid >> shift) & 0xffff;
     format!("{:04x}:{:04x}:{:04x}:{:04x}", word(48), word(32), word(16), word(0))
 }
 
-/// The link layer of verbs' number.
+/// The link layer for the number in verbs.
 pub fn link_layer_word(number: u8) -> &'static str {
     match number {
         1 => "InfiniBand",
@@ -131,7 +130,7 @@ pub fn link_layer_word(number: u8) -> &'static str {
     }
 }
 
-/// The data rate for verbs' width and speed codes, as sysfs writes it; empty for unknown codes.
+/// The data rate for width and speed codes of verbs, as in sysfs; empty for unknown codes.
 pub fn speed_words(width_code: u8, speed_code: u32) -> String {
     let lanes = match width_code {
         1 => 1_u32,
@@ -161,7 +160,7 @@ pub fn speed_words(width_code: u8, speed_code: u32) -> String {
     }
 }
 
-/// Compares `mlx5_2` before `mlx5_10`: numbers inside names count as numbers.
+/// Orders names with numbers by number: `mlx5_2` before `mlx5_10`.
 pub fn natural_order(a: &str, b: &str) -> std::cmp::Ordering {
     natural_key(a).cmp(&natural_key(b)).then_with(|| a.cmp(b))
 }
@@ -187,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_are_read_as_the_kernel_writes_them() {
+    fn states_in_sysfs_are_parsed() {
         assert_eq!(PortState::from_sysfs("4: ACTIVE\n"), Some(PortState::Active));
         assert_eq!(PortState::from_sysfs("1: DOWN"), Some(PortState::Down));
         assert_eq!(PortState::from_sysfs("9: NEW"), Some(PortState::Other(9)));
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn speeds_read_as_in_sysfs() {
+    fn speeds_are_written_as_in_sysfs() {
         assert_eq!(speed_words(2, 32), "100 Gb/sec (4X EDR)");
         assert_eq!(speed_words(1, 1), "2.5 Gb/sec (1X SDR)");
         assert_eq!(speed_words(2, 16), "56 Gb/sec (4X FDR)");
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn guids_read_as_in_sysfs() {
+    fn guids_are_written_as_in_sysfs() {
         assert_eq!(guid_words(0x0002_c903_00a1_b2c3), "0002:c903:00a1:b2c3");
     }
 

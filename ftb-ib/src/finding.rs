@@ -1,5 +1,5 @@
-//! What the monitor found, and how it becomes an event: the payload of the thesis' Appendix A to
-//! the letter, and the same facts as tags.
+//! Findings and their events: the payload of the thesis' Appendix A to the letter, and the same
+//! facts as tags.
 
 use crate::facts::{AdapterFacts, PortFacts};
 use crate::kind::Kind;
@@ -7,27 +7,27 @@ use bytes::Bytes;
 use ftb_core::{Event, EventName, EventSpace, Severity, Tag, limits};
 use std::collections::BTreeMap;
 
-/// The event space of everything that this publisher says.
+/// The event space of this publisher.
 pub const SPACE: &str = "ftb.ib";
 
-/// One thing worth an event.
+/// A finding of the monitor; it becomes one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Which event.
+    /// The event.
     pub kind: Kind,
-    /// Its payload.
+    /// The payload.
     pub payload: String,
-    /// Key and value, in the order in which they are published.
+    /// Keys and values, in the order of the event.
     pub tags: Vec<(&'static str, String)>,
 }
 
 impl Finding {
-    /// An event about no adapter in particular.
+    /// A finding about no single adapter.
     pub(crate) fn new(kind: Kind, payload: String) -> Self {
         Self { kind, payload, tags: Vec::new() }
     }
 
-    /// An event about an adapter: `ADAPTER:<i>` and then what `more` says.
+    /// A finding about an adapter, with the payload `ADAPTER:<i>` and `more`.
     pub(crate) fn of_adapter(kind: Kind, index: usize, facts: &AdapterFacts, more: &str) -> Self {
         Self::new(kind, format!("ADAPTER:{index}{more}"))
             .tag("adapter", &facts.name)
@@ -35,7 +35,7 @@ impl Finding {
             .tag("guid", &facts.guid)
     }
 
-    /// An event about a port: `ADAPTER:<i>::PORT:<j>` and then what `more` says.
+    /// A finding about a port, with the payload `ADAPTER:<i>::PORT:<j>` and `more`.
     pub(crate) fn of_port(
         kind: Kind,
         index: usize,
@@ -62,7 +62,7 @@ impl Finding {
             .tag("neighbour", port.neighbour.as_deref().unwrap_or(""))
     }
 
-    /// Adds a fact; an empty one is none.
+    /// Adds a tag, unless the value is empty.
     pub(crate) fn tag(mut self, key: &'static str, value: impl ToString) -> Self {
         let value = value.to_string();
         if !value.is_empty() {
@@ -71,7 +71,7 @@ impl Finding {
         self
     }
 
-    /// The event, with the severity of the configuration where it has one for this kind.
+    /// The event, with the configured or the default severity.
     pub fn to_event(&self, severities: &BTreeMap<Kind, Severity>, time_ns: u64) -> Event {
         let space = EventSpace::new(SPACE).expect("the constant is a valid event space");
         let name = EventName::new(self.kind.name()).expect("a test checks every name");
@@ -93,7 +93,7 @@ impl Finding {
     }
 }
 
-/// The longest beginning of a text that has at most that many bytes.
+/// The longest prefix of a text with at most `bytes_max` bytes.
 fn cut(text: &str, bytes_max: usize) -> &str {
     let end =
         (0..=bytes_max.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_has_the_last_word_on_severity() {
+    fn a_configured_severity_replaces_the_default() {
         let severities = BTreeMap::from([(Kind::DeviceFatal, Severity::Info)]);
         let finding = Finding::of_adapter(Kind::DeviceFatal, 2, &adapter(), "");
         assert_eq!(finding.to_event(&severities, 0).severity, Severity::Info);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlong_fact_is_cut_and_the_event_stays_publishable() {
+    fn a_long_value_is_truncated_to_the_limit_of_a_tag() {
         let mut adapter = adapter();
         adapter.name = "é".repeat(1000);
         let event =

@@ -1,24 +1,24 @@
-//! The events that this publisher knows: their names, default severities, and the numbers of verbs
-//! behind them. The first ten are those of the thesis' Appendix A; the others follow its style.
+//! The events of this publisher: names, default severities and numbers in verbs. The first ten are
+//! those of the thesis' Appendix A; the others follow its style.
 
 use ftb_core::Severity;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, $severity:ident;)*) => {
-        /// What an event says.
+        /// The kind of an event.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Kind { $($(#[$doc])* $variant,)* }
 
         impl Kind {
-            /// All of them, those of the thesis first, in its order.
+            /// All kinds, those of the thesis first, in its order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The name of the event.
+            /// Name of the event.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// Its severity where the configuration does not say another.
+            /// Default severity.
             pub const fn severity(self) -> Severity {
                 match self { $(Self::$variant => Severity::$severity,)* }
             }
@@ -27,19 +27,19 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// At least one adapter is there (again, or one more).
+    /// An adapter appeared.
     AdapterAvailable = "FTB_IB_ADAPTER_AVAILABLE", Info;
-    /// No adapter is there.
+    /// The node has no adapter.
     AdapterUnavailable = "FTB_IB_ADAPTER_UNAVAILABLE", Warning;
-    /// What an adapter is.
+    /// Description of an adapter.
     AdapterInfo = "FTB_IB_ADAPTER_INFO", Info;
-    /// The state of a port: at the start, and when it changes without becoming (un)available.
+    /// The state of a port: at the start, and after a change that keeps its availability.
     PortInfo = "FTB_IB_PORT_INFO", Info;
     /// A port became unavailable.
     PortErr = "FTB_IB_PORT_ERR", Error;
     /// A port became available.
     PortActive = "FTB_IB_PORT_ACTIVE", Info;
-    /// The adapter failed. The thesis says INFO; nothing that it names is worse, so it is FATAL.
+    /// The adapter failed. FATAL here, because it is the worst event; INFO in the thesis.
     DeviceFatal = "FTB_IB_EVENT_DEVICE_FATAL", Fatal;
     /// A port has another local identifier.
     LidChange = "FTB_IB_EVENT_LID_CHANGE", Info;
@@ -48,7 +48,7 @@ kinds! {
     /// A port has another subnet manager.
     SmChange = "FTB_IB_EVENT_SM_CHANGE", Info;
 
-    /// The subnet manager asks all subscribers to register again.
+    /// The subnet manager requests all subscribers to register again.
     ClientReregister = "FTB_IB_EVENT_CLIENT_REREGISTER", Info;
     /// The GID table of a port changed (on Ethernet: an address came or went).
     GidChange = "FTB_IB_EVENT_GID_CHANGE", Info;
@@ -58,9 +58,9 @@ kinds! {
     QpFatal = "FTB_IB_EVENT_QP_FATAL", Error;
     /// A queue pair got an invalid request.
     QpReqErr = "FTB_IB_EVENT_QP_REQ_ERR", Error;
-    /// A queue pair got a request that it must not serve.
+    /// A queue pair got a forbidden request.
     QpAccessErr = "FTB_IB_EVENT_QP_ACCESS_ERR", Error;
-    /// A queue pair got data before it was told that it is connected.
+    /// A queue pair got data before its connection was confirmed.
     CommEst = "FTB_IB_EVENT_COMM_EST", Info;
     /// A send queue has drained.
     SqDrained = "FTB_IB_EVENT_SQ_DRAINED", Info;
@@ -76,27 +76,27 @@ kinds! {
     QpLastWqeReached = "FTB_IB_EVENT_QP_LAST_WQE_REACHED", Info;
     /// A work queue failed.
     WqFatal = "FTB_IB_EVENT_WQ_FATAL", Error;
-    /// Verbs reported a number that has no name here.
+    /// Verbs reported an unknown number.
     Unknown = "FTB_IB_EVENT_UNKNOWN", Warning;
     /// An adapter went away.
     AdapterRemoved = "FTB_IB_ADAPTER_REMOVED", Warning;
-    /// A port goes up and down faster than it is worth telling one by one.
+    /// A port went up and down several times within the debounce time.
     PortFlapping = "FTB_IB_PORT_FLAPPING", Warning;
-    /// An error counter of a port rises so fast that the link may be going.
+    /// An error counter of a port rises too fast: the link may fail.
     PortDegraded = "FTB_IB_PORT_DEGRADED", Warning;
-    /// A counter that made a port degraded or congested is calm again.
+    /// A counter of a degraded or congested port is back below its limit.
     PortRecovered = "FTB_IB_PORT_RECOVERED", Info;
-    /// A port waits for its neighbour more than it should.
+    /// A port waits too much for its neighbour.
     PortCongested = "FTB_IB_PORT_CONGESTED", Warning;
 }
 
 impl Kind {
-    /// The kind with that event name, in any case.
+    /// The kind with this event name, in upper or lower case.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.name().eq_ignore_ascii_case(name))
     }
 
-    /// What verbs' event number (`enum ibv_event_type`) means.
+    /// The kind of an event number of verbs (`enum ibv_event_type`).
     pub const fn from_verbs(number: u32) -> Self {
         match number {
             0 => Self::CqErr,
@@ -123,7 +123,7 @@ impl Kind {
         }
     }
 
-    /// Whether verbs names a port with this event.
+    /// Whether the event of verbs names a port.
     pub const fn is_of_port(self) -> bool {
         matches!(
             self,
@@ -144,7 +144,7 @@ mod tests {
     use ftb_core::EventName;
 
     #[test]
-    fn the_names_and_severities_of_the_thesis_stand_to_the_letter() {
+    fn names_and_severities_are_those_of_the_thesis() {
         let appendix_a = [
             ("FTB_IB_ADAPTER_AVAILABLE", Severity::Info),
             ("FTB_IB_ADAPTER_UNAVAILABLE", Severity::Warning),
@@ -152,7 +152,7 @@ mod tests {
             ("FTB_IB_PORT_INFO", Severity::Info),
             ("FTB_IB_PORT_ERR", Severity::Error),
             ("FTB_IB_PORT_ACTIVE", Severity::Info),
-            // The one that differs by default, on purpose: the thesis says INFO.
+            // The thesis has INFO; the default here is FATAL on purpose.
             ("FTB_IB_EVENT_DEVICE_FATAL", Severity::Fatal),
             ("FTB_IB_EVENT_LID_CHANGE", Severity::Info),
             ("FTB_IB_EVENT_PKEY_CHANGE", Severity::Info),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_is_an_event_name_and_finds_its_kind() {
+    fn every_name_is_valid_and_finds_its_kind() {
         for kind in Kind::ALL {
             EventName::check(kind.name()).expect("a valid name");
             assert_eq!(Kind::from_name(&kind.name().to_lowercase()), Some(*kind));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn every_verbs_number_has_a_kind_and_a_new_one_is_unknown() {
+    fn every_number_of_verbs_has_a_kind_and_a_new_one_is_unknown() {
         for number in 0..20 {
             assert_ne!(Kind::from_verbs(number), Kind::Unknown, "{number}");
         }

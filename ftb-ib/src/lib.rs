@@ -1,8 +1,8 @@
 //! ftb-ib: publishes what happens to the InfiniBand and RoCE adapters of a node.
 //!
-//! What decides is pure ([`monitor`], [`port`], [`counter`], [`kind`], [`finding`]); what touches
-//! the system is thin ([`sysfs`], [`verbs`], [`uevent`], [`watch`]). Verbs are loaded at run time:
-//! on a node without rdma-core the daemon starts and waits.
+//! The core is pure: [`monitor`], [`port`], [`counter`], [`kind`], [`finding`]. The shell is thin:
+//! [`sysfs`], [`verbs`], [`uevent`], [`watch`]. The verbs library is loaded at run time: on a node
+//! without rdma-core the daemon starts and waits.
 
 pub mod cli;
 pub mod config;

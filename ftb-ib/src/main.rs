@@ -1,4 +1,4 @@
-//! `ftb-ib`: arguments, logs, configuration, the agent, and then the watch until a signal.
+//! `ftb-ib`: reads arguments and configuration, then watches until a signal.
 
 use clap::Parser;
 use ftb_client::Client;
@@ -14,11 +14,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// The configuration that is read where none is named, if it is there.
+/// The default configuration file, if it exists.
 const CONFIG: &str = "/etc/ftb/ib.toml";
 
-/// How long the end waits for the agent to take what it has not confirmed.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long the end waits until the agent confirms the last events.
+const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     daemon::exit("ftb-ib", run(&Cli::parse()))
@@ -54,7 +54,7 @@ fn run(args: &Cli) -> Result<(), Failure> {
             publish_events(config, &release, stop).await
         }
     });
-    // A thread that reads an adapter whose firmware hangs is not waited for.
+    // A thread may hang in the firmware of an adapter: do not wait for it.
     runtime.shutdown_background();
     outcome
 }
@@ -62,7 +62,8 @@ fn run(args: &Cli) -> Result<(), Failure> {
 fn unknown(counter: &str) -> String {
     format!(
         "prediction.rules: counter {counter:?} is unknown: correct its name, or set \
-         optional = true if your adapter's driver has it (/sys/class/infiniband/*/ports/*/hw_counters)"
+         optional = true if the driver of your adapter has it \
+         (/sys/class/infiniband/*/ports/*/hw_counters)"
     )
 }
 
@@ -75,7 +76,7 @@ fn configuration(named: Option<&Path>) -> Result<Config, Failure> {
     Config::load(path).map_err(Failure::bad_input)
 }
 
-/// One JSON object a line.
+/// Prints one JSON object in one line.
 fn print_line(event: &Event) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     serde_json::to_writer(&mut out, &EventObject::from(event))?;
@@ -103,7 +104,7 @@ async fn print_events(
     };
     watch::run(config, print, release, stop).await;
     match outcome {
-        // Whoever read the events has seen enough.
+        // The reader of the events has ended.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         outcome => Ok(outcome?),
     }
@@ -120,14 +121,14 @@ async fn publish_events(
     }
     let client = builder.build().map_err(Failure::bad_input)?;
     let publish = |event: Event| {
-        // What becomes of it is the client's to count: it is kept until an agent confirms it.
+        // The client keeps the event until the agent confirms it.
         if let Err(error) = client.publish(event).map(drop) {
-            tracing::warn!(%error, "an event cannot be published");
+            tracing::warn!(%error, "an event is not published");
         }
     };
     watch::run(config, publish, release, stop).await;
-    if let Err(error) = client.close(FAREWELL).await {
-        tracing::warn!(%error, "not everything was handed over");
+    if let Err(error) = client.close(CLOSE_DEADLINE).await {
+        tracing::warn!(%error, "the agent did not confirm the last events");
     }
     Ok(())
 }

@@ -1,60 +1,61 @@
-//! What is worth telling about all adapters of a node: a pure state machine without clock or I/O.
+//! The state machine of all adapters of a node, without clock or I/O.
 //!
-//! It is fed with inventories (what is there), with the asynchronous events of verbs and the state
-//! read after each, and with counters; it puts out findings, each of which becomes one event.
+//! Its inputs are inventories, counters, and asynchronous events of verbs with the port state read
+//! after each. Its outputs are findings; each becomes one event.
 
 use crate::config::{Meaning, Rule, width_of};
 use crate::counter::{Basis, CounterWatch, Verdict};
 use crate::facts::{ADAPTERS_MAX, AdapterFacts, PortReading, PortState, natural_order};
 use crate::finding::Finding;
 use crate::kind::Kind;
-use crate::port::{Edge, PortWatch, Say};
+use crate::port::{Edge, PortReport, PortWatch};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
 
-/// What the shell tells.
+/// An input of the state machine.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// All adapters that are there, each with a reading of its ports.
+    /// All adapters, each with a reading of its ports.
     Inventory {
-        /// When the reading began: what an event has said since is newer, and stands.
+        /// When the reading began. Later events are newer and remain valid.
         began_ns: u64,
-        /// In any order.
+        /// The adapters, in any order.
         adapters: Vec<AdapterFacts>,
     },
-    /// The adapter of that name is gone, although perhaps back before anybody could look.
+    /// The adapter of this name is gone. It may be back before the next inventory.
     Removed(String),
     /// An asynchronous event of verbs.
     Async {
-        /// The adapter's name.
+        /// Name of the adapter.
         adapter: String,
-        /// `enum ibv_event_type`, as a number: an unknown one is an event too.
+        /// `enum ibv_event_type` as a number; it may be unknown.
         number: u32,
-        /// The port, for events that have one.
+        /// Number of the port, for events of ports.
         port: Option<u8>,
-        /// The port, read after the event; `None` where that failed.
+        /// The port, read after the event; `None` if that failed.
         reading: Option<PortReading>,
     },
     /// Counters of one port.
     Counters {
-        /// The adapter's name.
+        /// Name of the adapter.
         adapter: String,
-        /// The port.
+        /// Number of the port.
         port: u8,
-        /// Name and value; names without a rule are ignored.
+        /// Names and values; names without a rule are ignored.
         values: Vec<(String, u64)>,
     },
-    /// A deadline has come.
+    /// A deadline is reached.
     Tick,
 }
 
 /// Repeats of one kind of event within the debounce time.
 #[derive(Debug, Default)]
-struct Repeats {
+struct RepeatCount {
+    /// End of the debounce time.
     until_ns: u64,
-    untold: u32,
-    /// Verbs' number of the last one: those without a name differ by it.
+    unreported: u32,
+    /// Verbs' number of the last event: unknown events differ by it.
     number: u32,
 }
 
@@ -75,10 +76,10 @@ struct Adapter {
     index: usize,
     facts: AdapterFacts,
     ports: BTreeMap<u8, Port>,
-    /// When its last event came.
+    /// Time of the last event.
     event_ns: Option<u64>,
-    /// By kind and port (0: the adapter itself): as many as there are kinds and ports.
-    repeats: BTreeMap<(Kind, u8), Repeats>,
+    /// By kind and port (0: the adapter); bounded by the number of kinds and ports.
+    repeats: BTreeMap<(Kind, u8), RepeatCount>,
 }
 
 /// All adapters of this node.
@@ -87,39 +88,39 @@ pub struct Monitor {
     debounce_ns: u64,
     rules: Vec<Rule>,
     adapters: BTreeMap<String, Adapter>,
-    /// Whether the last thing told was that there is no adapter.
-    told_empty: bool,
+    /// Whether the absence of adapters is reported.
+    reported_empty: bool,
 }
 
 impl Monitor {
-    /// Nothing is known yet.
+    /// A monitor without adapters.
     pub fn new(debounce: Duration, rules: Vec<Rule>) -> Self {
         Self {
             debounce_ns: u64::try_from(debounce.as_nanos()).unwrap_or(u64::MAX),
             rules,
             adapters: BTreeMap::new(),
-            told_empty: false,
+            reported_empty: false,
         }
     }
 
-    /// Takes one input; what is worth telling is appended. `now_ns` never goes back.
+    /// Handles one input and appends the findings. `now_ns` must not decrease.
     pub fn handle(&mut self, now_ns: u64, input: Input, findings: &mut Vec<Finding>) {
         match input {
             Input::Inventory { began_ns, adapters } => {
-                self.inventory(now_ns, began_ns, adapters, findings);
+                self.on_inventory(now_ns, began_ns, adapters, findings);
             }
             Input::Removed(name) => {
                 self.remove(&name, findings);
-                self.tell_if_empty(findings);
+                self.report_if_empty(findings);
             }
             Input::Async { adapter, number, port, reading } => {
                 if let Some(adapter) = self.adapters.get_mut(&adapter) {
-                    adapter.event(now_ns, self.debounce_ns, number, port, reading, findings);
+                    adapter.on_event(now_ns, self.debounce_ns, number, port, reading, findings);
                 }
             }
             Input::Counters { adapter, port, values } => {
                 if let Some(adapter) = self.adapters.get_mut(&adapter) {
-                    adapter.counters(now_ns, &self.rules, port, values, findings);
+                    adapter.on_counters(now_ns, &self.rules, port, values, findings);
                 }
             }
             Input::Tick => {}
@@ -134,7 +135,7 @@ impl Monitor {
         self.adapters.values().filter_map(Adapter::deadline_ns).min()
     }
 
-    fn inventory(
+    fn on_inventory(
         &mut self,
         now_ns: u64,
         began_ns: u64,
@@ -159,10 +160,10 @@ impl Monitor {
             seen.into_iter().partition(|facts| self.adapters.contains_key(&facts.name));
         for facts in known {
             let adapter = self.adapters.get_mut(&facts.name);
-            // A reading that began before the last event may be older than what the event said:
-            // the next one will tell.
+            // A reading that began before the last event may be older than the event. The next
+            // reading decides.
             if let Some(adapter) = adapter.filter(|adapter| adapter.event_ns < Some(began_ns)) {
-                adapter.reread(now_ns, self.debounce_ns, facts, findings);
+                adapter.on_reading(now_ns, self.debounce_ns, facts, findings);
             }
         }
         let count = self.adapters.len() + new.len();
@@ -173,7 +174,7 @@ impl Monitor {
         for facts in new {
             self.add(facts, findings);
         }
-        self.tell_if_empty(findings);
+        self.report_if_empty(findings);
     }
 
     fn remove(&mut self, name: &str, findings: &mut Vec<Finding>) {
@@ -184,16 +185,16 @@ impl Monitor {
         }
     }
 
-    /// That there is no adapter is told once.
-    fn tell_if_empty(&mut self, findings: &mut Vec<Finding>) {
+    /// Reports the absence of adapters once.
+    fn report_if_empty(&mut self, findings: &mut Vec<Finding>) {
         let empty = self.adapters.is_empty();
-        if empty && !self.told_empty {
+        if empty && !self.reported_empty {
             findings.push(Finding::new(Kind::AdapterUnavailable, String::new()));
         }
-        self.told_empty = empty;
+        self.reported_empty = empty;
     }
 
-    /// A new adapter gets the lowest index that is free, so one that comes back gets its own.
+    /// A new adapter gets the lowest free index, so one that comes back gets its old index.
     fn add(&mut self, facts: AdapterFacts, out: &mut Vec<Finding>) {
         let index = (0..)
             .find(|index| self.adapters.values().all(|other| other.index != *index))
@@ -219,32 +220,30 @@ impl Adapter {
     }
 
     fn expire(&mut self, now_ns: u64, debounce_ns: u64, out: &mut Vec<Finding>) {
-        let mut say = Vec::new();
+        let mut reports = Vec::new();
         for (number, port) in &mut self.ports {
-            say.extend(port.state.expire(now_ns).into_iter().map(|say| (*number, say)));
+            reports.extend(port.state.expire(now_ns).into_iter().map(|report| (*number, report)));
         }
-        for (number, say) in say {
-            out.push(self.port_finding(number, say));
-        }
+        out.extend(reports.into_iter().map(|(number, report)| self.port_finding(number, report)));
         let mut again = Vec::new();
         self.repeats.retain(|key, repeats| {
             if repeats.until_ns > now_ns {
                 return true;
             }
-            let untold = std::mem::take(&mut repeats.untold);
-            if untold > 0 {
-                again.push((*key, repeats.number, untold));
+            let count = std::mem::take(&mut repeats.unreported);
+            if count > 0 {
+                again.push((*key, repeats.number, count));
                 repeats.until_ns = now_ns.saturating_add(debounce_ns);
             }
-            untold > 0
+            count > 0
         });
-        for ((kind, port), number, untold) in again {
-            out.push(self.verbs_finding(kind, port, number).tag("repeats", untold));
+        for ((kind, port), number, count) in again {
+            out.push(self.verbs_finding(kind, port, number).tag("repeats", count));
         }
     }
 
-    /// What an inventory says about an adapter that is known: perhaps a state that no event told.
-    fn reread(
+    /// A new reading of a known adapter. It may show a state that no event reported.
+    fn on_reading(
         &mut self,
         now_ns: u64,
         debounce_ns: u64,
@@ -252,28 +251,26 @@ impl Adapter {
         out: &mut Vec<Finding>,
     ) {
         self.facts = facts;
-        let mut say = Vec::new();
+        let mut reports = Vec::new();
         for port in &self.facts.ports {
             let state = port.reading.state;
             match self.ports.entry(port.number) {
                 Entry::Occupied(known) => {
-                    let said = known.into_mut().state.observe(now_ns, None, state);
-                    say.extend(said.into_iter().map(|say| (port.number, say)));
+                    let new = known.into_mut().state.observe(now_ns, None, state);
+                    reports.extend(new.into_iter().map(|report| (port.number, report)));
                 }
                 Entry::Vacant(new) => {
                     new.insert(Port::new(state, debounce_ns));
-                    say.push((port.number, Say::Info));
+                    reports.push((port.number, PortReport::Info));
                 }
             }
         }
         let facts = &self.facts;
         self.ports.retain(|number, _| facts.ports.iter().any(|port| port.number == *number));
-        for (number, say) in say {
-            out.push(self.port_finding(number, say));
-        }
+        out.extend(reports.into_iter().map(|(number, report)| self.port_finding(number, report)));
     }
 
-    fn event(
+    fn on_event(
         &mut self,
         now_ns: u64,
         debounce_ns: u64,
@@ -295,14 +292,14 @@ impl Adapter {
             if let Some(fact) = fact {
                 match (reading, edge) {
                     (Some(reading), _) => fact.reading.update(reading),
-                    // A port that cannot be read is as the event says.
+                    // Without a reading, the event gives the state.
                     (None, Some(Edge::Down)) => fact.reading.state = PortState::Down,
                     (None, Some(Edge::Up)) => fact.reading.state = PortState::Active,
                     (None, None) => {}
                 }
                 let state = fact.reading.state;
-                for say in watch.state.observe(now_ns, edge, state) {
-                    out.push(self.port_finding(port, say));
+                for report in watch.state.observe(now_ns, edge, state) {
+                    out.push(self.port_finding(port, report));
                 }
             }
             if edge.is_some() {
@@ -312,21 +309,20 @@ impl Adapter {
         let key = (kind, port.unwrap_or(0));
         match self.repeats.get_mut(&key) {
             Some(repeats) => {
-                repeats.untold = repeats.untold.saturating_add(1);
+                repeats.unreported = repeats.unreported.saturating_add(1);
                 repeats.number = number;
             }
             None => {
                 if debounce_ns > 0 {
                     let until_ns = now_ns.saturating_add(debounce_ns);
-                    self.repeats.insert(key, Repeats { until_ns, untold: 0, number });
+                    self.repeats.insert(key, RepeatCount { until_ns, unreported: 0, number });
                 }
                 out.push(self.verbs_finding(kind, key.1, number));
             }
         }
     }
 
-    /// An event that verbs reported under this number, about the adapter (port 0) or one of its
-    /// ports.
+    /// An event of verbs about the adapter (port 0) or one of its ports.
     fn verbs_finding(&self, kind: Kind, port: u8, number: u32) -> Finding {
         let finding = match port {
             0 => Finding::of_adapter(kind, self.index, &self.facts, ""),
@@ -341,16 +337,16 @@ impl Adapter {
         }
     }
 
-    fn port_finding(&self, port: u8, say: Say) -> Finding {
+    fn port_finding(&self, port: u8, report: PortReport) -> Finding {
         let of = |kind, more: &str| Finding::of_port(kind, self.index, &self.facts, port, more);
-        let (finding, flaps) = match say {
-            Say::Info => return port_info(self.index, &self.facts, port),
-            Say::Flapping { changes } => {
+        let (finding, flaps) = match report {
+            PortReport::Info => return port_info(self.index, &self.facts, port),
+            PortReport::Flapping { changes } => {
                 let more = format!("::FLAPS:{changes}");
                 return of(Kind::PortFlapping, &more).tag("flaps", changes);
             }
-            Say::Err { flaps } => (of(Kind::PortErr, ""), flaps),
-            Say::Active { flaps } => (of(Kind::PortActive, ""), flaps),
+            PortReport::Err { flaps } => (of(Kind::PortErr, ""), flaps),
+            PortReport::Active { flaps } => (of(Kind::PortActive, ""), flaps),
         };
         match flaps {
             0 => finding,
@@ -358,7 +354,7 @@ impl Adapter {
         }
     }
 
-    fn counters(
+    fn on_counters(
         &mut self,
         now_ns: u64,
         rules: &[Rule],

@@ -1,8 +1,8 @@
-//! Adapters, ports and counters as the kernel shows them below `/sys/class`: needs no library and
-//! no privilege, and works for adapters whose verbs provider is missing.
+//! Adapters, ports and counters from `/sys/class`. Needs no library and no privilege, and also
+//! covers adapters without a verbs provider.
 //!
-//! What is read is not trusted: sizes and numbers are bounded, a file that cannot be read or
-//! parsed is as if it were missing.
+//! The contents are not trusted: sizes and numbers are bounded, and an unreadable or malformed file
+//! counts as missing.
 
 use crate::facts::{AdapterFacts, PortFacts, PortReading, PortState, natural_order};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,31 +10,31 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Most bytes that are read of one file.
+/// Most bytes of one file.
 const FILE_BYTES_MAX: u64 = 4096;
 /// Longest name of an adapter or an interface (the kernel's IB_DEVICE_NAME_MAX).
 const NAME_BYTES_MAX: usize = 64;
-/// Most entries that are looked at in one directory.
+/// Most entries of one directory.
 const ENTRIES_MAX: usize = 4096;
 
 /// A sysfs tree.
 #[derive(Clone, Debug)]
 pub struct Sysfs {
     root: PathBuf,
-    /// `adapter/port` to the other end of the cable, for what the tree does not tell.
+    /// `adapter/port` to the other end of the cable, if sysfs does not have it.
     neighbours: BTreeMap<String, String>,
 }
 
 impl Sysfs {
-    /// The tree at `root`, `/sys` but in tests.
+    /// The tree at `root`: `/sys`, or another folder in tests.
     pub fn new(root: &Path, neighbours: BTreeMap<String, String>) -> Self {
         Self { root: root.to_owned(), neighbours }
     }
 
-    /// The adapters that are there now, in natural order.
+    /// The adapters, in natural order.
     ///
-    /// Where the kernel has user verbs, only those that offer them: one that is being removed
-    /// loses them first, and stays visible until the last user has closed it.
+    /// If the kernel has user verbs, only adapters with user verbs. An adapter in removal loses
+    /// them first, and stays visible until its last user closes it.
     pub fn adapters(&self) -> Vec<String> {
         let mut names = entries(&self.root.join("class/infiniband"));
         let verbs = self.root.join("class/infiniband_verbs");
@@ -49,12 +49,12 @@ impl Sysfs {
         names
     }
 
-    /// The node GUID of an adapter; empty where it cannot be read.
+    /// The node GUID of an adapter; empty if it is unreadable.
     pub fn guid(&self, name: &str) -> String {
         text(&self.base(name).join("node_guid")).unwrap_or_default()
     }
 
-    /// Everything about an adapter; `None` where it has gone meanwhile.
+    /// All facts about an adapter; `None` if it is gone.
     pub fn adapter(&self, name: &str) -> Option<AdapterFacts> {
         let base = self.base(name);
         let mut ports: Vec<_> = entries(&base.join("ports"))
@@ -89,8 +89,7 @@ impl Sysfs {
         })
     }
 
-    /// The configured neighbour, else the switch (and its port) that the interface says it is
-    /// part of.
+    /// The configured neighbour, else the switch (and its port) of the network interface.
     fn neighbour(&self, adapter: &str, port: u8, netdev: Option<&str>) -> Option<String> {
         if let Some(configured) = self.neighbours.get(&format!("{adapter}/{port}")) {
             return Some(configured.clone());
@@ -103,7 +102,7 @@ impl Sysfs {
         }
     }
 
-    /// Those of the named counters that a port has, and that can be read.
+    /// The named counters that the port has and that are readable.
     pub fn counters<'a>(
         &self,
         adapter: &str,
@@ -124,8 +123,8 @@ impl Sysfs {
     }
 }
 
-/// A counter as a driver writes it: a decimal number, and nothing else.
-pub fn counter(text: &str) -> Option<u64> {
+/// A counter as drivers write it: a decimal number.
+fn counter(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
@@ -147,7 +146,7 @@ fn entries(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The trimmed text of a file; `None` for a file that is empty, too long or unreadable.
+/// The trimmed line of a file; `None` for an empty, long or unreadable file.
 fn text(path: &Path) -> Option<String> {
     let mut bytes = Vec::new();
     let file = fs::File::open(path).ok()?;
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_adapter_is_read_whole() {
+    fn all_facts_about_an_adapter_are_read() {
         let tree = Tree::mlx5();
         let sysfs = tree.sysfs();
         assert_eq!(sysfs.adapters(), ["mlx5_0"]);
@@ -216,12 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn without_any_adapter_the_tree_is_empty() {
+    fn a_tree_without_adapters_lists_none() {
         assert!(Tree::new().sysfs().adapters().is_empty());
     }
 
     #[test]
-    fn an_adapter_that_has_lost_its_user_verbs_is_going() {
+    fn an_adapter_without_user_verbs_is_not_listed() {
         let tree = Tree::mlx5().with("infiniband_verbs/uverbs0/ibdev", "mlx5_0\n");
         assert_eq!(tree.sysfs().adapters(), ["mlx5_0"]);
         fs::remove_dir_all(tree.0.path().join("class/infiniband_verbs/uverbs0")).expect("gone");
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_neighbour_is_what_the_interface_or_the_administrator_says() {
+    fn the_configured_neighbour_replaces_that_of_the_interface() {
         let tree = Tree::mlx5()
             .with("infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "eth2\n")
             .with("net/eth2/phys_switch_id", "e41d2d1234\n")
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_makes_no_sense_is_missing() {
+    fn a_malformed_file_counts_as_missing() {
         let tree = Tree::mlx5()
             .with("infiniband/mlx5_0/ports/1/counters/link_downed", "-4\n")
             .with("infiniband/mlx5_0/ports/1/counters/VL15_dropped", "9".repeat(9000))
@@ -262,7 +261,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_in_any_file_are_survived(
+        fn any_bytes_in_any_file_are_bounded(
             state in proptest::collection::vec(any::<u8>(), 0..64),
             value in proptest::collection::vec(any::<u8>(), 0..64),
             lid in ".{0,20}"

@@ -1,6 +1,6 @@
-//! The kernel's notes that a device came or went, so that nobody has to poll for it.
+//! Kernel events (uevents) about devices, so that changes are found without polling.
 //!
-//! They come only in the host's network namespace; elsewhere, and where one is lost, the slow
+//! They exist only in the network namespace of the host. Elsewhere, and if one is lost, the regular
 //! listing of adapters finds the same.
 
 use nix::sys::socket::{
@@ -11,15 +11,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 use tokio::io::Interest;
 
-/// The multicast group of what the kernel itself says; 2 is udev's.
+/// Multicast group of the kernel; 2 is the group of udev.
 const KERNEL_GROUP: u32 = 1;
-/// Longest note that is looked at (the kernel's UEVENT_BUFFER_SIZE is half of this).
-const NOTE_BYTES_MAX: usize = 4096;
+/// Longest uevent (the kernel's UEVENT_BUFFER_SIZE is half of this).
+const UEVENT_BYTES_MAX: usize = 4096;
 
-/// A socket on which the kernel tells of devices.
+/// A socket for uevents.
 pub struct Uevents {
-    /// A netlink socket: the type is that of datagrams on a descriptor which the runtime can wait
-    /// for, and nothing of Unix sockets is used of it.
+    /// A netlink socket. The type serves only as a descriptor that the runtime can wait for.
     socket: tokio::net::UnixDatagram,
 }
 
@@ -27,7 +26,7 @@ impl Uevents {
     /// Starts listening. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// What the kernel said, for example in a sandbox without netlink.
+    /// The error of the kernel, for example in a sandbox without netlink.
     pub fn listen() -> io::Result<Self> {
         let socket = socket(
             AddressFamily::Netlink,
@@ -39,22 +38,24 @@ impl Uevents {
         Ok(Self { socket: tokio::net::UnixDatagram::from_std(UnixDatagram::from(socket))? })
     }
 
-    /// Waits until a device of the RDMA subsystem came, went or changed, or notes were lost.
-    /// Cancel safe: a note is read only when this returns or goes on waiting.
+    /// Waits until a device of the RDMA subsystem came, went or changed, or uevents were lost.
+    /// Cancel safe.
     ///
     /// # Errors
-    /// The socket is broken: no more notes will come.
+    /// The socket is broken: no more uevents will come.
     pub async fn rdma_changed(&self) -> io::Result<()> {
-        let mut note = [0_u8; NOTE_BYTES_MAX];
+        let mut uevent = [0_u8; UEVENT_BYTES_MAX];
         loop {
-            let received =
-                self.socket.async_io(Interest::READABLE, || receive(&self.socket, &mut note)).await;
+            let received = self
+                .socket
+                .async_io(Interest::READABLE, || receive(&self.socket, &mut uevent))
+                .await;
             match received {
-                Ok(Some(length)) if is_of_rdma(&note[..length.min(NOTE_BYTES_MAX)]) => {
+                Ok(Some(length)) if is_of_rdma(&uevent[..length.min(UEVENT_BYTES_MAX)]) => {
                     return Ok(());
                 }
                 Ok(_) => {}
-                // Notes were lost: anything may have happened.
+                // Uevents were lost: any device may have changed.
                 Err(error) if error.raw_os_error() == Some(nix::libc::ENOBUFS) => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -62,15 +63,16 @@ impl Uevents {
     }
 }
 
-/// One note; `None` where it is not from the kernel.
-fn receive(socket: &impl AsRawFd, note: &mut [u8]) -> io::Result<Option<usize>> {
-    let (length, sender) = recvfrom::<NetlinkAddr>(socket.as_raw_fd(), note)?;
+/// Length of one uevent; `None` if the sender is not the kernel.
+fn receive(socket: &impl AsRawFd, uevent: &mut [u8]) -> io::Result<Option<usize>> {
+    let (length, sender) = recvfrom::<NetlinkAddr>(socket.as_raw_fd(), uevent)?;
     Ok(sender.is_some_and(|sender| sender.pid() == 0).then_some(length))
 }
 
-/// A note is `ACTION@PATH` and then `KEY=VALUE` fields, each ended by NUL.
-fn is_of_rdma(note: &[u8]) -> bool {
-    note.split(|byte| *byte == 0)
+/// A uevent is `ACTION@PATH` and then `KEY=VALUE` fields, each ended by NUL.
+fn is_of_rdma(uevent: &[u8]) -> bool {
+    uevent
+        .split(|byte| *byte == 0)
         .any(|field| matches!(field, b"SUBSYSTEM=infiniband" | b"SUBSYSTEM=infiniband_verbs"))
 }
 
@@ -79,12 +81,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_notes_of_the_rdma_subsystems_count() {
-        let note = |subsystem: &str| format!("add@/devices/x\0ACTION=add\0SUBSYSTEM={subsystem}\0");
-        assert!(is_of_rdma(note("infiniband").as_bytes()));
-        assert!(is_of_rdma(note("infiniband_verbs").as_bytes()));
-        assert!(!is_of_rdma(note("infiniband_mad").as_bytes()));
-        assert!(!is_of_rdma(note("net").as_bytes()));
+    fn only_uevents_of_the_rdma_subsystems_count() {
+        let uevent =
+            |subsystem: &str| format!("add@/devices/x\0ACTION=add\0SUBSYSTEM={subsystem}\0");
+        assert!(is_of_rdma(uevent("infiniband").as_bytes()));
+        assert!(is_of_rdma(uevent("infiniband_verbs").as_bytes()));
+        assert!(!is_of_rdma(uevent("infiniband_mad").as_bytes()));
+        assert!(!is_of_rdma(uevent("net").as_bytes()));
         assert!(!is_of_rdma(b""));
         assert!(!is_of_rdma(&[0xff; 5000]));
     }

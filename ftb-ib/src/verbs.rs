@@ -1,11 +1,11 @@
 //! The verbs library, loaded at run time: the only module with `unsafe` in it.
 //!
-//! Types come from the crates `ibverbs`/`ibverbs-sys` and `rdma-sys`; functions are looked up in
-//! `libibverbs.so.1`, so that the binary starts where it is missing. The two crates were made from
-//! different headers: each call uses the structs of one of them, and none is passed to the other
-//! (devices and ports: ibverbs; asynchronous events: rdma-sys). Enumerations that the library
-//! fills in are read as numbers: a value newer than the headers must not become a Rust enum.
-//! A test compares sizes, offsets and numbers with the installed C headers.
+//! Types come from the crates `ibverbs`/`ibverbs-sys` and `rdma-sys`. Functions are looked up in
+//! `libibverbs.so.1`, so that the binary starts without the library. The two crates were generated
+//! from different headers. Each call uses the structs of one crate only (devices and ports:
+//! ibverbs; asynchronous events: rdma-sys). Enumerations from the library are read as numbers: a
+//! value newer than the headers must not become a Rust enum. A test compares sizes, offsets and
+//! numbers with the installed C headers.
 #![allow(unsafe_code, reason = "calls into a C library that is loaded at run time")]
 
 use crate::facts::{PortReading, PortState, link_layer_word, speed_words};
@@ -20,12 +20,12 @@ use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// What is loaded: the name that every distribution gives the library.
+/// File name of the library, the same in every distribution.
 const LIBRARY: &str = "libibverbs.so.1";
-/// Most devices that the library's list is believed to have.
+/// Most devices of the list; further ones are ignored.
 const DEVICES_MAX: usize = 1024;
 
-/// Why verbs do not work here.
+/// Why verbs do not work.
 #[derive(Debug, thiserror::Error)]
 pub enum VerbsError {
     /// The library is missing or too old.
@@ -34,32 +34,32 @@ pub enum VerbsError {
     /// The library cannot list devices.
     #[error("cannot list verbs devices: {0}: is the kernel module ib_uverbs loaded?")]
     List(io::Error),
-    /// The kernel has the device, the library does not.
-    #[error("{0}: no verbs device of that name: install the provider (ibverbs-providers)")]
+    /// The kernel has the device, but the library does not.
+    #[error("{0}: no verbs device of this name: install the provider (ibverbs-providers)")]
     NoDevice(String),
     /// The device cannot be opened.
     #[error("{name}: cannot open the device: {error}: {}", advice(error))]
     Open {
-        /// Which device.
+        /// Name of the device.
         name: String,
-        /// What the system said.
+        /// The cause.
         error: io::Error,
     },
-    /// Sysfs and the library speak of two devices: one came while the other went.
-    #[error("{0}: another device got this name just now")]
+    /// Sysfs and the library have different devices of this name.
+    #[error("{0}: another device has got this name")]
     Replaced(String),
-    /// What should be the descriptor for events is none: the library is not what the headers say.
-    #[error("{0}: the library's context has no descriptor for events where it should be")]
+    /// The descriptor for events is none: the library does not match the headers.
+    #[error("{0}: the context of the library has no descriptor for events at its place")]
     Layout(String),
 }
 
-/// What to do about a device that does not open.
+/// What an administrator can do if the device does not open.
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "give the service's user the device (deploy/udev/70-ftb-ib.rules)"
+            "give the user of the service access (deploy/udev/70-ftb-ib.rules)"
         }
-        _ => "see the kernel log for its driver",
+        _ => "see the messages of its driver in the kernel log",
     }
 }
 
@@ -86,7 +86,7 @@ pub struct Verbs {
     query_port: QueryPortFn,
     get_event: GetEventFn,
     ack_event: AckEventFn,
-    /// Keeps the functions above where they are.
+    /// Keeps the functions above loaded.
     _library: libloading::Library,
 }
 
@@ -94,11 +94,11 @@ impl Verbs {
     /// Loads the library.
     ///
     /// # Errors
-    /// [`VerbsError::Library`] where it, or a function of it, is missing.
+    /// [`VerbsError::Library`] if the library, or one of its functions, is missing.
     pub fn load() -> Result<Arc<Self>, VerbsError> {
-        // SAFETY: libibverbs runs no code at load time but the registration of its providers, and
-        // every symbol has the type that <infiniband/verbs.h> declares for it. Their versions are
-        // the default ones of the library's ABI 1.1, which has not changed since 2006.
+        // SAFETY: at load time libibverbs only registers its providers. Every symbol has the type
+        // that <infiniband/verbs.h> declares. The symbols have the default versions of ABI 1.1,
+        // which has not changed since 2006.
         unsafe {
             let library = libloading::Library::new(LIBRARY)?;
             Ok(Arc::new(Self {
@@ -116,16 +116,16 @@ impl Verbs {
         }
     }
 
-    /// Opens the device of that name; from here on the kernel keeps its events for us. Works
-    /// whatever the state of its ports.
+    /// Opens the device of this name, in any state of its ports. From now on the kernel keeps its
+    /// events.
     ///
     /// # Errors
-    /// [`VerbsError`]: no such device, no permission, or a library that is not what it should be.
+    /// [`VerbsError`]: no such device, no permission, or an incompatible library.
     pub fn open(self: &Arc<Self>, name: &str) -> Result<Context, VerbsError> {
         let list = DeviceList::new(self)?;
         let device = list.find(name).ok_or_else(|| VerbsError::NoDevice(name.to_owned()))?;
         // SAFETY: the device is from the list, which lives until the end of this function. The
-        // opened context keeps what it needs of it (man 3 ibv_get_device_list).
+        // opened context does not need the list (man 3 ibv_get_device_list).
         let (context, guid) = unsafe { ((self.open)(device), (self.guid)(device)) };
         let context = NonNull::new(context).ok_or_else(|| VerbsError::Open {
             name: name.to_owned(),
@@ -141,7 +141,7 @@ impl Verbs {
     }
 }
 
-/// The devices of this moment.
+/// The list of devices; freed when dropped.
 struct DeviceList<'a> {
     verbs: &'a Verbs,
     devices: *mut *mut ffi::ibv_device,
@@ -183,9 +183,9 @@ impl Drop for DeviceList<'_> {
 /// An asynchronous event, already acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
-    /// `enum ibv_event_type`, perhaps a number that no header of today has.
+    /// `enum ibv_event_type` as a number; it may be newer than the headers.
     pub number: u32,
-    /// The first 32 bits of the element: the port, where the event has one.
+    /// The first 32 bits of the element: the port, for events of ports.
     pub port: i32,
 }
 
@@ -211,26 +211,26 @@ pub struct Context {
     guid: Guid,
 }
 
-// SAFETY: the library's functions may be called from any thread (man 7 libibverbs), and this is
-// the only owner of the context.
+// SAFETY: the functions of the library may be called from any thread (man 7 libibverbs), and this
+// is the only owner of the context.
 unsafe impl Send for Context {}
 // SAFETY: `&Context` only reads the descriptor and calls functions that lock for themselves.
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// The device's node GUID.
+    /// Node GUID of the device.
     pub fn guid(&self) -> Guid {
         self.guid
     }
 
-    /// Checks that the descriptor is one for events, and makes reading it not block.
+    /// Checks that the descriptor is one for events, and makes it non-blocking.
     fn prepare(&self) -> io::Result<()> {
         let fd = self.as_raw_fd();
         let link = std::fs::read_link(format!("/proc/self/fd/{fd}"))?;
         if !link.to_string_lossy().contains("infinibandevent") {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        // SAFETY: it was just seen to be an open descriptor, and the context keeps it open.
+        // SAFETY: the link shows that the descriptor is open, and the context keeps it open.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         let flags = nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_GETFL)?;
         let flags = nix::fcntl::OFlag::from_bits_retain(flags) | nix::fcntl::OFlag::O_NONBLOCK;
@@ -238,28 +238,26 @@ impl Context {
         Ok(())
     }
 
-    /// The context as something that the runtime can wait for: readable means that there are
-    /// events. Must be called within a runtime.
+    /// Registers the context with the runtime: it is readable when it has events. Must be called
+    /// within a runtime.
     ///
     /// # Errors
     /// The runtime cannot wait for more descriptors.
     pub fn wait_for_events(self) -> io::Result<AsyncFd<Self>> {
-        // SAFETY: the descriptor is the context's own, always the same one, and open until the
+        // SAFETY: the descriptor belongs to the context, never changes, and is open until the
         // context is dropped.
         Ok(unsafe { AsyncFd::register_with_interest(self, Interest::READABLE) }?)
     }
 
-    /// The next event, acknowledged at once: nothing of this process can depend on it, since the
-    /// context has no queues.
+    /// The next event. It is acknowledged at once: the context has no queues that depend on it.
     ///
     /// # Errors
-    /// `WouldBlock` where there is none; anything else means that the device is gone.
+    /// `WouldBlock` if there is none; any other error means that the device is gone.
     pub fn next_event(&self) -> io::Result<AsyncEvent> {
         let mut event = MaybeUninit::<rdma_sys::ibv_async_event>::zeroed();
-        // SAFETY: the context is open, and the event is a live struct of the C type's size. It is
-        // read through our own struct, which has the same layout and takes any number. Events of a
-        // port have the port number in the element, all others a pointer: reading its first bytes
-        // as a number is defined for both.
+        // SAFETY: the context is open, and the event is a live struct of the size of the C type. It
+        // is read through our own struct, which has the same layout and accepts any number. The
+        // element holds a port number or a pointer: its first bytes are a valid number in both.
         unsafe {
             let context = self.context.as_ptr().cast::<rdma_sys::ibv_context>();
             if (self.verbs.get_event)(context, event.as_mut_ptr()) != 0 {
@@ -271,22 +269,22 @@ impl Context {
         }
     }
 
-    /// The port as the driver sees it now. May take as long as a command to the adapter takes.
+    /// The current state of the port. Blocks for the duration of a command to the adapter.
     ///
     /// # Errors
-    /// What the driver said: no such port, or the device is gone.
+    /// The error of the driver: no such port, or the device is gone.
     pub fn query_port(&self, port: u8) -> io::Result<PortReading> {
         let mut attr = MaybeUninit::<ffi::ibv_port_attr>::zeroed();
-        // SAFETY: the context is open. The library fills in the part that all versions have, which
-        // is not larger than this struct; what it does not know stays zero.
+        // SAFETY: the context is open. The library fills in the fields of its version, which fit
+        // into this struct; the others stay zero.
         let status =
             unsafe { (self.verbs.query_port)(self.context.as_ptr(), port, attr.as_mut_ptr()) };
         if status != 0 {
             return Err(io::Error::from_raw_os_error(status.abs()));
         }
         let attr = attr.as_ptr();
-        // SAFETY: every field read is a plain number inside a zeroed and filled struct; fields of
-        // enumeration type are not touched.
+        // SAFETY: every field read here is a number inside a zeroed and filled struct. Fields of
+        // enumeration types are read as numbers.
         unsafe {
             let width = addr_of!((*attr).active_width).read();
             let speed = addr_of!((*attr).active_speed).read();
@@ -315,8 +313,8 @@ impl Drop for Context {
     }
 }
 
-/// What this module believes of the C structs, for a test against the installed headers: a C
-/// expression and its value.
+/// C expressions and the values that this module expects, for a test against the installed
+/// headers.
 pub fn layout() -> Vec<(&'static str, usize)> {
     macro_rules! offset {
         ($t:ident, $f:ident) => {
@@ -346,7 +344,8 @@ pub fn layout() -> Vec<(&'static str, usize)> {
     ]
 }
 
-/// The size of the struct that the library writes into, for the same test: C's must not be larger.
+/// Size of the struct that the library fills in, for the same test: the C struct must not be
+/// larger.
 pub const fn port_attr_bytes() -> usize {
     size_of::<ffi::ibv_port_attr>()
 }
@@ -356,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_that_does_not_open_is_one_line_with_what_to_do() {
+    fn the_error_of_a_device_that_does_not_open_is_one_line_with_advice() {
         let error = io::ErrorKind::PermissionDenied.into();
         let line = VerbsError::Open { name: "mlx5_0".to_owned(), error }.to_string();
         assert!(line.starts_with("mlx5_0: ") && line.contains("70-ftb-ib.rules"), "{line}");

@@ -1,13 +1,12 @@
-//! The shell around the monitor: it lists adapters, opens them, waits for their events, reads
-//! their counters, keeps the clock, and hands every finding on as an event.
+//! The shell around the monitor: lists and opens adapters, waits for their events, reads their
+//! counters, owns the clock, and publishes findings.
 //!
-//! One task owns the monitor; one small task per open adapter waits for its events; whatever may
-//! block (opening a device, reading a port through its firmware) happens on threads for that. The
-//! order at each adapter is: open, list, introduce, then read events. What happens in between
-//! waits in the kernel.
+//! One task owns the monitor, and one task for each open adapter waits for its events. Blocking
+//! calls (opening a device, reading a port through its firmware) run on other threads. The order
+//! for each adapter is: open, list, report, then read events. Events in between wait in the kernel.
 //!
-//! An open adapter holds its driver. It is closed when it has failed, so that the driver can reset
-//! it, and when somebody asks for it: see [`run`].
+//! An open adapter keeps its driver in use. It is closed after a failure, so that the driver can
+//! reset it, and on request: see [`run`].
 
 use crate::config::Config;
 use crate::facts::{ADAPTERS_MAX, AdapterFacts, PortReading, guid_words};
@@ -29,10 +28,10 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-/// Events of adapters that may wait for the monitor; more wait in the kernel.
+/// Most messages to the monitor; further events wait in the kernel.
 const MESSAGES_MAX: usize = 256;
 
-/// What comes back to the task that owns the monitor.
+/// A message to the task that owns the monitor.
 enum Message {
     Scanned {
         began_ns: u64,
@@ -59,7 +58,7 @@ struct Sample {
     values: Vec<(String, u64)>,
 }
 
-/// What one look at the machine found.
+/// Result of one listing.
 struct Scan {
     verbs: Option<Arc<Verbs>>,
     adapters: Vec<AdapterFacts>,
@@ -69,7 +68,7 @@ struct Scan {
 
 /// An adapter whose events are being read.
 struct Reader {
-    /// Tells this opening from an earlier one of the same adapter.
+    /// Number of this opening: the same adapter may have been opened before.
     opening: u64,
     guid: String,
     task: AbortHandle,
@@ -77,7 +76,7 @@ struct Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // The task owns the device: without it the device is closed.
+        // The task owns the device: its end closes the device.
         self.task.abort();
     }
 }
@@ -92,25 +91,24 @@ struct Shell<P> {
     verbs: Option<Arc<Verbs>>,
     readers: BTreeMap<String, Reader>,
     openings: u64,
-    /// Adapters that failed or whose events broke off; they are opened again with the next regular
-    /// listing.
+    /// Adapters that failed, or whose events ended. The next regular listing opens them again.
     lost: BTreeSet<String>,
-    /// Until then nothing is opened, so that drivers can be unloaded.
+    /// Until then no adapter is opened, so that drivers can be unloaded.
     released_until: Option<Instant>,
     adapters: Vec<AdapterFacts>,
     problems: BTreeMap<String, String>,
     scanning: bool,
     scan_again: bool,
-    /// What is being found out now will not be true any more.
+    /// The current listing is outdated and must be repeated.
     outdated: bool,
     sampling: bool,
     ready: bool,
 }
 
-/// Watches until `stop` resolves; every event goes to `publish`, which must not block. A note to
-/// `release` closes all adapters for the time that the configuration says, so that their drivers
-/// can be unloaded; their ports are followed through sysfs meanwhile. Must run on a runtime with
-/// more than one thread.
+/// Watches until `stop` resolves and passes every event to `publish`, which must not block. A
+/// notification of `release` closes all adapters for the configured time, so that their drivers can
+/// be unloaded. Their ports are watched through sysfs meanwhile. Must run on a runtime with more
+/// than one thread.
 pub async fn run(
     config: Config,
     publish: impl FnMut(Event),
@@ -121,9 +119,7 @@ pub async fn run(
     let mut rescan = ticks(config.rescan);
     let mut sample = config.sample_interval.map(ticks);
     let mut uevents = Uevents::listen()
-        .inspect_err(
-            |error| tracing::info!(%error, "the kernel's notes on devices cannot be heard"),
-        )
+        .inspect_err(|error| tracing::info!(%error, "no kernel events: listing regularly"))
         .ok();
     let mut shell = Shell::new(config, publish, sender);
     tokio::pin!(stop);
@@ -134,13 +130,13 @@ pub async fn run(
         tokio::select! {
             () = &mut stop => break,
             _ = &mut watchdog => {}
-            Some(message) = messages.recv() => shell.hear(message),
+            Some(message) = messages.recv() => shell.on_message(message),
             () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {
-                shell.feed(Input::Tick);
+                shell.handle(Input::Tick);
             }
             result = changed(uevents.as_ref()) => {
                 if let Err(error) = result {
-                    tracing::warn!(%error, "the kernel's notes on devices end: listing regularly");
+                    tracing::warn!(%error, "kernel events ended: listing regularly");
                     uevents = None;
                 }
                 shell.scan();
@@ -218,15 +214,15 @@ impl<P: FnMut(Event)> Shell<P> {
         Some(Duration::from_nanos(deadline_ns.saturating_sub(self.now_ns())))
     }
 
-    fn feed(&mut self, input: Input) {
+    fn handle(&mut self, input: Input) {
         let mut findings = Vec::new();
         self.monitor.handle(self.now_ns(), input, &mut findings);
         for finding in findings {
-            self.tell(&finding);
+            self.publish(&finding);
         }
     }
 
-    fn tell(&mut self, finding: &Finding) {
+    fn publish(&mut self, finding: &Finding) {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH);
         let time_ns = wall.map_or(0, |wall| u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX));
         let event = finding.to_event(&self.config.severities, time_ns);
@@ -240,34 +236,37 @@ impl<P: FnMut(Event)> Shell<P> {
         );
     }
 
-    fn hear(&mut self, message: Message) {
+    fn on_message(&mut self, message: Message) {
         match message {
-            Message::Scanned { began_ns, scan } => self.scanned(began_ns, *scan),
+            Message::Scanned { began_ns, scan } => self.on_scan(began_ns, *scan),
             Message::Event { adapter, opening, number, port, reading } => {
                 if self.is_current(&adapter, opening) {
                     if Kind::from_verbs(number) == Kind::DeviceFatal {
-                        // Nothing more comes through this opening, and it may be in the way of a reset.
-                        tracing::warn!(adapter, "the adapter has failed: it is closed for now");
+                        // This opening gives no more events, and it may block a reset.
+                        tracing::warn!(
+                            adapter,
+                            "the adapter failed: closed until the next listing"
+                        );
                         self.readers.remove(&adapter);
                         self.lost.insert(adapter.clone());
                     }
-                    self.feed(Input::Async { adapter, number, port, reading });
+                    self.handle(Input::Async { adapter, number, port, reading });
                 }
             }
             Message::Lost { adapter, opening, error } => {
                 if self.is_current(&adapter, opening) {
-                    tracing::warn!(adapter, %error, "the adapter's events broke off");
+                    tracing::warn!(adapter, %error, "the events of the adapter ended");
                     self.readers.remove(&adapter);
                     self.lost.insert(adapter.clone());
                     self.outdated = self.scanning;
-                    self.feed(Input::Removed(adapter));
+                    self.handle(Input::Removed(adapter));
                     self.scan();
                 }
             }
             Message::Sampled(samples) => {
                 self.sampling = false;
                 for Sample { adapter, port, values } in samples {
-                    self.feed(Input::Counters { adapter, port, values });
+                    self.handle(Input::Counters { adapter, port, values });
                 }
             }
         }
@@ -280,7 +279,7 @@ impl<P: FnMut(Event)> Shell<P> {
 
     fn release(&mut self) {
         let pause_s = self.config.release.as_secs_f64();
-        tracing::info!(adapters = self.readers.len(), pause_s, "adapters are closed for now");
+        tracing::info!(adapters = self.readers.len(), pause_s, "closing all adapters for a while");
         self.readers.clear();
         self.released_until = Some(Instant::now() + self.config.release);
         self.scan();
@@ -291,12 +290,12 @@ impl<P: FnMut(Event)> Shell<P> {
         self.scan();
     }
 
-    /// Whether adapters are to stay closed.
+    /// Whether adapters must stay closed.
     fn is_released(&self) -> bool {
         self.released_until.is_some()
     }
 
-    /// Looks at the machine on another thread; asked again meanwhile, once more after it.
+    /// Lists the adapters on another thread. A request during a listing causes another one.
     fn scan(&mut self) {
         if self.scanning {
             self.scan_again = true;
@@ -314,16 +313,16 @@ impl<P: FnMut(Event)> Shell<P> {
         let began_ns = self.now_ns();
         let sender = self.sender.clone();
         tokio::task::spawn_blocking(move || {
-            let scan = Box::new(look(&sysfs, verbs, &open, &skip));
-            // Nobody listens any more only where the daemon is stopping.
+            let scan = Box::new(scan(&sysfs, verbs, &open, &skip));
+            // The receiver is gone only when the daemon stops.
             let _ = sender.blocking_send(Message::Scanned { began_ns, scan });
         });
     }
 
-    fn scanned(&mut self, began_ns: u64, scan: Scan) {
+    fn on_scan(&mut self, began_ns: u64, scan: Scan) {
         self.scanning = false;
         if std::mem::take(&mut self.outdated) {
-            // It may still have an adapter that was lost meanwhile.
+            // The listing may contain an adapter that was lost since.
             return self.scan();
         }
         self.verbs = scan.verbs;
@@ -331,12 +330,12 @@ impl<P: FnMut(Event)> Shell<P> {
             let still = |facts: &AdapterFacts| facts.name == *name && facts.guid == reader.guid;
             scan.adapters.iter().any(still)
         });
-        self.complain(scan.problems);
+        self.log_problems(scan.problems);
         self.adapters = scan.adapters;
         let adapters = self.adapters.clone();
-        self.feed(Input::Inventory { began_ns, adapters });
+        self.handle(Input::Inventory { began_ns, adapters });
         for (name, context) in scan.opened {
-            // One that failed, or was released, since it was opened is closed again.
+            // Close an adapter again that failed, or was released, since it was opened.
             if !self.is_released() && !self.lost.contains(&name) {
                 self.read_events(name, context);
             }
@@ -347,15 +346,15 @@ impl<P: FnMut(Event)> Shell<P> {
         self.notify();
     }
 
-    /// Logs what is new among the problems, and what is over.
-    fn complain(&mut self, problems: BTreeMap<String, String>) {
+    /// Logs new problems and the end of old ones.
+    fn log_problems(&mut self, problems: BTreeMap<String, String>) {
         for (subject, problem) in &problems {
             if self.problems.get(subject) != Some(problem) {
                 tracing::warn!("{problem}");
             }
         }
         for subject in self.problems.keys().filter(|key| !problems.contains_key(*key)) {
-            tracing::info!(subject, "no problem any more");
+            tracing::info!(subject, "problem solved");
         }
         self.problems = problems;
     }
@@ -386,11 +385,11 @@ impl<P: FnMut(Event)> Shell<P> {
         let fd = match context.wait_for_events() {
             Ok(fd) => fd,
             Err(error) => {
-                tracing::warn!(adapter = name, %error, "the adapter's events cannot be waited for");
+                tracing::warn!(adapter = name, %error, "cannot wait for events of the adapter");
                 return;
             }
         };
-        tracing::info!(adapter = name, "its events are read");
+        tracing::info!(adapter = name, "reading events of the adapter");
         self.openings += 1;
         let opening = self.openings;
         let task = tokio::spawn(read_events(name.clone(), opening, fd, self.sender.clone()));
@@ -398,7 +397,7 @@ impl<P: FnMut(Event)> Shell<P> {
         self.readers.insert(name, reader);
     }
 
-    /// Reads all counters that have a rule, on another thread, unless that is still going on.
+    /// Reads all counters with a rule on another thread, unless the last reading still runs.
     fn sample(&mut self) {
         if self.sampling || self.adapters.is_empty() {
             return;
@@ -422,13 +421,13 @@ impl<P: FnMut(Event)> Shell<P> {
                     port,
                 })
                 .collect();
-            // As above: only a stopping daemon does not listen.
+            // The receiver is gone only when the daemon stops.
             let _ = sender.blocking_send(Message::Sampled(samples));
         });
     }
 }
 
-/// Adapters that are not to be opened now.
+/// Adapters that must stay closed now.
 enum Skip {
     All,
     Only(BTreeSet<String>),
@@ -443,8 +442,8 @@ impl Skip {
     }
 }
 
-/// Lists the adapters, opens those that are not open, and reads everything about all of them.
-fn look(
+/// Lists the adapters, opens closed ones, and reads the facts about all of them.
+fn scan(
     sysfs: &Sysfs,
     mut verbs: Option<Arc<Verbs>>,
     open: &BTreeMap<String, String>,
@@ -454,8 +453,7 @@ fn look(
     let mut opened = Vec::new();
     let mut problems = BTreeMap::new();
     if names.len() > ADAPTERS_MAX {
-        let problem =
-            format!("{} adapters: {ADAPTERS_MAX} are followed, the others not", names.len());
+        let problem = format!("{} adapters: only {ADAPTERS_MAX} are watched", names.len());
         problems.insert("adapters".to_owned(), problem);
         names.truncate(ADAPTERS_MAX);
     }
@@ -496,7 +494,7 @@ fn open_adapter(
     }
 }
 
-/// Passes on the events of one adapter until they break off; aborted to close the adapter.
+/// Sends the events of one adapter until they end. Aborting the task closes the adapter.
 async fn read_events(
     adapter: String,
     opening: u64,
@@ -517,7 +515,7 @@ async fn read_events(
         let port = u8::try_from(event.port)
             .ok()
             .filter(|port| *port > 0 && Kind::from_verbs(event.number).is_of_port());
-        // The state now, not the one that the event was about: drivers repeat themselves.
+        // The current state, not the state at the event: drivers repeat events.
         let reading = port.and_then(|port| {
             tokio::task::block_in_place(|| fd.get_ref().query_port(port))
                 .inspect_err(|error| tracing::debug!(adapter, port, %error, "cannot read the port"))
@@ -536,7 +534,7 @@ async fn read_events(
     };
     drop(fd);
     let lost = Message::Lost { adapter, opening, error };
-    // Nobody listens any more only where the daemon is stopping.
+    // The receiver is gone only when the daemon stops.
     let _ = sender.send(lost).await;
 }
 
@@ -546,7 +544,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn adapters_beyond_the_limit_are_left_out_and_told() {
+    fn adapters_beyond_the_limit_are_ignored_with_a_warning() {
         let tree = tempfile::tempdir().expect("a folder");
         for number in 0..=ADAPTERS_MAX {
             let folder = tree.path().join(format!("class/infiniband/mlx5_{number}/ports/1"));
@@ -554,9 +552,9 @@ mod tests {
             fs::write(folder.join("state"), "4: ACTIVE\n").expect("a file");
         }
         let sysfs = Sysfs::new(tree.path(), BTreeMap::new());
-        let scan = look(&sysfs, None, &BTreeMap::new(), &Skip::All);
+        let scan = scan(&sysfs, None, &BTreeMap::new(), &Skip::All);
         assert_eq!(scan.adapters.len(), ADAPTERS_MAX);
-        let told = scan.problems.get("adapters").expect("a problem");
-        assert_eq!(told, "65 adapters: 64 are followed, the others not");
+        let problem = scan.problems.get("adapters").expect("a problem");
+        assert_eq!(problem, "65 adapters: only 64 are watched");
     }
 }

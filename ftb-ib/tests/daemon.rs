@@ -1,5 +1,5 @@
-//! The daemon as an administrator meets it: on a machine without adapters or verbs, with a bad
-//! configuration, with ports that change below it.
+//! The daemon: on a machine without adapters or verbs, with a bad configuration, with ports that
+//! change.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::Value;
@@ -13,7 +13,7 @@ const FTB_IB: &str = env!("CARGO_BIN_EXE_ftb-ib");
 fn write(root: &Path, path: &str, text: &str) {
     let path = root.join("class").join(path);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    // A reader must find the old text or the new one.
+    // A reader must see the old text or the new one.
     let fresh = path.with_extension("new");
     fs::write(&fresh, text).unwrap();
     fs::rename(fresh, path).unwrap();
@@ -79,7 +79,7 @@ fn adapter(root: &Path, name: &str, state: &str) {
 }
 
 #[test]
-fn without_an_adapter_it_says_so_once_and_waits_for_one() {
+fn without_an_adapter_the_daemon_reports_that_once_and_waits() {
     let mut daemon = Daemon::start(|_| {});
     let event = daemon.expect("FTB_IB_ADAPTER_UNAVAILABLE", "");
     assert_eq!(event["severity"], "WARNING");
@@ -90,7 +90,7 @@ fn without_an_adapter_it_says_so_once_and_waits_for_one() {
 }
 
 #[test]
-fn a_port_is_followed_even_where_verbs_cannot_open_its_adapter() {
+fn a_port_is_watched_even_if_verbs_cannot_open_its_adapter() {
     let mut daemon = Daemon::start(|root| adapter(root, "no_such_hca", "4: ACTIVE\n"));
     for _ in 0..3 {
         daemon.next();
@@ -109,7 +109,7 @@ fn a_port_is_followed_even_where_verbs_cannot_open_its_adapter() {
 }
 
 #[test]
-fn a_counter_that_runs_away_degrades_its_port() {
+fn a_counter_that_rises_too_fast_degrades_its_port() {
     let counter = "infiniband/mlx5_0/ports/1/counters/symbol_error";
     let mut daemon = Daemon::start(|root| {
         adapter(root, "mlx5_0", "4: ACTIVE\n");
@@ -118,7 +118,7 @@ fn a_counter_that_runs_away_degrades_its_port() {
     for _ in 0..3 {
         daemon.next();
     }
-    // It rises until it is seen to rise: the first reading is only where counting begins.
+    // It rises until the daemon reports it: the first reading is the start value.
     let mut value = 100;
     let root = daemon.root.path().to_owned();
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
@@ -138,7 +138,7 @@ fn a_counter_that_runs_away_degrades_its_port() {
 }
 
 #[test]
-fn it_ends_well_when_nobody_reads_its_output_any_more() {
+fn the_daemon_ends_without_error_when_the_reader_of_its_output_ends() {
     let mut daemon = Daemon::start(|_| {});
     daemon.next();
     daemon.lines = None;
@@ -151,7 +151,7 @@ fn run(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn a_bad_configuration_is_one_line_and_exit_code_2() {
+fn a_bad_configuration_gives_one_line_and_exit_code_2() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ib.toml");
     let path_text = path.to_str().unwrap();
@@ -190,10 +190,9 @@ fn the_check_of_the_configuration_finds_a_misspelt_counter() {
     assert_eq!(check("symbol_error", "").0, Some(0));
 }
 
-/// The library must be found at run time or not at all: a binary that needs it does not start on
-/// a machine without rdma-core.
+/// A binary that needs the library does not start on a machine without rdma-core.
 #[test]
-fn the_binary_needs_no_verbs_library_to_start() {
+fn the_binary_starts_without_the_verbs_library() {
     let output = Command::new("readelf").args(["--dynamic", FTB_IB]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let needed: Vec<_> = text.lines().filter(|line| line.contains("(NEEDED)")).collect();

@@ -1,5 +1,5 @@
-//! The daemon on a real kernel: soft-RoCE adapters in a guest under QEMU, with everything that
-//! can happen to them (`tests/hardware/ib/scenario.sh`), and what a subscriber got of it.
+//! The daemon on a real kernel: soft-RoCE adapters in a guest under QEMU, all events of adapters
+//! (`tests/hardware/ib/scenario.sh`), and the events that a subscriber receives.
 #![allow(clippy::unwrap_used)]
 
 use ftb_tests::cluster::{binary, outside_cargo};
@@ -9,11 +9,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A limit for a guest that hangs.
+/// Deadline of a guest that hangs.
 const DEADLINE_S: u32 = 600;
 const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
 
-/// A guest with agent, daemon and soft-RoCE, for this script. `None` where there can be no guest.
+/// A guest with agent, daemon and soft-RoCE for this script. `None` if no guest can run.
 fn guest(script: &str) -> anyhow::Result<Option<Guest>> {
     let ours = hardware().join("ib");
     let guest = Guest::new(&ours.join(script))?;
@@ -45,9 +45,9 @@ fn guest(script: &str) -> anyhow::Result<Option<Guest>> {
     Ok(Some(guest))
 }
 
-/// The events that the subscriber got in the scenario.
+/// The events that the subscriber receives in the scenario.
 fn run_scenario() -> anyhow::Result<Option<Vec<Value>>> {
-    // Its deadlines and pauses are in its own time, whatever else this machine has to do.
+    // The clock of the guest does not depend on the load of this machine.
     let Some(guest) = guest("scenario.sh")?.map(Guest::instruction_clock) else { return Ok(None) };
     if guest.run(DEADLINE_S)?.is_none() {
         return Ok(None);
@@ -57,8 +57,8 @@ fn run_scenario() -> anyhow::Result<Option<Vec<Value>>> {
     Ok(Some(events?.into_iter().filter(|event| !is(event, "TRIAL")).collect()))
 }
 
-/// Builds an example of this crate, which `cargo test --test hardware` alone does not. As
-/// [`binary`], takes what is built already from `FTB_BIN_DIR`.
+/// Builds an example of this crate, which `cargo test --test hardware` alone does not. Like
+/// [`binary`], takes it from `FTB_BIN_DIR` if that is set.
 fn example(name: &str) -> anyhow::Result<PathBuf> {
     if let Some(dir) = std::env::var_os("FTB_BIN_DIR") {
         return Ok(Path::new(&dir).join("examples").join(name));
@@ -80,17 +80,17 @@ fn is(event: &Value, name: &str) -> bool {
     event["name"].as_str().is_some_and(|full| full.trim_start_matches("FTB_IB_") == name)
 }
 
-/// Events whose moment is not the scenario's to choose.
+/// Events whose time the scenario does not control.
 const ANY_TIME: [&str; 4] =
     ["EVENT_GID_CHANGE", "PORT_FLAPPING", "PORT_DEGRADED", "PORT_RECOVERED"];
 
-/// What the scenario must cause, in its order, but for [`ANY_TIME`] and the flapping.
-const STORY: &[&str] = &[
+/// The events of the scenario in order, without [`ANY_TIME`] and the flapping.
+const EXPECTED: &[&str] = &[
     "ADAPTER_UNAVAILABLE ",
     "ADAPTER_AVAILABLE NUM_ADAPTERS:1",
     "ADAPTER_INFO ADAPTER:0::NAME:rxe0::PORTS:1",
     "PORT_INFO ADAPTER:0::PORT:1::STATE:ACTIVE",
-    // Link, then carrier; the driver says PORT_ACTIVE twice for the first.
+    // Link, then carrier. The driver reports PORT_ACTIVE twice for the first.
     "PORT_ERR ADAPTER:0::PORT:1",
     "PORT_ACTIVE ADAPTER:0::PORT:1",
     "PORT_ERR ADAPTER:0::PORT:1",
@@ -100,7 +100,7 @@ const STORY: &[&str] = &[
     "EVENT_SM_CHANGE ADAPTER:0::PORT:1",
     "EVENT_CLIENT_REREGISTER ADAPTER:0::PORT:1",
     "EVENT_DEVICE_FATAL ADAPTER:0",
-    // Here it flaps.
+    // The port flaps here.
     "ADAPTER_AVAILABLE NUM_ADAPTERS:2",
     "ADAPTER_INFO ADAPTER:1::NAME:rxe1::PORTS:1",
     "PORT_INFO ADAPTER:1::PORT:1::STATE:ACTIVE",
@@ -123,11 +123,12 @@ const STORY: &[&str] = &[
     "EVENT_LID_CHANGE ADAPTER:0::PORT:1",
 ];
 
-/// While the port flaps, what is told of it alternates and ends well; how often is not fixed.
-fn check_and_cut_flapping(told: &mut Vec<String>) {
-    let start = told.iter().position(|line| line.contains("DEVICE_FATAL")).unwrap() + 1;
-    let length = told[start..].iter().position(|line| line.contains("ADAPTER_AVAIL")).unwrap();
-    let lines: Vec<_> = told.drain(start..start + length).collect();
+/// Removes the events of the flapping port. They alternate and end with an active port; their
+/// number is not fixed.
+fn check_and_cut_flapping(events: &mut Vec<String>) {
+    let start = events.iter().position(|line| line.contains("DEVICE_FATAL")).unwrap() + 1;
+    let length = events[start..].iter().position(|line| line.contains("ADAPTER_AVAIL")).unwrap();
+    let lines: Vec<_> = events.drain(start..start + length).collect();
     assert!(length >= 2 && length % 2 == 0, "{lines:?}");
     for pair in lines.chunks(2) {
         assert_eq!(pair, ["PORT_ERR ADAPTER:0::PORT:1", "PORT_ACTIVE ADAPTER:0::PORT:1"]);
@@ -135,21 +136,21 @@ fn check_and_cut_flapping(told: &mut Vec<String>) {
 }
 
 #[test]
-fn a_subscriber_gets_all_that_happens_to_soft_roce_adapters() {
+fn a_subscriber_receives_every_event_of_soft_roce_adapters() {
     let Some(events) = run_scenario().unwrap() else {
         return;
     };
-    let (free, story): (Vec<_>, Vec<_>) =
+    let (free, ordered): (Vec<_>, Vec<_>) =
         events.iter().partition(|event| ANY_TIME.iter().any(|name| is(event, name)));
-    let mut told: Vec<_> = story
+    let mut ordered: Vec<_> = ordered
         .iter()
         .map(|event| {
             let name = event["name"].as_str().unwrap().trim_start_matches("FTB_IB_");
             format!("{name} {}", event["payload"].as_str().unwrap())
         })
         .collect();
-    check_and_cut_flapping(&mut told);
-    assert_eq!(told.get(..STORY.len()).unwrap_or(&told), STORY);
+    check_and_cut_flapping(&mut ordered);
+    assert_eq!(ordered.get(..EXPECTED.len()).unwrap_or(&ordered), EXPECTED);
 
     assert!(free.iter().any(|event| is(event, "EVENT_GID_CHANGE")));
     let one = |name| *free.iter().find(|event| is(event, name)).unwrap();
@@ -173,11 +174,11 @@ fn a_subscriber_gets_all_that_happens_to_soft_roce_adapters() {
     assert!(tags["guid"].as_str().unwrap().len() == 19, "{tags}");
 }
 
-/// On a clock that counts the instructions of the whole guest, a nanosecond each: a machine of a
-/// thousand million instructions a second, whatever this one is doing.
+/// The clock counts the instructions of the whole guest, one nanosecond each. The load of this
+/// machine does not change the result.
 #[test]
-#[ignore = "takes minutes, and is about programs that were built with --release: `make test-long` runs it"]
-fn an_event_is_at_a_subscriber_within_five_milliseconds() {
+#[ignore = "takes minutes, needs programs built with --release: `make test-long` runs it"]
+fn a_subscriber_receives_an_event_within_five_milliseconds() {
     const LIMIT_US: u64 = 5_000;
     let Some(guest) = guest("latency.sh").unwrap().map(Guest::instruction_clock) else { return };
     if guest.run(2 * DEADLINE_S).unwrap().is_none() {

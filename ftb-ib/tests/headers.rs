@@ -1,4 +1,4 @@
-//! What the crates' types say about the C structs must be what the installed headers say.
+//! The types of the crates must match the installed C headers.
 #![allow(clippy::unwrap_used)]
 
 use ftb_ib::kind::Kind;
@@ -6,12 +6,13 @@ use ftb_ib::verbs;
 use std::fmt::Write as _;
 use std::process::Command;
 
-/// Compiles a C program against the installed headers that prints each expression's value.
+/// Values of C expressions: compiles and runs a program with the installed headers.
 fn values_in_c(expressions: &[String]) -> Vec<usize> {
     let folder = tempfile::tempdir().unwrap();
     let (source, program) = (folder.path().join("ask.c"), folder.path().join("ask"));
     let mut text = String::from(
-        "#include <infiniband/verbs.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n",
+        "#include <infiniband/verbs.h>\n#include <stddef.h>\n#include <stdio.h>\n\
+         int main(void) {\n",
     );
     for expression in expressions {
         writeln!(text, "  printf(\"%zu\\n\", (size_t)({expression}));").unwrap();
@@ -19,14 +20,14 @@ fn values_in_c(expressions: &[String]) -> Vec<usize> {
     text.push_str("  return 0;\n}\n");
     std::fs::write(&source, text).unwrap();
     let compiled = Command::new("cc").arg(&source).arg("-o").arg(&program).status().unwrap();
-    assert!(compiled.success(), "the C compiler refused the program");
+    assert!(compiled.success(), "the C compiler rejects the program");
     let output = Command::new(&program).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     text.lines().map(|line| line.parse().unwrap()).collect()
 }
 
 #[test]
-fn sizes_and_offsets_are_those_of_the_installed_headers() {
+fn sizes_and_offsets_match_the_installed_headers() {
     let layout = verbs::layout();
     let expressions: Vec<_> = layout.iter().map(|(text, _)| (*text).to_owned()).collect();
     let values = values_in_c(&expressions);

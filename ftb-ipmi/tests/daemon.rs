@@ -459,7 +459,7 @@ fn bad_input_is_one_line_and_exit_code_2() {
     let no_device = "[[target]]\nbmc = '/dev/no-ipmi'\nnode = 'n'\n";
     for (text, expected) in [
         (wrong_password.as_str(), "the password is wrong: correct password, password_file or"),
-        (&no_suite, "cipher suite: name another (cipher_suite), or none"),
+        (&no_suite, "cipher suite: set another cipher_suite, or none"),
         (&rule, "name = \"CHASSIS FAN\" matches no sensor"),
         (no_device, "/dev/no-ipmi"),
         ("[[target]]\nbmc = 'b'\ncipher_siute = 3\n", "line 5: unknown field `cipher_siute`"),

@@ -11,7 +11,7 @@ rdma link add rxe0 type rxe netdev ve0 || exit 1
 insmod /mod/ibinject.ko || exit 1
 ftb-ib --config /etc/ftb/quick.toml 2>/share/ftb-ib.log &
 ftb_ib=$!
-await 30 grep -q 'its events are read' /share/ftb-ib.log
+await 30 grep -q 'reading events of the adapter' /share/ftb-ib.log
 # The first round warms caches and, under emulation, the translation of the programs.
 event_latency rxe0 50 >/dev/null || exit 1
 event_latency rxe0 300 >/share/latency.json || exit 1

@@ -42,7 +42,7 @@ for pair in 11:LID_CHANGE 12:PKEY_CHANGE 13:SM_CHANGE 17:CLIENT_REREGISTER 8:DEV
   seen 1 "FTB_IB_EVENT_${pair#*:}"
 done
 # After that it is closed, and opened again with the next listing.
-await 30 at_least 2 /share/ftb-ib.log 'its events are read'
+await 30 at_least 2 /share/ftb-ib.log 'reading events of the adapter'
 
 echo "== it flaps until that is told, and its counter shows it too"
 told_last() { grep -E 'PORT_(ERR|ACTIVE)"' $events | tail -n 1 | grep -q "$1"; }
@@ -74,11 +74,11 @@ rmmod rdma_rxe 2>/dev/null && exit 1
 kill -HUP $ftb_ib
 await 10 rmmod rdma_rxe
 seen 2 FTB_IB_ADAPTER_UNAVAILABLE
-readings=$(lines /share/ftb-ib.log 'its events are read')
+readings=$(lines /share/ftb-ib.log 'reading events of the adapter')
 insmod /mod/rdma_rxe.ko || exit 1
 rdma link add rxe0 type rxe netdev ve0 || exit 1
 seen 4 FTB_IB_PORT_INFO
-await 30 at_least $((readings + 1)) /share/ftb-ib.log 'its events are read'
+await 30 at_least $((readings + 1)) /share/ftb-ib.log 'reading events of the adapter'
 errors=$(lines $events FTB_IB_PORT_ERR)
 ip link set ve1 down
 seen $((errors + 1)) FTB_IB_PORT_ERR
@@ -94,7 +94,7 @@ active=$(lines $events FTB_IB_PORT_ACTIVE)
 ip link set ve1 up
 seen $((active + 1)) FTB_IB_PORT_ACTIVE # found by reading: no event can tell it
 mv /library $library
-await 30 grep -q 'its events are read' /share/ftb-ib.log
+await 30 grep -q 'reading events of the adapter' /share/ftb-ib.log
 echo "rxe0 1 11" >$ibinject || exit 1
 seen 2 FTB_IB_EVENT_LID_CHANGE
 
