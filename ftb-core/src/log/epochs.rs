@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reign_that_gave_nothing_out_leaves_no_trace() {
+    fn an_epoch_without_an_entry_leaves_no_trace() {
         let mut empty = epochs(&[(1, 1), (2, 50)]);
         empty.open(epoch(3), 50, false);
         assert_eq!(empty, epochs(&[(1, 1), (3, 50)]));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_root_without_a_copy_follows_is_kept_by_nobody() {
+    fn positions_before_an_incomplete_epoch_are_not_kept() {
         let at = |number, index| Position { epoch: epoch(number), index };
         let mut log = epochs(&[(1, 1), (2, 50)]);
         assert!(log.keeps(at(1, 49)) && log.keeps(at(2, 60)) && !log.keeps(at(1, 50)));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lineage_is_bounded_and_hostile_ones_are_refused() {
+    fn an_epoch_history_is_bounded_and_hostile_ones_are_refused() {
         let mut long = EpochHistory::new();
         for number in 1..=2 * SEGMENTS_MAX as u64 {
             long.open(epoch(number), number, false);

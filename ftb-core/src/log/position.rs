@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trail_keeps_the_furthest_place_of_the_newest_reigns() {
+    fn a_trail_keeps_the_furthest_position_of_the_newest_epochs() {
         let at = |number, index| Position { epoch: Epoch { number, root: OriginId(1) }, index };
         let mut trail = Trail::at(at(5, 20));
         for place in [at(3, 7), at(5, 18), at(9, 30), at(3, 9), at(5, 25)] {

@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_slow_reader_loses_is_the_mildest_and_every_loss_is_told() {
+    fn a_slow_reader_loses_the_mildest_events_and_every_loss_is_reported() {
         use Severity::{Error, Fatal, Info, Warning};
         let severities = [Info, Fatal, Info, Warning, Error, Info, Info, Fatal];
         let mut log = log_of(&severities);
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_is_told_to_those_whom_it_can_concern() {
+    fn a_gap_goes_to_the_subscriptions_that_it_can_concern() {
         let gap = Gap {
             after: Position::ZERO,
             until: Position::ZERO,

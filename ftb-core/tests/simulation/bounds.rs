@@ -160,7 +160,7 @@ fn who_asks_and_does_not_read_is_answered_as_far_as_there_is_room() {
 }
 
 #[test]
-fn a_child_has_nobody_dialled_but_members() {
+fn a_child_cannot_make_an_agent_dial_other_addresses() {
     let mut root = Agent::root();
     let probe = |target, host: &str, address: &str| {
         let (host, address) = (host.to_owned(), address.to_owned());

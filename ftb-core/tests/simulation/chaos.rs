@@ -84,7 +84,7 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
 }
 
 #[test]
-fn one_fault_at_a_time_loses_nothing_untold() {
+fn one_fault_at_a_time_loses_nothing_silently() {
     for seed in seeds(60) {
         let setup = Setup { gaps_allowed: true, ..Setup::new(7, 2) };
         must_hold("one fault", &setup, seed, &script(seed, 7, 1));
@@ -92,7 +92,7 @@ fn one_fault_at_a_time_loses_nothing_untold() {
 }
 
 #[test]
-fn many_faults_at_once_lose_nothing_untold() {
+fn many_faults_at_once_lose_nothing_silently() {
     for seed in seeds(60) {
         let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
         must_hold("many faults", &setup, seed, &script(seed, 9, 8));
@@ -101,7 +101,7 @@ fn many_faults_at_once_lose_nothing_untold() {
 
 /// The same where a third of the agents is in no member list.
 #[test]
-fn many_faults_of_listed_and_unlisted_agents_lose_nothing_untold() {
+fn faults_of_unlisted_agents_lose_nothing_silently() {
     for seed in seeds(40) {
         let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
         let setup = Setup { unlisted: 3, ..setup };
@@ -110,7 +110,7 @@ fn many_faults_of_listed_and_unlisted_agents_lose_nothing_untold() {
 }
 
 #[test]
-fn one_fault_at_a_time_with_journals_loses_nothing_untold() {
+fn one_fault_at_a_time_with_journals_loses_nothing_silently() {
     for seed in seeds(40) {
         let setup = Setup { gaps_allowed: true, ..Setup::new(7, 2) }.on_disk();
         must_hold("one fault, journals", &setup, seed, &script(seed, 7, 1));
@@ -118,7 +118,7 @@ fn one_fault_at_a_time_with_journals_loses_nothing_untold() {
 }
 
 #[test]
-fn many_faults_of_agents_and_disks_lose_nothing_untold() {
+fn faults_of_agents_and_disks_lose_nothing_silently() {
     for seed in seeds(60) {
         let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
         let script = script_with_disks(seed, 9, 8);
@@ -134,7 +134,7 @@ pub fn small(config: &mut NodeConfig) {
 }
 
 #[test]
-fn many_faults_of_agents_disks_and_programs_lose_nothing_untold() {
+fn faults_of_agents_disks_and_programs_lose_nothing_silently() {
     for seed in seeds(40) {
         let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
         let setup = Setup { tune: small, unlisted: u32::from(seed % 2 == 1) * 3, ..setup };
@@ -145,7 +145,7 @@ fn many_faults_of_agents_disks_and_programs_lose_nothing_untold() {
 
 /// The same with disks that the log outruns.
 #[test]
-fn many_faults_with_disks_that_fall_behind_lose_nothing_untold() {
+fn faults_with_slow_disks_lose_nothing_silently() {
     for seed in seeds(40) {
         let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
         let setup = Setup { tune: small, payload: 400, ..setup };

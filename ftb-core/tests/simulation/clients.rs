@@ -44,9 +44,9 @@ pub struct Subscriber {
     pub gaps: Vec<Gap>,
     /// When it was told last of a hole of which nobody knows how much is missing in it: that can
     /// concern only what was published before.
-    pub hole_told_ns: u64,
+    pub hole_reported_ns: u64,
     /// The same of any hole.
-    pub gap_told_ns: u64,
+    pub gap_reported_ns: u64,
     /// How many events came as part of another.
     pub folded: u64,
     /// Its agent lost its memory: what it had not read by then it resumed by position.
@@ -134,7 +134,7 @@ impl Subscriber {
         let owed = self.active_at.is_some_and(|active_at| published >= active_at);
         let last = self.by_epoch.entry(position.epoch).or_insert(0);
         if *last >= position.index {
-            if owed && published >= self.gap_told_ns {
+            if owed && published >= self.gap_reported_ns {
                 return broken("Ordered", format!("{here} got {position} after index {last}"));
             }
             // The client library drops it: what was wanted of that epoch so far has come, or was
@@ -150,7 +150,7 @@ impl Subscriber {
         self.overtaken(id, position, sealed);
         // Nothing comes late but what it was told of as lost or missing, or what was sent into two
         // components.
-        if owed && published >= self.gap_told_ns && !books.restarted.contains(&id.publisher) {
+        if owed && published >= self.gap_reported_ns && !books.restarted.contains(&id.publisher) {
             let what = format!("{here} got {id} at {position} behind newer ones of its publisher");
             return broken("Ordered", what);
         }
@@ -173,9 +173,9 @@ impl Subscriber {
     /// It was told of a hole.
     pub fn miss(&mut self, gap: Gap, now_ns: u64) {
         self.stand(gap.until);
-        self.gap_told_ns = now_ns;
+        self.gap_reported_ns = now_ns;
         if matches!(gap.reason, GapReason::Retention | GapReason::LogLost) {
-            self.hole_told_ns = now_ns;
+            self.hole_reported_ns = now_ns;
         }
         self.gaps.push(gap);
     }
@@ -201,7 +201,7 @@ impl Subscriber {
             let what = format!("the past of a subscription at agent {} never ends", self.agent);
             return broken("Active", what);
         }
-        let since = if lossless { active_at } else { active_at.max(self.hole_told_ns) };
+        let since = if lossless { active_at } else { active_at.max(self.hole_reported_ns) };
         let owed = books.published.values().filter(|published| {
             published.confirmed && published.at_ns > since && self.filter.matches(&published.sealed)
         });
@@ -244,7 +244,7 @@ impl Subscriber {
                 continue;
             }
             let told: u64 = others().map(|other| other.count).sum();
-            let worst_told = others().map(|other| other.severity_max).max().flatten();
+            let worst_reported = others().map(|other| other.severity_max).max().flatten();
             let missing = books.order.range(first..=gap.until).filter_map(|(_, id)| {
                 let event = &books.published.get(id)?.sealed;
                 let is_missing = !self.got.contains(id) && !self.late.contains(id);
@@ -254,7 +254,7 @@ impl Subscriber {
             });
             let missing: Vec<_> = missing.collect();
             let worst = missing.iter().max().copied();
-            if missing.len() as u64 > told || worst > worst_told {
+            if missing.len() as u64 > told || worst > worst_reported {
                 let missing = missing.len();
                 let what = format!(
                     "agent {} was told {gap:?}, in all {told}, and {missing} are missing there, the \

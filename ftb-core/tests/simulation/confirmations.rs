@@ -88,7 +88,7 @@ fn a_lazy_client_is_not_left_without_many() {
 }
 
 #[test]
-fn a_lazy_client_hears_it_behind_whatever_else_it_is_told() {
+fn a_delayed_acknowledgement_goes_behind_other_messages() {
     let mut root = root();
     root.subscribe(1, "");
     root.messages();

@@ -58,7 +58,7 @@ fn what_a_standby_has_sent_up_does_not_come_back() {
 
 /// What comes up twice is logged once, and has no second place that the standby could be told.
 #[test]
-fn what_came_up_twice_holds_nobody_up() {
+fn a_batch_that_comes_up_twice_delays_no_commit() {
     fn small(config: &mut ftb_core::node::NodeConfig) {
         config.window_bytes = 2 << 10;
     }

@@ -85,7 +85,7 @@ fn a_standby_that_returns_goes_on_with_its_disk() {
 
 /// What cannot be read is told: the subscribers of a lone root get a gap for it.
 #[test]
-fn entries_that_cannot_be_read_are_told() {
+fn entries_that_cannot_be_read_are_reported() {
     for seed in 0..10 {
         let faults = [(305 * MS, Op::RotDisk(0, 9)), (600 * MS, Op::Start(0))];
         let script = with(load(900 * MS, 10 * MS, 3), &faults);
@@ -122,7 +122,7 @@ fn entries_that_another_agent_brings_are_no_gap() {
 /// A full disk costs the journal, not the cluster: it is told, the log goes on in memory, and the
 /// disk has all of it when it has room again.
 #[test]
-fn a_full_disk_is_told_and_comes_back_by_itself() {
+fn a_full_disk_is_reported_and_comes_back_by_itself() {
     for seed in 0..10 {
         let faults = [
             (300 * MS, Op::FillDisk(0)),

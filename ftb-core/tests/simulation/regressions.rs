@@ -160,7 +160,7 @@ fn a_root_without_a_copy_does_not_give_its_log_up() {
 /// Events were on their way up when the epoch changed; their origin then put older ones back,
 /// behind them.
 #[test]
-fn what_was_sent_in_another_reign_waits_for_what_is_put_back() {
+fn events_sent_in_another_epoch_wait_for_requeued_events() {
     const WITNESS: &[Reached] =
         &[Reached::Counter("logs_lost"), Reached::Counter("standby_skipped")];
     let mut script: Script = vec![(6_493_448, Op::HostDown(1))];
@@ -189,7 +189,7 @@ fn a_component_that_dies_as_a_whole_takes_its_events_with_it() {
 /// had been root of a part before brought events back that a restarted subscriber was told as lost:
 /// late.
 #[test]
-fn what_a_disk_brings_back_after_it_was_told_as_lost_comes_late() {
+fn events_that_a_disk_brings_back_after_their_gap_come_late() {
     const WITNESS: &[Reached] = &[
         Reached::Counter("logs_lost"),
         Reached::Counter("restored"),
@@ -238,7 +238,7 @@ fn a_standby_that_goes_below_another_root_hands_its_copy_over() {
 /// and took that for a sign that nothing of its own is missing there. The next epoch began before
 /// its end.
 #[test]
-fn a_log_that_is_longer_than_the_parents_is_kept_until_the_next_reign() {
+fn a_log_that_is_longer_than_the_parents_is_kept_until_the_next_epoch() {
     const WITNESS: &[Reached] = &[
         Reached::Counter("restored"),
         Reached::Counter("re_proposed"),
@@ -288,7 +288,7 @@ fn a_subscriber_that_is_ahead_of_a_restored_log_passes_over_nothing() {
 /// a root without a copy has it. Its subscribers went back to that place and heard nothing of what
 /// is missing.
 #[test]
-fn a_log_that_is_taken_over_without_its_beginning_is_told_to_the_roots_own_subscribers() {
+fn a_log_installed_without_its_beginning_is_a_gap_for_the_roots_own_subscribers() {
     const WITNESS: &[Reached] = &[
         Reached::Counter("logs_lost"),
         Reached::Role("root", "installing"),
@@ -366,7 +366,7 @@ fn a_root_that_gives_its_log_up_passes_on_what_it_waits_for() {
 /// A subscriber resumed at an agent that did not know the epoch it had read last, began from the
 /// beginning of the log, and got what it had been told of as a hole long before.
 #[test]
-fn a_subscriber_of_an_unknown_reign_goes_on_from_the_last_one_that_is_known() {
+fn a_subscriber_of_an_unknown_epoch_resumes() {
     const WITNESS: &[Reached] = &[Reached::Counter("restored"), Reached::Counter("logs_parted")];
     let mut script: Script = (0..=8).map(|rank| (3_561_460, Op::Kill(rank))).collect();
     script.push((4_275_367, Op::Start(3)));
@@ -441,7 +441,7 @@ fn what_passed_by_comes_before_what_was_sent_again_only_if_it_was_not() {
 /// over that a root without a copy had begun: what that one had lost came again behind what is
 /// newer.
 #[test]
-fn a_root_that_others_have_joined_takes_no_torn_log_over() {
+fn a_root_with_children_installs_no_incomplete_log() {
     const WITNESS: &[Reached] =
         &[Reached::Counter("logs_lost"), Reached::Counter("installs_refused")];
     let mut script: Script = vec![
@@ -463,7 +463,7 @@ fn a_root_that_others_have_joined_takes_no_torn_log_over() {
 /// A root that did not reach its standby went on alone, was heard by other children only, and died:
 /// the standby took over with a whole copy that ended before, and nobody told of the rest.
 #[test]
-fn what_only_children_have_heard_of_a_lone_root_is_told() {
+fn entries_of_a_lone_root_that_only_children_know_are_reported() {
     const WITNESS: &[Reached] =
         &[Reached::Counter("standby_skipped"), Reached::Counter("fork_gaps")];
     let script: Script = vec![
@@ -520,7 +520,7 @@ fn what_a_component_missed_of_a_log_that_is_given_up_may_come_late() {
 /// subscriber that had been told of its end as missing had newer events of the same publishers by
 /// then.
 #[test]
-fn what_comes_behind_newer_events_is_told_and_not_given() {
+fn events_behind_newer_ones_are_a_gap() {
     const WITNESS: &[Reached] =
         &[Reached::Counter("re_proposed"), Reached::Role("root", "installing")];
     let script: Script = vec![
@@ -542,7 +542,7 @@ fn what_comes_behind_newer_events_is_told_and_not_given() {
 /// of which each of them was by then, with what it waited for in its memory alone: that one child
 /// was told nothing.
 #[test]
-fn what_children_have_told_a_root_that_dies_is_told_to_the_next() {
+fn forks_known_to_a_dead_root_are_known_to_the_next() {
     let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 8) };
     for unlisted in [0, 3] {
         let mut world = boot(Setup { unlisted, ..setup.clone() }, 52_134).unwrap();
@@ -670,7 +670,7 @@ fn what_lies_before_the_beginning_of_a_subscription_does_not_come_behind_it() {
 /// A lone root went below another one and died with its disk before it had said anything: what it
 /// had confirmed was known to its parent alone, by its hello.
 #[test]
-fn a_lone_root_that_dies_while_it_hands_over_is_told_of_by_its_parent() {
+fn the_parent_reports_a_lone_root_that_dies_while_it_re_proposes() {
     const WITNESS: &[Reached] = &[
         Reached::Counter("restored"),
         Reached::Counter("re_proposed"),
@@ -731,7 +731,7 @@ fn what_is_caught_up_with_in_another_log_leaves_out_what_was_had() {
 /// A subscriber was told of the beginning of an epoch as missing and read on in it. When it had
 /// started again it came to that beginning by way of another log.
 #[test]
-fn what_was_told_of_a_reign_does_not_come_behind_what_was_read_of_it() {
+fn a_reported_gap_of_an_epoch_does_not_come_behind_its_events() {
     const WITNESS: &[Reached] = &[
         Reached::Counter("restored"),
         Reached::Counter("re_proposed"),

@@ -76,7 +76,7 @@ fn folds_of_a_dead_agent_are_known_when_their_events_come_again() {
 
 /// What is refused is told to its publisher one by one and to subscribers as a number.
 #[test]
-fn a_publisher_over_its_rate_is_refused_and_everybody_is_told() {
+fn a_publisher_over_its_rate_is_refused_with_a_gap() {
     let setup = Setup { tune: limiting, gaps_allowed: true, ..Setup::new(7, 2) };
     let world = must_hold("limiting", &setup, 1, &storm(Op::Kill(1)));
     let refused: u64 = world.publishers.iter().map(|publisher| publisher.refused).sum();

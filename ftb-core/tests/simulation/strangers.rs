@@ -26,7 +26,7 @@ fn said(world: &World, name: &str, host: &str) -> usize {
 }
 
 #[test]
-fn an_agent_of_another_cluster_stays_alone_and_is_told_of() {
+fn an_agent_of_another_cluster_stays_alone() {
     let world = started(|config| {
         if config.host == "node5" {
             config.cluster = "other".to_owned();
@@ -39,7 +39,7 @@ fn an_agent_of_another_cluster_stays_alone_and_is_told_of() {
 }
 
 #[test]
-fn member_lists_that_differ_at_their_end_are_told_and_harm_nobody() {
+fn member_lists_that_differ_at_their_end_are_reported() {
     let world = started(|config| {
         if config.host == "node4" {
             let mut members = config.members.all().to_vec();
@@ -86,7 +86,7 @@ fn two_agents_with_one_rank_do_not_take_turns() {
 }
 
 #[test]
-fn a_clock_that_is_hours_off_is_told_and_harms_nobody() {
+fn a_clock_that_is_hours_off_is_reported_and_does_no_harm() {
     let mut world = boot(Setup { gaps_allowed: true, ..Setup::new(6, 2) }, 1).unwrap();
     world.operate(Op::Kill(4)).unwrap();
     world.operate(Op::ClockJump(4, -7_200)).unwrap();

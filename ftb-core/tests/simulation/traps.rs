@@ -19,7 +19,7 @@ fn with(mut script: Script, more: &[(u64, Op)]) -> Script {
 }
 
 #[test]
-fn a_quiet_cluster_delivers_everything_to_everybody() {
+fn a_quiet_cluster_delivers_every_event_to_every_subscriber() {
     let world = must_hold("quiet", &Setup::new(7, 2), 1, &load(S, 100 * MS, 5));
     assert!(world.delivered() > 7 * 100);
 }

@@ -137,7 +137,7 @@ fn a_silent_host_that_is_not_listed_is_called_dead_and_a_crashed_agent_is_not() 
 }
 
 #[test]
-fn who_lets_nobody_in_says_so() {
+fn an_agent_that_admits_no_one_says_so() {
     fn closed(config: &mut NodeConfig) {
         config.allow_unlisted = false;
     }

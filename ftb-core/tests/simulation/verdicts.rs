@@ -39,7 +39,7 @@ fn a_crashed_agent_on_a_live_host_is_no_dead_node() {
 }
 
 #[test]
-fn a_stopped_agent_is_no_dead_node_and_takes_nobody_with_it() {
+fn a_stopped_agent_is_no_dead_node() {
     let script: Script = vec![(S, Op::Pause(1)), (9 * S, Op::Continue(1))];
     let world = must_hold("stopped agent", &seven(), 1, &script);
     let dead = world.announced.iter().any(|(name, _)| *name == "FTB_NODE_DEAD");
@@ -48,7 +48,7 @@ fn a_stopped_agent_is_no_dead_node_and_takes_nobody_with_it() {
 
 /// Everybody below an agent that died with it is found dead too, and the root knows it.
 #[test]
-fn a_dead_host_takes_nobody_for_alive_with_it() {
+fn each_member_of_a_dead_rack_is_found_dead() {
     let rack = [2, 5, 6, 11, 12, 13];
     let script: Script = rack.iter().map(|rank| (S, Op::HostDown(*rank))).collect();
     let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(15, 2) };
@@ -199,7 +199,7 @@ fn a_root_that_is_lost_is_looked_for_by_who_takes_its_place() {
 
 /// Who is cut off has nobody to ask, and must not call all others dead.
 #[test]
-fn who_has_nobody_to_ask_calls_nobody_dead() {
+fn without_a_witness_no_member_is_dead() {
     for alone in [0, 2, 5] {
         let mut world = boot(seven(), 1).unwrap();
         for other in (0..7).filter(|other| *other != alone) {
@@ -269,7 +269,7 @@ fn a_host_that_dies_right_after_it_answered_is_dead() {
 
 /// An agent whose parent is lost with it is told of as any other.
 #[test]
-fn an_agent_that_is_lost_with_its_parent_is_told_of() {
+fn an_agent_that_is_lost_with_its_parent_is_reported() {
     let mut world = boot(tolerant(15, 2), 1).unwrap();
     for rank in [2, 5] {
         world.operate(Op::Kill(rank)).unwrap();
@@ -385,7 +385,7 @@ fn who_moves_and_dies_with_its_new_parent_and_the_root_is_dead() {
 
 /// An agent moves and dies before its new parent could tell of it; all others live.
 #[test]
-fn who_dies_before_its_new_parent_has_told_of_it_is_dead() {
+fn a_member_that_dies_before_it_is_reported_is_dead() {
     for (agents, rack) in [(7, &[5][..]), (15, &[5, 11, 12])] {
         for seed in 1..=4 {
             let at_new_parent = |frame: &Frame| matches!(frame, Frame::Resume { .. });
@@ -474,7 +474,7 @@ fn who_moves_is_suspected_of_nothing() {
 
 /// Those that are fewer than they miss are cut off, and call none of the others dead.
 #[test]
-fn a_few_that_are_cut_off_call_nobody_dead() {
+fn a_minority_that_is_cut_off_declares_no_member_dead() {
     let mut world = boot(tolerant(15, 2), 1).unwrap();
     world.operate(Op::Split(11)).unwrap();
     world.run_ms(30_000).unwrap();

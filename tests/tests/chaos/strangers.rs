@@ -194,7 +194,7 @@ pub(crate) fn clock_library(folder: &Path) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_is_hours_off_is_told_and_harms_nobody() {
+async fn a_clock_that_is_hours_off_is_reported_and_does_no_harm() {
     let _turn = turn().await;
     let mut cluster = plan(5).prepare().unwrap();
     let library = clock_library(cluster.dir());

@@ -32,7 +32,7 @@ pub(in crate::node) struct Client {
     pub(in crate::node) cover_due: bool,
     /// Sequences of events that storm control shed and the client does not know of.
     pub(in crate::node) refused: VecDeque<(u64, u64)>,
-    pub(in crate::node) limited_told_ns: u64,
+    pub(in crate::node) limit_announced_ns: u64,
 }
 
 /// Most answers (refusals, new subscriptions) that wait for one client. Further answers are dropped
@@ -83,7 +83,7 @@ impl Client {
             delivered: 0,
             cover_due: false,
             refused: VecDeque::new(),
-            limited_told_ns: 0,
+            limit_announced_ns: 0,
         }
     }
 

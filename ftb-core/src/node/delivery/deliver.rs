@@ -100,8 +100,8 @@ impl Node {
         let index = found.reader.cursor;
         let idle = found.is_active() && !found.reader.catching_up && found.reader.is_drained();
         let history_ended = idle && found.history_until.is_some_and(|until| until <= index);
-        let told_now = idle && due && index > found.reported;
-        if !(history_ended || told_now) {
+        let due_now = idle && due && index > found.reported;
+        if !(history_ended || due_now) {
             return None;
         }
         found.reported = index;

@@ -73,7 +73,7 @@ impl Node {
         }
         let Some(subscriber) = self.clients.get_mut(&client) else { return };
         self.index.insert(client, id, &filter);
-        let is_told =
+        let is_announced =
             self.interests.reported().filters.iter().any(|reported| reported.covers(&filter));
         let subscription = Subscription {
             filter,
@@ -86,7 +86,7 @@ impl Node {
         subscriber.subscriptions.insert(id, Box::new(subscription));
         self.waiting.insert((client, id));
         // To merge all filters anew for each of many would take quadratic time.
-        if !is_told {
+        if !is_announced {
             self.interest_changed();
         }
         self.subscriptions_active();

@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_roster_forgets_who_is_away_and_refuses_one_more_while_all_are_there() {
+    fn a_full_list_of_dynamic_members_forgets_absent_ones_first() {
         let mut dynamic_members = DynamicMembers::default();
         for number in 0..UNLISTED_MAX {
             let host = format!("guest{number}");
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_root_says_takes_a_rank_from_whoever_had_it() {
+    fn an_assignment_of_the_root_takes_the_rank_from_its_holder() {
         let mut dynamic_members = DynamicMembers::default();
         assert!(dynamic_members.set("x", unlisted(0)) && dynamic_members.set("y", unlisted(1)));
         assert!(dynamic_members.set("y", unlisted(0)), "the root that goes on is right");

@@ -251,7 +251,7 @@ impl Node {
             return self.learn_of_lower(report);
         }
         let has_moved = report.state == MemberState::Moved;
-        let is_told_above = self.role.parent().is_some();
+        let has_parent = self.role.parent().is_some();
         if let Some(current) = self.members.known.get(&report.rank) {
             if is_old(current, &report) {
                 // The acting root of the meantime knows of no life of the agents above it.
@@ -262,7 +262,7 @@ impl Node {
             }
             let (was, is) = (current.state, report.state);
             let restarted = current.origin != report.origin && current.origin != 0;
-            if has_moved && !is_told_above && (was.is_missed() || was == MemberState::Dead) {
+            if has_moved && !has_parent && (was.is_missed() || was == MemberState::Dead) {
                 // It came and left again meanwhile: it is missed until it has come to stay.
                 return;
             }
@@ -273,7 +273,7 @@ impl Node {
         }
         let (rank, state) = (report.rank, report.state);
         self.members.pending.insert(rank, report.clone());
-        if has_moved && is_told_above {
+        if has_moved && has_parent {
             // The acting root expects it. It may come back or not, and stop elsewhere, without a
             // report to this agent. The next root learns from the snapshot whether to expect it.
             self.members.known.remove(&rank);
@@ -570,7 +570,7 @@ mod tests {
     /// 11 has come below 5, which moves before it has reported that: an agent that goes with it
     /// says no new hello.
     #[test]
-    fn who_goes_with_its_parent_is_up_whatever_is_told_first() {
+    fn a_member_that_moves_with_its_parent_is_up_in_any_order_of_reports() {
         let (mut members, up) = (Members::default(), report(11, 5, 3));
         for member in [report(5, 1, 2), up.clone()] {
             members.known.insert(member.rank, member.clone());

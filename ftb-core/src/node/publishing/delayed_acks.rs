@@ -26,7 +26,7 @@ pub(in crate::node) struct AckState {
     until: u64,
     /// The last sequence that the client knows of, and when it learned it.
     reported: u64,
-    told_ns: u64,
+    reported_ns: u64,
     delayed: bool,
     /// It is in the queue of delayed acknowledgements.
     queued: bool,
@@ -61,7 +61,7 @@ impl AckState {
     pub(in crate::node) fn tell(&mut self, now_ns: u64) -> Option<u64> {
         self.late = false;
         (self.until > self.reported).then(|| {
-            (self.reported, self.told_ns) = (self.until, now_ns);
+            (self.reported, self.reported_ns) = (self.until, now_ns);
             self.until
         })
     }
@@ -95,7 +95,7 @@ impl Node {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let (held, now_ns) = (&mut client.acks, self.now.mono_ns);
         if held.until > held.reported {
-            let long_ago = now_ns.saturating_sub(held.told_ns) >= ns(ACK_DELAY_MS);
+            let long_ago = now_ns.saturating_sub(held.reported_ns) >= ns(ACK_DELAY_MS);
             held.late |= long_ago || !self.storms.is_off();
         }
         if held.is_due() {

@@ -216,14 +216,14 @@ impl Outbox {
             }
             self.confirmed = first - 1;
         }
-        let forks = self.forks_of_other_reigns(epochs.head());
+        let forks = self.forks_of_other_epochs(epochs.head());
         let any = lost.is_some() || !forks.is_empty();
         forks.into_iter().for_each(|fork| self.push(fork));
         any
     }
 
     /// What is kept of forks and was confirmed in other epochs only, each once, in order.
-    fn forks_of_other_reigns(&self, head: Epoch) -> Vec<UpItem> {
+    fn forks_of_other_epochs(&self, head: Epoch) -> Vec<UpItem> {
         let mut furthest: BTreeMap<(Epoch, bool), (u64, bool)> = BTreeMap::new();
         for kept in &self.items {
             let UpItem::Fork { epoch, until, re_proposed } = kept.item else { continue };
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lost_reign_confirmed_is_put_back_while_it_is_kept() {
+    fn events_confirmed_in_a_lost_epoch_are_requeued_while_they_are_kept() {
         let mut outbox = filled(6);
         outbox.take(usize::MAX, 100);
         outbox.confirm(2, at(1, 20), 100);
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_root_is_told_again_which_reigns_are_waited_for() {
+    fn the_next_root_learns_again_which_epochs_are_pending() {
         let fork = |until, re_proposed| UpItem::Fork { epoch: epoch(1), until, re_proposed };
         let mut outbox = filled(1);
         outbox.push(fork(5, false));

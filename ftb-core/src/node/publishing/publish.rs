@@ -18,10 +18,10 @@ use crate::spaces::Spaces;
 use crate::storm::StormRule;
 
 /// Subscribers learn of shed events as one gap, at this time after the first of them.
-const SHED_TOLD_MS: u64 = 1_000;
+const SHED_REPORT_MS: u64 = 1_000;
 
 /// The shortest time between two announcements about one client.
-const LIMITED_TOLD_MS: u64 = 60_000;
+const LIMIT_ANNOUNCED_MS: u64 = 60_000;
 
 /// Events that storm rules have shed and subscribers do not know of.
 pub(in crate::node) struct StormShed {
@@ -104,7 +104,7 @@ impl Node {
         begins: bool,
     ) {
         self.counters.rate_shed += 1;
-        let due_ns = self.now.mono_ns.saturating_add(ns(SHED_TOLD_MS));
+        let due_ns = self.now.mono_ns.saturating_add(ns(SHED_REPORT_MS));
         let shed = self.storm_shed.get_or_insert_with(|| {
             let spaces = space.clone();
             StormShed { count: 0, severity, spaces, due_ns }
@@ -129,10 +129,10 @@ impl Node {
     fn report_limited(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let now_ns = self.now.mono_ns;
-        if now_ns < client.limited_told_ns {
+        if now_ns < client.limit_announced_ns {
             return;
         }
-        client.limited_told_ns = now_ns.saturating_add(ns(LIMITED_TOLD_MS));
+        client.limit_announced_ns = now_ns.saturating_add(ns(LIMIT_ANNOUNCED_MS));
         let info = client.info.clone();
         let why = "it publishes more than the storm rules allow".to_owned();
         self.transition("client", &info.name, "heard", "limited", &why);

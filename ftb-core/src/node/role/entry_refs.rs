@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_told_once_and_what_was_not_logged_too() {
+    fn entry_references_go_out_once_and_so_do_batches_without_entries() {
         let mut entry_refs = FollowerEntries::default();
         assert!(!entry_refs.wants(1), "nothing is kept at the other end");
         entry_refs.begin(3);

@@ -39,7 +39,7 @@ pub(in crate::node) struct Journal {
     /// A lone root confirms only what the disk has acknowledged.
     gates: bool,
     /// The failure of the journal is announced.
-    told_failed: bool,
+    failure_announced: bool,
     /// The shell knows that there is something to pull.
     ready: bool,
     /// Since when a lone root waits for the disk.
@@ -147,7 +147,7 @@ impl Journal {
 
     /// How it is, for who asks; `None` without one.
     pub(in crate::node) fn state(&self) -> Option<JournalState> {
-        match (self.told_failed, &self.disk) {
+        match (self.failure_announced, &self.disk) {
             (true, _) => Some(JournalState::Degraded),
             (false, Some(_)) => Some(JournalState::Ok),
             (false, None) => None,
@@ -283,7 +283,7 @@ impl Node {
     /// Everything is on disk: from now on a lone root waits for it (again).
     fn journal_caught_up(&mut self) {
         self.journal.gates = true;
-        if std::mem::take(&mut self.journal.told_failed) {
+        if std::mem::take(&mut self.journal.failure_announced) {
             let why = "the log is written to disk again";
             self.transition("journal", "", "failed", "open", why);
             let tags = vec![("host", self.config.host.clone())];
@@ -302,7 +302,7 @@ impl Node {
         self.journal.gates = false;
         self.journal.behind_since_ns = None;
         self.counters.journal_failures += 1;
-        if std::mem::replace(&mut self.journal.told_failed, true) {
+        if std::mem::replace(&mut self.journal.failure_announced, true) {
             return;
         }
         self.transition("journal", "", "open", "failed", why);

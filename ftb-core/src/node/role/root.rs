@@ -253,7 +253,7 @@ impl Node {
         batch: UpBatch,
         mut entry_refs: Option<&mut Vec<EntryRef>>,
     ) {
-        let Some(root) = self.role.root_mut() else { return };
+        let Some(root) = self.role.root_mut() else { return self.impossible("AcceptAtRoot") };
         if root.origins.len() > ORIGINS_MAX {
             root.origins.clear();
         }
@@ -302,7 +302,7 @@ impl Node {
     }
 
     pub(in crate::node) fn append(&mut self, item: UpItem) {
-        let Some(root) = self.role.root_mut() else { return };
+        let Some(root) = self.role.root_mut() else { return self.impossible("AppendAtRoot") };
         let contents = match item {
             UpItem::Events(run) => {
                 let known = root.published.insert_run(&run);
@@ -333,7 +333,7 @@ impl Node {
     }
 
     fn log_entry(&mut self, content: Content) {
-        let Some(root) = self.role.root_mut() else { return };
+        let Some(root) = self.role.root_mut() else { return self.impossible("AppendAtRoot") };
         let item = Item { index: self.log.last() + 1, content };
         self.counters.appended += item.count() as u64;
         if self.log.last() <= root.acked {

@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 /// Clocks further apart than this are announced: ages of events mean little then.
 const CLOCKS_APART_MS_MAX: u64 = 60_000;
 /// The shortest time between two announcements about the same thing and host.
-const TELL_AGAIN_MS: u64 = 600_000;
+const REPEAT_MS: u64 = 600_000;
 /// Most announcements that are remembered; one more is only counted.
-const TOLD_MAX: usize = 256;
+const REPORTED_MAX: usize = 256;
 /// The code with which an agent is refused whose rank another one has, which lives: it stays away
 /// from all others too.
 pub(in crate::node) const DUPLICATE: &str = "twin";
@@ -62,10 +62,10 @@ impl Node {
         let now_ns = self.now.mono_ns;
         let reported = &mut self.mismatches.reported;
         reported.retain(|_, until| *until > now_ns);
-        if reported.len() >= TOLD_MAX || reported.contains_key(&(name, host.to_owned())) {
+        if reported.len() >= REPORTED_MAX || reported.contains_key(&(name, host.to_owned())) {
             return;
         }
-        reported.insert((name, host.to_owned()), now_ns.saturating_add(ns(TELL_AGAIN_MS)));
+        reported.insert((name, host.to_owned()), now_ns.saturating_add(ns(REPEAT_MS)));
         let tags = vec![("host", host.to_owned()), ("by", self.config.host.clone())];
         self.announce(name, Severity::Warning, tags, why);
     }

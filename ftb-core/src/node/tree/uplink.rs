@@ -457,8 +457,8 @@ impl Node {
 
     /// Another agent has our rank and is there: we stay out of the tree until it has gone, and ask
     /// only the one who knows.
-    fn stay_away(&mut self, told_by: Rank) {
-        self.uplink.duplicate_seen_by = Some(told_by);
+    fn stay_away(&mut self, reported_by: Rank) {
+        self.uplink.duplicate_seen_by = Some(reported_by);
         self.uplink.redirects.clear();
         for link in self.uplink.dialing.keys().copied().collect::<Vec<LinkId>>() {
             self.uplink.dialing.remove(&link);
