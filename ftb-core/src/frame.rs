@@ -108,8 +108,8 @@ pub enum Frame {
     /// that they have or (`None`) want. Parent to child, on to those who asked: the ranks that they
     /// have, or (`None`) that they get none.
     DynamicMembers(Vec<DynamicMember>),
-    /// Parent to child, from the acting root on to all: the ranks of all agents that are in the
-    /// tree, or missing. Whoever becomes acting root next looks for those of them that do not come.
+    /// Parent to child, from the acting root to all: the ranks of all agents that are in the tree,
+    /// or missing. The next acting root probes those of them that do not come.
     MembershipSnapshot(Arc<RangeSet>),
     /// Child to parent, on to the acting root: somebody wants to see the tree.
     TreeQuery {
@@ -156,7 +156,7 @@ pub struct Hello {
     pub epochs: EpochHistory,
     /// Up to which index.
     pub commit_index: u64,
-    /// The log that it could hand over, where it was acting root or standby.
+    /// The part of the log that it holds, where it was acting root or standby.
     pub log_range: Option<LogRange>,
     /// Highest epoch number that it has heard of.
     pub epoch_seen: u64,
@@ -435,7 +435,7 @@ pub struct Replicate {
     pub committed: u64,
     /// The copy is complete: the receiver counts as standby, or takes the log over.
     pub complete: bool,
-    /// What the receiver has sent up needs no more echo up to this [`Frame::Up`] of the link.
+    /// The receiver may forget what it has sent up, up to this [`Frame::Up`] of the link.
     pub refs_until: u64,
 }
 

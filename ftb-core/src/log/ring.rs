@@ -177,7 +177,7 @@ impl Log {
         self.repeated.insert(index);
     }
 
-    /// The marks of another log, of the same events, are kept.
+    /// Takes the repeated indices of another log with the same events.
     pub(crate) fn take_marks(&mut self, old: Self) {
         let (after, last) = (self.evicted, self.last);
         self.repeated.extend(old.repeated.into_iter().filter(|i| *i > after && *i <= last));

@@ -3,7 +3,7 @@
 /// *Absent* (never seen, or planned down) and *dead* (was here, lost) are different states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemberState {
-    /// Not started yet, drained, or said goodbye.
+    /// Not started yet, drained, or stopped in order.
     Absent,
     /// In the tree.
     Up,
@@ -22,7 +22,7 @@ impl MemberState {
     pub const ALL: [Self; 6] =
         [Self::Absent, Self::Up, Self::Moved, Self::Suspect, Self::Lost, Self::Dead];
 
-    /// Whether the acting root looks for one of whom nothing else is known.
+    /// Whether the acting root expects the member.
     pub(crate) const fn is_missed(self) -> bool {
         matches!(self, Self::Moved | Self::Suspect | Self::Lost)
     }

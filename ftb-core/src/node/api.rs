@@ -121,7 +121,7 @@ pub enum Input {
         /// Who it is.
         info: ClientInfo,
     },
-    /// A client is gone, with or without a goodbye.
+    /// A client is gone.
     ClientDetached {
         /// Which.
         client: ClientId,
@@ -209,7 +209,7 @@ pub enum Input {
         /// The new storm rules.
         storm: Vec<StormRule>,
     },
-    /// The agent is about to stop: say goodbye everywhere.
+    /// The agent is about to stop: each link gets a Close.
     Stop,
 }
 

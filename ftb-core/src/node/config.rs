@@ -111,7 +111,7 @@ pub struct NodeConfig {
     /// The pause between two searches for a better parent, jittered by half: at an acting root, or
     /// an agent that is not below its wanted parent. Default 1,000 ms.
     pub probe_ms: u64,
-    /// The longest pause between two such looks when they fail again and again. Default 10,000 ms.
+    /// The longest pause between two such searches, when they fail repeatedly. Default 10,000 ms.
     pub probe_ms_max: u64,
     /// The least time below a parent before the agent moves to a better one. Default 1,000 ms,
     /// doubled with every move (up to `probe_ms_max`), so that agents do not follow a flapping

@@ -495,7 +495,7 @@ impl Node {
         }
     }
 
-    /// Ends a link once what is queued for it, and a goodbye, are sent.
+    /// Closes a link after its queue and a Close are sent.
     fn close(&mut self, link: LinkId, close: Option<Close>, reason: &str) {
         if let Some(found) = self.links.get_mut(&link) {
             found.role = LinkRole::Closing;
@@ -626,7 +626,7 @@ impl Node {
         }
     }
 
-    /// Says goodbye everywhere.
+    /// Closes all links.
     fn on_stop(&mut self) {
         let links: Vec<LinkId> = self.links.keys().copied().collect();
         for link in links {

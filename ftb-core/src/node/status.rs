@@ -115,7 +115,7 @@ counters! {
     appended,
     /// Children lost or left.
     children_lost,
-    /// Welcomed peers whose clock is far off.
+    /// Children whose clock is far off.
     clocks_differ,
     /// Logs taken over from a child.
     logs_installed,
@@ -155,7 +155,7 @@ counters! {
     folded,
     /// Questions for older events that were passed up.
     history_requests,
-    /// Events handed over to another log.
+    /// Events that were re-proposed to another log.
     re_proposed,
     /// Logs whose root and standby were lost together.
     logs_lost,

@@ -1,10 +1,9 @@
-//! Older events than what is here: asked for above, piece by piece, until the reader has reached
-//! what its agent's own store has completely. The acting root looks deeper
+//! Events that are older than the log here: requested from the parent, piece by piece, until the
+//! reader has reached the part that is complete here. The acting root uses further sources
 //! ([`crate::node::delivery::history_sources`]).
 //!
-//! One question, one answer of at most one frame; the next is asked when the reader has taken the
-//! last: nothing piles up. An answer that does not come (the way up has changed) is asked for
-//! again.
+//! One request has one reply of at most one frame. The reader takes it before the next request. A
+//! reply may be lost when the uplink changes: then the request is sent again.
 
 use crate::filter::FilterSet;
 use crate::frame::{Content, Frame, HistoryReply, HistoryRequest, Item};
@@ -39,7 +38,7 @@ impl Requester {
     }
 }
 
-/// A question that was passed on, or is being looked into here.
+/// A request that was forwarded, or that this agent searches for.
 #[derive(Clone, Debug)]
 pub(in crate::node) struct PendingRequest {
     requester: Requester,
@@ -48,7 +47,7 @@ pub(in crate::node) struct PendingRequest {
 }
 
 impl PendingRequest {
-    /// What is being looked into here.
+    /// The search for it here.
     pub(in crate::node) fn search(&mut self) -> Option<&mut HistorySearch> {
         self.search.as_mut()
     }
@@ -242,7 +241,7 @@ impl Node {
         if self.role.is_root() { since.max(self.complete_after) } else { since }
     }
 
-    /// A reader waits for what is looked for.
+    /// A reader waits for a search.
     fn wait_deeper(&mut self, requester: Requester) {
         if let Some((reader, _)) = self.reader_of(requester) {
             reader.catching_up = true;

@@ -31,7 +31,7 @@ pub(in crate::node) struct DiskReads {
     waiting: VecDeque<u64>,
 }
 
-/// A question that is being looked into here.
+/// A request that this agent searches for.
 #[derive(Clone, Debug)]
 pub(in crate::node) struct HistorySearch {
     query: HistoryRequest,

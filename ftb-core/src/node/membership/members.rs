@@ -66,7 +66,8 @@ impl Members {
 
     /// Whether that many listed agents are known to be somewhere below.
     pub(in crate::node) fn are_listed_up(&self, count: usize) -> bool {
-        // Asked after each input while a root is young: counted only where it can be so.
+        // Called after each input while a root waits for a log: counts only where the answer can be
+        // yes.
         self.known.len() >= count && {
             let listed = self.known.range(..Rank::UNLISTED_FIRST);
             listed.filter(|(_, member)| member.state == MemberState::Up).count() >= count
@@ -192,7 +193,7 @@ impl Node {
     ) -> bool {
         let known = self.members.known.get(&child.rank);
         if known.is_none_or(|m| m.state != MemberState::Up || Sighting::of(m) != child) {
-            // It was only welcomed here, or lives below another parent by now, which tells of it.
+            // It was never attached here, or lives below another parent by now, which reports it.
             return false;
         }
         self.transition("node", host, "up", state.as_str(), why);

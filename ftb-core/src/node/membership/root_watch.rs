@@ -40,7 +40,7 @@ struct FailedProbe {
 }
 
 impl RootWatch {
-    /// A verdict is spoken, or void.
+    /// A suspicion is resolved, or cancelled.
     pub(in crate::node) fn forget(&mut self, suspicion: u64) {
         self.early.retain(|_, early| *early != suspicion);
     }

@@ -22,11 +22,11 @@ use std::collections::BTreeMap;
 const PROBERS_MAX: usize = 3;
 /// Most that are asked in all, those included that come while the question is open.
 const WITNESSES_MAX: usize = 8;
-/// Most looks under way, own ones and those for others; one more is not made, which counts as no
+/// Most probes under way, own ones and those for others. One more is not made, which counts as no
 /// answer.
 const PROBE_DIALS_MAX: usize = 256;
 
-/// The number of no verdict.
+/// The number of no suspicion.
 const NO_SUSPICION: u64 = 0;
 
 /// All that are under way.
@@ -46,7 +46,7 @@ struct Suspicion {
     early: bool,
     /// The member has no parent: this agent decides with its new children as witnesses.
     above: bool,
-    /// The acting root looks for it again: only what is news is said.
+    /// The acting root probes it again: only changes are announced.
     again: bool,
     deadline_ns: u64,
     own: Option<ProbeResult>,
@@ -54,7 +54,7 @@ struct Suspicion {
     witnesses: BTreeMap<Rank, Option<bool>>,
 }
 
-/// What a look at a host finds.
+/// The result of a probe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ProbeResult {
     Agent,
@@ -100,7 +100,7 @@ impl Suspicion {
     }
 }
 
-/// One dial that is only a look.
+/// A dial that is only a probe.
 struct ProbeDial {
     target: Rank,
     deadline_ns: u64,
@@ -113,7 +113,7 @@ enum ProbePurpose {
 }
 
 impl Suspicions {
-    /// How many may be looked at for the acting root's own sake: half of what may be under way.
+    /// Free probes for overdue members: half of all that may be under way.
     pub(in crate::node) fn room(&self) -> usize {
         (PROBE_DIALS_MAX / 2).saturating_sub(self.probe_dials.len())
     }
@@ -130,8 +130,8 @@ impl Suspicions {
 }
 
 impl Node {
-    /// A child was lost without a goodbye, or the acting root in whose place we are (then there is
-    /// no link).
+    /// A child was lost without a Close, or the acting root before this one (then there is no
+    /// link).
     pub(in crate::node) fn suspect(
         &mut self,
         link: Option<LinkId>,
@@ -192,7 +192,7 @@ impl Node {
     pub(in crate::node) fn probe_early(&mut self, links: Vec<LinkId>) {
         for link in links {
             let Some(child) = self.children.get(&link).filter(|child| child.attached) else {
-                // It was only welcomed: there is nothing to ask.
+                // It was never attached: there is nothing to probe.
                 self.suspicions.early.insert(link, NO_SUSPICION);
                 continue;
             };
@@ -212,7 +212,7 @@ impl Node {
         }
     }
 
-    /// Looks for one that was lost before.
+    /// Probes a member that was lost before.
     pub(in crate::node) fn probe_again(&mut self, child: Sighting, host: &str) {
         let id = self.open_suspicion(child, host);
         if let Some(suspicion) = self.suspicions.open.get_mut(&id) {
@@ -296,7 +296,7 @@ impl Node {
             return;
         }
         let dial = self.uplink.new_dial();
-        // It is known a little before the silence of who is looked at counts.
+        // The result comes a little before the silence counts.
         let probe_ms = self.probe_ms();
         let deadline_ns = self.now.mono_ns.saturating_add(ns(probe_ms - probe_ms / 10));
         // The shell says at its deadline what it has found: this one is for a shell that says
@@ -308,9 +308,9 @@ impl Node {
         self.out.push(Output::Dial { dial, rank: target, host, address, deadline_ns });
     }
 
-    /// Where an agent that is in no list is looked at for another: where it is known here to
-    /// listen, or where the parent says. A child has no say in that, or it could have any address
-    /// dialled.
+    /// The address at which a dynamic member is probed for another agent: the known one, or the one
+    /// that the parent names. A child cannot name one, or it could make this agent dial any
+    /// address.
     fn probed(&self, link: LinkId, probe: &Probe) -> Option<(String, String)> {
         let known = self.unlisted_member(probe.target);
         if let Some(known) = known.filter(|(host, _)| host.eq_ignore_ascii_case(&probe.host)) {
@@ -332,7 +332,7 @@ impl Node {
         self.probe_host(probe.target, ProbePurpose::Other(link, probe));
     }
 
-    /// A look has found an agent. Says whether that dial was a look at all.
+    /// A probe has reached an agent. Says whether that dial was a probe.
     pub(in crate::node) fn on_probe_connected(&mut self, dial: DialId, link: LinkId) -> bool {
         let Some(probe_dial) = self.suspicions.probe_dials.remove(&dial) else { return false };
         self.links.insert(link, Link::new(LinkRole::Closing, self.now.mono_ns));
@@ -341,7 +341,7 @@ impl Node {
         true
     }
 
-    /// A look has failed. Says whether that dial was a look at all.
+    /// A probe has failed. Says whether that dial was a probe.
     pub(in crate::node) fn on_probe_failed(&mut self, dial: DialId, answer: HostAnswer) -> bool {
         let Some(probe_dial) = self.suspicions.probe_dials.remove(&dial) else { return false };
         self.on_probe_result(probe_dial, ProbeResult::Host(answer));
@@ -372,7 +372,7 @@ impl Node {
         debug_assert!(probe_dial.target.0 < u32::MAX, "only listed members are looked at");
     }
 
-    /// A neighbour has looked.
+    /// A neighbour has probed.
     pub(in crate::node) fn on_probe_answer(&mut self, answer: &ProbeAnswer) {
         let suspicion = self.suspicions.open.get_mut(&answer.probe);
         let report = suspicion.and_then(|suspicion| suspicion.witnesses.get_mut(&answer.prober));
@@ -384,7 +384,7 @@ impl Node {
         self.evaluate(answer.probe, false);
     }
 
-    /// Speaks the verdict as soon as it is certain; `late`: with what there is.
+    /// Resolves a suspicion when the result is certain; `late`: with the answers so far.
     fn evaluate(&mut self, id: u64, late: bool) {
         let Some(suspicion) = self.suspicions.open.get(&id) else { return };
         if suspicion.early {
@@ -459,7 +459,7 @@ impl Node {
         }
     }
 
-    /// Time has passed: looks and verdicts run into their deadlines.
+    /// Probes and suspicions reach their deadlines.
     pub(in crate::node) fn on_suspicion_timer(&mut self) {
         let now_ns = self.now.mono_ns;
         let probe_dials = self

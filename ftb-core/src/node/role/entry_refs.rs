@@ -111,7 +111,7 @@ impl SentBatches {
         }
     }
 
-    /// The entries that an echo stands for; `None` where they were not kept.
+    /// The entries of a reference; `None` where they were not kept.
     pub(in crate::node) fn entries(&mut self, entry_ref: &EntryRef) -> Option<Vec<Item>> {
         self.forget_before(entry_ref.batch);
         let items =

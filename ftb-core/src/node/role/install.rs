@@ -323,8 +323,8 @@ impl Node {
         }
     }
 
-    /// The whole log is here: goes on with it, in a new epoch. What was logged here so far is
-    /// appended again; what the log has already is known by its marks.
+    /// The whole log is here: the agent goes on with it, in a new epoch. Its own entries are
+    /// appended again; the dedup ranges drop those that the log has.
     fn install_log(&mut self, from: LinkId, replica: Replica) {
         let common = self.epochs.common(self.log.last(), &replica.epochs);
         let fork = common.unwrap_or(0);

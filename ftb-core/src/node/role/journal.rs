@@ -506,8 +506,8 @@ pub(in crate::node) fn unfilled(gap: Gap, until: u64) -> Option<Gap> {
     })
 }
 
-/// What a log that is complete behind `oldest` has behind the place where another leaves it, to be
-/// handed over to that one; and which of its epochs, or ends of epochs, the other does not have.
+/// What a log that is complete after `oldest` has beyond the point where another leaves it: to be
+/// re-proposed there. Also the epochs, or ends of epochs, that the other does not have.
 pub(in crate::node) fn items_behind(
     log: &Log,
     epochs: &EpochHistory,

@@ -384,8 +384,8 @@ impl Node {
         }
     }
 
-    /// Another root goes on with its log: what ours has behind the fork is handed over, in order,
-    /// as if it had been published here.
+    /// Another root goes on with its log: the entries beyond the fork are re-proposed, in order, as
+    /// if they had been published here.
     pub(in crate::node) fn step_down(&mut self, root: &Root, winning: &EpochHistory) {
         let items = items_behind(&self.log, &self.epochs, self.memory_after_root(), winning);
         let waiting = root.forks.waiting();

@@ -22,8 +22,8 @@ pub(in crate::node) struct LogShipper {
     dedup: VecDeque<DedupRanges>,
     /// Entries up to here were sent.
     cursor: u64,
-    /// The marks are of all events up to here: what the log gives up before that may be missing in
-    /// the copy as it is missing in the log.
+    /// The dedup ranges cover all events up to here. Entries that the log drops before that may be
+    /// missing in the copy too.
     marked: u64,
     /// With the entries up to here the copy was complete for the first time.
     complete_at: Option<u64>,
@@ -164,8 +164,7 @@ impl Replica {
         }
     }
 
-    /// Adds what has come of the log. Says whether it could: an echo of what was not sent up is
-    /// none.
+    /// Adds a piece of the log. Fails on a reference to a batch that was not kept.
     #[must_use]
     pub(in crate::node) fn add(&mut self, batch: Replicate) -> bool {
         let mut items = batch.items.into_iter().peekable();

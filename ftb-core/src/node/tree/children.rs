@@ -370,7 +370,8 @@ impl Node {
         self.choose_standby();
     }
 
-    /// A child has said goodbye. Who stops has stopped, also where it was only welcomed.
+    /// A child has closed the link. An agent that stops has stopped, also where it was never
+    /// attached.
     pub(in crate::node) fn on_child_close(&mut self, link: LinkId, stopping: bool, why: &str) {
         if !stopping {
             return self.lose_child(link, MemberState::Moved, why);

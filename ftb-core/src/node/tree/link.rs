@@ -18,7 +18,7 @@ pub(in crate::node) const CONTROL_MEMBER_BYTES: usize = 256;
 pub(in crate::node) enum LinkRole {
     /// Accepted; it has not said hello.
     Handshaking,
-    /// It said hello to us and was welcomed.
+    /// A child: its hello was accepted.
     Child,
     /// We said hello; no answer yet, or not one we could take.
     Dialing,

@@ -1,6 +1,7 @@
-//! Looking for a parent, and for a better one: whom to dial, when, and how many at once.
+//! The search for a parent, and for a better one: which agents are dialled, when, and how many at
+//! once.
 //!
-//! Responsible for: the order of candidates and the pace. Not responsible for: which welcome is
+//! Responsible for: the order of candidates and the pace. Not responsible for: which answer is
 //! taken ([`crate::node::tree::uplink`]), the rules of the tree ([`crate::tree`]).
 
 use crate::ident::Rank;
@@ -172,7 +173,7 @@ impl Node {
                 .take(room)
                 .collect(),
             (Role::Root(_), _) => {
-                // Half of the looks go where the tree wants us, half go round all lower ranks.
+                // Half of the dials go to the wanted places, half go round all lower ranks.
                 let likely = tree::candidates(rank, fanout, &self.uplink.hints, None);
                 let mut targets: Vec<Rank> = likely.take(room.div_ceil(2)).collect();
                 let most = room.min(lower as usize);

@@ -1,9 +1,8 @@
-//! The way up: saying hello, taking a parent or moving to a better one, and what to do when it is
-//! gone.
+//! The uplink: hellos, the choice of a parent, and its loss.
 //!
-//! Responsible for: which welcome to take, and where the parent stands. Whom to dial and when is
-//! [`crate::node::tree::search`]'s, what then flows up [`crate::node::publishing::upward`]'s, what
-//! an acting root does [`crate::node::role::root`]'s.
+//! Responsible for: which answer to a hello is taken, and the state of the parent. Not responsible
+//! for: which agents are dialled ([`crate::node::tree::search`]), the upward flow
+//! ([`crate::node::publishing::upward`]), the acting root ([`crate::node::role::root`]).
 
 use crate::epochs::EpochHistory;
 use crate::frame::{Close, Frame, Hello, HelloAck, HelloNack, LogRange, TreeState, UpItem};
@@ -39,7 +38,7 @@ pub(in crate::node) struct Uplink {
     pub(in crate::node) dialing: BTreeMap<LinkId, Dialing>,
     next_dial: u64,
     hellos: u64,
-    /// The pause between two looks now.
+    /// The present pause between two searches.
     pub(in crate::node) pause_ms: u64,
     /// Ranks seen alive lately: the way to the root, and the standby.
     pub(in crate::node) hints: Vec<Rank>,
@@ -71,8 +70,8 @@ pub(in crate::node) struct Dialing {
     hello_ack: Option<Box<HelloAck>>,
 }
 
-/// Looks for a better parent in another component that must fail to bring ours along before an
-/// agent leaves on its own: its acting root should move first, and hand its log over.
+/// How often a better parent in another component must fail to bring this component along before an
+/// agent leaves alone. Its acting root should move first, and re-propose its log.
 const FOREIGN_MAX: u32 = 4;
 
 impl Uplink {
@@ -219,7 +218,7 @@ impl Node {
         }
     }
 
-    /// What log we could hand over as a whole.
+    /// The part of the log that this agent could send as a whole.
     fn holding(&self) -> Option<LogRange> {
         let replica = self.role.replica().or(self.past.as_ref().map(|past| &past.replica));
         match (self.role.root(), replica) {
@@ -256,7 +255,7 @@ impl Node {
         self.consider(link);
     }
 
-    /// A parent that has welcomed us stands elsewhere now.
+    /// A parent whose answer waits follows another log now.
     pub(in crate::node) fn on_early_tree_state(&mut self, link: LinkId, tree_state: TreeState) {
         let candidate = self.uplink.dialing.get_mut(&link);
         let Some(hello_ack) = candidate.and_then(|candidate| candidate.hello_ack.as_mut()) else {
@@ -266,7 +265,8 @@ impl Node {
         self.consider(link);
     }
 
-    /// Takes a welcome, declines it, or waits until the parent has caught up with our epoch.
+    /// Takes the answer to a hello, declines it, or waits until the parent has the epoch of this
+    /// agent.
     fn consider(&mut self, link: LinkId) {
         let Some(candidate) = self.uplink.dialing.get(&link) else { return };
         let Some(hello_ack) = &candidate.hello_ack else { return };
@@ -472,7 +472,7 @@ impl Node {
         }
     }
 
-    /// A link on which we waited for a welcome is gone.
+    /// A link with a pending hello is gone.
     pub(in crate::node) fn on_dialing_lost(&mut self, link: LinkId) {
         if self.uplink.dialing.remove(&link).is_some() {
             self.search_on();
