@@ -1,5 +1,5 @@
-//! What watching costs: `ftb-ipmi` polls twelve sensors of a simulated BMC once a second over RMCP+,
-//! and this says how much processor time and how many wake-ups that took.
+//! Cost of watching: `ftb-ipmi` polls twelve sensors of a simulated BMC once per second over RMCP+.
+//! Prints its processor time and wake-ups.
 //!
 //! `cargo build --release -p ftb-ipmi --bins --examples && target/release/examples/cost [SECONDS]`
 
@@ -11,10 +11,10 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Sensors that are left out, so that twelve remain.
+/// Ignored sensors, so that twelve remain.
 const IGNORED: [&str; 5] = ["BB +1*", "BB +5*", "BB 0*", "DIMM *", "Mem*"];
 
-/// What a process has used so far.
+/// Resource usage of a process.
 struct Usage {
     cpu_ns: u64,
     wakeups: u64,
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let bmc = SimulatedBmc::start()?;
     let mut daemon = start(&bmc, folder.path())?;
-    // Login and reading the records are not what is measured.
+    // Do not measure login and reading of the records.
     std::thread::sleep(Duration::from_secs(3));
     let before = Usage::of(daemon.id())?;
     std::thread::sleep(Duration::from_secs(seconds.into()));
@@ -70,6 +70,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     #[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
     let per_second = |count: u64| count as f64 / seconds;
     println!("processor time: {:.4} % of a core", per_second(after.cpu_ns - before.cpu_ns) / 1e7);
-    println!("wake-ups: {:.1} a second", per_second(after.wakeups - before.wakeups));
+    println!("wake-ups: {:.1} per second", per_second(after.wakeups - before.wakeups));
     Ok(())
 }

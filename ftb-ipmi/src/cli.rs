@@ -4,35 +4,36 @@ use clap::Parser;
 use std::path::PathBuf;
 
 /// Watches fans, temperatures, voltages, power supplies, memory, processors and buses of nodes
-/// through their BMCs and publishes what fails.
+/// through their BMCs and publishes their failures.
 ///
-/// Exit codes: 0 ok (after SIGTERM too), 1 failed (with --once: a BMC could not be read), 2 bad
-/// input: a wrong flag, file or rule, or BMCs that cannot be reached before somebody changes
-/// something (no permission, no device, wrong password, no such cipher suite).
+/// Exit codes: 0 ok (also after SIGTERM), 1 failed (with --once: a BMC is unreadable), 2 bad input:
+/// a wrong option, file or rule, or BMCs that need a change by an administrator (no permission, no
+/// device, wrong password, no such cipher suite).
 #[derive(Debug, Parser)]
 #[command(name = "ftb-ipmi", version)]
 pub struct Cli {
     /// Configuration file.
     #[arg(long, default_value = "/etc/ftb/ipmi.toml", value_name = "FILE")]
     pub config: PathBuf,
-    /// Check the configuration and end. Passwords that are missing, or that others than the owner
-    /// of their file can read, are bad input.
+    /// Check the configuration and exit. Missing passwords, and passwords in files that other users
+    /// can read, are bad input.
     #[arg(long)]
     pub check_config: bool,
     /// Dry run: read every sensor once, print a table with the verdicts, publish nothing.
     #[arg(long)]
     pub once: bool,
-    /// With --once: one JSON object a line instead of a table.
+    /// With --once: one JSON object per line instead of a table.
     #[arg(long, requires = "once")]
     pub json: bool,
     /// Print events as JSON lines instead of publishing them.
     #[arg(long, conflicts_with = "once")]
     pub print: bool,
-    /// Socket of the agent [default: from the configuration, FTB_AGENT_SOCKET, or the client library's].
+    /// Socket of the agent [default: from the configuration, FTB_AGENT_SOCKET, or the client
+    /// library].
     #[arg(long, value_name = "PATH")]
     pub agent: Option<PathBuf>,
-    /// Watch this BMC without a configuration file: a device or a host list with optional port. The
-    /// password comes from the environment variable FTB_IPMI_PASSWORD.
+    /// Watch this BMC without a configuration file: a device, or a host list with an optional port.
+    /// Set the password in the environment variable FTB_IPMI_PASSWORD.
     #[arg(long, value_name = "BMC")]
     pub bmc: Option<String>,
     /// With --bmc: host list of the nodes [default: this host].
@@ -49,7 +50,7 @@ mod tests {
     use clap::CommandFactory as _;
 
     #[test]
-    fn the_man_page_says_the_same() {
+    fn the_man_page_matches_the_command_line() {
         ftb_tests::man::assert_page_is_current(Cli::command(), "8");
     }
 }

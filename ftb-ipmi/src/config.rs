@@ -1,5 +1,5 @@
-//! The configuration file: which BMCs, which nodes they belong to, which rules. Everything is
-//! checked here, before anything is opened.
+//! The configuration: BMCs, their nodes, and rules. All checks are made here, before any BMC is
+//! opened.
 
 use crate::bmc::{CipherSuite, DeviceConfig, LanConfig, Protocol, Target};
 use crate::rules::{RULES_MAX, Rule};
@@ -11,18 +11,18 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Shortest poll interval: below it a BMC does nothing else any more.
+/// Shortest poll interval. Shorter ones overload BMCs.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// Most BMCs of one process.
 const TARGETS_MAX: usize = 4096;
-/// Largest file that is read, in bytes.
+/// Largest configuration file in bytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
-/// Environment variable with the password, for targets whose configuration names none.
+/// Environment variable with the password, for targets without one in the configuration.
 pub const PASSWORD_ENV: &str = "FTB_IPMI_PASSWORD";
 /// UDP port of RMCP.
 const PORT: u16 = 623;
 
-/// What is wrong with the configuration, in one line that says where.
+/// Why a configuration is rejected: one line with place and problem.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(String);
@@ -31,35 +31,34 @@ fn wrong(place: impl fmt::Display, problem: impl fmt::Display) -> ConfigError {
     ConfigError(format!("{place}: {problem}"))
 }
 
-/// One BMC and the node that it belongs to.
+/// A BMC and its node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WatchedNode {
     /// Host name of the node.
     pub node: String,
-    /// Its BMC.
+    /// Address of the BMC.
     pub target: Target,
 }
 
-/// Everything the program was told, checked.
+/// A checked configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// How often each BMC is asked for its readings.
+    /// Interval of polls of each BMC.
     pub interval: Duration,
-    /// How often the event log is looked at; zero is never.
+    /// Interval of reads of the event log; zero means never.
     pub sel_interval: Duration,
-    /// How often a fault that lasts is told again; zero is never.
+    /// Interval after which a lasting fault is published again; zero means never.
     pub restate: Duration,
-    /// Where bookmarks of event logs are kept; without it a restart misses what was logged
-    /// meanwhile.
+    /// Folder of bookmarks of event logs. Without it, entries during a restart are missed.
     pub state_dir: Option<PathBuf>,
-    /// The agent's socket; `None` for the client library's default.
+    /// Socket of the agent; `None` for the default of the client library.
     pub agent_socket: Option<PathBuf>,
     /// The BMCs.
     pub nodes: Vec<WatchedNode>,
     /// The rules, those of included files first.
     pub rules: Vec<Rule>,
-    /// Missing passwords, and those that others can read, one line each. `--check-config` refuses
-    /// them; the daemon only logs them.
+    /// Missing passwords, and passwords that other users can read, one line each. `--check-config`
+    /// rejects them; the daemon only logs them.
     pub concerns: Vec<String>,
 }
 
@@ -108,18 +107,18 @@ struct RuleFile {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TargetFile {
-    /// Device file, or a host list of BMCs, with a port where it is not 623.
+    /// Device file, or a host list of BMCs with an optional port (default: 623).
     pub bmc: String,
     /// Host list of the nodes, in the order of the BMCs; default: this host, for one BMC.
     pub node: Option<String>,
     /// User name.
     #[serde(default)]
     pub user: String,
-    /// Password.
+    /// The password.
     pub password: Option<String>,
     /// File whose first line is the password.
     pub password_file: Option<PathBuf>,
-    /// The BMCs' own key, where they have one.
+    /// The key of the BMCs (K_G), if they have one.
     pub group_key: Option<String>,
     /// `auto`, `rmcp+` or `ipmi-1.5`.
     pub protocol: Option<String>,
@@ -127,18 +126,18 @@ pub struct TargetFile {
     pub cipher_suite: Option<u8>,
     /// `user`, `operator` or `administrator`.
     pub privilege: Option<String>,
-    /// How long to wait before a request is sent again.
+    /// Wait for an answer, before the request is sent again.
     #[serde(default, with = "humantime_serde::option")]
     pub timeout: Option<Duration>,
-    /// How often it is sent again.
+    /// How many times a request is sent again.
     pub retries: Option<u32>,
 }
 
 impl Config {
-    /// Reads and checks a file and the rule files that it names.
+    /// Reads and checks a file and its rule files.
     ///
     /// # Errors
-    /// [`ConfigError`], one line with file, line and what is wrong.
+    /// [`ConfigError`], one line with file, line and problem.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = read(path)?;
         let file: File = parse(path, &text)?;
@@ -157,10 +156,8 @@ impl Config {
             return Err(wrong(place, format!("more than {RULES_MAX} rules")));
         }
         if file.target.is_empty() {
-            return Err(wrong(
-                place,
-                "no [[target]]: name at least one BMC, as bmc = \"/dev/ipmi0\"",
-            ));
+            let problem = "no [[target]]: add at least one BMC, such as bmc = \"/dev/ipmi0\"";
+            return Err(wrong(place, problem));
         }
         let (mut nodes, mut concerns) = (Vec::new(), Vec::new());
         for target in &file.target {
@@ -181,10 +178,10 @@ impl Config {
         Ok(config)
     }
 
-    /// For one target that was named on the command line.
+    /// The configuration for one target of the command line.
     ///
     /// # Errors
-    /// [`ConfigError`] names the flag's value and what is wrong with it.
+    /// [`ConfigError`] with the option and the problem.
     pub fn of_target(target: &TargetFile) -> Result<Self, ConfigError> {
         let nodes = target.expand().map_err(|problem| wrong("--bmc", problem))?;
         let config = Self {
@@ -250,7 +247,7 @@ impl TargetFile {
     fn expand(&self) -> Result<Vec<WatchedNode>, String> {
         let bmc = self.bmc.trim();
         if bmc.is_empty() {
-            return Err("bmc is empty: name a device or a host".to_owned());
+            return Err("bmc is empty: set a device or a host".to_owned());
         }
         if bmc.starts_with('/') {
             let node = self.nodes(1)?.remove(0);
@@ -272,7 +269,10 @@ impl TargetFile {
     fn nodes(&self, count: usize) -> Result<Vec<String>, String> {
         let Some(list) = &self.node else {
             if count > 1 {
-                return Err(format!("{:?}: node is missing: which hosts are they in?", self.bmc));
+                return Err(format!(
+                    "{:?}: node is missing: set the host list of the nodes",
+                    self.bmc
+                ));
             }
             let host = nix::unistd::gethostname().map_err(|error| format!("host name: {error}"))?;
             return Ok(vec![host.to_string_lossy().into_owned()]);
@@ -280,7 +280,7 @@ impl TargetFile {
         let nodes = Hostlist::parse(list).map_err(|error| format!("node {list:?}: {error}"))?;
         if nodes.len() != count {
             return Err(format!(
-                "bmc {:?} names {count}, node {list:?} names {}: they go in pairs",
+                "bmc {:?} has {count} hosts, node {list:?} has {}: both need the same number",
                 self.bmc,
                 nodes.len()
             ));
@@ -354,16 +354,14 @@ impl TargetFile {
         match (self.protocol.as_deref(), suite) {
             (Some("ipmi-1.5"), None) => Ok(Protocol::Ipmi15),
             (Some("ipmi-1.5"), Some(_)) => {
-                Err("cipher_suite belongs to protocol = \"rmcp+\"".to_owned())
+                Err("cipher_suite requires protocol = \"rmcp+\"".to_owned())
             }
             (None | Some("rmcp+"), Some(suite)) => Ok(Protocol::RmcpPlus([Some(suite), None])),
             (Some("rmcp+"), None) => {
                 Ok(Protocol::RmcpPlus([Some(CipherSuite::Seventeen), Some(CipherSuite::Three)]))
             }
             (None | Some("auto"), None) => Ok(Protocol::Auto),
-            (Some("auto"), Some(_)) => {
-                Err("cipher_suite belongs to protocol = \"rmcp+\"".to_owned())
-            }
+            (Some("auto"), Some(_)) => Err("cipher_suite requires protocol = \"rmcp+\"".to_owned()),
             (Some(other), _) => {
                 Err(format!("unknown protocol {other:?}: expected auto, rmcp+ or ipmi-1.5"))
             }
@@ -372,7 +370,7 @@ impl TargetFile {
 
     fn password(&self) -> Result<String, String> {
         match (&self.password, &self.password_file) {
-            (Some(_), Some(_)) => Err("password and password_file: only one of them".to_owned()),
+            (Some(_), Some(_)) => Err("password and password_file: set only one".to_owned()),
             (Some(password), None) => Ok(password.clone()),
             (None, Some(path)) => {
                 let text = fs::read_to_string(path)
@@ -383,7 +381,7 @@ impl TargetFile {
         }
     }
 
-    /// What is wrong with the secrets of this target, in a configuration that is at `path`.
+    /// Problems with the secrets of this target; `path` is the configuration file.
     fn concerns(&self, path: Option<&Path>) -> Vec<String> {
         let mut concerns = Vec::new();
         if self.bmc.trim().starts_with('/') {
@@ -393,12 +391,13 @@ impl TargetFile {
         let holds_secret = is_secret(&self.password) || is_secret(&self.group_key);
         let files = [path.filter(|_| holds_secret), self.password_file.as_deref()];
         concerns.extend(files.into_iter().flatten().filter_map(public_secret));
-        // A password that is set to "" is no oversight.
+        // The password "" is set on purpose.
         if self.password.is_none() && self.password().is_ok_and(|password| password.is_empty()) {
             let place = self.password_file.as_deref().or(path);
             let place = place.map_or(String::new(), |place| format!("{}: ", place.display()));
             concerns.push(format!(
-                "{place}no password for bmc {:?}: set password_file or {PASSWORD_ENV}, or password = \"\" if the BMC wants none",
+                "{place}no password for bmc {:?}: set password_file or {PASSWORD_ENV}, or \
+                 password = \"\" if the BMC needs none",
                 self.bmc
             ));
         }
@@ -406,20 +405,20 @@ impl TargetFile {
     }
 }
 
-/// What is wrong with a file that holds a secret: others than its owner can read it.
+/// The problem of a file with a secret that other users than its owner can read.
 fn public_secret(path: &Path) -> Option<String> {
     const READABLE_BY_OTHERS: u32 = 0o044;
     let mode = fs::metadata(path).ok()?.permissions().mode() & 0o777;
     let place = path.display();
     (mode & READABLE_BY_OTHERS != 0).then(|| {
         format!(
-            "{place}: it holds a password and others can read it (mode {mode:04o}): give it to the \
-             user of the service (chown) and run: chmod 600 {place}"
+            "{place}: contains a password that other users can read (mode {mode:04o}): change its \
+             owner to the user of the service (chown) and run: chmod 600 {place}"
         )
     })
 }
 
-/// Splits `host[1-3]:9001`. A lone IPv6 address is taken whole; with a port it stands in brackets.
+/// Splits `host[1-3]:9001`. An IPv6 address with a port needs brackets.
 fn split_port(bmc: &str) -> Result<(Vec<String>, u16), String> {
     if let Ok(address) = bmc.parse::<std::net::SocketAddr>() {
         return Ok((vec![address.ip().to_string()], address.port()));
@@ -431,7 +430,7 @@ fn split_port(bmc: &str) -> Result<(Vec<String>, u16), String> {
         None => (bmc, PORT),
         Some((hosts, digits)) => match digits.parse() {
             Ok(port) if port > 0 => (hosts, port),
-            _ => return Err(format!("bmc {bmc:?}: {digits:?} is no port")),
+            _ => return Err(format!("bmc {bmc:?}: {digits:?} is not a port")),
         },
     };
     let list = Hostlist::parse(hosts).map_err(|error| format!("bmc {hosts:?}: {error}"))?;
@@ -454,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rack_is_two_host_lists_that_go_in_pairs() {
+    fn two_host_lists_describe_a_rack() {
         let config = load(
             "interval = '2s'\nrules = ['board.toml']\n[[target]]\nbmc = 'bmc[001-064]:9001'\n\
              node = 'node[001-064]'\nuser = 'ftb'\npassword = 'secret'\ncipher_suite = 3\n\
@@ -470,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_one_line_that_says_where_and_what() {
+    fn every_error_is_one_line_with_place_and_problem() {
         let rack = "[[target]]\nbmc = 'b[1-2]'\nnode = ";
         for (text, expected) in [
             ("intervall = '1s'\n", "line 1: unknown field `intervall`"),
@@ -478,25 +477,25 @@ mod tests {
             ("interval = '1 parsec'\n", "line 1"),
             ("interval = '1ms'\n[[target]]\nbmc = 'b'\n", "at least 100 ms"),
             ("", "no [[target]]"),
-            (&format!("{rack}'n[1-3]'"), "names 2, node \"n[1-3]\" names 3"),
+            (&format!("{rack}'n[1-3]'"), "has 2 hosts, node \"n[1-3]\" has 3"),
             (&format!("{rack}'n[1-'"), "column"),
             ("[[target]]\nbmc = 'b[1-2]'\n", "node is missing"),
             ("[[target]]\nbmc = 'b'\nnode='n'\n[[target]]\nbmc='c'\nnode='N'\n", "two BMCs"),
             ("[[target]]\nbmc = 'b'\ncipher_suite = 7\n", "unsupported cipher_suite 7"),
             ("[[target]]\nbmc = 'b'\nprotocol = 'x'\n", "expected auto, rmcp+ or ipmi-1.5"),
-            ("[[target]]\nbmc = 'b:x'\n", "is no port"),
+            ("[[target]]\nbmc = 'b:x'\n", "is not a port"),
             ("[[target]]\nbmc = 'b'\npassword = '123456789012345678901'\n", "20 bytes"),
             ("[[target]]\nbmc = 'b'\n[[rule]]\nname='x'\ndebounce=0\n", "rule 1"),
             ("rules = ['none.toml']\n[[target]]\nbmc = 'b'\n", "none.toml"),
         ] {
             let error = load(text).unwrap_err();
-            assert!(error.contains(expected), "{text:?} gives {error:?}, without {expected:?}");
+            assert!(error.contains(expected), "{text:?}: {error:?} lacks {expected:?}");
             assert!(!error.contains('\n'), "{error:?}");
         }
     }
 
     #[test]
-    fn missing_and_public_passwords_are_concerns_and_private_ones_are_not() {
+    fn only_missing_and_public_passwords_are_concerns() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str, mode: u32, text: &str| {
             let path = dir.path().join(name);
@@ -515,9 +514,9 @@ mod tests {
             (0o600, open.clone(), None),
             (0o644, "password = ''".to_owned(), None),
             (0o644, "group_key = 'x'\npassword = ''".to_owned(), Some("(mode 0644)")),
-            (0o644, open.clone(), Some("ipmi.toml: it holds a password and others can read it")),
+            (0o644, open.clone(), Some("ipmi.toml: contains a password that other users can read")),
             (0o640, open, Some("(mode 0640)")),
-            (0o600, file("shared"), Some("shared: it holds a password")),
+            (0o600, file("shared"), Some("shared: contains a password")),
             (0o600, file("public"), Some("chmod 600")),
             (0o600, file("empty"), Some("empty: no password for bmc \"b\"")),
             (0o600, String::new(), Some("ipmi.toml: no password for bmc \"b\"")),
@@ -529,11 +528,11 @@ mod tests {
             assert!(found.contains(expected.unwrap_or_default()), "{line}: {found}");
         }
         let path = at("ipmi.toml", 0o644, "[[target]]\nbmc = '/dev/ipmi0'\n");
-        assert_eq!(Config::load(&path).unwrap().concerns, [""; 0], "a device wants no password");
+        assert_eq!(Config::load(&path).unwrap().concerns, [""; 0], "a device needs no password");
     }
 
     #[test]
-    fn the_samples_are_right_with_and_without_their_examples() {
+    fn the_samples_are_valid_with_and_without_their_examples() {
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/config");
         let config = Config::load(&deploy.join("ipmi.toml")).unwrap();
         assert_eq!(
@@ -558,10 +557,9 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever stands in the file, it is a configuration that can be used or a refusal of one
-        /// line.
+        /// Any text is a valid configuration or an error of one line.
         #[test]
-        fn any_text_is_survived(
+        fn any_text_is_a_configuration_or_one_line_of_error(
             lines in proptest::collection::vec(
                 "(interval|restate|sel_interval) = \"[0-9]{1,9}(ms|s|h)\"|\
                  (bmc|node) = \"[a-z/]{0,3}(\\[[0-9,-]{0,5}\\])?(:[0-9]{0,6})?\"|\
@@ -572,11 +570,12 @@ mod tests {
                  \\[\\[(rule|target)\\]\\]|\\[\\[rule\\]\\]\nname = \"[a-z*?]{1,4}\"|.{0,30}",
                 0..8,
             ),
-            begins in proptest::bool::ANY,
+            has_head in proptest::bool::ANY,
         ) {
-            let begin = if begins { "[[target]]\nbmc = \"b\"\n[[rule]]\ntype = \"fan\"\n" } else { "" };
-            match load(&format!("{begin}{}", lines.join("\n"))) {
-                Err(message) => proptest::prop_assert_eq!(message.lines().count(), 1, "{}", message),
+            let head = "[[target]]\nbmc = \"b\"\n[[rule]]\ntype = \"fan\"\n";
+            let head = if has_head { head } else { "" };
+            match load(&format!("{head}{}", lines.join("\n"))) {
+                Err(error) => proptest::prop_assert_eq!(error.lines().count(), 1, "{}", error),
                 Ok(config) => {
                     let policy = Policy::of(&crate::sdr::tests::fan(), &config.rules);
                     proptest::prop_assert!(policy.debounce > 0 && policy.clear_after > 0);
@@ -588,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_belongs_to_this_host_and_addresses_are_taken_as_they_are() {
+    fn a_device_belongs_to_this_host_and_hosts_may_have_ports() {
         let config = load("[[target]]\nbmc = '/dev/ipmi0'\n").unwrap();
         assert!(matches!(config.nodes[0].target, Target::Device(_)));
         assert!(!config.nodes[0].node.is_empty());

@@ -1,12 +1,12 @@
-//! Findings as events: names and payloads of the thesis' Appendix B, everything else as tags.
+//! Findings as events: names and payloads of the thesis' Appendix B, other facts as tags.
 
 use crate::monitor::{Cause, Finding, FindingKind, Watched};
 use ftb_core::{Event, EventName, EventSpace, Tag};
 
-/// Event space of this program.
+/// The event space of this program.
 pub const EVENT_SPACE: &str = "ftb.ipmi";
 
-/// The event's name.
+/// Name of the event.
 pub fn event_name(kind: FindingKind) -> &'static str {
     match kind {
         FindingKind::FanFail => "FTB_IPMI_FANFAIL",
@@ -27,8 +27,8 @@ pub fn event_name(kind: FindingKind) -> &'static str {
     }
 }
 
-/// Makes the event. `node` is the host name of the node that it is about, which in a rack is not
-/// the host that publishes; `bmc` is where it was read; `time_ns` is Unix time.
+/// The event of a finding. `node` is the host name of the failed node, which is not always the
+/// publishing host; `bmc` is the name of its BMC; `time_ns` is Unix time.
 pub fn to_event(node: &str, bmc: &str, time_ns: u64, finding: &Finding) -> Event {
     let space = EventSpace::new(EVENT_SPACE).expect("a constant that a test checks");
     let name = EventName::new(event_name(finding.kind)).expect("a constant that a test checks");
@@ -62,7 +62,7 @@ pub fn to_event(node: &str, bmc: &str, time_ns: u64, finding: &Finding) -> Event
     if let Some(controller) = finding.controller {
         tags.add("controller", &controller.to_string());
     }
-    if finding.is_again {
+    if finding.is_repeat {
         tags.add("again", "true");
     }
     if finding.unread > 0 {
@@ -80,7 +80,7 @@ pub fn to_event(node: &str, bmc: &str, time_ns: u64, finding: &Finding) -> Event
 struct Tags(Vec<Tag>);
 
 impl Tags {
-    /// Empty values are left out; long ones (hostile names, error texts) are cut to their bound.
+    /// Ignores empty values and truncates long ones (hostile names, error texts).
     fn add(&mut self, key: &str, value: &str) {
         if value.is_empty() {
             return;
@@ -128,7 +128,7 @@ impl Tags {
     }
 }
 
-/// A value as people write it: at most three decimals, no zeros behind them.
+/// A value with at most three decimals and no trailing zeros.
 pub fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');

@@ -1,4 +1,4 @@
-//! Learning which sensors a BMC has: its records in pieces, and the thresholds that hold now.
+//! Reads the sensors of a BMC: records in pieces, and current thresholds.
 
 use crate::bmc::command::{
     GetRepositoryInfo, GetSdr, GetThresholds, Repository, RepositoryInfo, ReserveSdr, SdrPiece,
@@ -12,31 +12,31 @@ use ftb_rmcp::Controller;
 use ipmi_rs::app::{DeviceId, GetDeviceId};
 use std::collections::BTreeSet;
 
-/// Most records that are read of one BMC.
+/// Most records of one BMC.
 const RECORDS_MAX: usize = 4096;
-/// Most sensors that are watched of one BMC; more are left out, with a warning.
+/// Most watched sensors of one BMC. Further ones are ignored, with a warning.
 const SENSORS_MAX: usize = 1024;
-/// Bytes asked for at once: every BMC gives so much, few give a whole record.
+/// Bytes of one request. Every BMC returns this many; few return a whole record.
 const PIECE_BYTES: u8 = 16;
-/// Fewest bytes to ask for before giving a record up.
+/// Smallest request before a record is given up.
 const PIECE_BYTES_MIN: u8 = 4;
-/// How often reading one record starts again because the BMC cancelled the reservation.
+/// How many times reading a record starts again after a cancelled reservation.
 const RESTARTS_MAX: u32 = 8;
 /// Size of a record's header.
 const HEADER_BYTES: u8 = 5;
-/// The record id that stands for "no more".
+/// Record id of "no more records".
 const LAST: u16 = 0xFFFF;
 
-/// What a BMC has.
+/// The sensors of a BMC.
 #[derive(Debug)]
 pub struct Inventory {
     /// Sensors to watch.
     pub watched: Vec<Watched>,
-    /// Indices of the rules that match none of them and are not optional.
+    /// Indices of rules that match no sensor and are not optional.
     pub unmatched: Vec<usize>,
 }
 
-/// What the records of a BMC say, and how the repository stood when they were read.
+/// The parsed records of a BMC, and the state of the repository when they were read.
 #[derive(Clone, Debug)]
 pub struct Records {
     stamp: Option<Stamp>,
@@ -44,18 +44,18 @@ pub struct Records {
     associations: Vec<Association>,
 }
 
-/// What changes when records change: firmware and repository.
+/// Firmware and state of the repository: unchanged as long as the records are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamp {
     device: [u32; 5],
     repository: RepositoryInfo,
 }
 
-/// Reads the records of a BMC and applies the rules. `known` are the records that were read before:
-/// they are read again only if they may have changed, and replaced then.
+/// Reads the records of a BMC and applies the rules. `known` are the records of an earlier call.
+/// They are read again, and replaced, only if they may have changed.
 ///
 /// # Errors
-/// [`BmcError`] when the BMC is lost, or refuses to give any record.
+/// [`BmcError`] if the BMC is lost, or refuses to return records.
 pub async fn read(
     bmc: &mut Bmc,
     rules: &[Rule],
@@ -85,13 +85,13 @@ pub async fn read(
     Ok(Inventory { watched, unmatched })
 }
 
-/// The container of the fan's entity, where the board says that there is one.
+/// The container of the fan's entity, if the records have one.
 fn cooled_by(fan: &Sensor, associations: &[Association]) -> Option<String> {
     let container = associations.iter().find(|list| list.has(fan.entity))?.container;
     Some(format!("{} {}", container.name(), container.instance))
 }
 
-/// The thresholds that hold now. Controllers behind the BMC that do not answer are asked once.
+/// The current thresholds. A silent controller behind the BMC is asked once.
 async fn thresholds(
     bmc: &mut Bmc,
     sensor: &Sensor,
@@ -105,7 +105,7 @@ async fn thresholds(
     match bmc.run(GetThresholds(sensor.key)).await {
         Ok([mask, values @ ..]) => Ok(RawThresholds::from_mask(mask, values)),
         Err(error) if error.is_lost() => Err(error),
-        // What the record says then holds.
+        // The thresholds of the record are valid then.
         Err(error) => {
             tracing::debug!(sensor = sensor.name, %error, "thresholds are not readable");
             if is_unreached(owner, &error) {
@@ -136,7 +136,7 @@ async fn current_records(bmc: &mut Bmc, known: &mut Option<Records>) -> Result<R
     }
 }
 
-/// `None` where the BMC does not tell when its records were changed.
+/// `None` if the BMC does not report changes of its records.
 async fn stamp(bmc: &mut Bmc, device: &DeviceId) -> Result<Option<Stamp>, BmcError> {
     match bmc.run(GetRepositoryInfo).await {
         Ok(info) if info.added_s == 0 || info.added_s == u32::MAX => Ok(None),
@@ -159,7 +159,7 @@ async fn read_records(
     bmc: &mut Bmc,
     repository: Repository,
 ) -> Result<(Vec<Sensor>, Vec<Association>), BmcError> {
-    let mut reader = Reader { repository, reservation: [0, 0], piece: PIECE_BYTES };
+    let mut reader = RecordReader { repository, reservation: [0, 0], piece: PIECE_BYTES };
     reader.reserve(bmc).await?;
     let (mut sensors, mut associations) = (Vec::new(), Vec::new());
     let mut id = 0;
@@ -169,13 +169,10 @@ async fn read_records(
             Ok(Record::Sensors(list)) => sensors.extend(list),
             Ok(Record::Association(list)) => associations.push(list),
             Ok(Record::Other(_)) => {}
-            Err(error) => tracing::warn!(%error, "a sensor record is malformed and left out"),
+            Err(error) => tracing::warn!(%error, "malformed sensor record ignored"),
         }
         if sensors.len() > SENSORS_MAX {
-            tracing::warn!(
-                limit = SENSORS_MAX,
-                "more sensors than are watched: the rest is left out"
-            );
+            tracing::warn!(limit = SENSORS_MAX, "too many sensors: ignoring the rest");
             sensors.truncate(SENSORS_MAX);
             break;
         }
@@ -187,25 +184,25 @@ async fn read_records(
     Ok((sensors, associations))
 }
 
-struct Reader {
+struct RecordReader {
     repository: Repository,
     reservation: [u8; 2],
     piece: u8,
 }
 
-impl Reader {
+impl RecordReader {
     async fn reserve(&mut self, bmc: &mut Bmc) -> Result<(), BmcError> {
         match bmc.run(ReserveSdr(self.repository)).await {
             Ok(reservation) => self.reservation = reservation,
             Err(error) if error.is_lost() => return Err(error),
-            // Some BMCs have no reservations and take 0 for one.
+            // Some BMCs have no reservations and accept 0.
             Err(_) => self.reservation = [0, 0],
         }
         Ok(())
     }
 
-    /// One whole record and the id of the next. Started again when the BMC cancels the reservation
-    /// in the middle, since the record may have changed.
+    /// A whole record and the id of the next. Starts again if the BMC cancels the reservation,
+    /// because the record may have changed.
     async fn record(&mut self, bmc: &mut Bmc, id: u16) -> Result<(u16, Vec<u8>), BmcError> {
         let mut restarts = 0;
         loop {
@@ -228,7 +225,7 @@ impl Reader {
         record.truncate(usize::from(HEADER_BYTES));
         while record.len() < total {
             let left = u8::try_from(total - record.len()).unwrap_or(u8::MAX);
-            // Offsets have one byte: what lies behind cannot be asked for.
+            // Offsets have one byte: the rest of the record is unreadable.
             let Ok(offset) = u8::try_from(record.len()) else { break };
             let count = left.min(self.piece);
             match self.get(bmc, id, offset, count).await {
@@ -257,7 +254,7 @@ impl Reader {
     }
 }
 
-/// "Cannot return that many bytes", and what some BMCs say instead.
+/// "Cannot return that many bytes", and the codes of some BMCs for the same.
 fn is_too_much(error: &BmcError) -> bool {
     matches!(error.code(), Some(0xCA | 0xC8 | 0xC7 | 0xFF))
 }
@@ -268,7 +265,7 @@ mod tests {
     use crate::sdr::Entity;
 
     #[test]
-    fn a_fan_cools_what_the_board_says_that_it_is_part_of() {
+    fn a_fan_cools_the_container_of_its_entity() {
         let fan = crate::sdr::tests::fan();
         let socket = Entity { id: 3, instance: 2 };
         let parts = |instance| {

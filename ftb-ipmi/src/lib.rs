@@ -1,9 +1,10 @@
-//! `ftb-ipmi`: watches the hardware of nodes through their BMCs and publishes what fails.
+//! `ftb-ipmi`: watches the hardware of nodes through their BMCs and publishes failures.
 //!
-//! From the outside in: [`config`] says which BMCs and which rules; [`watch`] keeps one task for
-//! each BMC, which asks it through [`bmc`], learns its sensors with [`inventory`], and hands what it
-//! hears to a [`monitor::Monitor`]; what that finds becomes an event in [`finding`] and leaves
-//! through [`publish`]. [`sdr`], [`rules`], [`sel`] and [`monitor`] decide without I/O or clock.
+//! From the outside in: [`config`] has the BMCs and the rules. [`watch`] runs one task for each
+//! BMC. The task sends commands through [`bmc`], lists the sensors with [`inventory`], and gives
+//! readings and events to a [`monitor::Monitor`]. [`finding`] turns its findings into events;
+//! [`publish`] publishes them. [`sdr`], [`rules`], [`sel`] and [`monitor`] have no I/O and no
+//! clock.
 
 pub mod bmc;
 pub mod cli;

@@ -1,4 +1,4 @@
-//! `ftb-ipmi`: see the library for what it does; this is the order in which it starts.
+//! `ftb-ipmi`: reads arguments and configuration, then starts the dry run or the daemon.
 
 use clap::Parser;
 use ftb_client::daemon::{self, Failure, LogSettings};
@@ -29,7 +29,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     for concern in &config.concerns {
         tracing::warn!("{concern}");
     }
-    // One thread: all work is waiting for BMCs.
+    // One thread: the program mostly waits for BMCs.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match cli.once {
         true => runtime.block_on(service::once(&config, cli.json)),

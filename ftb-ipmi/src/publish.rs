@@ -1,4 +1,4 @@
-//! Where findings go: to the agent of this host, or to standard output.
+//! Publishes findings: to the agent of this host, or to standard output.
 
 use crate::config::Config;
 use crate::finding::to_event;
@@ -9,25 +9,25 @@ use ftb_client::json::EventObject;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// Name by which the agent knows this program.
+/// Client name at the agent.
 const CLIENT_NAME: &str = "ftb-ipmi";
-/// How long the last events may take to reach the agent at the end.
+/// How long the end waits until the agent confirms the last events.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
 
-/// A way out for events.
+/// The destination of events.
 pub enum Outlet {
-    /// The agent of this host. While it is away the client library keeps events, and sheds the
-    /// least severe ones first when its buffer is full.
+    /// The agent of this host. Without a connection, the client library keeps events. If its
+    /// buffer is full, it sheds the lowest severity first.
     Agent(Client),
-    /// Standard output, one JSON object a line.
+    /// Standard output, one JSON object per line.
     Print,
 }
 
 impl Outlet {
-    /// Opens the way out that was asked for.
+    /// Opens the destination.
     ///
     /// # Errors
-    /// When the client of the agent cannot be made.
+    /// Bad settings of the client.
     pub fn open(config: &Config, is_print: bool) -> Result<Self, Failure> {
         if is_print {
             return Ok(Self::Print);
@@ -43,7 +43,7 @@ impl Outlet {
     /// Publishes a finding.
     ///
     /// # Errors
-    /// When standard output is closed.
+    /// Standard output is closed or full.
     pub fn publish(&self, report: &Report) -> io::Result<()> {
         let mut event = to_event(&report.node, &report.bmc, report.time_ns, &report.finding);
         event.client_name = CLIENT_NAME.to_owned();
@@ -72,12 +72,12 @@ impl Outlet {
         }
     }
 
-    /// Sends what is still under way.
+    /// Sends the remaining events.
     pub async fn close(self) {
         if let Self::Agent(client) = self
             && let Err(error) = client.close(CLOSE_DEADLINE).await
         {
-            tracing::warn!(%error, "the last events may not have reached the agent");
+            tracing::warn!(%error, "the agent did not confirm the last events");
         }
     }
 }

@@ -1,37 +1,37 @@
-//! Rules: which sensors, by name, class and entity, are judged how. Pure data and matching.
+//! Rules: how sensors, selected by name, class and entity, are judged. Pure data and matching.
 //!
-//! Every rule that matches a sensor applies, in the order of the file; where two set the same key,
-//! the later one holds. What no rule says comes from the sensor's record, then from [`Policy`]'s
-//! defaults.
+//! Every rule that matches a sensor applies, in the order of the file. If two rules set the same
+//! key, the later one wins. Keys without a rule come from the sensor record, then from the defaults
+//! of [`Policy`].
 
 use crate::sdr::{Entity, Sensor, SensorClass};
 use ftb_core::Severity;
 use serde::Deserialize;
 use std::time::Duration;
 
-/// Most rules that a configuration may have.
+/// Most rules of a configuration.
 pub const RULES_MAX: usize = 1024;
 
 /// One `[[rule]]` of a file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// Matches the sensor's name, with `*` and `?`, without regard to case.
+    /// Pattern for the sensor name, with `*` and `?`; ignores case.
     pub name: Option<String>,
-    /// Matches what the sensor watches by its type.
+    /// Class of the sensor by its type.
     #[serde(rename = "type")]
     pub class: Option<SensorClass>,
-    /// Matches the entity: `29.1`, `29.*`, or by name: `fan`, `processor`.
+    /// Pattern for the entity: `29.1`, `29.*`, or by name: `fan`, `processor`.
     pub entity: Option<String>,
-    /// A rule for several boards: that it matches no sensor here is no error.
+    /// For rules of several boards: the rule may match no sensor.
     #[serde(default)]
     pub optional: bool,
 
-    /// The sensor is not read at all.
+    /// Do not read the sensor.
     pub ignore: Option<bool>,
-    /// Judge it as this kind of sensor, whatever its type says.
+    /// Judge the sensor as this class.
     pub treat_as: Option<SensorClass>,
-    /// Whether this temperature counts the degrees that are left, below zero.
+    /// Whether this temperature is a thermal margin: it counts up to zero, the limit.
     pub margin: Option<bool>,
     /// Replaces the lower critical threshold.
     pub lower_critical: Option<f64>,
@@ -41,21 +41,21 @@ pub struct Rule {
     pub hysteresis: Option<f64>,
     /// Bad readings in a row before an event.
     pub debounce: Option<u32>,
-    /// Good readings in a row before it counts as healthy again.
+    /// Good readings in a row before the fault ends.
     pub clear_after: Option<u32>,
-    /// Severity of its fault event.
+    /// Severity of the fault event.
     pub severity: Option<SeverityWord>,
-    /// A fan that stands still on purpose is not failed.
+    /// A standing fan has not failed.
     pub zero_is_good: Option<bool>,
     /// Bad states of a discrete sensor, by their offsets.
     pub bad_states: Option<Vec<u8>>,
-    /// Announce an overheating that is at most so far away; "0s" turns prediction off.
+    /// Longest time before a predicted overheating; "0s" disables prediction.
     #[serde(default, with = "humantime_serde::option")]
     pub predict: Option<Duration>,
-    /// How long a rise must have lasted before it is believed.
+    /// Shortest duration of a rise for a prediction.
     #[serde(default, with = "humantime_serde::option")]
     pub predict_over: Option<Duration>,
-    /// What the fan cools, where the board's records do not say.
+    /// The part that the fan cools, if the records lack it.
     pub cools: Option<String>,
 }
 
@@ -71,7 +71,7 @@ impl<'de> Deserialize<'de> for SeverityWord {
 }
 
 impl Rule {
-    /// What is wrong with it beyond its form, in one line.
+    /// The first invalid value, in one line.
     pub fn problem(&self) -> Option<String> {
         let numbers = [self.lower_critical, self.upper_critical, self.hysteresis];
         if numbers.into_iter().flatten().any(|number| !number.is_finite()) {
@@ -90,14 +90,14 @@ impl Rule {
         (!selects).then(|| "a rule needs name, type or entity: which sensors?".to_owned())
     }
 
-    /// Whether it is about this sensor.
+    /// Whether the rule applies to this sensor.
     pub fn matches(&self, sensor: &Sensor) -> bool {
         self.name.as_ref().is_none_or(|pattern| glob(pattern, &sensor.name))
             && self.class.is_none_or(|class| class == sensor.class())
             && self.entity.as_ref().is_none_or(|pattern| is_entity(pattern, sensor.entity))
     }
 
-    /// How to call it in a message.
+    /// The selection of the rule, for messages.
     pub fn describe(&self) -> String {
         let mut words = Vec::new();
         if let Some(name) = &self.name {
@@ -117,11 +117,11 @@ fn is_entity(pattern: &str, entity: Entity) -> bool {
     glob(pattern, &entity.to_string()) || glob(pattern, entity.name())
 }
 
-/// `*` stands for any characters, `?` for one; case does not matter.
+/// `*` matches any characters, `?` one; ignores case.
 fn glob(pattern: &str, text: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().flat_map(char::to_lowercase).collect();
     let text: Vec<char> = text.chars().flat_map(char::to_lowercase).collect();
-    // Where to go back to when what follows the last star does not fit.
+    // Where to continue if the text after the last star does not match.
     let (mut at, mut next, mut star) = (0, 0, None);
     while at < text.len() {
         match pattern.get(next) {
@@ -143,43 +143,43 @@ fn glob(pattern: &str, text: &str) -> bool {
     pattern[next..].iter().all(|c| *c == '*')
 }
 
-/// How one sensor is judged.
+/// How a sensor is judged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// Not read at all.
+    /// The sensor is not read.
     pub is_ignored: bool,
-    /// What it watches.
+    /// Class of the sensor.
     pub class: SensorClass,
-    /// Lower critical threshold instead of the record's.
+    /// Replaces the lower critical threshold of the record.
     pub lower_critical: Option<f64>,
-    /// Upper critical threshold instead of the record's.
+    /// Replaces the upper critical threshold of the record.
     pub upper_critical: Option<f64>,
-    /// Whether it is a thermal margin; `None`: its readings show it.
+    /// Whether it is a thermal margin; `None`: the readings decide.
     pub margin: Option<bool>,
-    /// Hysteresis instead of the record's.
+    /// Replaces the hysteresis of the record.
     pub hysteresis: Option<f64>,
     /// Bad readings in a row before an event, at least 1.
     pub debounce: u32,
-    /// Good readings in a row before it is healthy again, at least 1.
+    /// Good readings in a row before the fault ends, at least 1.
     pub clear_after: u32,
-    /// Severity instead of the event's own.
+    /// Replaces the severity of the event.
     pub severity: Option<Severity>,
-    /// A standing fan is good.
+    /// A standing fan has not failed.
     pub zero_is_good: bool,
-    /// Bad states instead of those of the standard.
+    /// Replaces the bad states of the standard.
     pub bad_states: Option<u16>,
-    /// How far ahead an overheating is announced; zero is never.
+    /// Longest time before a predicted overheating; zero means no prediction.
     pub predict: Duration,
-    /// How long a rise must have lasted.
+    /// Shortest duration of a rise for a prediction.
     pub predict_over: Duration,
-    /// What it cools.
+    /// The part that the fan cools.
     pub cools: Option<String>,
 }
 
-/// What boards make of the word "margin" in the name of a sensor.
+/// Spellings of "margin" in sensor names.
 const MARGIN_WORDS: [&str; 4] = ["margin", "margn", "mrg", "mgn"];
 
-/// Whether a temperature is named as a thermal margin ("P1 DTS Therm Mgn"). One in percent is none.
+/// Whether the name and unit of a temperature are those of a thermal margin ("P1 DTS Therm Mgn").
 fn is_named_margin(sensor: &Sensor) -> bool {
     let name = sensor.name.to_lowercase();
     (sensor.unit.is_empty() || sensor.unit.starts_with("degrees"))
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn later_rules_hold_where_two_set_the_same_key() {
+    fn the_later_of_two_rules_wins() {
         let rules = rules(
             r#"
             [[rule]]
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_margin_is_known_by_its_name_in_every_spelling() {
+    fn a_margin_is_recognized_by_its_name_in_every_spelling() {
         let of = |name: &str| Policy::default_for(&sensor(name, 1)).margin;
         for name in [
             "P1 Therm Margin",
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_rules_are_told_apart() {
+    fn every_invalid_rule_has_its_own_message() {
         let problem = |text: &str| rules(text)[0].problem();
         assert!(problem("[[rule]]\ndebounce = 2").unwrap().contains("which sensors"));
         assert!(problem("[[rule]]\nname='x'\ndebounce = 0").unwrap().contains("at least 1"));

@@ -1,4 +1,4 @@
-//! Entries of the system event log (IPMI 2.0, chapter 32) and where reading it stands. No I/O.
+//! Entries of the system event log (IPMI 2.0, chapter 32) and bookmarks in it. No I/O.
 
 use crate::sdr::{READING_TYPE_SENSOR_SPECIFIC, READING_TYPE_THRESHOLD, SensorKey};
 use ftb_rmcp::Controller;
@@ -6,29 +6,29 @@ use ftb_rmcp::Controller;
 /// Record type of an event of a sensor.
 const RECORD_SYSTEM_EVENT: u8 = 0x02;
 
-/// One event, from the log or as the BMC pushed it: both are the same sixteen bytes.
+/// One event, from the log or pushed by the BMC: both have the same sixteen bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SensorEvent {
-    /// The entry's number in the log (0 for pushed ones on some boards).
+    /// Number of the entry in the log (0 for pushed events on some boards).
     pub record: u16,
-    /// When, in seconds on the BMC's clock.
+    /// Time in seconds on the clock of the BMC.
     pub time_s: u32,
-    /// Whose; `None` where software (firmware, BIOS) made the entry, which numbers on its own.
+    /// The sensor; `None` for entries of software (firmware, BIOS), which has its own numbers.
     pub sensor: Option<SensorKey>,
-    /// Number that the entry gives, whoever made it.
+    /// Sensor number in the entry.
     pub number: u8,
     /// Sensor type code.
     pub sensor_type: u8,
     /// Event/reading type code.
     pub reading_type: u8,
-    /// Whether the condition began (as against ended).
+    /// Whether the condition began; otherwise it ended.
     pub is_asserted: bool,
-    /// Which state, or which threshold was crossed in which direction.
+    /// Number of the state, or of the threshold and its direction.
     pub offset: u8,
 }
 
 impl SensorEvent {
-    /// From an entry; `None` for entries of other kinds.
+    /// Parses an entry; `None` for other kinds of entries.
     pub fn parse(record: &[u8; 16]) -> Option<Self> {
         if record[2] != RECORD_SYSTEM_EVENT {
             return None;
@@ -51,40 +51,40 @@ impl SensorEvent {
         })
     }
 
-    /// Whether it tells of a threshold.
+    /// Whether the event is about a threshold.
     pub fn is_threshold(&self) -> bool {
         self.reading_type == READING_TYPE_THRESHOLD
     }
 
-    /// Whether its offset means what its sensor type says.
+    /// Whether the sensor type defines the meaning of the offset.
     pub fn is_sensor_specific(&self) -> bool {
         self.reading_type == READING_TYPE_SENSOR_SPECIFIC
     }
 }
 
-/// Whether the log takes another entry.
+/// Whether the log accepts another entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogState {
-    /// It does, or the BMC does not say.
+    /// It does, or the BMC does not report it.
     #[default]
     HasRoom,
-    /// No room is left.
+    /// It is full.
     Full,
-    /// Events were dropped since no room was left.
+    /// It is full and the BMC dropped events.
     Overflowed,
 }
 
 /// How far the log has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bookmark {
-    /// The last entry that was read.
+    /// Number of the last entry read.
     pub record: u16,
-    /// Its time: together with the number it is that entry and no later one of the same number.
+    /// Time of the entry: distinguishes it from later entries with the same number.
     pub time_s: u32,
 }
 
 impl Bookmark {
-    /// From the two numbers of a state file.
+    /// Parses the text of a state file.
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
         let bookmark =
@@ -92,14 +92,14 @@ impl Bookmark {
         words.next().is_none().then_some(bookmark)
     }
 
-    /// For a state file.
+    /// The text of a state file.
     pub fn to_text(self) -> String {
         format!("{} {}\n", self.record, self.time_s)
     }
 
-    /// Of an entry.
+    /// The bookmark of an entry.
     pub fn of(record: &[u8; 16]) -> Self {
-        // Only events and OEM entries below E0h have a time; for others the bytes serve as well.
+        // Only events and OEM entries below E0h have a time. For others any bytes suffice.
         let time = [record[3], record[4], record[5], record[6]];
         Self {
             record: u16::from_le_bytes([record[0], record[1]]),
@@ -116,7 +116,7 @@ mod tests {
         [4, 0, 2, 0x10, 0x20, 0x30, 0x40, 0x20, 0, 4, 4, 0x30, 0x01, 0x52, 15, 16];
 
     #[test]
-    fn an_entry_names_its_sensor_and_what_began_or_ended() {
+    fn an_event_has_sensor_state_and_direction() {
         let event = SensorEvent::parse(&FAN_LOW).expect("an event");
         assert_eq!(event.sensor, Some(SensorKey::bmc(0x30)));
         assert!(event.is_asserted && event.is_threshold());
@@ -133,11 +133,11 @@ mod tests {
     }
 
     #[test]
-    fn a_bookmark_survives_a_file_and_rubbish_is_none() {
+    fn a_bookmark_is_read_from_its_text_and_other_text_is_rejected() {
         let bookmark = Bookmark::of(&FAN_LOW);
         assert_eq!(Bookmark::parse(&bookmark.to_text()), Some(bookmark));
-        for rubbish in ["", "4", "4 x", "4 5 6", "70000 1"] {
-            assert_eq!(Bookmark::parse(rubbish), None, "{rubbish}");
+        for text in ["", "4", "4 x", "4 5 6", "70000 1"] {
+            assert_eq!(Bookmark::parse(text), None, "{text}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The two ways to run: the dry run, and the daemon with all its tasks.
+//! The dry run, and the daemon with its tasks.
 
 use crate::config::Config;
 use crate::publish::Outlet;
 use crate::table;
-use crate::watch::{Note, Plan, Report, Watcher};
+use crate::watch::{Plan, Progress, Report, Watcher};
 use ftb_client::daemon::{self, Failure, Signals};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -11,30 +11,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Most findings on their way out; when it is full, BMCs are polled later.
+/// Most unpublished findings. When full, tasks wait and poll their BMCs later.
 const REPORTS_MAX: usize = 1024;
-/// How long the tasks may take to close their sessions at the end.
+/// How long the end waits until the tasks have closed their sessions.
 const STOP_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Reads every sensor once and prints the table.
 ///
 /// # Errors
-/// Bad input where a rule matches no sensor anywhere or nothing can be reached before somebody
-/// changes something; failed where a BMC does not answer.
+/// Bad input if a rule matches no sensor of any node, or a BMC needs a change by an administrator.
+/// Failed if a BMC does not answer.
 pub async fn once(config: &Config, is_json: bool) -> Result<(), Failure> {
     let tables = table::read_all(config).await;
-    // Without a single sensor there is no table, only the reason.
+    // Without any sensor, print the reason instead of a table.
     if tables.iter().any(|node| node.rows.is_ok()) {
         let text = if is_json { table::json_lines(&tables) } else { table::text(&tables) };
-        seen_enough(std::io::stdout().lock().write_all(text.as_bytes()))?;
+        ignore_closed_pipe(std::io::stdout().lock().write_all(text.as_bytes()))?;
     }
     let errors = tables.iter().filter_map(|node| Some((node, node.rows.as_ref().err()?)));
     let mut errors: Vec<_> = errors.collect();
-    // The worst one ends the program with its line; the log has the others.
+    // The worst error is the exit message; the log has the others.
     errors.sort_by_key(|(_, error)| error.is_permanent());
     let worst = errors.pop();
     for (node, error) in errors {
-        tracing::error!(node = node.node, %error, "not read");
+        tracing::error!(node = node.node, %error, "the sensors are not readable");
     }
     if let Some((node, error)) = worst {
         let line = format!("node {}: {error}", node.node);
@@ -50,8 +50,8 @@ pub async fn once(config: &Config, is_json: bool) -> Result<(), Failure> {
     }
 }
 
-/// A reader of standard output that has gone is no failure; a disk that is full is one.
-fn seen_enough(written: io::Result<()>) -> io::Result<()> {
+/// Ignores a closed pipe: the reader of standard output has ended.
+fn ignore_closed_pipe(written: io::Result<()>) -> io::Result<()> {
     written.or_else(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => Ok(()),
         _ => Err(error),
@@ -61,20 +61,21 @@ fn seen_enough(written: io::Result<()>) -> io::Result<()> {
 fn unmatched(config: &Config, rule: usize) -> String {
     let described = config.rules.get(rule).map_or(String::new(), crate::rules::Rule::describe);
     format!(
-        "the rule with {described} matches no sensor: correct it (ftb-ipmi --once lists the sensors) or set optional = true"
+        "the rule with {described} matches no sensor: correct it (ftb-ipmi --once lists the \
+         sensors) or set optional = true"
     )
 }
 
-/// Watches until a signal comes.
+/// Watches until a signal arrives.
 ///
 /// # Errors
-/// Bad input where no BMC can be reached before somebody changes something, or a rule matches no
-/// sensor of any BMC.
+/// Bad input if every BMC needs a change by an administrator, or a rule matches no sensor of any
+/// BMC.
 pub async fn watch(config: &Config, is_print: bool) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
     let outlet = Outlet::open(config, is_print)?;
     let (reports_in, mut reports) = mpsc::channel::<Report>(REPORTS_MAX);
-    let (notes_in, mut notes) = mpsc::channel(config.nodes.len() * 2 + 1);
+    let (progress_in, mut progress) = mpsc::channel(config.nodes.len() * 2 + 1);
     let plan = Plan {
         interval: config.interval,
         sel_interval: config.sel_interval,
@@ -85,12 +86,12 @@ pub async fn watch(config: &Config, is_print: bool) -> Result<(), Failure> {
     let mut tasks = tokio::task::JoinSet::new();
     for node in &config.nodes {
         let watcher =
-            Watcher::new(node.clone(), plan.clone(), reports_in.clone(), notes_in.clone());
+            Watcher::new(node.clone(), plan.clone(), reports_in.clone(), progress_in.clone());
         tasks.spawn(watcher.run());
     }
-    drop((reports_in, notes_in));
+    drop((reports_in, progress_in));
     daemon::notify_ready(&format!("watching {} BMCs", config.nodes.len()));
-    let mut outlook = Outlook::new(config);
+    let mut startup = Startup::new(config);
     let result = loop {
         tokio::select! {
             biased;
@@ -98,14 +99,14 @@ pub async fn watch(config: &Config, is_print: bool) -> Result<(), Failure> {
                 tracing::info!(signal, "stopping");
                 break Ok(());
             }
-            Some(note) = notes.recv() => {
-                if let Some(failure) = outlook.take(note) {
+            Some(progress) = progress.recv() => {
+                if let Some(failure) = startup.on_progress(progress) {
                     break Err(failure);
                 }
             }
             Some(report) = reports.recv() => {
                 if let Err(error) = outlet.publish(&report) {
-                    break seen_enough(Err(error)).map_err(Failure::from);
+                    break ignore_closed_pipe(Err(error)).map_err(Failure::from);
                 }
             }
             () = daemon::feed_watchdog() => {}
@@ -119,40 +120,40 @@ pub async fn watch(config: &Config, is_print: bool) -> Result<(), Failure> {
     result
 }
 
-/// Whether it is worth going on.
-struct Outlook<'a> {
+/// The start of all tasks: decides whether the daemon must end with an error.
+struct Startup<'a> {
     config: &'a Config,
     has_worked: bool,
-    /// Nodes whose BMC cannot be reached before something is changed.
-    hopeless: BTreeSet<Arc<str>>,
-    /// Nodes whose records were compared with the rules.
+    /// Nodes whose BMC needs a change by an administrator.
+    unreachable: BTreeSet<Arc<str>>,
+    /// Nodes whose sensors were compared with the rules.
     compared: BTreeSet<Arc<str>>,
-    /// On how many of them each rule matches nothing.
+    /// For each rule: the number of nodes on which it matches no sensor.
     unmatched: Vec<usize>,
 }
 
-impl<'a> Outlook<'a> {
+impl<'a> Startup<'a> {
     fn new(config: &'a Config) -> Self {
         Self {
             config,
             has_worked: false,
-            hopeless: BTreeSet::new(),
+            unreachable: BTreeSet::new(),
             compared: BTreeSet::new(),
             unmatched: vec![0; config.rules.len()],
         }
     }
 
-    fn take(&mut self, note: Note) -> Option<Failure> {
-        match note {
-            Note::Working => self.has_worked = true,
-            Note::Hopeless { node, message } => {
-                tracing::error!(message, "a BMC cannot be reached before something is changed");
-                self.hopeless.insert(node);
-                if !self.has_worked && self.hopeless.len() >= self.config.nodes.len() {
+    fn on_progress(&mut self, progress: Progress) -> Option<Failure> {
+        match progress {
+            Progress::Working => self.has_worked = true,
+            Progress::Unreachable { node, message } => {
+                tracing::error!(message, "a BMC is unreachable until a change by an administrator");
+                self.unreachable.insert(node);
+                if !self.has_worked && self.unreachable.len() >= self.config.nodes.len() {
                     return Some(Failure::bad_input(message));
                 }
             }
-            Note::Unmatched { node, rules } => {
+            Progress::Unmatched { node, rules } => {
                 if !self.compared.insert(node) {
                     return None;
                 }
@@ -160,7 +161,7 @@ impl<'a> Outlook<'a> {
                     let count = self.unmatched.get_mut(rule)?;
                     *count += 1;
                     let message = unmatched(self.config, rule);
-                    tracing::warn!(message, "a rule without sensors");
+                    tracing::warn!(message, "a rule matches no sensor");
                     if *count >= self.config.nodes.len() {
                         return Some(Failure::bad_input(message));
                     }
@@ -189,32 +190,32 @@ mod tests {
         config
     }
 
-    fn hopeless(node: &str) -> Note {
-        Note::Hopeless { node: node.into(), message: "the password is wrong".to_owned() }
+    fn unreachable(node: &str) -> Progress {
+        Progress::Unreachable { node: node.into(), message: "the password is wrong".to_owned() }
     }
 
-    fn unmatched(node: &str) -> Note {
-        Note::Unmatched { node: node.into(), rules: vec![0] }
+    fn unmatched(node: &str) -> Progress {
+        Progress::Unmatched { node: node.into(), rules: vec![0] }
     }
 
     #[test]
-    fn one_node_that_says_it_again_is_not_all_nodes() {
+    fn repeated_reports_of_one_node_do_not_count_for_all_nodes() {
         let config = two_nodes();
-        let mut outlook = Outlook::new(&config);
+        let mut startup = Startup::new(&config);
         for _ in 0..3 {
-            assert!(outlook.take(hopeless("node1")).is_none());
-            assert!(outlook.take(unmatched("node1")).is_none());
+            assert!(startup.on_progress(unreachable("node1")).is_none());
+            assert!(startup.on_progress(unmatched("node1")).is_none());
         }
-        assert!(outlook.take(unmatched("node2")).is_some());
-        assert!(outlook.take(hopeless("node2")).is_some());
+        assert!(startup.on_progress(unmatched("node2")).is_some());
+        assert!(startup.on_progress(unreachable("node2")).is_some());
     }
 
     #[test]
-    fn where_one_bmc_works_the_others_are_tried_on() {
+    fn the_daemon_goes_on_if_one_bmc_works() {
         let config = two_nodes();
-        let mut outlook = Outlook::new(&config);
-        assert!(outlook.take(Note::Working).is_none());
-        assert!(outlook.take(hopeless("node1")).is_none());
-        assert!(outlook.take(hopeless("node2")).is_none());
+        let mut startup = Startup::new(&config);
+        assert!(startup.on_progress(Progress::Working).is_none());
+        assert!(startup.on_progress(unreachable("node1")).is_none());
+        assert!(startup.on_progress(unreachable("node2")).is_none());
     }
 }

@@ -10,19 +10,19 @@ use crate::watch::{Row, read_once};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// One node's sensors, or why there are none.
+/// The sensors of a node, or the reason why there are none.
 pub struct NodeTable {
-    /// Host name.
+    /// Host name of the node.
     pub node: String,
-    /// Its BMC.
+    /// Name of the BMC.
     pub bmc: String,
     /// Sensors with their readings.
     pub rows: Result<Vec<Row>, BmcError>,
-    /// Rules that match nothing here.
+    /// Indices of rules that match no sensor.
     pub unmatched: Vec<usize>,
 }
 
-/// Reads all nodes at the same time.
+/// Reads all nodes in parallel.
 pub async fn read_all(config: &Config) -> Vec<NodeTable> {
     let rules: Arc<[Rule]> = config.rules.clone().into();
     let tasks: Vec<_> = config
@@ -67,7 +67,7 @@ async fn read_one(node: WatchedNode, rules: Arc<[Rule]>) -> NodeTable {
     table
 }
 
-/// A word for what one reading says by itself.
+/// The verdict on a single reading, as a word.
 fn verdict(watched: &Watched, reading: &Result<Reading, String>) -> String {
     let reading = match reading {
         Ok(reading) => reading,
@@ -95,7 +95,7 @@ fn shown(watched: &Watched, reading: &Result<Reading, String>) -> String {
     }
 }
 
-/// The table for people.
+/// The table as text.
 pub fn text(tables: &[NodeTable]) -> String {
     const HEADS: [&str; 8] =
         ["NODE", "SENSOR", "NUMBER", "TYPE", "ENTITY", "READING", "CRITICAL", "VERDICT"];
@@ -131,7 +131,7 @@ pub fn text(tables: &[NodeTable]) -> String {
     out
 }
 
-/// The table for programs: one object a line, one line a sensor.
+/// The table as JSON: one object per line and sensor.
 pub fn json_lines(tables: &[NodeTable]) -> String {
     let mut out = String::new();
     for table in tables {

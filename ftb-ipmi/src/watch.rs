@@ -1,5 +1,5 @@
-//! One task for each BMC: log in, learn its sensors, poll, follow its events, and come back after
-//! any failure. A dead BMC keeps nobody waiting but its own task.
+//! One task for each BMC: logs in, lists the sensors, polls, reads events, and logs in again after
+//! a failure. A dead BMC delays only its own task.
 
 mod access;
 mod log;
@@ -9,7 +9,7 @@ mod relays;
 use crate::bmc::{Bmc, BmcError};
 use crate::config::WatchedNode;
 use crate::inventory::{self, Records};
-use crate::monitor::{Finding, Input, Monitor, Way};
+use crate::monitor::{EventSource, Finding, Input, Monitor};
 use crate::rules::Rule;
 use crate::sel::SensorEvent;
 use log::LogReader;
@@ -22,63 +22,63 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 
-/// First pause after a failure; it doubles up to [`PAUSE_MAX`].
+/// First pause after a failure. Pauses double up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(500);
-/// Longest pause before a BMC is tried again.
+/// Longest pause before the next attempt.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Pause after a failure that somebody has to mend, such as a wrong password: many tries would lock
-/// the user out.
-const PAUSE_HOPELESS: Duration = Duration::from_secs(300);
-/// A session expires after 60 s of silence by the standard's default: long intervals are bridged.
+/// Pause after a failure that needs a change by an administrator, such as a wrong password. Many
+/// attempts would lock the user out.
+const PAUSE_PERMANENT: Duration = Duration::from_secs(300);
+/// Interval of commands that keep the session alive. By default it expires after 60 s.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// What a task finds.
+/// A finding of a task.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Host name of the node.
     pub node: Arc<str>,
-    /// Where its BMC is.
+    /// Name of the BMC.
     pub bmc: Arc<str>,
     /// Unix time in nanoseconds.
     pub time_ns: u64,
-    /// What.
+    /// The finding.
     pub finding: Finding,
 }
 
-/// What a task tells about itself.
+/// The progress of a task.
 #[derive(Clone, Debug)]
-pub enum Note {
-    /// It has never reached its BMC, and trying again without a change is useless. Said with each
+pub enum Progress {
+    /// The task never reached its BMC, which needs a change by an administrator. Sent after each
     /// attempt.
-    Hopeless {
+    Unreachable {
         /// Host name of the node.
         node: Arc<str>,
-        /// Why.
+        /// The reason.
         message: String,
     },
-    /// It has read every sensor.
+    /// The task has read every sensor.
     Working,
-    /// These rules match no sensor of its BMC. Said with each session until the first poll is done.
+    /// These rules match no sensor of the BMC. Sent in each session until the first poll succeeds.
     Unmatched {
         /// Host name of the node.
         node: Arc<str>,
-        /// Which, by index.
+        /// Indices of the rules.
         rules: Vec<usize>,
     },
 }
 
-/// What all tasks share.
+/// Settings of all tasks.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How often to poll.
+    /// Interval of polls.
     pub interval: Duration,
-    /// How often to look at the event log; zero is never.
+    /// Interval of reads of the event log; zero means never.
     pub sel_interval: Duration,
-    /// How often a fault that lasts is told again; zero is never.
+    /// Interval after which a lasting fault is published again; zero means never.
     pub restate: Duration,
-    /// Where to keep bookmarks.
+    /// Folder of bookmarks of event logs.
     pub state_dir: Option<PathBuf>,
-    /// The rules.
+    /// The rules for sensors.
     pub rules: Arc<[Rule]>,
 }
 
@@ -91,23 +91,23 @@ pub struct Watcher {
     monitor: Monitor,
     poller: Poller,
     log: LogReader,
-    /// The records that were read last, so that a new session need not read them again.
+    /// The last sensor records: a new session does not read them again.
     records: Option<Records>,
     started: Instant,
     reports: mpsc::Sender<Report>,
-    notes: mpsc::Sender<Note>,
+    progress: mpsc::Sender<Progress>,
     has_worked: bool,
     is_lost: bool,
 }
 
 impl Watcher {
-    /// A task that sends what it finds to `reports` (when that is full it waits: nothing is lost,
-    /// its own polls come later) and what becomes of itself to `notes`.
+    /// A task that sends findings to `reports` and its progress to `progress`. If `reports` is
+    /// full, it waits and polls later; no finding is lost.
     pub fn new(
         config: WatchedNode,
         plan: Plan,
         reports: mpsc::Sender<Report>,
-        notes: mpsc::Sender<Note>,
+        progress: mpsc::Sender<Progress>,
     ) -> Self {
         let path = plan.state_dir.as_ref().map(|dir| dir.join(format!("{}.sel", config.node)));
         Self {
@@ -121,14 +121,13 @@ impl Watcher {
             config,
             plan,
             reports,
-            notes,
+            progress,
             has_worked: false,
             is_lost: false,
         }
     }
 
-    /// Runs until nobody listens any more. A session that is open then is closed; what else it waits
-    /// for at that moment is left.
+    /// Runs until the receiver of findings is dropped, then closes an open session.
     pub async fn run(mut self) {
         let mut pause = PAUSE_MIN;
         let reports = self.reports.clone();
@@ -141,15 +140,15 @@ impl Watcher {
                 Err(error) => error,
                 Ok(mut bmc) => {
                     let result = self.watch(&mut bmc, &mut pause).await;
-                    let has_died = matches!(&result, Err(error) if error.is_lost());
-                    if !has_died {
+                    let is_lost = matches!(&result, Err(error) if error.is_lost());
+                    if !is_lost {
                         bmc.close().await;
                     }
                     match result {
                         Ok(()) => return,
-                        // It worked until now: a new session may be all that it takes.
-                        Err(error) if pause == PAUSE_MIN && has_died && !self.is_lost => {
-                            tracing::info!(node = %self.node, %error, "the session is lost: opening another");
+                        // It worked until now: a new session may suffice.
+                        Err(error) if pause == PAUSE_MIN && is_lost && !self.is_lost => {
+                            tracing::info!(node = %self.node, %error, "session lost");
                             pause = PAUSE_MIN * 2;
                             continue;
                         }
@@ -157,20 +156,20 @@ impl Watcher {
                     }
                 }
             };
-            self.fail(&error).await;
-            let is_hopeless = error.is_permanent();
+            self.on_failure(&error).await;
+            let pause_now = if error.is_permanent() { PAUSE_PERMANENT } else { pause };
             tokio::select! {
-                () = tokio::time::sleep(if is_hopeless { PAUSE_HOPELESS } else { pause }) => {}
+                () = tokio::time::sleep(pause_now) => {}
                 () = reports.closed() => return,
             }
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
-    async fn fail(&mut self, error: &BmcError) {
+    async fn on_failure(&mut self, error: &BmcError) {
         if error.is_permanent() && !self.has_worked {
             let (node, message) = (Arc::clone(&self.node), error.to_string());
-            let _ = self.notes.send(Note::Hopeless { node, message }).await;
+            let _ = self.progress.send(Progress::Unreachable { node, message }).await;
         }
         if !self.is_lost {
             tracing::warn!(node = %self.node, bmc = %self.bmc_name, %error, "BMC lost");
@@ -178,15 +177,15 @@ impl Watcher {
         } else {
             tracing::debug!(node = %self.node, %error, "BMC still lost");
         }
-        self.tell(Input::Lost(error.to_string())).await;
+        self.handle(Input::Lost(error.to_string())).await;
     }
 
     fn now_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Hands an input to the monitor and its findings on.
-    async fn tell(&mut self, input: Input) {
+    /// Gives an input to the monitor and sends the findings.
+    async fn handle(&mut self, input: Input) {
         let mut findings = Vec::new();
         self.monitor.handle(self.now_ms(), input, &mut findings);
         for finding in findings {
@@ -197,24 +196,28 @@ impl Watcher {
                 time_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
                 finding,
             };
-            // Nobody listens when the program ends.
+            // The receiver is gone when the program ends.
             let _ = self.reports.send(report).await;
         }
     }
 
-    /// Watches an open BMC until it is lost; `Ok` when nobody listens any more.
+    /// Watches a connected BMC until it is lost; `Ok` if the receiver of findings is dropped.
     async fn watch(&mut self, bmc: &mut Bmc, pause: &mut Duration) -> Result<(), BmcError> {
         let inventory = inventory::read(bmc, &self.plan.rules, &mut self.records).await?;
         let sensors = inventory.watched.len();
         if !self.has_worked && !inventory.unmatched.is_empty() {
             let (node, rules) = (Arc::clone(&self.node), inventory.unmatched);
-            let _ = self.notes.send(Note::Unmatched { node, rules }).await;
+            let _ = self.progress.send(Progress::Unmatched { node, rules }).await;
         }
-        self.poller.follow(&inventory.watched, false);
+        self.poller.select(&inventory.watched, false);
         tracing::info!(
-            node = %self.node, bmc = %self.bmc_name, sensors, polled = self.poller.len(), "BMC open"
+            node = %self.node,
+            bmc = %self.bmc_name,
+            sensors,
+            polled = self.poller.len(),
+            "BMC connected"
         );
-        self.tell(Input::Inventory(inventory.watched)).await;
+        self.handle(Input::Inventory(inventory.watched)).await;
         let mut polls = tokio::time::interval(self.plan.interval);
         polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let sel_interval = self.plan.sel_interval;
@@ -231,8 +234,8 @@ impl Watcher {
                     next_log = self.log.pause(sel_interval).map(|pause| Instant::now() + pause);
                 }
                 event = bmc.event() => {
-                    self.take_events(bmc, &[event?], Way::Pushed).await?;
-                    // One event has room in the BMC's buffer: what came with it is in the log.
+                    self.on_events(bmc, &[event?], EventSource::Pushed).await?;
+                    // The buffer of the BMC has room for one event: the log has the others.
                     next_log = next_log.map(|_| Instant::now());
                 }
                 () = tokio::time::sleep(KEEP_ALIVE) => {
@@ -245,63 +248,58 @@ impl Watcher {
 
     async fn poll(&mut self, bmc: &mut Bmc) -> Result<(), BmcError> {
         if self.poller.len() == 0 {
-            // Nothing to read: whether the BMC is there has to be asked.
+            // Without sensors to read, another command finds a lost BMC.
             bmc.run(ipmi_rs::app::GetDeviceId).await?;
         }
         let pass = self.poller.read_all(bmc, self.monitor.watched()).await?;
-        self.take_pass(bmc, pass, true).await?;
+        self.on_pass(bmc, pass, true).await?;
         if std::mem::take(&mut self.is_lost) {
             tracing::info!(node = %self.node, bmc = %self.bmc_name, "BMC is back");
         }
         if !std::mem::replace(&mut self.has_worked, true) {
-            let _ = self.notes.send(Note::Working).await;
+            let _ = self.progress.send(Progress::Working).await;
         }
         Ok(())
     }
 
-    async fn take_pass(
-        &mut self,
-        bmc: &mut Bmc,
-        pass: Pass,
-        is_whole: bool,
-    ) -> Result<(), BmcError> {
+    async fn on_pass(&mut self, bmc: &mut Bmc, pass: Pass, is_whole: bool) -> Result<(), BmcError> {
         let Pass { samples, unread, is_complete, controllers } = pass;
         if is_whole {
-            self.tell(Input::Back).await;
-            self.tell(Input::Unread(unread.len())).await;
+            self.handle(Input::Back).await;
+            self.handle(Input::Unread(unread.len())).await;
         }
         for (controller, reason) in controllers {
-            self.tell(Input::Controller { controller, reason }).await;
+            self.handle(Input::Controller { controller, reason }).await;
         }
         let is_powered = !self.monitor.needs_power(&samples) || poll::is_powered(bmc).await?;
         let is_whole = is_whole && is_complete;
-        self.tell(Input::Samples { samples, is_whole, is_powered }).await;
+        self.handle(Input::Samples { samples, is_whole, is_powered }).await;
         Ok(())
     }
 
     async fn read_log(&mut self, bmc: &mut Bmc) -> Result<(), BmcError> {
         let entries = self.log.read_new(bmc).await?;
-        self.tell(Input::Log(self.log.state())).await;
-        self.take_events(bmc, &entries, Way::Logged).await?;
+        self.handle(Input::Log(self.log.state())).await;
+        self.on_events(bmc, &entries, EventSource::Logged).await?;
         self.log.save().await;
         Ok(())
     }
 
-    /// Takes events, and at once reads the sensors that they are about: the reading decides.
-    async fn take_events(
+    /// Handles events, then reads their sensors at once: the reading decides.
+    async fn on_events(
         &mut self,
         bmc: &mut Bmc,
         records: &[[u8; 16]],
-        way: Way,
+        source: EventSource,
     ) -> Result<(), BmcError> {
         for event in records.iter().filter_map(SensorEvent::parse) {
             tracing::debug!(node = %self.node, ?event, "event of the BMC");
-            self.tell(Input::Event { event, way }).await;
+            self.handle(Input::Event { event, source }).await;
         }
         let rereads = self.monitor.take_rereads();
         if !rereads.is_empty() {
             let pass = self.poller.read(bmc, self.monitor.watched(), &rereads).await?;
-            self.take_pass(bmc, pass, false).await?;
+            self.on_pass(bmc, pass, false).await?;
         }
         Ok(())
     }

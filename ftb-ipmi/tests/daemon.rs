@@ -1,5 +1,5 @@
-//! The daemon as a process, against a real BMC implementation: which events come out, in which
-//! order, and what bad input gets.
+//! The daemon as a process, with a real BMC implementation: its events and their order, and its
+//! reaction to bad input.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -15,22 +15,21 @@ fn config(targets: &str) -> String {
     format!("interval = '200ms'\nsel_interval = '200ms'\n{targets}")
 }
 
-/// How a BMC is asked that stays there for the whole test, or comes back: that the machine is slow does not make
-/// it lost.
+/// Settings for a BMC that answers during the whole test. A slow machine does not lose it.
 const PATIENTLY: &str = "timeout = '500ms'\nretries = 20\n";
-/// How a BMC is asked that the test makes silent.
+/// Settings for a BMC that the test makes silent.
 const BRIEFLY: &str = "timeout = '300ms'\nretries = 12\n";
 
-fn target(bmc: &SimulatedBmc, node: &str, asked: &str) -> String {
+fn target(bmc: &SimulatedBmc, node: &str, settings: &str) -> String {
     format!(
         "[[target]]\nbmc = '{}'\nnode = '{node}'\nuser = '{USER}'\npassword = '{PASSWORD}'\n\
-         cipher_suite = 3\n{asked}",
+         cipher_suite = 3\n{settings}",
         bmc.address()
     )
 }
 
 #[test]
-fn a_fan_fails_and_recovers_once_each_with_the_node_as_payload() {
+fn a_fan_fails_and_recovers_once_with_the_node_as_payload() {
     let bmc = SimulatedBmc::start().unwrap();
     let mut daemon = Daemon::start(&config(&target(&bmc, "node001", PATIENTLY)));
     let first = daemon.await_event("FTB_IPMI_NORMAL");
@@ -57,10 +56,10 @@ fn a_fan_fails_and_recovers_once_each_with_the_node_as_payload() {
     bmc.set("p1_margin", -40).unwrap();
     let normal = daemon.await_event("FTB_IPMI_NORMAL");
     assert_eq!(normal["tags"]["previous"], "failing");
-    let told = daemon.names();
-    let count = |name: &str| told.iter().filter(|told| *told == name).count();
-    assert_eq!((count("FTB_IPMI_FANFAIL"), count("FTB_IPMI_OVERTEMP")), (1, 1), "{told:?}");
-    assert_eq!(count("FTB_IPMI_NORMAL"), 2, "{told:?}");
+    let names = daemon.names();
+    let count = |name: &str| names.iter().filter(|other| *other == name).count();
+    assert_eq!((count("FTB_IPMI_FANFAIL"), count("FTB_IPMI_OVERTEMP")), (1, 1), "{names:?}");
+    assert_eq!(count("FTB_IPMI_NORMAL"), 2, "{names:?}");
     assert!(daemon.stop().success());
 }
 
@@ -83,7 +82,7 @@ fn power_supply_memory_and_voltage_have_events_of_their_own() {
 }
 
 #[test]
-fn a_hung_bmc_is_lost_and_keeps_no_other_waiting() {
+fn a_hung_bmc_is_lost_and_delays_no_other() {
     let bmcs = [SimulatedBmc::start().unwrap(), SimulatedBmc::start().unwrap()];
     let targets = target(&bmcs[0], "node001", BRIEFLY) + &target(&bmcs[1], "node002", PATIENTLY);
     let mut daemon = Daemon::start(&config(&targets));
@@ -130,18 +129,18 @@ fn a_controller_behind_the_bmc_fails_is_lost_and_found() {
     bmc.console(&format!("mc_enable {SATELLITE}")).unwrap();
     daemon.await_event("FTB_IPMI_CONTROLLER_BACK");
     daemon.await_event("FTB_IPMI_NORMAL");
-    let told = daemon.names();
-    let normal = told.iter().filter(|name| *name == "FTB_IPMI_NORMAL").count();
-    assert_eq!(normal, 3, "not while a controller was lost: {told:?}");
+    let names = daemon.names();
+    let normal = names.iter().filter(|name| *name == "FTB_IPMI_NORMAL").count();
+    assert_eq!(normal, 3, "none while a controller is lost: {names:?}");
     assert!(daemon.stop().success());
 }
 
 #[test]
-fn a_rack_is_watched_by_one_process_and_its_dead_and_hung_bmcs_delay_nobody() {
+fn dead_and_hung_bmcs_of_a_rack_delay_no_other() {
     const COUNT: u8 = 6;
     let mut rack = SimulatedBmc::start_rack(11, COUNT).unwrap();
     let port = rack[0].port();
-    // The last two have never been there.
+    // The last two do not exist.
     let text = config(&format!(
         "[[target]]\nbmc = '127.0.0.[11-18]:{port}'\nnode = 'node[001-008]'\nuser = '{USER}'\n\
          password = '{PASSWORD}'\ncipher_suite = 3\n{PATIENTLY}"
@@ -165,7 +164,7 @@ fn a_rack_is_watched_by_one_process_and_its_dead_and_hung_bmcs_delay_nobody() {
 }
 
 #[test]
-fn a_bmc_that_restarts_is_logged_in_to_again_without_a_word() {
+fn a_bmc_that_restarts_is_logged_in_to_again_without_an_event() {
     let mut bmc = SimulatedBmc::start().unwrap();
     let mut daemon = Daemon::start(&config(&target(&bmc, "node001", PATIENTLY)));
     daemon.await_event("FTB_IPMI_NORMAL");
@@ -173,8 +172,8 @@ fn a_bmc_that_restarts_is_logged_in_to_again_without_a_word() {
     bmc.restart().unwrap();
     bmc.set("cpu1_fan", 0).unwrap();
     daemon.await_event("FTB_IPMI_FANFAIL");
-    let told = daemon.names();
-    assert!(!told.iter().any(|name| name == "FTB_IPMI_BMC_LOST"), "{told:?}");
+    let names = daemon.names();
+    assert!(!names.iter().any(|name| name == "FTB_IPMI_BMC_LOST"), "{names:?}");
     assert!(daemon.stop().success());
 }
 
@@ -192,19 +191,19 @@ fn a_bmc_that_dies_is_lost_and_found() {
     assert!(daemon.stop().success());
 }
 
-/// What firmware logs of a corrected memory error.
+/// A log entry of firmware about a corrected memory error.
 fn memory_error(data: u8) -> String {
     log_entry(Origin::Firmware, [0x0C, 0x87, 0x6F, 0, data])
 }
 
-/// Who made an entry of the log.
+/// The author of a log entry.
 #[derive(Clone, Copy, Debug)]
 enum Origin {
     Bmc,
     Firmware,
 }
 
-/// The console's command that adds an event to the log: type and number of the sensor, type of the
+/// The console command that adds an event to the log: type and number of the sensor, type of the
 /// event, and two bytes of its data.
 fn log_entry(origin: Origin, [kind, number, event, offset, data]: [u8; 5]) -> String {
     let generator = match origin {
@@ -235,7 +234,7 @@ fn an_uncorrectable_memory_error_does_not_wait_behind_a_corrected_one() {
 }
 
 #[test]
-fn memory_errors_in_the_log_are_told_across_a_restart_of_the_daemon() {
+fn log_entries_during_a_restart_of_the_daemon_are_published() {
     let bmc = SimulatedBmc::start().unwrap();
     let state = tempfile::tempdir().unwrap();
     let text = format!(
@@ -247,20 +246,23 @@ fn memory_errors_in_the_log_are_told_across_a_restart_of_the_daemon() {
     let mut daemon = Daemon::start(&text);
     daemon.await_event("FTB_IPMI_NORMAL");
     daemon.await_file(&state.path().join("node001.sel"));
-    assert!(!daemon.names().contains(&"FTB_IPMI_MEMERR".to_owned()), "history is not news");
+    assert!(
+        !daemon.names().contains(&"FTB_IPMI_MEMERR".to_owned()),
+        "entries before the first start are history"
+    );
     assert!(daemon.stop().success());
 
     bmc.console(&memory_error(2)).unwrap();
     let mut daemon = Daemon::start(&text);
-    let told = daemon.await_event("FTB_IPMI_MEMERR");
-    assert_eq!(told["severity"], "WARNING");
-    assert_eq!(told["tags"]["lasting"], "false");
-    assert!(told["tags"]["reason"].as_str().unwrap().contains("0x87"));
+    let error = daemon.await_event("FTB_IPMI_MEMERR");
+    assert_eq!(error["severity"], "WARNING");
+    assert_eq!(error["tags"]["lasting"], "false");
+    assert!(error["tags"]["reason"].as_str().unwrap().contains("0x87"));
     assert!(daemon.stop().success());
 }
 
 #[test]
-fn the_first_entry_of_a_log_is_told_even_if_it_came_during_a_restart() {
+fn the_first_log_entry_is_published_even_if_it_came_during_a_restart() {
     let bmc = SimulatedBmc::start().unwrap();
     let state = tempfile::tempdir().unwrap();
     let text = format!(
@@ -306,9 +308,9 @@ fn odd_names_and_thresholds_neither_hide_a_fault_nor_invent_one() {
         (&"SYS FAN 6 TACH".into(), &"400".into(), &"lower_critical".into()),
         "{slow}"
     );
-    let told = daemon.names();
-    let hot = told.iter().filter(|name| *name == "FTB_IPMI_OVERTEMP").count();
-    assert_eq!(hot, 3, "no fault of a threshold of 0: {told:?}");
+    let names = daemon.names();
+    let hot = names.iter().filter(|name| *name == "FTB_IPMI_OVERTEMP").count();
+    assert_eq!(hot, 3, "thresholds of 0 cause no fault: {names:?}");
     assert!(daemon.stop().success());
 }
 
@@ -363,10 +365,10 @@ fn a_log_that_is_full_or_drops_events_is_published_until_it_is_cleared() {
 }
 
 #[test]
-fn a_log_that_was_refused_is_read_on_once_it_answers() {
+fn reading_of_a_refused_log_continues_when_the_bmc_answers() {
     const ERASE_IN_PROGRESS: Treatment = Treatment::Refuse(0x81);
     const INVALID_COMMAND: Treatment = Treatment::Refuse(0xC1);
-    // Without encryption and signature, so that answers can be changed on their way.
+    // Without encryption and signature, so that the proxy can change answers.
     let mut bmc = SimulatedBmc::start_with(Setup { auths: "none", ..Setup::default() }).unwrap();
     let proxy = Proxy::start(bmc.port());
     let mut daemon = Daemon::start(&config(&format!(
@@ -388,7 +390,7 @@ fn a_log_that_was_refused_is_read_on_once_it_answers() {
             "{treatment:?}"
         );
     }
-    // Only a new session asks a BMC again that has said that it has no log.
+    // After the answer "no event log", only a new session tries again.
     proxy.treat(INVALID_COMMAND, 1);
     proxy.treat(Treatment::Pass, 0);
     bmc.console(&uncorrectable(0xE4)).unwrap();
@@ -411,7 +413,7 @@ fn the_dry_run_shows_every_sensor_with_its_verdict() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };
-    // The simulator reads its files ten times a second.
+    // The simulator reads its files ten times per second.
     let is_ready = |table: &String| table.contains("BAD") && table.contains("45 degrees");
     let table = common::until_some("a bad fan", || Some(run(&[])).filter(is_ready));
     let line = |name: &str| {
@@ -432,7 +434,7 @@ fn the_dry_run_shows_every_sensor_with_its_verdict() {
 }
 
 #[test]
-fn a_reader_that_has_gone_is_no_failure_and_a_full_disk_is_one() {
+fn a_closed_pipe_is_no_failure_and_a_full_disk_is_one() {
     let bmc = SimulatedBmc::start().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ipmi.toml");
@@ -450,7 +452,7 @@ fn a_reader_that_has_gone_is_no_failure_and_a_full_disk_is_one() {
 }
 
 #[test]
-fn bad_input_is_one_line_and_exit_code_2() {
+fn bad_input_gives_one_line_and_exit_code_2() {
     let bmc = SimulatedBmc::start().unwrap();
     let good = target(&bmc, "node001", PATIENTLY);
     let wrong_password = good.replace(PASSWORD, "wrong");
@@ -473,7 +475,7 @@ fn bad_input_is_one_line_and_exit_code_2() {
 }
 
 #[test]
-fn a_wrong_password_is_tried_once_and_said_once_without_a_table() {
+fn a_wrong_password_is_tried_once_and_reported_once_without_a_table() {
     let bmc = SimulatedBmc::start().unwrap();
     let proxy = Proxy::start(bmc.port());
     let wrong = target(&bmc, "node001", PATIENTLY).replace(PASSWORD, "wrong");
@@ -481,7 +483,7 @@ fn a_wrong_password_is_tried_once_and_said_once_without_a_table() {
     let output = common::output_of(&config(&wrong), "--once");
     let (text, errors) = (output.stdout, String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(2), "{errors}");
-    assert_eq!(String::from_utf8(text).unwrap(), "", "there is nothing to show");
+    assert_eq!(String::from_utf8(text).unwrap(), "", "no table");
     assert_eq!(errors.matches("the password is wrong").count(), 1, "{errors}");
     assert_eq!(proxy.logins(), 1, "BMCs count wrong passwords");
 }
@@ -500,12 +502,12 @@ fn the_check_of_the_configuration_finds_missing_and_public_passwords() {
         std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
         let (code, line) = common::run_to_end(&with_file, "--check-config");
         assert_eq!(code, expected, "{mode:o}: {line}");
-        assert_eq!(line.contains("others can read it"), expected == Some(2), "{line}");
+        assert_eq!(line.contains("other users can read"), expected == Some(2), "{line}");
     }
 }
 
 #[test]
-fn a_bmc_that_is_not_there_fails_the_dry_run_and_not_the_daemon() {
+fn a_missing_bmc_fails_the_dry_run_and_not_the_daemon() {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();
     let text = format!(

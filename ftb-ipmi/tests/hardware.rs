@@ -1,5 +1,5 @@
-//! The daemon on a real kernel driver: a guest under QEMU whose `/dev/ipmi0` has a simulated BMC
-//! behind it (`tests/hardware/ipmi/scenario.sh`), and what a subscriber got of it.
+//! The daemon on a real kernel driver: a guest under QEMU with a simulated BMC behind `/dev/ipmi0`
+//! (`tests/hardware/ipmi/scenario.sh`), and the events that a subscriber receives.
 #![allow(clippy::unwrap_used)]
 
 use ftb_tests::bmc::{SENSORS, Setup, SimulatedBmc};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const DEADLINE_S: u32 = 240;
 
-/// Does at each mark of the guest what the scenario says.
+/// Performs the step of the scenario at each mark of the guest.
 fn play(bmc: &SimulatedBmc, share: &Path, is_over: &AtomicBool) {
     type Step = (&'static str, fn(&SimulatedBmc) -> std::io::Result<()>);
     const STEPS: [Step; 6] = [
@@ -43,7 +43,7 @@ fn play(bmc: &SimulatedBmc, share: &Path, is_over: &AtomicBool) {
 }
 
 #[test]
-fn a_node_with_a_bmc_behind_the_kernels_driver() {
+fn a_subscriber_receives_every_event_of_a_bmc_behind_the_kernel_driver() {
     let bmc = SimulatedBmc::start_with(Setup { satellite: true, ..Setup::default() }).unwrap();
     let ours = hardware().join("ipmi");
     let chardev = format!("socket,id=bmc0c,host=127.0.0.1,port={},reconnect=1", bmc.machine_port());
@@ -76,13 +76,13 @@ fn a_node_with_a_bmc_behind_the_kernels_driver() {
     };
     let sensors = lines("once.jsonl");
     assert_eq!(sensors.len(), SENSORS + 1);
-    // The second is another controller's: the kernel relays.
+    // The second belongs to another controller: the kernel relays.
     for (name, reading) in [("CPU 1 FAN", 2244.0), ("REAR FAN", 3300.0)] {
         let fan = sensors.iter().find(|sensor| sensor["sensor"] == name).unwrap();
         assert_eq!((&fan["reading"], &fan["verdict"]), (&reading.into(), &"ok".into()));
     }
 
-    let mut told: Vec<_> = lines("events.jsonl")
+    let mut names: Vec<_> = lines("events.jsonl")
         .iter()
         .map(|event| event["name"].as_str().unwrap().trim_start_matches("FTB_IPMI_").to_owned())
         .filter(|name| name != "TRIAL")
@@ -102,6 +102,6 @@ fn a_node_with_a_bmc_behind_the_kernels_driver() {
         "SENSOR_CLEARED",
         "NORMAL",
     ];
-    told.truncate(expected.len() + 1);
-    assert_eq!(told, expected, "each once, in the order of the scenario");
+    names.truncate(expected.len() + 1);
+    assert_eq!(names, expected, "once each, in the order of the scenario");
 }

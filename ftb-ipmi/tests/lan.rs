@@ -1,5 +1,4 @@
-//! The session against a real BMC implementation over RMCP+ and IPMI 1.5, and against a network
-//! that loses, repeats, delays and damages packets.
+//! Sessions with a real BMC implementation over RMCP+ and IPMI 1.5.
 #![allow(clippy::unwrap_used)]
 
 use ftb_ipmi::bmc::{Bmc, CipherSuite, LanConfig, Protocol, Target};
@@ -18,7 +17,7 @@ fn target(port: u16, protocol: Protocol) -> Target {
         group_key: None,
         privilege: 2,
         protocol,
-        // Only a failing run waits so long: a machine may be slow.
+        // Only failing tests reach these limits.
         timeout: Duration::from_secs(1),
         retries: 20,
     })
@@ -27,7 +26,7 @@ fn target(port: u16, protocol: Protocol) -> Target {
 const SUITE_3: Protocol = Protocol::RmcpPlus([Some(CipherSuite::Three), None]);
 
 #[tokio::test]
-async fn every_sensor_of_the_tables_reads_as_in_the_tables() {
+async fn every_sensor_has_the_reading_of_the_tables() {
     let simulated = SimulatedBmc::start().unwrap();
     let mut bmc = Bmc::connect(&target(simulated.port(), SUITE_3)).await.unwrap();
     let inventory = inventory::read(&mut bmc, &[], &mut None).await.unwrap();
@@ -60,7 +59,7 @@ async fn every_sensor_of_the_tables_reads_as_in_the_tables() {
 }
 
 #[tokio::test]
-async fn names_packed_in_six_bits_are_read() {
+async fn six_bit_names_are_decoded() {
     let simulated =
         SimulatedBmc::start_with(Setup { names: Names::SixBit, ..Setup::default() }).unwrap();
     let mut bmc = Bmc::connect(&target(simulated.port(), SUITE_3)).await.unwrap();
@@ -70,7 +69,7 @@ async fn names_packed_in_six_bits_are_read() {
 }
 
 #[tokio::test]
-async fn ipmi_1_5_reads_the_same_by_every_proof_of_the_password() {
+async fn ipmi_1_5_reads_the_same_with_every_authentication() {
     for auths in ["md5", "md2", "straight"] {
         let simulated = SimulatedBmc::start_with(Setup { auths, ..Setup::default() }).unwrap();
         let mut bmc = Bmc::connect(&target(simulated.port(), Protocol::Ipmi15)).await.unwrap();
@@ -82,7 +81,7 @@ async fn ipmi_1_5_reads_the_same_by_every_proof_of_the_password() {
     }
 }
 
-/// Add SDR, as a board's update program sends it: an event-only record.
+/// Add SDR with an event-only record, as the update program of a board sends it.
 fn add_record(simulated: &SimulatedBmc) {
     let record = "0 0 0x51 3 14 0x20 0 0x23 6 1 0x0c 0x6f 1 0 0 0 0xc2 0x45 0x43";
     // The simulator takes the sixth byte, the owner, for the length.
@@ -100,7 +99,7 @@ fn add_record(simulated: &SimulatedBmc) {
 }
 
 #[tokio::test]
-async fn records_are_read_again_in_a_new_session_only_when_they_have_changed() {
+async fn a_new_session_reads_the_records_again_only_if_they_have_changed() {
     let simulated = SimulatedBmc::start().unwrap();
     let (mut known, mut fingerprints) = (None, Vec::new());
     for session in 0..3 {
@@ -119,7 +118,7 @@ async fn records_are_read_again_in_a_new_session_only_when_they_have_changed() {
 }
 
 #[tokio::test]
-async fn a_sensor_of_a_controller_behind_the_bmc_is_read_or_unavailable() {
+async fn a_sensor_behind_the_bmc_is_read_or_unavailable() {
     let simulated =
         SimulatedBmc::start_with(Setup { satellite: true, ..Setup::default() }).unwrap();
     let mut bmc = Bmc::connect(&target(simulated.port(), SUITE_3)).await.unwrap();
@@ -127,7 +126,7 @@ async fn a_sensor_of_a_controller_behind_the_bmc_is_read_or_unavailable() {
     let rows = read_once(&mut bmc, inventory.watched.clone()).await.unwrap();
     let (fan, reading) = rows.iter().find(|(w, _)| w.sensor.name == "REAR FAN").unwrap();
     assert_eq!(reading.as_ref().unwrap().value, Some(3300.0));
-    assert_eq!(fan.limits[1], Some(660.0), "its thresholds come through the bridge too");
+    assert_eq!(fan.limits[1], Some(660.0), "the BMC relays its thresholds too");
 
     simulated.console(&format!("mc_disable {SATELLITE}")).unwrap();
     let rows = read_once(&mut bmc, inventory.watched).await.unwrap();
@@ -138,7 +137,7 @@ async fn a_sensor_of_a_controller_behind_the_bmc_is_read_or_unavailable() {
 }
 
 #[tokio::test]
-async fn auto_settles_for_what_the_bmc_has() {
+async fn auto_selects_the_best_protocol_of_the_bmc() {
     let simulated = SimulatedBmc::start().unwrap();
     let mut bmc = Bmc::connect(&target(simulated.port(), Protocol::Auto)).await.unwrap();
     assert_eq!(inventory::read(&mut bmc, &[], &mut None).await.unwrap().watched.len(), SENSORS);
@@ -151,7 +150,7 @@ async fn a_wrong_password_and_an_unknown_user_are_named_and_permanent() {
         let Target::Lan(right) = target(simulated.port(), protocol) else { unreachable!() };
         let wrong = LanConfig {
             password: "wrong".to_owned(),
-            // A BMC of IPMI 1.5 says nothing to that.
+            // A BMC with IPMI 1.5 does not answer that.
             timeout: Duration::from_millis(500),
             retries: 8,
             ..right.clone()
@@ -159,15 +158,15 @@ async fn a_wrong_password_and_an_unknown_user_are_named_and_permanent() {
         let error = Bmc::connect(&Target::Lan(wrong)).await.err().unwrap();
         assert!(error.is_permanent(), "{error}");
         assert!(error.to_string().contains("password"), "{protocol:?}: {error}");
-        let nobody = LanConfig { user: "nobody".to_owned(), ..right };
-        let error = Bmc::connect(&Target::Lan(nobody)).await.err().unwrap();
+        let unknown = LanConfig { user: "unknown".to_owned(), ..right };
+        let error = Bmc::connect(&Target::Lan(unknown)).await.err().unwrap();
         assert!(error.is_permanent(), "{error}");
         assert!(error.to_string().contains("no such user"), "{protocol:?}: {error}");
     }
 }
 
 #[tokio::test]
-async fn a_password_that_is_too_long_for_the_protocol_found_is_said_to_be_that() {
+async fn a_password_too_long_for_ipmi_1_5_is_reported() {
     let auths = "md5";
     let simulated = SimulatedBmc::start_with(Setup { auths, ..Setup::default() }).unwrap();
     let Target::Lan(config) = target(simulated.port(), Protocol::Ipmi15) else { unreachable!() };
@@ -177,7 +176,7 @@ async fn a_password_that_is_too_long_for_the_protocol_found_is_said_to_be_that()
 }
 
 #[tokio::test]
-async fn suite_17_alone_is_refused_by_a_bmc_without_it() {
+async fn a_bmc_without_suite_17_refuses_it() {
     let simulated = SimulatedBmc::start().unwrap();
     let suites = Protocol::RmcpPlus([Some(CipherSuite::Seventeen), None]);
     let error = Bmc::connect(&target(simulated.port(), suites)).await.err().unwrap();

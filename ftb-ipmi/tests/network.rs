@@ -1,5 +1,5 @@
-//! A BMC behind a network that loses, repeats, delays, damages and cuts packets: what is read is
-//! right, or not read.
+//! A BMC behind a network that loses, repeats, delays, damages and truncates packets: a reading is
+//! right, or an error.
 #![allow(clippy::unwrap_used)]
 
 use ftb_ipmi::bmc::{Bmc, CipherSuite, LanConfig, Protocol, Target};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 
-/// A simple generator, so that a failing run can be repeated from its seed.
+/// A generator with a seed, so that a failing run can be repeated.
 struct Random(u64);
 
 impl Random {
@@ -22,7 +22,7 @@ impl Random {
     }
 }
 
-/// Forwards between its own port and the BMC's, badly. One in eight packets, in each direction.
+/// Forwards packets between its own port and the BMC. Mistreats one in eight, in both directions.
 async fn bad_network(bmc_port: u16, seed: u64) -> (u16, JoinHandle<()>) {
     let outside = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
     let inside = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
@@ -77,8 +77,7 @@ async fn bad_network(bmc_port: u16, seed: u64) -> (u16, JoinHandle<()>) {
     (port, task)
 }
 
-/// A damaged packet can end the session in the simulator: that is an error, and the next call opens
-/// another.
+/// Repeats a call that loses the BMC: a damaged packet may end the session in the simulator.
 macro_rules! until_ok {
     ($attempt:expr) => {
         loop {
@@ -104,7 +103,7 @@ async fn assert_readings_are_right(protocol: Protocol, seed: u64) {
         timeout: Duration::from_millis(40),
         retries: 20,
     });
-    // Damage in two key exchanges in a row is an honest refusal.
+    // Damage in two key exchanges in a row is a refusal.
     let mut bmc = until_ok!(Bmc::connect(&target).await);
     let inventory = until_ok!(inventory::read(&mut bmc, &[], &mut None).await);
     let first = until_ok!(read_once(&mut bmc, inventory.watched.clone()).await);
@@ -121,7 +120,7 @@ async fn assert_readings_are_right(protocol: Protocol, seed: u64) {
 }
 
 #[tokio::test]
-async fn over_rmcp_plus() {
+async fn readings_over_a_bad_network_are_right_with_rmcp_plus() {
     for seed in 1..=3 {
         let suite = Protocol::RmcpPlus([Some(CipherSuite::Three), None]);
         assert_readings_are_right(suite, seed).await;
@@ -129,12 +128,12 @@ async fn over_rmcp_plus() {
 }
 
 #[tokio::test]
-async fn over_ipmi_1_5() {
+async fn readings_over_a_bad_network_are_right_with_ipmi_1_5() {
     assert_readings_are_right(Protocol::Ipmi15, 7).await;
 }
 
 #[tokio::test]
-async fn a_bmc_that_hung_and_answers_late_mixes_nothing_up() {
+async fn late_answers_of_a_hung_bmc_give_no_wrong_reading() {
     let simulated = SimulatedBmc::start().unwrap();
     let target = Target::Lan(LanConfig {
         host: "127.0.0.1".to_owned(),
@@ -147,7 +146,7 @@ async fn a_bmc_that_hung_and_answers_late_mixes_nothing_up() {
         timeout: Duration::from_millis(30),
         retries: 2,
     });
-    // On a busy machine the simulator alone may take longer than that.
+    // On a busy machine the simulator may be slower than the timeout.
     let mut bmc = until_ok!(Bmc::connect(&target).await);
     let inventory = until_ok!(inventory::read(&mut bmc, &[], &mut None).await);
     let first = until_ok!(read_once(&mut bmc, inventory.watched.clone()).await);
@@ -156,7 +155,7 @@ async fn a_bmc_that_hung_and_answers_late_mixes_nothing_up() {
         let error = read_once(&mut bmc, inventory.watched.clone()).await.unwrap_err();
         assert!(error.is_lost(), "{error}");
         simulated.resume().unwrap();
-        // The answers to what was asked during the hang arrive among the new ones.
+        // Answers to requests during the hang arrive among the new ones.
         let again = until_ok!(read_once(&mut bmc, inventory.watched.clone()).await);
         for ((watched, before), (_, after)) in first.iter().zip(&again) {
             assert_eq!(before, after, "{}", watched.sensor.name);

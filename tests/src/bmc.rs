@@ -1,12 +1,12 @@
 //! A simulated BMC: `ipmi_sim` of Debian's package `openipmi`, with the sensors of the thesis'
-//! tables 3.1 to 3.4 and a few that the tables lack (a tachometer that counts periods, a power
-//! supply).
+//! tables 3.1 to 3.4, a tachometer that counts periods, and a power supply.
 //!
-//! It speaks RMCP+ (cipher suite 3) and IPMI 1.5 on loopback, keeps an event log, and takes its
-//! values from files: [`SimulatedBmc::set`] changes one, [`SimulatedBmc::pause`] hangs it,
-//! [`SimulatedBmc::kill`] and [`SimulatedBmc::restart`] make it die and come back. Everything ends
-//! with the value.
+//! It offers RMCP+ (cipher suite 3) and IPMI 1.5 on loopback, has an event log, and reads its
+//! values from files. [`SimulatedBmc::set`] changes a value, [`SimulatedBmc::pause`] makes it hang,
+//! [`SimulatedBmc::kill`] and [`SimulatedBmc::restart`] end and start it. Dropping it ends the
+//! process.
 
+mod analog;
 mod board;
 mod files;
 
@@ -23,41 +23,41 @@ use tempfile::TempDir;
 
 /// User of the simulated BMC.
 pub const USER: &str = "ftb";
-/// Its password.
+/// Password of [`USER`].
 pub const PASSWORD: &str = "secret";
 
-/// How long it may take to start, or to answer on its console. Only a failing run waits so long: a machine may be slow.
-const PATIENCE: Duration = Duration::from_secs(180);
-/// How often another set of ports is tried when somebody else took one in between.
+/// Longest wait for the start, or for an answer on the console. Only failing tests reach it.
+const DEADLINE: Duration = Duration::from_secs(180);
+/// How many sets of ports are tried, because another process may take a port in between.
 const START_ATTEMPTS: u32 = 5;
 
 /// Ports of one BMC.
 #[derive(Clone, Copy)]
 struct Ports {
-    /// Last byte of its address, 127.0.0.x.
+    /// Last byte of the address, 127.0.0.x.
     host: u8,
     lan: u16,
     console: u16,
     machine: u16,
 }
 
-/// Nobody else can take this UDP port, only a simulator beside this: two of them could share it, without an error, and the
-/// elder would never hear anything again. Also while its own simulator is dead.
+/// Reserves a UDP port for one simulator, also while that is dead. Without it, two simulators could
+/// share the port without an error, and the older one would receive nothing.
 struct Reserved(UdpSocket);
 
 impl Reserved {
     fn new(address: (Ipv4Addr, u16)) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
-        // Only now: it was nobody's, and from now on it is shared with who says the same, as the simulator does.
+        // After the bind, which fails for a used port: share it with the simulator.
         setsockopt(&socket, sockopt::ReuseAddr, &true)?;
-        // It is there for itself alone: to everybody else the port of a dead simulator is closed.
+        // Connected to itself: for others, the port of a dead simulator is closed.
         socket.connect(socket.local_addr()?)?;
         Ok(Self(socket))
     }
 }
 
 impl Ports {
-    /// Free ones, as far as one can know; that of the LAN stays so.
+    /// Free ports. The LAN port stays reserved.
     fn find(host: u8, lan: Option<u16>) -> io::Result<(Self, Reserved)> {
         let reserved = Reserved::new((Ipv4Addr::new(127, 0, 0, host), lan.unwrap_or(0)))?;
         let console = TcpListener::bind("127.0.0.1:0")?;
@@ -81,16 +81,16 @@ pub struct SimulatedBmc {
 }
 
 impl SimulatedBmc {
-    /// Starts one and waits until it answers.
+    /// Starts a simulator and waits until it answers.
     ///
     /// # Errors
-    /// When `ipmi_sim` or `sdrcomp` are missing or do not start; the message has their output.
+    /// `ipmi_sim` or `sdrcomp` is missing or does not start; the message has the output.
     pub fn start() -> io::Result<Self> {
         Self::start_with(Setup::default())
     }
 
-    /// Starts one for each address 127.0.0.`first` and following, all on the same UDP port: a rack,
-    /// `127.0.0.[11-18]:PORT`.
+    /// Starts a rack: `count` simulators at 127.0.0.`first` and following addresses, with the same
+    /// UDP port.
     ///
     /// # Errors
     /// As [`SimulatedBmc::start`].
@@ -103,7 +103,7 @@ impl SimulatedBmc {
         Ok(rack)
     }
 
-    /// As [`SimulatedBmc::start`], another board.
+    /// Starts a simulator with another board.
     ///
     /// # Errors
     /// As [`SimulatedBmc::start`].
@@ -145,12 +145,12 @@ impl SimulatedBmc {
         Ok(bmc)
     }
 
-    /// Where it listens for RMCP.
+    /// Address of the LAN port.
     pub fn address(&self) -> String {
         format!("127.0.0.{}:{}", self.ports.host, self.ports.lan)
     }
 
-    /// Its UDP port.
+    /// UDP port of the LAN.
     pub fn port(&self) -> u16 {
         self.ports.lan
     }
@@ -160,11 +160,11 @@ impl SimulatedBmc {
         self.ports.machine
     }
 
-    /// Changes a value, by the name of its file: RPM of fans (`cpu1_fan`), degrees of temperatures
-    /// and margins (`p1_margin`), millivolts (`v12_aux`), states as bits (`dimm_a1`, `ps1`).
+    /// Changes a value, by file name: RPM of fans (`cpu1_fan`), degrees of temperatures and margins
+    /// (`p1_margin`), millivolts (`v12_aux`), states as bits (`dimm_a1`, `ps1`).
     ///
     /// # Errors
-    /// For a name that no sensor has.
+    /// No sensor has this file.
     pub fn set(&self, file: &str, value: i32) -> io::Result<()> {
         let path = self.dir.path().join("val").join(file);
         if !path.exists() {
@@ -173,31 +173,30 @@ impl SimulatedBmc {
         files::write_value(&path, value)
     }
 
-    /// Gives a command to the simulator's console and returns when it is done, with what the
-    /// console said.
+    /// Runs a command on the console of the simulator and returns its output.
     ///
     /// # Errors
-    /// When the simulator is gone.
+    /// The simulator is gone.
     pub fn console(&self, command: &str) -> io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.ports.console))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(DEADLINE))?;
         read_to_prompt(&mut stream)?;
         stream.write_all(format!("{command}\n").as_bytes())?;
         read_to_prompt(&mut stream)
     }
 
-    /// Makes it hang: it is there and answers nothing.
+    /// Makes the simulator hang: it answers nothing.
     ///
     /// # Errors
-    /// When the signal cannot be sent.
+    /// The signal cannot be sent.
     pub fn pause(&self) -> io::Result<()> {
         self.signal("STOP")
     }
 
-    /// Ends a hang. What it was asked meanwhile it answers now, late.
+    /// Ends a hang. The simulator answers earlier requests late.
     ///
     /// # Errors
-    /// When the signal cannot be sent.
+    /// The signal cannot be sent.
     pub fn resume(&self) -> io::Result<()> {
         self.signal("CONT")
     }
@@ -210,17 +209,17 @@ impl SimulatedBmc {
         }
     }
 
-    /// Kills it: its port is closed.
+    /// Kills the simulator: its port is closed.
     ///
     /// # Errors
-    /// When it cannot be killed.
+    /// The process cannot be killed.
     pub fn kill(&mut self) -> io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(drop)
     }
 
-    /// Starts it again after [`SimulatedBmc::kill`], on the same port: all sessions are gone, the
-    /// event log is as it was.
+    /// Starts the simulator again after [`SimulatedBmc::kill`], on the same port. All sessions are
+    /// gone; the event log remains.
     ///
     /// # Errors
     /// As [`SimulatedBmc::start`].
@@ -230,21 +229,21 @@ impl SimulatedBmc {
     }
 
     fn wait_until_up(&mut self) -> io::Result<()> {
-        // Get Channel Authentication Capabilities: answered before any login.
-        const QUESTION: [u8; 23] = [
+        // Get Channel Authentication Capabilities: needs no login.
+        const REQUEST: [u8; 23] = [
             0x06, 0x00, 0xFF, 0x07, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x09, 0x20, 0x18, 0xC8, 0x81, 0x00,
             0x38, 0x8E, 0x04, 0xB5,
         ];
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         socket.set_read_timeout(Some(Duration::from_millis(50)))?;
         socket.connect(self.address())?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DEADLINE;
         let mut answer = [0; 128];
         while Instant::now() < deadline {
             if self.child.try_wait()?.is_some() {
                 break;
             }
-            let is_up = socket.send(&QUESTION).is_ok() && socket.recv(&mut answer).is_ok();
+            let is_up = socket.send(&REQUEST).is_ok() && socket.recv(&mut answer).is_ok();
             if is_up {
                 return Ok(());
             }
@@ -257,20 +256,20 @@ impl SimulatedBmc {
 
 impl Drop for SimulatedBmc {
     fn drop(&mut self) {
-        // It may have been killed already; there is nothing to do then.
+        // It may be killed already.
         let _ = self.kill();
     }
 }
 
-/// Reads what the console says until it waits for the next command.
+/// Reads the output of the console up to the next prompt.
 fn read_to_prompt(stream: &mut TcpStream) -> io::Result<String> {
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     let mut byte = [0];
-    while !said.ends_with(b"> ") {
+    while !output.ends_with(b"> ") {
         stream.read_exact(&mut byte)?;
-        said.push(byte[0]);
+        output.push(byte[0]);
     }
-    Ok(String::from_utf8_lossy(&said).into_owned())
+    Ok(String::from_utf8_lossy(&output).into_owned())
 }
 
 fn spawn(dir: &Path) -> io::Result<Child> {
@@ -282,7 +281,7 @@ fn spawn(dir: &Path) -> io::Result<Child> {
         .arg(dir.join("bmc.emu"))
         .arg("-s")
         .arg(dir.join("state"))
-        // It gives up when it cannot wait for input: a pipe that stays open is what it needs.
+        // It ends when standard input is closed: keep a pipe open.
         .stdin(Stdio::piped())
         .stdout(log.try_clone()?)
         .stderr(log)
@@ -298,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_has_one_simulator_and_is_nobody_elses_while_that_is_dead() {
+    fn a_port_belongs_to_one_simulator_even_while_that_is_dead() {
         let mut bmc = SimulatedBmc::start().unwrap();
         let taken = |port| match SimulatedBmc::try_start(Setup::default(), 1, Some(port)) {
             Ok(_) => panic!("two simulators share a port"),
@@ -307,11 +306,11 @@ mod tests {
         assert!(taken(bmc.port()));
         bmc.kill().unwrap();
         assert!(taken(bmc.port()));
-        let asker = UdpSocket::bind("127.0.0.1:0").unwrap();
-        asker.set_read_timeout(Some(PATIENCE)).unwrap();
-        asker.connect(bmc.address()).unwrap();
-        asker.send(b"anybody?").unwrap();
-        let refused = asker.recv(&mut [0; 8]).unwrap_err();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.set_read_timeout(Some(DEADLINE)).unwrap();
+        client.connect(bmc.address()).unwrap();
+        client.send(b"hello").unwrap();
+        let refused = client.recv(&mut [0; 8]).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused, "{refused}");
         bmc.restart().unwrap();
     }

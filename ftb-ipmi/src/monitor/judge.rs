@@ -1,4 +1,4 @@
-//! One reading of one sensor: good or bad, and why. No memory here; that is the monitor's.
+//! Judges one reading of one sensor: good or bad, and why. Stateless.
 
 use super::FindingKind;
 use super::limits::{Arrangement, Limits};
@@ -21,18 +21,18 @@ pub const THRESHOLD_NAMES: [&str; 6] = [
 
 /// Event/reading type code of sensors with the states "deasserted" and "asserted".
 const READING_TYPE_DIGITAL: u8 = 0x03;
-/// State of a processor that has shut itself down from heat.
+/// State of a processor that shut down because of heat.
 const THERMAL_TRIP: u8 = 1;
-/// Words in the name of a processor's state that is about heat.
+/// Words in the names of states about heat.
 const HEAT_WORDS: [&str; 5] = ["heat", "hot", "therm", "thrm", "temp"];
-/// Words in the name of a state that is no fault when it is asserted.
+/// Words in the names of states that are no fault when asserted.
 const STATUS_WORDS: [&str; 12] = [
     "ok", "good", "pres", "prsnt", "popul", "occ", "instal", "detect", "status", "enable", "ready",
     "redundan",
 ];
-/// Without a hysteresis of its own, a thermal margin must fall by this much to be good again.
+/// Hysteresis of a thermal margin without a configured one, in degrees.
 const TEMPERATURE_HYSTERESIS: f64 = 2.0;
-/// A reading in degrees Celsius that only a thermal margin has.
+/// Readings below this, in degrees Celsius, show a thermal margin.
 const MARGIN_READING: f64 = -10.0;
 
 pub(super) const LNC: usize = 0;
@@ -42,27 +42,27 @@ pub(super) const UNC: usize = 3;
 pub(super) const UC: usize = 4;
 pub(super) const UNR: usize = 5;
 
-/// A sensor with everything that judging it needs.
+/// A sensor with its policy and limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Watched {
     /// The sensor.
     pub sensor: Sensor,
-    /// How it is judged.
+    /// How the sensor is judged.
     pub policy: Policy,
-    /// Its limits, in units of its value, in the order of [`THRESHOLD_NAMES`].
+    /// Limits in units of the value, in the order of [`THRESHOLD_NAMES`].
     pub limits: [Option<f64>; 6],
-    /// By how much a value must come back over a limit to be good again.
+    /// Distance from a limit at which a bad value becomes good again.
     pub hysteresis: f64,
-    /// On which side of the value the BMC's thresholds are.
+    /// On which side of the value the thresholds of the BMC are.
     arrangement: Arrangement,
-    /// Whether the BMC has any threshold for it.
+    /// Whether the BMC has a threshold.
     has_thresholds: bool,
-    /// What it cools, for fans, where rules or records say.
+    /// The part that a fan cools, from rules or records.
     pub cools: Option<String>,
 }
 
 impl Watched {
-    /// From the sensor, its rules, and the thresholds that hold in the BMC now.
+    /// A sensor with its policy and the current thresholds of the BMC.
     pub fn new(sensor: Sensor, policy: Policy, thresholds: RawThresholds) -> Self {
         let mut limits = Limits::NONE;
         let mut hysteresis = 0.0;
@@ -85,7 +85,7 @@ impl Watched {
         watched
     }
 
-    /// Judges it as a thermal margin, which counts the degrees that are left below zero.
+    /// Judges the sensor as a thermal margin, which counts up to zero, the limit.
     pub fn judge_as_margin(&mut self) {
         self.policy.margin = Some(true);
         if self.upper_limit().is_none() {
@@ -96,8 +96,8 @@ impl Watched {
         }
     }
 
-    /// Whether this value shows that it is a thermal margin, though its name does not say so: no
-    /// processor and no memory module runs that cold.
+    /// Whether this value shows a thermal margin without such a name: no processor and no memory
+    /// module is that cold.
     pub fn reads_as_margin(&self, value: f64) -> bool {
         self.policy.class == SensorClass::Temperature
             && self.sensor.is_threshold()
@@ -108,7 +108,7 @@ impl Watched {
             && value < MARGIN_READING
     }
 
-    /// Whether any reading of it can be bad.
+    /// Whether a reading can be bad.
     pub fn is_judged(&self) -> bool {
         if !self.sensor.is_threshold() {
             return bad_states(self, self.sensor.reading_type) != 0;
@@ -121,12 +121,13 @@ impl Watched {
             || (self.has_thresholds && (looks_down || looks_up))
     }
 
-    /// The limit above which it overheats, for prediction.
+    /// The limit of overheating, for prediction.
     pub fn upper_limit(&self) -> Option<f64> {
         self.limits[UC].or(self.limits[UNR])
     }
 
-    /// What a raw answer says. `factors` are those of this very reading, for sensors that need it.
+    /// Converts a raw reading. `factors` are the factors of this reading, for sensors that need
+    /// them.
     pub fn reading(&self, raw: RawReading, factors: Option<&Factors>) -> Reading {
         let value = match (factors.or(fixed_factors(&self.sensor)), raw.value) {
             (Some(factors), Some(byte)) => factors.value(byte),
@@ -136,23 +137,23 @@ impl Watched {
     }
 }
 
-/// The factors that hold for every reading; `None` too where each has its own, which only the BMC
-/// knows: thresholds of such a sensor have no value here, and its own comparison counts.
+/// The factors of all readings. `None` also for sensors whose factors depend on the reading: their
+/// thresholds have no value here, and the comparison by the BMC counts.
 fn fixed_factors(sensor: &Sensor) -> Option<&Factors> {
     sensor.factors.as_ref().filter(|factors| factors.linearization != Linearization::PerReading)
 }
 
 fn record_hysteresis(sensor: &Sensor, factors: &Factors, threshold: Option<u8>) -> f64 {
     let steps = sensor.hysteresis_up.max(sensor.hysteresis_down);
-    // FFh in a record means that the sensor has none.
+    // FFh means that the sensor has no hysteresis.
     if steps == 0 || steps == 0xFF {
         return 0.0;
     }
     factors.span(threshold.unwrap_or(1), steps)
 }
 
-/// The upper critical limit of a thermal margin without thresholds: five degrees Celsius before
-/// the end.
+/// The upper critical limit of a thermal margin without thresholds: five degrees Celsius below the
+/// limit.
 fn margin_critical(unit: &str) -> f64 {
     match unit {
         "degrees F" => -9.0,
@@ -160,7 +161,7 @@ fn margin_critical(unit: &str) -> f64 {
     }
 }
 
-/// Which sides of a value can be bad: below the lower limits, above the upper ones.
+/// Whether values below the lower limits and above the upper limits are bad.
 pub(super) fn sides(class: SensorClass) -> (bool, bool) {
     match class {
         SensorClass::Fan => (true, false),
@@ -173,11 +174,11 @@ pub(super) fn sides(class: SensorClass) -> (bool, bool) {
 /// A decoded reading.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
-    /// The raw byte; `None` where the BMC has no reading.
+    /// The raw byte; `None` if the BMC has no reading.
     pub raw: Option<u8>,
-    /// The value; `None` for discrete sensors and where the formula has no result.
+    /// The value; `None` for discrete sensors and without a finite result.
     pub value: Option<f64>,
-    /// States, or results of the BMC's own comparison.
+    /// States, or the comparison by the BMC.
     pub states: u16,
 }
 
@@ -186,29 +187,29 @@ pub struct Reading {
 pub enum Cause {
     /// At or below a lower limit.
     Below {
-        /// Which threshold.
+        /// Name of the threshold.
         threshold: &'static str,
-        /// Its value, where it can be read.
+        /// Value of the threshold, if known.
         limit: Option<f64>,
     },
     /// At or above an upper limit.
     Above {
-        /// Which threshold.
+        /// Name of the threshold.
         threshold: &'static str,
-        /// Its value, where it can be read.
+        /// Value of the threshold, if known.
         limit: Option<f64>,
     },
-    /// A fan stands still.
+    /// The fan stands still.
     Zero,
-    /// It was there and has no reading any more.
+    /// The part was present and has no reading any more.
     Absent,
-    /// A discrete sensor shows a bad state.
+    /// A bad state of a discrete sensor.
     State(u8),
-    /// It will reach its limit.
+    /// The value will reach its limit.
     Predicted(super::Forecast),
-    /// The BMC's event log has no room.
+    /// The event log of the BMC is full.
     Full,
-    /// It has dropped events.
+    /// The event log is full, and the BMC dropped events.
     Overflow,
 }
 
@@ -228,21 +229,21 @@ impl Cause {
     }
 }
 
-/// What one reading says by itself.
+/// The judgement on one reading.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Judgement {
-    /// Nothing is wrong.
+    /// No limit is crossed.
     Good,
-    /// Over a non-critical threshold: shown, not published.
+    /// Beyond a non-critical threshold: shown, not published.
     Warning,
-    /// Bad.
+    /// A fault.
     Bad(Cause),
-    /// Nothing can be said.
+    /// The reading is missing.
     Unknown,
 }
 
-/// Judges a reading. `was_bad` makes a value prove by the hysteresis that it is good again;
-/// `was_present` tells an absent fan from one that was never there.
+/// Judges a reading. With `was_bad`, a good value must pass the hysteresis. `was_present`
+/// distinguishes a removed part from an empty slot.
 pub fn judge(watched: &Watched, reading: &Reading, was_bad: bool, was_present: bool) -> Judgement {
     match watched.sensor.is_threshold() {
         true => judge_value(watched, reading, was_bad, was_present),
@@ -289,8 +290,8 @@ struct Crossing<'a> {
 }
 
 impl Crossing<'_> {
-    /// The BMC's own comparison, for a threshold whose value it does not tell.
-    fn is_told(&self, slot: usize) -> bool {
+    /// The comparison by the BMC, for a threshold of unknown value.
+    fn is_reported(&self, slot: usize) -> bool {
         let is_set = |bit: usize| self.reading.states & (1 << bit) != 0;
         self.watched.limits[slot].is_none()
             && self.watched.arrangement.slots(slot).into_iter().any(is_set)
@@ -300,7 +301,7 @@ impl Crossing<'_> {
         slots.iter().find_map(|slot| {
             let limit = self.watched.limits[*slot];
             let is_crossed = limit.is_some_and(|limit| self.value <= limit + self.slack);
-            (is_crossed || self.is_told(*slot))
+            (is_crossed || self.is_reported(*slot))
                 .then_some(Cause::Below { threshold: THRESHOLD_NAMES[*slot], limit })
         })
     }
@@ -309,7 +310,7 @@ impl Crossing<'_> {
         slots.iter().find_map(|slot| {
             let limit = self.watched.limits[*slot];
             let is_crossed = limit.is_some_and(|limit| self.value >= limit - self.slack);
-            (is_crossed || self.is_told(*slot))
+            (is_crossed || self.is_reported(*slot))
                 .then_some(Cause::Above { threshold: THRESHOLD_NAMES[*slot], limit })
         })
     }
@@ -320,9 +321,9 @@ fn judge_states(watched: &Watched, reading: &Reading, was_present: bool) -> Judg
         return Judgement::Unknown;
     }
     let reading_type = watched.sensor.reading_type;
-    let held = reading.states & bad_states(watched, reading_type);
-    if held != 0 {
-        let severest = most_severe(watched.policy.class, reading_type, held);
+    let bad = reading.states & bad_states(watched, reading_type);
+    if bad != 0 {
+        let severest = most_severe(watched.policy.class, reading_type, bad);
         return Judgement::Bad(Cause::State(severest));
     }
     if was_present && !is_present(watched, reading) {
@@ -331,7 +332,7 @@ fn judge_states(watched: &Watched, reading: &Reading, was_present: bool) -> Judg
     Judgement::Good
 }
 
-/// Whether a discrete sensor shows that its part is there; `true` where it does not tell.
+/// Whether a discrete sensor reports its part as present; `true` if it cannot report that.
 pub(super) fn is_present(watched: &Watched, reading: &Reading) -> bool {
     let sensor = &watched.sensor;
     match (watched.policy.class, sensor.reading_type) {
@@ -343,7 +344,7 @@ pub(super) fn is_present(watched: &Watched, reading: &Reading) -> bool {
     }
 }
 
-/// The state to report when several hold: the one of the higher severity, then the lower number.
+/// The state to report among several: the highest severity, then the lowest number.
 fn most_severe(class: SensorClass, reading_type: u8, states: u16) -> u8 {
     let severity = |state: u8| state_severity(class, reading_type, state);
     (0_u8..15)
@@ -352,7 +353,7 @@ fn most_severe(class: SensorClass, reading_type: u8, states: u16) -> u8 {
         .unwrap_or(0)
 }
 
-/// How bad a state is, before any rule (table 42-3).
+/// Default severity of a state (table 42-3).
 pub(super) fn state_severity(class: SensorClass, reading_type: u8, state: u8) -> Severity {
     if reading_type != READING_TYPE_SENSOR_SPECIFIC {
         return Severity::Error;
@@ -360,17 +361,17 @@ pub(super) fn state_severity(class: SensorClass, reading_type: u8, state: u8) ->
     match (class, state) {
         // Corrected errors, and too many of them.
         (SensorClass::Memory, 0 | 5) => Severity::Warning,
-        // Internal error, uncorrectable error, uncorrectable machine check: it computes no more.
+        // Internal error, uncorrectable error, uncorrectable machine check.
         (SensorClass::Processor, 0 | 6 | 11) => Severity::Fatal,
-        // The diagnostic button, a corrected bus error, a bus that is slower.
+        // The diagnostic button, a corrected bus error, a degraded bus.
         (SensorClass::Interrupt, 0 | 7 | 11) => Severity::Warning,
-        // An NMI and a bus error that are fatal by their own names.
+        // Fatal NMI, fatal bus error.
         (SensorClass::Interrupt, 9 | 10) => Severity::Fatal,
         _ => Severity::Error,
     }
 }
 
-/// The event that a bad reading of this sensor makes; `None` where it is only shown.
+/// The event of a bad reading; `None` for sensors that are only shown.
 pub(super) fn kind_of(watched: &Watched, cause: Cause) -> Option<FindingKind> {
     let of_class = FindingKind::of_class(watched.policy.class)?;
     let is_cpu = watched.policy.class == SensorClass::Processor
@@ -382,8 +383,8 @@ pub(super) fn kind_of(watched: &Watched, cause: Cause) -> Option<FindingKind> {
     Some(if is_cpu { FindingKind::CpuFail } else { of_class })
 }
 
-/// As [`kind_of`], of an event of a sensor without a record.
-pub(super) fn kind_of_foreign(class: SensorClass, state: u8) -> Option<FindingKind> {
+/// As [`kind_of`], for a sensor without a record.
+pub(super) fn kind_without_record(class: SensorClass, state: u8) -> Option<FindingKind> {
     match class {
         SensorClass::Processor if state != THERMAL_TRIP => Some(FindingKind::CpuFail),
         _ => FindingKind::of_class(class),
@@ -406,8 +407,7 @@ pub(super) fn bad_states(watched: &Watched, reading_type: u8) -> u16 {
     }
     match reading_type {
         READING_TYPE_SENSOR_SPECIFIC => specific_bad_states(watched.sensor.sensor_type),
-        // State asserted. What is asserted is a fault ("CPU1 Overheat"), unless its name says that
-        // all is well, or does not say what.
+        // An asserted state is a fault ("CPU1 Overheat"), unless its name is that of a status.
         READING_TYPE_DIGITAL if !is_named(watched, &STATUS_WORDS) => bits(&[1]),
         // Generic: predicted failure, limit exceeded, performance lags.
         0x04..=0x06 => bits(&[1]),
@@ -419,7 +419,7 @@ pub(super) fn bad_states(watched: &Watched, reading_type: u8) -> u16 {
     }
 }
 
-/// The states that are bad by table 42-3.
+/// The bad states of table 42-3.
 pub(super) fn specific_bad_states(sensor_type: u8) -> u16 {
     match sensor_type {
         // Power supply: failed, failure predicted, input lost, input out of range (two of them).

@@ -1,27 +1,26 @@
-//! The raw thresholds of a sensor as limits of its value: which side each one is on, and whether
-//! they make sense.
+//! Converts the raw thresholds of a sensor into limits of its value, and checks them.
 //!
 //! Firmware leaves thresholds unset (all 0) and contradicts itself (upper below lower). Such
-//! thresholds are not used: the BMC's own comparison takes their place.
+//! thresholds are ignored: the comparison by the BMC replaces them.
 
 use super::judge::{LC, LNC, LNR, UC, UNC, UNR, sides};
 use crate::rules::Policy;
 use crate::sdr::{Factors, RawThresholds, Sensor, SensorClass};
 
-/// On which side of the value a sensor's thresholds are.
+/// On which side of the value the thresholds are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrangement {
     /// Lower thresholds are lower limits of the value.
     ByValue,
-    /// The value falls while the raw number rises, and thresholds are those of the raw number:
-    /// upper thresholds are lower limits of the value.
+    /// The value falls while the raw number rises, and thresholds apply to the raw number: upper
+    /// thresholds are lower limits of the value.
     ByRaw,
-    /// The value falls while the raw number rises. Which of the two holds is not known.
+    /// The value falls while the raw number rises, and the meaning of thresholds is unknown.
     Unknown,
 }
 
 impl Arrangement {
-    /// The slots that may hold the limit `slot` of the value.
+    /// The thresholds that may be the limit `slot` of the value.
     pub(super) fn slots(self, slot: usize) -> [usize; 2] {
         match self {
             Self::ByValue => [slot; 2],
@@ -31,21 +30,21 @@ impl Arrangement {
     }
 }
 
-/// Limits of a sensor's value.
+/// Limits of the value of a sensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Limits {
     pub(super) values: [Option<f64>; 6],
     pub(super) arrangement: Arrangement,
-    /// A raw threshold that is used; the hysteresis holds there.
+    /// A used raw threshold, where the hysteresis is converted.
     pub(super) raw: Option<u8>,
 }
 
 impl Limits {
-    /// No thresholds with a value.
+    /// No limits.
     pub(super) const NONE: Self =
         Self { values: [None; 6], arrangement: Arrangement::ByValue, raw: None };
 
-    /// From the thresholds that the BMC or the record gives.
+    /// From the thresholds of the BMC or the record.
     pub(super) fn of(
         sensor: &Sensor,
         policy: &Policy,
@@ -57,15 +56,15 @@ impl Limits {
             true => &[Arrangement::ByRaw, Arrangement::ByValue],
             false => &[Arrangement::ByValue],
         };
-        let reader = Reader { sensor, policy, factors, range: range(factors) };
+        let reader = LimitReader { sensor, policy, factors, range: range(factors) };
         let is_set = thresholds.values.iter().flatten().any(|raw| *raw != 0);
         let sensible: Vec<Self> = arrangements
             .iter()
             .filter(|_| is_set)
             .filter_map(|arrangement| reader.arrange(thresholds, *arrangement))
             .collect();
-        let looked_at = sensible.iter().find(|limits| limits.has_side_of(policy.class));
-        if let Some(limits) = looked_at.or(sensible.first()) {
+        let relevant = sensible.iter().find(|limits| limits.has_side_of(policy.class));
+        if let Some(limits) = relevant.or(sensible.first()) {
             return *limits;
         }
         if is_falling {
@@ -74,8 +73,8 @@ impl Limits {
         Self::NONE
     }
 
-    /// Whether one of them is on a side that decides for this class. One threshold alone does not
-    /// tell the two arrangements apart: the one that gives a fan a lower limit is meant.
+    /// Whether a limit is on a side that counts for this class. A single threshold fits both
+    /// arrangements: the right one gives a fan a lower limit.
     fn has_side_of(&self, class: SensorClass) -> bool {
         let (looks_down, looks_up) = sides(class);
         let has = |slots: [usize; 3]| slots.iter().any(|slot| self.values[*slot].is_some());
@@ -93,7 +92,7 @@ fn is_falling(factors: &Factors, thresholds: &RawThresholds) -> bool {
     set.chain([1, 100]).find_map(|raw| factors.falls_at(raw)).unwrap_or(false)
 }
 
-/// The lowest and the highest value that the sensor can report.
+/// The lowest and the highest possible value.
 fn range(factors: &Factors) -> (f64, f64) {
     let values = (0..=u8::MAX).filter_map(|raw| factors.value(raw));
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
@@ -101,16 +100,16 @@ fn range(factors: &Factors) -> (f64, f64) {
     })
 }
 
-struct Reader<'a> {
+struct LimitReader<'a> {
     sensor: &'a Sensor,
     policy: &'a Policy,
     factors: &'a Factors,
     range: (f64, f64),
 }
 
-impl Reader<'_> {
-    /// The limits in this arrangement; `None` where they contradict each other. An unset threshold
-    /// (raw 0) is left out where the others make sense without it.
+impl LimitReader<'_> {
+    /// The limits in this arrangement; `None` if they contradict each other. If only unset
+    /// thresholds (raw 0) contradict the others, those are ignored.
     fn arrange(&self, thresholds: &RawThresholds, arrangement: Arrangement) -> Option<Limits> {
         [false, true].into_iter().find_map(|is_zero_unset| {
             let mut limits = Limits { arrangement, ..Limits::NONE };
@@ -127,8 +126,8 @@ impl Reader<'_> {
         })
     }
 
-    /// Whether every reading crosses this limit: it is at the wrong end of the sensor's range, or
-    /// calls every temperature above freezing point too hot.
+    /// Whether every reading crosses this limit: it is at the wrong end of the range, or all
+    /// temperatures above freezing point are beyond it.
     fn is_always_crossed(&self, slot: usize, value: f64) -> bool {
         let (lowest, highest) = self.range;
         if slot < UNC {
@@ -142,7 +141,7 @@ impl Reader<'_> {
     }
 }
 
-/// Lower limits below upper ones, and each side in the order of its names.
+/// Whether lower limits are below upper ones, and each side is in the order of its names.
 fn is_in_order(values: &[Option<f64>; 6]) -> bool {
     let side =
         |slots: [usize; 3]| -> Vec<f64> { slots.iter().filter_map(|slot| values[*slot]).collect() };
@@ -184,7 +183,7 @@ mod tests {
     const VOLTAGE: u8 = 2;
 
     #[test]
-    fn thresholds_that_are_unset_or_contradict_each_other_give_no_limits() {
+    fn unset_and_contradictory_thresholds_give_no_limits() {
         let unsigned = linear(AnalogFormat::Unsigned);
         let signed = linear(AnalogFormat::TwosComplement);
         for (sensor_type, factors, thresholds) in [
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unset_threshold_does_not_cost_the_others() {
+    fn an_unset_threshold_does_not_discard_the_others() {
         let unsigned = linear(AnalogFormat::Unsigned);
         let found = limits(FAN, unsigned, [Some(0), Some(10), Some(5), None, None, None]);
         assert_eq!(found.values, [None, Some(10.0), Some(5.0), None, None, None]);
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_counter_has_its_limits_below_whichever_way_they_are_given() {
+    fn a_period_counter_has_lower_limits_in_both_arrangements() {
         let low = |thresholds| {
             let found = limits(FAN, PERIOD, thresholds);
             let round = |slot: usize| found.values[slot].map(f64::round);
@@ -222,7 +221,7 @@ mod tests {
         };
         let both = (Some(1000.0), Some(500.0));
         let given = |arrangement| (both.0, both.1, arrangement);
-        // By the raw number the period must not rise above the upper threshold.
+        // The period, as a raw number, must not rise above the upper threshold.
         let by_raw = [None, None, None, Some(100), Some(200), None];
         assert_eq!(low(by_raw), given(Arrangement::ByRaw));
         let by_value = [Some(100), Some(200), None, None, None, None];
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_ordinary_sensors_are_their_thresholds() {
+    fn thresholds_of_ordinary_sensors_become_limits() {
         let signed = linear(AnalogFormat::TwosComplement);
         let found = limits(TEMPERATURE, signed, [None, Some(0xFB), None, Some(80), Some(90), None]);
         assert_eq!(found.values, [None, Some(-5.0), None, Some(80.0), Some(90.0), None]);

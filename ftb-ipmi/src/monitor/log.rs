@@ -1,25 +1,25 @@
-//! The BMC's own event log: a full one loses what happens next.
+//! The event log of the BMC: a full log loses later events.
 
-use super::told::Fault;
+use super::fault::Fault;
 use super::{Cause, Finding, FindingKind};
 use crate::sdr::READING_TYPE_SENSOR_SPECIFIC;
 use crate::sel::{LogState, SensorEvent};
 
 /// Sensor type "event logging disabled".
 const EVENT_LOGGING: u8 = 0x10;
-/// Its state "log full".
+/// State "log full" of that sensor type.
 const FULL: u8 = 4;
 
-/// The log of one BMC.
+/// The event log of one BMC.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventLog {
     state: LogState,
-    /// What was published, while the log has no room.
+    /// The open fault, while the log is full.
     fault: Option<Fault>,
 }
 
 impl EventLog {
-    /// Takes the state of the log; what to publish if it has changed.
+    /// A new state of the log; returns a finding if it has changed.
     pub(super) fn on_state(&mut self, now_ms: u64, state: LogState) -> Option<Finding> {
         if self.state == state {
             return None;
@@ -39,7 +39,7 @@ impl EventLog {
         Some(finding)
     }
 
-    /// Takes an event of any sensor: some BMCs report a full log by one.
+    /// An event of any sensor: some BMCs report a full log with an event.
     pub(super) fn on_event(&mut self, now_ms: u64, event: &SensorEvent) -> Option<Finding> {
         let kind = (event.sensor_type, event.reading_type, event.offset);
         if kind != (EVENT_LOGGING, READING_TYPE_SENSOR_SPECIFIC, FULL) {
@@ -52,8 +52,8 @@ impl EventLog {
         }
     }
 
-    /// The open fault once more, if its time has come.
-    pub(super) fn again(&mut self, now_ms: u64, restate_ms: u64) -> Option<Finding> {
-        self.fault.as_mut()?.again(now_ms, restate_ms)
+    /// See [`Fault::repeat`].
+    pub(super) fn repeat(&mut self, now_ms: u64, restate_ms: u64) -> Option<Finding> {
+        self.fault.as_mut()?.repeat(now_ms, restate_ms)
     }
 }

@@ -1,65 +1,65 @@
-//! The state machine of one node: from readings and events of its BMC to what is published.
+//! The state machine of one node: turns readings and events of its BMC into findings.
 //!
-//! Responsible for: debounce in both directions, prediction, agreeing polls with events so that
-//! nothing is reported twice, and the health of the node as a whole. Not for: asking the BMC, clocks,
-//! or the form of an event on the wire. `handle(now, input, &mut findings)` is all there is.
+//! Responsible for: debounce in both directions, prediction, the match of polls and events so that
+//! no fault is reported twice, and the health of the node. Not for: commands to the BMC, clocks, or
+//! the form of events. The only entry is `handle(now, input, &mut findings)`.
 
+mod fault;
 mod judge;
 mod limits;
 mod log;
 mod repeats;
 mod slope;
-mod told;
+mod track;
 
+pub use fault::{Finding, FindingKind};
 pub use judge::{Cause, Judgement, Reading, THRESHOLD_NAMES, Watched, judge};
 pub use slope::Forecast;
-pub use told::{Finding, FindingKind};
 
 use crate::sdr::{READING_TYPE_SENSOR_SPECIFIC, SensorClass, SensorKey};
 use crate::sel::{LogState, SensorEvent};
+use fault::Fault;
 use ftb_core::Severity;
 use ftb_rmcp::Controller;
 use log::EventLog;
-use repeats::{Momentary, Pairs, Unconfirmed};
-use slope::Slope;
+use repeats::{Momentary, Pairs};
 use std::collections::HashMap;
 use std::time::Duration;
-use told::Fault;
+use track::{Track, severity_of};
 
-/// Most sources of such events that have no sensor record; beyond it they share one.
-const FOREIGN_SOURCES_MAX: usize = 256;
+/// Most sources of events without a sensor record. Further ones share one source.
+const UNRECORDED_SOURCES_MAX: usize = 256;
 
-/// What happens.
+/// An input of the state machine.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// The sensors of this node, after (re)reading its records. State is kept where a sensor is
-    /// still the same.
+    /// The sensors of this node, after its records were read. Unchanged sensors keep their state.
     Inventory(Vec<Watched>),
-    /// Readings, by index into the inventory. Sensors whose reading failed are not among them.
+    /// Readings, by index into the inventory, without sensors whose reading failed.
     Samples {
         /// The readings.
         samples: Vec<(usize, Reading)>,
-        /// Set when every readable sensor was asked and has answered.
+        /// Every readable sensor was read.
         is_whole: bool,
-        /// Whether the machine is powered on; fans of one that is off stand still rightly.
+        /// Whether the machine is powered on. Fans of a machine without power may stand.
         is_powered: bool,
     },
-    /// The BMC tells an event.
+    /// An event of the BMC.
     Event {
         /// The event.
         event: SensorEvent,
-        /// How it came. The same event mostly comes both ways.
-        way: Way,
+        /// Its source. Most events come from both sources.
+        source: EventSource,
     },
-    /// Whether the BMC's event log takes another entry.
+    /// Whether the event log of the BMC accepts another entry.
     Log(LogState),
-    /// How many sensors no reading could be got of in the pass whose samples follow.
+    /// The number of sensors without a reading in the pass whose samples follow.
     Unread(usize),
-    /// A controller behind the BMC does not answer, for this reason; `None`: it answers again.
+    /// A controller behind the BMC is lost, or is back.
     Controller {
-        /// Which.
+        /// The controller.
         controller: Controller,
-        /// Why.
+        /// Why it is lost; `None` if it answers again.
         reason: Option<String>,
     },
     /// The BMC does not answer.
@@ -68,19 +68,19 @@ pub enum Input {
     Back,
 }
 
-/// How an event came from the BMC.
+/// The source of an event of the BMC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// Pushed by the BMC when it happened.
+pub enum EventSource {
+    /// The BMC pushed it.
     Pushed,
-    /// Read in its log.
+    /// It was read from the log.
     Logged,
 }
 
-/// What is known of the node.
+/// The health of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// Not read yet, or not any more.
+    /// Not read yet, or the BMC is lost.
     Unknown,
     /// No fault.
     Healthy,
@@ -98,23 +98,7 @@ impl Health {
     }
 }
 
-#[derive(Clone, Debug, Default)]
-struct Track {
-    was_present: bool,
-    /// A fan that turned when it was read last.
-    is_turning: bool,
-    bad_streak: u32,
-    good_streak: u32,
-    /// The fault that is open.
-    open: Option<Fault>,
-    unconfirmed: Unconfirmed,
-    /// Its readings show that it is a thermal margin.
-    is_margin: bool,
-    slope: Slope,
-    momentary: Momentary,
-}
-
-/// One node.
+/// The state machine of one node.
 pub struct Monitor {
     restate_ms: u64,
     watched: Vec<Watched>,
@@ -123,19 +107,19 @@ pub struct Monitor {
     is_lost: bool,
     has_whole_pass: bool,
     unread: usize,
-    /// Events from sources without a record, by class.
-    foreign: HashMap<(SensorClass, u8), Momentary>,
-    /// Sensors to read at once, since an event named them.
+    /// Events of sensors without a record, by class and number.
+    unrecorded: HashMap<(SensorClass, u8), Momentary>,
+    /// Sensors to read at once, because of an event.
     reread: Vec<usize>,
-    /// Those of them that are being read.
+    /// Sensors of [`Monitor::take_rereads`] without a new reading.
     awaited: Vec<usize>,
     pairs: Pairs,
     log: EventLog,
 }
 
 impl Monitor {
-    /// A node of which nothing is known. A fault that lasts is told again every `restate`; zero is
-    /// never.
+    /// A node of unknown health. A lasting fault is published again after each `restate`; zero
+    /// means never.
     pub fn new(restate: Duration) -> Self {
         Self {
             restate_ms: u64::try_from(restate.as_millis()).unwrap_or(u64::MAX),
@@ -145,7 +129,7 @@ impl Monitor {
             is_lost: false,
             has_whole_pass: false,
             unread: 0,
-            foreign: HashMap::new(),
+            unrecorded: HashMap::new(),
             reread: Vec::new(),
             awaited: Vec::new(),
             pairs: Pairs::default(),
@@ -153,24 +137,24 @@ impl Monitor {
         }
     }
 
-    /// What is known of the node.
+    /// The health of the node.
     pub fn health(&self) -> Health {
         self.health
     }
 
-    /// The sensors.
+    /// The sensors of the last inventory.
     pub fn watched(&self) -> &[Watched] {
         &self.watched
     }
 
-    /// Takes the sensors that should be read now, without waiting for the next poll.
+    /// Takes the sensors to read now, without waiting for the next poll.
     pub fn take_rereads(&mut self) -> Vec<usize> {
         self.awaited.extend(&self.reread);
         std::mem::take(&mut self.reread)
     }
 
-    /// Whether these readings mean a failure only if the machine is powered on: then ask for its
-    /// power before handing them in. A machine of which any fan turns is on, whatever it says.
+    /// Whether these readings are faults only if the machine is powered on. In this case the caller
+    /// must read the power state before it passes them in. A machine with a turning fan is on.
     pub fn needs_power(&self, samples: &[(usize, Reading)]) -> bool {
         let is_of = |index: usize, classes: &[SensorClass]| {
             self.watched.get(index).is_some_and(|watched| {
@@ -190,30 +174,23 @@ impl Monitor {
         is_stopped && !turns_now && !turned_before
     }
 
-    /// Takes an input at a moment (milliseconds on a clock that never goes back) and appends what
-    /// is to be published.
+    /// Handles an input and appends findings. The time in milliseconds must not decrease.
     pub fn handle(&mut self, now_ms: u64, input: Input, findings: &mut Vec<Finding>) {
         match input {
             Input::Inventory(watched) => self.on_inventory(watched, findings),
             Input::Samples { samples, is_whole, is_powered } => {
                 for (index, reading) in &samples {
-                    self.note_turning(*index, reading);
-                    if is_powered || !self.depends_on_power(*index) {
-                        self.on_sample(now_ms, *index, reading, findings);
-                    } else if let Some(track) = self.tracks.get_mut(*index) {
-                        track.bad_streak = 0;
-                        track.slope.clear();
-                    }
+                    self.on_sample(now_ms, *index, reading, is_powered, findings);
                 }
-                self.believe_events_of_unread(&samples);
-                // Of a machine that is off nothing is known.
+                self.accept_events_of_unread(&samples);
+                // The health of a machine without power is unknown.
                 self.has_whole_pass |= is_whole && is_powered;
                 self.publish_counted(now_ms, findings);
-                self.tell_again(now_ms, findings);
-                self.settle(findings);
+                self.repeat_open_faults(now_ms, findings);
+                self.update_health(findings);
             }
-            Input::Event { event, way } => {
-                if self.pairs.is_first(&event, way) {
+            Input::Event { event, source } => {
+                if self.pairs.is_first(&event, source) {
                     findings.extend(self.log.on_event(now_ms, &event));
                     self.on_event(now_ms, &event, findings);
                     self.publish_counted(now_ms, findings);
@@ -231,23 +208,6 @@ impl Monitor {
                 }
             }
         }
-    }
-
-    fn note_turning(&mut self, index: usize, reading: &Reading) {
-        if let (Some(watched), Some(track)) = (self.watched.get(index), self.tracks.get_mut(index))
-        {
-            let is_fan = watched.policy.class == SensorClass::Fan;
-            track.is_turning = is_fan && reading.value.is_some_and(|value| value > 0.0);
-        }
-    }
-
-    fn depends_on_power(&self, index: usize) -> bool {
-        self.watched.get(index).is_some_and(|watched| {
-            matches!(
-                watched.policy.class,
-                SensorClass::Fan | SensorClass::Voltage | SensorClass::Temperature
-            )
-        })
     }
 
     fn on_inventory(&mut self, watched: Vec<Watched>, findings: &mut Vec<Finding>) {
@@ -268,22 +228,21 @@ impl Monitor {
             .collect();
         self.watched = watched;
         for (watched, track) in self.watched.iter_mut().zip(&self.tracks) {
-            // A rule that was changed meanwhile holds.
+            // A rule, which may be new, has priority.
             if track.is_margin && watched.policy.margin.is_none() {
                 watched.judge_as_margin();
             }
         }
         self.reread.clear();
         self.awaited.clear();
-        // A BMC that is starting may have no sensors yet: that is no sign of health.
+        // A BMC that starts may have no sensors yet, so the health is unknown.
         self.has_whole_pass = false;
-        // A sensor that is gone from the records cannot be judged any more: its fault ends.
+        // The fault of a removed sensor ends.
         for (watched, track) in old.into_values() {
             if track.open.is_some() {
-                let mut finding =
-                    Finding::node(FindingKind::Cleared, Some("sensor removed".to_owned()));
-                finding.sensor = Some(Box::new(watched));
-                findings.push(finding);
+                let note = Some("sensor removed".to_owned());
+                let cleared = Finding::of_sensor(FindingKind::Cleared, &watched);
+                findings.push(Finding { note, ..cleared });
             }
         }
     }
@@ -298,7 +257,7 @@ impl Monitor {
         findings.push(Finding::node(FindingKind::BmcLost, Some(reason)));
     }
 
-    /// Nothing is known of the sensors of a lost controller: then the node is not healthy either.
+    /// While a controller is lost, the state of its sensors and the health of the node are unknown.
     fn on_controller(
         &mut self,
         controller: Controller,
@@ -328,6 +287,7 @@ impl Monitor {
         now_ms: u64,
         index: usize,
         reading: &Reading,
+        is_powered: bool,
         findings: &mut Vec<Finding>,
     ) {
         let (Some(watched), Some(track)) =
@@ -335,6 +295,14 @@ impl Monitor {
         else {
             return;
         };
+        let class = watched.policy.class;
+        track.is_turning =
+            class == SensorClass::Fan && reading.value.is_some_and(|value| value > 0.0);
+        let needs_power =
+            matches!(class, SensorClass::Fan | SensorClass::Voltage | SensorClass::Temperature);
+        if needs_power && !is_powered {
+            return track.on_power_off();
+        }
         if reading.value.is_some_and(|value| watched.reads_as_margin(value)) {
             watched.judge_as_margin();
             track.is_margin = true;
@@ -367,8 +335,8 @@ impl Monitor {
         }
     }
 
-    /// Takes events at their word where the sensor that they name gave no reading.
-    fn believe_events_of_unread(&mut self, samples: &[(usize, Reading)]) {
+    /// Counts events of sensors without a reading, which would confirm them.
+    fn accept_events_of_unread(&mut self, samples: &[(usize, Reading)]) {
         for index in std::mem::take(&mut self.awaited) {
             let is_read = samples.iter().any(|(sampled, _)| *sampled == index);
             if let (false, Some(watched), Some(track)) =
@@ -384,12 +352,12 @@ impl Monitor {
 
     fn on_event(&mut self, now_ms: u64, event: &SensorEvent, findings: &mut Vec<Finding>) {
         let found = event.sensor.and_then(|key| {
-            // Whether an event names the channel that the record names depends on the board.
+            // On some boards, events and records have different channels.
             let part = |key: SensorKey| (key.owner.slave & 0xFE, key.lun, key.number);
             self.watched.iter().position(|watched| part(watched.sensor.key) == part(key))
         });
         let Some(index) = found else {
-            self.on_foreign_event(event);
+            self.on_unrecorded_event(event);
             return;
         };
         let (watched, track) = (&self.watched[index], &mut self.tracks[index]);
@@ -404,88 +372,83 @@ impl Monitor {
         let cause = Cause::State(event.offset);
         let Some(kind) = judge::kind_of(watched, cause) else { return };
         if !watched.sensor.event_only {
-            track.unconfirmed.note(event, watched.policy.class.has_final_events());
+            track.unconfirmed.on_event(event, watched.policy.class.has_final_events());
             if !self.reread.contains(&index) {
                 self.reread.push(index);
             }
             return;
         }
-        // No event ever takes a memory error back.
+        // No event cancels a memory error.
         if watched.policy.class.is_momentary() {
             if event.is_asserted {
-                track.momentary.note(event.offset, 1);
+                track.momentary.count(event.offset, 1);
             }
             return;
         }
-        let mut finding = Finding::node(kind, None);
-        finding.sensor = Some(Box::new(watched.clone()));
-        finding.cause = Some(cause);
-        finding.is_from_event = true;
         let severity = severity_of(watched, kind, cause);
-        match (event.is_asserted, &track.open) {
-            (true, open) if open.as_ref().is_none_or(|open| open.severity() < severity) => {
-                finding.severity = severity;
-                track.open = Some(Fault::new(now_ms, &finding));
-                findings.push(finding);
-            }
-            (false, Some(_)) => {
-                track.open = None;
-                finding.kind = FindingKind::Cleared;
-                finding.severity = FindingKind::Cleared.severity();
-                findings.push(finding);
+        let (kind, severity) = match event.is_asserted {
+            true if track.severity() < Some(severity) => (kind, severity),
+            false if track.open.is_some() => {
+                (FindingKind::Cleared, FindingKind::Cleared.severity())
             }
             _ => return,
-        }
-        self.settle(findings);
+        };
+        let finding = Finding {
+            severity,
+            cause: Some(cause),
+            is_from_event: true,
+            ..Finding::of_sensor(kind, watched)
+        };
+        track.open = event.is_asserted.then(|| Fault::new(now_ms, &finding));
+        findings.push(finding);
+        self.update_health(findings);
     }
 
-    /// Firmware reports errors of memory, processors and buses under sensor numbers that no record
-    /// explains.
-    fn on_foreign_event(&mut self, event: &SensorEvent) {
+    /// Firmware reports errors of memory, processors and buses under sensor numbers without a
+    /// record.
+    fn on_unrecorded_event(&mut self, event: &SensorEvent) {
         let class = SensorClass::of(event.sensor_type);
         let bad = judge::specific_bad_states(event.sensor_type) & (1 << event.offset);
-        if !class.has_final_events() || !event.is_sensor_specific() || bad == 0 {
+        let is_error = event.is_asserted && event.is_sensor_specific() && bad != 0;
+        if !is_error || !class.has_final_events() {
             return;
         }
-        if !event.is_asserted {
-            return;
-        }
-        let source = match self.foreign.len() < FOREIGN_SOURCES_MAX {
+        let source = match self.unrecorded.len() < UNRECORDED_SOURCES_MAX {
             true => (class, event.number),
             false => (class, 0),
         };
-        self.foreign.entry(source).or_default().note(event.offset, 1);
+        self.unrecorded.entry(source).or_default().count(event.offset, 1);
     }
 
-    /// Publishes the events that were counted, once their time has come.
+    /// Publishes counted events that are due.
     fn publish_counted(&mut self, now_ms: u64, findings: &mut Vec<Finding>) {
         for (watched, track) in self.watched.iter().zip(&mut self.tracks) {
             for (offset, count) in track.momentary.take_due(now_ms) {
                 findings.extend(momentary(watched, offset, count));
             }
         }
-        for ((class, number), counted) in &mut self.foreign {
+        for ((class, number), counted) in &mut self.unrecorded {
             for (offset, count) in counted.take_due(now_ms) {
                 findings.extend(momentary_of_firmware(*class, *number, offset, count));
             }
         }
     }
 
-    /// Tells open faults again from time to time, for those who were not there the first time.
-    fn tell_again(&mut self, now_ms: u64, findings: &mut Vec<Finding>) {
+    /// Publishes open faults again, for new subscribers.
+    fn repeat_open_faults(&mut self, now_ms: u64, findings: &mut Vec<Finding>) {
         let faults = self.tracks.iter_mut().filter_map(|track| track.open.as_mut());
-        findings.extend(faults.filter_map(|fault| fault.again(now_ms, self.restate_ms)));
-        findings.extend(self.log.again(now_ms, self.restate_ms));
+        findings.extend(faults.filter_map(|fault| fault.repeat(now_ms, self.restate_ms)));
+        findings.extend(self.log.repeat(now_ms, self.restate_ms));
     }
 
-    /// Decides the health of the node after all sensors have had their say.
-    fn settle(&mut self, findings: &mut Vec<Finding>) {
+    /// Updates the health of the node, after all sensors are handled.
+    fn update_health(&mut self, findings: &mut Vec<Finding>) {
         let is_failing = self.tracks.iter().any(|track| track.severity() >= Some(Severity::Error));
         if is_failing {
             self.health = Health::Failing;
             return;
         }
-        // While a bad reading waits for its confirmation the node is not called healthy.
+        // The node is not healthy while a bad reading is unconfirmed.
         let is_pending =
             self.tracks.iter().any(|track| track.bad_streak > 0 && track.open.is_none());
         if is_pending || !self.has_whole_pass || self.is_lost || self.health == Health::Healthy {
@@ -497,119 +460,17 @@ impl Monitor {
     }
 }
 
-impl Track {
-    /// How bad the fault is that is open.
-    fn severity(&self) -> Option<Severity> {
-        self.open.as_ref().map(Fault::severity)
-    }
-
-    /// What was read is no longer what is.
-    fn forget_readings(&mut self) {
-        (self.bad_streak, self.good_streak) = (0, 0);
-        self.unconfirmed.forget_last();
-        self.is_turning = false;
-        self.slope.clear();
-    }
-
-    /// Counts the events of states that neither the reading nor the open fault explains.
-    fn count_unexplained(&mut self, events: &Unconfirmed, reading: &Reading) {
-        let told = self.open.as_ref().map_or(0, Fault::states);
-        for (offset, count) in events.without(reading.states | told) {
-            self.momentary.note(offset, count);
-        }
-    }
-
-    /// A bad reading: the fault to publish, if it is new or has become worse.
-    fn on_bad(
-        &mut self,
-        now_ms: u64,
-        watched: &Watched,
-        reading: &Reading,
-        cause: Cause,
-        is_confirmed: bool,
-    ) -> Option<Finding> {
-        let kind = judge::kind_of(watched, cause)?;
-        self.good_streak = 0;
-        self.bad_streak = self.bad_streak.saturating_add(1);
-        let severity = severity_of(watched, kind, cause);
-        if let Some(fault) = &mut self.open
-            && fault.severity() >= severity
-        {
-            fault.update(kind, cause, reading.value, self.bad_streak);
-            return None;
-        }
-        if self.bad_streak < watched.policy.debounce && !is_confirmed {
-            return None;
-        }
-        let mut finding = Finding::node(kind, None);
-        finding.severity = severity;
-        finding.sensor = Some(Box::new(watched.clone()));
-        finding.cause = Some(cause);
-        finding.value = reading.value;
-        finding.readings = self.bad_streak;
-        finding.is_from_event = is_confirmed;
-        self.open = Some(Fault::new(now_ms, &finding));
-        Some(finding)
-    }
-
-    /// A good reading: the end of the open fault, if there is one and it is over.
-    fn on_good(
-        &mut self,
-        watched: &Watched,
-        reading: &Reading,
-        is_confirmed: bool,
-    ) -> Option<Finding> {
-        self.bad_streak = 0;
-        self.good_streak = self.good_streak.saturating_add(1);
-        self.open.as_ref()?;
-        if self.good_streak < watched.policy.clear_after && !is_confirmed {
-            return None;
-        }
-        self.open = None;
-        let mut finding = Finding::node(FindingKind::Cleared, None);
-        finding.sensor = Some(Box::new(watched.clone()));
-        finding.value = reading.value;
-        finding.readings = self.good_streak;
-        finding.is_from_event = is_confirmed;
-        Some(finding)
-    }
-
-    fn predict(&mut self, now_ms: u64, watched: &Watched, reading: &Reading) -> Option<Forecast> {
-        let policy = &watched.policy;
-        let is_heat = policy.class == SensorClass::Temperature && !policy.predict.is_zero();
-        let (Some(value), Some(limit), true) = (reading.value, watched.upper_limit(), is_heat)
-        else {
-            return None;
-        };
-        self.slope.note(now_ms, value, policy.predict_over);
-        let forecast = self.slope.forecast(limit, policy.predict_over)?;
-        // Once announced it stands until the limit is clearly farther away again.
-        let horizon = policy.predict.as_secs_f64() * if self.open.is_some() { 2.0 } else { 1.0 };
-        (forecast.seconds_left <= horizon).then_some(forecast)
-    }
-}
-
-fn severity_of(watched: &Watched, kind: FindingKind, cause: Cause) -> Severity {
-    watched.policy.severity.unwrap_or(match cause {
-        Cause::State(state) => {
-            let sensor = &watched.sensor;
-            judge::state_severity(watched.policy.class, sensor.reading_type, state)
-        }
-        _ => kind.severity(),
-    })
-}
-
 fn momentary(watched: &Watched, offset: u8, count: u32) -> Option<Finding> {
     let cause = Cause::State(offset);
     let kind = judge::kind_of(watched, cause)?;
-    let mut finding = Finding::node(kind, None);
-    finding.severity = severity_of(watched, kind, cause);
-    finding.sensor = Some(Box::new(watched.clone()));
-    finding.cause = Some(cause);
-    finding.count = count;
-    finding.is_from_event = true;
-    finding.is_momentary = true;
-    Some(finding)
+    Some(Finding {
+        severity: severity_of(watched, kind, cause),
+        cause: Some(cause),
+        count,
+        is_from_event: true,
+        is_momentary: true,
+        ..Finding::of_sensor(kind, watched)
+    })
 }
 
 fn momentary_of_firmware(
@@ -618,14 +479,15 @@ fn momentary_of_firmware(
     offset: u8,
     count: u32,
 ) -> Option<Finding> {
-    let mut finding = Finding::node(judge::kind_of_foreign(class, offset)?, None);
-    finding.severity = judge::state_severity(class, READING_TYPE_SENSOR_SPECIFIC, offset);
-    finding.cause = Some(Cause::State(offset));
-    finding.is_from_event = true;
-    finding.is_momentary = true;
-    finding.count = count;
-    finding.note = Some(format!("firmware, sensor {number:#04x}"));
-    Some(finding)
+    let note = Some(format!("firmware, sensor {number:#04x}"));
+    Some(Finding {
+        severity: judge::state_severity(class, READING_TYPE_SENSOR_SPECIFIC, offset),
+        cause: Some(Cause::State(offset)),
+        count,
+        is_from_event: true,
+        is_momentary: true,
+        ..Finding::node(judge::kind_without_record(class, offset)?, note)
+    })
 }
 
 #[cfg(test)]

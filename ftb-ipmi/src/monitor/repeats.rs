@@ -1,41 +1,41 @@
-//! What a BMC says more than once: events that are counted instead of published each time, and the
-//! same event on two ways.
+//! Repeated events of a BMC: events that are counted instead of published, and the same event from
+//! two sources.
 
-use super::Way;
+use super::EventSource;
 use crate::sel::SensorEvent;
 use std::collections::{BTreeMap, VecDeque};
 
-/// An event without a lasting state is published at most once in this time for each sensor and
-/// state. The next one carries the count of those in between.
+/// Shortest time between published events of one sensor and state, for events without a lasting
+/// state. The next event carries the count.
 const MOMENTARY_INTERVAL_MS: u64 = 60_000;
 /// Number of states that a sensor can report: an offset has four bits.
 const OFFSETS: u8 = 16;
-/// Most events that wait for their twin; beyond it the oldest is forgotten.
+/// Most events that wait for their duplicate. When full, the oldest is dropped.
 const PAIRS_MAX: usize = 64;
 
-/// Events of one source without a lasting state. Each state has its own rate limit: a corrected
+/// Events of one sensor without a lasting state. Each state has its own rate limit: a corrected
 /// error never delays an uncorrectable one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Momentary {
     /// By offset: at most [`OFFSETS`].
-    states: BTreeMap<u8, Count>,
+    states: BTreeMap<u8, EventCount>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Count {
+struct EventCount {
     published_ms: Option<u64>,
-    /// Events that no published event counts yet.
+    /// Events that are not published yet.
     pending: u32,
 }
 
 impl Momentary {
-    /// Counts events of a state. [`Momentary::take_due`] says when to publish them.
-    pub(super) fn note(&mut self, offset: u8, count: u32) {
+    /// Counts events of a state. [`Momentary::take_due`] returns them when they are due.
+    pub(super) fn count(&mut self, offset: u8, events: u32) {
         let state = self.states.entry(offset % OFFSETS).or_default();
-        state.pending = state.pending.saturating_add(count);
+        state.pending = state.pending.saturating_add(events);
     }
 
-    /// States to publish now, with the number of their events since the last time.
+    /// The states to publish now, with the number of events since the last publication.
     pub(super) fn take_due(&mut self, now_ms: u64) -> Vec<(u8, u32)> {
         let mut due = Vec::new();
         for (offset, state) in &mut self.states {
@@ -51,18 +51,18 @@ impl Momentary {
     }
 }
 
-/// Events of one sensor since its last reading. The next reading confirms or denies them.
+/// Events of one sensor since its last reading. The next reading confirms or refutes them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unconfirmed {
-    /// How often each state or threshold was asserted, by offset: at most [`OFFSETS`].
+    /// Number of assertions of each state or threshold, by offset: at most [`OFFSETS`].
     asserted: BTreeMap<u8, u32>,
     /// Whether the last event was an assertion.
     last: Option<bool>,
 }
 
 impl Unconfirmed {
-    /// Takes an event. `is_final` says that a deassertion does not take an assertion back.
-    pub(super) fn note(&mut self, event: &SensorEvent, is_final: bool) {
+    /// Records an event. With `is_final`, a deassertion does not cancel an assertion.
+    pub(super) fn on_event(&mut self, event: &SensorEvent, is_final: bool) {
         self.last = Some(event.is_asserted);
         let offset = event.offset % OFFSETS;
         if event.is_asserted {
@@ -73,12 +73,12 @@ impl Unconfirmed {
         }
     }
 
-    /// Whether the last event says that a fault began.
+    /// Whether the last event reports the start of a fault.
     pub(super) fn is_asserted(&self) -> bool {
         self.last == Some(true)
     }
 
-    /// Whether the last event says that a fault ended.
+    /// Whether the last event reports the end of a fault.
     pub(super) fn is_deasserted(&self) -> bool {
         self.last == Some(false)
     }
@@ -88,20 +88,20 @@ impl Unconfirmed {
         self.asserted.keys().any(|offset| states & (1 << offset) != 0)
     }
 
-    /// States that were asserted and are none of these, with the number of their events.
+    /// Asserted states except these, with the number of events.
     pub(super) fn without(&self, states: u16) -> impl Iterator<Item = (u8, u32)> {
         let is_other = move |(offset, _): &(&u8, &u32)| states & (1 << **offset) == 0;
         self.asserted.iter().filter(is_other).map(|(offset, count)| (*offset, *count))
     }
 
-    /// After a time without readings no reading can confirm a fault by these events. The events
-    /// themselves stay.
+    /// Forgets the last event after a time without readings, because a later reading confirms
+    /// nothing. The counts remain.
     pub(super) fn forget_last(&mut self) {
         self.last = None;
     }
 }
 
-/// Events that came one way and may still come the other.
+/// Events from one source that may also come from the other.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pairs {
     pushed: VecDeque<SensorEvent>,
@@ -109,13 +109,13 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// Whether this event has not come the other way already.
-    pub(super) fn is_first(&mut self, event: &SensorEvent, way: Way) -> bool {
-        // A pushed event has no number in the log on most boards.
+    /// Whether this event has not come from the other source before.
+    pub(super) fn is_first(&mut self, event: &SensorEvent, source: EventSource) -> bool {
+        // On most boards, a pushed event has no number.
         let event = SensorEvent { record: 0, ..*event };
-        let (same, other) = match way {
-            Way::Pushed => (&mut self.pushed, &mut self.logged),
-            Way::Logged => (&mut self.logged, &mut self.pushed),
+        let (same, other) = match source {
+            EventSource::Pushed => (&mut self.pushed, &mut self.logged),
+            EventSource::Logged => (&mut self.logged, &mut self.pushed),
         };
         if let Some(at) = other.iter().position(|seen| *seen == event) {
             other.remove(at);

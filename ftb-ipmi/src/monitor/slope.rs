@@ -1,39 +1,39 @@
-//! Prediction: will a rising temperature reach its limit, and when.
+//! Prediction: whether and when a rising temperature reaches its limit.
 //!
-//! A line is fitted through the readings of a window (least squares). It is believed only when the
-//! readings lie close to it, when the rise has lasted, and when the later half still rises: a job
-//! that starts makes temperatures jump and settle, and must not move.
+//! A line is fitted through the readings of a window (least squares). It counts only if the
+//! readings are close to it, the rise lasts, and the later half still rises. The start of a job
+//! makes temperatures jump and settle; that must not cause a prediction.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Most readings kept of one sensor; beyond it every second one is dropped.
+/// Most readings of one sensor. When full, every second reading is dropped.
 const READINGS_MAX: usize = 128;
-/// Fewest readings that make a line.
+/// Fewest readings for a line.
 const READINGS_MIN: usize = 6;
-/// Share of the rise that the line must explain.
+/// Smallest share of the variance that the line explains.
 const FIT_MIN: f64 = 0.95;
-/// Least rise over the window that is more than noise, in degrees.
+/// Smallest rise over the window, in degrees; less counts as noise.
 const RISE_MIN: f64 = 3.0;
-/// The later half must rise at least at this share of the whole slope.
+/// Smallest slope of the later half, as a share of the whole slope.
 const STILL_RISING: f64 = 0.5;
-/// Standard errors around the slope that the earliest and latest moment allow for (95 %).
+/// Standard errors of the slope in the earliest and latest time (95 %).
 const ERRORS: f64 = 1.96;
 
-/// When a limit will be reached.
+/// A predicted crossing of a limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
     /// The limit.
     pub limit: f64,
     /// Rise per second.
     pub slope: f64,
-    /// Seconds until the limit, best guess.
+    /// Seconds until the limit, best estimate.
     pub seconds_left: f64,
-    /// The earliest, at 95 %.
+    /// The earliest time at 95 %, in seconds.
     pub seconds_left_min: f64,
-    /// The latest, at 95 %.
+    /// The latest time at 95 %, in seconds.
     pub seconds_left_max: f64,
-    /// How much of the readings' spread the line explains, 0 to 100.
+    /// Share of the variance that the line explains, 0 to 100.
     pub sure_percent: f64,
 }
 
@@ -52,11 +52,11 @@ struct Line {
 }
 
 impl Slope {
-    /// Notes a reading; time in milliseconds on a clock that never goes back.
-    pub(super) fn note(&mut self, now_ms: u64, value: f64, over: Duration) {
+    /// Adds a reading. The time in milliseconds must not decrease.
+    pub(super) fn add(&mut self, now_ms: u64, value: f64, over: Duration) {
         #[expect(clippy::cast_precision_loss, reason = "milliseconds of uptime fit 53 bits")]
         let at = now_ms as f64 / 1000.0;
-        // Twice the window is kept, so that after thinning the window is still covered.
+        // Keep twice the window, so that the readings still cover it after thinning.
         let keep = over.as_secs_f64() * 2.0;
         while self.readings.front().is_some_and(|(first, _)| at - first > keep) {
             self.readings.pop_front();
@@ -71,12 +71,12 @@ impl Slope {
         self.readings.push_back((at, value));
     }
 
-    /// Forgets everything: after a hole, the past says nothing.
+    /// Forgets all readings, after a time without readings.
     pub(super) fn clear(&mut self) {
         self.readings.clear();
     }
 
-    /// When the limit will be reached; `None` where nothing says that it will.
+    /// When the limit will be reached; `None` without a lasting rise.
     pub(super) fn forecast(&self, limit: f64, over: Duration) -> Option<Forecast> {
         let (last, _) = *self.readings.back()?;
         let over = over.as_secs_f64();
@@ -145,13 +145,13 @@ mod tests {
     fn forecast(seconds: u32, value: impl Fn(f64) -> f64) -> Option<Forecast> {
         let mut slope = Slope::default();
         for second in 0..=seconds {
-            slope.note(u64::from(second) * 1000, value(f64::from(second)), OVER);
+            slope.add(u64::from(second) * 1000, value(f64::from(second)), OVER);
         }
         slope.forecast(90.0, OVER)
     }
 
     #[test]
-    fn a_steady_rise_says_how_many_seconds_are_left() {
+    fn a_steady_rise_predicts_the_seconds_left() {
         let found = forecast(30, |t| 40.0 + 0.5 * t).expect("a rise of half a degree a second");
         assert!((found.seconds_left - 70.0).abs() < 0.5, "{found:?}");
         assert!(found.sure_percent > 99.0);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_that_settles_a_calm_and_a_fall_say_nothing() {
+    fn only_a_lasting_rise_gives_a_prediction() {
         assert_eq!(forecast(40, |t| if t < 30.0 { 40.0 } else { 60.0 }), None);
         assert_eq!(forecast(40, |t| 60.0 - 20.0 * (-(t - 20.0).max(0.0) / 4.0).exp()), None);
         assert_eq!(forecast(40, |t| 50.0 + (t % 2.0)), None);
@@ -172,11 +172,11 @@ mod tests {
     }
 
     #[test]
-    fn a_short_past_says_nothing_and_a_long_one_is_bounded() {
+    fn a_short_history_gives_no_prediction_and_a_long_one_is_bounded() {
         assert_eq!(forecast(10, |t| 40.0 + t), None);
         let mut slope = Slope::default();
         for tick in 0..10_000_u32 {
-            slope.note(u64::from(tick) * 10, f64::from(tick) / 1000.0, OVER);
+            slope.add(u64::from(tick) * 10, f64::from(tick) / 1000.0, OVER);
             assert!(slope.readings.len() <= READINGS_MAX);
         }
         assert!(slope.forecast(200.0, Duration::from_secs(10)).is_none(), "too slow to matter");

@@ -1,7 +1,7 @@
-//! From a raw byte to a value and back (IPMI 2.0, sections 36.3 to 36.5):
+//! Converts raw bytes into values (IPMI 2.0, sections 36.3 to 36.5):
 //! `y = L[(M·x + B·10^K1)·10^K2]`.
 
-/// How the raw byte counts.
+/// The number format of raw bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnalogFormat {
     /// 0 to 255.
@@ -13,7 +13,7 @@ pub enum AnalogFormat {
 }
 
 impl AnalogFormat {
-    /// From the top two bits of the units byte; `None` where the sensor has no analog reading.
+    /// From the top two bits of the units byte; `None` for sensors without analog readings.
     pub fn from_bits(bits: u8) -> Option<Self> {
         match bits & 0b11 {
             0 => Some(Self::Unsigned),
@@ -23,7 +23,7 @@ impl AnalogFormat {
         }
     }
 
-    /// The number that a raw byte stands for.
+    /// The number of a raw byte.
     pub fn number(self, raw: u8) -> i16 {
         match self {
             Self::Unsigned => i16::from(raw),
@@ -50,14 +50,14 @@ pub enum Linearization {
     Cube,
     SquareRoot,
     CubeRoot,
-    /// The factors differ from reading to reading: the BMC must be asked (Get Sensor Reading
-    /// Factors) and the result is then linear.
+    /// The factors depend on the reading. The BMC returns them (Get Sensor Reading Factors), and
+    /// the result is linear.
     PerReading,
 }
 
 impl Linearization {
-    /// From the seven bits of the record. Codes that the standard reserves count as per reading:
-    /// asking the BMC is right or is refused, guessing would be wrong.
+    /// From the seven bits of the record. Reserved codes count as per reading: the BMC returns the
+    /// factors or refuses.
     pub fn from_code(code: u8) -> Self {
         match code & 0x7F {
             0x00 => Self::Linear,
@@ -94,10 +94,10 @@ impl Linearization {
     }
 }
 
-/// Everything that the formula needs.
+/// The parameters of the formula.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factors {
-    /// How the raw byte counts.
+    /// Number format of raw bytes.
     pub format: AnalogFormat,
     /// L.
     pub linearization: Linearization,
@@ -136,8 +136,8 @@ impl Factors {
         }
     }
 
-    /// The same sensor with the factors of one reading (answer of Get Sensor Reading Factors
-    /// without its first byte).
+    /// The factors of one reading (answer to Get Sensor Reading Factors without its first byte), in
+    /// the same number format.
     #[must_use]
     pub fn with_reading_factors(self, bytes: [u8; 6]) -> Self {
         let [m, m_high, b, b_high, accuracy, exponents] = bytes;
@@ -145,8 +145,8 @@ impl Factors {
         Self::from_record(self.format, record)
     }
 
-    /// The value of a raw byte; `None` where the formula has no finite result (a tachometer period
-    /// of 0, the logarithm of nothing).
+    /// The value of a raw byte; `None` without a finite result (a tachometer period of 0, the
+    /// logarithm of 0).
     pub fn value(&self, raw: u8) -> Option<f64> {
         self.at(f64::from(self.format.number(raw)))
     }
@@ -157,13 +157,13 @@ impl Factors {
         y.is_finite().then_some(y)
     }
 
-    /// Whether the value falls while the raw number rises; `None` where the formula has no result.
+    /// Whether the value falls while the raw number rises; `None` without a finite result.
     pub fn falls_at(&self, raw: u8) -> Option<bool> {
         let x = f64::from(self.format.number(raw));
         Some(self.at(x + 1.0)? < self.at(x)?)
     }
 
-    /// How much the value changes when the raw number changes by `steps` at that reading.
+    /// The change of the value if the raw number changes by `steps` at this reading.
     pub fn span(&self, raw: u8, steps: u8) -> f64 {
         let x = f64::from(self.format.number(raw));
         match (self.at(x), self.at(x + f64::from(steps))) {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_bytes_count_in_every_format() {
+    fn raw_bytes_are_converted_in_every_format() {
         assert_eq!(AnalogFormat::Unsigned.number(0xD8), 216);
         assert_eq!(AnalogFormat::TwosComplement.number(0xD8), -40);
         assert_eq!(AnalogFormat::OnesComplement.number(0xD8), -39);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn all_twelve_functions_compute_what_their_codes_say() {
+    fn every_linearization_code_has_its_function() {
         let at = |code, raw| factors(AnalogFormat::Unsigned, code, 1, 0, 0, 0).value(raw);
         near(at(0x00, 9), 9.0);
         near(at(0x01, 9), 2.197_224_577);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_counter_falls_while_its_raw_number_rises() {
+    fn the_value_of_a_period_counter_falls_while_its_raw_number_rises() {
         let tach = factors(AnalogFormat::Unsigned, 0x07, 1, 0, 0, -5);
         near(tach.value(25), 4000.0);
         assert_eq!((tach.falls_at(25), tach.falls_at(0)), (Some(true), None));

@@ -1,8 +1,8 @@
-//! Sensor data records (IPMI 2.0, chapter 43): from the bytes of one record to what it says.
+//! Sensor data records (IPMI 2.0, chapter 43): parses the bytes of one record.
 //!
 //! Responsible for: full (01h), compact (02h) and event-only (03h) sensor records and entity
-//! associations (08h, 09h). Not for: fetching records, or judging readings. Every byte is hostile:
-//! a record that is too short for its type is an error, never a panic.
+//! associations (08h, 09h). Not for: reading records from BMCs, or judging readings. Every byte is
+//! hostile: a record that is too short for its type is an error, never a panic.
 
 mod factors;
 mod names;
@@ -14,72 +14,72 @@ pub use text::decode_id;
 
 use ftb_rmcp::Controller;
 
-/// Largest record a BMC can send: five bytes of header and what one byte can count.
+/// Largest record: five bytes of header, and a length of one byte.
 pub const RECORD_BYTES_MAX: usize = 5 + 255;
-/// Most sensors one compact record may stand for (its count has four bits).
+/// Most sensors of one compact record (the count has four bits).
 pub const SHARED_SENSORS_MAX: u8 = 15;
 
-/// Event/reading type code of sensors that compare a value with thresholds.
+/// Event/reading type code of sensors with thresholds.
 pub const READING_TYPE_THRESHOLD: u8 = 0x01;
-/// Event/reading type code of sensors whose states are those of their sensor type.
+/// Event/reading type code of sensors with the states of their sensor type.
 pub const READING_TYPE_SENSOR_SPECIFIC: u8 = 0x6F;
 
-/// Why the bytes of a record say nothing.
+/// Why a record is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SdrError {
-    /// Ends before a field that its type has.
+    /// The record ends before a field of its type.
     #[error("record {id:#06x} of type {kind:#04x} ends after {bytes} bytes, before its {field}")]
     Short {
-        /// Record id, 0 where even that is missing.
+        /// Record id; 0 if it is missing.
         id: u16,
         /// Record type.
         kind: u8,
-        /// Bytes there are.
+        /// Length in bytes.
         bytes: usize,
         /// The first field that is missing.
         field: &'static str,
     },
 }
 
-/// What one record says.
+/// A parsed record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
-    /// One sensor, or the several that share a compact or event-only record.
+    /// One sensor, or several that share a compact or event-only record.
     Sensors(Vec<Sensor>),
-    /// Which entities are parts of another.
+    /// An entity and its parts.
     Association(Association),
-    /// A type that this program has no use for.
+    /// A type that this program does not use.
     Other(u8),
 }
 
-/// Which sensor of which controller.
+/// Address of a sensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SensorKey {
-    /// Whose it is.
+    /// The controller of the sensor.
     pub owner: Controller,
-    /// Owner's logical unit, 0 to 3.
+    /// Logical unit of the controller, 0 to 3.
     pub lun: u8,
-    /// The sensor's number.
+    /// Number of the sensor.
     pub number: u8,
 }
 
 impl SensorKey {
-    /// A sensor of the BMC itself, logical unit 0.
+    /// A sensor of the BMC, logical unit 0.
     pub fn bmc(number: u8) -> Self {
         Self { owner: Controller::BMC, lun: 0, number }
     }
 }
 
-/// The six thresholds as raw bytes; `None` where the record says that there is none.
+/// The six thresholds as raw bytes; `None` for missing ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RawThresholds {
     /// Lower non-critical, lower critical, lower non-recoverable, upper non-critical, upper
-    /// critical, upper non-recoverable: the order of the bits in every mask of the standard.
+    /// critical, upper non-recoverable: the order of bits in masks of the standard.
     pub values: [Option<u8>; 6],
 }
 
 impl RawThresholds {
-    /// From a mask of readable thresholds and the six values in the order of its bits.
+    /// From a mask of readable thresholds, and the six values in the order of its bits.
     pub fn from_mask(mask: u8, values: [u8; 6]) -> Self {
         let mut out = Self::default();
         for (bit, value) in values.into_iter().enumerate() {
@@ -91,57 +91,57 @@ impl RawThresholds {
     }
 }
 
-/// One sensor as its record describes it.
+/// A sensor as its record describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sensor {
-    /// Record that describes it.
+    /// Id of the record.
     pub record_id: u16,
-    /// Where to ask for it.
+    /// Address of the sensor.
     pub key: SensorKey,
-    /// What it sits on.
+    /// The part that it belongs to.
     pub entity: Entity,
     /// Sensor type code (table 42-3).
     pub sensor_type: u8,
     /// Event/reading type code (table 42-1).
     pub reading_type: u8,
-    /// Its name; never empty: a sensor without one is called by its number.
+    /// Name; never empty: without a name it contains the number.
     pub name: String,
-    /// Set where it never has a reading and only makes entries in the event log.
+    /// The sensor has no reading, only entries in the event log.
     pub event_only: bool,
-    /// How to make a value of a raw reading; `None` for discrete sensors.
+    /// Conversion from raw readings to values; `None` for discrete sensors.
     pub factors: Option<Factors>,
-    /// Unit of the value, as people write it; empty for discrete sensors.
+    /// Unit of the value; empty for discrete sensors.
     pub unit: String,
-    /// Thresholds that the record holds.
+    /// Thresholds in the record.
     pub thresholds: RawThresholds,
-    /// Whether thresholds can be asked from the BMC, where they may have been changed.
+    /// Whether the BMC returns current thresholds.
     pub thresholds_readable: bool,
     /// Raw hysteresis above a threshold that a falling reading must undercut.
     pub hysteresis_up: u8,
     /// Raw hysteresis below a threshold that a rising reading must exceed.
     pub hysteresis_down: u8,
-    /// States that a discrete sensor can show, one bit each.
+    /// Possible states of a discrete sensor, one bit each.
     pub states_mask: u16,
 }
 
 impl Sensor {
-    /// Whether it has thresholds and values, as against states.
+    /// Whether it has thresholds and values; otherwise it has states.
     pub fn is_threshold(&self) -> bool {
         self.reading_type == READING_TYPE_THRESHOLD
     }
 
-    /// What it watches.
+    /// The class of its sensor type.
     pub fn class(&self) -> SensorClass {
         SensorClass::of(self.sensor_type)
     }
 }
 
-/// Entities that are parts of a container entity.
+/// A container entity and its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Association {
-    /// What contains the others.
+    /// The container.
     pub container: Entity,
-    /// Its parts, as inclusive ranges of instances of one entity id.
+    /// The parts, as inclusive ranges of instances of one entity id.
     pub parts: Vec<(Entity, Entity)>,
 }
 
@@ -154,7 +154,7 @@ impl Association {
     }
 }
 
-/// The bytes of a record with access that names the field when they end.
+/// The bytes of a record; errors name the missing field.
 struct Fields<'a> {
     bytes: &'a [u8],
 }
@@ -190,10 +190,10 @@ impl Fields<'_> {
 }
 
 impl Record {
-    /// Reads one whole record, header included. Bytes after its announced end are ignored.
+    /// Parses a whole record with its header. Ignores bytes after its end.
     ///
     /// # Errors
-    /// [`SdrError`] where it ends before a field that its type has.
+    /// [`SdrError`] if it ends before a field of its type.
     pub fn parse(bytes: &[u8]) -> Result<Self, SdrError> {
         let all = Fields { bytes };
         let announced = 5 + usize::from(all.at(4, "length")?);
@@ -215,7 +215,7 @@ fn key(fields: &Fields<'_>, number: u8) -> Result<SensorKey, SdrError> {
     Ok(SensorKey { owner, lun: place & 0b11, number })
 }
 
-/// What full and compact records have in common, bytes 5 to 22.
+/// The common fields of full and compact records, bytes 5 to 22.
 fn common(fields: &Fields<'_>) -> Result<Sensor, SdrError> {
     let [id_low, id_high] = fields.array(0, "record id")?;
     let capabilities = fields.at(11, "capabilities")?;
@@ -258,7 +258,7 @@ fn full(fields: &Fields<'_>) -> Result<Sensor, SdrError> {
         let format = AnalogFormat::from_bits(fields.at(20, "units")? >> 6);
         let conversion = fields.array(23, "conversion factors")?;
         sensor.factors = format.map(|format| Factors::from_record(format, conversion));
-        // The record lists them from the top; the masks count from the bottom.
+        // The record lists them from the highest; the masks count from the lowest.
         let [unr, uc, unc, lnr, lc, lnc] = fields.array(36, "thresholds")?;
         let present = sensor.thresholds;
         for (slot, value) in [lnc, lc, lnr, unc, uc, unr].into_iter().enumerate() {
@@ -274,7 +274,7 @@ fn full(fields: &Fields<'_>) -> Result<Sensor, SdrError> {
 
 fn compact(fields: &Fields<'_>) -> Result<Vec<Sensor>, SdrError> {
     let mut sensor = common(fields)?;
-    // A compact record holds no threshold values: they can only be asked for.
+    // A compact record has no threshold values: only the BMC returns them.
     sensor.thresholds = RawThresholds::default();
     [sensor.hysteresis_up, sensor.hysteresis_down] = fields.array(25, "hysteresis")?;
     if let Some(name) = name_at(fields, 31)? {
@@ -310,8 +310,8 @@ fn event_only(fields: &Fields<'_>) -> Result<Vec<Sensor>, SdrError> {
     Ok(shared(&sensor, sharing))
 }
 
-/// One record may stand for several sensors with consecutive numbers; each gets its own name and,
-/// where the record says so, its own entity instance.
+/// The sensors of one record, with consecutive numbers. Each has its own name and, if the record
+/// says so, its own entity instance.
 fn shared(first: &Sensor, [count, modifier]: [u8; 2]) -> Vec<Sensor> {
     let total = (count & 0x0F).max(1);
     if total == 1 {
@@ -352,7 +352,7 @@ fn name_at(fields: &Fields<'_>, index: usize) -> Result<Option<String>, SdrError
     Ok((!name.is_empty()).then_some(name))
 }
 
-/// `stride` is the size of one part, whose last two bytes are entity id and instance.
+/// `stride` is the size of one part; its last two bytes are entity id and instance.
 fn association(fields: &Fields<'_>, start: usize, stride: usize) -> Result<Association, SdrError> {
     let container = Entity { id: fields.at(5, "container")?, instance: fields.at(6, "container")? };
     let flags = fields.at(start - 1, "flags")?;

@@ -1,9 +1,9 @@
-//! What the numbers of the standard are called: sensor types (table 42-3), units (table 43-15) and
-//! entities (table 43-13).
+//! Names of numbers in the standard: sensor types (table 42-3), units (table 43-15) and entities
+//! (table 43-13).
 
 use core::fmt;
 
-/// What a sensor watches, as far as this program tells kinds apart.
+/// The class of a sensor, as this program distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SensorClass {
@@ -17,11 +17,11 @@ pub enum SensorClass {
     PowerSupply,
     /// Memory (0Ch).
     Memory,
-    /// Processor (07h): its thermal trip is an overheating.
+    /// Processor (07h). Its thermal trip counts as overheating.
     Processor,
     /// Critical interrupt (13h): bus errors and NMIs.
     Interrupt,
-    /// Anything else: shown, not judged, unless a rule gives it a class.
+    /// Any other type. It is only shown, unless a rule gives it another class.
     Other,
 }
 
@@ -40,17 +40,17 @@ impl SensorClass {
         }
     }
 
-    /// Whether an event reports an error that happened: a later deassertion does not take it back.
+    /// Whether an event reports an error that a later deassertion does not cancel.
     pub fn has_final_events(self) -> bool {
         matches!(self, Self::Memory | Self::Processor | Self::Interrupt)
     }
 
-    /// Whether its events report no lasting state where no reading does.
+    /// Whether its events report no lasting state if it has no reading.
     pub fn is_momentary(self) -> bool {
         matches!(self, Self::Memory | Self::Interrupt)
     }
 
-    /// The word that rules, tags and tables use.
+    /// The word in rules, tags and tables.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Fan => "fan",
@@ -65,7 +65,7 @@ impl SensorClass {
     }
 }
 
-/// What a sensor type code is called.
+/// Name of a sensor type code.
 pub fn sensor_type_name(code: u8) -> &'static str {
     const NAMES: [&str; 0x2D] = [
         "reserved",
@@ -121,7 +121,7 @@ pub fn sensor_type_name(code: u8) -> &'static str {
     }
 }
 
-/// The unit of a sensor as people write it: `RPM`, `degrees C`, `Volts`, `%`, `kbit per second`.
+/// Name of a unit: `RPM`, `degrees C`, `Volts`, `%`, `kbit per second`.
 pub fn unit_name(flags: u8, base: u8, modifier: u8) -> String {
     if flags & 0x01 != 0 {
         return "%".to_owned();
@@ -174,22 +174,22 @@ fn base_unit(code: u8) -> &'static str {
     }
 }
 
-/// A part of the machine: what it is and which one of them.
+/// A part of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Entity {
-    /// What it is.
+    /// Kind of the part (table 43-13).
     pub id: u8,
-    /// Which one.
+    /// Number among the parts of this kind.
     pub instance: u8,
 }
 
 impl Entity {
-    /// Whether boards measure how far it is from throttling: a processor, memory.
+    /// Whether boards measure its distance from throttling: processors and memory.
     pub fn has_thermal_margin(self) -> bool {
         matches!(self.id, 0x03 | 0x08 | 0x09 | 0x20 | 0x41)
     }
 
-    /// What it is called; `entity` where the number has no name here.
+    /// Name of the kind; `entity` for unknown numbers.
     pub fn name(self) -> &'static str {
         const NAMES: [&str; 0x39] = [
             "unspecified",
@@ -261,7 +261,7 @@ impl Entity {
 }
 
 impl fmt::Display for Entity {
-    /// As ipmitool and the thesis write it: `29.1`.
+    /// In the notation of ipmitool and the thesis: `29.1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.id, self.instance)
     }

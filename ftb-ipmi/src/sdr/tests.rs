@@ -1,4 +1,4 @@
-//! Records as boards send them, and as broken or hostile ones do.
+//! Records of boards, and malformed or hostile records.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -30,7 +30,7 @@ fn one(bytes: &[u8]) -> Sensor {
 }
 
 #[test]
-fn a_full_record_gives_name_thresholds_hysteresis_and_factors() {
+fn a_full_record_has_name_thresholds_hysteresis_and_factors() {
     let fan = one(&fan_record());
     assert_eq!(fan.name, "CPU 1 FAN");
     assert_eq!(fan.key, SensorKey::bmc(0x30));
@@ -43,7 +43,7 @@ fn a_full_record_gives_name_thresholds_hysteresis_and_factors() {
 }
 
 #[test]
-fn a_compact_record_may_stand_for_several_sensors() {
+fn a_compact_record_may_describe_several_sensors() {
     let mut bytes = vec![
         0x05, 0x00, 0x51, 0x02, 0, 0x20, 0x00, 0x60, 32, 1, 0x7F, 0x40, 0x0C, 0x6F, 0xFF, 0x01,
         0xFF, 0x01, 0xFF, 0x01, 0xC0, 0, 0, 0x13, 0x81, 0, 0, 0, 0, 0, 0, 0xC5,
@@ -59,7 +59,7 @@ fn a_compact_record_may_stand_for_several_sensors() {
 }
 
 #[test]
-fn an_event_only_record_and_associations_are_read() {
+fn event_only_records_and_associations_are_parsed() {
     let bytes =
         [7, 0, 0x51, 3, 14, 0x20, 0, 0x23, 6, 1, 0x0C, 0x6F, 1, 0, 0, 0, 0xC2, b'E', b'C', 0];
     let sensor = one(&bytes);
@@ -78,7 +78,7 @@ fn an_event_only_record_and_associations_are_read() {
 }
 
 #[test]
-fn every_truncation_is_an_error_that_names_a_field_or_a_shorter_name() {
+fn every_truncated_record_is_an_error_or_has_a_shorter_name() {
     let whole = fan_record();
     for end in 0..whole.len() {
         match Record::parse(&whole[..end]) {
@@ -89,7 +89,7 @@ fn every_truncation_is_an_error_that_names_a_field_or_a_shorter_name() {
 }
 
 #[test]
-fn a_threshold_that_the_mask_denies_does_not_exist() {
+fn a_threshold_outside_the_mask_is_ignored() {
     let mut bytes = fan_record();
     bytes[18] = 0;
     assert_eq!(one(&bytes).thresholds, RawThresholds::default());
@@ -104,7 +104,7 @@ proptest! {
     }
 
     #[test]
-    fn flipped_records_never_panic_and_keep_their_bounds(
+    fn damaged_records_never_panic_and_keep_their_bounds(
         at in 0_usize..57,
         to in any::<u8>(),
         end in 0_usize..60,

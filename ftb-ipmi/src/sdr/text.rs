@@ -1,10 +1,10 @@
 //! Names in sensor records (type/length byte, IPMI 2.0 section 43.15).
 
-/// Longest name that the five bits of its length can announce, in bytes.
+/// Longest name in bytes (the length has five bits).
 const ID_BYTES_MAX: usize = 31;
 
-/// Decodes a name: `kind` is the type/length byte, `bytes` what follows it. What is missing at the
-/// end is missing from the name; control characters become spaces, blanks at both ends go.
+/// Decodes a name: `kind` is the type/length byte, `bytes` are the bytes after it. Missing bytes
+/// shorten the name. Control characters become spaces; spaces at both ends are removed.
 pub fn decode_id(kind: u8, bytes: &[u8]) -> String {
     let announced = usize::from(kind & 0x1F).min(ID_BYTES_MAX);
     let bytes = &bytes[..announced.min(bytes.len())];
@@ -23,12 +23,12 @@ fn latin1(bytes: &[u8]) -> String {
     bytes[..end].iter().copied().map(char::from).collect()
 }
 
-/// The standard says "Unicode" without a form; boards that use it write UTF-8.
+/// The standard says "Unicode" without an encoding; boards use UTF-8.
 fn utf8_or_latin1(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     match core::str::from_utf8(&bytes[..end]) {
         Ok(text) => text.to_owned(),
-        // Cut in the middle of its last character.
+        // Truncated within the last character.
         Err(error) if error.error_len().is_none() => {
             String::from_utf8_lossy(&bytes[..error.valid_up_to()]).into_owned()
         }
@@ -45,7 +45,7 @@ fn bcd_plus(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Four characters in three bytes, the first in the lowest bits; 0 is a blank.
+/// Four characters in three bytes, the first in the lowest bits; 0 is a space.
 fn six_bit(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 4 / 3);
     let (mut bits, mut held) = (0_u32, 0_u32);
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_encoding_decodes_and_short_bytes_give_a_short_name() {
+    fn every_encoding_is_decoded_and_missing_bytes_shorten_the_name() {
         assert_eq!(decode_id(0xC0 | 9, b"CPU 1 FAN"), "CPU 1 FAN");
         assert_eq!(decode_id(0xC0 | 31, b"CPU"), "CPU");
         assert_eq!(decode_id(0xC0 | 5, b"AB\0\0\0"), "AB");

@@ -1,24 +1,24 @@
-//! Whether and when to ask a BMC for its event log again. No I/O, no clock.
+//! When to read the event log of a BMC again after a refusal. No I/O, no clock.
 
 use std::time::Duration;
 
-/// Longest pause after refusals, where the interval of the log itself is not longer.
+/// Longest pause after refusals, unless the interval of the log is longer.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Refusals in a row that are worth a warning.
+/// Refusals in a row that cause a warning.
 const LASTING: u32 = 3;
 /// Completion codes of a BMC without an event log: invalid command, invalid for this unit.
 const NOT_SUPPORTED: [u8; 2] = [0xC1, 0xC2];
 
-/// What a refusal means.
+/// The meaning of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The BMC has no event log. This session does not ask again.
+    /// The BMC has no event log. This session does not read it again.
     Unsupported,
     /// The first in a row. An erase in progress, for example, lasts some seconds.
     First,
-    /// So many in a row that events may be missed.
+    /// [`LASTING`] in a row: events may be missed.
     Lasting,
-    /// One of many.
+    /// Another one in a row.
     Repeated,
 }
 
@@ -50,8 +50,8 @@ impl Access {
         }
     }
 
-    /// How long to wait before the next attempt: the interval, doubled by each refusal in a row.
-    /// `None`: not in this session.
+    /// Pause before the next read: the interval, doubled by each refusal in a row. `None`: no read
+    /// in this session.
     pub(super) fn pause(&self, interval: Duration) -> Option<Duration> {
         let factor = 1_u32.checked_shl(self.refusals).unwrap_or(u32::MAX);
         let pause = interval.saturating_mul(factor).min(PAUSE_MAX.max(interval));
@@ -67,7 +67,7 @@ mod tests {
     const ERASE_IN_PROGRESS: Option<u8> = Some(0x81);
 
     #[test]
-    fn a_refused_log_is_asked_ever_more_seldom_and_normally_once_it_answers() {
+    fn pauses_double_after_refusals_until_the_log_answers() {
         let mut access = Access::default();
         let mut pauses = Vec::new();
         for _ in 0..40 {
@@ -82,14 +82,14 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_that_is_longer_than_the_longest_pause_stays() {
+    fn an_interval_longer_than_the_longest_pause_is_kept() {
         let mut access = Access::default();
         access.on_refusal(None);
         assert_eq!(access.pause(PAUSE_MAX * 10), Some(PAUSE_MAX * 10));
     }
 
     #[test]
-    fn only_a_bmc_without_a_log_is_not_asked_again() {
+    fn only_a_missing_log_is_not_read_again() {
         let mut access = Access::default();
         for code in [Some(0x81), None, Some(0xC3), Some(0xD5), Some(0xFF)] {
             assert_ne!(access.on_refusal(code), Refusal::Unsupported);
@@ -100,10 +100,10 @@ mod tests {
     }
 
     #[test]
-    fn one_refusal_in_a_row_is_a_warning() {
+    fn exactly_one_refusal_in_a_row_is_lasting() {
         let mut access = Access::default();
-        let said: Vec<_> = (0..5).map(|_| access.on_refusal(ERASE_IN_PROGRESS)).collect();
+        let refusals: Vec<_> = (0..5).map(|_| access.on_refusal(ERASE_IN_PROGRESS)).collect();
         use Refusal::{First, Lasting, Repeated};
-        assert_eq!(said, [First, Repeated, Lasting, Repeated, Repeated]);
+        assert_eq!(refusals, [First, Repeated, Lasting, Repeated, Repeated]);
     }
 }

@@ -1,5 +1,4 @@
-//! Reading the event log from where it was left, also across restarts of this program and of the
-//! BMC.
+//! Reads new entries of the event log, also across restarts of this program and of the BMC.
 
 use super::access::{Access, Refusal};
 use crate::bmc::command::{GetSelEntry, GetSelInfo, SelInfo};
@@ -9,21 +8,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most entries that one look takes; the rest comes with the next.
+/// Most entries of one read; the next read continues.
 const ENTRIES_MAX: usize = 512;
 const FIRST: u16 = 0x0000;
 const LAST: u16 = 0xFFFF;
-/// Completion codes of a BMC that has no such entry: not present, out of range, invalid field.
+/// Completion codes for a missing entry: not present, out of range, invalid field.
 const NOT_PRESENT: [u8; 3] = [0xCB, 0xC9, 0xCC];
 
-/// Where reading stands.
+/// How far the log was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Not known: what is in the log now is history.
+    /// Unknown: existing entries are history.
     Unknown,
-    /// Nothing was read yet of what is there.
+    /// No entry was read.
     Start,
-    /// This entry was the last.
+    /// This entry was the last one read.
     After(Bookmark),
 }
 
@@ -39,7 +38,7 @@ pub(crate) struct LogReader {
 }
 
 impl LogReader {
-    /// Starts where the file at `path` says.
+    /// Starts at the bookmark in the file at `path`.
     pub(crate) fn new(node: Arc<str>, path: Option<PathBuf>) -> Self {
         let text = path.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
         let place = text.as_deref().and_then(Bookmark::parse).map_or(Place::Unknown, Place::After);
@@ -47,55 +46,55 @@ impl LogReader {
         Self { node, path, place, saved: place, seen: None, state, access }
     }
 
-    /// A new session asks again, even where an earlier one found no log.
+    /// A new session tries again, even if an earlier one found no log.
     pub(crate) fn begin_session(&mut self) {
         self.access = Access::default();
     }
 
-    /// Whether the log takes another entry, as of the last look.
+    /// Whether the log accepts another entry, at the last read.
     pub(crate) fn state(&self) -> LogState {
         self.state
     }
 
-    /// How long to wait before the next look; `None`: this session has no log to look at.
+    /// Pause before the next read; `None`: this session has no log.
     pub(crate) fn pause(&self, interval: Duration) -> Option<Duration> {
         self.access.pause(interval)
     }
 
-    /// Entries that were added since the last call, oldest first. A refusal is no error: what it
-    /// keeps back comes with a later call.
+    /// Entries added since the last call, oldest first. A refusal is no error: a later call returns
+    /// the entries.
     pub(crate) async fn read_new(&mut self, bmc: &mut Bmc) -> Result<Vec<[u8; 16]>, BmcError> {
         let mut entries = Vec::new();
-        match self.look(bmc, &mut entries).await {
+        match self.read(bmc, &mut entries).await {
             Ok(()) if self.access.on_answer() => {
                 tracing::info!(node = %self.node, "the event log is readable again");
             }
             Ok(()) => {}
-            Err(error) if !error.is_lost() => self.refused(&error),
+            Err(error) if !error.is_lost() => self.on_refusal(&error),
             Err(error) if entries.is_empty() => return Err(error),
-            // What was read is published; the next command finds that the BMC is lost.
+            // Publish the read entries; the next command finds that the BMC is lost.
             Err(_) => {}
         }
         Ok(entries)
     }
 
-    fn refused(&mut self, error: &BmcError) {
+    fn on_refusal(&mut self, error: &BmcError) {
         let node = &self.node;
         match self.access.on_refusal(error.code()) {
             Refusal::Unsupported => {
-                tracing::info!(%node, %error, "this BMC has no event log: readings alone decide");
+                tracing::info!(%node, %error, "the BMC has no event log: using readings only");
             }
             Refusal::First => {
-                tracing::info!(%node, %error, "the event log is not readable now: asking again");
+                tracing::info!(%node, %error, "the event log is not readable: trying again");
             }
             Refusal::Lasting => {
-                tracing::warn!(%node, %error, "the event log stays unreadable: its events wait");
+                tracing::warn!(%node, %error, "the event log stays unreadable");
             }
             Refusal::Repeated => tracing::debug!(%node, %error, "the event log is not readable"),
         }
     }
 
-    async fn look(&mut self, bmc: &mut Bmc, entries: &mut Vec<[u8; 16]>) -> Result<(), BmcError> {
+    async fn read(&mut self, bmc: &mut Bmc, entries: &mut Vec<[u8; 16]>) -> Result<(), BmcError> {
         let info = bmc.run(GetSelInfo).await?;
         self.state = info.state();
         if self.seen == Some(info) {
@@ -117,15 +116,15 @@ impl LogReader {
     async fn skip_to_end(&mut self, bmc: &mut Bmc) -> Result<bool, BmcError> {
         self.place = match bmc.run(GetSelEntry(LAST)).await {
             Ok(entry) => Place::After(Bookmark::of(&entry.record)),
-            // It was erased since.
+            // The log was erased since.
             Err(error) if is_missing(&error) => Place::Start,
             Err(error) => return Err(error),
         };
         Ok(true)
     }
 
-    /// Reads on from the bookmark; from the beginning where its entry is gone. `true` when the end
-    /// was reached.
+    /// Reads from the bookmark, or from the start if its entry is gone. `true` at the end of the
+    /// log.
     async fn follow(
         &mut self,
         bmc: &mut Bmc,
@@ -156,19 +155,19 @@ impl LogReader {
         let Place::After(bookmark) = self.place else { return Ok(FIRST) };
         match bmc.run(GetSelEntry(bookmark.record)).await {
             Ok(entry) if Bookmark::of(&entry.record) == bookmark => Ok(entry.next),
-            // Another entry has its number, or none: the log was erased since.
+            // Another entry has this number: the log was erased since.
             Ok(_) => Ok(FIRST),
             Err(error) if is_missing(&error) => Ok(FIRST),
             Err(error) => Err(error),
         }
     }
 
-    /// Writes the bookmark, if it has moved. Best effort: without it a restart reads less.
+    /// Writes a changed bookmark. Best effort: without it a restart may miss entries.
     pub(crate) async fn save(&mut self) {
         let Some(path) = &self.path else { return };
         let bookmark = match self.place {
             Place::Unknown => return,
-            // No entry has this number: a restart reads what was logged meanwhile from the start.
+            // No entry has this number: after a restart, reading begins at the start.
             Place::Start => Bookmark { record: FIRST, time_s: 0 },
             Place::After(bookmark) => bookmark,
         };
@@ -183,7 +182,7 @@ impl LogReader {
         match written {
             Ok(()) => self.saved = self.place,
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "the bookmark of the event log is not saved");
+                tracing::warn!(path = %path.display(), %error, "bookmark not saved");
             }
         }
     }
@@ -203,53 +202,53 @@ mod tests {
 
     const ERASE_IN_PROGRESS: u8 = 0x81;
 
-    /// The numbers of the entries that each look at the log gives, from this bookmark on.
-    async fn looks(
+    /// The numbers of the entries that each read returns, starting at this bookmark.
+    async fn reads(
         count: usize,
         bookmark: &str,
-        manners: impl Fn(usize) -> Behavior + Send + 'static,
+        behavior: impl Fn(usize) -> Behavior + Send + 'static,
     ) -> Vec<Vec<u8>> {
-        let (config, task) = fake_bmc(manners).await;
+        let (config, task) = fake_bmc(behavior).await;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("node001.sel");
         std::fs::write(&path, bookmark).unwrap();
         let mut log = LogReader::new("node001".into(), Some(path));
         let mut bmc = Bmc::connect(&Target::Lan(patient(config))).await.unwrap();
-        let mut looks = Vec::new();
+        let mut reads = Vec::new();
         for _ in 0..count {
             let entries = log.read_new(&mut bmc).await.unwrap();
-            looks.push(entries.iter().map(|entry| entry[0]).collect());
+            reads.push(entries.iter().map(|entry| entry[0]).collect());
         }
         task.abort();
-        looks
+        reads
     }
 
     #[tokio::test]
-    async fn entries_that_were_read_before_the_bmc_was_lost_are_not_lost_with_it() {
-        // Log information, the bookmark's entry, the first entry, and then the session is gone.
-        let manners = |n| if n == 3 { Behavior::Forget } else { Behavior::Answer };
-        assert_eq!(looks(3, "0 0\n", manners).await, [vec![1], vec![2, 3], vec![]]);
+    async fn entries_read_before_the_loss_of_the_bmc_are_returned() {
+        // The BMC forgets the session after log information, bookmarked entry and first entry.
+        let behavior = |n| if n == 3 { Behavior::Forget } else { Behavior::Answer };
+        assert_eq!(reads(3, "0 0\n", behavior).await, [vec![1], vec![2, 3], vec![]]);
     }
 
     #[tokio::test]
-    async fn whatever_a_look_is_refused_the_next_one_reads_on() {
-        for manner in [Behavior::Refuse(ERASE_IN_PROGRESS), Behavior::Short] {
-            // Log information, the bookmark's entry, and entry 3.
+    async fn the_next_read_continues_after_a_refusal_at_any_command() {
+        for refusal in [Behavior::Refuse(ERASE_IN_PROGRESS), Behavior::Short] {
+            // Log information, bookmarked entry, and entry 3.
             for refused in 0..3 {
-                let manners = move |n| if n == refused { manner } else { Behavior::Answer };
+                let behavior = move |n| if n == refused { refusal } else { Behavior::Answer };
                 let expected = [vec![], vec![3], vec![]];
-                let looks = looks(3, "2 0\n", manners).await;
-                assert_eq!(looks, expected, "{manner:?} of command {refused}");
+                let found = reads(3, "2 0\n", behavior).await;
+                assert_eq!(found, expected, "{refusal:?} of command {refused}");
             }
         }
     }
 
     #[tokio::test]
-    async fn a_log_whose_end_was_refused_at_first_is_no_news_later() {
-        let manners = |n| match n {
+    async fn entries_before_the_first_read_are_history_even_after_a_refusal() {
+        let behavior = |n| match n {
             1 => Behavior::Refuse(ERASE_IN_PROGRESS),
             _ => Behavior::Answer,
         };
-        assert_eq!(looks(3, "", manners).await, [vec![0; 0], vec![], vec![]]);
+        assert_eq!(reads(3, "", behavior).await, [vec![0; 0], vec![], vec![]]);
     }
 }

@@ -1,4 +1,4 @@
-//! Asking sensors for their readings.
+//! Reads sensors.
 
 use super::relays::{Relays, is_unreached};
 use crate::bmc::command::{GetFactors, GetPower, GetReading, RawReading};
@@ -8,23 +8,22 @@ use crate::sdr::{Factors, Linearization, SensorKey};
 use ftb_rmcp::Controller;
 use std::collections::{BTreeMap, HashMap};
 
-/// "Requested sensor, data, or record not present": the part is gone.
+/// "Requested sensor, data, or record not present": the part is removed.
 const NOT_PRESENT: u8 = 0xCB;
 
-/// Busy, timed out, initializing, updating: another time the BMC would answer.
-const FOR_NOW: [u8; 6] = [0xC0, 0xC3, 0xCE, 0xD0, 0xD1, 0xD2];
+/// Busy, timed out, initializing, updating: a later attempt may succeed.
+const TEMPORARY: [u8; 6] = [0xC0, 0xC3, 0xCE, 0xD0, 0xD1, 0xD2];
 
-/// What reading some sensors gave.
+/// Result of reading some sensors.
 #[derive(Default)]
 pub(crate) struct Pass {
-    /// Readings, by index.
+    /// Readings, by index of the sensor.
     pub(crate) samples: Vec<(usize, Reading)>,
-    /// Sensors without one, and why.
+    /// Sensors without a reading, and the reasons.
     pub(crate) unread: Vec<(usize, String)>,
-    /// Whether every sensor that can be read was read. Controllers that have never answered are
-    /// not waited for.
+    /// Whether every readable sensor was read. Controllers that never answered do not count.
     pub(crate) is_complete: bool,
-    /// Controllers behind the BMC that are lost now, with the reason, or back.
+    /// Controllers behind the BMC that are newly lost, with the reason, or back.
     pub(crate) controllers: Vec<(Controller, Option<String>)>,
 }
 
@@ -32,19 +31,17 @@ pub(crate) struct Pass {
 #[derive(Default)]
 pub(crate) struct Poller {
     polled: Vec<usize>,
-    /// Factors of sensors whose factors depend on the reading, by index and raw reading.
+    /// Factors that depend on the reading, by index of the sensor and raw reading.
     factors: HashMap<(usize, u8), Factors>,
-    /// What is known of controllers behind the BMC; kept over sessions.
+    /// State of controllers behind the BMC, over all sessions.
     relays: Relays,
-    /// Those of [`Pass::controllers`] that no pass has told yet: one that the BMC does not survive
-    /// tells nothing.
-    untold: BTreeMap<Controller, Option<String>>,
+    /// Changes for the next [`Pass::controllers`]. A pass that ends with a lost BMC returns none.
+    changes: BTreeMap<Controller, Option<String>>,
 }
 
 impl Poller {
-    /// Reads these sensors from now on, by their place in the list: those that are judged, and with
-    /// `is_for_show` those too that nothing is ever told of.
-    pub(crate) fn follow(&mut self, watched: &[Watched], is_for_show: bool) {
+    /// Selects the sensors to read: those that have events, and with `is_for_show` all.
+    pub(crate) fn select(&mut self, watched: &[Watched], is_for_show: bool) {
         let is_polled = |watched: &Watched| {
             !watched.sensor.event_only
                 && !watched.sensor.key.owner.is_software()
@@ -59,23 +56,19 @@ impl Poller {
         self.polled.len()
     }
 
-    pub(crate) fn all(&self) -> Vec<usize> {
-        self.polled.clone()
-    }
-
-    /// Reads every sensor that can be read.
+    /// Reads every selected sensor.
     pub(crate) async fn read_all(
         &mut self,
         bmc: &mut Bmc,
         watched: &[Watched],
     ) -> Result<Pass, BmcError> {
         self.relays.begin_pass();
-        let all = self.all();
+        let all = self.polled.clone();
         self.read(bmc, watched, &all).await
     }
 
-    /// Reads these sensors, one after the other. A sensor whose reading is refused is left out; a
-    /// pass in which one was refused for now, or all of them, is not complete.
+    /// Reads these sensors, one after the other, without those that refuse. The pass is incomplete
+    /// if one refuses temporarily, or all of them refuse.
     pub(crate) async fn read(
         &mut self,
         bmc: &mut Bmc,
@@ -87,7 +80,7 @@ impl Poller {
             let Some(sensor) = watched.get(*index) else { continue };
             let key = sensor.sensor.key;
             if self.relays.is_resting(key.owner) {
-                pass.is_complete &= !self.relays.is_missed(key.owner);
+                pass.is_complete &= !self.relays.has_answered(key.owner);
                 let error = BmcError::Relay { controller: key.owner };
                 pass.unread.push((*index, error.to_string()));
                 continue;
@@ -97,46 +90,46 @@ impl Poller {
                 return result.map(|_| pass);
             }
             let is_unreached = matches!(&result, Err(error) if is_unreached(key.owner, error));
-            if !is_unreached && self.relays.answered(key.owner) {
-                self.changed(key.owner, None);
+            if !is_unreached && self.relays.on_answer(key.owner) {
+                self.on_change(key.owner, None);
             }
             match result {
                 Ok(raw) => {
                     let factors = self.factors_for(bmc, *index, sensor, raw).await?;
                     pass.samples.push((*index, sensor.reading(raw, factors.as_ref())));
                 }
-                Err(error) if is_unreached => self.unreached(*index, key, &error, &mut pass),
+                Err(error) if is_unreached => self.on_unreached(*index, key, &error, &mut pass),
                 Err(error) if error.code() == Some(NOT_PRESENT) => {
                     let gone = RawReading { value: None, states: 0 };
                     pass.samples.push((*index, sensor.reading(gone, None)));
                 }
                 Err(error) => {
-                    pass.is_complete &= !error.code().is_some_and(|code| FOR_NOW.contains(&code));
+                    pass.is_complete &= !error.code().is_some_and(|code| TEMPORARY.contains(&code));
                     tracing::debug!(sensor = sensor.sensor.name, %error, "no reading");
                     pass.unread.push((*index, error.to_string()));
                 }
             }
         }
         pass.is_complete &= !pass.samples.is_empty();
-        pass.controllers = std::mem::take(&mut self.untold).into_iter().collect();
+        pass.controllers = std::mem::take(&mut self.changes).into_iter().collect();
         Ok(pass)
     }
 
-    /// A controller is lost, or back: the one takes back the other that was not told.
-    fn changed(&mut self, controller: Controller, reason: Option<String>) {
-        if self.untold.remove(&controller).is_none() {
-            self.untold.insert(controller, reason);
+    /// A controller is lost or back. A change cancels an unpublished opposite change.
+    fn on_change(&mut self, controller: Controller, reason: Option<String>) {
+        if self.changes.remove(&controller).is_none() {
+            self.changes.insert(controller, reason);
         }
     }
 
-    fn unreached(&mut self, index: usize, key: SensorKey, error: &BmcError, pass: &mut Pass) {
+    fn on_unreached(&mut self, index: usize, key: SensorKey, error: &BmcError, pass: &mut Pass) {
         let controller = key.owner;
-        tracing::debug!(%controller, %error, "a controller behind the BMC is not reached");
+        tracing::debug!(%controller, %error, "no answer from a controller behind the BMC");
         let reason = BmcError::Relay { controller }.to_string();
-        if self.relays.failed(controller) {
-            self.changed(controller, Some(reason.clone()));
+        if self.relays.on_failure(controller) {
+            self.on_change(controller, Some(reason.clone()));
         }
-        pass.is_complete &= !self.relays.is_missed(controller);
+        pass.is_complete &= !self.relays.has_answered(controller);
         pass.unread.push((index, reason));
     }
 
@@ -168,7 +161,7 @@ impl Poller {
     }
 }
 
-/// Whether the machine is on; a BMC that does not tell is taken at its readings.
+/// Whether the machine is on; `true` if the BMC does not report it.
 pub(crate) async fn is_powered(bmc: &mut Bmc) -> Result<bool, BmcError> {
     match bmc.run(GetPower).await {
         Ok(is_on) => Ok(is_on),
@@ -177,16 +170,16 @@ pub(crate) async fn is_powered(bmc: &mut Bmc) -> Result<bool, BmcError> {
     }
 }
 
-/// A sensor with its reading, or why there is none.
+/// A sensor with its reading, or the reason why it has none.
 pub type Row = (Watched, Result<Reading, String>);
 
 /// Reads every sensor once.
 ///
 /// # Errors
-/// [`BmcError`] when the BMC is lost.
+/// [`BmcError`] if the BMC is lost.
 pub async fn read_once(bmc: &mut Bmc, watched: Vec<Watched>) -> Result<Vec<Row>, BmcError> {
     let mut poller = Poller::default();
-    poller.follow(&watched, true);
+    poller.select(&watched, true);
     let pass = poller.read_all(bmc, &watched).await?;
     let mut readings: HashMap<_, _> =
         pass.samples.into_iter().map(|(index, reading)| (index, Ok(reading))).collect();
@@ -195,7 +188,7 @@ pub async fn read_once(bmc: &mut Bmc, watched: Vec<Watched>) -> Result<Vec<Row>,
         let owner = watched.sensor.key.owner;
         let reading = readings.remove(&index).unwrap_or_else(|| {
             Err(match watched.sensor.event_only {
-                true => "it only has events".to_owned(),
+                true => "it has only events".to_owned(),
                 false => format!("its owner {owner} is software"),
             })
         });
@@ -221,14 +214,14 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     #[tokio::test]
-    async fn a_controller_that_is_lost_just_before_its_bmc_is_told_when_the_bmc_is_back() {
+    async fn a_controller_lost_just_before_its_bmc_is_reported_after_the_bmc_is_back() {
         let is_silent = Arc::new(AtomicBool::new(false));
-        let heard = Arc::clone(&is_silent);
-        let manners = move |_| match heard.load(Ordering::Relaxed) {
+        let flag = Arc::clone(&is_silent);
+        let behavior = move |_| match flag.load(Ordering::Relaxed) {
             true => Behavior::Lose,
             false => Behavior::Answer,
         };
-        let (config, task) = fake_bmc(manners).await;
+        let (config, task) = fake_bmc(behavior).await;
         let mut bmc = Bmc::connect(&Target::Lan(config)).await.unwrap();
         let backplane = Controller { channel: CHANNEL, slave: SEPARATE };
         let watched = [backplane, Controller::BMC].map(|owner| {
@@ -238,20 +231,20 @@ mod tests {
             Watched::new(fan, policy, RawThresholds::default())
         });
         let mut poller = Poller::default();
-        poller.follow(&watched, false);
+        poller.select(&watched, false);
         assert_eq!(poller.read_all(&mut bmc, &watched).await.unwrap().samples.len(), 2);
 
         is_silent.store(true, Ordering::Relaxed);
         let pass = poller.read(&mut bmc, &watched, &[0]).await.unwrap();
-        assert!(pass.controllers.is_empty(), "one lost answer is no lost controller");
+        assert!(pass.controllers.is_empty(), "one lost answer does not mean a lost controller");
         let error = poller.read_all(&mut bmc, &watched).await.err().unwrap();
         assert!(error.is_lost(), "{error}");
 
         is_silent.store(false, Ordering::Relaxed);
         let pass = poller.read_all(&mut bmc, &watched).await.unwrap();
-        let told: Vec<_> =
+        let changes: Vec<_> =
             pass.controllers.iter().map(|(who, why)| (*who, why.is_some())).collect();
-        assert_eq!(told, [(backplane, true)]);
+        assert_eq!(changes, [(backplane, true)]);
         task.abort();
     }
 }

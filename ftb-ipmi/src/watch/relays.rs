@@ -1,22 +1,22 @@
-//! Controllers behind the BMC: whom to ask in this pass, and who is lost. No I/O, no clock: time is
-//! counted in passes over all sensors.
+//! Controllers behind the BMC: which ones to read in this pass, and which ones are lost. No I/O, no
+//! clock: time is counted in passes over all sensors.
 //!
-//! Records name controllers that many machines do not have (a backplane, a second board): who has
-//! never answered is asked ever more seldom, and missed by nobody.
+//! Sensor records name controllers that many machines lack (a backplane, a second board). A
+//! controller that never answered is read at growing intervals and never counts as lost.
 
 use crate::bmc::BmcError;
 use ftb_rmcp::Controller;
 use std::collections::BTreeMap;
 
-/// Failures in a row that make a controller which has answered before a lost one.
+/// Failures in a row after which a controller that answered before is lost.
 const FAILURES_MAX: u32 = 2;
-/// Longest rest between two attempts, in passes.
+/// Longest pause between two attempts, in passes.
 const REST_MAX: u32 = 64;
-/// Completion codes by which a BMC (or the kernel's driver) says that nobody was reached: bus lost,
-/// bus error, not acknowledged, timed out, destination unavailable.
+/// Completion codes of a BMC (or the kernel driver) for an unreachable controller: bus lost, bus
+/// error, not acknowledged, timed out, destination unavailable.
 const NOT_REACHED: [u8; 5] = [0x81, 0x82, 0x83, 0xC3, 0xD3];
 
-/// Whether an error says that a controller behind the BMC was not reached.
+/// Whether the error means that a controller behind the BMC is unreachable.
 pub(crate) fn is_unreached(controller: Controller, error: &BmcError) -> bool {
     let is_refused = error.code().is_some_and(|code| NOT_REACHED.contains(&code));
     !controller.is_bmc() && (is_refused || matches!(error, BmcError::Relay { .. }))
@@ -30,30 +30,30 @@ struct Relay {
     rest: u32,
 }
 
-/// All of one BMC: at most as many as there are slave addresses and channels.
+/// The controllers of one BMC; bounded by the number of slave addresses and channels.
 #[derive(Debug, Default)]
 pub(crate) struct Relays(BTreeMap<Controller, Relay>);
 
 impl Relays {
-    /// A pass over all sensors begins.
+    /// Begins a pass over all sensors.
     pub(crate) fn begin_pass(&mut self) {
         for relay in self.0.values_mut() {
             relay.rest = relay.rest.saturating_sub(1);
         }
     }
 
-    /// Whether it is not to be asked in this pass.
+    /// Whether it must not be read in this pass.
     pub(crate) fn is_resting(&self, controller: Controller) -> bool {
         self.0.get(&controller).is_some_and(|relay| relay.rest > 0)
     }
 
-    /// Whether it has ever answered: then it is missed.
-    pub(crate) fn is_missed(&self, controller: Controller) -> bool {
+    /// Whether it has ever answered.
+    pub(crate) fn has_answered(&self, controller: Controller) -> bool {
         self.0.get(&controller).is_some_and(|relay| relay.has_answered)
     }
 
-    /// It answered; `true` when it was lost before.
-    pub(crate) fn answered(&mut self, controller: Controller) -> bool {
+    /// `true` if it was lost before.
+    pub(crate) fn on_answer(&mut self, controller: Controller) -> bool {
         if controller.is_bmc() {
             return false;
         }
@@ -63,8 +63,8 @@ impl Relays {
         was_lost
     }
 
-    /// It was not reached; `true` when it counts as lost from now on.
-    pub(crate) fn failed(&mut self, controller: Controller) -> bool {
+    /// `true` if it is lost from now on.
+    pub(crate) fn on_failure(&mut self, controller: Controller) -> bool {
         let relay = self.0.entry(controller).or_default();
         relay.rest = 1_u32.checked_shl(relay.failures).unwrap_or(REST_MAX).min(REST_MAX);
         relay.failures = relay.failures.saturating_add(1);
@@ -81,34 +81,34 @@ mod tests {
     const BACKPLANE: Controller = Controller { channel: 0, slave: 0xC0 };
 
     #[test]
-    fn who_has_answered_is_lost_after_two_failures_and_found_again() {
+    fn a_controller_that_answered_is_lost_after_two_failures_and_found_again() {
         let mut relays = Relays::default();
-        assert!(!relays.answered(BACKPLANE));
-        assert!(!relays.failed(BACKPLANE), "one lost answer is no lost controller");
+        assert!(!relays.on_answer(BACKPLANE));
+        assert!(!relays.on_failure(BACKPLANE), "one lost answer does not mean a lost controller");
         assert!(relays.is_resting(BACKPLANE));
         relays.begin_pass();
         assert!(!relays.is_resting(BACKPLANE));
-        assert!(relays.failed(BACKPLANE));
+        assert!(relays.on_failure(BACKPLANE));
         relays.begin_pass();
-        assert!(relays.is_resting(BACKPLANE), "the second rest is longer");
+        assert!(relays.is_resting(BACKPLANE), "the second pause is longer");
         relays.begin_pass();
-        assert!(!relays.failed(BACKPLANE), "told once");
-        assert!(relays.answered(BACKPLANE) && !relays.is_resting(BACKPLANE));
-        assert!(!relays.answered(BACKPLANE));
+        assert!(!relays.on_failure(BACKPLANE), "reported once");
+        assert!(relays.on_answer(BACKPLANE) && !relays.is_resting(BACKPLANE));
+        assert!(!relays.on_answer(BACKPLANE));
     }
 
     #[test]
-    fn who_never_answered_is_asked_ever_more_seldom_and_never_lost() {
+    fn a_controller_that_never_answered_is_read_at_growing_intervals_and_never_lost() {
         let mut relays = Relays::default();
-        let mut asked = 0;
+        let mut reads = 0;
         for _ in 0..1000 {
             relays.begin_pass();
             if !relays.is_resting(BACKPLANE) {
-                asked += 1;
-                assert!(!relays.failed(BACKPLANE));
+                reads += 1;
+                assert!(!relays.on_failure(BACKPLANE));
             }
         }
-        assert!((15..30).contains(&asked), "{asked}");
-        assert!(!relays.is_missed(BACKPLANE));
+        assert!((15..30).contains(&reads), "{reads}");
+        assert!(!relays.has_answered(BACKPLANE));
     }
 }

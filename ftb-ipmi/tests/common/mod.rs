@@ -1,5 +1,5 @@
-//! What the suites of this crate share: the daemon as a process.
-#![allow(dead_code, unreachable_pub, reason = "each suite uses its part")]
+//! Helpers of the integration tests: the daemon as a process.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
 pub mod proxy;
 
@@ -12,15 +12,15 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// How long to wait for anything before a test fails. Only a failing run waits so long: a machine may be slow.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// Longest wait before a test fails. Only failing tests reach it.
+const DEADLINE: Duration = Duration::from_secs(180);
 
 /// A running `ftb-ipmi --print`.
 pub struct Daemon {
     child: Child,
     lines: Receiver<String>,
     events: Vec<Value>,
-    /// Index of the next event that has not been awaited.
+    /// Index of the next event for [`Daemon::await_event`].
     next: usize,
     _config: tempfile::TempDir,
 }
@@ -33,7 +33,7 @@ fn write_config(text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 impl Daemon {
-    /// Starts it with this configuration.
+    /// Starts the daemon with this configuration.
     pub fn start(text: &str) -> Self {
         let (dir, path) = write_config(text);
         let mut child = Command::new(env!("CARGO_BIN_EXE_ftb-ipmi"))
@@ -56,9 +56,9 @@ impl Daemon {
         Self { child, lines, events: Vec::new(), next: 0, _config: dir }
     }
 
-    /// The next event of that name; others on the way are kept for [`Daemon::names`].
+    /// The next event of this name. Skipped events remain in [`Daemon::names`].
     pub fn await_event(&mut self, name: &str) -> Value {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DEADLINE;
         loop {
             while let Some(event) = self.events.get(self.next) {
                 self.next += 1;
@@ -69,12 +69,12 @@ impl Daemon {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
                 Ok(line) => self.events.push(serde_json::from_str(&line).expect("a JSON line")),
-                Err(error) => panic!("no {name} ({error}); there was: {:?}", self.names()),
+                Err(error) => panic!("no {name} ({error}) among {:?}", self.names()),
             }
         }
     }
 
-    /// Waits until a file is there.
+    /// Waits until a file exists.
     pub fn await_file(&self, path: &Path) {
         until_some(&path.display().to_string(), || path.exists().then_some(()));
     }
@@ -88,15 +88,15 @@ impl Daemon {
         self.events.iter().map(name).collect()
     }
 
-    /// Ends it as systemd would.
+    /// Ends the daemon as systemd does.
     pub fn stop(mut self) -> ExitStatus {
         let script = format!("kill -TERM {}", self.child.id());
         let sent = Command::new("sh").arg("-c").arg(script).status().expect("a shell");
-        assert!(sent.success(), "the daemon has ended by itself");
+        assert!(sent.success(), "the daemon has already ended");
         self.child.wait().expect("it is our child")
     }
 
-    /// Its process.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -109,26 +109,26 @@ impl Drop for Daemon {
     }
 }
 
-/// Looks until there is something.
+/// Polls until `look` returns a value.
 pub fn until_some<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + DEADLINE;
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        assert!(Instant::now() < deadline, "no {what} before the deadline");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Runs it until it ends; exit code and the last line of its standard error.
+/// Runs the daemon until it ends; exit code and last line of standard error.
 pub fn run_to_end(text: &str, flag: &str) -> (Option<i32>, String) {
     let output = output_of(text, flag);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code(), errors.lines().last().unwrap_or_default().to_owned())
 }
 
-/// Runs it until it ends, with a configuration that only its owner can read.
+/// Runs the daemon until it ends, with a configuration that only its owner can read.
 pub fn output_of(text: &str, flag: &str) -> Output {
     let (_dir, path) = write_config(text);
     std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");

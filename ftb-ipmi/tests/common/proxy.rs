@@ -1,28 +1,27 @@
-//! A man in the middle between the daemon and a BMC: it counts packets, and it changes answers of
-//! sessions that are not encrypted.
+//! A proxy between the daemon and a BMC: counts logins, changes answers of unencrypted sessions.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Where the message begins in an unsigned packet of IPMI 1.5: RMCP header, session header.
+/// Offset of the message in an unsigned packet of IPMI 1.5, after RMCP and session header.
 const MESSAGE_AT: usize = 14;
 /// Network function of answers about the event log, and the command Get SEL Info.
 const GET_SEL_INFO: (u8, u8) = (0x0B, 0x40);
 /// Payload type of the request that opens a session of RMCP+.
 const OPEN_SESSION: u8 = 0x10;
-/// How often the proxy looks whether it is over.
+/// How often the proxy checks whether it must end.
 const TICK: Duration = Duration::from_millis(50);
 
-/// What becomes of answers to Get SEL Info.
+/// What the proxy does with answers to Get SEL Info.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
-    /// They go on as they are.
+    /// Forwards them unchanged.
     Pass,
-    /// They become a refusal with this completion code.
+    /// Replaces them by a refusal with this completion code.
     Refuse(u8),
-    /// They lose all data but the first byte.
+    /// Removes all data but the first byte.
     Shorten,
 }
 
@@ -33,14 +32,14 @@ struct Shared {
     is_over: AtomicBool,
 }
 
-/// A running proxy; it ends with the value.
+/// A running proxy; ends when dropped.
 pub struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
 
 impl Proxy {
-    /// Starts one before the BMC on this port.
+    /// Starts a proxy for the BMC on this port.
     pub fn start(bmc_port: u16) -> Self {
         let outside = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let inside = UdpSocket::bind("127.0.0.1:0").expect("a socket");
@@ -56,31 +55,31 @@ impl Proxy {
             socket.set_read_timeout(Some(TICK)).expect("a time that is not zero");
         }
         let client = Arc::new(Mutex::new(None));
-        let (asks, bmc) = (outside.try_clone().expect("a socket"), inside.try_clone());
-        let (heard, bmc) = (Arc::clone(&client), bmc.expect("a socket"));
+        let (to_client, bmc) = (outside.try_clone().expect("a socket"), inside.try_clone());
+        let (sender, bmc) = (Arc::clone(&client), bmc.expect("a socket"));
         forward(Arc::clone(&shared), outside, move |shared, packet, from| {
-            *heard.lock().expect("no panic") = Some(from);
+            *sender.lock().expect("no panic") = Some(from);
             if packet.get(4..6) == Some(&[0x06, OPEN_SESSION]) {
                 shared.logins.fetch_add(1, Ordering::Relaxed);
             }
-            // A BMC that is down hears nothing.
+            // A BMC that is down receives nothing.
             let _ = bmc.send(packet);
         });
         forward(Arc::clone(&shared), inside, move |shared, packet, _| {
             let answer = shared.treat(packet);
             if let Some(client) = *client.lock().expect("no panic") {
-                let _ = asks.send_to(&answer, client);
+                let _ = to_client.send_to(&answer, client);
             }
         });
         Self { address, shared }
     }
 
-    /// Where it listens.
+    /// Address of the proxy.
     pub fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// Treats answers like this from now on, and returns after `count` answers were treated so.
+    /// Sets the treatment of answers, and returns after `count` answers were treated.
     pub fn treat(&self, treatment: Treatment, count: usize) {
         *self.shared.treatment.lock().expect("no panic") = treatment;
         let start = self.shared.treated.load(Ordering::Relaxed);
@@ -90,7 +89,7 @@ impl Proxy {
         });
     }
 
-    /// How many requests to open a session of RMCP+ there were.
+    /// Number of requests to open a session of RMCP+.
     pub fn logins(&self) -> usize {
         self.shared.logins.load(Ordering::Relaxed)
     }

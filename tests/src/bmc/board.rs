@@ -1,18 +1,20 @@
-//! What is on the simulated board: its sensors, as tables.
+//! The sensors of the simulated board, as tables.
 
-/// What kind of board it is.
+use super::analog::{Analog, Kind};
+
+/// Properties of the board.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// How the names of sensors are encoded in their records.
+    /// Encoding of sensor names.
     pub names: Names,
-    /// By which of `none`, `md2`, `md5`, `straight` sessions of IPMI 1.5 may be authenticated.
+    /// Authentications of IPMI 1.5, from `none`, `md2`, `md5`, `straight`.
     pub auths: &'static str,
-    /// Whether a controller behind the BMC has a fan of its own, `rear_fan`.
+    /// Whether a controller behind the BMC has a fan, `rear_fan`.
     pub satellite: bool,
-    /// Whether it has the sensors of `ODD` and `ODD_STATES` too: names and thresholds as some
-    /// firmware has them, and states of processors and buses.
+    /// Whether it also has the sensors of `ODD` and `ODD_STATES`: odd names and thresholds of some
+    /// firmware, and states of processors and buses.
     pub is_odd: bool,
-    /// Entries that its event log has room for.
+    /// Capacity of the event log in entries.
     pub log_entries: u16,
 }
 
@@ -28,46 +30,13 @@ impl Default for Setup {
     }
 }
 
-/// How the names of sensors are encoded in their records.
+/// Encoding of sensor names in records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// Latin-1, as most boards do.
+    /// Latin-1, as on most boards.
     EightBit,
     /// Packed six-bit ASCII.
     SixBit,
-}
-
-/// A sensor with a value.
-pub(super) struct Analog {
-    pub(super) number: u8,
-    pub(super) name: &'static str,
-    /// Name of its value's file.
-    pub(super) file: &'static str,
-    /// What the file holds at the start, in the unit of the file.
-    pub(super) start: i32,
-    pub(super) kind: Kind,
-    pub(super) entity: &'static str,
-    pub(super) instance: u8,
-    /// Raw readings are the file's value divided by this.
-    pub(super) step: i32,
-    /// Lower critical, lower non-critical, upper non-critical, upper critical, in the file's unit.
-    pub(super) thresholds: [Option<i32>; 4],
-}
-
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Kind {
-    /// RPM; the file holds RPM.
-    Fan,
-    /// RPM from the period; the file holds the period in hundred-thousandths of a minute.
-    Tachometer,
-    /// Degrees.
-    Temperature,
-    /// Degrees, as two's complement.
-    Margin,
-    /// Degrees, as an unsigned byte 128 below.
-    OffsetMargin,
-    /// Volts; the file holds millivolts.
-    Voltage,
 }
 
 const fn volts(
@@ -77,7 +46,7 @@ const fn volts(
     start: i32,
     step: i32,
 ) -> Analog {
-    // Critical ten percent off, non-critical seven.
+    // Critical at ten percent, non-critical at seven.
     let (low, high) = (start * 90 / 100, start * 110 / 100);
     let (low_warning, high_warning) = (start * 93 / 100, start * 107 / 100);
     Analog {
@@ -197,7 +166,7 @@ const fn odd_margin(
 }
 
 /// Thermal margins in other spellings, and thresholds that only the records have: all 0, and those
-/// of a tachometer by its value. The simulator compares none of them.
+/// of a tachometer by value. The simulator compares none of them.
 pub(super) const ODD: [Analog; 5] = [
     odd_margin(0x9C, "DIMM Thrm Mrgn 1", "dimm_margin", "memory_device"),
     odd_margin(0x9D, "P1 DTS Therm Mgn", "p1_dts_margin", "processor"),
@@ -227,7 +196,7 @@ pub(super) const ODD: [Analog; 5] = [
     },
 ];
 
-/// A sensor with states: number, name, file, states at the start, type, entity, instance.
+/// A sensor with states: number, name, file, initial states, type, entity, instance.
 pub(super) type Discrete = (u8, &'static str, &'static str, u16, u8, &'static str, u8);
 
 /// Presence of a memory module (state 6; of a power supply it is state 0).
@@ -259,11 +228,11 @@ pub(super) const ODD_STATES: [(Discrete, u8); 3] = [
 /// Slave address of the controller behind the BMC, with [`Setup::satellite`].
 pub const SATELLITE: u8 = 0x2C;
 
-/// Its sensor.
+/// The sensor of that controller.
 pub(super) const REAR_FAN: Analog = fan(0x01, "REAR FAN", "rear_fan", 3300, 10, 66);
 
-/// How many sensors of the BMC itself can be polled.
+/// Number of pollable sensors of the BMC.
 pub const SENSORS: usize = ANALOG.len() + DISCRETE.len();
 
-/// How many more there are with [`Setup::is_odd`].
+/// Number of further sensors with [`Setup::is_odd`].
 pub const ODD_SENSORS: usize = ODD.len() + ODD_STATES.len();

@@ -1,42 +1,43 @@
-//! What a monitor tells, and the faults that it has told.
+//! Findings of a monitor, and open faults.
 
 use super::{Cause, Watched};
 use crate::sdr::SensorClass;
 use ftb_core::Severity;
 use ftb_rmcp::Controller;
 
-/// What to publish.
+/// A finding of the monitor; it becomes one event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// Which event.
+    /// The event.
     pub kind: FindingKind,
-    /// How bad.
+    /// Severity of the event.
     pub severity: Severity,
-    /// Whose; `None` for the node as a whole.
+    /// The sensor; `None` for the whole node.
     pub sensor: Option<Box<Watched>>,
-    /// Why.
+    /// Why the reading is bad.
     pub cause: Option<Cause>,
-    /// The reading that decided.
+    /// The decisive reading.
     pub value: Option<f64>,
-    /// Readings in a row that were bad (or good).
+    /// Bad (or good) readings in a row.
     pub readings: u32,
-    /// How many events of this source it stands for.
+    /// Number of events that this finding represents.
     pub count: u32,
-    /// Set where an event of the BMC, not a poll, told first.
+    /// An event of the BMC, not a poll, confirmed the finding.
     pub is_from_event: bool,
-    /// Set where nothing lasting is wrong: no clearing follows.
+    /// No lasting fault: no clearing follows.
     pub is_momentary: bool,
-    /// Which controller behind the BMC it is about.
+    /// The controller behind the BMC that is lost or back.
     pub controller: Option<Controller>,
-    /// For a node without fault: how many of its sensors nobody can read.
+    /// For a node without fault: the number of unreadable sensors.
     pub unread: usize,
-    /// Set where it was told before, and still is so.
-    pub is_again: bool,
-    /// Free text: why a BMC is lost, what the node was before.
+    /// A repetition of an open fault.
+    pub is_repeat: bool,
+    /// Free text: why a BMC is lost, or the previous health of the node.
     pub note: Option<String>,
 }
 
 impl Finding {
+    /// A finding about the whole node.
     pub(super) fn node(kind: FindingKind, note: Option<String>) -> Self {
         Self {
             kind,
@@ -50,9 +51,14 @@ impl Finding {
             is_momentary: false,
             controller: None,
             unread: 0,
-            is_again: false,
+            is_repeat: false,
             note,
         }
+    }
+
+    /// A finding about a sensor.
+    pub(super) fn of_sensor(kind: FindingKind, watched: &Watched) -> Self {
+        Self { sensor: Some(Box::new(watched.clone())), ..Self::node(kind, None) }
     }
 }
 
@@ -63,9 +69,9 @@ pub enum FindingKind {
     FanFail,
     /// Too hot, or about to be.
     OverTemp,
-    /// The node has no fault (any more).
+    /// The node has no fault.
     Normal,
-    /// One sensor's fault is over.
+    /// The fault of a sensor is over.
     Cleared,
     /// A power supply failed.
     PsuFail,
@@ -77,22 +83,22 @@ pub enum FindingKind {
     CpuFail,
     /// A bus error or an NMI.
     Interrupt,
-    /// The BMC's event log has no room, or has dropped events.
+    /// The event log of the BMC is full, or dropped events.
     LogFull,
-    /// It has room again.
+    /// The event log accepts entries again.
     LogCleared,
-    /// The BMC does not answer: nothing is known of the node.
+    /// The BMC does not answer: the health of the node is unknown.
     BmcLost,
     /// The BMC answers again.
     BmcBack,
-    /// A controller behind the BMC does not answer any more: nothing is known of its sensors.
+    /// A controller behind the BMC does not answer: the state of its sensors is unknown.
     ControllerLost,
-    /// It answers again.
+    /// The controller behind the BMC answers again.
     ControllerBack,
 }
 
 impl FindingKind {
-    /// Severity where no rule says another.
+    /// Default severity.
     pub fn severity(self) -> Severity {
         match self {
             Self::FanFail
@@ -111,7 +117,7 @@ impl FindingKind {
         }
     }
 
-    /// The fault of a class of sensors; `None` where it is only shown.
+    /// The fault of a class of sensors; `None` for sensors that are only shown.
     pub fn of_class(class: SensorClass) -> Option<Self> {
         match class {
             SensorClass::Fan => Some(Self::FanFail),
@@ -125,24 +131,24 @@ impl FindingKind {
     }
 }
 
-/// A fault that was told and is not over.
+/// An open fault.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
-    /// As it was told last, with the reading of now.
+    /// The published finding, with the latest reading.
     finding: Finding,
-    told_ms: u64,
+    published_ms: u64,
 }
 
 impl Fault {
     pub(super) fn new(now_ms: u64, finding: &Finding) -> Self {
-        Self { finding: finding.clone(), told_ms: now_ms }
+        Self { finding: finding.clone(), published_ms: now_ms }
     }
 
     pub(super) fn severity(&self) -> Severity {
         self.finding.severity
     }
 
-    /// The state that was told, one bit; 0 where it is no state.
+    /// The published state as one bit; 0 for causes without a state.
     pub(super) fn states(&self) -> u16 {
         match self.finding.cause {
             Some(Cause::State(offset)) => 1_u16.checked_shl(offset.into()).unwrap_or(0),
@@ -150,7 +156,7 @@ impl Fault {
         }
     }
 
-    /// Another bad reading of the same sensor.
+    /// Records another bad reading.
     pub(super) fn update(
         &mut self,
         kind: FindingKind,
@@ -163,12 +169,12 @@ impl Fault {
         self.finding.readings = readings;
     }
 
-    /// The fault once more, if it was told that long ago; zero is never.
-    pub(super) fn again(&mut self, now_ms: u64, restate_ms: u64) -> Option<Finding> {
-        if restate_ms == 0 || now_ms < self.told_ms.saturating_add(restate_ms) {
+    /// The fault again, if the last publication is `restate_ms` ago; zero means never.
+    pub(super) fn repeat(&mut self, now_ms: u64, restate_ms: u64) -> Option<Finding> {
+        if restate_ms == 0 || now_ms < self.published_ms.saturating_add(restate_ms) {
             return None;
         }
-        self.told_ms = now_ms;
-        Some(Finding { is_again: true, ..self.finding.clone() })
+        self.published_ms = now_ms;
+        Some(Finding { is_repeat: true, ..self.finding.clone() })
     }
 }
