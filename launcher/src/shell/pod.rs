@@ -5,6 +5,7 @@
 //! ([`tend`]), the link. Nothing of it outlives the agent: the holder ends with its standard input.
 
 mod activity;
+mod connections;
 mod feed;
 mod holder;
 mod image;

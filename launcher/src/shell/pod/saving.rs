@@ -171,6 +171,7 @@ impl Task {
         self.steps_with(Moment::Restore, set, &image, Some((theirs, facts.pipes))).await?;
         let time = Step::begin();
         self.open().await?;
+        self.probe().await;
         time.done(&self.spec.node, "join the pod's network");
         self.say(ToTender::Go).await;
         Ok(space)
@@ -242,22 +243,24 @@ impl Place {
     }
 }
 
-/// What the processes of a pod have in memory.
+/// The processes of the pod with this first process, by the ids that this host has for them.
+pub(super) fn processes(holder: u32) -> impl Iterator<Item = u32> {
+    let space = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let pod = space(holder);
+    let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(move |pid| pod.is_some() && space(*pid) == pod)
+}
+
+/// The resident memory of the processes of a pod, in bytes.
 fn memory_bytes(holder: u32) -> u64 {
-    let space = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-    let pod = space(&holder.to_string());
     let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
     let page = page.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(4096);
-    let resident = |pid: String| {
-        let own = pod.is_some() && space(&pid) == pod;
-        let pages = || fs::read_to_string(format!("/proc/{pid}/statm")).ok();
-        let pages = if own { pages() } else { None };
-        pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok()).unwrap_or(0)
+    let pages = |pid: u32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+        text.split(' ').nth(1)?.parse::<u64>().ok()
     };
-    let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
-    let pids = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let pids = pids.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
-    pids.map(resident).sum::<u64>().saturating_mul(page)
+    processes(holder).filter_map(pages).sum::<u64>().saturating_mul(page)
 }
 
 /// The image of all ranks of a pod is that of the first.

@@ -5,7 +5,7 @@ use super::feed::{FED_RANK, Feed};
 use super::holder::Holder;
 use super::pipes::{pipes, read_words, write_words};
 use super::words::{Said, ToTender};
-use super::{DRAIN_WAIT, Ends, ORDERS_MAX, OUTPUT_BYTES, Order, net};
+use super::{DRAIN_WAIT, Ends, ORDERS_MAX, OUTPUT_BYTES, Order, connections, net};
 use crate::backend::Moment;
 use crate::message::How;
 use crate::names::{Episode, SetId};
@@ -110,6 +110,13 @@ impl Task {
     pub(super) async fn open(&self) -> Result<(), String> {
         let net = self.spec.pod.as_ref().ok_or("the node has no network for pods")?;
         net::open(net, self.spec.job.as_str(), &self.link).await
+    }
+
+    /// Asks the peers of the pod's connections for resets that were sent while it was off its bridge.
+    pub(super) async fn probe(&self) {
+        let holder = self.holder.pid;
+        let probed = tokio::task::spawn_blocking(move || connections::probe(holder)).await;
+        tracing::debug!(node = %self.spec.node, connections = probed.unwrap_or(0), "probed");
     }
 
     /// Starts the carriers of words; the tender's ends of the pipes are returned.
@@ -333,6 +340,7 @@ impl Task {
         {
             tracing::warn!(node = %self.spec.node, %error, "the ranks may not go on");
         }
+        self.probe().await;
         self.quiet = false;
         self.say(ToTender::Go).await;
         for word in core::mem::take(&mut self.kept) {
