@@ -1,9 +1,9 @@
 //! The command line of `ftb-launch`: what may be said. What is done with it is in [`crate::commands`].
 
-use crate::jl::Interval;
-use crate::names::{JobId, NodeName};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use core::time::Duration;
+use ftb_launcher_core::jl::Interval;
+use ftb_launcher_core::names::{JobId, NodeName};
 use std::path::PathBuf;
 
 /// Starts a parallel program on its nodes and keeps it running when nodes fail.
@@ -214,7 +214,7 @@ pub struct Place {
     #[arg(long, value_name = "PATH")]
     pub nla: Option<PathBuf>,
     /// How many launch agents each of them, and the launcher, starts over ssh.
-    #[arg(long, value_name = "N", default_value_t = crate::tree::FANOUT)]
+    #[arg(long, value_name = "N", default_value_t = ftb_launcher_core::tree::FANOUT)]
     pub fanout: usize,
     /// How long a launch agent may take to come up before its node counts as lost.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]

@@ -7,20 +7,21 @@ mod tools;
 pub use policies::{EVENTS_BYTES_MAX, policy_check, policy_test};
 pub use tools::{ask, drain, ps, status};
 
-use crate::backend::{Choice, Criu, auto};
 use crate::cli::{How, OnDeath, Restart, Run};
-use crate::jl::{self, Deadlines, Interval, Jl, JlConfig};
-use crate::message::{Answer, Outcome, Request};
-use crate::names::{JobId, SetId};
-use crate::policy::{self, Policy};
-use crate::shell::jobdir::{self, JobDir, JobFile, StateFile};
-use crate::shell::own::Lock;
-use crate::shell::plan::{NodeEntry, Plan};
-use crate::shell::pod::net::{self, PodNet};
-use crate::shell::spec::{Means, NlaSpec, NodePart, Starting};
-use crate::shell::{self, clash, console, control, installed, program, secret, streams, waiting};
+use crate::jobdir::{self, JobDir, JobFile, StateFile};
+use crate::own::Lock;
+use crate::plan::{NodeEntry, Plan};
+use crate::spec::{Means, NlaSpec, NodePart, Starting};
+use crate::{clash, console, control, program, secret, streams, waiting};
 use core::time::Duration;
 use ftb_client::daemon::Failure;
+use ftb_launcher_core::jl::{self, Deadlines, Interval, Jl, JlConfig};
+use ftb_launcher_core::message::{Answer, Outcome, Request};
+use ftb_launcher_core::names::{JobId, SetId};
+use ftb_launcher_core::policy::{self, Policy};
+use ftb_launcher_pods::backend::{Choice, Criu, auto};
+use ftb_launcher_pods::installed;
+use ftb_launcher_pods::pod::net::{self, PodNet};
 use place::Where;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -143,7 +144,7 @@ async fn take_over(dir: &JobDir, job: &JobId, end: bool) -> Result<i32, Failure>
     }
     let lock = dir.lock().map_err(Failure::bad_input)?;
     let policy = Policy::parse(&file.policy).map_err(Failure::failed)?;
-    let run = shell::jl::Run {
+    let run = crate::jl::Run {
         file,
         dir: dir.clone(),
         state,
@@ -153,7 +154,7 @@ async fn take_over(dir: &JobDir, job: &JobId, end: bool) -> Result<i32, Failure>
         time_limit: None,
         end,
     };
-    let ran = shell::jl::run(run).await;
+    let ran = crate::jl::run(run).await;
     drop(lock);
     clean_up(dir, &ran, false, false);
     ran.map_err(Failure::failed)
@@ -445,7 +446,7 @@ async fn start(
     } else {
         console::err().line(&format!("ftb-launch: job {job}"));
     }
-    let run = shell::jl::Run {
+    let run = crate::jl::Run {
         file,
         dir: dir.clone(),
         state,
@@ -455,7 +456,7 @@ async fn start(
         time_limit: how.time_limit,
         end: false,
     };
-    let ran = shell::jl::run(run).await;
+    let ran = crate::jl::run(run).await;
     drop(lock);
     clean_up(&dir, &ran, how.keep, how.quiet);
     ran.map_err(Failure::failed)

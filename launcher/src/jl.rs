@@ -1,634 +1,605 @@
-//! The job launcher as a pure state machine: what nodes, ranks, the policy and people say goes in; requests,
-//! answers, state to be saved and words for the user come out.
-//!
-//! One episode is open at a time, since each of them needs all ranks: others wait in a bounded queue, at most one
-//! for a node. Each phase of an episode has a deadline and a way back (the table in `docs/launcher.md`). What
-//! the JL asks, it asks again each second until it is answered; what it hears is counted by who said it, never
-//! by how often. The whole state can be saved before each step ([`Output::Save`]) and taken over by
-//! another JL ([`Input::Adopted`]).
+//! The shell of the job launcher: starts the NLAs, carries events to the core and back, keeps the state on disk,
+//! fetches sets into the store, prints the ranks' output, and asks the policy what a fault means.
 
-mod checkpoint;
-mod end;
-mod episode;
-mod faults;
-mod fence;
-mod hear;
-mod job;
-mod joined;
-mod migration;
-mod pace;
-mod pending;
-mod rollback;
-mod start;
-#[cfg(test)]
-mod table;
-#[cfg(test)]
-mod tests;
-mod wants;
-
-pub use episode::{Open, Progress, Remedy};
-pub use faults::{By, Faults};
-pub use job::{Deadlines, JlConfig, Job, Node, OnDeath, Rank};
-pub use joined::JOIN_GRACE;
-pub use pace::{Interval, MTBF, Pace, PaceView, Source};
-pub use pending::Pending;
-
-use crate::message::{Answer, Closed, FromJl, NlaSays, Outcome, RankSays, Request};
-use crate::names::{Episode, FaultId, NodeName, Ranks, SetId};
-use crate::nla::MigrationState;
-use checkpoint::Checkpoint;
+use super::console;
+use super::far::Far;
+use super::jobdir::{JobDir, JobFile, Manifest, StateFile};
+use super::link::{self, Door, Heard};
+use super::output;
+use super::progress::Progress;
+use super::refused::{Reason, Refusals};
+use super::seal::Seal;
+use super::secret::Secret;
+use super::spec::{Means, NlaSpec, NodePart, Starting};
+use super::streams;
+use super::transfer::{self, Origin};
+use crate::clock::Clock;
+use crate::{nla, nodedir, starter, waiting};
 use core::time::Duration;
-use end::End;
-use episode::{At, Flow, Steps};
-use ftb_core::Now;
-use job::{SILENCES_MAX, SILENCES_TOLD};
-use migration::Migration;
-use rollback::Rollback;
-use serde::{Deserialize, Serialize};
-use start::Start;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use ftb_client::Client;
+use ftb_core::Event;
+use ftb_launcher_core::jl::{By, Input, Output, Want};
+use ftb_launcher_core::manner::Moves;
+use ftb_launcher_core::message::{Answer, Asked, FromJl, Outcome, Request};
+use ftb_launcher_core::names::{Episode, NodeName, Ranks, SetId};
+use ftb_launcher_core::policy::{self, Action, Policy};
+use ftb_launcher_core::tree::Word;
+use ftb_launcher_core::wire::{self, WireError};
+use ftb_launcher_pods::images::Outlives;
+use ftb_launcher_pods::pod::{self, net::PodNet};
+use ftb_launcher_pods::timeline::Step;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
-/// How often an unanswered request is repeated.
-pub const REPEAT: Duration = Duration::from_secs(1);
-/// How often the JL shows that it is there.
-pub const ALIVE: Duration = Duration::from_secs(2);
-/// How long a checkpoint waits for ranks in a PMI fence, in which agents cannot save them; then it is refused.
-pub const FENCE_PATIENCE: Duration = Duration::from_secs(3);
-/// Most remedies that wait for their turn: beyond, a request is refused.
-pub const WANTED_MAX: usize = 64;
-/// Most requests that wait for one node to become a spare: beyond, a request is refused.
-pub const USABLE_ASKED_MAX: usize = 16;
+/// Inputs that wait for the core.
+const INPUTS_MAX: usize = 4096;
+/// How long to wait at the end for the NLAs to be gone and their output to be printed.
+const END_WAIT: Duration = Duration::from_secs(5);
+/// How often the NLAs of an adopted job are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+/// How often the network of an ended job is looked at before it is left.
+const NETWORK_LOOKS_MAX: u32 = 20;
+/// The exit code of a job that was asked to end: 128 + SIGTERM.
+const KILLED: i32 = 143;
+/// The exit code when a second signal ends the launcher by force.
+const FORCED: i32 = 130;
+/// The exit code of a job whose time limit is over, as timeout(1).
+const TIMED_OUT: i32 = 124;
 
-/// What happens to a JL.
-#[derive(Clone, Debug)]
-pub enum Input {
-    /// Its subscriptions are active and its image server listens there.
-    Started {
-        /// `host:port`.
-        store: String,
-    },
-    /// The same, for a JL that has taken over the state of another.
-    Adopted {
-        /// `host:port`.
-        store: String,
-    },
-    /// An NLA speaks.
-    Nla(NlaSays),
-    /// A rank speaks.
-    Rank(RankSays),
-    /// The NLA or its node is gone for good.
-    Gone {
-        /// Which.
-        node: NodeName,
-        /// How that is known.
-        reason: String,
-    },
-    /// The policy, or a person, wants something.
-    Want {
-        /// What.
-        want: Want,
-        /// Who.
-        by: By,
-    },
-    /// The policy has found that something else is to be done about these faults: what still waits for its turn because
-    /// of them is called off.
-    CallOff {
-        /// Which.
-        faults: BTreeSet<FaultId>,
-        /// What is to be done instead.
-        reason: String,
-    },
-    /// A set is in the store, or could not be brought there.
-    Stored {
-        /// Of which episode.
-        episode: Episode,
-        /// Its bytes.
-        result: Result<u64, String>,
-    },
-    /// Forward a signal to all ranks.
-    Signal(i32),
-    /// Events were missed: ask everybody.
-    Gap,
-    /// A deadline may have passed.
-    Tick,
+/// What the run of a job is made of.
+#[derive(Debug)]
+pub struct Run {
+    /// What was asked for.
+    pub file: JobFile,
+    /// The job's directory; made, locked by the caller.
+    pub dir: JobDir,
+    /// The state to begin with.
+    pub state: StateFile,
+    /// How to start the NLAs; none where a JL before this one has started the job.
+    pub starting: Option<Starting>,
+    /// The policy, read from [`JobFile::policy`].
+    pub policy: Policy,
+    /// Say nothing but what the ranks say.
+    pub quiet: bool,
+    /// End it after so long.
+    pub time_limit: Option<Duration>,
+    /// Of a job that is taken over: end it at once.
+    pub end: bool,
 }
 
-/// Something that the policy or a person wants.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Want {
-    /// Move the ranks away from that node.
-    Migrate {
-        /// Which.
-        node: NodeName,
-        /// Why.
-        reason: String,
-    },
-    /// The same, or where it has none: it gets none.
-    Drain {
-        /// Which.
-        node: NodeName,
-        /// Why.
-        reason: String,
-    },
-    /// Save the job.
-    Checkpoint {
-        /// Why.
-        reason: String,
-    },
-    /// The node may be used again.
-    Usable {
-        /// Which.
-        node: NodeName,
-    },
-    /// End the job.
-    Kill {
-        /// With this exit code.
-        code: i32,
-        /// Why.
-        reason: String,
-    },
+struct Shell {
+    file: JobFile,
+    dir: JobDir,
+    state: StateFile,
+    policy: Policy,
+    quiet: bool,
+    progress: Progress,
+    limit_ns: u64,
+    clock: Clock,
+    door: Door,
+    client: Client,
+    inputs: mpsc::Sender<Input>,
+    /// Where output is taken and input given.
+    streams: String,
+    /// The NLAs are processes of this host.
+    local: bool,
+    /// Ends those of other hosts by force.
+    far: Far,
 }
 
-/// What the shell is to do, in this order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Write the state to disk ([`Jl`] is serialisable), fsynced, before anything that follows.
-    Save,
-    /// Publish.
-    Publish(FromJl),
-    /// Fetch these images into the store, verify them and commit the set; answered by [`Input::Stored`].
-    Store {
-        /// The checkpoint.
-        episode: Episode,
-        /// The set.
-        set: SetId,
-        /// Image server and ranks of each node.
-        from: BTreeMap<NodeName, (String, Ranks)>,
-    },
-    /// Delete a set from the store.
-    DropStored(SetId),
-    /// Kill that NLA by force, where the shell can.
-    KillNla(NodeName),
-    /// Answer a request.
-    Answer(Answer),
-    /// A line for the user.
-    Tell(String),
-    /// The job is over: exit with this code.
-    Exit(i32),
+/// Runs a job to its end; returns the exit code.
+///
+/// # Errors
+/// One line: the launcher itself cannot start (no agent, no NLA program).
+pub async fn run(run: Run) -> Result<i32, String> {
+    allow_many_files();
+    let key = run.file.specs.values().next().map(|spec| spec.token.clone()).unwrap_or_default();
+    let (listener, store) = listen(&run.file).await?;
+    tokio::spawn(transfer::serve(listener, run.dir.sets(), Secret::new(&key)));
+    let (listener, streams) = listen(&run.file).await?;
+    let (frames, to_print) = mpsc::channel(output::FRAMES_MAX);
+    let input = Arc::new(streams::Input::new());
+    let serving = tokio::spawn(streams::serve(listener, Secret::new(&key), frames, input));
+    let progress = Progress::new(run.quiet);
+    let printer = tokio::spawn(output::print(to_print, run.printing(), progress.wiper()));
+
+    let job = run.file.job.clone();
+    let client = link::attach("ftb-launch", &run.file.agent, job.as_str()).await?;
+    let (to_heard, mut heard) = mpsc::channel(INPUTS_MAX);
+    let clock = Clock::start();
+    let seal = Seal::new(job.as_str(), &Secret::new(&key));
+    let door = Door { seal, refusals: Refusals::default(), clock };
+    let own = link::subscribe(&client, &format!("jobid={job}")).await?;
+    tokio::spawn(link::forward(own, Some(door.clone()), to_heard));
+    let (to_faults, mut faults) = mpsc::channel(INPUTS_MAX);
+    for space in run.policy.spaces() {
+        let subscription = link::subscribe(&client, &format!("event_space={space}")).await?;
+        tokio::spawn(link::forward(subscription, None, to_faults.clone()));
+    }
+
+    let (inputs, mut from_tasks) = mpsc::channel(INPUTS_MAX);
+    let (say, mut words) = mpsc::channel(INPUTS_MAX);
+    let (starting, end) = (run.starting.clone(), run.end);
+    let mut shell = Shell::new(run, (clock, door), client, inputs, streams, progress);
+    shell.adopt_faults();
+    let mut signals = Caught::listen().map_err(|error| error.to_string())?;
+    if let Some(starting) = starting {
+        shell.start_nlas(starting, say);
+        shell.handle(Input::Started { store }).await;
+    } else {
+        shell.take_over(Input::Adopted { store }, end, say).await;
+    }
+    let mut stops = 0;
+    while shell.state.exit.is_none() {
+        let deadline = shell.next_deadline_ns();
+        tokio::select! {
+            biased;
+            signal = signals.next() => stops += shell.signalled(signal, stops).await,
+            Some(word) = words.recv() => shell.word(word).await,
+            Some(input) = from_tasks.recv() => shell.handle(input).await,
+            Some(heard) = heard.recv() => shell.hear(heard).await,
+            Some(fault) = faults.recv() => shell.fault(fault).await,
+            () = clock.sleep_until(deadline) => shell.tick().await,
+        }
+        shell.door.look();
+    }
+    shell.door.close();
+    let code = shell.state.exit.unwrap_or(FORCED);
+    // Connections that are there are read to their end.
+    serving.abort();
+    let _ = serving.await;
+    waiting::on("the ranks' output to be printed", print_rest(printer, &mut signals)).await;
+    shell.kill_all_nlas();
+    waiting::on("launch agents on other hosts to be killed", shell.far.done()).await;
+    waiting::on("the network of the job to be removed", shell.clear_networks()).await;
+    link::close(shell.client).await;
+    Ok(code)
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Waiting {
-    want: Want,
-    by: By,
+/// Waits for the rest of the ranks' output: [`END_WAIT`] for what is still to come, and as long as
+/// a slow reader takes for what is there. A signal ends the wait.
+async fn print_rest(mut printer: JoinHandle<()>, signals: &mut Caught) {
+    loop {
+        tokio::select! {
+            _ = &mut printer => return,
+            _ = signals.next() => return console::out().lose("it was not read to its end"),
+            () = tokio::time::sleep(END_WAIT) => {
+                if !console::out().is_busy() && !console::err().is_busy() {
+                    // A node that is lost has not closed its stream.
+                    tracing::warn!("some output of the ranks may be missing");
+                    return;
+                }
+            }
+        }
+    }
 }
 
-/// See the module.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Jl {
-    job: Job,
-    open: Option<Open>,
-    wanted: VecDeque<Waiting>,
-    pace: Pace,
-    alive_ns: u64,
-    ask_ns: u64,
-    /// When to ask because events were missed: not at once, or gaps among the answers would breed questions.
-    gap_ns: u64,
-    /// Faults that cannot be acted on yet.
-    #[serde(default)]
-    pending: Vec<Pending>,
-    /// Until then the ranks may still join ftb-job; none when it is known who has.
-    #[serde(default)]
-    join_ns: Option<u64>,
-    /// It was told that the ranks can neither be saved nor moved.
-    #[serde(default)]
-    told_immovable: bool,
-    /// The exit code of a job that is over.
-    exit: Option<i32>,
-    /// Until when the next checkpoint waits for ranks in a PMI fence, in monotonic nanoseconds.
-    #[serde(skip)]
-    fence_until_ns: Option<u64>,
-    /// Of a JL that has taken over: nodes that have said nothing since, and may be in another state by now. It begins
-    /// nothing new before.
-    #[serde(skip)]
-    unheard: BTreeSet<NodeName>,
+impl Run {
+    /// How the ranks' output is printed. `ftb-launch kill` has its own answer on standard output.
+    fn printing(&self) -> output::Printing {
+        output::Printing { prefix: self.file.prefix, all_to_err: self.end }
+    }
 }
 
-impl Jl {
-    /// A JL with a checked configuration; it acts from [`Input::Started`] on.
-    pub fn new(config: JlConfig) -> Self {
+/// Listens for the nodes; the address that they reach it at.
+async fn listen(file: &JobFile) -> Result<(TcpListener, String), String> {
+    let fail = |error| format!("cannot listen on {}: {error}", file.listen);
+    let listener = TcpListener::bind(&file.listen).await.map_err(fail)?;
+    let address = nla::reached_at(&listener, &file.address).map_err(fail)?;
+    Ok((listener, address))
+}
+
+/// Each node has connections here: as many files as this user may open. With fewer the job still runs, while there
+/// are not too many nodes.
+fn allow_many_files() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+/// The signals that the launcher takes.
+struct Caught(Vec<(i32, Signals)>);
+
+impl Caught {
+    fn listen() -> std::io::Result<Self> {
+        let kinds = [
+            SignalKind::interrupt(),
+            SignalKind::terminate(),
+            SignalKind::hangup(),
+            SignalKind::user_defined1(),
+            SignalKind::user_defined2(),
+        ];
+        let listen = |kind: SignalKind| Ok((kind.as_raw_value(), signal(kind)?));
+        kinds.into_iter().map(listen).collect::<std::io::Result<_>>().map(Self)
+    }
+
+    async fn next(&mut self) -> i32 {
+        let waits = self.0.iter_mut().map(|(number, signal)| {
+            Box::pin(async move {
+                signal.recv().await;
+                *number
+            })
+        });
+        futures_util::future::select_all(waits).await.0
+    }
+}
+
+impl Shell {
+    fn new(
+        run: Run,
+        (clock, door): (Clock, Door),
+        client: Client,
+        inputs: mpsc::Sender<Input>,
+        streams: String,
+        progress: Progress,
+    ) -> Self {
+        let now = clock.now();
+        let after = |wait: Option<Duration>| wait.map_or(u64::MAX, |wait| now.deadline_ns(wait));
         Self {
-            pace: Pace::new(config.interval, config.mtbf),
-            job: Job::new(config),
-            open: None,
-            wanted: VecDeque::new(),
-            alive_ns: 0,
-            ask_ns: 0,
-            gap_ns: u64::MAX,
-            pending: Vec::new(),
-            join_ns: None,
-            told_immovable: false,
-            exit: None,
-            fence_until_ns: None,
-            unheard: BTreeSet::new(),
+            far: Far::new(run.file.starting.clone()),
+            limit_ns: after(run.time_limit),
+            file: run.file,
+            dir: run.dir,
+            state: run.state,
+            policy: run.policy,
+            quiet: run.quiet,
+            progress,
+            clock,
+            door,
+            client,
+            inputs,
+            streams,
+            local: false,
         }
     }
 
-    /// The job was run before: episodes and faults of this run come behind those.
-    pub fn follow(&mut self, before: &Job) {
-        self.job.episode = self.job.episode.max(before.episode);
-        self.job.faults.hear(before.faults.newest());
+    fn next_deadline_ns(&self) -> u64 {
+        let cores = self.state.jl.next_deadline_ns().min(self.policy.next_deadline_ns());
+        cores.min(self.limit_ns).min(self.progress.next_deadline_ns())
     }
 
-    /// What it knows.
-    pub fn job(&self) -> &Job {
-        &self.job
-    }
-
-    /// When it saves the job by itself.
-    pub fn pace(&self) -> &Pace {
-        &self.pace
-    }
-
-    /// What it is at.
-    pub fn open(&self) -> Option<&Open> {
-        self.open.as_ref()
-    }
-
-    /// Whether it waits for launch agents to come up: nothing of the job runs yet.
-    pub fn gathers(&self) -> bool {
-        matches!(self.open(), Some(Open { remedy: Remedy::Start(start), .. }) if start.gathers())
-    }
-
-    /// Nodes that have said nothing since this JL took over.
-    pub fn unheard(&self) -> &BTreeSet<NodeName> {
-        &self.unheard
-    }
-
-    /// Whether the job is over.
-    pub fn over(&self) -> bool {
-        self.exit.is_some()
-    }
-
-    /// The next moment at which [`Input::Tick`] is wanted, in monotonic nanoseconds.
-    pub fn next_deadline_ns(&self) -> u64 {
-        let open = self.open.as_ref();
-        let remedy = open.map_or(u64::MAX, |open| open.deadline_ns.min(open.repeat_ns));
-        let fence = self.fence_until_ns.unwrap_or(u64::MAX);
-        let join = self.join_ns.unwrap_or(u64::MAX);
-        let clock = self.alive_ns.min(self.ask_ns).min(self.gap_ns).min(join).min(fence);
-        remedy.min(clock).min(self.pace.due_ns())
-    }
-
-    /// One input.
-    pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
-        if let Some(code) = self.exit {
-            // The JL before this one may have died before it could say so.
-            if matches!(input, Input::Adopted { .. }) {
-                out.push(Output::Exit(code));
+    /// SIGUSR1 and SIGUSR2 go to the ranks; the others end the job, the second time by force.
+    async fn signalled(&mut self, signal: i32, stops: u32) -> u32 {
+        if matches!(Signal::try_from(signal), Ok(Signal::SIGUSR1 | Signal::SIGUSR2)) {
+            self.handle(Input::Signal(signal)).await;
+            return 0;
+        }
+        if stops > 0 {
+            self.kill_all_nlas();
+            for (node, spec) in &self.file.specs {
+                self.far.kill(node, &spec.image_dir);
             }
-            return;
+            self.state.exit = Some(FORCED);
+            return 1;
         }
+        let name = Signal::try_from(signal).map_or("a signal", Signal::as_str);
+        let reason = format!("the launcher got {name}");
+        let want = Want::Kill { code: 128 + signal, reason };
+        self.handle(Input::Want { want, by: By::Nobody }).await;
+        1
+    }
+
+    fn start_nlas(&mut self, starting: Starting, say: mpsc::Sender<Word>) {
+        self.local = starting.means == Means::Local;
+        let Some(any) = self.file.specs.values().next().cloned() else {
+            return;
+        };
+        let any = NlaSpec { streams: self.streams.clone(), ..any };
+        let nodes: Vec<NodePart> = self.file.specs.values().map(NlaSpec::part).collect();
+        tokio::spawn(starter::run(starting, any, nodes, self.clock, say));
+    }
+
+    /// What comes up the launch tree.
+    async fn word(&mut self, word: Word) {
+        match word {
+            Word::Up { node, pid } if self.local => {
+                self.state.nlas.insert(node, pid);
+            }
+            Word::Up { node, .. } => tracing::debug!(%node, "its launch agent is up"),
+            Word::Lost { node, reason } => self.handle(Input::Gone { node, reason }).await,
+        }
+    }
+
+    /// Goes on where another JL was. One that was killed before all launch agents were up has left
+    /// some that never began: they are started again, and one that is there already says so.
+    async fn take_over(&mut self, adopted: Input, end: bool, say: mpsc::Sender<Word>) {
+        let starting = self.file.starting.clone();
+        self.local = starting.as_ref().is_some_and(|starting| starting.means == Means::Local);
+        if self.local {
+            self.find_nlas();
+        }
+        self.watch_nlas();
+        self.handle(adopted).await;
+        let gathers = self.state.jl.gathers();
+        match starting.filter(|_| gathers && !end) {
+            Some(starting) => self.start_nlas(starting, say),
+            None if self.local => self.miss_nlas().await,
+            None => {}
+        }
+        if end {
+            let reason = "it was asked to".to_owned();
+            let want = Want::Kill { code: KILLED, reason };
+            self.handle(Input::Want { want, by: By::Nobody }).await;
+        }
+    }
+
+    /// Launch agents on this host that the JL before this one has started, and not written down any
+    /// more.
+    fn find_nlas(&mut self) {
+        for (node, spec) in &self.file.specs {
+            if !self.state.nlas.contains_key(node)
+                && let Some(pid) = nodedir::agent_of(&spec.image_dir)
+            {
+                self.state.nlas.insert(node.clone(), pid);
+            }
+        }
+    }
+
+    /// Nodes on this host without a launch agent are gone.
+    async fn miss_nlas(&mut self) {
+        let known = &self.state.nlas;
+        let missing = self.file.specs.keys().filter(|node| !known.contains_key(*node));
+        for node in missing.cloned().collect::<Vec<_>>() {
+            let reason = "its launch agent is not there".to_owned();
+            self.handle(Input::Gone { node, reason }).await;
+        }
+    }
+
+    /// NLAs that another JL started are no children of this one: their ends are seen by looking.
+    fn watch_nlas(&self) {
+        for (node, pid) in self.state.nlas.clone() {
+            let inputs = self.inputs.clone();
+            tokio::spawn(async move {
+                while nodedir::is_agent(pid) {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+                let reason = "its launch agent has ended".to_owned();
+                let _ = inputs.send(Input::Gone { node, reason }).await;
+            });
+        }
+    }
+
+    fn kill_all_nlas(&mut self) {
+        for node in self.state.nlas.keys().cloned().collect::<Vec<_>>() {
+            self.kill_own_nla(&node);
+        }
+    }
+
+    /// Bridges of the job's own, where a launch agent could not remove them itself.
+    async fn clear_networks(&self) {
+        let nets: Vec<PodNet> =
+            self.file.specs.values().filter_map(|spec| spec.pod.clone()).collect();
+        let Some(net) = nets.into_iter().find(|net| net.own) else {
+            return;
+        };
+        // Links go a moment after the processes that they belonged to.
+        for _ in 0..NETWORK_LOOKS_MAX {
+            let net = net.clone();
+            let gone = tokio::task::spawn_blocking(move || pod::net::remove_bridge(&net)).await;
+            if gone.unwrap_or(true) {
+                return;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        tracing::warn!(bridge = net.bridge, "the job's bridge stays: something hangs on it");
+    }
+
+    fn kill_nla(&mut self, node: &NodeName) {
+        if let Some(spec) = self.file.specs.get(node) {
+            self.far.kill(node, &spec.image_dir);
+        }
+        self.kill_own_nla(node);
+    }
+
+    fn kill_own_nla(&mut self, node: &NodeName) {
+        let Some(pid) = self.state.nlas.remove(node).filter(|pid| nodedir::is_agent(*pid)) else {
+            return;
+        };
+        if let Ok(pid) = i32::try_from(pid) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+
+    /// Whether the launch agent of a node is a living process on this host.
+    fn lives(&self, node: &NodeName) -> bool {
+        self.state.nlas.get(node).is_some_and(|pid| nodedir::is_agent(*pid))
+    }
+
+    async fn hear(&mut self, heard: Heard) {
+        let event = match heard {
+            Heard::Event { event, .. } => event,
+            Heard::Gap => return self.handle(Input::Gap).await,
+        };
+        let space = event.space.as_str().to_ascii_lowercase();
+        let input = match space.as_str() {
+            wire::SPACE_NLA => wire::from_nla(&event).map(Input::Nla),
+            wire::SPACE_MPI => wire::from_rank(&event).map(Input::Rank),
+            wire::SPACE_JOB => match wire::from_request(&event) {
+                Ok(Ok(asked)) => return self.asked(&asked).await,
+                Ok(Err(_)) => return,
+                Err(error) => Err(error),
+            },
+            _ => return,
+        };
         match input {
-            Input::Started { store } => self.started(now, store),
-            Input::Adopted { store } => self.adopted(now, store),
-            Input::Nla(says) => self.on_nla(now, says),
-            Input::Rank(says) => self.on_rank(now, &says),
-            Input::Gone { node, reason } => self.lost(now, &node, &reason),
-            Input::Want { want, by } => self.want(now, want, by),
-            Input::CallOff { faults, reason } => self.call_off(&faults, &reason),
-            Input::Stored { episode, result } => self.stored(now, episode, result),
-            Input::Signal(signal) => {
-                let episode = self.job.open();
-                self.job.publish(FromJl::Signal { episode, signal });
+            Ok(input) => self.handle(input).await,
+            // Ranks and others may say more in these spaces than the launcher needs.
+            Err(error @ WireError::Unknown(_)) => tracing::debug!(%error, "an event was ignored"),
+            Err(error) => self.door.refuse(Reason::Malformed, error),
+        }
+    }
+
+    async fn asked(&mut self, asked: &Asked) {
+        match &asked.what {
+            Request::ResetBreaker => {
+                self.policy.reset();
+                let words = "the policy acts again".to_owned();
+                let answer = Answer { request: asked.request, outcome: Outcome::Done, words };
+                self.publish(wire::answer(&answer)).await;
             }
-            Input::Gap => self.gap_ns = self.gap_ns.min(now.deadline_ns(REPEAT)),
-            Input::Tick => {}
+            Request::Drain(node) => self.policy.drain(node),
+            Request::Usable(node) => self.policy.usable(node),
+            Request::Checkpoint | Request::Migrate(_) | Request::Kill => {}
         }
-        self.tick(now);
-        self.judge(now);
-        self.next_wanted(now);
-        self.put_out(out);
+        if let Some(want) = Want::of_request(asked) {
+            self.handle(Input::Want { want, by: By::Request(asked.request) }).await;
+        }
     }
 
-    /// The state is saved once, as it is now, and before anything else: what is deleted or asked for because of it may not
-    /// come true for a JL that takes over an older one.
-    fn put_out(&mut self, out: &mut Vec<Output>) {
-        let all = core::mem::take(&mut self.job.out);
-        if all.contains(&Output::Save) {
-            out.push(Output::Save);
-        }
-        out.extend(all.into_iter().filter(|output| *output != Output::Save));
-    }
-
-    fn started(&mut self, now: Now, store: String) {
-        self.job.store = store;
-        self.pace.begin(now);
-        self.ask_ns = now.deadline_ns(self.job.ask_every());
-        let episode = self.job.open();
-        let (start, flow) = Start::first(&mut self.job);
-        self.begin(now, episode, Remedy::Start(start), By::Nobody, flow);
-    }
-
-    /// The deadlines of before mean nothing on this clock: the open phase gets its full time again, and its
-    /// requests are repeated; who has done them already says so.
-    fn adopted(&mut self, now: Now, store: String) {
-        let begun = self.open.is_some() || self.job.nodes.values().any(|node| node.state.is_some());
-        if !begun {
-            // The JL before this one has died before its first step.
-            return self.started(now, store);
-        }
-        self.job.store = store;
-        self.pace.begin(now);
-        self.expect_to_join(now);
-        self.alive_ns = 0;
-        self.ask_ns = now.deadline_ns(self.job.ask_every());
-        for node in self.job.nodes.values_mut() {
-            node.silences = 0;
-        }
-        self.unheard = self.job.alive().into_iter().collect();
-        self.job.publish(FromJl::Ask);
-        self.tell_usable();
-        if let Some(open) = &mut self.open {
-            open.phase_ns = now.mono_ns;
-            open.deadline_ns = now.deadline_ns(Duration::from_millis(open.phase_deadline_ms));
-            open.repeat_ns = now.mono_ns;
-        }
-        self.with_open(now, |steps, at| steps.on_adopted(at));
-    }
-
-    fn tick(&mut self, now: Now) {
-        if now.mono_ns >= self.alive_ns {
-            self.alive_ns = now.deadline_ns(ALIVE);
-            self.job.publish(FromJl::Alive);
-        }
-        if now.mono_ns >= self.gap_ns {
-            self.gap_ns = u64::MAX;
-            self.job.publish(FromJl::Ask);
-        }
-        if now.mono_ns >= self.ask_ns {
-            self.ask_ns = now.deadline_ns(self.job.ask_every());
-            self.ask(now);
-        }
-        if self.pace.take(now) && self.saves_itself() {
-            let reason = "it is time".to_owned();
-            self.want(now, Want::Checkpoint { reason }, By::Nobody);
-        }
-        let Some(open) = &mut self.open else {
+    async fn fault(&mut self, heard: Heard) {
+        let Heard::Event { event, host } = heard else {
             return;
         };
-        if now.mono_ns >= open.deadline_ns {
-            // Should the way back leave the phase as it is, its time runs anew.
-            open.deadline_ns = now.deadline_ns(Duration::from_millis(open.phase_deadline_ms));
-            self.with_open(now, |steps, at| steps.on_deadline(at));
-        } else if now.mono_ns >= open.repeat_ns {
-            open.repeat_ns = now.deadline_ns(REPEAT);
-            for request in open.requests.clone() {
-                self.job.publish(request);
+        let Some(node) = policy::node_of(&event, &host) else {
+            return;
+        };
+        if !self.state.jl.job().nodes.contains_key(&node) {
+            return;
+        }
+        let facts = self.facts();
+        let actions = self.policy.event(self.clock.now(), &event, &node, &facts);
+        self.act(actions).await;
+    }
+
+    /// What the launcher before this one has wanted because of faults is known to the policy of this one.
+    fn adopt_faults(&mut self) {
+        let now = self.clock.now();
+        self.policy.follow(self.state.jl.job().faults.newest());
+        for (fault, node, reason) in self.state.jl.waiting_faults() {
+            self.policy.adopt(now, fault, node, reason);
+        }
+    }
+
+    fn facts(&self) -> policy::Facts {
+        let job = self.state.jl.job();
+        policy::Facts { nodes: job.placement().into_keys().collect() }
+    }
+
+    async fn act(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Tell(words) => self.tell(&words),
+                Action::Want { want, fault } => {
+                    let by = fault.map_or(By::Nobody, By::Fault);
+                    self.handle(Input::Want { want, by }).await;
+                }
+                Action::CallOff { faults, reason } => {
+                    self.handle(Input::CallOff { faults, reason }).await;
+                }
+                Action::Gone { node, .. } if self.lives(&node) => self.tell(&format!(
+                    "node {node} is out of the backplane, but its launch agent lives: waiting for its agent"
+                )),
+                Action::Gone { node, reason } => self.handle(Input::Gone { node, reason }).await,
             }
         }
     }
 
-    /// Asks every NLA; those that were silent too often are lost. Nodes that became usable are told.
-    ///
-    /// Questions are counted, not time: a JL that was stopped itself, or a machine that has slept, condemns nobody.
-    fn ask(&mut self, now: Now) {
-        self.job.publish(FromJl::Ask);
-        let every = self.job.ask_every();
-        let (mut silent, mut doubted) = (Vec::new(), Vec::new());
-        for (name, node) in &mut self.job.nodes {
-            if node.state.is_some() && !node.lost {
-                node.silences += 1;
-                match node.silences {
-                    SILENCES_TOLD => doubted.push(name.clone()),
-                    silences if silences > SILENCES_MAX => silent.push(name.clone()),
-                    _ => {}
+    async fn tick(&mut self) {
+        let facts = self.facts();
+        let actions = self.policy.tick(self.clock.now(), &facts);
+        self.act(actions).await;
+        let now = self.clock.now();
+        if now.mono_ns >= self.limit_ns {
+            self.limit_ns = u64::MAX;
+            let want = Want::Kill { code: TIMED_OUT, reason: "its time is over".to_owned() };
+            self.handle(Input::Want { want, by: By::Nobody }).await;
+        }
+        self.handle(Input::Tick).await;
+    }
+
+    async fn handle(&mut self, input: Input) {
+        let mut out = Vec::new();
+        self.state.jl.handle(self.clock.now(), input, &mut out);
+        for output in out {
+            self.output(output).await;
+        }
+        self.progress.look(self.clock.now(), &self.state.jl);
+    }
+
+    async fn publish(&self, event: Event) {
+        link::publish_sealed(&self.client, &self.door.seal, event).await;
+    }
+
+    /// Shows that it is there, and where it takes output and gives input.
+    async fn publish_alive(&self) {
+        self.publish(wire::with_streams(wire::to_jl(&FromJl::Alive), &self.streams)).await;
+    }
+
+    async fn output(&mut self, output: Output) {
+        match output {
+            Output::Save => {
+                let time = Step::begin();
+                if let Err(error) = self.dir.write("state.json", &self.state) {
+                    tracing::error!(%error, "the state of the job is not on disk");
+                }
+                time.done(&"launcher", "write the job's state");
+            }
+            Output::Publish(FromJl::Alive) => self.publish_alive().await,
+            // A launch agent that another launcher has started knows the streams of that one.
+            Output::Publish(message @ FromJl::Launch(_)) => {
+                self.publish_alive().await;
+                self.publish(wire::to_jl(&message)).await;
+            }
+            Output::Publish(message) => self.publish(wire::to_jl(&message)).await,
+            Output::Answer(answer) => self.publish(wire::answer(&answer)).await,
+            Output::Store { episode, set, from } => self.store(episode, set, from),
+            Output::DropStored(set) => self.dir.drop_set(&set),
+            Output::KillNla(node) => self.kill_nla(&node),
+            Output::Tell(words) => self.tell(&words),
+            Output::Exit(code) => {
+                self.state.exit = Some(code);
+                if let Err(error) = self.dir.write("state.json", &self.state) {
+                    tracing::error!(%error, "the end of the job is not on disk");
                 }
             }
         }
-        let of = |silences: u32| every * silences.saturating_sub(1);
-        for node in doubted {
-            let (since, rest) = (of(SILENCES_TOLD), of(SILENCES_MAX - SILENCES_TOLD + 2));
-            self.job.tell(format!(
-                "the launch agent of node {node} has not answered for {since:?}: its node counts as lost after {rest:?} more"
-            ));
+    }
+
+    fn tell(&self, words: &str) {
+        tracing::info!(target: "ftb::transition", job = %self.file.job, "{words}");
+        if !self.quiet {
+            self.progress.wiper().wipe();
+            console::err().line(&format!("ftb-launch: {words}"));
         }
-        let ends = self.ends();
-        for node in silent {
-            // Whoever has left by itself needs that not; one that hangs would stay.
-            if ends {
-                self.job.out.push(Output::KillNla(node.clone()));
+    }
+
+    /// Fetches all images of a set into the store, and commits it there when every one is complete.
+    fn store(&self, episode: Episode, set: SetId, from: BTreeMap<NodeName, (String, Ranks)>) {
+        let (inputs, dir, job) = (self.inputs.clone(), self.dir.clone(), self.file.job.clone());
+        let token = self.file.specs.values().next().map(|spec| spec.token.clone());
+        let secret = Secret::new(&token.unwrap_or_default());
+        let size = self.state.jl.job().config.size;
+        // Ranks that are brought back from their image, and not started, come back as they were saved.
+        let together = self.state.jl.job().config.manner.moves == Moves::Alone;
+        let pods = from.values().map(|(_, ranks)| ranks.clone()).filter(|_| together).collect();
+        tokio::task::spawn_blocking(move || {
+            let mut all = BTreeMap::new();
+            let fetch = |(server, ranks): &(String, Ranks)| {
+                let from = Origin { server, secret: &secret, early: false };
+                let images = transfer::fetch(from, &dir.sets(), &set, ranks, Outlives::Host)?;
+                Ok::<_, String>(ranks.iter().zip(images).collect::<Vec<_>>())
+            };
+            let result =
+                from.values().try_for_each(|source| fetch(source).map(|got| all.extend(got)));
+            let result = result.and_then(|()| {
+                let images: Vec<(u64, u32)> = all.into_values().collect();
+                let bytes = images.iter().map(|(bytes, _)| bytes).sum();
+                let manifest = Manifest { job, set: set.clone(), size, images, pods };
+                dir.commit(&manifest).map(|()| bytes)
+            });
+            if result.is_err() {
+                dir.drop_set(&set);
             }
-            let reason = format!("its launch agent does not answer for {:?}", of(SILENCES_MAX + 1));
-            self.lost(now, &node, &reason);
-        }
-        self.tell_usable();
-    }
-
-    /// Runs the open remedy on something, then does what it wants.
-    fn with_open(&mut self, now: Now, run: impl FnOnce(&mut dyn Steps, &mut At<'_>) -> Flow) {
-        let Some(open) = &mut self.open else {
-            return;
-        };
-        let mut at = At { job: &mut self.job, episode: open.episode };
-        let flow = run(open.remedy.steps(), &mut at);
-        self.flow(now, flow);
-    }
-
-    fn flow(&mut self, now: Now, flow: Flow) {
-        match flow {
-            Flow::Stay => {}
-            Flow::Next { phase, deadline, requests } => self.enter(now, phase, deadline, requests),
-            Flow::Close { done, words } => self.close(now, done, words),
-            Flow::Again { words } => self.again(now, words),
-            Flow::Died { code, reason } => self.died(now, code, &reason),
-            Flow::Restart { code, reason } => self.recover(now, code, &reason),
-            Flow::Overdue { reason } => self.overdue(now, &reason),
-            Flow::Lost(nodes) => {
-                for node in nodes {
-                    self.lost(now, &node, "its launch agent did not answer in time");
-                }
-            }
-            Flow::End { code, words } => self.end(now, code, &words),
-        }
-    }
-
-    fn begin(&mut self, now: Now, episode: Episode, remedy: Remedy, by: By, flow: Flow) {
-        self.open = Some(Open::new(episode, remedy, by));
-        self.flow(now, flow);
-    }
-
-    fn enter(&mut self, now: Now, phase: &str, deadline: Duration, requests: Vec<FromJl>) {
-        let Some(open) = &mut self.open else {
-            return;
-        };
-        open.leave_phase(now.mono_ns);
-        open.phase = phase.to_owned();
-        open.phase_ns = now.mono_ns;
-        open.phase_deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
-        open.deadline_ns = now.deadline_ns(deadline);
-        open.repeat_ns = if requests.is_empty() { u64::MAX } else { now.deadline_ns(REPEAT) };
-        open.requests.clone_from(&requests);
-        self.job.out.push(Output::Save);
-        for request in requests {
-            self.job.publish(request);
-        }
-    }
-
-    /// Closes the open episode: from now on whatever comes of it is late.
-    fn close(&mut self, now: Now, done: bool, words: String) {
-        let Some(mut open) = self.open.take() else {
-            return;
-        };
-        open.leave_phase(now.mono_ns);
-        let episode = open.episode;
-        let served = match &open.remedy {
-            Remedy::Migration(migration) => Some(migration.set()),
-            Remedy::Checkpoint(checkpoint) if !done => Some(checkpoint.set()),
-            _ => None,
-        };
-        if let Some(set) = served.cloned() {
-            self.job.publish(FromJl::Drop { episode, set });
-        }
-        let outcome = if done { Outcome::Done } else { Outcome::Failed };
-        if let Remedy::Migration(migration) = &open.remedy
-            && migration.found_no_spare()
-            && open.by.fault().is_some()
-        {
-            let (node, tried) = (migration.source().clone(), migration.tried().to_vec());
-            self.keep_pending(node, open.reason.clone(), open.by, tried);
-        }
-        self.settle(open.by, outcome, &words);
-        if matches!(open.remedy, Remedy::Start(_)) {
-            self.expect_to_join(now);
-        }
-        if let (Remedy::Checkpoint(_), true) = (&open.remedy, done) {
-            let (cost, took) = open.checkpoint_took();
-            self.pace.saved(now, cost, took);
-        }
-        let phases = open.phases_text();
-        let fault = open.by.words();
-        self.job.tell(format!("{} {episode}{fault}: {words} [{phases}]", open.remedy.kind()));
-        self.job.out.push(Output::Save);
-        self.job.publish(FromJl::Closed(Closed {
-            episode,
-            kind: open.remedy.kind().to_owned(),
-            done,
-            words,
-            phases,
-            fault: open.by.fault(),
-        }));
-        // The source of a migration may be well again by now.
-        self.tell_usable();
-        if let Remedy::End(end) = &open.remedy {
-            self.exit = Some(end.code());
-            self.job.out.push(Output::Exit(end.code()));
-        }
-    }
-
-    /// It is settled what becomes of something that was wanted: a person is told, a fault is closed
-    /// unless it waits for a spare.
-    fn settle(&mut self, by: By, outcome: Outcome, words: &str) {
-        self.reply(by, outcome, words);
-        if let Some(fault) = by.fault().filter(|_| !self.is_pending(by)) {
-            self.job.faults.close(fault);
-        }
-    }
-
-    fn reply(&mut self, by: By, outcome: Outcome, words: &str) {
-        if let Some(request) = by.request() {
-            let answer = Answer { request, outcome, words: words.to_owned() };
-            self.job.out.push(Output::Answer(answer));
-        }
-    }
-
-    /// Ends the job: whatever is open is given up.
-    fn end(&mut self, now: Now, code: i32, words: &str) {
-        if self.ends() {
-            return;
-        }
-        self.job.tell(format!("the job ends: {words}"));
-        self.close(now, false, format!("the job ends: {words}"));
-        for waiting in core::mem::take(&mut self.wanted) {
-            self.settle(waiting.by, Outcome::Refused, "the job ends");
-        }
-        for pending in core::mem::take(&mut self.pending) {
-            self.settle(pending.by, Outcome::Refused, "the job ends");
-        }
-        let episode = self.job.open();
-        let (end, flow) = End::open(&self.job, episode, code, words);
-        self.begin(now, episode, Remedy::End(end), By::Nobody, flow);
-    }
-
-    /// The job starts again from its last set, because it is to be elsewhere.
-    fn again(&mut self, now: Now, words: String) {
-        self.close(now, true, words.clone());
-        let Some(set) = self.job.sets.last().cloned() else {
-            return;
-        };
-        let episode = self.job.open();
-        let (start, flow) = Start::again(&mut self.job, episode, set, &words);
-        self.begin(now, episode, Remedy::Start(start), By::Nobody, flow);
-    }
-
-    /// A rank has died, or a node with its ranks: what was open is over, and the policy says what follows.
-    fn died(&mut self, now: Now, code: i32, reason: &str) {
-        match self.job.config.on_death {
-            OnDeath::Rollback | OnDeath::Restart | OnDeath::Shrink => {
-                self.recover(now, code, reason)
-            }
-            OnDeath::Stop => self.end(now, code, reason),
-        }
-    }
-
-    /// Ranks have not reacted in time. They may only be slow, so that never ends the job: it goes
-    /// back to its last set where there is one and recoveries are left, else it is waited for them.
-    fn overdue(&mut self, now: Now, reason: &str) {
-        let counts =
-            !matches!(&self.open, Some(open) if matches!(open.remedy, Remedy::Rollback(_)));
-        let spent = counts && self.job.restarts >= self.job.config.restarts_max;
-        if self.job.sets.is_empty() || spent {
-            self.job.tell(format!("{reason}: the launcher waits for them"));
-            return;
-        }
-        self.recover(now, 1, reason);
-    }
-
-    /// Recovers the job from its last set, in place where that can be. Without a set, or without progress since too
-    /// many recoveries, it ends; its sets stay in the store.
-    fn recover(&mut self, now: Now, code: i32, reason: &str) {
-        let Some(set) = self.job.sets.last().cloned() else {
-            self.end(now, code, &format!("{reason}; there is no set to restart from"));
-            return;
-        };
-        let (settled, again) = match self.open.as_ref().map(|open| &open.remedy) {
-            // While ranks are coming or going nobody knows where each of them is.
-            None | Some(Remedy::Checkpoint(_)) => (true, false),
-            Some(Remedy::Rollback(rollback)) if rollback.has_met() => (true, false),
-            // A restart because going back in place has failed belongs to the same attempt.
-            Some(Remedy::Rollback(_)) => (false, true),
-            Some(Remedy::Start(_) | Remedy::Migration(_) | Remedy::End(_)) => (false, false),
-        };
-        if !again && self.job.restarts >= self.job.config.restarts_max {
-            let restarts = self.job.restarts;
-            let words = format!("{reason}; {restarts} recoveries without a new set in between");
-            self.end(now, code, &words);
-            return;
-        }
-        self.job.restarts += u32::from(!again);
-        self.close(now, false, reason.to_owned());
-        let episode = self.job.open();
-        if settled && self.job.keeps_images() {
-            match Rollback::open(&mut self.job, episode, set.clone()) {
-                Ok((rollback, flow)) => {
-                    self.job.tell(format!("{reason}: the job goes back to set {set} in place"));
-                    return self.begin(now, episode, Remedy::Rollback(rollback), By::Nobody, flow);
-                }
-                Err(why) => self.job.tell(format!("the job cannot go back in place: {why}")),
-            }
-        }
-        self.job.tell(format!("{reason}: the job restarts from set {set}"));
-        let (start, flow) = Start::again(&mut self.job, episode, set, reason);
-        self.begin(now, episode, Remedy::Start(start), By::Nobody, flow);
+            let _ = inputs.blocking_send(Input::Stored { episode, result });
+        });
     }
 }

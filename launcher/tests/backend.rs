@@ -5,7 +5,7 @@
 mod site;
 
 use anyhow::{Context as _, Result, ensure};
-use ftb_launcher::shell::jobdir;
+use ftb_launcher::jobdir;
 use ftb_tests::cluster::{binary, wait_for};
 use ftb_tests::guest::{Guest, hardware};
 use ftb_tests::skip::skip;

@@ -117,7 +117,7 @@ impl Slurm {
             ));
         }
         std::fs::write(self.dir.join("slurm.conf"), config)?;
-        let key: Vec<u8> = (0..128).map(|_| ftb_launcher::shell::control::random() as u8).collect();
+        let key: Vec<u8> = (0..128).map(|_| ftb_launcher::control::random() as u8).collect();
         std::fs::write(self.dir.join("key"), key)?;
         use std::os::unix::fs::PermissionsExt as _;
         let private = std::fs::Permissions::from_mode(0o600);

@@ -6,7 +6,7 @@
 mod site;
 
 use anyhow::{Context as _, Result, ensure};
-use ftb_launcher::shell::jobdir;
+use ftb_launcher::jobdir;
 use ftb_tests::skip::skip;
 use nix::unistd::Uid;
 use site::fixture::{Fixture, results};

@@ -39,7 +39,12 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("ftb-rmcp", &[]),
         ("ftb-ipmi", &["ftb-core", "ftb-client", "ftb-rmcp"]),
         ("ftb-job", &["ftb-core", "ftb-client"]),
-        ("ftb-launcher", &["ftb-core", "ftb-client", "ftb-job"]),
+        ("ftb-launcher-core", &["ftb-core"]),
+        ("ftb-launcher-pods", &["ftb-launcher-core"]),
+        (
+            "ftb-launcher",
+            &["ftb-core", "ftb-client", "ftb-job", "ftb-launcher-core", "ftb-launcher-pods"],
+        ),
     ])
 }
 

@@ -4,8 +4,8 @@ use clap::Parser as _;
 use ftb_client::daemon::{Failure, LogSettings};
 use ftb_launcher::cli::{Ask, AskNode, Cli, Command, PolicyCommand};
 use ftb_launcher::commands;
-use ftb_launcher::message::Request;
-use ftb_launcher::shell::console;
+use ftb_launcher::console;
+use ftb_launcher_core::message::Request;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -70,7 +70,7 @@ async fn ask(asked: Ask, what: Request) -> Result<(), Failure> {
 
 async fn ask_node(
     asked: AskNode,
-    what: fn(ftb_launcher::names::NodeName) -> Request,
+    what: fn(ftb_launcher_core::names::NodeName) -> Request,
 ) -> Result<(), Failure> {
     commands::ask(&asked.job, what(asked.node), asked.timeout, asked.json).await
 }

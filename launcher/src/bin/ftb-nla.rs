@@ -4,8 +4,8 @@
 use clap::{Parser, Subcommand};
 use core::time::Duration;
 use ftb_client::daemon::{Failure, LogSettings, exit};
-use ftb_launcher::shell::pod::tend;
-use ftb_launcher::shell::{console, guard, nla, ranks, waiting};
+use ftb_launcher::{console, guard, nla, ranks, waiting};
+use ftb_launcher_pods::pod::tend;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -2,14 +2,14 @@
 //! which the launch agents are started. Everything wrong is refused here.
 
 use crate::cli::{Place, Start};
-use crate::names::{JobId, NodeName};
-use crate::shell::jobdir::JobDir;
-use crate::shell::nodedir;
-use crate::shell::plan::{self, NodeEntry, Plan, Spread};
-use crate::shell::rankfile::RankFile;
-use crate::shell::spec::{Means, NodePart, Starting};
-use crate::tree::FANOUT_MAX;
+use crate::jobdir::JobDir;
+use crate::nodedir;
+use crate::plan::{self, NodeEntry, Plan, Spread};
+use crate::rankfile::RankFile;
+use crate::spec::{Means, NodePart, Starting};
 use ftb_client::daemon::Failure;
+use ftb_launcher_core::names::{JobId, NodeName};
+use ftb_launcher_core::tree::FANOUT_MAX;
 use std::net::IpAddr;
 use std::path::PathBuf;
 

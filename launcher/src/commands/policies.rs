@@ -2,12 +2,12 @@
 
 use super::policy_text;
 use super::tools::{json, line};
-use crate::jl::Want;
-use crate::names::{FaultId, NodeName};
-use crate::policy::{self, Action, Facts, Policy};
 use ftb_client::daemon::Failure;
 use ftb_core::hostlist::Hostlist;
 use ftb_core::{Event, EventName, EventSpace, Now, Severity, Tag};
+use ftb_launcher_core::jl::Want;
+use ftb_launcher_core::names::{FaultId, NodeName};
+use ftb_launcher_core::policy::{self, Action, Facts, Policy};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;

@@ -1,11 +1,11 @@
 //! The commands that look at jobs and ask them for something.
 
-use crate::message::{Answer, Outcome, Request};
-use crate::names::{JobId, NodeName};
-use crate::shell::control::{self, JobView};
-use crate::shell::jobdir::{self, JobDir, StateFile};
+use crate::control::{self, JobView};
+use crate::jobdir::{self, JobDir, StateFile};
 use core::time::Duration;
 use ftb_client::daemon::Failure;
+use ftb_launcher_core::message::{Answer, Outcome, Request};
+use ftb_launcher_core::names::{JobId, NodeName};
 use std::io::Write;
 
 pub(super) fn json(value: &impl serde::Serialize) -> Result<String, Failure> {

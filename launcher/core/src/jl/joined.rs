@@ -1,0 +1,128 @@
+//! Whether the ranks of a job can be saved and moved, and when the launcher says so.
+//!
+//! A backend whose agents save the ranks (`criu`, `command`) does so with any program. With `app`
+//! each rank must have joined ftb-job: nothing else makes it save itself, leave, or resume. What a
+//! rank speaks its agent sees at the PMI socket ([`Protocol`]). The launcher knows the answer when
+//! all ranks have met in a fence, or when [`JOIN_GRACE`] is over: a program without PMI never
+//! meets. A rank that joins later counts from then on.
+
+use super::job::Job;
+use super::{Jl, Output};
+use crate::manner::Moves;
+use crate::message::Protocol;
+use crate::names::{NodeName, Ranks};
+use core::time::Duration;
+use ftb_core::Now;
+
+/// How long started ranks may take to join ftb-job before a request for it is refused.
+pub const JOIN_GRACE: Duration = Duration::from_secs(5);
+/// Ranks that a message names at most.
+const NAMED_MAX: usize = 8;
+
+/// `ranks 0,1 and 6 more`.
+fn named(ranks: &[u32]) -> String {
+    let shown: Ranks = ranks.iter().take(NAMED_MAX).copied().collect();
+    let word = if ranks.len() == 1 { "rank" } else { "ranks" };
+    match ranks.len().saturating_sub(NAMED_MAX) {
+        0 => format!("{word} {}", shown.join(",")),
+        more => format!("{word} {} and {more} more", shown.join(",")),
+    }
+}
+
+impl Job {
+    /// What a rank on that node has spoken. A process never speaks less than before.
+    pub(super) fn hear_protocol(&mut self, node: &NodeName, ranks: &Ranks, protocol: Protocol) {
+        for rank in ranks.iter() {
+            let row = self.ranks.get_mut(rank as usize);
+            if let Some(row) = row.filter(|row| row.node == *node) {
+                row.protocol = row.protocol.max(protocol);
+            }
+        }
+    }
+
+    /// Whether every rank can be saved and moved, as far as programs and backend go.
+    pub(super) fn is_movable(&self) -> bool {
+        self.agents_save() || self.ranks.iter().all(|row| row.protocol == Protocol::FtbJob)
+    }
+
+    /// Why ranks can neither be saved nor moved; none where they can.
+    pub fn immovable(&self) -> Option<String> {
+        if self.is_movable() {
+            return None;
+        }
+        let rows = (0..).zip(&self.ranks).filter(|(_, row)| row.protocol != Protocol::FtbJob);
+        let (all, protocols): (Vec<u32>, Vec<Protocol>) =
+            rows.map(|(rank, row)| (rank, row.protocol)).unzip();
+        let verb = if all.len() == 1 { "has" } else { "have" };
+        let pmi = protocols.iter().all(|protocol| *protocol == Protocol::Pmi);
+        let also = match (pmi, all.len()) {
+            (false, _) => "",
+            (true, 1) => " (it speaks PMI only)",
+            (true, _) => " (they speak PMI only)",
+        };
+        let ranks = named(&all);
+        Some(format!(
+            "{ranks} {verb} not joined ftb-job{also}: run with --backend criu, or link ftb-job"
+        ))
+    }
+
+    /// Ranks that have joined ftb-job and live in pods: their connections to the agent keep CRIU
+    /// from saving them.
+    fn joined_in_pods(&self) -> Option<String> {
+        if self.moves() != Moves::Alone {
+            return None;
+        }
+        let rows = (0..).zip(&self.ranks).filter(|(_, row)| row.protocol == Protocol::FtbJob);
+        let all: Vec<u32> = rows.map(|(rank, _)| rank).collect();
+        (!all.is_empty()).then(|| named(&all))
+    }
+}
+
+impl Jl {
+    /// Why nothing can be asked of the ranks, where that is known by now.
+    pub(super) fn refusal(&self) -> Option<String> {
+        let known = self.open.is_none() && self.join_ns.is_none();
+        if known { self.job.immovable() } else { None }
+    }
+
+    /// Why the ranks can neither be saved nor moved; none where they can, or nothing is known yet.
+    pub fn immovable(&self) -> Option<String> {
+        if self.told_immovable { self.job.immovable() } else { None }
+    }
+
+    /// The ranks were started: they may join from now on.
+    pub(super) fn expect_to_join(&mut self, now: Now) {
+        self.join_ns = (!self.job.met).then(|| now.deadline_ns(JOIN_GRACE));
+    }
+
+    /// Tells once that nothing can be asked of the ranks, as soon as that is known, and when it
+    /// changes.
+    pub(super) fn judge(&mut self, now: Now) {
+        if self.join_ns.is_some_and(|at| self.job.met || now.mono_ns >= at) {
+            self.join_ns = None;
+        }
+        if self.open.is_some() || self.join_ns.is_some() || self.over() {
+            return;
+        }
+        let words = match (self.job.immovable(), self.told_immovable) {
+            (Some(why), false) => format!(
+                "these programs can neither be saved nor moved, and a fault leaves them alone: \
+                 {why}"
+            ),
+            (None, true) if !self.job.agents_save() => {
+                "all ranks have joined ftb-job: they can be saved and moved".to_owned()
+            }
+            (None, false) => match self.job.joined_in_pods() {
+                Some(ranks) => format!(
+                    "{ranks} joined ftb-job, but live in pods, which cannot be saved with connections \
+                     to an agent: run with --backend app"
+                ),
+                None => return,
+            },
+            _ => return,
+        };
+        self.told_immovable = !self.told_immovable;
+        self.job.tell(words);
+        self.job.out.push(Output::Save);
+    }
+}

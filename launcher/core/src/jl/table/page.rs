@@ -1,0 +1,132 @@
+//! From what was found to what is read: `docs/phases.md`.
+
+use super::{ALL_END, KILL};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// What happens in every phase alike.
+const EVERYWHERE: [&str; 2] = [KILL, ALL_END];
+/// Remedies in the order of their rows.
+const REMEDIES: [&str; 6] = ["none", "start", "checkpoint", "migration", "rollback", "end"];
+/// Phases in the order of their rows.
+const ORDER: [&str; 15] = [
+    "gather",
+    "reset",
+    "prepare",
+    "save",
+    "store",
+    "leave",
+    "abort",
+    "copy",
+    "launch",
+    "restart",
+    "join",
+    "resume",
+    "end",
+    "not all have met",
+    "running",
+];
+
+/// The number of the remedy, and the phase.
+fn parts(place: &str) -> (usize, &str) {
+    let (remedy, phase) = place.split_once(' ').unwrap_or(("none", place));
+    let number = REMEDIES.iter().position(|other| *other == remedy);
+    (number.unwrap_or(0), if number.is_none() { "not all have met" } else { phase })
+}
+
+/// Where it leads, in words; nothing where it leads nowhere.
+fn outcome(from: &str, next: &BTreeSet<String>) -> String {
+    let is_end =
+        |place: &str| place.starts_with("end ") || (place == "over" && !from.starts_with("end "));
+    let is_back = |place: &str| place.starts_with("rollback ");
+    let resets = next.contains("start reset");
+    let goes_back = next.iter().any(|place| is_back(place)) && !is_back(from);
+    let mut words = BTreeSet::new();
+    for place in next.iter().filter(|place| *place != from) {
+        words.insert(match place.as_str() {
+            place if goes_back && (is_back(place) || place == "start reset" || is_end(place)) => {
+                "*recovery*"
+            }
+            place if resets && (place == "start reset" || is_end(place)) => "*restart*",
+            place if is_end(place) => "end",
+            // Within a remedy its phases need no more than their names.
+            place if parts(place).0 == parts(from).0 => parts(place).1,
+            place => place,
+        });
+    }
+    words.into_iter().collect::<Vec<_>>().join(", or ")
+}
+
+/// What was found.
+#[derive(Default)]
+pub(super) struct Found {
+    /// What is asked in each phase, by name.
+    pub(super) asks: BTreeMap<String, BTreeSet<String>>,
+    /// Where what leads to from where.
+    pub(super) edges: BTreeMap<(String, &'static str), BTreeSet<String>>,
+}
+
+impl Found {
+    /// What leads elsewhere. The same of several phases of a remedy, and several things that lead to the same, are one row.
+    pub(super) fn rows(&self) -> Vec<String> {
+        let mut by_outcome: BTreeMap<(usize, &str, String), Vec<&str>> = BTreeMap::new();
+        for ((place, what), next) in &self.edges {
+            let (remedy, phase) = parts(place);
+            let outcome = outcome(place, next);
+            if !outcome.is_empty() && !EVERYWHERE.contains(what) {
+                by_outcome.entry((remedy, what, outcome)).or_default().push(phase);
+            }
+        }
+        let mut by_phases: BTreeMap<(usize, Vec<&str>, String), Vec<&str>> = BTreeMap::new();
+        for ((remedy, what, outcome), mut phases) in by_outcome {
+            phases.sort_by_key(|phase| ORDER.iter().position(|other| other == phase));
+            by_phases.entry((remedy, phases, outcome)).or_default().push(what);
+        }
+        let key = |phases: &[&str]| -> Vec<Option<usize>> {
+            phases.iter().map(|phase| ORDER.iter().position(|other| other == phase)).collect()
+        };
+        let mut rows: Vec<_> = by_phases.into_iter().collect();
+        rows.sort_by_key(|((remedy, phases, _), _)| (*remedy, key(phases)));
+        let row = |((remedy, phases, outcome), what): &((usize, Vec<&str>, String), Vec<&str>)| {
+            format!(
+                "| {} | {} | {} | {outcome} |",
+                REMEDIES[*remedy],
+                phases.join(", "),
+                what.join("; ")
+            )
+        };
+        rows.iter().map(row).collect()
+    }
+
+    pub(super) fn page(&self, rows: &[String]) -> String {
+        let mut page = String::from(
+            "# What the launcher does in each phase\n\n\
+             Found by trying everything that can happen in the states that it leads to, by a test (`launcher/core/src/jl/table.rs`;\n\
+             `FTB_BLESS=1 cargo test -p ftb-launcher-core --lib jl::table` writes it): jobs of three ranks on two nodes with two spares, of programs of\n\
+             ftb-job, with CRIU, and with hooks, new ones and such from a set, with `on_death = \"rollback\"`. What each phase is for, and its\n\
+             deadline, is in [launcher.md](launcher.md#phases-deadlines-ways-back); the events are in [launcher-protocol.md](launcher-protocol.md).\n\n\
+             ## What is asked, each second until it is answered\n\n\
+             | remedy | phase | requests, as far as they are needed |\n|---|---|---|\n",
+        );
+        let mut asks: Vec<_> =
+            self.asks.iter().map(|(place, names)| (parts(place), names)).collect();
+        let order = |phase: &str| ORDER.iter().position(|other| *other == phase);
+        asks.sort_by_key(|((remedy, phase), _)| (*remedy, order(phase)));
+        for ((remedy, phase), names) in asks {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let names = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
+            let _ = writeln!(page, "| {} | {phase} | {names} |", REMEDIES[remedy]);
+        }
+        page += "\n## What leads where\n\n\
+             What has no row leaves the phase as it is; another node or set may be tried in it. *Recovery* is a rollback (its phase copy, or\n\
+             restart where all images are there), else a *restart*; that is a start from its phase reset on, or the end where there is no set, no\n\
+             spare, or no progress since too many recoveries. In every phase the end is asked for, or all ranks come to their end: then the job\n\
+             ends. An event stands for the last one that was awaited, a deadline for one node that is silent or all of them.\n\n\
+             | remedy | phase | what comes | where it leads |\n|---|---|---|---|\n";
+        for row in rows {
+            page += row;
+            page.push('\n');
+        }
+        page
+    }
+}

@@ -1,0 +1,561 @@
+//! Decisions of the JL that the simulation does not single out.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::manner::{Manner, Moves, Saver};
+use crate::message::{Activity, FromNla, FromRank, How, NlaSays, Part, Placement, Protocol};
+use crate::names::JobId;
+
+fn node(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+fn jl() -> Jl {
+    let placement: Placement =
+        [(node("a"), Ranks::from_iter([0])), (node("b"), Ranks::from_iter([1]))].into();
+    Jl::new(JlConfig {
+        job: JobId::new("job").unwrap(),
+        size: 2,
+        placement,
+        spares: vec![node("s")],
+        restore: None,
+        deadlines: Deadlines::default(),
+        on_death: OnDeath::Rollback,
+        restarts_max: 3,
+        interval: Interval::Never,
+        mtbf: MTBF,
+        sets_max: 2,
+        manner: Manner::default(),
+    })
+}
+
+fn feed(jl: &mut Jl, input: Input) -> Vec<Output> {
+    let mut out = Vec::new();
+    jl.handle(Now::default(), input, &mut out);
+    out
+}
+
+fn want(jl: &mut Jl, want: Want) -> Outcome {
+    let out = feed(jl, Input::Want { want, by: By::Request(1) });
+    let answer = out.into_iter().find_map(|output| match output {
+        Output::Answer(answer) => Some(answer.outcome),
+        _ => None,
+    });
+    answer.unwrap()
+}
+
+fn migrate(name: &str) -> Want {
+    Want::Migrate { node: node(name), reason: "test".to_owned() }
+}
+
+#[test]
+fn at_most_one_remedy_of_a_node_waits() {
+    let mut jl = jl();
+    feed(&mut jl, Input::Started { store: String::new() });
+    assert_eq!(want(&mut jl, migrate("a")), Outcome::Accepted);
+    assert_eq!(want(&mut jl, migrate("a")), Outcome::Refused);
+    assert_eq!(want(&mut jl, migrate("b")), Outcome::Accepted);
+}
+
+#[test]
+fn a_node_without_ranks_or_unknown_is_not_migrated() {
+    let mut jl = jl();
+    feed(&mut jl, Input::Started { store: String::new() });
+    assert_eq!(want(&mut jl, migrate("s")), Outcome::Refused);
+    assert_eq!(want(&mut jl, migrate("zz")), Outcome::Refused);
+}
+
+#[test]
+fn a_spare_that_is_drained_is_none_until_it_may_be_used_again() {
+    let mut jl = jl();
+    feed(&mut jl, Input::Started { store: String::new() });
+    let drain = |name: &str| Want::Drain { node: node(name), reason: "test".to_owned() };
+    jl.job.nodes.get_mut(&node("s")).unwrap().state = Some(MigrationState::Spare);
+    assert_eq!(jl.job.spare(&[]), Some(node("s")));
+    assert_eq!(want(&mut jl, drain("s")), Outcome::Done);
+    assert_eq!(jl.job.spare(&[]), None);
+    assert_eq!(want(&mut jl, Want::Usable { node: node("s") }), Outcome::Done);
+    assert_eq!(jl.job.spare(&[]), Some(node("s")));
+    assert_eq!(want(&mut jl, drain("a")), Outcome::Accepted, "one with ranks is left");
+    assert_eq!(want(&mut jl, drain("zz")), Outcome::Refused);
+}
+
+#[test]
+fn nothing_is_asked_of_ranks_that_have_not_met() {
+    let mut jl = jl();
+    feed(&mut jl, Input::Started { store: String::new() });
+    let out = feed(&mut jl, Input::Want { want: migrate("a"), by: By::Nobody });
+    assert!(!out.iter().any(|o| matches!(o, Output::Publish(FromJl::Migrate { .. }))));
+}
+
+#[test]
+fn a_node_that_is_well_again_before_its_turn_stays() {
+    let mut jl = jl();
+    feed(&mut jl, Input::Started { store: String::new() });
+    want(&mut jl, migrate("a"));
+    assert_eq!(want(&mut jl, Want::Usable { node: node("a") }), Outcome::Refused);
+    assert_eq!(want(&mut jl, migrate("a")), Outcome::Accepted, "the first one is gone");
+}
+
+#[test]
+fn state_is_saved_before_what_it_leads_to_is_published() {
+    let mut jl = jl();
+    let out = feed(&mut jl, Input::Started { store: String::new() });
+    let save = out.iter().position(|o| *o == Output::Save).unwrap();
+    let ask = out.iter().position(|o| *o == Output::Publish(FromJl::Ask)).unwrap();
+    assert!(save < ask);
+}
+
+fn wanted_by(jl: &mut Jl, fault: u64, want: Want) -> Vec<Output> {
+    feed(jl, Input::Want { want, by: By::Fault(FaultId(fault)) })
+}
+
+fn call_off(jl: &mut Jl, fault: u64) -> Vec<Output> {
+    let faults = [FaultId(fault)].into();
+    feed(jl, Input::CallOff { faults, reason: "cooling has failed".to_owned() })
+}
+
+#[test]
+fn what_waits_for_a_fault_is_called_off_and_its_late_action_is_refused() {
+    let mut jl = jl();
+    feed(&mut jl, Input::Started { store: String::new() });
+    wanted_by(&mut jl, 1, migrate("a"));
+    wanted_by(&mut jl, 2, migrate("b"));
+    let waits = |jl: &Jl| jl.waiting_faults().map(|(fault, ..)| fault.0).collect::<Vec<_>>();
+    assert_eq!(waits(&jl), [1, 2]);
+    let out = call_off(&mut jl, 1);
+    assert!(out.contains(&Output::Save), "{out:?}");
+    assert_eq!(waits(&jl), [2]);
+    let refused = jl.job().refused;
+    assert_eq!(wanted_by(&mut jl, 1, migrate("a")), [], "it comes too late");
+    assert_eq!((waits(&jl), jl.job().refused), (vec![2], refused + 1));
+    assert_eq!(call_off(&mut jl, 1), [], "nothing is left of it");
+    // What a person has asked for is nobody's to call off.
+    want(&mut jl, migrate("a"));
+    call_off(&mut jl, 2);
+    assert_eq!(jl.wanted.len(), 1);
+}
+
+#[test]
+fn a_remedy_that_has_ended_closes_its_fault_and_names_it() {
+    let mut jl = jl();
+    feed(&mut jl, Input::Started { store: String::new() });
+    jl.open = None;
+    jl.job.met = true;
+    jl.job.hear_protocol(&node("a"), &Ranks::from_iter([0]), Protocol::FtbJob);
+    jl.job.hear_protocol(&node("b"), &Ranks::from_iter([1]), Protocol::FtbJob);
+    wanted_by(&mut jl, 5, Want::Checkpoint { reason: "heat".to_owned() });
+    let (episode, set) = (jl.job.episode, SetId::of_checkpoint(jl.job.episode));
+    let failed = FromRank::CheckpointFailed { set, reason: "disk full".to_owned() };
+    let out = feed(&mut jl, Input::Rank(RankSays { episode, rank: 0, message: failed }));
+    let named = |output: &Output| match output {
+        Output::Publish(FromJl::Closed(closed)) => closed.fault == Some(FaultId(5)),
+        _ => false,
+    };
+    assert!(out.iter().any(named), "{out:?}");
+    assert!(jl.job.faults.is_closed(FaultId(5)));
+}
+
+/// The silence may be noticed before the deadline of the end is over.
+#[test]
+fn an_agent_that_hangs_while_the_job_ends_is_killed() {
+    let mut jl = jl();
+    jl.job.config.deadlines.silence = Duration::from_secs(5);
+    feed(&mut jl, Input::Started { store: String::new() });
+    jl.job.nodes.get_mut(&node("b")).unwrap().state = Some(MigrationState::Ready);
+    let kill = Want::Kill { code: 143, reason: String::new() };
+    feed(&mut jl, Input::Want { want: kill, by: By::Nobody });
+    let mut killed = Vec::new();
+    for second in 1..=7 {
+        let now = Now { mono_ns: second * 1_000_000_000, wall_ns: 0 };
+        let mut out = Vec::new();
+        jl.handle(now, Input::Tick, &mut out);
+        killed.extend(out.into_iter().filter(|output| matches!(output, Output::KillNla(_))));
+    }
+    assert_eq!(killed, [Output::KillNla(node("b"))]);
+    assert!(!jl.over(), "the others have not left yet");
+}
+
+#[test]
+fn a_launcher_that_takes_an_ended_job_over_says_only_its_code() {
+    let mut jl = jl();
+    feed(&mut jl, Input::Started { store: String::new() });
+    feed(
+        &mut jl,
+        Input::Want { want: Want::Kill { code: 143, reason: String::new() }, by: By::Nobody },
+    );
+    for name in ["a", "b", "s"] {
+        feed(&mut jl, Input::Gone { node: node(name), reason: String::new() });
+    }
+    assert!(jl.over());
+    let text = serde_json::to_string(&jl).unwrap();
+    let mut next: Jl = serde_json::from_str(&text).unwrap();
+    assert_eq!(feed(&mut next, Input::Tick), []);
+    assert_eq!(feed(&mut next, Input::Adopted { store: String::new() }), [Output::Exit(143)]);
+}
+
+/// A set counts in which the two ranks have used so much processor time and sent so much; the sets that are kept then.
+fn commit(job: &mut Job, number: u64, done: [(u64, u64); 2]) -> Vec<u64> {
+    let set = |number| SetId::of_checkpoint(Episode(number));
+    let activity = (0..).zip(done.map(|(cpu_ms, sent)| Activity { cpu_ms, sent })).collect();
+    job.prove_sets(&set(number), &activity);
+    job.sets.push(set(number));
+    job.drop_old_sets();
+    (0..100).filter(|number| job.sets.contains(&set(*number))).collect()
+}
+
+fn told(job: &mut Job) -> Vec<String> {
+    let tell = |output| match output {
+        Output::Tell(words) => Some(words),
+        _ => None,
+    };
+    core::mem::take(&mut job.out).into_iter().filter_map(tell).collect()
+}
+
+#[test]
+fn sets_of_a_job_that_hangs_do_not_replace_the_last_one_from_before() {
+    let mut jl = jl();
+    let job = &mut jl.job;
+    assert_eq!(commit(job, 1, [(10, 10), (10, 10)]), [1]);
+    assert_eq!(commit(job, 2, [(20, 20), (20, 20)]), [1, 2]);
+    assert_eq!(commit(job, 3, [(30, 30), (30, 30)]), [2, 3]);
+    assert_eq!(told(job), [""; 0]);
+    // Rank 1 loops: it may have been doing so in set 3 already. Rank 0 sends as long as it can.
+    assert_eq!(commit(job, 4, [(40, 40), (99, 30)]), [2, 3, 4]);
+    assert_eq!(commit(job, 5, [(50, 50), (199, 30)]), [2, 4, 5]);
+    assert_eq!(commit(job, 6, [(60, 50), (299, 30)]), [2, 5, 6]);
+    // Neither does a rank that is stopped make progress, whatever its pod sends.
+    assert_eq!(commit(job, 7, [(60, 60), (399, 30)]), [2, 6, 7]);
+    let told = told(job);
+    assert_eq!(told.len(), 2, "each change once: {told:?}");
+    assert!(told[0].contains("ranks 1 have made no progress since set set-000003"), "{told:?}");
+    assert!(told[0].ends_with("set set-000002 stays in the store"), "{told:?}");
+    // They go on. What was made before that may still be of the hang.
+    assert_eq!(commit(job, 8, [(70, 70), (400, 40)]), [7, 8]);
+    assert_eq!(commit(job, 9, [(80, 80), (410, 50)]), [8, 9]);
+    // They go back to set 8, with what they had done then.
+    assert_eq!(commit(job, 10, [(75, 75), (405, 45)]), [8, 9, 10]);
+    assert_eq!(commit(job, 11, [(85, 85), (415, 55)]), [10, 11]);
+}
+
+#[test]
+fn ranks_that_save_themselves_prove_their_set() {
+    let mut jl = jl();
+    jl.job.config.sets_max = 1;
+    for number in 1..4 {
+        let set = SetId::of_checkpoint(Episode(number));
+        jl.job.prove_sets(&set, &BTreeMap::new());
+        jl.job.sets.push(set.clone());
+        jl.job.drop_old_sets();
+        assert_eq!(jl.job.sets, [set]);
+    }
+}
+
+#[test]
+fn a_checkpoint_waits_for_ranks_in_a_fence_with_nobody_stopped_and_is_then_refused() {
+    let mut jl = jl();
+    jl.job.config.manner = Manner { saver: Saver::Agent, moves: Moves::Alone };
+    feed(&mut jl, Input::Started { store: String::new() });
+    (jl.open, jl.job.met) = (None, true);
+    let part = Part { fence: 1, part: 0, parts: 1, lines: String::new() };
+    let inside = |jl: &mut Jl| {
+        let message = FromNla::Pmi {
+            episode: Episode(1),
+            ranks: Ranks::from_iter([0]),
+            joined: Ranks::default(),
+            part: part.clone(),
+        };
+        feed(jl, Input::Nla(NlaSays { node: node("a"), message }));
+    };
+    inside(&mut jl);
+    let save = || Want::Checkpoint { reason: "test".to_owned() };
+    assert_eq!(want(&mut jl, save()), Outcome::Accepted);
+    assert!(jl.open.is_none() && jl.wanted.len() == 1, "it waits");
+    assert_eq!(jl.fence_until_ns, Some(Now::default().deadline_ns(FENCE_PATIENCE)));
+    let mut out = Vec::new();
+    let late = Now { mono_ns: Now::default().deadline_ns(FENCE_PATIENCE), wall_ns: 0 };
+    jl.handle(late, Input::Tick, &mut out);
+    let refused = |output: &Output| match output {
+        Output::Answer(answer) => answer.words.contains("PMI fence"),
+        _ => false,
+    };
+    assert!(out.iter().any(refused), "{out:?}");
+    // The fence opens in time: the checkpoint follows.
+    assert_eq!(want(&mut jl, save()), Outcome::Accepted);
+    assert!(jl.open.is_none());
+    let message = FromNla::Pmi {
+        episode: Episode(1),
+        ranks: Ranks::from_iter([1]),
+        joined: Ranks::default(),
+        part: part.clone(),
+    };
+    feed(&mut jl, Input::Nla(NlaSays { node: node("b"), message }));
+    assert!(matches!(jl.open.as_ref().map(|open| &open.remedy), Some(Remedy::Checkpoint(_))));
+}
+
+/// A job on a clock, with what it has told.
+struct Clocked {
+    jl: Jl,
+    seconds: u64,
+    out: Vec<Output>,
+}
+
+impl Clocked {
+    /// All ranks were started, on `a` and `b`; `s` may be a spare.
+    fn started(interval: Interval, spare: bool) -> Self {
+        let mut jl = jl();
+        jl.pace = Pace::new(interval, MTBF);
+        let mut job = Self { jl, seconds: 0, out: Vec::new() };
+        job.feed(Input::Started { store: String::new() });
+        for name in ["a", "b", "s"] {
+            let inactive = name == "s" && !spare;
+            let state = match (name, inactive) {
+                (_, true) => MigrationState::Inactive,
+                ("s", false) => MigrationState::Spare,
+                _ => MigrationState::Ready,
+            };
+            job.ready(name, state);
+        }
+        for name in ["a", "b", "s"] {
+            let (episode, incarnation) = (Episode(1), 0);
+            let ranks = job.jl.job.ranks_on(&node(name));
+            job.says(name, FromNla::Launched { episode, incarnation, ranks });
+        }
+        job
+    }
+
+    fn feed(&mut self, input: Input) {
+        let now = Now { mono_ns: self.seconds * 1_000_000_000, wall_ns: 0 };
+        self.jl.handle(now, input, &mut self.out);
+    }
+
+    fn says(&mut self, name: &str, message: FromNla) {
+        self.feed(Input::Nla(NlaSays { node: node(name), message }));
+    }
+
+    fn ready(&mut self, name: &str, state: MigrationState) {
+        let (images, none) = (String::new(), Ranks::default());
+        let (ranks, pmi, joined) = (none.clone(), none.clone(), none);
+        self.says(name, FromNla::Ready { state, images, ranks, pmi, joined });
+    }
+
+    /// All ranks enter the fence; those of ftb-job have put their addresses.
+    fn meet(&mut self, joined: bool) {
+        let fence = self.jl.job.fence.number();
+        for name in ["a", "b"] {
+            let part = Part { fence, part: 0, parts: 1, lines: String::new() };
+            let (episode, ranks) = (Episode(1), self.jl.job.ranks_on(&node(name)));
+            let joined = if joined { ranks.clone() } else { Ranks::default() };
+            self.says(name, FromNla::Pmi { episode, ranks, joined, part });
+        }
+    }
+
+    fn wait(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            self.seconds += 1;
+            // The agents live.
+            for (name, state) in self.jl.job.nodes.clone() {
+                self.ready(name.as_str(), state.state.unwrap());
+            }
+            self.feed(Input::Tick);
+        }
+    }
+
+    fn fails(&mut self, fault: u64, name: &str) {
+        let want = Want::Migrate { node: node(name), reason: "fan failed".to_owned() };
+        self.feed(Input::Want { want, by: By::Fault(FaultId(fault)) });
+    }
+
+    fn asks(&mut self, want: Want) -> Vec<Outcome> {
+        self.out.clear();
+        self.feed(Input::Want { want, by: By::Request(1) });
+        self.answers()
+    }
+
+    fn answers(&self) -> Vec<Outcome> {
+        let outcome = |output: &Output| match output {
+            Output::Answer(answer) => Some(answer.outcome),
+            _ => None,
+        };
+        self.out.iter().filter_map(outcome).collect()
+    }
+
+    fn told(&self, words: &str) -> bool {
+        self.out.iter().any(|output| matches!(output, Output::Tell(line) if line.contains(words)))
+    }
+
+    fn asked_of_ranks(&self) -> bool {
+        let asks = |output: &Output| {
+            matches!(
+                output,
+                Output::Publish(
+                    FromJl::Migrate { .. } | FromJl::Checkpoint { .. } | FromJl::Prepare { .. }
+                )
+            )
+        };
+        self.out.iter().any(asks)
+    }
+
+    fn checkpoint() -> Want {
+        Want::Checkpoint { reason: "asked for".to_owned() }
+    }
+}
+
+/// MPI programs have met and have no addresses; other programs never meet.
+#[test]
+fn nothing_is_asked_of_programs_that_have_not_joined_and_the_job_goes_on() {
+    for speaks_pmi in [true, false] {
+        let interval = Interval::Every(Duration::from_secs(7));
+        let mut job = Clocked::started(interval, true);
+        if speaks_pmi {
+            job.meet(false);
+        } else {
+            // They may still join, so an early request waits.
+            assert_eq!(job.asks(Clocked::checkpoint()), [Outcome::Accepted]);
+            job.fails(1, "b");
+            assert!(!job.told("have not joined"));
+            job.wait(JOIN_GRACE.as_secs());
+            assert_eq!(job.answers(), [Outcome::Accepted, Outcome::Refused]);
+        }
+        assert!(job.told("can neither be saved nor moved"), "{:?}", job.out);
+        assert!(job.told("run with --backend criu, or link ftb-job"), "{:?}", job.out);
+        assert_eq!(job.told("speak PMI only"), speaks_pmi);
+        for want in [migrate("a"), Clocked::checkpoint()] {
+            assert_eq!(job.asks(want), [Outcome::Refused], "at once");
+        }
+        job.fails(2, "a");
+        assert!(job.told("the ranks of a stay (fan failed) (fault 2): ranks 0,1 have not joined"));
+        job.wait(300);
+        assert!(!job.asked_of_ranks() && job.jl.open.is_none(), "{:?}", job.out);
+        assert_eq!(job.jl.exit, None);
+    }
+}
+
+#[test]
+fn ranks_that_join_late_move_because_of_a_fault_of_before() {
+    let mut job = Clocked::started(Interval::Never, true);
+    job.wait(60);
+    job.fails(1, "a");
+    assert!(!job.asked_of_ranks());
+    job.meet(true);
+    assert!(job.told("all ranks have joined ftb-job"), "{:?}", job.out);
+    assert!(job.told("the ranks of a move: fan failed (fault 1)"), "{:?}", job.out);
+    assert!(job.asked_of_ranks());
+}
+
+#[test]
+fn an_early_request_is_done_when_the_ranks_have_joined() {
+    let mut job = Clocked::started(Interval::Never, true);
+    assert_eq!(job.asks(migrate("a")), [Outcome::Accepted]);
+    job.wait(1);
+    assert!(!job.asked_of_ranks());
+    job.meet(true);
+    assert!(job.asked_of_ranks() && !job.told("neither"), "{:?}", job.out);
+}
+
+/// Carries the open checkpoint to its end.
+fn save(job: &mut Clocked) {
+    let episode = job.jl.open.as_ref().unwrap().episode;
+    let set = SetId::of_checkpoint(episode);
+    for rank in 0..2 {
+        let message = FromRank::CheckpointDone { set: set.clone(), bytes: 1, activity: None };
+        job.feed(Input::Rank(RankSays { episode, rank, message }));
+    }
+    job.feed(Input::Stored { episode, result: Ok(2) });
+}
+
+#[test]
+fn a_fault_without_a_spare_stays_open_until_there_is_one() {
+    let mut job = Clocked::started(Interval::Never, false);
+    job.meet(true);
+    job.fails(1, "a");
+    assert!(job.told("no hot spare is left"), "{:?}", job.out);
+    save(&mut job);
+    assert!(!job.jl.job.faults.is_closed(FaultId(1)), "it waits");
+    // A launcher that takes over knows it.
+    job.jl = serde_json::from_str(&serde_json::to_string(&job.jl).unwrap()).unwrap();
+    job.wait(100);
+    let migrates = |job: &Clocked| {
+        let is = |output: &Output| match output {
+            Output::Publish(FromJl::Migrate { source, .. }) => *source == node("a"),
+            _ => false,
+        };
+        job.out.iter().any(is)
+    };
+    assert!(!migrates(&job));
+    let from = MigrationState::Inactive;
+    let to = MigrationState::Spare;
+    job.says("s", FromNla::State { episode: job.jl.job.episode, from, to });
+    assert!(migrates(&job), "{:?}", job.out);
+    assert!(job.told("the ranks of a can move now (fan failed) (fault 1)"));
+}
+
+#[test]
+fn a_fault_that_waits_is_closed_when_its_node_is_well_again() {
+    for well in [true, false] {
+        let mut job = Clocked::started(Interval::Never, false);
+        job.meet(true);
+        job.fails(1, "a");
+        save(&mut job);
+        if well {
+            job.feed(Input::Want { want: Want::Usable { node: node("a") }, by: By::Nobody });
+        } else {
+            call_off(&mut job.jl, 1);
+        }
+        assert!(job.jl.job.faults.is_closed(FaultId(1)) && job.jl.pending.is_empty());
+        job.ready("s", MigrationState::Spare);
+        job.wait(5);
+        assert!(!job.told("can move now"), "{:?}", job.out);
+    }
+}
+
+#[test]
+fn ranks_that_do_not_react_in_time_are_waited_for() {
+    let mut job = Clocked::started(Interval::Never, true);
+    job.meet(true);
+    job.fails(1, "a");
+    job.wait(1000);
+    assert!(job.told("the ranks did not leave in time"), "{:?}", job.out);
+    assert!(job.told("the job goes on, and the launcher waits for them"), "{:?}", job.out);
+    assert!(!job.told("the job ends") && job.jl.exit.is_none(), "{:?}", job.out);
+    // They react late, and stay.
+    let fence = job.jl.job.fence.number();
+    job.meet(true);
+    assert_eq!(job.jl.job.fence.number(), fence + 1);
+    let episode = job.jl.open.as_ref().unwrap().episode;
+    for rank in 0..2 {
+        job.feed(Input::Rank(RankSays { episode, rank, message: FromRank::Resumed }));
+    }
+    assert!(job.jl.open.is_none() && job.told("ranks 0 stayed on a"), "{:?}", job.out);
+}
+
+#[test]
+fn moved_ranks_that_do_not_meet_in_time_do_not_end_a_job_without_a_set() {
+    let mut job = Clocked::started(Interval::Never, true);
+    job.meet(true);
+    job.fails(1, "a");
+    let (episode, set) = (job.jl.job.episode, SetId::of_migration(job.jl.job.episode));
+    let ranks = Ranks::from_iter([0]);
+    let (incarnation, how) = (0, How::Left);
+    job.says("a", FromNla::Exited { episode, rank: 0, incarnation, how });
+    job.says("a", FromNla::Pic { episode, ranks: ranks.clone(), set: set.clone() });
+    job.says("s", FromNla::Copied { episode, set, ranks: ranks.clone(), bytes: 1 });
+    let incarnation = job.jl.job.incarnation;
+    job.says("s", FromNla::Restarted { episode, incarnation, ranks });
+    job.wait(300);
+    assert!(job.told("not all ranks have met in time"), "{:?}", job.out);
+    assert!(!job.told("the job ends"), "{:?}", job.out);
+}
+
+#[test]
+fn the_answer_that_a_node_may_be_used_comes_when_it_is_a_spare() {
+    let mut job = Clocked::started(Interval::Never, false);
+    job.meet(true);
+    assert_eq!(job.asks(Want::Usable { node: node("s") }), [Outcome::Accepted]);
+    job.out.clear();
+    job.ready("s", MigrationState::Spare);
+    assert_eq!(job.answers(), [Outcome::Done]);
+    assert!(job.out.contains(&Output::Save), "status shows it");
+    assert_eq!(job.asks(Want::Usable { node: node("s") }), [Outcome::Done]);
+}

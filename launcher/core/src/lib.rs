@@ -1,0 +1,19 @@
+//! What the launcher decides: pure state machines without clock, I/O or tasks.
+//!
+//! - [`jl`]: the job launcher, one for each job
+//! - [`nla`]: the node launch agent, one for each node of a job, with its PMI server
+//! - [`policy`]: what becomes of a fault
+//! - [`tree`]: the launch tree, which starts the launch agents
+//!
+//! [`message`] has the messages between them, [`wire`] encodes these as events of the backplane.
+//! `docs/launcher-protocol.md` is the contract. Not responsible for: processes, sockets, files (`ftb-launcher`,
+//! `ftb-launcher-pods`).
+
+pub mod jl;
+pub mod manner;
+pub mod message;
+pub mod names;
+pub mod nla;
+pub mod policy;
+pub mod tree;
+pub mod wire;

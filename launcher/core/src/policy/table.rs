@@ -1,0 +1,197 @@
+//! What becomes of a fault under the built-in policy, found by trying everything in every state that is reached. What
+//! comes out is the table in `docs/policy.md`.
+//!
+//! One node of four is looked at. Time passes in two steps: until something has settled, or so long that every window of a
+//! rule and every hold-down is over.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use ftb_core::{EventName, EventSpace};
+use std::fmt::Write as _;
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policy.md");
+/// Longer than the hold-down and every window of the built-in rules, not than that of its breaker.
+const LONG: u64 = 360_000_000_000;
+
+const HOT: &str = "FTB_IPMI_OVERTEMP";
+const ROOM: &str = "FTB_IPMI_OVERTEMP, on three nodes of four";
+const FAN: &str = "FTB_IPMI_FANFAIL";
+const NORMAL: &str = "FTB_IPMI_NORMAL";
+const PORT: &str = "FTB_IB_PORT_ERR";
+const DEVICE: &str = "FTB_IB_EVENT_DEVICE_FATAL";
+const DEAD: &str = "FTB_NODE_DEAD";
+const SETTLED: &str = "it has settled";
+const LATER: &str = "a long time";
+const RESET: &str = "`policy reset`";
+const DRAIN: &str = "`drain`, then `usable`";
+
+fn node(number: u32) -> NodeName {
+    NodeName::new(&format!("node{number:02}")).unwrap()
+}
+
+#[derive(Clone)]
+struct World {
+    policy: Policy,
+    now_ns: u64,
+}
+
+impl World {
+    fn now(&self) -> Now {
+        Now { mono_ns: self.now_ns, wall_ns: 0 }
+    }
+
+    /// What is done about it; `None` where that cannot happen now.
+    fn happens(&mut self, what: &str) -> Option<Vec<Action>> {
+        let facts = Facts { nodes: (1..=4).map(node).collect() };
+        self.now_ns += 1;
+        let (name, crowd) = what.split_once(", on").map_or((what, false), |(name, _)| (name, true));
+        let space = match name.get(..7) {
+            Some("FTB_IPM") => "ftb.ipmi",
+            Some("FTB_IB_") => "ftb.ib",
+            _ => "ftb.agent",
+        };
+        match what {
+            SETTLED => {
+                let at = self.policy.next_deadline_ns();
+                self.now_ns = self.now_ns.max(at);
+                (at < u64::MAX).then(|| self.policy.tick(self.now(), &facts))
+            }
+            LATER => {
+                self.now_ns += LONG;
+                Some(self.policy.tick(self.now(), &facts))
+            }
+            RESET => {
+                self.policy.reset();
+                Some(Vec::new())
+            }
+            DRAIN => {
+                let drained = self.policy.drained.contains(&node(1));
+                let change = if drained { Policy::usable } else { Policy::drain };
+                change(&mut self.policy, &node(1));
+                Some(Vec::new())
+            }
+            _ => {
+                let event =
+                    Event::new(EventSpace::new(space).unwrap(), EventName::new(name).unwrap());
+                let mut all = Vec::new();
+                for number in 1..=if crowd { 3 } else { 1 } {
+                    all.extend(self.policy.event(self.now(), &event, &node(number), &facts));
+                }
+                Some(all)
+            }
+        }
+    }
+
+    /// How the node stands.
+    fn state(&self) -> String {
+        let policy = &self.policy;
+        let mut words = Vec::new();
+        if policy.open {
+            words.push("breaker open".to_owned());
+        }
+        if policy.drained.contains(&node(1)) {
+            words.push("drained".to_owned());
+        }
+        if policy.settling.iter().any(|settling| settling.node == node(1)) {
+            words.push("settling".to_owned());
+        }
+        let hold = rules::nanos(policy.config.hold_down);
+        let is_recent = |at: u64| self.now_ns < at.saturating_add(hold);
+        if policy.held.get(&node(1)).is_some_and(|at| is_recent(*at)) {
+            words.push("left alone".to_owned());
+        }
+        if policy.acted.values().any(|at| is_recent(*at)) && words.is_empty() {
+            words.push("the job was saved".to_owned());
+        }
+        for (rule, seen) in policy.config.rule.iter().zip(&policy.seen) {
+            let since = self.now_ns.saturating_sub(rules::nanos(rule.within));
+            let times = seen.iter().filter(|(at, of)| *at >= since && *of == node(1)).count();
+            if rule.count > 1 && times > 0 {
+                words.push(format!("counted {} of {}", times.min(rule.count as usize), rule.count));
+            }
+        }
+        if words.is_empty() { "quiet".to_owned() } else { words.join(", ") }
+    }
+}
+
+fn done(actions: &[Action]) -> String {
+    let words: BTreeSet<String> = actions
+        .iter()
+        .map(|action| match action {
+            Action::Tell(words) if words.contains("unless it passes") => "told".to_owned(),
+            Action::CallOff { .. } => "what single nodes still wait for is called off".to_owned(),
+            Action::Tell(words) if words.contains("would") => "only told".to_owned(),
+            Action::Tell(_) => String::new(),
+            Action::Gone { .. } => "the node counts as lost".to_owned(),
+            Action::Want { want: Want::Migrate { .. }, .. } => "migrate".to_owned(),
+            Action::Want { want: Want::Drain { .. }, .. } => "drain".to_owned(),
+            Action::Want { want: Want::Checkpoint { .. }, .. } => "save the job".to_owned(),
+            Action::Want { want: Want::Usable { .. }, .. } => "the node may be used".to_owned(),
+            Action::Want { want: Want::Kill { .. }, .. } => "end the job".to_owned(),
+        })
+        .filter(|word| !word.is_empty())
+        .collect();
+    words.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+/// Rows of the table, in the order of the states' names; what changes nothing and does nothing has none.
+fn explore(text: &str, all: &[&str]) -> BTreeSet<String> {
+    let first = World { policy: Policy::parse(text).unwrap(), now_ns: LONG };
+    let mut seen = BTreeSet::from([first.state()]);
+    let mut todo = VecDeque::from([first]);
+    let mut rows = BTreeSet::new();
+    while let Some(world) = todo.pop_front() {
+        for what in all {
+            let mut next = world.clone();
+            let Some(actions) = next.happens(what) else { continue };
+            let (before, after, done) = (world.state(), next.state(), done(&actions));
+            if before != after || !done.is_empty() {
+                rows.insert(format!("| {before} | {what} | {done} | {after} |"));
+            }
+            if seen.insert(after) {
+                todo.push_back(next);
+            }
+        }
+        assert!(seen.len() < 200, "{seen:?}");
+    }
+    rows
+}
+
+#[test]
+fn the_docs_show_what_becomes_of_a_fault() {
+    let shadow = DEFAULT.replace("shadow = false", "shadow = true");
+    let weary = DEFAULT.replace("actions = 8", "actions = 1");
+    assert!(shadow != DEFAULT && weary != DEFAULT);
+    let mut page = String::from(
+        "# What becomes of a fault\n\n\
+         Found by trying everything of a topic in every state that it leads to, by a test (`launcher/core/src/policy/table.rs`;\n\
+         `FTB_BLESS=1 cargo test -p ftb-launcher-core --lib policy` writes it), for one node of four under the built-in policy, `deploy/config/policy.toml`. *Settling*: a rule\n\
+         waits whether it passes, or for the end of the hold-down. *Left alone*: the node was acted on within the hold-down. What has no row does nothing.\n\
+         The keys of a policy are in [launcher.md](launcher.md#policy).\n",
+    );
+    let topics: [(&str, &str, &[&str]); 6] = [
+        ("Heat: debounce, and the larger picture", DEFAULT, &[HOT, ROOM, NORMAL, SETTLED]),
+        ("A fan, a dead node: hold-down", DEFAULT, &[FAN, NORMAL, DEAD, LATER]),
+        ("InfiniBand: counting", DEFAULT, &[PORT, DEVICE, LATER]),
+        ("A node that a person has taken out", DEFAULT, &[DRAIN, NORMAL]),
+        ("The circuit breaker, with `actions = 1`", &weary, &[FAN, HOT, SETTLED, LATER, RESET]),
+        ("With `shadow = true`", &shadow, &[FAN, ROOM, NORMAL, LATER]),
+    ];
+    for (title, text, all) in topics {
+        let _ = write!(
+            page,
+            "\n## {title}\n\n| the node is | what comes | what is done | then it is |\n"
+        );
+        page += "|---|---|---|---|\n";
+        for row in explore(text, all) {
+            page += &row;
+            page.push('\n');
+        }
+    }
+    if std::env::var_os("FTB_BLESS").is_some() {
+        std::fs::write(PAGE, &page).unwrap();
+    }
+    let shown = std::fs::read_to_string(PAGE).unwrap_or_default();
+    assert!(shown == page, "docs/policy.md is not what the policy does: run with FTB_BLESS=1");
+}

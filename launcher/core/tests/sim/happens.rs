@@ -1,0 +1,102 @@
+//! What can happen in the simulation, when, and what can go wrong with it.
+
+use ftb_launcher_core::jl::{self, Want};
+use ftb_launcher_core::message::FromJl;
+use ftb_launcher_core::names::{Episode, NodeName, Ranks, SetId};
+use ftb_launcher_core::nla;
+
+/// splitmix64: small, seeded, good enough for scenarios.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// What goes wrong, in percent of the messages, image writes and copies.
+#[derive(Clone, Copy, Default)]
+pub struct Faults {
+    pub lost: u64,
+    pub doubled: u64,
+    pub delay_ms_max: u64,
+    pub image: u64,
+    pub copy: u64,
+}
+
+/// What befalls one message.
+#[derive(Clone, Debug)]
+pub enum Fate {
+    Lost,
+    Doubled,
+    Late,
+    /// This happens just before it arrives.
+    Before(Happens),
+    /// This happens just after it has arrived.
+    After(Happens),
+}
+
+#[derive(Clone, Debug)]
+pub enum Happens {
+    ToJl(Box<jl::Input>),
+    ToNla(NodeName, Box<nla::Input>),
+    ToProc(u64, FromJl),
+    Written(u64, Episode, SetId),
+    Work,
+    Want(Want),
+    /// A node looks again for images that were not there.
+    Copy(NodeName, Box<Copy>),
+    KillNode(NodeName),
+    /// The same, known at once.
+    Gone(NodeName),
+    Silence(NodeName),
+    KillJl,
+    ReviveJl,
+    KillRank(u32),
+}
+
+/// Images on their way to a node.
+#[derive(Clone, Debug)]
+pub struct Copy {
+    pub episode: Episode,
+    pub from: String,
+    pub set: SetId,
+    pub ranks: Ranks,
+    /// How often it was looked for them in vain.
+    pub looks: u32,
+}
+
+/// Then a node does not look for an image any more.
+pub const LOOKS_MAX: u32 = 50;
+
+/// When, in which order, what.
+pub struct At(pub u64, pub u64, pub Happens);
+
+impl PartialEq for At {
+    fn eq(&self, other: &Self) -> bool {
+        (self.0, self.1) == (other.0, other.1)
+    }
+}
+impl Eq for At {}
+impl PartialOrd for At {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for At {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (other.0, other.1).cmp(&(self.0, self.1))
+    }
+}

@@ -1,0 +1,64 @@
+//! Jobs in simulation: what the tests with them share.
+
+#![allow(dead_code)]
+
+pub mod agent;
+pub mod happens;
+pub mod proc;
+pub mod world;
+
+use ftb_launcher_core::jl::{Deadlines, Interval, JlConfig, MTBF, OnDeath, Want};
+use ftb_launcher_core::manner::{Manner, Moves, Saver};
+use ftb_launcher_core::message::Placement;
+use ftb_launcher_core::names::{JobId, Ranks};
+use happens::Happens;
+use world::{World, node};
+
+pub const HOUR_MS: u64 = 3_600_000;
+
+pub fn config(nodes: u32, per_node: u32, spares: u32) -> JlConfig {
+    let placement: Placement = (0..nodes)
+        .map(|n| {
+            let ranks: Ranks = (n * per_node..(n + 1) * per_node).collect();
+            (node(&format!("node{n:02}")), ranks)
+        })
+        .collect();
+    JlConfig {
+        job: JobId::new("job").unwrap(),
+        size: nodes * per_node,
+        placement,
+        spares: (0..spares).map(|n| node(&format!("spare{n:02}"))).collect(),
+        restore: None,
+        deadlines: Deadlines::default(),
+        on_death: OnDeath::Rollback,
+        restarts_max: 5,
+        interval: Interval::Never,
+        mtbf: MTBF,
+        sets_max: 2,
+        manner: Manner::default(),
+    }
+}
+
+pub fn migrate(name: &str) -> Happens {
+    Happens::Want(Want::Migrate { node: node(name), reason: "its fan failed".to_owned() })
+}
+
+pub fn checkpoint() -> Happens {
+    Happens::Want(Want::Checkpoint { reason: "asked for".to_owned() })
+}
+
+pub fn usable(name: &str) -> Happens {
+    Happens::Want(Want::Usable { node: node(name) })
+}
+
+pub fn moved(world: &World) -> usize {
+    let moved = ("migration".to_owned(), true);
+    world.closed.iter().filter(|closed| **closed == moved).count()
+}
+
+pub const CRIU: Manner = Manner { saver: Saver::Agent, moves: Moves::Alone };
+pub const COMMAND: Manner = Manner { saver: Saver::Agent, moves: Moves::Anew };
+
+pub fn with(manner: Manner, config: JlConfig) -> JlConfig {
+    JlConfig { manner, ..config }
+}

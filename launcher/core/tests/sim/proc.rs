@@ -1,0 +1,272 @@
+//! A model rank: does what `docs/launcher-protocol.md` asks of one, and checks what it is told.
+
+use super::happens::Happens;
+use super::world::World;
+use ftb_launcher_core::message::{FromJl, FromRank, How};
+use ftb_launcher_core::names::{Episode, NodeName, SetId};
+use std::collections::BTreeMap;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// In the fence of this episode.
+    Fence(Episode),
+    Running,
+    /// Writing an image; `leaves` when it is to exit after that.
+    Writing {
+        episode: Episode,
+        leaves: bool,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub struct Proc {
+    pub node: NodeName,
+    pub rank: u32,
+    pub incarnation: u64,
+    pub phase: Phase,
+    pub done: u64,
+    pub zombie: bool,
+    /// The episode that started it.
+    pub born: Episode,
+    /// The episode in which it went back last.
+    pub back: Episode,
+    /// What it was told to go back to while it could not hear.
+    recall: Option<(Episode, SetId)>,
+    /// Whether the program can go back in place.
+    pub recovers: bool,
+    /// What it came from.
+    pub restored: Option<SetId>,
+    /// The last answer to each episode, to be said again.
+    answers: BTreeMap<Episode, FromRank>,
+    /// What came while it could not act.
+    pending: Vec<FromJl>,
+    aborted: Option<Episode>,
+}
+
+impl Proc {
+    pub fn new(
+        node: NodeName,
+        rank: u32,
+        incarnation: u64,
+        episode: Episode,
+        state: Option<u64>,
+        restored: Option<SetId>,
+    ) -> Self {
+        Self {
+            node,
+            rank,
+            incarnation,
+            phase: Phase::Fence(episode),
+            done: state.unwrap_or(0),
+            zombie: false,
+            born: episode,
+            back: Episode(0),
+            recall: None,
+            recovers: true,
+            restored,
+            answers: BTreeMap::new(),
+            pending: Vec::new(),
+            aborted: None,
+        }
+    }
+}
+
+impl World {
+    pub fn proc_hears(&mut self, id: u64, message: &FromJl) {
+        let deaf = !self.ranks_save();
+        let Some(proc) = self.procs.get_mut(&id).filter(|_| !deaf) else {
+            return;
+        };
+        let rank = proc.rank;
+        match message {
+            FromJl::MigrateAbort { episode, .. } => proc.aborted = Some(*episode),
+            FromJl::Checkpoint { episode, .. } | FromJl::Migrate { episode, .. } => {
+                if *episode <= proc.born.max(proc.back) {
+                    return;
+                }
+                if let Some(answer) = proc.answers.get(episode).cloned() {
+                    if !matches!(answer, FromRank::Suspended) {
+                        self.rank_says(rank, *episode, answer);
+                    }
+                } else if proc.phase == Phase::Running {
+                    self.act(id, message);
+                } else if !proc.pending.contains(message) {
+                    proc.pending.push(message.clone());
+                }
+            }
+            FromJl::Rollback { episode, set, ranks, .. } => {
+                if *episode <= proc.born.max(proc.back) || ranks.has(rank) {
+                    return;
+                }
+                // One that waits in a fence hears nothing before it is complete.
+                if matches!(proc.phase, Phase::Fence(_)) {
+                    proc.recall = Some((*episode, set.clone()));
+                } else {
+                    self.go_back(id, *episode, set);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes back its own state of a set, wherever it is, and enters the fence.
+    fn go_back(&mut self, id: u64, episode: Episode, set: &SetId) {
+        let Some(proc) = self.procs.get_mut(&id) else {
+            return;
+        };
+        let rank = proc.rank;
+        if !proc.recovers {
+            let reason = "the program does not take it".to_owned();
+            return self.rank_says(
+                rank,
+                episode,
+                FromRank::RollbackFailed { set: set.clone(), reason },
+            );
+        }
+        let key = (proc.node.clone(), set.clone(), rank);
+        proc.done = *self.images.get(&key).expect("who goes back has its image beside it");
+        proc.back = episode;
+        proc.restored = Some(set.clone());
+        proc.answers.clear();
+        proc.pending.clear();
+        proc.recall = None;
+        self.barrier_in(id, episode);
+    }
+
+    /// At the safe point.
+    fn act(&mut self, id: u64, message: &FromJl) {
+        let Some(proc) = self.procs.get_mut(&id) else {
+            return;
+        };
+        let (rank, aborted) = (proc.rank, proc.aborted);
+        let (FromJl::Checkpoint { episode, .. } | FromJl::Migrate { episode, .. }) = message else {
+            return;
+        };
+        let episode = *episode;
+        if proc.answers.keys().next_back().is_some_and(|last| *last > episode) {
+            return;
+        }
+        proc.answers.insert(episode, FromRank::Suspended);
+        self.rank_says(rank, episode, FromRank::Suspended);
+        match message {
+            FromJl::Checkpoint { set, .. } => self.write(id, episode, set, false),
+            FromJl::Migrate { set, ranks, .. } if ranks.has(rank) && aborted != Some(episode) => {
+                self.write(id, episode, set, true);
+            }
+            _ => self.barrier_in(id, episode),
+        }
+    }
+
+    fn write(&mut self, id: u64, episode: Episode, set: &SetId, leaves: bool) {
+        if let Some(proc) = self.procs.get_mut(&id) {
+            proc.phase = Phase::Writing { episode, leaves };
+        }
+        let after = 10 + self.rng.below(80);
+        self.at(after, Happens::Written(id, episode, set.clone()));
+    }
+
+    pub fn image_written(&mut self, id: u64, episode: Episode, set: &SetId) {
+        let failed = self.rng.chance(self.faults.image);
+        let Some(proc) = self.procs.get_mut(&id) else {
+            return;
+        };
+        let Phase::Writing { leaves, episode: of } = proc.phase else {
+            return;
+        };
+        if of != episode {
+            return;
+        }
+        let set = set.clone();
+        let answer = if failed {
+            let reason = "disk full".to_owned();
+            FromRank::CheckpointFailed { set, reason }
+        } else {
+            let key = (proc.node.clone(), set.clone(), proc.rank);
+            self.images.insert(key, proc.done);
+            FromRank::CheckpointDone { set, bytes: 8, activity: None }
+        };
+        proc.answers.insert(episode, answer.clone());
+        let rank = proc.rank;
+        self.rank_says(rank, episode, answer);
+        match (leaves, failed) {
+            (true, false) => self.end_proc(id, How::Exit(0)),
+            (true, true) => self.barrier_in(id, episode),
+            (false, _) => self.resume(id, episode),
+        }
+    }
+
+    fn resume(&mut self, id: u64, episode: Episode) {
+        let Some(proc) = self.procs.get_mut(&id) else {
+            return;
+        };
+        proc.phase = Phase::Running;
+        let rank = proc.rank;
+        let pending = core::mem::take(&mut proc.pending);
+        self.rank_says(rank, episode, FromRank::Resumed);
+        for message in pending {
+            self.proc_hears(id, &message);
+        }
+    }
+
+    /// A line of the NLA: the fence opens, or an address is told.
+    pub fn pmi_reply(&mut self, name: &NodeName, rank: u32, line: &str) {
+        let here = |p: &Proc| p.rank == rank && p.node == *name;
+        let Some((id, proc)) = self.procs.iter().find(|(_, p)| here(p)) else {
+            return;
+        };
+        let (id, phase, incarnation) = (*id, proc.phase, proc.incarnation);
+        if line.starts_with("cmd=get_result") {
+            assert!(line.contains("rc=0"), "rank {rank} misses an address: {line}");
+            self.check_address(line);
+            return;
+        }
+        if !line.starts_with("cmd=barrier_out") {
+            return;
+        }
+        let Phase::Fence(episode) = phase else {
+            panic!("rank {rank} is released from a fence that it is not in: {phase:?}");
+        };
+        self.check_meeting(episode);
+        let size = self.procs.len();
+        for other in 0..size {
+            let line = format!("cmd=get kvsname=job key=addr-{episode}-{other}");
+            let input = ftb_launcher_core::nla::Input::PmiLine { rank, incarnation, line };
+            self.at(0, Happens::ToNla(name.clone(), Box::new(input)));
+        }
+        self.resume(id, episode);
+        // What it was told while it could not hear it.
+        let recall = self.procs.get_mut(&id).and_then(|proc| proc.recall.take());
+        if let Some((episode, set)) = recall {
+            self.go_back(id, episode, &set);
+        }
+    }
+
+    /// An address is not that of a process that had died, and was started again, before the fence was open.
+    fn check_address(&self, line: &str) {
+        let value = line.split_once("value=").map(|(_, value)| value.trim()).unwrap_or_default();
+        let mut words = value.split(':').skip(1).map(|word| word.parse::<u64>().expect("a number"));
+        let (id, episode, rank) = (words.next(), words.next().map(Episode), words.next());
+        let met = |p: &Proc| {
+            Some(p.born.max(p.back)) == episode || episode.map(Phase::Fence) == Some(p.phase)
+        };
+        let twin = self.procs.iter().find(|(_, p)| Some(u64::from(p.rank)) == rank && met(p));
+        assert!(twin.is_none_or(|(now, _)| Some(*now) == id), "an address of before: {line}");
+    }
+
+    /// Whoever leaves a fence leaves it with a consistent job: each rank once, and those that were
+    /// restored for it all from one set.
+    fn check_meeting(&self, episode: Episode) {
+        let mut sets: Vec<&SetId> = Vec::new();
+        for proc in self.procs.values() {
+            if let (Phase::Fence(of), Some(set)) = (proc.phase, &proc.restored)
+                && of == episode
+                && proc.answers.is_empty()
+            {
+                sets.push(set);
+            }
+        }
+        sets.sort();
+        sets.dedup();
+        assert!(sets.len() <= 1, "ranks of one fence come from {sets:?}");
+    }
+}

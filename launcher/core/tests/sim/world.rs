@@ -1,0 +1,539 @@
+//! One job in one thread: the real cores of the JL and the NLAs, model ranks that keep the contract of
+//! `docs/launcher-protocol.md`, and a backplane that loses, doubles and delays what it is told to.
+
+use super::happens::{At, Copy, Fate, Faults, Happens, LOOKS_MAX, Rng};
+use super::proc::{Phase, Proc};
+use ftb_core::Now;
+use ftb_launcher_core::jl::{self, Jl, JlConfig};
+use ftb_launcher_core::manner::Manner;
+use ftb_launcher_core::message::{FromJl, FromNla, FromRank, How, NlaSays, RankSays};
+use ftb_launcher_core::names::{Episode, JobId, NodeName, SetId};
+use ftb_launcher_core::nla::{self, MigrationState, Nla, NlaConfig};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+/// How far a rank has to count by default.
+const WORK: u64 = 400;
+const MS: u64 = 1_000_000;
+/// A launcher that has died is replaced after so long.
+const REPLACED_MS: u64 = 2500;
+
+pub struct World {
+    pub now_ms: u64,
+    pub rng: Rng,
+    pub faults: Faults,
+    pub jl: Option<Jl>,
+    saved: String,
+    pub nlas: BTreeMap<NodeName, Nla>,
+    /// By a number of their own: two processes of one rank are a bug that must be visible.
+    pub procs: BTreeMap<u64, Proc>,
+    pub images: BTreeMap<(NodeName, SetId, u32), u64>,
+    pub store: BTreeMap<(SetId, u32), u64>,
+    pub told: Vec<String>,
+    pub exit: Option<i32>,
+    queue: BinaryHeap<At>,
+    last_to: BTreeMap<String, u64>,
+    counter: u64,
+    pub closed: Vec<(String, bool)>,
+    pub left: BTreeSet<NodeName>,
+    pub manner: Manner,
+    /// Nodes from and to which nothing passes.
+    pub cut: BTreeSet<NodeName>,
+    /// Sets of more than one moment.
+    pub torn: BTreeSet<SetId>,
+    /// The images that a starting process needs are those of so many ranks.
+    divided: Option<u32>,
+    /// Processes started so far.
+    pub spawned: u32,
+    /// Whether the program can go back in place.
+    pub recovers: bool,
+    /// Every process of this rank that comes from an image dies at once.
+    pub dies_at_start: Option<u32>,
+    /// Messages sent so far.
+    pub messages: u64,
+    /// The message of that number has that fate.
+    pub fate: Option<(u64, Fate)>,
+    /// Messages sent when each episode was closed.
+    pub closed_at: Vec<u64>,
+    /// What the job launchers have been told to do so far: saves, messages, all of it.
+    pub steps: u64,
+    /// The job launcher dies after that many of them, and is replaced. What the test wants meanwhile comes that much later.
+    pub dies_after: Option<u64>,
+    replacing: bool,
+    /// How far a rank has to count.
+    pub work: u64,
+}
+
+pub fn node(name: &str) -> NodeName {
+    name.parse().expect("a good name")
+}
+
+impl World {
+    pub fn new(seed: u64, config: JlConfig, faults: Faults) -> Self {
+        let now = Now::default();
+        let manner = config.manner;
+        let nla = |name: &NodeName, spare| {
+            let config = NlaConfig {
+                job: JobId::new("job").expect("good"),
+                node: name.clone(),
+                images: format!("{name}:1"),
+                orphan_grace: nla::limits::ORPHAN_GRACE,
+                kill_grace: nla::limits::KILL_GRACE,
+                manner,
+            };
+            (name.clone(), Nla::new(now, config, spare))
+        };
+        let primaries = config.placement.keys().map(|name| nla(name, false));
+        let spares = config.spares.iter().map(|name| nla(name, true));
+        let mut world = Self {
+            now_ms: 0,
+            rng: Rng(seed),
+            faults,
+            nlas: primaries.chain(spares).collect(),
+            jl: Some(Jl::new(config)),
+            saved: String::new(),
+            procs: BTreeMap::new(),
+            images: BTreeMap::new(),
+            store: BTreeMap::new(),
+            told: Vec::new(),
+            exit: None,
+            queue: BinaryHeap::new(),
+            last_to: BTreeMap::new(),
+            counter: 0,
+            closed: Vec::new(),
+            left: BTreeSet::new(),
+            manner,
+            cut: BTreeSet::new(),
+            torn: BTreeSet::new(),
+            divided: None,
+            spawned: 0,
+            recovers: true,
+            dies_at_start: None,
+            messages: 0,
+            fate: None,
+            closed_at: Vec::new(),
+            steps: 0,
+            dies_after: None,
+            replacing: false,
+            work: WORK,
+        };
+        // The launcher writes it before it does anything.
+        world.saved = serde_json::to_string(&world.jl).expect("a state is text");
+        let store = "store:1".to_owned();
+        world.at(0, Happens::ToJl(Box::new(jl::Input::Started { store })));
+        for name in world.nlas.keys().cloned().collect::<Vec<_>>() {
+            let start = 10 + world.rng.below(50);
+            world.at(start, Happens::ToNla(name, Box::new(nla::Input::Started)));
+        }
+        world.at(10, Happens::Work);
+        world
+    }
+
+    pub fn at(&mut self, after_ms: u64, what: Happens) {
+        self.counter += 1;
+        self.queue.push(At(self.now_ms + after_ms, self.counter, what));
+    }
+
+    fn now(&self) -> Now {
+        Now { mono_ns: self.now_ms * MS, wall_ns: self.now_ms * MS }
+    }
+
+    /// Sends over the backplane: in order for each receiver, as the log is.
+    fn send(&mut self, to: &str, what: Happens) {
+        let lost = self.rng.chance(self.faults.lost);
+        let copies = 1 + u64::from(self.rng.chance(self.faults.doubled));
+        let delay = 1 + self.rng.below(self.faults.delay_ms_max + 1);
+        let last = self.last_to.get(to).copied().unwrap_or(0);
+        let when = (self.now_ms + delay).max(last);
+        self.last_to.insert(to.to_owned(), when);
+        let after = when - self.now_ms;
+        self.messages += 1;
+        let number = self.messages;
+        let fate = self.fate.take_if(|(of, _)| *of == number).map(|(_, fate)| fate);
+        let (lost, copies, after) = match &fate {
+            Some(Fate::Lost) => (true, copies, after),
+            Some(Fate::Doubled) => (lost, 2, after),
+            // Later than everything after it: the order of the log is kept, so all of it waits.
+            Some(Fate::Late) => {
+                self.last_to.insert(to.to_owned(), when + 1500);
+                (lost, copies, after + 1500)
+            }
+            Some(Fate::Before(what)) => {
+                self.at(after.saturating_sub(1), what.clone());
+                (lost, copies, after)
+            }
+            Some(Fate::After(_)) | None => (lost, copies, after),
+        };
+        if let Some(Fate::After(what)) = fate {
+            self.at(after + 1, what);
+        }
+        if lost {
+            // A loss is told: the subscriber gets a gap marker.
+            if to == "jl" {
+                self.at(after, Happens::ToJl(Box::new(jl::Input::Gap)));
+            }
+            return;
+        }
+        for _ in 0..copies {
+            self.at(after, what.clone());
+        }
+    }
+
+    fn jl_says(&mut self, message: &FromJl) {
+        let nodes: Vec<NodeName> = self.nlas.keys().cloned().collect();
+        for name in nodes {
+            let input = Box::new(nla::Input::Jl(message.clone()));
+            self.send(&format!("nla {name}"), Happens::ToNla(name, input));
+        }
+        let procs: Vec<u64> = self.procs.keys().copied().collect();
+        for id in procs {
+            self.send(&format!("proc {id}"), Happens::ToProc(id, message.clone()));
+        }
+        if let FromJl::Closed(closed) = message {
+            self.closed.push((closed.kind.clone(), closed.done));
+            self.closed_at.push(self.messages);
+        }
+    }
+
+    pub fn rank_says(&mut self, rank: u32, episode: Episode, message: FromRank) {
+        let says = RankSays { episode, rank, message };
+        self.send("jl", Happens::ToJl(Box::new(jl::Input::Rank(says))));
+    }
+
+    fn jl_input(&mut self, input: jl::Input) {
+        let now = self.now();
+        let Some(jl) = &mut self.jl else {
+            return;
+        };
+        let asked = match &input {
+            jl::Input::Want { want, .. } => Some(want.clone()),
+            _ => None,
+        };
+        let mut out = Vec::new();
+        jl.handle(now, input, &mut out);
+        for output in out {
+            if self.dies_after == Some(self.steps) {
+                self.dies_after = None;
+                self.jl = None;
+                self.replacing = true;
+                // Whoever has got no answer asks again.
+                if let Some(want) = asked {
+                    self.at(REPLACED_MS + 1, Happens::Want(want));
+                }
+                return self.at(REPLACED_MS, Happens::ReviveJl);
+            }
+            self.steps += 1;
+            self.jl_output(output);
+        }
+    }
+
+    fn jl_output(&mut self, output: jl::Output) {
+        match output {
+            jl::Output::Save => {
+                let jl = self.jl.as_ref().expect("it just spoke");
+                self.saved = serde_json::to_string(jl).expect("a state is text");
+            }
+            jl::Output::Publish(message) => self.jl_says(&message),
+            jl::Output::Store { episode, set, from } => {
+                let mut result = Ok(0);
+                for (name, (_, ranks)) in from {
+                    for rank in ranks.iter() {
+                        match self.images.get(&(name.clone(), set.clone(), rank)) {
+                            Some(state) if !self.rng.chance(self.faults.copy) => {
+                                self.store.insert((set.clone(), rank), *state);
+                            }
+                            _ => result = Err(format!("no image of rank {rank}")),
+                        }
+                    }
+                }
+                if result.is_err() {
+                    self.store.retain(|(other, _), _| *other != set);
+                }
+                assert!(
+                    result.is_err() || !self.torn.contains(&set),
+                    "{set} is of more than one moment"
+                );
+                let input = jl::Input::Stored { episode, result };
+                self.at(80, Happens::ToJl(Box::new(input)));
+            }
+            jl::Output::DropStored(set) => self.store.retain(|(other, _), _| *other != set),
+            jl::Output::KillNla(name) => self.kill_node(&name, false),
+            jl::Output::Answer(_) => {}
+            jl::Output::Tell(words) => self.told.push(format!("{} {words}", self.now_ms)),
+            jl::Output::Exit(code) => self.exit = Some(code),
+        }
+    }
+
+    pub fn nla_input(&mut self, name: &NodeName, input: nla::Input) {
+        let now = self.now();
+        let Some(nla) = self.nlas.get_mut(name) else {
+            return;
+        };
+        let mut out = Vec::new();
+        nla.handle(now, input, &mut out);
+        for output in out {
+            self.nla_output(name, output);
+        }
+    }
+
+    fn nla_output(&mut self, name: &NodeName, output: nla::Output) {
+        match output {
+            nla::Output::Publish(message) => {
+                // Of a migration that was given up the images are gone.
+                let newest = self.jl.as_ref().map(|jl| jl.job().episode);
+                if let FromNla::Pic { episode, ranks, set } = &message
+                    && newest == Some(*episode)
+                {
+                    for rank in ranks.iter() {
+                        let image = (name.clone(), set.clone(), rank);
+                        assert!(self.images.contains_key(&image), "PIC without image");
+                    }
+                }
+                let node = name.clone();
+                let says = NlaSays { node, message };
+                self.send("jl", Happens::ToJl(Box::new(jl::Input::Nla(says))));
+            }
+            nla::Output::Spawn(spawn) => {
+                self.divided = spawn.set_size;
+                self.spawn(name, spawn.rank, spawn.incarnation, spawn.episode, spawn.restore);
+                self.divided = None;
+            }
+            nla::Output::Signal { rank, signal } => self.signal(name, rank, signal),
+            nla::Output::PmiReply { rank, line } => self.pmi_reply(name, rank, &line),
+            nla::Output::Copy { episode, from, set, ranks } => {
+                self.copy(name, Copy { episode, from, set, ranks, looks: 0 });
+            }
+            output @ (nla::Output::Prepare { .. }
+            | nla::Output::Save { .. }
+            | nla::Output::Release { .. }
+            | nla::Output::Restore { .. }
+            | nla::Output::PublishFor(_)) => self.agent(name, output),
+            nla::Output::DropSet(set) => {
+                self.images.retain(|(n, s, _), _| n != name || *s != set);
+            }
+            nla::Output::Note(words) => self.told.push(format!("{name}: {words}")),
+            nla::Output::Leave => {
+                self.left.insert(name.clone());
+                self.nlas.remove(name);
+            }
+        }
+    }
+
+    /// Images arrive, as long as they are where they are looked for. Those of ranks that move alone may be asked for
+    /// before they are there.
+    fn copy(&mut self, name: &NodeName, copy: Copy) {
+        let source = (copy.from != "store:1").then(|| node(copy.from.trim_end_matches(":1")));
+        let lives = source.as_ref().is_none_or(|source| self.nlas.contains_key(source));
+        let find = |rank| match &source {
+            None => self.store.get(&(copy.set.clone(), rank)).copied(),
+            Some(source) => self.images.get(&(source.clone(), copy.set.clone(), rank)).copied(),
+        };
+        let found: Vec<_> = copy.ranks.iter().map(|rank| (rank, find(rank))).collect();
+        let whole = found.iter().all(|(_, state)| state.is_some());
+        if !whole && lives && !self.ranks_save() && copy.looks < LOOKS_MAX {
+            let again = Copy { looks: copy.looks + 1, ..copy };
+            return self.at(20, Happens::Copy(name.clone(), Box::new(again)));
+        }
+        let mut result = Ok(1);
+        for (rank, state) in found {
+            match state.filter(|_| lives) {
+                Some(state) if !self.rng.chance(self.faults.copy) => {
+                    self.images.insert((name.clone(), copy.set.clone(), rank), state);
+                }
+                _ => result = Err("the copy broke".to_owned()),
+            }
+        }
+        let input = nla::Input::CopyEnded { episode: copy.episode, result };
+        self.at(60, Happens::ToNla(name.clone(), Box::new(input)));
+    }
+
+    fn spawn(
+        &mut self,
+        name: &NodeName,
+        rank: u32,
+        incarnation: u64,
+        episode: Episode,
+        restore: Option<SetId>,
+    ) {
+        let bad = restore.is_some() && self.dies_at_start == Some(rank);
+        let id = self.new_proc(name, rank, incarnation, episode, restore);
+        self.barrier_in(id, episode);
+        if bad {
+            self.at(10, Happens::KillRank(rank));
+        }
+    }
+
+    pub fn new_proc(
+        &mut self,
+        name: &NodeName,
+        rank: u32,
+        incarnation: u64,
+        episode: Episode,
+        restore: Option<SetId>,
+    ) -> u64 {
+        let twin = self.procs.values().find(|p| p.rank == rank && !p.zombie);
+        assert!(twin.is_none(), "rank {rank} runs twice: {twin:?}");
+        let state = restore.as_ref().map(|set| {
+            // All that a rank of a smaller job needs, or its own.
+            let needed = self.divided.map_or(rank..rank + 1, |size| 0..size);
+            let image = |rank| self.images.get(&(name.clone(), set.clone(), rank));
+            let states =
+                needed.map(|rank| image(rank).expect("a rank is started where its images are"));
+            *states.min().expect("there is one")
+        });
+        self.counter += 1;
+        let id = self.counter;
+        let mut proc = Proc::new(name.clone(), rank, incarnation, episode, state, restore);
+        proc.recovers = self.recovers;
+        self.spawned += 1;
+        self.procs.insert(id, proc);
+        id
+    }
+
+    /// The rank puts its address and enters the fence.
+    pub fn barrier_in(&mut self, id: u64, episode: Episode) {
+        let Some(proc) = self.procs.get_mut(&id) else {
+            return;
+        };
+        proc.phase = Phase::Fence(episode);
+        let (name, rank, incarnation) = (proc.node.clone(), proc.rank, proc.incarnation);
+        let put = format!(
+            "cmd=put kvsname=job key=addr-{episode}-{rank} value={name}:{id}:{episode}:{rank}"
+        );
+        // Its agent may hear of what made it do so before the first line, between them, or after the second.
+        let between = 2 + self.rng.below(6);
+        for (after, line) in [(1, put), (between, "cmd=barrier_in".to_owned())] {
+            let input = nla::Input::PmiLine { rank, incarnation, line };
+            self.at(after, Happens::ToNla(name.clone(), Box::new(input)));
+        }
+    }
+
+    fn signal(&mut self, name: &NodeName, rank: u32, signal: i32) {
+        let found = self.procs.iter().find(|(_, p)| p.rank == rank && p.node == *name);
+        if let Some((id, _)) = found
+            && matches!(signal, 9 | 15)
+        {
+            self.end_proc(*id, How::Signal(signal));
+        }
+    }
+
+    /// A process ends; its NLA sees it.
+    pub fn end_proc(&mut self, id: u64, how: How) {
+        let Some(proc) = self.procs.remove(&id) else {
+            return;
+        };
+        let here = |key: &&(NodeName, SetId, u32)| key.0 == proc.node && key.2 == proc.rank;
+        let sets = self.images.keys().filter(here);
+        let image = sets.filter_map(|(_, set, _)| set.migration()).max();
+        let input =
+            nla::Input::Ended { rank: proc.rank, incarnation: proc.incarnation, how, image };
+        self.at(1, Happens::ToNla(proc.node, Box::new(input)));
+    }
+
+    /// The node is gone with all that ran there; the JL hears of it when the backplane or the shell says so.
+    fn kill_node(&mut self, name: &NodeName, told: bool) {
+        self.nlas.remove(name);
+        self.cut.remove(name);
+        self.procs.retain(|_, proc| proc.node != *name);
+        self.images.retain(|(n, _, _), _| n != name);
+        if told {
+            let input =
+                jl::Input::Gone { node: name.clone(), reason: "killed by the test".to_owned() };
+            let after = 1 + self.rng.below(2000);
+            self.at(after, Happens::ToJl(Box::new(input)));
+        }
+    }
+
+    fn revive_jl(&mut self) {
+        if self.jl.is_some() {
+            return;
+        }
+        let jl: Jl = serde_json::from_str(&self.saved).expect("a state reads back");
+        self.jl = Some(jl);
+        self.replacing = false;
+        let store = "store:1".to_owned();
+        self.jl_input(jl::Input::Adopted { store });
+    }
+
+    /// All ranks work; when the last has counted to the end they end together.
+    fn work(&mut self) {
+        for proc in self.procs.values_mut() {
+            if proc.phase == Phase::Running && proc.done < self.work {
+                proc.done += 1;
+            }
+        }
+        let size = self.jl.as_ref().map_or(usize::MAX, |jl| jl.job().ranks.len());
+        let done = |p: &Proc| p.done >= self.work && p.phase == Phase::Running;
+        if self.procs.len() == size && self.procs.values().all(done) {
+            for id in self.procs.keys().copied().collect::<Vec<_>>() {
+                self.end_proc(id, How::Exit(0));
+            }
+        }
+        self.at(10, Happens::Work);
+    }
+
+    fn deadlines(&self) -> u64 {
+        let jl = self.jl.as_ref().map_or(u64::MAX, Jl::next_deadline_ns);
+        let nlas = self.nlas.values().map(Nla::next_deadline_ns).min();
+        jl.min(nlas.unwrap_or(u64::MAX)).div_ceil(MS)
+    }
+
+    /// Runs until the launcher exits; panics when it does not within `limit_ms`.
+    pub fn run(&mut self, limit_ms: u64) -> i32 {
+        loop {
+            if let Some(code) = self.exit {
+                return code;
+            }
+            let next = self.queue.peek().map_or(u64::MAX, |at| at.0);
+            let deadline = self.deadlines().max(self.now_ms);
+            if deadline < next {
+                self.now_ms = deadline + u64::from(deadline == self.now_ms);
+                self.jl_input(jl::Input::Tick);
+                for name in self.nlas.keys().cloned().collect::<Vec<_>>() {
+                    self.nla_input(&name, nla::Input::Tick);
+                }
+            } else if let Some(At(when, _, what)) = self.queue.pop() {
+                self.now_ms = self.now_ms.max(when);
+                self.happen(what);
+            }
+            assert!(self.counter < 3_000_000, "a storm: {:#?}", self.told);
+            assert!(self.now_ms < limit_ms, "the job hangs: {:#?}", self.told);
+        }
+    }
+
+    fn happen(&mut self, what: Happens) {
+        match what {
+            Happens::Want(_) | Happens::KillRank(_) if self.replacing => {
+                self.at(REPLACED_MS, what);
+            }
+            Happens::ToJl(input) => self.jl_input(*input),
+            Happens::ToNla(name, input) => self.nla_input(&name, *input),
+            Happens::ToProc(id, message) => self.proc_hears(id, &message),
+            Happens::Written(id, episode, set) => self.image_written(id, episode, &set),
+            Happens::Copy(name, copy) => {
+                if self.nlas.contains_key(&name) {
+                    self.copy(&name, *copy);
+                }
+            }
+            Happens::Work => self.work(),
+            Happens::Want(want) => self.jl_input(jl::Input::Want { want, by: jl::By::Nobody }),
+            Happens::KillNode(name) => self.kill_node(&name, true),
+            Happens::Gone(name) => {
+                self.kill_node(&name, false);
+                let reason = "killed by the test".to_owned();
+                self.jl_input(jl::Input::Gone { node: name, reason });
+            }
+            Happens::Silence(name) => self.kill_node(&name, false),
+            Happens::KillJl => self.jl = None,
+            Happens::ReviveJl => self.revive_jl(),
+            Happens::KillRank(rank) => self.kill_rank(rank),
+        }
+    }
+
+    pub fn has_told(&self, words: &str) -> bool {
+        self.told.iter().any(|line| line.contains(words))
+    }
+
+    pub fn state_of(&self, name: &str) -> Option<MigrationState> {
+        self.nlas.get(&node(name)).map(Nla::state)
+    }
+}

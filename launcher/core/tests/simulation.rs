@@ -1,0 +1,506 @@
+//! The launcher's protocol under a seeded simulation: every message may be lost, doubled or delayed; nodes,
+//! images, copies and the job launcher fail at any step. The job always ends with the right
+//! answer or in a named state. `FTB_SEED=n` runs one seed, `FTB_RUNS=n` that many.
+
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
+
+mod sim;
+
+use core::time::Duration;
+use ftb_launcher_core::jl::{self, Interval, JlConfig, OnDeath};
+use ftb_launcher_core::message::{FromRank, RankSays};
+use ftb_launcher_core::names::{Episode, NodeName, SetId};
+use ftb_launcher_core::nla::MigrationState;
+use sim::happens::{Fate, Faults, Happens};
+use sim::world::{World, node};
+use sim::{COMMAND, CRIU, HOUR_MS, checkpoint, config, migrate, moved, usable, with};
+
+/// Runs `scenario` for many seeds; a failure names its seed.
+fn seeds(name: &str, default: u64, scenario: impl Fn(u64) + std::panic::RefUnwindSafe) {
+    let number = |key: &str| std::env::var(key).ok().and_then(|v| v.parse().ok());
+    let range = match number("FTB_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("FTB_RUNS").unwrap_or(default),
+    };
+    for seed in range {
+        let run = std::panic::catch_unwind(|| scenario(seed));
+        assert!(run.is_ok(), "{name}: failed with FTB_SEED={seed}");
+    }
+}
+
+#[test]
+fn the_thesis_path_a_node_moves_to_a_spare_and_becomes_a_spare_again() {
+    let mut world = World::new(1, config(2, 2, 1), Faults::default());
+    world.at(500, migrate("node01"));
+    world.at(2000, usable("node01"));
+    world.at(2500, migrate("node00"));
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert_eq!(moved(&world), 2, "{:#?}", world.told);
+    assert_eq!(world.left.len(), 3);
+}
+
+#[test]
+fn without_a_spare_the_job_is_saved_and_goes_on() {
+    let mut world = World::new(1, config(2, 1, 0), Faults::default());
+    world.at(500, migrate("node01"));
+    assert_eq!(world.run(HOUR_MS), 0);
+    assert_eq!(moved(&world), 0);
+    assert!(world.closed.contains(&("checkpoint".to_owned(), true)));
+}
+
+#[test]
+fn when_no_target_can_take_the_images_the_source_takes_its_ranks_back() {
+    let faults = Faults { copy: 100, ..Faults::default() };
+    let mut world = World::new(1, config(2, 2, 2), faults);
+    world.at(500, migrate("node01"));
+    world.at(1500, Happens::Work);
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert_eq!(moved(&world), 0);
+    assert!(world.told.iter().any(|line| line.contains("takes its ranks back")));
+}
+
+#[test]
+fn when_no_image_can_be_written_everybody_stays() {
+    let faults = Faults { image: 100, ..Faults::default() };
+    let mut world = World::new(1, config(2, 2, 1), faults);
+    world.at(500, migrate("node01"));
+    world.at(1500, checkpoint());
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert!(world.closed.contains(&("migration".to_owned(), false)));
+    assert!(world.closed.contains(&("checkpoint".to_owned(), false)));
+}
+
+#[test]
+fn a_dead_node_is_replaced_by_a_spare_from_the_last_set() {
+    let mut world = World::new(1, config(3, 2, 1), Faults::default());
+    world.at(500, checkpoint());
+    world.at(2000, Happens::KillNode(node("node02")));
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert_eq!(world.state_of("spare00"), None, "everybody has left");
+    assert!(world.has_told("4 ranks went back to set set-000002 in place"), "{:#?}", world.told);
+    assert_eq!(world.spawned, 6 + 2, "nobody was started but the dead");
+}
+
+/// Whenever a checkpoint is given up, also while its set is being stored: of it nothing stays in the store.
+#[test]
+fn a_set_that_does_not_count_is_not_kept() {
+    let mut given_up = 0;
+    for after in (0..200).step_by(4) {
+        let mut world = World::new(1, config(2, 2, 1), Faults::default());
+        world.at(500, checkpoint());
+        world.at(1000, checkpoint());
+        world.at(1000 + after, Happens::KillRank(1));
+        assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+        given_up += usize::from(world.closed.contains(&("checkpoint".to_owned(), false)));
+        let sets = &world.jl.as_ref().expect("it has just ended the job").job().sets;
+        let kept = world.store.keys().all(|(set, _)| sets.contains(set));
+        assert!(kept, "{after} ms: {:?}, and {sets:?} count", world.store.keys());
+    }
+    assert!(given_up > 10, "{given_up}");
+}
+
+#[test]
+fn a_dead_node_without_a_set_ends_the_job_with_a_reason() {
+    let mut world = World::new(1, config(2, 1, 1), Faults::default());
+    world.at(500, Happens::KillNode(node("node01")));
+    assert_eq!(world.run(HOUR_MS), 1);
+    assert!(world.told.iter().any(|line| line.contains("no set to restart from")));
+}
+
+/// Nobody is left who could answer: the job does not wait for it.
+#[test]
+fn when_all_nodes_are_lost_the_job_ends_with_a_reason() {
+    let mut world = World::new(1, config(2, 1, 1), Faults::default());
+    world.at(500, checkpoint());
+    for name in ["spare00", "node00", "node01"] {
+        world.at(2000, Happens::Gone(node(name)));
+    }
+    assert_eq!(world.run(HOUR_MS), 1, "{:#?}", world.told);
+    assert!(world.has_told("no hot spare is left"), "{:#?}", world.told);
+}
+
+/// The questions find a node that nobody reports.
+#[test]
+fn a_silent_node_is_found_by_asking() {
+    let faults = Faults { delay_ms_max: 2, ..Faults::default() };
+    let mut world = World::new(1, config(2, 1, 1), faults);
+    world.at(500, checkpoint());
+    world.at(2000, Happens::Silence(node("node01")));
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert!(world.told.iter().any(|line| line.contains("does not answer")));
+}
+
+#[test]
+fn messages_lost_doubled_and_delayed_at_every_step_change_nothing() {
+    seeds("messages", 500, |seed| {
+        let faults = Faults {
+            lost: seed % 4 * 4,
+            doubled: seed % 3 * 10,
+            delay_ms_max: [0, 5, 50, 400][seed as usize % 4],
+            ..Faults::default()
+        };
+        let mut world = World::new(seed, config(3, 2, 2), faults);
+        let (a, b) = (400 + world.rng.below(2000), 400 + world.rng.below(4000));
+        world.at(a, migrate("node01"));
+        world.at(b, checkpoint());
+        let c = b + world.rng.below(2000);
+        world.at(c, usable("node01"));
+        world.at(c + 300, migrate("node02"));
+        assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+        assert!(moved(&world) <= 2);
+    });
+}
+
+/// The reasons for which a job may end without its answer.
+const NAMED: [&str; 3] =
+    ["no set to restart from", "no hot spare is left", "recoveries without a new set"];
+
+#[test]
+fn nodes_images_copies_and_the_launcher_fail_at_any_step() {
+    seeds("faults", 500, |seed| {
+        let faults = Faults {
+            lost: seed % 3 * 4,
+            doubled: seed % 2 * 10,
+            delay_ms_max: [0, 5, 60][seed as usize % 3],
+            image: seed % 5 * 5,
+            copy: seed % 7 * 4,
+        };
+        let mut world = World::new(seed, config(3, 2, 2), faults);
+        world.at(300, checkpoint());
+        let first = 800 + world.rng.below(1500);
+        world.at(first, migrate("node01"));
+        let victims = ["node00", "node01", "node02", "spare00", "spare01"];
+        for _ in 0..1 + seed % 2 {
+            let victim = node(victims[world.rng.below(5) as usize]);
+            let when = first + world.rng.below(700);
+            world.at(when, Happens::KillNode(victim));
+        }
+        if seed % 2 == 0 {
+            let when = first + world.rng.below(600);
+            world.at(when, Happens::KillJl);
+            let back = when + 100 + world.rng.below(3000);
+            world.at(back, Happens::ReviveJl);
+        }
+        let code = world.run(HOUR_MS);
+        let named = |line: &String| NAMED.iter().any(|name| line.contains(name));
+        let reason = world.told.iter().any(named);
+        assert!(code == 0 || reason, "exit {code}: {:#?}", world.told);
+    });
+}
+
+/// A job of six ranks on three nodes that is saved once; a rank dies later.
+fn one_dies(seed: u64, faults: Faults) -> World {
+    let mut world = World::new(seed, config(3, 2, 1), faults);
+    world.at(500, checkpoint());
+    world.at(2000, Happens::KillRank(3));
+    world
+}
+
+#[test]
+fn a_rank_that_dies_takes_nobody_with_it() {
+    let mut world = one_dies(1, Faults::default());
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert!(world.has_told("5 ranks went back to set set-000002 in place"), "{:#?}", world.told);
+    assert_eq!(world.spawned, 6 + 1);
+}
+
+#[test]
+fn a_program_that_cannot_go_back_in_place_is_started_anew() {
+    let mut world = one_dies(1, Faults::default());
+    world.recovers = false;
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert!(world.has_told("the job restarts from set"), "{:#?}", world.told);
+    assert_eq!(world.spawned, 6 + 1 + 6, "the dead rank, and then everybody");
+}
+
+#[test]
+fn ranks_that_moved_after_the_set_was_made_get_their_images_of_it() {
+    let mut world = one_dies(1, Faults::default());
+    world.at(1000, migrate("node00"));
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert!(world.has_told("5 ranks went back"), "{:#?}", world.told);
+    assert!(world.has_told("copy="), "{:#?}", world.told);
+}
+
+#[test]
+fn without_a_spare_fewer_ranks_take_over_where_that_is_wanted() {
+    let shrinks = JlConfig { on_death: OnDeath::Shrink, ..config(3, 2, 1) };
+    let mut world = World::new(1, shrinks, Faults::default());
+    world.at(500, checkpoint());
+    // The first is replaced by the spare.
+    world.at(800, Happens::KillNode(node("node00")));
+    world.at(3000, Happens::KillNode(node("node01")));
+    world.at(5300, checkpoint());
+    // With a set of its own the smaller job is as any other.
+    world.at(6200, Happens::KillRank(1));
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert!(world.has_told("4 ranks went back to set set-000002 in place"), "{:#?}", world.told);
+    assert!(world.has_told("4 ranks take over what 6 have done"), "{:#?}", world.told);
+    assert!(world.has_told("3 ranks went back to set"), "{:#?}", world.told);
+    assert_eq!(world.spawned, 6 + 2 + 4 + 1);
+}
+
+#[test]
+fn recoveries_without_progress_come_to_an_end() {
+    let mut world = one_dies(1, Faults::default());
+    for n in 1..9 {
+        world.at(2000 + 300 * n, Happens::KillRank(3));
+    }
+    assert_ne!(world.run(HOUR_MS), 0);
+    assert!(world.has_told("5 recoveries without a new set"), "{:#?}", world.told);
+}
+
+#[test]
+fn a_job_is_saved_by_itself_also_when_another_launcher_has_taken_it_over() {
+    let interval = Interval::Every(Duration::from_millis(700));
+    let mut world = World::new(1, JlConfig { interval, ..config(2, 2, 0) }, Faults::default());
+    world.at(1000, Happens::KillJl);
+    world.at(1100, Happens::ReviveJl);
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    let saved = ("checkpoint".to_owned(), true);
+    let count = world.closed.iter().filter(|closed| **closed == saved).count();
+    assert!((4..=6).contains(&count), "{count}: {:#?}", world.told);
+}
+
+#[test]
+fn who_wants_the_job_to_stop_when_somebody_dies_gets_that() {
+    let mut world =
+        World::new(1, JlConfig { on_death: OnDeath::Stop, ..config(2, 1, 1) }, Faults::default());
+    world.at(300, checkpoint());
+    world.at(310, Happens::KillNode(node("node01")));
+    assert_eq!(world.run(HOUR_MS), 1, "{:#?}", world.told);
+    assert!(!world.has_told("set-000002 in place") && !world.has_told("restarts from"));
+}
+
+/// At every moment of a recovery somebody else dies, or the one that was just started again: the others stay.
+#[test]
+fn a_second_death_joins_the_recovery_under_way() {
+    let (mut joined, mut anew) = (0, 0);
+    for victim in [Happens::KillRank(0), Happens::KillRank(2), Happens::KillRank(3)] {
+        for after in 1..60 {
+            let mut world = one_dies(1, Faults { delay_ms_max: 5, ..Faults::default() });
+            world.at(2000 + after, victim.clone());
+            assert_eq!(world.run(HOUR_MS), 0, "{victim:?} {after}: {:#?}", world.told);
+            assert!(!world.has_told("restarts from"), "{victim:?} {after}: {:#?}", world.told);
+            assert!((7..=8).contains(&world.spawned), "{victim:?} {after}: {:#?}", world.told);
+            joined += usize::from(world.has_told("it is started too"));
+            let backs = world.closed.iter().filter(|(kind, _)| kind == "rollback").count();
+            anew += usize::from(backs == 2);
+        }
+    }
+    assert!(joined > 10 && anew > 10, "{joined} in the round of the first, {anew} after it");
+}
+
+#[test]
+fn a_node_that_dies_while_others_go_back_is_replaced_too() {
+    for (after, spares) in (1..40).flat_map(|after| [(after, 2), (after, 1)]) {
+        let mut world = World::new(after, config(3, 2, spares), Faults::default());
+        world.at(500, checkpoint());
+        world.at(2000, Happens::Gone(node("node02")));
+        world.at(2000 + after, Happens::Gone(node("node00")));
+        let ended = world.run(HOUR_MS);
+        if spares == 1 {
+            assert!(ended == 1 && world.has_told("no hot spare is left"), "{:#?}", world.told);
+            continue;
+        }
+        assert_eq!(ended, 0, "{after}: {:#?}", world.told);
+        assert!(!world.has_told("restarts from"), "{after}: {:#?}", world.told);
+        assert!((8..=10).contains(&world.spawned), "{after}: {:#?}", world.told);
+    }
+}
+
+/// What the last words of a rank do whose launch agent dies: nothing, whether they are heard before that death is, after it,
+/// or never, at every moment of a recovery.
+#[test]
+fn the_last_words_of_a_rank_change_nothing_of_what_the_death_of_its_launch_agent_leads_to() {
+    // The agent is silent from the first moment on, its death is known then.
+    let known = 8;
+    let decided = |after: u64, words: Option<u64>| {
+        let mut world = World::new(after, config(3, 2, 2), Faults::default());
+        world.at(500, checkpoint());
+        world.at(2000, Happens::Gone(node("node02")));
+        let dies = 2000 + after;
+        world.at(dies, Happens::Silence(node("node00")));
+        world.at(dies + known, Happens::Gone(node("node00")));
+        if let Some(heard) = words {
+            let set = SetId::of_checkpoint(Episode(2));
+            let message = FromRank::RollbackFailed { set, reason: "no answer".to_owned() };
+            let says = RankSays { episode: Episode(3), rank: 1, message };
+            world.at(dies + heard, Happens::ToJl(Box::new(jl::Input::Rank(says))));
+        }
+        assert_eq!(world.run(HOUR_MS), 0, "{after}, words {words:?}: {:#?}", world.told);
+        assert!(!world.has_told("restarts from"), "{after}, words {words:?}: {:#?}", world.told);
+        let jl = world.jl.as_ref().expect("it has just ended the job");
+        (world.closed.clone(), world.spawned, jl.job().placement())
+    };
+    for after in (1..40).step_by(3) {
+        let alone = decided(after, None);
+        // Behind it also while its ranks are started elsewhere.
+        for words in (3..150).step_by(7) {
+            assert_eq!(decided(after, Some(words)), alone, "{after} ms, words after {words}");
+        }
+    }
+}
+
+#[test]
+fn who_dies_again_whenever_it_is_started_does_not_keep_the_others_for_ever() {
+    let mut world = one_dies(1, Faults::default());
+    world.dies_at_start = Some(3);
+    assert_ne!(world.run(HOUR_MS), 0);
+    assert!(world.has_told("5 recoveries without a new set"), "{:#?}", world.told);
+    assert_eq!(world.spawned, 6 + 5, "{:#?}", world.told);
+}
+
+/// One fault before, at and after every single message of a recovery in place.
+#[test]
+fn a_recovery_survives_a_fault_at_each_of_its_messages() {
+    let mut calm = one_dies(7, Faults::default());
+    assert_eq!(calm.run(HOUR_MS), 0);
+    let place = |kind: &str| calm.closed.iter().position(|(of, _)| of == kind).unwrap();
+    let (from, to) = (calm.closed_at[place("checkpoint")], calm.closed_at[place("rollback")]);
+    assert!(to - from > 50, "{from} to {to}");
+    let happens = || {
+        [
+            Happens::KillJl,
+            Happens::KillRank(0),
+            Happens::KillRank(3),
+            Happens::KillNode(node("node00")),
+            Happens::KillNode(node("node01")),
+            Happens::KillNode(node("spare00")),
+        ]
+    };
+    let mut fates = vec![Fate::Lost, Fate::Doubled, Fate::Late];
+    fates.extend(happens().map(Fate::Before));
+    fates.extend(happens().map(Fate::After));
+    for number in from..=to + 10 {
+        for fate in &fates {
+            let mut world = one_dies(7, Faults::default());
+            world.fate = Some((number, fate.clone()));
+            // Nobody but a person brings a launcher back.
+            world.at(6000, Happens::ReviveJl);
+            let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run(HOUR_MS)));
+            let why = || format!("message {number}, {fate:?}: {:#?}", world.told);
+            let code = ran.unwrap_or_else(|_| panic!("{}", why()));
+            assert!(
+                code == 0 || NAMED.iter().any(|name| world.has_told(name)),
+                "{code}: {}",
+                why()
+            );
+        }
+    }
+}
+
+/// Faults that differ from seed to seed; `image` and `copy` say how much those fail.
+fn faults(seed: u64, image: u64, copy: u64) -> Faults {
+    Faults {
+        lost: seed % 3 * 4,
+        doubled: seed % 2 * 10,
+        delay_ms_max: [0, 5, 60, 400][seed as usize % 4],
+        image: seed % 5 * image,
+        copy: seed % 7 * copy,
+    }
+}
+
+/// One of three nodes with two ranks each and two spares.
+fn some_node(world: &World) -> NodeName {
+    node(["node00", "node01", "node02", "spare00", "spare01"][world.rng.0 as usize % 5])
+}
+
+/// Somebody dies: a node, a rank, or the launcher, that comes back.
+fn somebody_dies(world: &mut World, when: u64, who: u64) {
+    let what = match who {
+        0 => Happens::KillNode(some_node(world)),
+        1 => Happens::KillRank(world.rng.0 as u32 % 6),
+        _ => {
+            world.at(when + 2000, Happens::ReviveJl);
+            Happens::KillJl
+        }
+    };
+    world.at(when, what);
+}
+
+/// It ends with the right answer, or says in which of the named states.
+fn ends_well_or_named(world: &mut World) {
+    let code = world.run(HOUR_MS);
+    let named =
+        world.has_told("ended during the start") || NAMED.iter().any(|name| world.has_told(name));
+    assert!(code == 0 || named, "exit {code}: {:#?}", world.told);
+}
+
+#[test]
+fn recoveries_end_well_or_in_a_named_state_whatever_fails() {
+    seeds("recoveries", 1000, |seed| {
+        let faults = faults(seed, 2, 2);
+        let (spares, on_death) = match seed % 13 {
+            0..4 => (1, OnDeath::Shrink),
+            _ => (2, OnDeath::Rollback),
+        };
+        let config = JlConfig { on_death, ..config(3, 2, spares) };
+        let mut world = World::new(seed, config, faults);
+        world.recovers = seed % 11 != 10;
+        world.at(300, checkpoint());
+        let first = 800 + world.rng.below(1500);
+        world.at(first, Happens::KillRank(seed as u32 % 6));
+        let when = first + world.rng.below(600);
+        match seed / 5 % 5 {
+            who @ 0..3 => somebody_dies(&mut world, when, (who + 1) % 3),
+            3 => world.at(when, migrate("node01")),
+            _ => world.at(when, checkpoint()),
+        }
+        ends_well_or_named(&mut world);
+    });
+}
+
+#[test]
+fn agents_move_ranks_that_know_nothing_of_it() {
+    let mut world = World::new(1, with(CRIU, config(2, 2, 1)), Faults::default());
+    world.at(500, migrate("node01"));
+    world.at(1000, checkpoint());
+    world.at(2000, usable("node01"));
+    world.at(2500, migrate("node00"));
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert_eq!(moved(&world), 2, "{:#?}", world.told);
+    assert!(world.closed.contains(&("checkpoint".to_owned(), true)), "{:#?}", world.closed);
+}
+
+#[test]
+fn where_ranks_cannot_move_alone_the_job_starts_again_elsewhere() {
+    let mut world = World::new(1, with(COMMAND, config(2, 2, 1)), Faults::default());
+    world.at(500, migrate("node01"));
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert!(world.told.iter().any(|line| line.contains("starts again without node node01")));
+    let restored = ("start".to_owned(), true);
+    assert_eq!(world.closed.iter().filter(|closed| **closed == restored).count(), 2);
+}
+
+#[test]
+fn what_agents_save_is_of_one_moment_whatever_fails() {
+    seeds("agents", 600, |seed| {
+        let faults = faults(seed, 4, 3);
+        let manner = if seed % 3 == 2 { COMMAND } else { CRIU };
+        let mut world = World::new(seed, with(manner, config(3, 2, 2)), faults);
+        world.at(300, checkpoint());
+        let first = 800 + world.rng.below(1500);
+        world.at(first, migrate("node01"));
+        let second = first + world.rng.below(700);
+        world.at(second, migrate("node02"));
+        world.at(second + 200, checkpoint());
+        let when = first + world.rng.below(900);
+        if seed % 4 < 3 {
+            somebody_dies(&mut world, when, seed % 4);
+        }
+        ends_well_or_named(&mut world);
+    });
+}
+
+#[test]
+fn the_states_of_the_nodes_after_a_migration_are_those_of_the_thesis() {
+    let mut world = World::new(3, config(2, 1, 1), Faults::default());
+    world.at(500, migrate("node01"));
+    world.at(1000, Happens::KillJl);
+    let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run(3000)));
+    assert!(run.is_err(), "without a launcher nobody ends the job");
+    assert_eq!(world.state_of("node00"), Some(MigrationState::Ready));
+    assert_eq!(world.state_of("node01"), Some(MigrationState::Inactive));
+    assert_eq!(world.state_of("spare00"), Some(MigrationState::Ready));
+}

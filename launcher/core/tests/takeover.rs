@@ -1,0 +1,128 @@
+//! The launcher dies at each step that it takes, and another takes the job over from the state on disk; and what still
+//! waits for its turn when the policy has found that something else is to be done. Simulated, in virtual time.
+
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
+
+mod sim;
+
+use ftb_launcher_core::jl::{By, Input, JlConfig, Want};
+use ftb_launcher_core::manner::Manner;
+use ftb_launcher_core::message::Placement;
+use ftb_launcher_core::names::FaultId;
+use sim::happens::{Faults, Happens};
+use sim::world::{World, node};
+use sim::{COMMAND, CRIU, HOUR_MS, checkpoint, config, migrate, moved, usable, with};
+
+/// How much longer a job may take when its launcher dies: until it is replaced, and a phase that nobody ends any more.
+const LONGER_MS: u64 = 20_000;
+
+/// Dies after each of its steps in turn: what the job comes to is the same.
+fn replaced_at_each_step(name: &str, config: &JlConfig, plan: impl Fn(&mut World)) {
+    let run = |dies_after: Option<u64>| {
+        let mut world = World::new(3, config.clone(), Faults::default());
+        plan(&mut world);
+        world.work = 1000;
+        world.dies_after = dies_after;
+        let code = world.run(HOUR_MS);
+        (world, code)
+    };
+    let (calm, code) = run(None);
+    assert_eq!(code, 0, "{name}: {:#?}", calm.told);
+    assert!(calm.steps > 30, "{name}: only {} steps", calm.steps);
+    for step in 0..calm.steps {
+        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(Some(step))));
+        let (world, code) = ran.unwrap_or_else(|_| panic!("{name}: killed after step {step}"));
+        let why = || format!("{name}, killed after step {step}: {:#?}", world.told);
+        assert!(world.dies_after.is_none(), "it has not come so far: {}", why());
+        assert_eq!(code, 0, "{}", why());
+        assert_eq!(world.torn.len(), calm.torn.len(), "{}", why());
+        assert!(world.now_ms < calm.now_ms + LONGER_MS, "{} ms: {}", world.now_ms, why());
+        // What was under way is finished, not given up.
+        assert_eq!(placed(&world), placed(&calm), "{}", why());
+        assert!(!world.has_told("restarts from"), "{}", why());
+    }
+}
+
+fn placed(world: &World) -> Placement {
+    world.jl.as_ref().expect("it has ended the job").job().placement()
+}
+
+fn saves_and_moves(world: &mut World) {
+    world.at(400, checkpoint());
+    world.at(1000, migrate("node01"));
+    world.at(1800, usable("node01"));
+    world.at(2300, migrate("node00"));
+}
+
+#[test]
+fn a_launcher_that_dies_at_any_step_of_start_checkpoint_migration_and_end_is_replaced() {
+    let config = with(Manner::default(), config(2, 2, 1));
+    replaced_at_each_step("app", &config, saves_and_moves);
+}
+
+#[test]
+fn a_launcher_that_dies_at_any_step_is_replaced_where_agents_move_ranks() {
+    replaced_at_each_step("criu", &with(CRIU, config(2, 2, 1)), saves_and_moves);
+}
+
+#[test]
+fn a_launcher_that_dies_at_any_step_is_replaced_where_the_job_starts_elsewhere() {
+    let plan = |world: &mut World| world.at(600, migrate("node01"));
+    replaced_at_each_step("command", &with(COMMAND, config(2, 2, 1)), plan);
+}
+
+/// Phase I is called off, and the source takes its ranks back: the ways back are finished too.
+#[test]
+fn a_launcher_that_dies_at_any_step_of_a_way_back_is_replaced() {
+    let plan = |world: &mut World| {
+        world.faults.copy = 100;
+        world.at(500, migrate("node01"));
+    };
+    replaced_at_each_step("back", &config(2, 2, 1), plan);
+    let plan = |world: &mut World| {
+        world.faults.image = 100;
+        world.at(500, migrate("node01"));
+    };
+    replaced_at_each_step("abort", &config(2, 2, 1), plan);
+}
+
+#[test]
+fn a_launcher_that_dies_at_any_step_of_a_recovery_is_replaced() {
+    let plan = |world: &mut World| {
+        world.at(500, checkpoint());
+        world.at(1500, Happens::KillRank(3));
+        // In the middle of it: a further round.
+        world.at(1560, Happens::KillRank(0));
+    };
+    replaced_at_each_step("rollback", &config(3, 2, 1), plan);
+}
+
+fn wanted(fault: u64, want: Want) -> Happens {
+    let by = By::Fault(FaultId(fault));
+    Happens::ToJl(Box::new(Input::Want { want, by }))
+}
+
+/// Two nodes were to move for their heat, one after the other; meanwhile it is the whole room.
+#[test]
+fn what_waits_is_called_off_when_it_is_the_whole_room() {
+    let mut world = World::new(1, config(4, 1, 2), Faults::default());
+    for (fault, name) in [(1, "node01"), (2, "node02")] {
+        let reason = "overheating".to_owned();
+        world.at(500, wanted(fault, Want::Migrate { node: node(name), reason }));
+    }
+    let faults = [FaultId(1), FaultId(2)].into();
+    let reason = "cooling has failed".to_owned();
+    world.at(530, Happens::ToJl(Box::new(Input::CallOff { faults, reason: reason.clone() })));
+    world.at(530, wanted(3, Want::Checkpoint { reason }));
+    // It comes too late.
+    let reason = "overheating".to_owned();
+    world.at(540, wanted(2, Want::Migrate { node: node("node02"), reason }));
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert_eq!(moved(&world), 1, "the one under way: {:#?}", world.told);
+    assert!(
+        world.has_told("the migration from node02 is called off (fault 2)"),
+        "{:#?}",
+        world.told
+    );
+    assert!(world.closed.contains(&("checkpoint".to_owned(), true)), "{:#?}", world.closed);
+}

@@ -1,0 +1,61 @@
+//! Reads the output of a rank in frames of whole lines.
+
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
+use tokio::sync::mpsc;
+
+/// Most bytes of one frame.
+pub const FRAME_BYTES_MAX: usize = 64 * 1024;
+/// Longest line of a rank that gets one prefix; a longer one is cut.
+const LINE_BYTES_MAX: usize = 16 * 1024;
+
+/// Which stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+    /// What was kept while there was no JL: both streams of all ranks of a node.
+    Kept,
+}
+
+/// Some output of a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Whose.
+    pub rank: u32,
+    /// Which stream.
+    pub stream: Stream,
+    /// The bytes: whole lines where the rank writes lines.
+    pub bytes: Vec<u8>,
+}
+
+/// Reads a stream of a rank to its end, in whole lines where they are not too long.
+pub async fn read(
+    rank: u32,
+    stream: Stream,
+    from: impl AsyncRead + Unpin,
+    to: mpsc::Sender<Frame>,
+) {
+    let mut from = BufReader::with_capacity(FRAME_BYTES_MAX, from);
+    loop {
+        let mut bytes = Vec::new();
+        let mut limited = (&mut from).take(LINE_BYTES_MAX as u64);
+        match limited.read_until(b'\n', &mut bytes).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        // What is there already goes along, up to its last line end.
+        let waiting = from.buffer();
+        let room = waiting.len().min(FRAME_BYTES_MAX - bytes.len());
+        if bytes.ends_with(b"\n")
+            && let Some(end) = waiting[..room].iter().rposition(|byte| *byte == b'\n')
+        {
+            bytes.extend_from_slice(&waiting[..=end]);
+            from.consume(end + 1);
+        }
+        if to.send(Frame { rank, stream, bytes }).await.is_err() {
+            return;
+        }
+    }
+}

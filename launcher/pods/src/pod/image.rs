@@ -1,0 +1,149 @@
+//! The image of a pod: CRIU's files, the facts about the pod, the PMI key-value space. It is a directory, that of the
+//! pod's first rank; the images of its other ranks only say where it is.
+
+use crate::backend::{PARENT, work_dir};
+use crate::images::{self, growing, tree};
+use core::net::Ipv4Addr;
+use ftb_launcher_core::names::{Ranks, SetId};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// What is known of a pod besides its dump, in the directory of its image.
+const FACTS: &str = "pod.json";
+/// The PMI key-value space, saved with it.
+const SPACE: &str = "pmi";
+
+/// What is known of a pod besides its dump.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Facts {
+    /// Its address.
+    pub(super) address: Ipv4Addr,
+    /// Inode numbers of the tender's pipes, as its dump names them.
+    pub(super) pipes: (u64, u64),
+    /// The tender, inside.
+    pub(super) tender: u32,
+    /// Who is in it.
+    pub(super) ranks: Vec<u32>,
+}
+
+impl Facts {
+    /// Reads them, and the PMI key-value space, for ranks that are to come back.
+    pub(super) fn read(image: &Path, ranks: &Ranks) -> Result<(Self, String), String> {
+        let read = |name: &str| {
+            let path = image.join(name);
+            fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let facts: Self = serde_json::from_str(&read(FACTS)?)
+            .map_err(|error| format!("{}: {error}", image.join(FACTS).display()))?;
+        if !facts.ranks.iter().copied().eq(ranks.iter()) {
+            let there = facts.ranks.iter().copied().collect::<Ranks>().join(",");
+            let wanted = ranks.join(",");
+            return Err(format!("the image is of ranks {there} together, not of {wanted}"));
+        }
+        let work = fs::create_dir_all(work_dir(image));
+        work.map_err(|error| format!("{}: {error}", work_dir(image).display()))?;
+        Ok((facts, read(SPACE)?))
+    }
+}
+
+/// Makes the directories of an image that begins with what the ranks have in memory while they work.
+pub(super) fn make_parent(image: &Path) -> io::Result<()> {
+    make_dirs(image)?;
+    fs::create_dir(image.join(PARENT))
+}
+
+/// Gives up what was copied beforehand: the image goes on from here, and will be whole without it.
+pub(super) fn drop_parent(image: &Path) -> io::Result<()> {
+    tree::remove(&image.join(PARENT))
+}
+
+fn make_dirs(image: &Path) -> io::Result<()> {
+    for dir in [image, &work_dir(image)] {
+        tree::remove(dir)?;
+        fs::create_dir_all(dir)?;
+    }
+    Ok(())
+}
+
+/// Makes the directories of an image, with what is known besides the dump. `begun`: they are there, see [`make_parent`].
+pub(super) fn make(image: &Path, facts: &Facts, space: &str, begun: bool) -> io::Result<()> {
+    if !begun {
+        make_dirs(image)?;
+    }
+    fs::write(image.join(FACTS), serde_json::to_vec(facts)?)?;
+    fs::write(image.join(SPACE), space)
+}
+
+/// The sizes of the images of all ranks; those of ranks that are in another's are written here.
+pub(super) fn sizes(
+    root: &Path,
+    set: &SetId,
+    image: &Path,
+    ranks: &[u32],
+) -> Result<Vec<(u32, u64)>, String> {
+    let fail = |error: io::Error| format!("{}: {error}", image.display());
+    let mut sizes = Vec::new();
+    for (at, rank) in ranks.iter().enumerate() {
+        if at == 0 {
+            sizes.push((*rank, tree::bytes(image).map_err(fail)?));
+        } else {
+            let text = format!("in the image of rank {}\n", ranks[0]);
+            fs::write(images::path(root, set, *rank), &text).map_err(fail)?;
+            sizes.push((*rank, text.len() as u64));
+        }
+    }
+    Ok(sizes)
+}
+
+/// Nothing of it will change any more. Whoever takes it while it is written waits for that.
+pub(super) fn close(image: &Path) -> Result<(), String> {
+    let mark = image.join(growing::WHOLE);
+    fs::write(&mark, "").map_err(|error| format!("{}: {error}", mark.display()))
+}
+
+/// The last error in the logs that a step has left, as the end of a message. Programs that CRIU calls write there too (nft,
+/// that a table which was never made cannot be removed): only CRIU itself says where in its text it was.
+pub(super) fn log_error(image: &Path) -> String {
+    let text = |name: &str| fs::read_to_string(work_dir(image).join(name)).unwrap_or_default();
+    let last = |text: &str| {
+        let errors = || {
+            text.lines().rev().filter(|line| line.contains("Error (") && !line.contains("RLIMIT"))
+        };
+        // The last ones say only that it failed; better than nothing.
+        let why = |line: &&str| !line.contains("FAILED") && !line.contains("failed with");
+        errors().find(why).or_else(|| errors().next()).map(|line| format!(": {line}"))
+    };
+    let logs = ["restore.log", "dump.log", "pre-dump.log"];
+    logs.into_iter().find_map(|name| last(&text(name))).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_pod_comes_back_whole_or_not_at_all() {
+        let root = tempfile::tempdir().unwrap();
+        let set = SetId::new("set-1").unwrap();
+        let image = images::path(root.path(), &set, 2);
+        let address = Ipv4Addr::new(10, 0, 0, 1);
+        let facts = Facts { address, pipes: (1, 2), tender: 1001, ranks: vec![2, 3] };
+        make(&image, &facts, "a=b\n", false).unwrap();
+        let sizes = sizes(root.path(), &set, &image, &facts.ranks).unwrap();
+        assert_eq!(sizes.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [2, 3]);
+        let both = Ranks::from_iter([2, 3]);
+        assert_eq!(Facts::read(&image, &both).unwrap(), (facts, "a=b\n".to_owned()));
+        let error = Facts::read(&image, &Ranks::from_iter([2])).unwrap_err();
+        assert!(error.contains("ranks 2,3 together"), "{error}");
+        fs::write(
+            work_dir(&image).join("dump.log"),
+            "x\nError (criu): RLIMIT\nError (a): b\nError: nft\ny\n",
+        )
+        .unwrap();
+        assert_eq!(log_error(&image), ": Error (a): b");
+    }
+}

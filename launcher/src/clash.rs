@@ -1,0 +1,82 @@
+//! Whether a job of a name runs already. Two jobs of one user and one name would take each other's events for their own:
+//! the second is refused before anything of it starts. In one directory of jobs the directory itself shows it; elsewhere
+//! what the launcher of the other says on the backplane.
+
+use super::{link, waiting};
+use core::time::Duration;
+use ftb_client::{Delivery, Received, Start};
+use ftb_launcher_core::jl;
+use ftb_launcher_core::names::JobId;
+use ftb_launcher_core::wire;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A launcher that has said nothing for so long is gone.
+const SILENCE: Duration = jl::ALIVE.saturating_mul(3);
+
+/// Looks whether a launcher of this user's speaks for a job of that name. Takes no time where none has within
+/// three times [`jl::ALIVE`]; after one that has said no last word it waits so long for the next.
+///
+/// # Errors
+/// One line: where it runs, and the way out; or that there is no agent.
+pub async fn check(agent: &Path, job: &JobId) -> Result<(), String> {
+    let client = link::attach("ftb-launch-ask", agent, job.as_str()).await?;
+    let filter = format!("event_space={}, jobid={job}", wire::SPACE_JL);
+    let since = SystemTime::now().checked_sub(SILENCE).unwrap_or(UNIX_EPOCH);
+    let since_ns = since.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let start = Start::SinceNs(u64::try_from(since_ns).unwrap_or(u64::MAX));
+    let what = format!("its agent to subscribe to {filter:?}");
+    let said = waiting::on(&what, client.subscribe(&filter, start)).await;
+    let mut said = said.map_err(|error| format!("cannot subscribe to {filter:?}: {error}"))?;
+    let mut lives = false;
+    let what = format!("the agent to look back for another launcher of job {job}");
+    waiting::on(&what, async {
+        while let Some(delivery) = said.next_of_past().await {
+            if let Some(received) = own(delivery) {
+                lives = word(&received).unwrap_or(lives);
+            }
+        }
+    })
+    .await;
+    let again = async {
+        while let Some(delivery) = said.next().await {
+            let received = own(delivery);
+            match received.as_deref().and_then(word) {
+                Some(true) => return received.map(|received| received.host),
+                Some(false) => return None,
+                None => {}
+            }
+        }
+        None
+    };
+    let what = format!("the next word of another launcher of job {job}");
+    let again = waiting::on(&what, tokio::time::timeout(SILENCE, again));
+    let host = if lives { again.await.ok().flatten() } else { None };
+    link::close(client).await;
+    match host {
+        None => Ok(()),
+        Some(host) => Err(format!(
+            "a job {job} of yours runs already, its launcher on {host}: give this one another name (--job)"
+        )),
+    }
+}
+
+/// An event of this user's.
+fn own(delivery: Delivery) -> Option<Box<Received>> {
+    match delivery {
+        Delivery::Event(received) => {
+            Some(received).filter(|it| it.uid == nix::unistd::Uid::effective().as_raw())
+        }
+        Delivery::Gap(_) => None,
+    }
+}
+
+/// Whether what a launcher says shows that it lives, or is its last word.
+fn word(received: &Received) -> Option<bool> {
+    let event = &received.event;
+    match event.name.as_str() {
+        "FTB_JL_ALIVE" => Some(true),
+        "FTB_JL_EPISODE" if event.tag("kind") == Some("end") => Some(false),
+        _ => None,
+    }
+}

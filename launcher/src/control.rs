@@ -1,0 +1,188 @@
+//! What people do to running jobs: list them, look at one, ask one for something.
+
+use super::jobdir::{JobDir, JobFile, StateFile};
+use super::{link, waiting};
+use core::time::Duration;
+use ftb_client::Delivery;
+use ftb_launcher_core::jl::PaceView;
+use ftb_launcher_core::message::{Answer, Asked, Outcome, Request};
+use ftb_launcher_core::names::JobId;
+use ftb_launcher_core::nla::MigrationState;
+use ftb_launcher_core::wire;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// One job, for people and, as JSON, for programs.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobView {
+    /// Its name.
+    pub job: String,
+    /// `running`, `orphaned` (its launcher is gone: attach to it), `done` or `unreadable`.
+    pub state: &'static str,
+    /// How many ranks.
+    pub ranks: u32,
+    /// What is under way.
+    pub doing: String,
+    /// Ranks by node.
+    pub nodes: BTreeMap<String, NodeView>,
+    /// Committed sets, oldest first.
+    pub sets: Vec<String>,
+    /// How often it is saved by itself, and why.
+    pub saved: Option<PaceView>,
+    /// Whether ranks that move are copied while they work: where the backend copies them, and the kernel of the launcher's
+    /// host can tell what they change.
+    pub precopy: Option<bool>,
+    /// Why its ranks can neither be saved nor moved; none where they can, or it is not known yet.
+    pub immovable: Option<String>,
+    /// Faults that wait for a spare, or for ranks that can move.
+    pub pending: Vec<PendingView>,
+    /// The exit code of a job that is done.
+    pub exit: Option<i32>,
+}
+
+/// A fault that waits.
+#[derive(Clone, Debug, Serialize)]
+pub struct PendingView {
+    /// The node to leave.
+    pub node: String,
+    /// The name of the policy's rule.
+    pub reason: String,
+}
+
+/// One node of a job.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeView {
+    /// Its migration state, or `LOST`, or `STARTING`, or [`BECOMES_SPARE`].
+    pub state: String,
+    /// Its ranks.
+    pub ranks: Vec<u32>,
+}
+
+/// A node that may be used again, until its agent has confirmed that.
+pub const BECOMES_SPARE: &str = "BECOMES_SPARE";
+
+/// Every job of this user below `jobs`, by name.
+pub fn list(jobs: &Path) -> Vec<JobView> {
+    let entries = std::fs::read_dir(jobs).into_iter().flatten().filter_map(Result::ok);
+    let ids = entries.filter_map(|e| e.file_name().to_str().and_then(|name| JobId::new(name).ok()));
+    let own = ids.filter(|job| JobDir::new(jobs, job).is_own());
+    let mut views: Vec<JobView> = own.map(|job| view(jobs, &job)).collect();
+    views.sort_by(|a, b| a.job.cmp(&b.job));
+    views
+}
+
+/// One job.
+pub fn view(jobs: &Path, job: &JobId) -> JobView {
+    let dir = JobDir::new(jobs, job);
+    let mut view = JobView {
+        job: job.to_string(),
+        state: "unreadable",
+        ranks: 0,
+        doing: String::new(),
+        nodes: BTreeMap::new(),
+        sets: Vec::new(),
+        saved: None,
+        precopy: dir.read::<JobFile>("job.json").ok().and_then(|file| file.precopy),
+        immovable: None,
+        pending: Vec::new(),
+        exit: None,
+    };
+    let Ok(state) = dir.read::<StateFile>("state.json") else {
+        return view;
+    };
+    let alive = dir.is_locked();
+    view.state = match (state.exit, alive) {
+        (Some(_), _) => "done",
+        (None, true) => "running",
+        (None, false) => "orphaned",
+    };
+    view.exit = state.exit;
+    view.saved = Some(state.jl.pace().view());
+    view.doing = state.jl.open().map(ftb_launcher_core::jl::Open::words).unwrap_or_default();
+    view.immovable = state.jl.immovable();
+    let pending = state.jl.pending().iter();
+    view.pending = pending
+        .map(|of| PendingView { node: of.node.to_string(), reason: of.reason.clone() })
+        .collect();
+    let job = state.jl.job();
+    view.ranks = job.config.size;
+    view.sets = job.sets.iter().map(ToString::to_string).collect();
+    for (name, node) in &job.nodes {
+        let word = match node.state {
+            _ if node.lost => "LOST".to_owned(),
+            None => "STARTING".to_owned(),
+            Some(MigrationState::Inactive) if node.usable => BECOMES_SPARE.to_owned(),
+            Some(state) => state.to_string(),
+        };
+        let ranks = job.ranks_on(name).iter().collect();
+        view.nodes.insert(name.to_string(), NodeView { state: word, ranks });
+    }
+    view
+}
+
+/// How often is looked whether the launcher that is to answer lives.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// What it has said last may still be on its way when it is gone.
+const LAST_WORD_WAIT: Duration = Duration::from_secs(3);
+
+/// Comes back when no launcher holds the job any more.
+async fn unheld(dir: &JobDir) {
+    while dir.is_locked() {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    tokio::time::sleep(LAST_WORD_WAIT).await;
+}
+
+/// Asks a running job for something and waits for its last answer; `told` hears every answer.
+///
+/// # Errors
+/// One line: no such job, no agent, no answer in time.
+pub async fn ask(
+    dir: &JobDir,
+    what: Request,
+    timeout: Duration,
+    mut told: impl FnMut(&Answer),
+) -> Result<Outcome, String> {
+    let file: JobFile = dir.read("job.json")?;
+    let client = link::attach("ftb-launch-ask", &file.agent, file.job.as_str()).await?;
+    let filter = format!("event_space=ftb.job, jobid={}", file.job);
+    let mut answers = link::subscribe(&client, &filter).await?;
+    let request = random();
+    link::publish(&client, wire::request(&Asked { request, what })).await;
+    let uid = nix::unistd::Uid::effective().as_raw();
+    let wait = async {
+        while let Some(delivery) = answers.next().await {
+            let Delivery::Event(received) = delivery else { continue };
+            let Ok(Err(answer)) = wire::from_request(&received.event) else { continue };
+            if received.uid != uid || answer.request != request {
+                continue;
+            }
+            told(&answer);
+            if answer.outcome != Outcome::Accepted {
+                return Ok(answer.outcome);
+            }
+        }
+        Err("the agent ended the subscription".to_owned())
+    };
+    let job = &file.job;
+    let what = format!("an answer of job {job}");
+    let answered = waiting::on(&what, tokio::time::timeout(timeout, wait));
+    let outcome = tokio::select! {
+        biased;
+        answered = answered => answered.unwrap_or_else(|_| {
+            Err(format!("job {job} has not answered within {timeout:?}: is its launcher alive?"))
+        }),
+        () = unheld(dir) => Err(format!(
+            "job {job} has not answered: it has ended, or its launcher is gone (ftb-launch ps, ftb-launch attach {job})"
+        )),
+    };
+    link::close(client).await;
+    outcome
+}
+
+/// A random number from the system.
+pub fn random() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one((std::process::id(), std::time::SystemTime::now()))
+}

@@ -1,0 +1,410 @@
+//! A job on disk: `<jobs>/<job>/` with `job.json` (what was asked for), `state.json` (the JL, written and synced
+//! before each protocol step), `lock` (held by the living JL), `sets/<set>/` (committed when `set.json` is there)
+//! and `nodes/<node>/` (the images of local nodes).
+//!
+//! Several users may share the directory of all jobs: a job counts only where its directory is this
+//! user's own, and it is entered by its descriptor ([`super::own`]).
+
+use super::nodedir;
+use super::own::{Lock, PrivateDir};
+use super::spec::{Means, NlaSpec, Starting};
+use ftb_launcher_core::jl::Jl;
+use ftb_launcher_core::names::{JobId, NodeName, Ranks, SetId};
+use ftb_launcher_pods::images;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+/// Name of the lock file.
+const LOCK: &str = "lock";
+/// Name of the file with what was asked for.
+const JOB: &str = "job.json";
+/// Name of the file with the state of the JL.
+const STATE: &str = "state.json";
+/// Name of the manifest in the directory of a set.
+const MANIFEST: &str = "set.json";
+
+/// Environment variable with the directory of all jobs.
+pub const JOBS_DIR_ENV: &str = "FTB_JOBS_DIR";
+
+/// What was asked for: enough to take the job over, or to start it again from a set.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JobFile {
+    /// The job.
+    pub job: JobId,
+    /// What its agents were told, by node.
+    pub specs: BTreeMap<NodeName, NlaSpec>,
+    /// Socket of the JL's own agent.
+    pub agent: PathBuf,
+    /// The address that the JL's services listen on.
+    pub listen: String,
+    /// How the nodes reach the JL.
+    pub address: String,
+    /// The policy file, as text.
+    pub policy: String,
+    /// Whether lines are printed with their rank.
+    pub prefix: bool,
+    /// How the agents were started: the same way leads to them when they must be ended by force.
+    #[serde(default)]
+    pub starting: Option<Starting>,
+    /// Whether ranks that move are copied while they work, as far as the launcher's host can tell; none where no ranks are
+    /// copied by agents.
+    #[serde(default)]
+    pub precopy: Option<bool>,
+}
+
+/// The JL on disk.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct StateFile {
+    /// The machine itself.
+    pub jl: Jl,
+    /// Process ids of NLAs that are this host's.
+    pub nlas: BTreeMap<NodeName, u32>,
+    /// The exit code of a job that is over.
+    pub exit: Option<i32>,
+}
+
+/// The manifest of a set: it counts only where this file is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The job that it is of.
+    pub job: JobId,
+    /// The set.
+    pub set: SetId,
+    /// How many ranks the job has.
+    pub size: u32,
+    /// Bytes and CRC-32C of each rank's image.
+    pub images: Vec<(u64, u32)>,
+    /// The ranks that share an image and can only be brought back together.
+    #[serde(default)]
+    pub pods: Vec<Ranks>,
+}
+
+/// The directory of one job.
+#[derive(Clone, Debug)]
+pub struct JobDir(PathBuf);
+
+/// The directory of all jobs: [`JOBS_DIR_ENV`], else below the user's state directory.
+///
+/// # Errors
+/// There is no home.
+pub fn jobs_dir() -> Result<PathBuf, String> {
+    let var =
+        |key: &str| std::env::var_os(key).filter(|value| !value.is_empty()).map(PathBuf::from);
+    var(JOBS_DIR_ENV)
+        .or_else(|| var("XDG_STATE_HOME").map(|dir| dir.join("ftb/jobs")))
+        .or_else(|| var("HOME").map(|dir| dir.join(".local/state/ftb/jobs")))
+        .ok_or_else(|| format!("neither {JOBS_DIR_ENV} nor HOME is set: say where jobs are kept"))
+}
+
+impl JobDir {
+    /// The directory of `job` below `jobs`.
+    pub fn new(jobs: &Path, job: &JobId) -> Self {
+        Self(jobs.join(job.as_str()))
+    }
+
+    /// Makes it, for its user alone, and locks it.
+    ///
+    /// # Errors
+    /// It is there already, others could rename it, or the system's.
+    pub fn create(&self) -> Result<Lock, String> {
+        let fail = |error: io::Error| format!("cannot make {}: {error}", self.0.display());
+        if let Some(parent) = self.0.parent() {
+            fs::create_dir_all(parent).map_err(fail)?;
+            check_shared(parent)?;
+        }
+        let make = |path: &Path| fs::DirBuilder::new().mode(0o700).create(path);
+        make(&self.0).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => format!(
+                "there is a job of this name already, in {} (ftb-launch ps): give this one another name (--job)",
+                self.0.display()
+            ),
+            _ => fail(error),
+        })?;
+        let lock = self.lock()?;
+        make(&self.sets()).map_err(fail)?;
+        make(&self.0.join("nodes")).map_err(fail)?;
+        Ok(lock)
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// One line: it is missing, or not this user's alone.
+    fn open(&self) -> Result<PrivateDir, String> {
+        PrivateDir::open(&self.0).map_err(|error| format!("{}: {error}", self.0.display()))
+    }
+
+    /// Whether this user has a job there, readable or not.
+    pub fn is_own(&self) -> bool {
+        let uid = nix::unistd::Uid::effective().as_raw();
+        fs::symlink_metadata(&self.0).is_ok_and(|about| about.is_dir() && about.uid() == uid)
+    }
+
+    /// Whether what was asked for is there.
+    pub fn has_job(&self) -> bool {
+        self.open().is_ok_and(|dir| dir.read(JOB).is_ok())
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The store of sets.
+    pub fn sets(&self) -> PathBuf {
+        self.0.join("sets")
+    }
+
+    /// The images of a local node.
+    pub fn images_of(&self, node: &NodeName) -> PathBuf {
+        self.0.join("nodes").join(node.as_str())
+    }
+
+    /// Locks the job for its one JL; the lock ends with the process.
+    ///
+    /// # Errors
+    /// Another JL is alive, or the directory is not this user's.
+    pub fn lock(&self) -> Result<Lock, String> {
+        let fail = |error: io::Error| format!("{}: {error}", self.0.join(LOCK).display());
+        let file = self.open()?.read_write(LOCK).map_err(fail)?;
+        Lock::take(file)
+            .map_err(fail)?
+            .ok_or_else(|| format!("a job launcher is at work in {}", self.0.display()))
+    }
+
+    /// Whether a JL is at work. Looking does not take the lock: a JL that begins meanwhile gets it.
+    pub fn is_locked(&self) -> bool {
+        let file = self.open().ok().and_then(|dir| dir.read(LOCK).ok());
+        file.is_some_and(|file| Lock::is_held(&file).unwrap_or(false))
+    }
+
+    /// Writes a file so that it is there whole or not at all, also after a power loss.
+    ///
+    /// # Errors
+    /// One line with the file.
+    pub fn write(&self, name: &str, value: &impl Serialize) -> Result<(), String> {
+        write_file(&self.open()?, &self.0.join(name), value)
+    }
+
+    /// Reads a file back.
+    ///
+    /// # Errors
+    /// One line with the file.
+    pub fn read<T: DeserializeOwned>(&self, name: &str) -> Result<T, String> {
+        let path = self.0.join(name);
+        let text = self.open()?.read_all(name);
+        let text = text.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        parse(&path, &text)
+    }
+
+    /// Commits a set whose images are all in the store.
+    ///
+    /// # Errors
+    /// One line with the file.
+    pub fn commit(&self, manifest: &Manifest) -> Result<(), String> {
+        let path = self.sets().join(manifest.set.as_str()).join(MANIFEST);
+        let fail = |error: io::Error| format!("cannot write {}: {error}", path.display());
+        let sets = self.open()?.subdir("sets").map_err(fail)?;
+        let set = sets.subdir(manifest.set.as_str()).map_err(fail)?;
+        write_file(&set, &path, manifest)
+    }
+
+    /// Deletes a set: its manifest first, so that a half-deleted set does not count.
+    pub fn drop_set(&self, set: &SetId) {
+        let sets = self.open().ok().and_then(|dir| dir.subdir("sets").ok());
+        if let Some(dir) = sets.as_ref().and_then(|sets| sets.subdir(set.as_str()).ok()) {
+            let _ = dir.remove(MANIFEST);
+        }
+        images::drop_set(&self.sets(), set);
+    }
+
+    /// Removes everything of the job.
+    pub fn remove(&self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            tracing::warn!(dir = %self.0.display(), %error, "the job's directory stays");
+        }
+    }
+}
+
+/// Removes what jobs on this host have left in `jobs` of which everything was killed, launcher and launch agents: the
+/// images of their nodes, and the whole directory where no set is in it to start again from. A job whose launcher alone
+/// is gone can be taken over: it stays. So does one on other hosts: what lives there is not known here.
+pub fn clear_left(jobs: &Path) {
+    let entries = fs::read_dir(jobs).into_iter().flatten().filter_map(Result::ok);
+    for job in entries.filter_map(|e| e.file_name().to_str().and_then(|name| JobId::new(name).ok()))
+    {
+        let dir = JobDir::new(jobs, &job);
+        if let Err(error) = dir.clear_where_dead() {
+            tracing::debug!(%job, error, "what a killed job may have left is not looked at");
+        }
+    }
+}
+
+impl JobDir {
+    fn clear_where_dead(&self) -> Result<(), String> {
+        let dir = self.open()?;
+        // Without a lock file the directory is just being made.
+        let lock = dir.read(LOCK).map_err(|error| error.to_string())?;
+        if Lock::is_held(&lock).map_err(|error| error.to_string())? {
+            return Ok(());
+        }
+        if dir.read(STATE).is_err() {
+            return self.clear_unbegun();
+        }
+        let (file, state): (JobFile, StateFile) = (self.read(JOB)?, self.read(STATE)?);
+        let local = file.starting.as_ref().is_some_and(|starting| starting.means == Means::Local);
+        let lives = |pid: &u32| nodedir::is_agent(*pid);
+        let dirs = || file.specs.values().map(|spec| &spec.image_dir);
+        let dead = !state.nlas.values().any(lives) && dirs().all(|dir| nodedir::is_free(dir));
+        if !local || state.exit.is_some() || !dead {
+            return Ok(());
+        }
+        let _lock = self.lock()?;
+        dirs().for_each(|dir| nodedir::clear_where_left(dir));
+        let sets = fs::read_dir(self.sets()).map_err(|error| error.to_string())?;
+        let counts = |entry: fs::DirEntry| entry.path().join(MANIFEST).exists();
+        if !sets.filter_map(Result::ok).any(counts) {
+            tracing::info!(dir = %self.0.display(), "a killed job without a set: removed");
+            self.remove();
+        }
+        Ok(())
+    }
+
+    /// Removes what a launcher has left that was killed before it had written down the job: it has
+    /// started nothing.
+    fn clear_unbegun(&self) -> Result<(), String> {
+        let _lock = self.lock()?;
+        // A launcher may have gone on between the look and the lock.
+        if self.open()?.read(STATE).is_err() {
+            self.remove();
+        }
+        Ok(())
+    }
+}
+
+/// Whether other users can rename what is in a directory: then no path through it can be trusted.
+fn check_shared(dir: &Path) -> Result<(), String> {
+    let about = fs::metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    if about.mode() & 0o002 != 0 && about.mode() & 0o1000 == 0 {
+        return Err(format!(
+            "every user can rename what is in {}: set its sticky bit (chmod +t), \
+             or set {JOBS_DIR_ENV}",
+            dir.display()
+        ));
+    }
+    Ok(())
+}
+
+fn write_file(dir: &PrivateDir, path: &Path, value: &impl Serialize) -> Result<(), String> {
+    let text = serde_json::to_vec(value).map_err(|error| error.to_string())?;
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    dir.replace(name, &text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Reads and verifies a set: its manifest, and length and CRC of every image.
+///
+/// # Errors
+/// One line: what is missing or damaged.
+pub fn verify(dir: &Path) -> Result<Manifest, String> {
+    let path = dir.join(MANIFEST);
+    let text =
+        fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let manifest: Manifest = parse(&path, &text)?;
+    let root = dir.parent().unwrap_or(Path::new("."));
+    if dir.file_name().and_then(|name| name.to_str()) != Some(manifest.set.as_str()) {
+        return Err(format!("{} is not the directory of set {}", dir.display(), manifest.set));
+    }
+    if manifest.images.len() != manifest.size as usize {
+        return Err(format!("set {} does not have one image for each rank", manifest.set));
+    }
+    for (rank, (bytes, crc)) in (0..).zip(&manifest.images) {
+        let path = images::path(root, &manifest.set, rank);
+        let sum = images::sum(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        if sum != (*bytes, *crc) {
+            return Err(format!(
+                "{} is damaged, or of another rank or set: its set is not restored",
+                path.display()
+            ));
+        }
+    }
+    Ok(manifest)
+}
+
+/// All ranks of a manifest.
+pub fn all_ranks(size: u32) -> Ranks {
+    (0..size).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_set_counts_only_whole() {
+        let jobs = tempfile::tempdir().unwrap();
+        let dir = JobDir::new(jobs.path(), &JobId::new("job").unwrap());
+        dir.create().unwrap();
+        let set = SetId::new("set-1").unwrap();
+        let image = images::path(&dir.sets(), &set, 0);
+        fs::create_dir(image.parent().unwrap()).unwrap();
+        fs::write(&image, b"state").unwrap();
+        let of = dir.sets().join("set-1");
+        assert!(verify(&of).is_err(), "no manifest");
+        let images = vec![(5, crc32c::crc32c(b"state"))];
+        let job = JobId::new("job").unwrap();
+        let manifest = Manifest { job, set: set.clone(), size: 1, images, pods: Vec::new() };
+        dir.commit(&manifest).unwrap();
+        assert_eq!(verify(&of), Ok(manifest));
+        fs::write(&image, b"stale").unwrap();
+        assert!(verify(&of).unwrap_err().contains("damaged"));
+        fs::write(&image, b"stat").unwrap();
+        assert!(verify(&of).unwrap_err().contains("damaged"));
+    }
+
+    #[test]
+    fn one_launcher_at_a_time() {
+        let jobs = tempfile::tempdir().unwrap();
+        let dir = JobDir::new(jobs.path(), &JobId::new("job").unwrap());
+        let lock = dir.create().unwrap();
+        assert!(dir.is_locked() && dir.lock().unwrap_err().contains("at work"));
+        drop(lock);
+        assert!(!dir.is_locked());
+        dir.lock().unwrap();
+    }
+
+    #[test]
+    fn what_a_launcher_left_that_had_started_nothing_is_removed() {
+        let jobs = tempfile::tempdir().unwrap();
+        let at = |name: &str| JobDir::new(jobs.path(), &JobId::new(name).unwrap());
+        let (killed, alive, made) = (at("killed"), at("alive"), at("made"));
+        drop(killed.create().unwrap());
+        let _lock = alive.create().unwrap();
+        fs::DirBuilder::new().mode(0o700).create(made.path()).unwrap();
+        clear_left(jobs.path());
+        assert!(!killed.path().exists(), "its launcher is gone");
+        assert!(alive.path().exists(), "its launcher is at work");
+        assert!(made.path().exists(), "its launcher is about to lock it");
+    }
+
+    #[test]
+    fn a_directory_of_jobs_in_which_every_user_renames_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let jobs = tempfile::tempdir().unwrap();
+        let dir = JobDir::new(jobs.path(), &JobId::new("job").unwrap());
+        fs::set_permissions(jobs.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(dir.create().unwrap_err().contains("sticky"));
+        fs::set_permissions(jobs.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+        dir.create().unwrap();
+    }
+}

@@ -1,0 +1,174 @@
+//! The launcher's attachment to the backplane: events in and out, with the check that they come from the job's own
+//! user.
+
+use super::refused::{Reason, Refusals};
+use super::seal::Seal;
+use crate::clock::Clock;
+use crate::waiting;
+use core::fmt::Display;
+use core::time::Duration;
+use ftb_client::{Client, Delivery, Event, Start, Subscription};
+use ftb_core::Event as CoreEvent;
+use std::path::Path;
+use tokio::sync::mpsc;
+
+/// How long to wait for an agent at the start.
+pub const AGENT_WAIT: Duration = Duration::from_secs(20);
+/// How long to wait until what was said is confirmed at the end.
+pub const CLOSE_WAIT: Duration = Duration::from_secs(3);
+
+/// What comes in.
+#[derive(Debug)]
+pub enum Heard {
+    /// An event of the job's own user; with the host that its agent vouches for.
+    Event {
+        /// The event.
+        event: Box<CoreEvent>,
+        /// Where it was published.
+        host: String,
+    },
+    /// Something was missed.
+    Gap,
+}
+
+/// Lets in what belongs to a job: events of its own user, whose secrets carry the key of the job.
+/// Counts the others.
+#[derive(Clone, Debug)]
+pub struct Door {
+    /// Opens what is sealed.
+    pub seal: Seal,
+    /// Counts what is refused.
+    pub refusals: Refusals,
+    /// The clock of the process.
+    pub clock: Clock,
+}
+
+impl Door {
+    /// Refuses an event.
+    pub fn refuse(&self, reason: Reason, detail: impl Display) {
+        if let Some(line) = self.refusals.count(self.clock.now(), reason, detail) {
+            tracing::warn!("{line}");
+        }
+    }
+
+    /// Reports what was refused since the last report, if it is time.
+    pub fn look(&self) {
+        if let Some(line) = self.refusals.due(self.clock.now()) {
+            tracing::warn!("{line}");
+        }
+    }
+
+    /// Reports the rest, at the end.
+    pub fn close(&self) {
+        if let Some(line) = self.refusals.rest() {
+            tracing::warn!("{line}");
+        }
+    }
+
+    /// The event, opened, if it may come in.
+    fn admit(&self, uid: u32, mut event: CoreEvent) -> Option<CoreEvent> {
+        let name = event.name.clone();
+        if uid != nix::unistd::Uid::effective().as_raw() {
+            self.refuse(Reason::Foreign, format_args!("{name} of uid {uid}"));
+            return None;
+        }
+        if self.seal.open(&mut event).is_err() {
+            self.refuse(Reason::Unsealed, &name);
+            return None;
+        }
+        Some(event)
+    }
+}
+
+/// Attaches to an agent and waits until it is there.
+///
+/// # Errors
+/// One line: no agent behind that socket, and what to do.
+pub async fn attach(name: &str, socket: &Path, job: &str) -> Result<Client, String> {
+    let built = Client::builder(name).agent(socket).job_id(job).build();
+    let client = built.map_err(|error| error.to_string())?;
+    let what = format!("the agent at {}", socket.display());
+    let connected = waiting::on(&what, client.wait_connected(AGENT_WAIT)).await;
+    connected.map_err(|error| error.to_string())?;
+    Ok(client)
+}
+
+/// What is wrong where the agent of a node is that of another host: what happens to hosts is told by their names.
+pub fn misnamed(node: &str, host: &str) -> Option<String> {
+    (!node.eq_ignore_ascii_case(host)).then(|| {
+        format!(
+            "its agent is that of host {host}: give the node that name, or faults of the host are \
+             not known as its own"
+        )
+    })
+}
+
+/// Subscribes.
+///
+/// # Errors
+/// What the agent says.
+pub async fn subscribe(client: &Client, filter: &str) -> Result<Subscription, String> {
+    let what = format!("its agent to subscribe to {filter:?}");
+    let subscribed = waiting::on(&what, client.subscribe(filter, Start::Now)).await;
+    subscribed.map_err(|error| format!("cannot subscribe to {filter:?}: {error}"))
+}
+
+/// Forwards what a subscription gives until it or the receiver ends. `door`: only what it lets
+/// in; without one, events of all users (faults).
+pub async fn forward(mut from: Subscription, door: Option<Door>, to: mpsc::Sender<Heard>) {
+    while let Some(delivery) = from.next().await {
+        let heard = match delivery {
+            Delivery::Gap(_) => Heard::Gap,
+            Delivery::Event(received) => {
+                let (uid, event, host) = (received.uid, received.event, received.host);
+                let event = match &door {
+                    None => Some(event),
+                    Some(door) => door.admit(uid, event),
+                };
+                let Some(event) = event else { continue };
+                Heard::Event { event: Box::new(event), host }
+            }
+        };
+        if to.send(heard).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Publishes; what cannot be is logged, since every message of the protocol is repeated or asked for.
+pub async fn publish(client: &Client, event: Event) {
+    let name = event.name.clone();
+    let what = format!("its agent to take {name}");
+    if let Err(error) = waiting::on(&what, client.publish_wait(event)).await {
+        tracing::warn!(%name, %error, "an event cannot be published");
+    }
+}
+
+/// The same, with its secrets sealed.
+pub async fn publish_sealed(client: &Client, seal: &Seal, mut event: Event) {
+    match seal.seal(&mut event) {
+        Ok(()) => publish(client, event).await,
+        Err(error) => {
+            let name = event.name;
+            tracing::error!(%name, %error, "an event cannot be published");
+        }
+    }
+}
+
+/// Ends an attachment; waits until everything published is confirmed.
+pub async fn close(client: Client) {
+    let _ = waiting::on("events to be confirmed", client.close(CLOSE_WAIT)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_not_called_as_its_host_is_told_of() {
+        assert_eq!(misnamed("node01", "NODE01"), None);
+        assert!(
+            misnamed("node01.cluster", "node01").is_some_and(|words| words.contains("host node01"))
+        );
+    }
+}

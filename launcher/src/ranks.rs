@@ -1,0 +1,254 @@
+//! The processes of a node: started with their environment, PMI socket and output pipes, watched, killed.
+//!
+//! A rank is started through this program's own `exec-rank` step, which asks the kernel to kill the rank when the
+//! NLA dies, and then becomes the rank. Each rank leads a process group of its own, so that what it starts is
+//! killed with it.
+
+use super::guard::Guard;
+use super::spec::NlaSpec;
+use ftb_launcher_core::message::How;
+use ftb_launcher_core::nla::Spawn;
+use ftb_launcher_core::nla::limits::PMI_LINE_BYTES_MAX;
+use ftb_launcher_core::nla::pmi::wire::Decoder;
+use ftb_launcher_pods::images;
+use ftb_launcher_pods::output::{self, Frame, Stream};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::signal::{SigSet, Signal, kill, killpg};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::unistd::Pid;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::mpsc;
+
+/// PMI answers that wait for a rank: it asks one thing at a time, so more than one is its own fault.
+const REPLIES_MAX: usize = 16;
+
+/// What a rank is started with.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// Which rank, as the core says.
+    pub spawn: Spawn,
+    /// What it is started as, where that is not the program of the job.
+    pub argv: Option<Vec<String>>,
+}
+
+/// A running rank, as the shell holds it.
+#[derive(Debug)]
+pub struct Running {
+    /// Its standard input, where the job gives it one.
+    pub stdin: Option<ChildStdin>,
+    pid: Pid,
+    replies: mpsc::Sender<String>,
+}
+
+impl Running {
+    /// Sends a signal to its process group. One that has ended already is fine.
+    pub fn signal(&self, signal: i32) {
+        if let Ok(signal) = Signal::try_from(signal) {
+            let _ = killpg(self.pid, signal);
+        }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw().unsigned_abs()
+    }
+
+    /// Sends a PMI answer. A rank that does not read its answers loses them: it breaks the protocol.
+    pub fn reply(&self, line: String) {
+        if self.replies.try_send(line).is_err() {
+            tracing::warn!(pid = self.pid.as_raw(), "a rank does not read its PMI answers");
+        }
+    }
+}
+
+/// What comes from a rank.
+#[derive(Debug)]
+pub enum Word {
+    /// A PMI line or message.
+    Pmi(String),
+    /// It has ended.
+    Ended(How),
+}
+
+/// Starts a rank. What comes from it goes through `tell`; its output to `frames`.
+///
+/// # Errors
+/// The system's: the program is not there, or no process can be made.
+pub fn start(
+    spec: &NlaSpec,
+    start: &Start,
+    tell: impl Fn(Word) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
+    frames: &mpsc::Sender<Frame>,
+    guard: &Guard,
+) -> io::Result<Running> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
+    let mut child = command(spec, start, &theirs)?.spawn()?;
+    drop(theirs);
+    let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+    let pid = pid.ok_or_else(|| io::Error::other("a process without an id"))?;
+    guard.add(pid);
+    let stdin = child.stdin.take();
+    for (stream, pipe) in [
+        (Stream::Out, child.stdout.take().map(|p| p.into_owned_fd())),
+        (Stream::Err, child.stderr.take().map(|p| p.into_owned_fd())),
+    ] {
+        if let Some(pipe) = pipe {
+            let pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(pipe?)?;
+            tokio::spawn(output::read(start.spawn.rank, stream, pipe, frames.clone()));
+        }
+    }
+    let (replies, waiting) = mpsc::channel(REPLIES_MAX);
+    let ours = std::os::unix::net::UnixStream::from(ours);
+    ours.set_nonblocking(true)?;
+    let (reader, writer) = UnixStream::from_std(ours)?.into_split();
+    tokio::spawn(write_replies(writer, waiting));
+    tokio::spawn(watch(child, pid, reader, tell, guard.clone()));
+    Ok(Running { stdin, pid, replies })
+}
+
+fn command(spec: &NlaSpec, start: &Start, pmi: &OwnedFd) -> io::Result<Command> {
+    // The child's end of the PMI socket is inherited by number. Processes are started one after the other by one
+    // thread, and the parent's copy is closed before the next, so no other rank inherits it.
+    fcntl(pmi.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("exec-rank").arg(std::process::id().to_string()).arg("--");
+    command.args(start.argv.as_ref().unwrap_or(&spec.argv));
+    command.env_clear();
+    command.envs(environment(spec, start)).env("PMI_FD", pmi.as_raw_fd().to_string());
+    command.current_dir(&spec.cwd).process_group(0);
+    let fed = spec.stdin && start.spawn.rank == 0;
+    command.stdin(if fed { Stdio::piped() } else { Stdio::null() });
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    Ok(command)
+}
+
+/// The whole environment of a rank, but for the number of its PMI descriptor.
+pub(super) fn environment(spec: &NlaSpec, start: &Start) -> Vec<(String, String)> {
+    let (rank, size) = (start.spawn.rank.to_string(), start.spawn.size.to_string());
+    let mut env = spec.env.clone();
+    let own = [
+        ("FTB_JOB_ID", spec.job.to_string()),
+        ("FTB_RANK", rank.clone()),
+        ("FTB_SIZE", size.clone()),
+        ("FTB_LOCAL_RANK", start.spawn.local_rank.to_string()),
+        ("FTB_NODE", spec.node.to_string()),
+        ("FTB_EPISODE", start.spawn.episode.to_string()),
+        ("FTB_INCARNATION", start.spawn.incarnation.to_string()),
+        ("PMI_RANK", rank.clone()),
+        ("PMI_SIZE", size.clone()),
+        ("PMI_SPAWNED", "0".to_owned()),
+        ("PMI_JOBID", spec.job.to_string()),
+        ("RANK", rank),
+        ("WORLD_SIZE", size),
+        ("LOCAL_RANK", start.spawn.local_rank.to_string()),
+        ("LOCAL_WORLD_SIZE", start.spawn.local_size.to_string()),
+        ("MASTER_ADDR", spec.master_addr.clone()),
+        ("MASTER_PORT", spec.master_port.to_string()),
+        ("FTB_AGENT_SOCKET", spec.agent.display().to_string()),
+        ("FTB_IMAGE_DIR", spec.image_dir.display().to_string()),
+    ];
+    env.extend(own.map(|(key, value)| (key.to_owned(), value)));
+    if let Some(set) = &start.spawn.restore {
+        let image = images::path(&spec.image_dir, set, start.spawn.rank);
+        env.push((
+            "FTB_RESTORE".to_owned(),
+            spec.image_dir.join(set.as_str()).display().to_string(),
+        ));
+        if let Some(size) = start.spawn.set_size {
+            env.push(("FTB_RESTORE_SIZE".to_owned(), size.to_string()));
+        }
+        env.push(("FTB_IMAGE".to_owned(), image.display().to_string()));
+    }
+    env
+}
+
+async fn write_replies(
+    mut writer: tokio::net::unix::OwnedWriteHalf,
+    mut waiting: mpsc::Receiver<String>,
+) {
+    while let Some(line) = waiting.recv().await {
+        if writer.write_all(line.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads what a rank says on its PMI socket. A text without an end is handed on as what is wrong with it.
+async fn read_pmi(
+    mut reader: tokio::net::unix::OwnedReadHalf,
+    tell: impl Fn(Word) -> tokio::task::JoinHandle<()>,
+) {
+    let mut decoder = Decoder::default();
+    let mut chunk = vec![0; PMI_LINE_BYTES_MAX];
+    loop {
+        let (text, last) = match decoder.next_text() {
+            Ok(Some(text)) => (text, false),
+            Ok(None) => match reader.read(&mut chunk).await {
+                Ok(0) | Err(_) => return,
+                Ok(got) => {
+                    decoder.push(&chunk[..got]);
+                    continue;
+                }
+            },
+            Err(problem) => (problem, true),
+        };
+        if tell(Word::Pmi(text)).await.is_err() || last {
+            return;
+        }
+    }
+}
+
+/// Waits for the end of a rank.
+async fn watch(
+    mut child: Child,
+    pid: Pid,
+    reader: tokio::net::unix::OwnedReadHalf,
+    tell: impl Fn(Word) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
+    guard: Guard,
+) {
+    let texts = tokio::spawn(read_pmi(reader, tell.clone()));
+    let how = match child.wait().await {
+        Ok(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => How::Exit(code),
+            (None, Some(signal)) => How::Signal(signal),
+            (None, None) => How::Exit(1),
+        },
+        Err(_) => How::Exit(1),
+    };
+    // What the rank has started must not outlive it.
+    let _ = killpg(pid, Signal::SIGKILL);
+    guard.remove(pid);
+    texts.abort();
+    let _ = tell(Word::Ended(how)).await;
+}
+
+/// The step between the NLA and the program: dies with the NLA, becomes the program. Only returns on failure.
+///
+/// # Errors
+/// Why the program cannot be started, as one line.
+pub fn exec(parent: u32, argv: &[String]) -> String {
+    use std::os::unix::process::CommandExt;
+    let Some((program, arguments)) = argv.split_first() else {
+        return "no program was given".to_owned();
+    };
+    // A tender reads SIGCHLD from a descriptor: blocked, which is inherited.
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGCHLD);
+    let _ = set.thread_unblock();
+    if let Err(error) = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL) {
+        return format!("cannot ask to die with the launch agent: {error}");
+    }
+    // The agent may have died before the kernel was asked.
+    if Pid::parent().as_raw().unsigned_abs() != parent {
+        let _ = kill(Pid::this(), Signal::SIGKILL);
+    }
+    let error = std::process::Command::new(program).args(arguments).exec();
+    format!("cannot start {program}: {error}")
+}
