@@ -1,6 +1,6 @@
-//! How long a launch takes: two agents on this host, `ftb-launch run` with so many processes on two nodes, from its
-//! start until every process has said a word, and until nothing of the job is left; see docs/performance.md.
-//! `cargo bench -p ftb-launcher --bench launch`
+//! How long a launch takes: two agents on this host, `ftb-launch run` with N processes on two
+//! nodes, from its start until every process has printed a line, and until nothing of the job is
+//! left; see docs/performance.md. `cargo bench -p ftb-launcher --bench launch`
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 #[path = "report/mod.rs"]
@@ -12,7 +12,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Of each size; the median is what is told, with the best and the worst.
+/// Runs of each size; the median is reported with the best and the worst.
 const RUNS: usize = 7;
 /// The largest size, and how long its start may take.
 const MOST: usize = 256;

@@ -17,7 +17,7 @@ use site::{Site, start, text};
 use std::process::Stdio;
 use std::time::SystemTime;
 
-/// Moves of each size; the median is what is told, with the best and the worst.
+/// Moves of each size; the median is reported with the best and the worst.
 const MOVES: usize = 5;
 /// Between two of them.
 const BETWEEN: Duration = Duration::from_secs(3);
@@ -70,9 +70,9 @@ async fn moves(mib: usize, table: &mut report::Table) -> Result<()> {
     site.release()?;
     let output = running.await??;
     results(&output)?;
-    let told = text(&output.stderr);
-    let phases: Vec<[u64; 3]> = told.lines().filter_map(phases).collect();
-    ensure!(phases.len() == MOVES, "{told}");
+    let reported = text(&output.stderr);
+    let phases: Vec<[u64; 3]> = reported.lines().filter_map(phases).collect();
+    ensure!(phases.len() == MOVES, "{reported}");
     for (at, phase) in ["leave", "copy", "restart"].into_iter().enumerate() {
         let times = phases.iter().map(|move_| Duration::from_millis(move_[at])).collect();
         table.times(&format!("{mib} MiB a rank: {phase}"), times, None);
@@ -83,7 +83,7 @@ async fn moves(mib: usize, table: &mut report::Table) -> Result<()> {
     let pauses = stood.iter().map(|stood| Duration::from_micros(stood.us)).collect();
     let allowed = (mib <= ALLOWED_MIB).then_some(ALLOWED);
     table.times(&format!("{mib} MiB a rank: the other rank stands still"), pauses, allowed);
-    time_line(&told, middle);
+    time_line(&reported, middle);
     Ok(())
 }
 
@@ -112,7 +112,7 @@ impl Stood {
     }
 }
 
-/// What has been done while the rank stood still.
+/// The steps while the rank stood still.
 fn time_line(log: &str, stood: &Stood) {
     let begin = stood.end - stood.us;
     let mut steps: Vec<(u64, u64, String)> = log.lines().filter_map(step).collect();

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Deaths of each kind; the median is what is told, with the best and the worst.
+/// Deaths of each kind; the median is reported with the best and the worst.
 const RUNS: usize = 5;
 /// How long the death of a rank may interrupt, that of a node with its detection, and a migration.
 const DEATH_ALLOWED: Duration = Duration::from_millis(500);
@@ -39,7 +39,8 @@ fn main() {
     });
 }
 
-/// What the ranks do: messages to both neighbours and a reduction, some hundred times a second, until they are killed.
+/// The work of the ranks: messages to both neighbours and a reduction, hundreds of times a second,
+/// until they are killed.
 struct Work {
     steps: u64,
     ballast: Vec<u8>,
@@ -212,7 +213,7 @@ async fn deaths(size: usize, table: &mut report::Table) {
     table.times(&what, nodes, Some(NODE_ALLOWED));
 }
 
-/// What the migration of a node's two ranks costs all others.
+/// Cost of the migration of a node's two ranks for all others.
 async fn migration(size: usize, ballast_mib: usize, table: &mut report::Table) {
     let spares = format!("node[05-{:02}]", 4 + RUNS);
     let cluster = Plan::new(4 + RUNS, 4).start().await.unwrap();

@@ -1,6 +1,7 @@
-//! What one migration costs a solver: Jacobi's method on a plate, eight ranks on four nodes with 64 MiB of state each, for
-//! about a minute; then the same number of steps again, in which the two ranks of a node move to a spare. Prints both
-//! times; see docs/performance.md. `cargo bench -p ftb-launcher --bench solver`
+//! The cost of one migration for a solver: Jacobi's method on a plate, eight ranks on four nodes
+//! with 64 MiB of state each, for about a minute; then the same number of steps again, in which the
+//! two ranks of a node move to a spare. Prints both times; see docs/performance.md. `cargo bench -p
+//! ftb-launcher --bench solver`
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 #[path = "report/mod.rs"]
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// How long the undisturbed run takes, in seconds.
 const SECONDS: u64 = 60;
-/// What a migration may cost of that.
+/// Largest allowed cost of a migration, as a share of that time.
 const ALLOWED: f64 = 0.05;
 /// State of one rank.
 const STATE_BYTES: usize = 64 << 20;
@@ -48,12 +49,12 @@ async fn compare() -> Result<()> {
         launch.stdin(Stdio::null());
         launch
     };
-    let (steps, alone) = told(&run(launch("alone", SECONDS, u64::MAX)).await?)?;
+    let (steps, alone) = reported(&run(launch("alone", SECONDS, u64::MAX)).await?)?;
     let moved = start(launch("moved", u64::MAX, steps));
     site.wait_met("moved").await?;
     tokio::time::sleep(Duration::from_secs(SECONDS / 3)).await;
     let words = site.ask(&["migrate", "moved", "node02"]).await?;
-    let (_, with) = told(&moved.await??)?;
+    let (_, with) = reported(&moved.await??)?;
     let mib = STATE_BYTES >> 20;
     println!("{steps} steps: {alone:.2} s undisturbed, {with:.2} s with one migration ({words})");
     let mut table = report::Table::new("launcher solver");
@@ -66,7 +67,7 @@ async fn compare() -> Result<()> {
 }
 
 /// The steps that a run has made, and its seconds.
-fn told(output: &std::process::Output) -> Result<(u64, f64)> {
+fn reported(output: &std::process::Output) -> Result<(u64, f64)> {
     let said = text(&output.stdout);
     ensure!(output.status.success(), "{said}{}", text(&output.stderr));
     let line = said.lines().find_map(|line| line.strip_prefix("steps "));
@@ -93,7 +94,7 @@ impl State for Plate {
     }
 }
 
-/// A rank: until rank 0 has worked for so many seconds, or all have made so many steps.
+/// A rank: until rank 0 has worked for `seconds`, or all have made `steps`.
 fn solve(seconds: u64, steps: u64) -> Result<(), Error> {
     let mut job = Job::init()?;
     let begin = Instant::now();

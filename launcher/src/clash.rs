@@ -1,6 +1,6 @@
-//! Whether a job of a name runs already. Two jobs of one user and one name would take each other's events for their own:
-//! the second is refused before anything of it starts. In one directory of jobs the directory itself shows it; elsewhere
-//! what the launcher of the other says on the backplane.
+//! Refuses a second job of the same user and name, because the jobs would act on each other's
+//! events. Within one directory of jobs the directory shows the other job; elsewhere FTB_JL_ALIVE
+//! of its launcher does.
 
 use super::{link, waiting};
 use core::time::Duration;
@@ -11,14 +11,14 @@ use ftb_launcher_core::wire;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A launcher that has said nothing for so long is gone.
+/// A launcher without a message for this long is gone.
 const SILENCE: Duration = jl::ALIVE.saturating_mul(3);
 
-/// Looks whether a launcher of this user's speaks for a job of that name. Takes no time where none has within
-/// three times [`jl::ALIVE`]; after one that has said no last word it waits so long for the next.
+/// Checks whether a launcher of this user runs a job of that name. Returns at once if no launcher
+/// spoke within [`SILENCE`]; otherwise waits that long for its next message.
 ///
 /// # Errors
-/// One line: where it runs, and the way out; or that there is no agent.
+/// Where the other job runs and what to do, or that there is no agent.
 pub async fn check(agent: &Path, job: &JobId) -> Result<(), String> {
     let client = link::attach("ftb-launch-ask", agent, job.as_str()).await?;
     let filter = format!("event_space={}, jobid={job}", wire::SPACE_JL);
@@ -61,7 +61,7 @@ pub async fn check(agent: &Path, job: &JobId) -> Result<(), String> {
     }
 }
 
-/// An event of this user's.
+/// An event of this user.
 fn own(delivery: Delivery) -> Option<Box<Received>> {
     match delivery {
         Delivery::Event(received) => {
@@ -71,7 +71,7 @@ fn own(delivery: Delivery) -> Option<Box<Received>> {
     }
 }
 
-/// Whether what a launcher says shows that it lives, or is its last word.
+/// Whether a launcher's message shows that it lives (`true`), or is its last (`false`).
 fn word(received: &Received) -> Option<bool> {
     let event = &received.event;
     match event.name.as_str() {

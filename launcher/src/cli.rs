@@ -1,4 +1,4 @@
-//! The command line of `ftb-launch`: what may be said. What is done with it is in [`crate::commands`].
+//! The command line of `ftb-launch`. [`crate::commands`] executes it.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use core::time::Duration;
@@ -6,7 +6,7 @@ use ftb_launcher_core::jl::Interval;
 use ftb_launcher_core::names::{JobId, NodeName};
 use std::path::PathBuf;
 
-/// Starts a parallel program on its nodes and keeps it running when nodes fail.
+/// Start a parallel program on its nodes and keep it running when nodes fail
 #[derive(Parser, Debug)]
 #[command(
     name = "ftb-launch",
@@ -19,7 +19,7 @@ use std::path::PathBuf;
                   Jobs are kept in $FTB_JOBS_DIR, else in the user's state directory."
 )]
 pub struct Cli {
-    /// What to do.
+    /// What to do
     #[command(subcommand)]
     pub command: Command,
 }
@@ -27,59 +27,57 @@ pub struct Cli {
 /// See [`Cli`].
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Run a program.
+    /// Run a program
     Run(Box<Run>),
-    /// Start a job again from one of its sets (JOBDIR/sets/SET), other nodes and placement included.
+    /// Start a job again from one of its sets (JOBDIR/sets/SET), on other nodes if you like
     Restart(Box<Restart>),
-    /// Take over a job whose launcher is gone.
+    /// Take over a job whose launcher is gone
     ///
-    /// The ranks have gone on meanwhile. What was under way is brought to its end or taken back, and this launcher stays
+    /// The ranks keep running meanwhile. This launcher completes or undoes the open phase and stays
     /// until the job ends, as `run` does. `ps` shows such jobs as orphaned.
     Attach {
-        /// Name of the job.
+        /// Name of the job
         job: JobId,
     },
-    /// List your jobs on this host, and what each is doing.
+    /// List your jobs on this host with their state
     ///
-    /// STATE is running, orphaned (its launcher is gone: `attach` takes it over), done, or unreadable.
+    /// STATE is running, orphaned (its launcher is gone: use `attach`), done, or unreadable.
     Ps {
-        /// One JSON object a line.
+        /// One JSON object a line
         #[arg(long)]
         json: bool,
     },
-    /// Show a job: what it is doing, its sets, how often it is saved and why, and which ranks run where.
+    /// Show a job: its phase, sets, checkpoint interval, and the ranks of each node
     Status {
-        /// Name of the job.
+        /// Name of the job
         job: JobId,
-        /// As one JSON object.
+        /// One JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Save a running job as a set, from which it can be started again, and wait until that is done.
+    /// Save a running job as a set and wait until it is done
     ///
-    /// The job goes on in either case. Where it is at something else, the checkpoint comes after that.
+    /// The job goes on in either case. A running migration or restart is finished first.
     Checkpoint(Ask),
-    /// Move the ranks of a node to a hot spare, and wait until that is done.
+    /// Move the ranks of a node to a hot spare and wait until it is done
     ///
-    /// The other ranks wait meanwhile and go on with them. Without a spare nobody moves: the job is saved instead, and the
-    /// command fails. The node that was left becomes a spare when it is said to be well again, by an event that the policy
-    /// knows or by `usable`.
+    /// The other ranks wait meanwhile. Without a spare no rank moves: the job is saved instead, and
+    /// the command fails. The node becomes a spare after an event of recovery, or after `usable`.
     Migrate(AskNode),
-    /// Move the ranks of a node to a hot spare, and use the node no more until `usable` says so.
+    /// Move the ranks of a node to a hot spare, and leave the node out until `usable`
     ///
-    /// For maintenance: as `migrate`, but events do not bring the node back. Without JOB the node is taken out of all
-    /// your running jobs that use it, one after the other.
+    /// For maintenance: as `migrate`, but events do not bring the node back. Without JOB the node
+    /// is taken out of all your running jobs that use it, one after the other.
     Drain(Drain),
-    /// Let a job use a node again that was left or drained: it becomes a hot spare.
+    /// Let a job use a node again that was left or drained: it becomes a hot spare
     Usable(AskNode),
-    /// End a job: SIGTERM to all ranks, SIGKILL after its --kill-grace; `run` exits with code 143.
+    /// End a job: SIGTERM to all ranks, SIGKILL after its --kill-grace; `run` exits with code 143
     ///
-    /// A job whose launcher is gone is ended too. What its ranks have printed meanwhile goes to
-    /// standard error.
+    /// A job whose launcher is gone is ended too. Its kept output goes to standard error.
     Kill(Ask),
-    /// Check and try policies, close the circuit breaker.
+    /// Check and try policies, close the circuit breaker
     Policy {
-        /// What of it.
+        /// What to do
         #[command(subcommand)]
         command: PolicyCommand,
     },
@@ -88,54 +86,55 @@ pub enum Command {
 /// See [`Command::Policy`].
 #[derive(Subcommand, Debug)]
 pub enum PolicyCommand {
-    /// Read a policy file and say what is wrong with it.
+    /// Read a policy file and report errors
     Check {
-        /// The file.
+        /// The file
         file: PathBuf,
     },
-    /// Show what a policy would have done with recorded events: one JSON object a line with space, name and
-    /// host, and time_ns or `time_s`.
+    /// Show what a policy would have done with recorded events: one JSON object a line with space,
+    /// name and host, and time_ns or `time_s`
     Test {
-        /// The events.
+        /// The file of events
         events: PathBuf,
-        /// The policy (default: the built-in one).
+        /// The policy (default: the built-in one)
         #[arg(long)]
         policy: Option<PathBuf>,
-        /// The nodes of the job, as a host list: events about others are left out (default: all hosts among the events).
+        /// The nodes of the job, as a host list; events about other hosts are ignored (default: all
+        /// hosts of the events)
         #[arg(long)]
         nodes: Option<String>,
-        /// One JSON object a line: `time_s` (since the first event), action, node, faults, words.
+        /// One JSON object a line: `time_s` (since the first event), action, node, faults, words
         #[arg(long)]
         json: bool,
     },
-    /// Let the policy of a running job act again.
+    /// Close the circuit breaker of a running job's policy
     Reset(Ask),
 }
 
-/// A request to a job.
+/// A request to a job
 #[derive(Args, Debug)]
 pub struct Ask {
-    /// Name of the job (`ftb-launch ps` lists them).
+    /// Name of the job (`ftb-launch ps` lists them)
     pub job: JobId,
-    /// How long to wait for the outcome.
+    /// How long to wait for the result
     #[arg(long, default_value = "10m", value_name = "TIME", value_parser = duration)]
     pub timeout: Duration,
-    /// Answers as one JSON object a line.
+    /// Answers as one JSON object a line
     #[arg(long)]
     pub json: bool,
 }
 
-/// A request about a node of a job.
+/// A request about a node of a job
 #[derive(Args, Debug)]
 pub struct AskNode {
-    /// Name of the job (`ftb-launch ps` lists them).
+    /// Name of the job (`ftb-launch ps` lists them)
     pub job: JobId,
-    /// The node, by the name that `ftb-launch status JOB` shows.
+    /// Name of the node, as `ftb-launch status JOB` shows it
     pub node: NodeName,
-    /// How long to wait for the outcome.
+    /// How long to wait for the result
     #[arg(long, default_value = "10m", value_name = "TIME", value_parser = duration)]
     pub timeout: Duration,
-    /// Answers as one JSON object a line.
+    /// Answers as one JSON object a line
     #[arg(long)]
     pub json: bool,
 }
@@ -143,22 +142,22 @@ pub struct AskNode {
 /// See [`Command::Drain`].
 #[derive(Args, Debug)]
 pub struct Drain {
-    /// Name of the job, where it is to be one only; then the node.
+    /// Name of the job (default: all your jobs), then the node
     #[arg(value_name = "[JOB] NODE", num_args = 1..=2, required = true)]
     pub words: Vec<String>,
-    /// How long to wait for the outcome, of each job.
+    /// How long to wait for the result of each job
     #[arg(long, default_value = "10m", value_name = "TIME", value_parser = duration)]
     pub timeout: Duration,
-    /// Answers as one JSON object a line.
+    /// Answers as one JSON object a line
     #[arg(long)]
     pub json: bool,
 }
 
 impl Drain {
-    /// The job, if one was said, and the node.
+    /// The job, if given, and the node.
     ///
     /// # Errors
-    /// A word that is no name.
+    /// A word that is not a name.
     pub fn names(&self) -> Result<(Option<JobId>, NodeName), String> {
         let (job, node) = match &self.words[..] {
             [job, node] => (Some(JobId::new(job).map_err(|error| error.to_string())?), node),
@@ -169,40 +168,41 @@ impl Drain {
     }
 }
 
-/// Where a job runs.
+/// Where a job runs
 #[derive(Args, Debug)]
 pub struct Place {
-    /// The nodes: a TOML file of `[[node]]` tables with name and optionally agent (its socket), images, listen, address.
+    /// The nodes: a TOML file of `[[node]]` tables with name and optionally agent (its socket),
+    /// images, listen, address
     #[arg(long, value_name = "FILE")]
     pub nodes: Option<PathBuf>,
     /// The nodes on this host: NODE=SOCKET,...
     #[arg(long, value_name = "LIST", conflicts_with = "nodes")]
     pub local_nodes: Option<String>,
-    /// Primary nodes, as a host list (default: all that are no spares; in a Slurm allocation its
-    /// nodes; where no node is named at all, this host).
+    /// Primary nodes, as a host list (default: all that are not spares; in a Slurm allocation its
+    /// nodes; without any node, this host)
     #[arg(long, value_name = "HOSTS")]
     pub hosts: Option<String>,
-    /// Hot spares, as a host list.
+    /// Hot spares, as a host list
     #[arg(long, value_name = "HOSTS")]
     pub spares: Option<String>,
-    /// Ranks on each node (default: as few as will do).
+    /// Ranks on each node (default: as few as possible)
     #[arg(long, value_name = "N")]
     pub ppn: Option<u32>,
-    /// Which rank runs where: a file with lines `rank N=HOST` or `rank N-M=HOST`.
+    /// Placement of ranks: a file with lines `rank N=HOST` or `rank N-M=HOST`
     #[arg(long, value_name = "FILE", conflicts_with = "ppn")]
     pub rank_file: Option<PathBuf>,
-    /// How launch agents are started (default: local for nodes of --local-nodes or --nodes and
-    /// where no host is named, slurm in a Slurm allocation, else ssh).
+    /// How to start launch agents (default: local for nodes of --local-nodes or --nodes and without
+    /// hosts, slurm in a Slurm allocation, else ssh)
     #[arg(long, value_enum)]
-    pub start: Option<Start>,
-    /// The words before the host's name.
+    pub start: Option<StartOption>,
+    /// The ssh command, before the name of the host
     #[arg(
         long,
         value_name = "WORDS",
         default_value = "ssh -x -o BatchMode=yes -o ConnectTimeout=10"
     )]
     pub ssh_command: String,
-    /// More words for srun.
+    /// Extra options passed to srun
     #[arg(
         long,
         value_name = "WORDS",
@@ -210,100 +210,103 @@ pub struct Place {
         default_value = "--overlap --mpi=none --kill-on-bad-exit=0 --quiet"
     )]
     pub srun_options: String,
-    /// Path of ftb-nla on the nodes (default: as here).
+    /// Path of ftb-nla on the nodes (default: as on this host)
     #[arg(long, value_name = "PATH")]
     pub nla: Option<PathBuf>,
-    /// How many launch agents each of them, and the launcher, starts over ssh.
+    /// Launch agents that the launcher and each launch agent start over ssh
     #[arg(long, value_name = "N", default_value_t = ftb_launcher_core::tree::FANOUT)]
     pub fanout: usize,
-    /// How long a launch agent may take to come up before its node counts as lost.
+    /// How long a launch agent may take to come up before its node counts as lost
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     pub start_deadline: Duration,
-    /// How the nodes reach this host: a name or an address (default: its host name).
+    /// How the nodes reach this host: a name or an address (default: its host name)
     #[arg(long, value_name = "ADDRESS")]
     pub address: Option<String>,
-    /// Socket of the agents of nodes given by name alone; %n is the node's name (default: the system's).
+    /// Socket of the agents of nodes given by name alone; %n is the name of the node (default: the
+    /// system's)
     #[arg(long, value_name = "SOCKET")]
     pub agent_socket: Option<PathBuf>,
-    /// Socket of the launcher's own agent (default: the system's; of local nodes that of the first).
+    /// Socket of the launcher's own agent (default: the system's; with local nodes that of the
+    /// first)
     #[arg(long, env = "FTB_LAUNCH_AGENT_SOCKET", value_name = "SOCKET")]
     pub agent: Option<PathBuf>,
 }
 
-/// By what launch agents are started.
+/// How to start launch agents
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// As children: all nodes are this host.
+pub enum StartOption {
+    /// As children: all nodes are this host
     Local,
-    /// In a tree, over ssh.
+    /// In a tree, over ssh
     Ssh,
-    /// By srun, in this Slurm allocation.
+    /// By srun, in this Slurm allocation
     Slurm,
 }
 
-/// What to do when a rank or a node dies.
+/// Reaction to the death of a rank or a node
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDeath {
-    /// Those that live go back to the last set in place, the dead are started again; else as restart.
+    /// Survivors go back to the last set in place, dead ranks start again; otherwise as restart
     Rollback,
-    /// As rollback; without a spare for a lost node the job goes on with fewer ranks.
+    /// As rollback; without a spare for a lost node the job goes on with fewer ranks
     Shrink,
-    /// End all ranks and start anew from the last set; without one, stop.
+    /// End all ranks and start again from the last set; without one, stop
     Restart,
-    /// Stop.
+    /// End the job
     Stop,
 }
 
-/// How a job runs.
+/// How a job runs
 #[derive(Args, Debug)]
-pub struct How {
-    /// The policy (default: the built-in one, see deploy/config/policy.toml).
+pub struct RunOptions {
+    /// The policy (default: the built-in one, see deploy/config/policy.toml)
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
     /// How ranks are saved and moved: auto (the default), app (programs that link ftb-job), criu
-    /// (any program), or a TOML file with a table [backend.criu] or [backend.command].
+    /// (any program), or a TOML file with a table [backend.criu] or [backend.command]
     ///
-    /// auto takes criu for a program that does not contain ftb-job, where the job has spares or is
-    /// saved by itself, all nodes are this host, and pods can be made here (root, CRIU); else app.
-    /// Of restart it is what the job had.
+    /// auto selects criu for a program that does not contain ftb-job, if the job has spares or a
+    /// checkpoint interval, all nodes are this host, and pods can be made (root, CRIU); otherwise
+    /// app. For restart the default is the backend of the job.
     #[arg(long, value_name = "NAME|FILE")]
     pub backend: Option<String>,
-    /// Deadlines of the protocol's phases, as a TOML file.
+    /// Deadlines of the protocol's phases, as a TOML file
     #[arg(long, value_name = "FILE")]
     pub deadlines: Option<PathBuf>,
-    /// When a rank or a node dies (default: as the policy says; the built-in one says rollback).
+    /// Reaction to the death of a rank or a node (default: of the policy; the built-in one says
+    /// rollback)
     #[arg(long, value_enum)]
     pub on_death: Option<OnDeath>,
-    /// Save the job that often: a time, never, or auto: as often as its cost and the rate of failures make worth
-    /// while (default: as the policy says; the built-in one says never).
+    /// Checkpoint interval: a time, never, or auto, the optimum for the cost of a checkpoint and
+    /// the rate of failures (default: of the policy; the built-in one says never)
     #[arg(long, value_name = "TIME|auto")]
     pub checkpoint_every: Option<Interval>,
-    /// Mean time between failures of the job's nodes, for auto (default: as the policy says; what is seen counts more
-    /// and more).
+    /// Mean time between failures of the job's nodes, for auto (default: of the policy); observed
+    /// failures correct it
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub mtbf: Option<Duration>,
-    /// How many sets are kept; of ranks in pods one from before a hang stays besides.
+    /// How many sets are kept; with pods one more from before a hang
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub keep_sets: usize,
-    /// End the job after so long (exit code 124).
+    /// End the job after this time (exit code 124)
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub time_limit: Option<Duration>,
-    /// How long nodes go on without a launcher before they end the job.
+    /// How long nodes go on without a launcher before they end the job
     #[arg(long, default_value = "10m", value_name = "TIME", value_parser = duration)]
     pub orphan_grace: Duration,
-    /// How long ranks have between SIGTERM and SIGKILL.
+    /// Time between SIGTERM and SIGKILL
     #[arg(long, default_value = "5s", value_name = "TIME", value_parser = duration)]
     pub kill_grace: Duration,
-    /// Give nobody standard input (default: rank 0 gets it).
+    /// No standard input for any rank (default: rank 0 gets it)
     #[arg(long)]
     pub no_stdin: bool,
-    /// Print each line with the rank that wrote it.
+    /// Print each line with the rank that wrote it
     #[arg(long)]
     pub prefix: bool,
-    /// Print nothing but what the ranks print.
+    /// Print only the output of the ranks
     #[arg(long, short)]
     pub quiet: bool,
-    /// Keep the job's directory after a good end too.
+    /// Keep the job's directory after a good end too
     #[arg(long)]
     pub keep: bool,
 }
@@ -311,38 +314,34 @@ pub struct How {
 /// See [`Command::Restart`].
 #[derive(Args, Debug)]
 pub struct Restart {
-    /// Directory of the set.
+    /// Directory of the set
     pub set: PathBuf,
-    /// Where.
     #[command(flatten)]
     pub place: Place,
-    /// How.
     #[command(flatten)]
-    pub how: How,
+    pub how: RunOptions,
 }
 
 /// See [`Command::Run`].
 #[derive(Args, Debug)]
 pub struct Run {
-    /// How many ranks.
+    /// Number of ranks
     #[arg(short, long, value_name = "N")]
     pub n: u32,
-    /// Where.
     #[command(flatten)]
     pub place: Place,
-    /// How.
     #[command(flatten)]
-    pub how: How,
-    /// Name of the job (default: made up).
+    pub how: RunOptions,
+    /// Name of the job (default: generated)
     #[arg(long)]
     pub job: Option<JobId>,
-    /// Working directory of the ranks (default: this one).
+    /// Working directory of the ranks (default: this one)
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
-    /// Set a variable for the ranks (they get this process' environment anyway).
+    /// Set an environment variable of the ranks, in addition to this process' environment
     #[arg(long = "env", value_name = "KEY=VALUE", value_parser = key_value)]
     pub env: Vec<(String, String)>,
-    /// Program and arguments.
+    /// Program and arguments
     #[arg(last = true, required = true)]
     pub argv: Vec<String>,
 }

@@ -1,9 +1,8 @@
-//! The clock of a process: the state machines get their time from here.
+//! The clock of a process, from which the state machines get their time.
 
 use ftb_core::Now;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// See the module.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(Instant);
 
@@ -13,14 +12,13 @@ impl Clock {
         Self(Instant::now())
     }
 
-    /// Both times.
     pub fn now(&self) -> Now {
         let nanos = |d: core::time::Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now { mono_ns: nanos(self.0.elapsed()), wall_ns: nanos(wall) }
     }
 
-    /// Sleeps until the monotonic time is `deadline_ns` (for ever where that is `u64::MAX`). Cancel-safe.
+    /// Sleeps until the monotonic time is `deadline_ns` (forever if it is `u64::MAX`). Cancel-safe.
     pub async fn sleep_until(&self, deadline_ns: u64) {
         let far = core::time::Duration::from_secs(3600);
         let wait = core::time::Duration::from_nanos(deadline_ns.saturating_sub(self.now().mono_ns));

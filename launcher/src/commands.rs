@@ -1,4 +1,4 @@
-//! What `ftb-launch` does with each command. Everything that can be wrong is found before anything starts.
+//! The commands of `ftb-launch`. Bad input is found before anything starts.
 
 mod place;
 mod policies;
@@ -7,16 +7,16 @@ mod tools;
 pub use policies::{EVENTS_BYTES_MAX, policy_check, policy_test};
 pub use tools::{ask, drain, ps, status};
 
-use crate::cli::{How, OnDeath, Restart, Run};
+use crate::cli::{OnDeath, Restart, Run, RunOptions};
 use crate::jobdir::{self, JobDir, JobFile, StateFile};
 use crate::own::Lock;
 use crate::plan::{NodeEntry, Plan};
-use crate::spec::{Means, NlaSpec, NodePart, Starting};
+use crate::spec::{NlaSpec, NodePart, StartMethod, Starting};
 use crate::{clash, console, control, program, secret, streams, waiting};
 use core::time::Duration;
 use ftb_client::daemon::Failure;
 use ftb_launcher_core::jl::{self, Deadlines, Interval, Jl, JlConfig};
-use ftb_launcher_core::message::{Answer, Outcome, Request};
+use ftb_launcher_core::message::{Answer, JobRequest, Outcome};
 use ftb_launcher_core::names::{JobId, SetId};
 use ftb_launcher_core::policy::{self, Policy};
 use ftb_launcher_pods::backend::{Choice, Criu, auto};
@@ -26,10 +26,10 @@ use place::Where;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Port that torchrun-style programs are told to meet at, on the node of rank 0.
+/// MASTER_PORT of torchrun-style programs, on the node of rank 0.
 const MASTER_PORT: u16 = 29_500;
 
-/// What all ranks of a job have in common.
+/// What all ranks of a job share.
 struct Program {
     argv: Vec<String>,
     env: Vec<(String, String)>,
@@ -77,7 +77,7 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
 /// Starts a job again from a set; returns the exit code.
 ///
 /// # Errors
-/// Bad input (a set that is not whole), or the launcher cannot start.
+/// Bad input (an incomplete set), or the launcher cannot start.
 pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
     let Restart { set, place, how } = restart;
     let set_dir = set
@@ -126,7 +126,7 @@ fn no_such(job: &JobId) -> Failure {
 /// Takes over a job whose launcher is gone; returns the exit code.
 ///
 /// # Errors
-/// There is no such job, its launcher is alive, or it is done.
+/// The job does not exist, has a launcher, or is done.
 pub async fn attach(job: &JobId) -> Result<i32, Failure> {
     let dir = JobDir::new(&jobdir::jobs_dir().map_err(Failure::bad_input)?, job);
     if !dir.has_job() {
@@ -135,7 +135,7 @@ pub async fn attach(job: &JobId) -> Result<i32, Failure> {
     take_over(&dir, job, false).await
 }
 
-/// Becomes the launcher of a job that has none. `end`: to end it.
+/// Becomes the launcher of a job without one. `end`: to end it.
 async fn take_over(dir: &JobDir, job: &JobId, end: bool) -> Result<i32, Failure> {
     let file: JobFile = dir.read("job.json").map_err(Failure::bad_input)?;
     let state: StateFile = dir.read("state.json").map_err(Failure::bad_input)?;
@@ -144,7 +144,7 @@ async fn take_over(dir: &JobDir, job: &JobId, end: bool) -> Result<i32, Failure>
     }
     let lock = dir.lock().map_err(Failure::bad_input)?;
     let policy = Policy::parse(&file.policy).map_err(Failure::failed)?;
-    let run = crate::jl::Run {
+    let run = crate::jl::LaunchJob {
         file,
         dir: dir.clone(),
         state,
@@ -160,10 +160,10 @@ async fn take_over(dir: &JobDir, job: &JobId, end: bool) -> Result<i32, Failure>
     ran.map_err(Failure::failed)
 }
 
-/// Ends a job: asks its launcher; a job whose launcher is gone is taken over and ended here.
+/// Ends a job: asks its launcher. Without a launcher it takes the job over and ends it.
 ///
 /// # Errors
-/// There is no such job, or it is done (bad input); it does not end in time.
+/// The job does not exist or is done (bad input); it does not end in time.
 pub async fn kill(job: &JobId, timeout: Duration, as_json: bool) -> Result<(), Failure> {
     let dir = JobDir::new(&jobdir::jobs_dir().map_err(Failure::bad_input)?, job);
     if dir.has_job() && !dir.is_locked() {
@@ -173,10 +173,10 @@ pub async fn kill(job: &JobId, timeout: Duration, as_json: bool) -> Result<(), F
         let words = "the job has ended: its launcher was gone".to_owned();
         return tools::tell(&Answer { request: 0, outcome: Outcome::Done, words }, as_json);
     }
-    ask(job, Request::Kill, timeout, as_json).await
+    ask(job, JobRequest::Kill, timeout, as_json).await
 }
 
-/// After the end: nothing is left behind but the sets of a job that did not end well.
+/// After the end: removes everything but the sets of a failed job.
 fn clean_up(dir: &JobDir, ran: &Result<i32, String>, keep: bool, quiet: bool) {
     let sets = dir.read::<StateFile>("state.json").map(|state| state.jl.job().sets.clone());
     let last = sets.ok().and_then(|sets| sets.last().cloned());
@@ -193,21 +193,21 @@ fn clean_up(dir: &JobDir, ran: &Result<i32, String>, keep: bool, quiet: bool) {
     }
 }
 
-/// The name of the backend that the launcher chooses by itself.
+/// The name of the automatic choice.
 const AUTO: &str = "auto";
 
-/// What `--backend auto` looks at.
+/// The inputs of `--backend auto`.
 struct CommandLine<'a> {
     argv: &'a [String],
     env: &'a [(String, String)],
     cwd: &'a Path,
 }
 
-/// The backend of `--backend auto`; what has decided is told.
-fn automatic(line: &CommandLine<'_>, how: &How, policy: &Policy, place: &Where) -> Choice {
-    let interval = how.checkpoint_every.unwrap_or(policy.pace().0);
+/// The backend of `--backend auto`, with a message that explains it.
+fn automatic(line: &CommandLine<'_>, how: &RunOptions, policy: &Policy, place: &Where) -> Choice {
+    let interval = how.checkpoint_every.unwrap_or(policy.checkpoint_timer().0);
     let path = line.env.iter().rev().find(|(key, _)| key == "PATH");
-    let seen = auto::Seen {
+    let seen = auto::JobFacts {
         program: line.argv.first().map_or("", String::as_str),
         links_ftb_job: program::links_ftb_job(
             line.argv,
@@ -215,7 +215,7 @@ fn automatic(line: &CommandLine<'_>, how: &How, policy: &Policy, place: &Where) 
             line.cwd,
         ),
         is_useful: !place.plan.spares.is_empty() || interval != Interval::Never,
-        is_local: place.starting.means == Means::Local,
+        is_local: place.starting.means == StartMethod::Local,
     };
     let pods = || {
         let criu = Choice::Criu(Criu::default());
@@ -229,7 +229,7 @@ fn automatic(line: &CommandLine<'_>, how: &How, policy: &Policy, place: &Where) 
     choice
 }
 
-/// The backend that was asked for, installed here.
+/// The selected backend, checked on this host.
 fn backend(asked: Option<&str>, otherwise: &Choice, place: &Where) -> Result<Choice, Failure> {
     let choice = asked.map_or_else(|| Ok(otherwise.clone()), Choice::read);
     let choice = choice.map_err(Failure::bad_input)?;
@@ -242,12 +242,12 @@ fn backend(asked: Option<&str>, otherwise: &Choice, place: &Where) -> Result<Cho
     Ok(choice)
 }
 
-/// Whether a backend can work on these nodes.
+/// Whether a backend works on these nodes.
 fn fits(choice: &Choice, place: &Where) -> Result<(), String> {
     let Some(criu) = choice.pods() else {
         return Ok(());
     };
-    if criu.bridge().is_none() && place.starting.means != Means::Local {
+    if criu.bridge().is_none() && place.starting.means != StartMethod::Local {
         let problem = "pods on several hosts: name a bridge that joins them: bridge = \"...\" in [backend.criu]";
         return Err(problem.to_owned());
     }
@@ -264,7 +264,7 @@ fn fits(choice: &Choice, place: &Where) -> Result<(), String> {
     Ok(())
 }
 
-/// `backend file FILE line N: ` where it is a file that names this program.
+/// `backend file FILE line N: `, for a file that names this program.
 fn line_of(asked: Option<&str>, program: Option<&Path>) -> String {
     let named = || {
         let (file, program) = (asked?, program?.to_str()?);
@@ -294,7 +294,7 @@ fn config(
     job: &JobId,
     plan: &Plan,
     program: &Program,
-    how: &How,
+    how: &RunOptions,
     restore: Option<SetId>,
     policy: &Policy,
 ) -> Result<JlConfig, Failure> {
@@ -326,7 +326,7 @@ fn config(
             jl::ALIVE
         )));
     }
-    let (interval, mtbf) = policy.pace();
+    let (interval, mtbf) = policy.checkpoint_timer();
     if how.mtbf.is_some_and(|mtbf| mtbf.is_zero()) {
         return Err(Failure::bad_input("--mtbf 0: nothing could ever be computed"));
     }
@@ -357,7 +357,7 @@ fn job_file(
     job: &JobId,
     place: &Where,
     program: &Program,
-    how: &How,
+    how: &RunOptions,
     dir: &JobDir,
     token: &str,
     policy: String,
@@ -377,7 +377,7 @@ fn job_file(
             image_dir,
             listen,
             address,
-            // Known when the launcher listens.
+            // Set when the launcher listens.
             streams: String::new(),
             stdin,
             token: token.to_owned(),
@@ -407,8 +407,7 @@ fn job_file(
     }
 }
 
-/// The networks of the pods of all nodes, where there are pods. That there are addresses enough is checked with the
-/// backend.
+/// The networks of all pods. The backend has checked the number of addresses.
 fn pod_nets(backend: &Choice, nodes: usize) -> Vec<PodNet> {
     let Some(criu) = backend.pods() else {
         return Vec::new();
@@ -422,7 +421,7 @@ fn pod_nets(backend: &Choice, nodes: usize) -> Vec<PodNet> {
     addresses.into_iter().map(net).collect()
 }
 
-/// The address of the pod of rank 0, where there are pods.
+/// The address of the pod of rank 0.
 fn master(parts: &[NodePart], plan: &Plan) -> Option<String> {
     let node = plan.placement.iter().find(|(_, ranks)| ranks.has(0)).map(|(name, _)| name)?;
     let part = parts.iter().find(|part| part.node == *node)?;
@@ -434,7 +433,7 @@ async fn start(
     (dir, lock): (JobDir, Lock),
     jl: Jl,
     policy: Policy,
-    how: &How,
+    how: &RunOptions,
     starting: Starting,
 ) -> Result<i32, Failure> {
     let state = StateFile { jl, nlas: BTreeMap::new(), exit: None };
@@ -446,7 +445,7 @@ async fn start(
     } else {
         console::err().line(&format!("ftb-launch: job {job}"));
     }
-    let run = crate::jl::Run {
+    let run = crate::jl::LaunchJob {
         file,
         dir: dir.clone(),
         state,

@@ -1,11 +1,11 @@
-//! Standard output and standard error of the launcher and of the launch agents: writing them never
-//! holds the process up, and never ends it.
+//! Standard output and standard error of the launcher and the launch agents. Writing never blocks
+//! or ends the process.
 //!
-//! A thread writes each of the two. The process' own lines wait in a queue of at most
-//! [`QUEUE_BYTES_MAX`]; beyond that they are dropped and counted, and a line reports the count when
-//! there is room again. Output of ranks waits for its turn ([`Console::write`]), so that a reader
-//! that stops stops the ranks. What cannot be written (a closed pipe, a full disk) is lost: the
-//! process goes on, and knows it ([`Console::lost`]).
+//! A thread writes each stream. The process' own lines wait in a queue of at most
+//! [`QUEUE_BYTES_MAX`]; further lines are dropped and counted, and a line reports the count later.
+//! Output of ranks waits for its turn ([`Console::write`]), so a reader that stops also stops the
+//! ranks. Output that cannot be written (closed pipe, full disk) is lost; the process goes on and
+//! counts it ([`Console::lost`]).
 
 use core::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -20,13 +20,12 @@ use tokio::sync::oneshot;
 
 /// Most bytes of lines that wait to be written.
 pub const QUEUE_BYTES_MAX: usize = 256 * 1024;
-/// Longest line of the process' own; the rest is cut off.
+/// Longest own line; the rest is cut.
 pub const LINE_BYTES_MAX: usize = 16 * 1024;
 
-/// How long the last lines may take at the end of the process.
+/// Time for the last lines at the end of the process.
 pub const FINISH_WAIT: Duration = Duration::from_secs(5);
-/// The exit code of a process that did its work, and could not write all of its output (EX_IOERR of
-/// sysexits.h).
+/// Exit code of a successful process with lost output (EX_IOERR of sysexits.h).
 pub const OUTPUT_LOST: u8 = 74;
 
 static OUT: LazyLock<Console> = LazyLock::new(|| Console::of(io::stdout().as_fd()));
@@ -42,7 +41,7 @@ pub fn err() -> &'static Console {
     &ERR
 }
 
-/// [`OUTPUT_LOST`] where something was lost, else 0.
+/// [`OUTPUT_LOST`] if output was lost, else 0.
 pub fn exit_code() -> u8 {
     if out().lost().is_some() || err().lost().is_some() { OUTPUT_LOST } else { 0 }
 }
@@ -65,12 +64,11 @@ impl Write for LogWriter {
     }
 }
 
-/// What was lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Lines and pieces of output.
     pub pieces: u64,
-    /// Why the first one was.
+    /// The reason of the first loss.
     pub reason: String,
 }
 
@@ -80,18 +78,18 @@ pub struct Console(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<ConsoleState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ConsoleState {
     queue: VecDeque<Piece>,
-    /// Bytes of the lines in the queue.
+    /// Bytes of the queued lines.
     bytes: usize,
     /// The thread is writing.
     busy: bool,
-    /// Lines dropped since the last report of them.
+    /// Lines dropped since the last report.
     dropped: u64,
     lost: Lost,
 }
@@ -103,7 +101,7 @@ struct Piece {
 }
 
 impl Console {
-    /// A stream of this process. One that cannot be duplicated takes nothing.
+    /// A stream of this process. A stream that cannot be duplicated accepts nothing.
     fn of(fd: BorrowedFd<'_>) -> Self {
         let console = Self(Arc::default());
         match fd.try_clone_to_owned() {
@@ -113,19 +111,19 @@ impl Console {
         console
     }
 
-    /// Starts the thread. Without one nothing is ever written, which [`Console::finish`] reports.
+    /// Starts the thread. Without it nothing is written, which [`Console::finish`] reports.
     fn serve(&self, to: impl WriteAll + Send + 'static) {
         let shared = Arc::clone(&self.0);
         let started = thread::Builder::new().name("console".into()).spawn(move || shared.run(to));
         drop(started);
     }
 
-    /// Queues a line of the process' own; the newline is added.
+    /// Queues an own line; adds the newline.
     pub fn line(&self, words: &str) {
         self.queue(format!("{words}\n").as_bytes());
     }
 
-    /// Queues bytes of the process' own.
+    /// Queues own bytes.
     pub fn queue(&self, bytes: &[u8]) {
         let mut bytes = bytes.to_vec();
         if bytes.len() > LINE_BYTES_MAX {
@@ -143,7 +141,7 @@ impl Console {
         self.0.changed.notify_all();
     }
 
-    /// Queues what is only of use now: nothing is queued behind what waits.
+    /// Queues bytes that are useful only now, unless others wait.
     pub fn draw(&self, bytes: &[u8]) {
         let idle = {
             let state = self.0.lock();
@@ -154,10 +152,10 @@ impl Console {
         }
     }
 
-    /// Writes bytes in their turn, and waits until they are written.
+    /// Writes bytes in their turn and waits until they are written.
     ///
     /// # Errors
-    /// The system's. The bytes are lost, and counted.
+    /// The system's. The bytes are lost and counted.
     pub async fn write(&self, bytes: Vec<u8>) -> io::Result<()> {
         let (written, done) = oneshot::channel();
         self.0.lock().queue.push_back(Piece { bytes, written: Some(written) });
@@ -165,17 +163,17 @@ impl Console {
         done.await.unwrap_or_else(|_| Err(io::Error::other("the writer has ended")))
     }
 
-    /// Something was lost on the way to this stream.
+    /// Records a loss for this stream.
     pub fn lose(&self, reason: &str) {
         self.0.lock().lose(reason);
     }
 
-    /// Whether something is being written, or waits for it.
+    /// Whether something is being written or waits.
     pub fn is_busy(&self) -> bool {
         self.0.lock().is_busy()
     }
 
-    /// Waits until everything is written, at most so long. What is left then is lost. Blocks.
+    /// Waits at most `wait` until everything is written. The rest is lost. Blocks.
     pub fn finish(&self, wait: Duration) {
         let end = Instant::now() + wait;
         let mut state = self.0.lock();
@@ -190,13 +188,13 @@ impl Console {
         }
     }
 
-    /// What was lost so far.
+    /// The losses so far.
     pub fn lost(&self) -> Option<Lost> {
         Some(self.0.lock().lost.clone()).filter(|lost| lost.pieces > 0)
     }
 }
 
-impl State {
+impl ConsoleState {
     fn is_busy(&self) -> bool {
         self.busy || !self.queue.is_empty() || self.dropped > 0
     }
@@ -208,7 +206,7 @@ impl State {
         }
     }
 
-    /// The next piece to be written: a report of dropped lines stands where they are missing.
+    /// The next piece to write. A report of dropped lines stands in their place.
     fn next(&mut self) -> Option<Piece> {
         if let Some(piece) = self.queue.pop_front() {
             if piece.written.is_none() {
@@ -227,7 +225,7 @@ impl State {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ConsoleState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -254,13 +252,13 @@ impl Shared {
     }
 }
 
-/// Where a console writes.
+/// The target of a console.
 trait WriteAll {
     fn write_whole(&mut self, bytes: &[u8]) -> io::Result<()>;
 }
 
 impl WriteAll for File {
-    /// Waits for room also where another process has made the stream non-blocking.
+    /// Waits for room even if another process has made the stream non-blocking.
     fn write_whole(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.write(bytes) {
@@ -278,7 +276,7 @@ impl WriteAll for File {
     }
 }
 
-/// A stream that is not there.
+/// A stream that does not exist.
 struct Broken(io::ErrorKind);
 
 impl WriteAll for Broken {
@@ -318,7 +316,7 @@ mod tests {
     async fn lines_never_wait_for_a_slow_reader_and_missing_ones_are_reported() {
         let (from, to) = pipe();
         let slow = console(to);
-        // Far more than the pipe and the queue hold together.
+        // Far more than the pipe and the queue can hold.
         for number in 0..100_000 {
             slow.line(&format!("line {number}"));
         }

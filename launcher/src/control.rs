@@ -1,11 +1,11 @@
-//! What people do to running jobs: list them, look at one, ask one for something.
+//! Lists running jobs, shows one, and sends requests to one.
 
 use super::jobdir::{JobDir, JobFile, StateFile};
 use super::{link, waiting};
 use core::time::Duration;
 use ftb_client::Delivery;
-use ftb_launcher_core::jl::PaceView;
-use ftb_launcher_core::message::{Answer, Asked, Outcome, Request};
+use ftb_launcher_core::jl::IntervalView;
+use ftb_launcher_core::message::{Answer, JobRequest, NumberedRequest, Outcome};
 use ftb_launcher_core::names::JobId;
 use ftb_launcher_core::nla::MigrationState;
 use ftb_launcher_core::wire;
@@ -13,38 +13,34 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// One job, for people and, as JSON, for programs.
+/// A job, for display and as JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobView {
-    /// Its name.
     pub job: String,
-    /// `running`, `orphaned` (its launcher is gone: attach to it), `done` or `unreadable`.
+    /// `running`, `orphaned` (its launcher is gone: use attach), `done` or `unreadable`.
     pub state: &'static str,
-    /// How many ranks.
     pub ranks: u32,
-    /// What is under way.
+    /// The open phase.
     pub doing: String,
-    /// Ranks by node.
     pub nodes: BTreeMap<String, NodeView>,
     /// Committed sets, oldest first.
     pub sets: Vec<String>,
-    /// How often it is saved by itself, and why.
-    pub saved: Option<PaceView>,
-    /// Whether ranks that move are copied while they work: where the backend copies them, and the kernel of the launcher's
-    /// host can tell what they change.
+    /// The checkpoint interval in force and its reason.
+    pub saved: Option<IntervalView>,
+    /// Whether moving ranks are copied beforehand: the backend must copy them, and the kernel of
+    /// the launcher's host must track memory changes.
     pub precopy: Option<bool>,
-    /// Why its ranks can neither be saved nor moved; none where they can, or it is not known yet.
+    /// Why its ranks can be neither saved nor moved; `None` if they can, or if it is not known yet.
     pub immovable: Option<String>,
-    /// Faults that wait for a spare, or for ranks that can move.
+    /// Faults that wait for a spare or for ranks that can move.
     pub pending: Vec<PendingView>,
     /// The exit code of a job that is done.
     pub exit: Option<i32>,
 }
 
-/// A fault that waits.
+/// A waiting fault.
 #[derive(Clone, Debug, Serialize)]
 pub struct PendingView {
-    /// The node to leave.
     pub node: String,
     /// The name of the policy's rule.
     pub reason: String,
@@ -53,16 +49,15 @@ pub struct PendingView {
 /// One node of a job.
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeView {
-    /// Its migration state, or `LOST`, or `STARTING`, or [`BECOMES_SPARE`].
+    /// Its migration state, `LOST`, `STARTING`, or [`BECOMES_SPARE`].
     pub state: String,
-    /// Its ranks.
     pub ranks: Vec<u32>,
 }
 
-/// A node that may be used again, until its agent has confirmed that.
+/// State of a node that may be used again, until its agent has confirmed it.
 pub const BECOMES_SPARE: &str = "BECOMES_SPARE";
 
-/// Every job of this user below `jobs`, by name.
+/// All jobs of this user below `jobs`, by name.
 pub fn list(jobs: &Path) -> Vec<JobView> {
     let entries = std::fs::read_dir(jobs).into_iter().flatten().filter_map(Result::ok);
     let ids = entries.filter_map(|e| e.file_name().to_str().and_then(|name| JobId::new(name).ok()));
@@ -72,7 +67,6 @@ pub fn list(jobs: &Path) -> Vec<JobView> {
     views
 }
 
-/// One job.
 pub fn view(jobs: &Path, job: &JobId) -> JobView {
     let dir = JobDir::new(jobs, job);
     let mut view = JobView {
@@ -98,7 +92,7 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
         (None, false) => "orphaned",
     };
     view.exit = state.exit;
-    view.saved = Some(state.jl.pace().view());
+    view.saved = Some(state.jl.checkpoint_timer().view());
     view.doing = state.jl.open().map(ftb_launcher_core::jl::Open::words).unwrap_or_default();
     view.immovable = state.jl.immovable();
     let pending = state.jl.pending().iter();
@@ -121,12 +115,12 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
     view
 }
 
-/// How often is looked whether the launcher that is to answer lives.
+/// Interval of the checks whether the launcher lives.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// What it has said last may still be on its way when it is gone.
+/// The last answer of a launcher may arrive after its end.
 const LAST_WORD_WAIT: Duration = Duration::from_secs(3);
 
-/// Comes back when no launcher holds the job any more.
+/// Returns when no launcher holds the job.
 async fn unheld(dir: &JobDir) {
     while dir.is_locked() {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -134,22 +128,22 @@ async fn unheld(dir: &JobDir) {
     tokio::time::sleep(LAST_WORD_WAIT).await;
 }
 
-/// Asks a running job for something and waits for its last answer; `told` hears every answer.
+/// Sends a request to a running job and waits for its last answer; `told` gets every answer.
 ///
 /// # Errors
-/// One line: no such job, no agent, no answer in time.
+/// The job does not exist, there is no agent, or no answer in time.
 pub async fn ask(
     dir: &JobDir,
-    what: Request,
+    what: JobRequest,
     timeout: Duration,
-    mut told: impl FnMut(&Answer),
+    mut reported: impl FnMut(&Answer),
 ) -> Result<Outcome, String> {
     let file: JobFile = dir.read("job.json")?;
     let client = link::attach("ftb-launch-ask", &file.agent, file.job.as_str()).await?;
     let filter = format!("event_space=ftb.job, jobid={}", file.job);
     let mut answers = link::subscribe(&client, &filter).await?;
     let request = random();
-    link::publish(&client, wire::request(&Asked { request, what })).await;
+    link::publish(&client, wire::request(&NumberedRequest { request, what })).await;
     let uid = nix::unistd::Uid::effective().as_raw();
     let wait = async {
         while let Some(delivery) = answers.next().await {
@@ -158,7 +152,7 @@ pub async fn ask(
             if received.uid != uid || answer.request != request {
                 continue;
             }
-            told(&answer);
+            reported(&answer);
             if answer.outcome != Outcome::Accepted {
                 return Ok(answer.outcome);
             }

@@ -1,7 +1,6 @@
-//! The guard of a node: a small process beside the NLA that is told each rank's process group, and kills them all
-//! when the NLA dies without a word. The kernel kills the ranks themselves then; the guard gets what the ranks
-//! have started. It also removes what the job has on the node: its directory, and a bridge of its own on which nothing
-//! hangs any more.
+//! The guard of a node: a small process beside the NLA that knows each rank's process group. When
+//! the NLA dies, the kernel kills the ranks, and the guard kills processes that they started. It
+//! also removes the job's directory on the node, and the job's own bridge once it has no ports.
 
 use core::time::Duration;
 use ftb_launcher_pods::pod::net::{self, PodNet};
@@ -15,15 +14,15 @@ use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How often a bridge is looked at before it is left to the agents whose pods hang on it.
+/// Most checks of a bridge before it is left to the agents whose pods use it.
 const BRIDGE_LOOKS_MAX: u32 = 20;
-/// How long between two looks: links go a moment after the processes that they belonged to.
+/// Interval of the checks; links disappear a moment after their processes.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The first argument of a guard; the node's directory follows, and then the bridge where there is one.
+/// The first argument of a guard. The node's directory follows, then the bridge, if any.
 const WORD: &str = "guard";
 
-/// Whether a guard on this host watches over that bridge: then a job uses it, whether anything hangs on it now or not.
+/// Whether a guard on this host watches that bridge: a live job uses it, even without ports.
 pub fn watches(bridge: &str) -> bool {
     let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
     let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
@@ -35,15 +34,11 @@ fn is_guard_of(command_line: &[u8], bridge: &str) -> bool {
     matches!(words[..], [_, word, _, last, ..] if word == WORD.as_bytes() && last == bridge.as_bytes())
 }
 
-/// The NLA's end.
 #[derive(Clone, Debug)]
 pub struct Guard(Arc<Mutex<ChildStdin>>);
 
 impl Guard {
-    /// Starts the guard; `dir` is the node's directory for the job, `pod` the network of its pod.
-    ///
-    /// # Errors
-    /// The system's.
+    /// Starts the guard. `dir` is the node's directory for the job.
     pub fn start(dir: &Path, pod: Option<&PodNet>) -> io::Result<Self> {
         let bridge = pod.filter(|pod| pod.own).map(|pod| &pod.bridge);
         let mut child = Command::new("/proc/self/exe")
@@ -58,12 +53,11 @@ impl Guard {
         Ok(Self(Arc::new(Mutex::new(stdin))))
     }
 
-    /// This process group has begun.
     pub fn add(&self, group: Pid) {
         self.say('+', group);
     }
 
-    /// It is gone: its number may be another's.
+    /// The group is gone; its number may be reused.
     pub fn remove(&self, group: Pid) {
         self.say('-', group);
     }
@@ -76,8 +70,8 @@ impl Guard {
     }
 }
 
-/// The guard's end: until its input ends, then it kills what is left and clears the node's directory, and a bridge of the
-/// job's own, where the NLA has not done so itself.
+/// The guard process: waits for the end of its input, kills the remaining groups, and removes the
+/// node's directory and bridge if the NLA has not done so.
 pub fn run(input: impl BufRead, dir: &Path, bridge: Option<&str>) {
     for group in left(input) {
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
@@ -85,7 +79,7 @@ pub fn run(input: impl BufRead, dir: &Path, bridge: Option<&str>) {
     if dir.exists() {
         super::nodedir::clear(dir);
     }
-    // Whoever has started the agent waits for the end of its errors, to tell that it is gone.
+    // The starter of the agent waits for the end of its standard error.
     if let Ok(null) = File::options().write(true).open("/dev/null") {
         let _ = nix::unistd::dup2_stderr(null);
     }
@@ -97,11 +91,11 @@ pub fn run(input: impl BufRead, dir: &Path, bridge: Option<&str>) {
     }
 }
 
-/// The groups that have begun and are not gone when the input ends.
+/// Groups that were added and not removed.
 fn left(input: impl BufRead) -> BTreeSet<i32> {
     let mut groups = BTreeSet::new();
     for line in input.lines().map_while(Result::ok) {
-        // 0 would be the guard's own group, 1 everybody's first process.
+        // 0 would be the guard's own group; 1 is the init process.
         let group = line.get(1..).and_then(|text| text.parse().ok()).filter(|group| *group > 1);
         match (line.chars().next(), group) {
             (Some('+'), Some(group)) => groups.insert(group),
@@ -129,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_gone_is_left_and_nonsense_is_nobody() {
+    fn groups_that_are_not_removed_remain_and_bad_lines_are_ignored() {
         let words: &[u8] = "+20\n+21\n-20\n+1\n+-5\n+0\nx\n\u{e9}\n+30\n".as_bytes();
         assert_eq!(left(words), BTreeSet::from([21, 30]));
     }

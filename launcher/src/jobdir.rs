@@ -1,13 +1,13 @@
-//! A job on disk: `<jobs>/<job>/` with `job.json` (what was asked for), `state.json` (the JL, written and synced
-//! before each protocol step), `lock` (held by the living JL), `sets/<set>/` (committed when `set.json` is there)
-//! and `nodes/<node>/` (the images of local nodes).
+//! A job on disk, `<jobs>/<job>/`: `job.json` (the request), `state.json` (the JL, synced before
+//! each step), `lock` (held by the live JL), `sets/<set>/` (a set counts when `set.json` exists)
+//! and `nodes/<node>/` (images of local nodes).
 //!
-//! Several users may share the directory of all jobs: a job counts only where its directory is this
-//! user's own, and it is entered by its descriptor ([`super::own`]).
+//! Users may share the directory of jobs. A job counts only if its directory belongs to this user;
+//! it is opened by descriptor ([`super::own`]).
 
 use super::nodedir;
 use super::own::{Lock, PrivateDir};
-use super::spec::{Means, NlaSpec, Starting};
+use super::spec::{NlaSpec, StartMethod, Starting};
 use ftb_launcher_core::jl::Jl;
 use ftb_launcher_core::names::{JobId, NodeName, Ranks, SetId};
 use ftb_launcher_pods::images;
@@ -19,28 +19,26 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-/// Name of the lock file.
 const LOCK: &str = "lock";
-/// Name of the file with what was asked for.
+/// The request of the user.
 const JOB: &str = "job.json";
-/// Name of the file with the state of the JL.
+/// The state of the JL.
 const STATE: &str = "state.json";
-/// Name of the manifest in the directory of a set.
+/// The manifest of a set.
 const MANIFEST: &str = "set.json";
 
 /// Environment variable with the directory of all jobs.
 pub const JOBS_DIR_ENV: &str = "FTB_JOBS_DIR";
 
-/// What was asked for: enough to take the job over, or to start it again from a set.
+/// The request of the user: enough to take the job over or to restart it from a set.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JobFile {
-    /// The job.
     pub job: JobId,
-    /// What its agents were told, by node.
+    /// The specifications of the agents, by node.
     pub specs: BTreeMap<NodeName, NlaSpec>,
     /// Socket of the JL's own agent.
     pub agent: PathBuf,
-    /// The address that the JL's services listen on.
+    /// The address on which the JL's services listen.
     pub listen: String,
     /// How the nodes reach the JL.
     pub address: String,
@@ -48,11 +46,11 @@ pub struct JobFile {
     pub policy: String,
     /// Whether lines are printed with their rank.
     pub prefix: bool,
-    /// How the agents were started: the same way leads to them when they must be ended by force.
+    /// How the agents were started; they are killed the same way.
     #[serde(default)]
     pub starting: Option<Starting>,
-    /// Whether ranks that move are copied while they work, as far as the launcher's host can tell; none where no ranks are
-    /// copied by agents.
+    /// Whether moving ranks are copied beforehand, on the launcher's host; `None` if no agent
+    /// copies ranks.
     #[serde(default)]
     pub precopy: Option<bool>,
 }
@@ -60,27 +58,23 @@ pub struct JobFile {
 /// The JL on disk.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct StateFile {
-    /// The machine itself.
     pub jl: Jl,
-    /// Process ids of NLAs that are this host's.
+    /// Process ids of NLAs on this host.
     pub nlas: BTreeMap<NodeName, u32>,
     /// The exit code of a job that is over.
     pub exit: Option<i32>,
 }
 
-/// The manifest of a set: it counts only where this file is.
+/// The manifest of a set. A set without this file does not count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The job that it is of.
     pub job: JobId,
-    /// The set.
     pub set: SetId,
-    /// How many ranks the job has.
     pub size: u32,
     /// Bytes and CRC-32C of each rank's image.
     pub images: Vec<(u64, u32)>,
-    /// The ranks that share an image and can only be brought back together.
+    /// Groups of ranks that share an image and are restored together.
     #[serde(default)]
     pub pods: Vec<Ranks>,
 }
@@ -89,7 +83,7 @@ pub struct Manifest {
 #[derive(Clone, Debug)]
 pub struct JobDir(PathBuf);
 
-/// The directory of all jobs: [`JOBS_DIR_ENV`], else below the user's state directory.
+/// The directory of all jobs: [`JOBS_DIR_ENV`], otherwise below the user's state directory.
 ///
 /// # Errors
 /// There is no home.
@@ -103,15 +97,14 @@ pub fn jobs_dir() -> Result<PathBuf, String> {
 }
 
 impl JobDir {
-    /// The directory of `job` below `jobs`.
     pub fn new(jobs: &Path, job: &JobId) -> Self {
         Self(jobs.join(job.as_str()))
     }
 
-    /// Makes it, for its user alone, and locks it.
+    /// Makes and locks it, for its user alone.
     ///
     /// # Errors
-    /// It is there already, others could rename it, or the system's.
+    /// It exists, others could rename it, or the system's.
     pub fn create(&self) -> Result<Lock, String> {
         let fail = |error: io::Error| format!("cannot make {}: {error}", self.0.display());
         if let Some(parent) = self.0.parent() {
@@ -135,7 +128,7 @@ impl JobDir {
     /// Opens it.
     ///
     /// # Errors
-    /// One line: it is missing, or not this user's alone.
+    /// It is missing, or not this user's alone.
     fn open(&self) -> Result<PrivateDir, String> {
         PrivateDir::open(&self.0).map_err(|error| format!("{}: {error}", self.0.display()))
     }
@@ -146,12 +139,11 @@ impl JobDir {
         fs::symlink_metadata(&self.0).is_ok_and(|about| about.is_dir() && about.uid() == uid)
     }
 
-    /// Whether what was asked for is there.
+    /// Whether the request is there.
     pub fn has_job(&self) -> bool {
         self.open().is_ok_and(|dir| dir.read(JOB).is_ok())
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -161,15 +153,14 @@ impl JobDir {
         self.0.join("sets")
     }
 
-    /// The images of a local node.
     pub fn images_of(&self, node: &NodeName) -> PathBuf {
         self.0.join("nodes").join(node.as_str())
     }
 
-    /// Locks the job for its one JL; the lock ends with the process.
+    /// Locks the job for its JL until the end of the process.
     ///
     /// # Errors
-    /// Another JL is alive, or the directory is not this user's.
+    /// Another JL lives, or the directory is not this user's.
     pub fn lock(&self) -> Result<Lock, String> {
         let fail = |error: io::Error| format!("{}: {error}", self.0.join(LOCK).display());
         let file = self.open()?.read_write(LOCK).map_err(fail)?;
@@ -178,13 +169,13 @@ impl JobDir {
             .ok_or_else(|| format!("a job launcher is at work in {}", self.0.display()))
     }
 
-    /// Whether a JL is at work. Looking does not take the lock: a JL that begins meanwhile gets it.
+    /// Whether a JL holds the lock. The check does not take it.
     pub fn is_locked(&self) -> bool {
         let file = self.open().ok().and_then(|dir| dir.read(LOCK).ok());
         file.is_some_and(|file| Lock::is_held(&file).unwrap_or(false))
     }
 
-    /// Writes a file so that it is there whole or not at all, also after a power loss.
+    /// Replaces a file atomically and durably.
     ///
     /// # Errors
     /// One line with the file.
@@ -192,7 +183,7 @@ impl JobDir {
         write_file(&self.open()?, &self.0.join(name), value)
     }
 
-    /// Reads a file back.
+    /// Reads a file.
     ///
     /// # Errors
     /// One line with the file.
@@ -215,7 +206,7 @@ impl JobDir {
         write_file(&set, &path, manifest)
     }
 
-    /// Deletes a set: its manifest first, so that a half-deleted set does not count.
+    /// Deletes a set, its manifest first, so that a half-deleted set does not count.
     pub fn drop_set(&self, set: &SetId) {
         let sets = self.open().ok().and_then(|dir| dir.subdir("sets").ok());
         if let Some(dir) = sets.as_ref().and_then(|sets| sets.subdir(set.as_str()).ok()) {
@@ -232,16 +223,16 @@ impl JobDir {
     }
 }
 
-/// Removes what jobs on this host have left in `jobs` of which everything was killed, launcher and launch agents: the
-/// images of their nodes, and the whole directory where no set is in it to start again from. A job whose launcher alone
-/// is gone can be taken over: it stays. So does one on other hosts: what lives there is not known here.
+/// Removes jobs on this host whose launcher and launch agents were all killed: their nodes' images,
+/// and the whole directory if it has no set. A job with live agents stays for `attach`. Jobs on
+/// other hosts stay, because their agents are unknown here.
 pub fn clear_left(jobs: &Path) {
     let entries = fs::read_dir(jobs).into_iter().flatten().filter_map(Result::ok);
     for job in entries.filter_map(|e| e.file_name().to_str().and_then(|name| JobId::new(name).ok()))
     {
         let dir = JobDir::new(jobs, &job);
         if let Err(error) = dir.clear_where_dead() {
-            tracing::debug!(%job, error, "what a killed job may have left is not looked at");
+            tracing::debug!(%job, error, "remains of killed jobs are not removed");
         }
     }
 }
@@ -249,7 +240,7 @@ pub fn clear_left(jobs: &Path) {
 impl JobDir {
     fn clear_where_dead(&self) -> Result<(), String> {
         let dir = self.open()?;
-        // Without a lock file the directory is just being made.
+        // A directory without a lock file is being made.
         let lock = dir.read(LOCK).map_err(|error| error.to_string())?;
         if Lock::is_held(&lock).map_err(|error| error.to_string())? {
             return Ok(());
@@ -258,7 +249,8 @@ impl JobDir {
             return self.clear_unbegun();
         }
         let (file, state): (JobFile, StateFile) = (self.read(JOB)?, self.read(STATE)?);
-        let local = file.starting.as_ref().is_some_and(|starting| starting.means == Means::Local);
+        let local =
+            file.starting.as_ref().is_some_and(|starting| starting.means == StartMethod::Local);
         let lives = |pid: &u32| nodedir::is_agent(*pid);
         let dirs = || file.specs.values().map(|spec| &spec.image_dir);
         let dead = !state.nlas.values().any(lives) && dirs().all(|dir| nodedir::is_free(dir));
@@ -276,11 +268,10 @@ impl JobDir {
         Ok(())
     }
 
-    /// Removes what a launcher has left that was killed before it had written down the job: it has
-    /// started nothing.
+    /// Removes the directory of a launcher that was killed before it started anything.
     fn clear_unbegun(&self) -> Result<(), String> {
         let _lock = self.lock()?;
-        // A launcher may have gone on between the look and the lock.
+        // A launcher may have continued between the check and the lock.
         if self.open()?.read(STATE).is_err() {
             self.remove();
         }
@@ -288,7 +279,7 @@ impl JobDir {
     }
 }
 
-/// Whether other users can rename what is in a directory: then no path through it can be trusted.
+/// Whether other users can rename entries of a directory; then no path through it is safe.
 fn check_shared(dir: &Path) -> Result<(), String> {
     let about = fs::metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     if about.mode() & 0o002 != 0 && about.mode() & 0o1000 == 0 {
@@ -314,7 +305,7 @@ fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, String> {
 /// Reads and verifies a set: its manifest, and length and CRC of every image.
 ///
 /// # Errors
-/// One line: what is missing or damaged.
+/// What is missing or damaged.
 pub fn verify(dir: &Path) -> Result<Manifest, String> {
     let path = dir.join(MANIFEST);
     let text =
@@ -384,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_launcher_left_that_had_started_nothing_is_removed() {
+    fn remains_of_a_launcher_that_had_started_nothing_are_removed() {
         let jobs = tempfile::tempdir().unwrap();
         let at = |name: &str| JobDir::new(jobs.path(), &JobId::new(name).unwrap());
         let (killed, alive, made) = (at("killed"), at("alive"), at("made"));

@@ -1,7 +1,9 @@
 //! The launcher's processes: `ftb-launch`, the job launcher, and `ftb-nla`, the node launch agent.
 //!
-//! They carry inputs to the state machines of `ftb-launcher-core` and do what these want: processes, sockets, files,
-//! the clock and the command line. Nothing is decided here. `docs/launcher.md` is the user's page.
+//! They carry inputs to the state machines of `ftb-launcher-core` and execute the outputs:
+//! processes, sockets, files, the clock and the command line. They decide nothing.
+//! `docs/launcher.md` is the user's page.
+#![allow(missing_docs, reason = "names of plain data fields say what they are")]
 
 pub mod clash;
 pub mod cli;
@@ -9,12 +11,10 @@ pub mod clock;
 pub mod commands;
 pub mod console;
 pub mod control;
-pub mod far;
 pub mod guard;
 pub mod jl;
 pub mod jobdir;
 pub mod link;
-pub mod live;
 pub mod nla;
 pub mod nodedir;
 pub mod output;
@@ -25,6 +25,8 @@ pub mod progress;
 pub mod rankfile;
 pub mod ranks;
 pub mod refused;
+pub mod remote_kill;
+pub mod running;
 pub mod seal;
 pub mod secret;
 pub mod spec;

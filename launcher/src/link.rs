@@ -1,5 +1,5 @@
-//! The launcher's attachment to the backplane: events in and out, with the check that they come from the job's own
-//! user.
+//! The attachment to the backplane: events in and out. Only events of the job's own user are
+//! accepted.
 
 use super::refused::{Reason, Refusals};
 use super::seal::Seal;
@@ -14,58 +14,50 @@ use tokio::sync::mpsc;
 
 /// How long to wait for an agent at the start.
 pub const AGENT_WAIT: Duration = Duration::from_secs(20);
-/// How long to wait until what was said is confirmed at the end.
+/// How long to wait for confirmations at the end.
 pub const CLOSE_WAIT: Duration = Duration::from_secs(3);
 
-/// What comes in.
 #[derive(Debug)]
-pub enum Heard {
-    /// An event of the job's own user; with the host that its agent vouches for.
+pub enum Received {
+    /// An event of the job's own user, with the host that its agent vouches for.
     Event {
-        /// The event.
         event: Box<CoreEvent>,
         /// Where it was published.
         host: String,
     },
-    /// Something was missed.
     Gap,
 }
 
-/// Lets in what belongs to a job: events of its own user, whose secrets carry the key of the job.
-/// Counts the others.
+/// Accepts events of the job's own user whose secrets carry the key of the job. Counts the others.
 #[derive(Clone, Debug)]
-pub struct Door {
-    /// Opens what is sealed.
+pub struct EventGate {
     pub seal: Seal,
-    /// Counts what is refused.
     pub refusals: Refusals,
-    /// The clock of the process.
     pub clock: Clock,
 }
 
-impl Door {
-    /// Refuses an event.
+impl EventGate {
     pub fn refuse(&self, reason: Reason, detail: impl Display) {
         if let Some(line) = self.refusals.count(self.clock.now(), reason, detail) {
             tracing::warn!("{line}");
         }
     }
 
-    /// Reports what was refused since the last report, if it is time.
+    /// Reports refusals since the last report, if it is time.
     pub fn look(&self) {
         if let Some(line) = self.refusals.due(self.clock.now()) {
             tracing::warn!("{line}");
         }
     }
 
-    /// Reports the rest, at the end.
+    /// Reports the remaining refusals at the end.
     pub fn close(&self) {
         if let Some(line) = self.refusals.rest() {
             tracing::warn!("{line}");
         }
     }
 
-    /// The event, opened, if it may come in.
+    /// The opened event, if it is accepted.
     fn admit(&self, uid: u32, mut event: CoreEvent) -> Option<CoreEvent> {
         let name = event.name.clone();
         if uid != nix::unistd::Uid::effective().as_raw() {
@@ -80,10 +72,10 @@ impl Door {
     }
 }
 
-/// Attaches to an agent and waits until it is there.
+/// Attaches to an agent.
 ///
 /// # Errors
-/// One line: no agent behind that socket, and what to do.
+/// No agent listens on that socket, and what to do.
 pub async fn attach(name: &str, socket: &Path, job: &str) -> Result<Client, String> {
     let built = Client::builder(name).agent(socket).job_id(job).build();
     let client = built.map_err(|error| error.to_string())?;
@@ -93,7 +85,7 @@ pub async fn attach(name: &str, socket: &Path, job: &str) -> Result<Client, Stri
     Ok(client)
 }
 
-/// What is wrong where the agent of a node is that of another host: what happens to hosts is told by their names.
+/// A warning if the agent of a node belongs to another host: faults carry host names.
 pub fn misnamed(node: &str, host: &str) -> Option<String> {
     (!node.eq_ignore_ascii_case(host)).then(|| {
         format!(
@@ -106,27 +98,27 @@ pub fn misnamed(node: &str, host: &str) -> Option<String> {
 /// Subscribes.
 ///
 /// # Errors
-/// What the agent says.
+/// The agent's answer.
 pub async fn subscribe(client: &Client, filter: &str) -> Result<Subscription, String> {
     let what = format!("its agent to subscribe to {filter:?}");
     let subscribed = waiting::on(&what, client.subscribe(filter, Start::Now)).await;
     subscribed.map_err(|error| format!("cannot subscribe to {filter:?}: {error}"))
 }
 
-/// Forwards what a subscription gives until it or the receiver ends. `door`: only what it lets
-/// in; without one, events of all users (faults).
-pub async fn forward(mut from: Subscription, door: Option<Door>, to: mpsc::Sender<Heard>) {
+/// Forwards a subscription until it or the receiver ends. Without a gate events of all users pass
+/// (faults).
+pub async fn forward(mut from: Subscription, gate: Option<EventGate>, to: mpsc::Sender<Received>) {
     while let Some(delivery) = from.next().await {
         let heard = match delivery {
-            Delivery::Gap(_) => Heard::Gap,
+            Delivery::Gap(_) => Received::Gap,
             Delivery::Event(received) => {
                 let (uid, event, host) = (received.uid, received.event, received.host);
-                let event = match &door {
+                let event = match &gate {
                     None => Some(event),
-                    Some(door) => door.admit(uid, event),
+                    Some(gate) => gate.admit(uid, event),
                 };
                 let Some(event) = event else { continue };
-                Heard::Event { event: Box::new(event), host }
+                Received::Event { event: Box::new(event), host }
             }
         };
         if to.send(heard).await.is_err() {
@@ -135,7 +127,7 @@ pub async fn forward(mut from: Subscription, door: Option<Door>, to: mpsc::Sende
     }
 }
 
-/// Publishes; what cannot be is logged, since every message of the protocol is repeated or asked for.
+/// Publishes. A failure is only logged: every message is repeated or asked for.
 pub async fn publish(client: &Client, event: Event) {
     let name = event.name.clone();
     let what = format!("its agent to take {name}");
@@ -144,7 +136,7 @@ pub async fn publish(client: &Client, event: Event) {
     }
 }
 
-/// The same, with its secrets sealed.
+/// Publishes with secrets sealed.
 pub async fn publish_sealed(client: &Client, seal: &Seal, mut event: Event) {
     match seal.seal(&mut event) {
         Ok(()) => publish(client, event).await,
@@ -155,7 +147,7 @@ pub async fn publish_sealed(client: &Client, seal: &Seal, mut event: Event) {
     }
 }
 
-/// Ends an attachment; waits until everything published is confirmed.
+/// Ends an attachment after confirmation of everything published.
 pub async fn close(client: Client) {
     let _ = waiting::on("events to be confirmed", client.close(CLOSE_WAIT)).await;
 }
@@ -165,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_is_not_called_as_its_host_is_told_of() {
+    fn a_node_with_another_name_than_its_host_is_reported() {
         assert_eq!(misnamed("node01", "NODE01"), None);
         assert!(
             misnamed("node01.cluster", "node01").is_some_and(|words| words.contains("host node01"))

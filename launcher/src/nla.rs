@@ -1,31 +1,32 @@
-//! The shell of the node launch agent: reads its spec, serves images, starts ranks, and carries inputs to the core
-//! and outputs from it. One thread does all of it, so that the kernel's "die with your parent" means this process.
+//! The process of the node launch agent. It serves images, starts ranks, and carries inputs to the
+//! core and outputs from it. All on one thread, because the kernel ties "die with your parent" to a
+//! thread.
 
 use super::clock::Clock;
 use super::guard::{self, Guard};
-use super::link::{self, Door, Heard};
-use super::live::Live;
+use super::link::{self, EventGate, Received};
 use super::nodedir::{self, OUTPUT};
 use super::output;
-use super::ranks::{self, Word};
+use super::ranks::{self, RankOutput};
 use super::refused::{Reason, Refusals};
+use super::running::RunningRank;
 use super::seal::Seal;
 use super::secret::Secret;
-use super::spec::{Handed, Means, NlaSpec, SPEC_BYTES_MAX};
+use super::spec::{Handover, NlaSpec, SPEC_BYTES_MAX, StartMethod};
 use super::transfer::{self, CopyOf};
 use super::{starter, streams};
 use core::time::Duration;
 use ftb_client::Client;
 use ftb_launcher_core::message::{FromNla, NlaSays};
 use ftb_launcher_core::names::{NodeName, Ranks, SetId};
-use ftb_launcher_core::nla::{Input, Nla, NlaConfig, Output};
-use ftb_launcher_core::tree::Word as TreeWord;
+use ftb_launcher_core::nla::{Nla, NlaConfig, NlaInput, NlaOutput};
+use ftb_launcher_core::tree::TreeMessage;
 use ftb_launcher_core::wire;
 use ftb_launcher_pods::backend::{Criu, Moment};
 use ftb_launcher_pods::images;
 use ftb_launcher_pods::installed;
 use ftb_launcher_pods::output::Frame;
-use ftb_launcher_pods::pod::{self, Comeback, Coming, Ends, Order, Pod};
+use ftb_launcher_pods::pod::{self, IncomingPod, Order, Pod, PodChannels, Restore};
 use ftb_launcher_pods::saver::{self, Member};
 use ftb_launcher_pods::spec::NodeSpec;
 use std::collections::BTreeMap;
@@ -36,68 +37,68 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Inputs that wait for the core: beyond, ranks and copies are held.
+/// Most inputs that wait for the core; further ones block ranks and copies.
 const INPUTS_MAX: usize = 1024;
-/// Words of other launch agents that wait to go up.
+/// Most messages of other launch agents that wait to go up.
 const WORDS_MAX: usize = 256;
-/// How long to wait for the rest of the ranks' output at the end.
+/// Time for the rest of the ranks' output at the end.
 const OUTPUT_WAIT: Duration = Duration::from_secs(2);
 
-/// How often an agent that stands in for another looks whether that one is there.
+/// Interval at which a second agent checks whether the first lives.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
-struct Shell {
+struct LaunchAgent {
     spec: NlaSpec,
     core: Nla,
     clock: Clock,
-    door: Door,
+    gate: EventGate,
     client: Client,
-    running: BTreeMap<u32, (u64, Live)>,
-    /// The pod of the ranks, for a backend that has pods, with the start that it is of.
+    running: BTreeMap<u32, (u64, RunningRank)>,
+    /// The pod of the ranks with its start.
     pod: Option<(u64, Pod)>,
     pods: u32,
-    /// The pod that is made ready for ranks on their way here.
-    coming: Option<Coming>,
-    inputs: mpsc::Sender<Input>,
+    /// The pod that is prepared for arriving ranks.
+    coming: Option<IncomingPod>,
+    inputs: mpsc::Sender<NlaInput>,
     frames: mpsc::Sender<Frame>,
     guard: Guard,
-    /// Where the JL takes output and gives input.
+    /// The address of the JL's streams.
     streams: watch::Sender<String>,
-    /// Carries standard input to rank 0.
+    /// The task that carries standard input to rank 0.
     feeding: Option<AbortHandle>,
-    /// The set that ranks were made ready for.
+    /// The set of the open preparation.
     prepared_set: Option<SetId>,
     leaving: bool,
 }
 
-/// Reads from standard input what the starter hands over. `of_all`: the name of this node, where all agents get the
-/// same.
+/// Reads the specification from standard input. `of_all`: the name of this node, if all agents get
+/// the same.
 ///
 /// # Errors
-/// One line: it is not there, or nothing of ours.
-pub async fn read_handed(of_all: Option<&str>) -> Result<Handed, String> {
+/// It is missing or invalid.
+pub async fn read_handover(of_all: Option<&str>) -> Result<Handover, String> {
     let mut text = String::new();
     let read = tokio::io::stdin().take(SPEC_BYTES_MAX).read_to_string(&mut text).await;
     read.map_err(|error| format!("cannot read the specification: {error}"))?;
-    let handed: Handed = serde_json::from_str(&text)
+    let handover: Handover = serde_json::from_str(&text)
         .map_err(|error| format!("the specification is wrong: {error}"))?;
     match of_all {
-        None => Ok(handed),
+        None => Ok(handover),
         Some(name) => {
             let node = NodeName::new(name).map_err(|error| error.to_string())?;
-            handed.for_one_of_all(&node)
+            handover.for_one_of_all(&node)
         }
     }
 }
 
-/// Runs until the job ends here.
+/// Runs until the job ends on this node.
 ///
 /// # Errors
-/// One line: no agent, no directory, no socket.
-pub async fn run(handed: Handed) -> Result<(), String> {
-    let Handed { mut spec, behind, starting } = handed;
-    if starting.means != Means::Local {
-        // On the launcher's own host it was found by itself.
+/// No agent, no directory, no socket.
+pub async fn run(handover: Handover) -> Result<(), String> {
+    let Handover { mut spec, behind, starting } = handover;
+    if starting.means != StartMethod::Local {
+        // On the launcher's own host the launcher has checked it.
         installed::check(&spec.backend)?;
     }
     let clock = Clock::start();
@@ -134,13 +135,13 @@ pub async fn run(handed: Handed) -> Result<(), String> {
     let subscription = link::subscribe(&client, &filter).await?;
     let (to_heard, mut heard) = mpsc::channel(INPUTS_MAX);
     let seal = Seal::new(spec.job.as_str(), &Secret::new(&spec.token));
-    let door = Door { seal, refusals: Refusals::default(), clock };
-    tokio::spawn(link::forward(subscription, Some(door.clone()), to_heard));
+    let gate = EventGate { seal, refusals: Refusals::default(), clock };
+    tokio::spawn(link::forward(subscription, Some(gate.clone()), to_heard));
     report(&spec.node, std::process::id(), words);
 
     let (frames, frames_out) = mpsc::channel(output::FRAMES_MAX);
     let (streams, address) = watch::channel(spec.streams.clone());
-    let way = output::Way {
+    let way = output::OutputTarget {
         address,
         secret: Secret::new(&spec.token),
         node: spec.node.to_string(),
@@ -159,10 +160,10 @@ pub async fn run(handed: Handed) -> Result<(), String> {
         manner: spec.backend.get().manner(),
     };
     let core = Nla::new(clock.now(), config, spec.spare);
-    let mut shell = Shell {
+    let mut shell = LaunchAgent {
         core,
         clock,
-        door,
+        gate,
         client,
         running: BTreeMap::new(),
         pod: None,
@@ -177,19 +178,19 @@ pub async fn run(handed: Handed) -> Result<(), String> {
         leaving: false,
         spec,
     };
-    shell.handle(Input::Started).await;
+    shell.handle(NlaInput::Started).await;
     while !shell.leaving {
         let deadline = shell.core.next_deadline_ns();
         tokio::select! {
             biased;
             Some(input) = from_ranks.recv() => shell.handle(input).await,
-            Some(heard) = heard.recv() => shell.hear(heard).await,
-            () = clock.sleep_until(deadline) => shell.handle(Input::Tick).await,
+            Some(heard) = heard.recv() => shell.on_event(heard).await,
+            () = clock.sleep_until(deadline) => shell.handle(NlaInput::Tick).await,
         }
-        shell.door.look();
+        shell.gate.look();
     }
-    shell.door.close();
-    let Shell { client, frames, pod, running, .. } = shell;
+    shell.gate.close();
+    let LaunchAgent { client, frames, pod, running, .. } = shell;
     drop((frames, running));
     if let Some((_, pod)) = pod {
         pod.ended().await;
@@ -198,18 +199,18 @@ pub async fn run(handed: Handed) -> Result<(), String> {
     link::close(client).await;
     drop(own_dir);
     let _ = clearing.await;
-    // The end of the output tells the JL that nothing of this node is left.
+    // The end of the output shows the JL that nothing of this node is left.
     drop(written);
     Ok(())
 }
 
-/// There is a launch agent of this job already, and whoever has started it is gone: this one takes its place in the
-/// launch tree, says that the node is up, and ends with it.
+/// Another launch agent of this job exists, and its starter is gone. This one takes its place in
+/// the launch tree, reports the node as up, and ends with it.
 async fn stand_in(
     node: &NodeName,
     dir: &Path,
     pid: u32,
-    words: mpsc::Receiver<TreeWord>,
+    words: mpsc::Receiver<TreeMessage>,
 ) -> Result<(), String> {
     report(node, pid, words);
     loop {
@@ -220,7 +221,7 @@ async fn stand_in(
     }
 }
 
-/// How others reach a listener: under the node's address where it listens on all of them.
+/// The address of a listener for other nodes; the node's address if it listens on all.
 pub(super) fn reached_at(listener: &TcpListener, address: &str) -> std::io::Result<String> {
     let local = listener.local_addr()?;
     if !local.ip().is_unspecified() || address.is_empty() {
@@ -231,14 +232,14 @@ pub(super) fn reached_at(listener: &TcpListener, address: &str) -> std::io::Resu
     Ok(format!("{host}:{}", local.port()))
 }
 
-/// Says upwards that this node is up, then what the nodes behind it say. Whoever has started this agent may be gone;
-/// then nobody needs to know.
-fn report(node: &NodeName, pid: u32, mut words: mpsc::Receiver<TreeWord>) {
-    let say = |word: &TreeWord| {
+/// Reports this node as up, then passes on messages from behind it. A starter that is gone needs
+/// none.
+fn report(node: &NodeName, pid: u32, mut words: mpsc::Receiver<TreeMessage>) {
+    let say = |word: &TreeMessage| {
         let mut out = std::io::stdout();
         writeln!(out, "{word}").and_then(|()| out.flush())
     };
-    let up = TreeWord::Up { node: node.clone(), pid };
+    let up = TreeMessage::Up { node: node.clone(), pid };
     let mut heard = say(&up).is_ok();
     tokio::spawn(async move {
         while let Some(word) = words.recv().await {
@@ -247,26 +248,26 @@ fn report(node: &NodeName, pid: u32, mut words: mpsc::Receiver<TreeWord>) {
     });
 }
 
-impl Shell {
-    async fn hear(&mut self, heard: Heard) {
+impl LaunchAgent {
+    async fn on_event(&mut self, heard: Received) {
         match heard {
-            Heard::Event { event, .. } => {
+            Received::Event { event, .. } => {
                 if let Some(address) = wire::streams_of(&event) {
-                    // Told on purpose though it be the same: the JL is there.
+                    // Sent even if unchanged: the JL lives.
                     self.streams.send_replace(address.to_owned());
                 }
                 match wire::from_jl(&event) {
-                    Ok(message) => self.handle(Input::Jl(message)).await,
-                    Err(error) => self.door.refuse(Reason::Malformed, error),
+                    Ok(message) => self.handle(NlaInput::Jl(message)).await,
+                    Err(error) => self.gate.refuse(Reason::Malformed, error),
                 }
             }
-            // Whatever the job launcher wants answered it asks again.
-            Heard::Gap => self.door.refuse(Reason::Missed, "events of the job launcher"),
+            // The job launcher repeats what matters.
+            Received::Gap => self.gate.refuse(Reason::Missed, "events of the job launcher"),
         }
     }
 
-    async fn handle(&mut self, input: Input) {
-        if let Input::Ended { rank, incarnation, .. } = &input
+    async fn handle(&mut self, input: NlaInput) {
+        if let NlaInput::Ended { rank, incarnation, .. } = &input
             && self.running.get(rank).is_some_and(|(of, _)| of == incarnation)
         {
             self.running.remove(rank);
@@ -291,80 +292,80 @@ impl Shell {
         }
     }
 
-    async fn output(&mut self, output: Output) -> Option<Input> {
+    async fn output(&mut self, output: NlaOutput) -> Option<NlaInput> {
         match output {
-            Output::Publish(message) => {
+            NlaOutput::Publish(message) => {
                 if matches!(message, FromNla::Reset { .. }) {
                     self.end_pod().await;
                 }
                 let says = NlaSays { node: self.spec.node.clone(), message };
-                link::publish_sealed(&self.client, &self.door.seal, wire::to_nla(&says)).await;
+                link::publish_sealed(&self.client, &self.gate.seal, wire::to_nla(&says)).await;
             }
-            Output::Spawn(spawn) => {
+            NlaOutput::Spawn(spawn) => {
                 let set = spawn.restore.as_ref();
                 let argv = set.and_then(|set| saver::restart(&self.spec.site(), set, spawn.rank));
-                let start = ranks::Start { spawn, argv };
+                let start = ranks::RankStart { spawn, argv };
                 return self.spawn(start).await;
             }
-            Output::Signal { rank, signal } => {
+            NlaOutput::Signal { rank, signal } => {
                 if let Some((_, running)) = self.running.get(&rank) {
                     running.signal(rank, signal).await;
                 }
             }
-            Output::PmiReply { rank, line } => {
+            NlaOutput::PmiReply { rank, line } => {
                 if let Some((_, running)) = self.running.get(&rank) {
                     running.reply(rank, line).await;
                 }
             }
-            Output::Copy { episode, from, set, ranks } => {
+            NlaOutput::Copy { episode, from, set, ranks } => {
                 self.copy(CopyOf { episode, from, set, ranks });
             }
-            Output::Prepare { episode, set, .. } if self.pod.is_some() => {
+            NlaOutput::Prepare { episode, set, .. } if self.pod.is_some() => {
                 self.order(Order::Prepare(episode, set)).await;
             }
-            Output::Save { episode, set, leave, space, .. } if self.pod.is_some() => {
+            NlaOutput::Save { episode, set, leave, space, .. } if self.pod.is_some() => {
                 self.order(Order::Save { episode, set, leave, space }).await;
             }
-            Output::Release { .. } if self.pod.is_some() => self.order(Order::Release).await,
-            Output::Prepare { episode, set, ranks } => {
+            NlaOutput::Release { .. } if self.pod.is_some() => self.order(Order::Release).await,
+            NlaOutput::Prepare { episode, set, ranks } => {
                 let (spec, members) = self.to_save(&ranks);
                 self.prepared_set = Some(set.clone());
                 self.later(async move {
                     let result = saver::run(&spec, &set, Moment::Prepare, &members).await;
-                    Input::Prepared { episode, result }
+                    NlaInput::Prepared { episode, result }
                 });
             }
-            Output::Save { episode, set, ranks, .. } => {
+            NlaOutput::Save { episode, set, ranks, .. } => {
                 let (spec, members) = self.to_save(&ranks);
                 self.later(async move {
                     let result = saver::save(&spec, &set, &members).await;
-                    Input::Saved { episode, result }
+                    NlaInput::Saved { episode, result }
                 });
             }
-            Output::Release { .. } => self.release(),
-            Output::Restore { incarnation, set, ranks, .. } => {
+            NlaOutput::Release { .. } => self.release(),
+            NlaOutput::Restore { incarnation, set, ranks, .. } => {
                 self.restore(incarnation, set, ranks).await;
             }
-            Output::PublishFor(says) => link::publish(&self.client, wire::to_rank(&says)).await,
-            Output::DropSet(set) => {
+            NlaOutput::PublishFor(says) => link::publish(&self.client, wire::to_rank(&says)).await,
+            NlaOutput::DropSet(set) => {
                 self.coming.take_if(|coming| *coming.set() == set);
                 images::drop_set(&self.spec.image_dir, &set);
             }
-            Output::Note(words) => tracing::warn!(node = %self.spec.node, "{words}"),
-            Output::Leave => self.leaving = true,
+            NlaOutput::Note(words) => tracing::warn!(node = %self.spec.node, "{words}"),
+            NlaOutput::Leave => self.leaving = true,
         }
         None
     }
 
-    /// Something that takes its time; what comes of it is an input.
-    fn later(&self, work: impl Future<Output = Input> + Send + 'static) {
+    /// Runs work that ends with an input.
+    fn later(&self, work: impl Future<Output = NlaInput> + Send + 'static) {
         let inputs = self.inputs.clone();
         tokio::spawn(async move {
             let _ = inputs.send(work.await).await;
         });
     }
 
-    /// Takes images here. Where ranks come back into a pod, that is made meanwhile.
+    /// Fetches images, and prepares a pod meanwhile.
     fn copy(&mut self, of: CopyOf) {
         if self.spec.backend.pods().is_some() && of.set.migration().is_some() {
             self.pods += 1;
@@ -379,18 +380,18 @@ impl Shell {
         let spec = self.spec.clone();
         self.later(async move {
             let result = transfer::take(&spec, &of.from, &of.set, &of.ranks).await;
-            Input::CopyEnded { episode: of.episode, result }
+            NlaInput::CopyEnded { episode: of.episode, result }
         });
     }
 
-    /// Brings ranks back into a pod, when that of before is gone.
+    /// Restores ranks into a pod after the end of the earlier pod.
     async fn restore(&mut self, incarnation: u64, set: SetId, ranks: Ranks) {
         self.pods += 1;
         let (before, coming) = (self.pod.take().map(|(_, pod)| pod), self.coming.take());
-        let comeback = Comeback { incarnation, set, ranks: ranks.clone(), before, coming };
+        let comeback = Restore { incarnation, set, ranks: ranks.clone(), before, coming };
         let pod = pod::restore(&self.spec.site(), self.pods, self.ends(), comeback);
         for rank in ranks.iter() {
-            self.running.insert(rank, (incarnation, Live::InPod(pod.clone())));
+            self.running.insert(rank, (incarnation, RunningRank::InPod(pod.clone())));
         }
         self.pod = Some((incarnation, pod));
         self.feed_pod(&ranks).await;
@@ -402,7 +403,7 @@ impl Shell {
         (self.spec.site(), members)
     }
 
-    /// Undoes what was prepared. What fails then is told: the ranks may need a hand.
+    /// Undoes a preparation. A failure is logged; the ranks may need help.
     fn release(&mut self) {
         let Some(set) = self.prepared_set.take() else {
             return;
@@ -416,8 +417,8 @@ impl Shell {
         });
     }
 
-    fn ends(&self) -> Ends {
-        Ends { inputs: self.inputs.clone(), frames: self.frames.clone() }
+    fn ends(&self) -> PodChannels {
+        PodChannels { inputs: self.inputs.clone(), frames: self.frames.clone() }
     }
 
     async fn order(&self, order: Order) {
@@ -426,15 +427,16 @@ impl Shell {
         }
     }
 
-    /// Ends a pod whose ranks have all ended: its address is about to be another's. Comes back when it is free.
+    /// Ends a pod whose ranks have all ended, because its address is needed. Returns when it is
+    /// free.
     async fn end_pod(&mut self) {
         if let Some((_, pod)) = self.pod.take() {
             pod.ended().await;
         }
     }
 
-    /// Starts a rank in the pod of its start, which begins with its first rank.
-    async fn spawn_in_pod(&mut self, start: ranks::Start) {
+    /// Starts a rank in the pod of its start; the first rank makes the pod.
+    async fn spawn_in_pod(&mut self, start: ranks::RankStart) {
         let (rank, incarnation) = (start.spawn.rank, start.spawn.incarnation);
         let known = self.pod.as_ref().filter(|(of, pod)| *of == incarnation && !pod.over());
         let pod = match known {
@@ -450,34 +452,34 @@ impl Shell {
         let env = defaults.into_iter().chain(ranks::environment(&self.spec, &start)).collect();
         let argv = self.spec.argv.clone();
         pod.order(Order::Spawn { rank, incarnation, argv, env }).await;
-        self.running.insert(rank, (incarnation, Live::InPod(pod)));
+        self.running.insert(rank, (incarnation, RunningRank::InPod(pod)));
         self.feed_pod(&Ranks::from_iter([rank])).await;
     }
 
-    /// Standard input of the JL for rank 0, where it is one of these.
+    /// Connects rank 0 to the JL's standard input, if it is one of these.
     async fn feed_pod(&self, ranks: &Ranks) {
         if self.spec.stdin && ranks.has(0) {
             let address = self.streams.borrow().clone();
             let (secret, node) = (Secret::new(&self.spec.token), self.spec.node.to_string());
             let mut connecting = JoinSet::new();
             connecting.spawn(async move { streams::input(&address, &secret, &node).await });
-            self.order(Order::Feed(connecting)).await;
+            self.order(Order::Stdin(connecting)).await;
         }
     }
 
-    async fn spawn(&mut self, start: ranks::Start) -> Option<Input> {
+    async fn spawn(&mut self, start: ranks::RankStart) -> Option<NlaInput> {
         if self.spec.backend.pods().is_some() {
             self.spawn_in_pod(start).await;
             return None;
         }
         let (rank, incarnation) = (start.spawn.rank, start.spawn.incarnation);
         let (inputs, root) = (self.inputs.clone(), self.spec.image_dir.clone());
-        let tell = move |word: Word| {
+        let tell = move |word: RankOutput| {
             let input = match word {
-                Word::Pmi(line) => Input::PmiLine { rank, incarnation, line },
-                Word::Ended(how) => {
+                RankOutput::Pmi(line) => NlaInput::PmiLine { rank, incarnation, line },
+                RankOutput::Ended(how) => {
                     let image = images::newest_migration(&root, rank);
-                    Input::Ended { rank, incarnation, how, image }
+                    NlaInput::Ended { rank, incarnation, how, image }
                 }
             };
             let inputs = inputs.clone();
@@ -490,17 +492,17 @@ impl Shell {
                 if let Some(stdin) = running.stdin.take() {
                     self.feed(stdin);
                 }
-                self.running.insert(rank, (incarnation, Live::Own(running)));
+                self.running.insert(rank, (incarnation, RunningRank::Own(running)));
                 None
             }
             Err(error) => {
                 let reason = format!("{}: {error}", self.spec.argv.join(" "));
-                Some(Input::SpawnFailed { rank, incarnation, reason })
+                Some(NlaInput::SpawnFailed { rank, incarnation, reason })
             }
         }
     }
 
-    /// Standard input of the JL for rank 0. A rank that has none (any more) reads its end.
+    /// Connects rank 0 to the JL's standard input. Without one the rank reads its end.
     fn feed(&mut self, stdin: tokio::process::ChildStdin) {
         let (spec, address) = (&self.spec, self.streams.borrow().clone());
         let (secret, node) = (Secret::new(&spec.token), spec.node.to_string());

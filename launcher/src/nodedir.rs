@@ -1,12 +1,11 @@
-//! The node's directory for a job: `lock`, held by its launch agent; the images of its ranks; `output` that no launcher
-//! has taken yet. It goes away with the launch agent, but for that output.
+//! The node's directory for a job: `lock`, held by its launch agent; the images of its ranks;
+//! `output` that no launcher has taken. It is removed with the launch agent, except that output.
 //!
-//! Responsible for: making it so that nobody else can change it, the lock, and removing it, also that of a job whose
-//! launch agent and guard were both killed (`clear_left`). Not responsible for: images ([`super::images`]).
+//! Responsible for: making it private, the lock, and the removal, also after launch agent and guard
+//! were both killed (`clear_left`). Not responsible for images.
 //!
 //! The default place ([`default_base`]) has a predictable name below `/var/tmp`. If another user
-//! makes it first, that changes nothing: the launch agent then uses a directory of its own with an
-//! unpredictable name beside it (`placed`).
+//! has made it, the launch agent uses a private directory with an unpredictable name (`placed`).
 
 use super::own::{Lock, PrivateDir};
 use core::time::Duration;
@@ -16,21 +15,19 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-/// Where the default place is.
+/// The parent of the default place.
 const BASE_PARENT: &str = "/var/tmp";
-/// Name of the default place; the user's number follows.
+/// Prefix of the default place; the user's number follows.
 const BASE_NAME: &str = "ftb-";
-/// Name of the lock file.
 pub(super) const LOCK: &str = "lock";
-/// Name of the file with output that nobody has taken.
+/// The file with output that no launcher has taken.
 pub(super) const OUTPUT: &str = "output";
-/// How often the lock is tried while its holder is not the launch agent of this job but another
-/// one, which removes what a killed job has left ([`clear_left`]).
+/// Most attempts for a lock whose holder is another launch agent that removes remains of a killed
+/// job ([`clear_left`]).
 const TRIES_MAX: u32 = 50;
-/// Between two tries.
 const TRY_EVERY: Duration = Duration::from_millis(20);
 
-/// The directory of a launch agent that lives. It goes away with it.
+/// The directory of a live launch agent. Dropping it removes it.
 pub(super) struct OwnDir {
     path: PathBuf,
     _lock: Lock,
@@ -42,10 +39,11 @@ impl Drop for OwnDir {
     }
 }
 
-/// Makes and locks it: of one job there is one launch agent on a node. `Err` in it: the process id of that one.
+/// Makes and locks it: a job has one launch agent on a node. Inner `Err`: the process id of the
+/// other one.
 ///
 /// # Errors
-/// One line: it cannot be made, or others can change it.
+/// It cannot be made, or others can change it.
 pub(super) async fn own(dir: &Path) -> Result<Result<OwnDir, u32>, String> {
     let mut tries = 0;
     loop {
@@ -57,7 +55,7 @@ pub(super) async fn own(dir: &Path) -> Result<Result<OwnDir, u32>, String> {
                 }
             }
             Err(pid) if is_agent(pid) || tries >= TRIES_MAX => return Ok(Err(pid)),
-            // Another launch agent is just removing what a job of this name had left.
+            // Another launch agent is removing remains of a job of this name.
             Err(_) => {}
         }
         tries += 1;
@@ -65,7 +63,7 @@ pub(super) async fn own(dir: &Path) -> Result<Result<OwnDir, u32>, String> {
     }
 }
 
-/// Locks it, and writes into the lock who has it. `Err` in it: the process id that is written there.
+/// Locks it and writes the process id into the lock. Inner `Err`: the id of the holder.
 fn lock(dir: &Path) -> Result<Result<Lock, u32>, String> {
     let fail = |error: io::Error| format!("cannot lock {}: {error}", dir.join(LOCK).display());
     let opened = PrivateDir::open(dir).and_then(|dir| Ok((dir.read_write(LOCK)?, dir)));
@@ -84,14 +82,14 @@ fn lock(dir: &Path) -> Result<Result<Lock, u32>, String> {
     Ok(Ok(lock))
 }
 
-/// Whether that lock is still the one of this directory.
+/// Whether the lock still belongs to this directory.
 fn names(dir: &Path, lock: &mut Lock) -> bool {
     let there = PrivateDir::open(dir).and_then(|dir| dir.read(LOCK));
     let same = || Some(there.ok()?.metadata().ok()?.ino() == lock.file().metadata().ok()?.ino());
     same().unwrap_or(false)
 }
 
-/// Whether no launch agent holds the lock of this directory any more. Looking does not take it.
+/// Whether no launch agent holds the lock. The check does not take it.
 pub(super) fn is_free(dir: &Path) -> bool {
     match PrivateDir::open(dir).and_then(|dir| dir.read(LOCK)) {
         Ok(file) => !Lock::is_held(&file).unwrap_or(false),
@@ -99,22 +97,23 @@ pub(super) fn is_free(dir: &Path) -> bool {
     }
 }
 
-/// The process id of the launch agent that holds the lock of this directory.
+/// The process id of the launch agent that holds the lock.
 pub(super) fn agent_of(dir: &Path) -> Option<u32> {
     let text = PrivateDir::open(dir).and_then(|dir| dir.read_all(LOCK)).ok()?;
     let pid = String::from_utf8_lossy(&text).trim().parse().ok()?;
     (!is_free(dir) && is_agent(pid)).then_some(pid)
 }
 
-/// Whether that process is a launch agent that lives: the number may be another process' by now, and one that has ended
-/// keeps its name until somebody asks how.
+/// Whether the process is a live launch agent. Its number may be reused, and a zombie keeps its
+/// name.
 pub(super) fn is_agent(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let Some((name, state)) = stat.rsplit_once(") ") else { return false };
     name.ends_with("(ftb-nla") && !state.starts_with(['Z', 'X'])
 }
 
-/// Removes what was this job's on this node. Output that nobody has taken stays, and with it the directory.
+/// Removes the job's files on this node. Output that no launcher has taken stays with its
+/// directory.
 pub(super) fn clear(dir: &Path) {
     if let Ok(own) = PrivateDir::open(dir) {
         clear_entries(&own, dir, |name| name != OUTPUT);
@@ -122,8 +121,8 @@ pub(super) fn clear(dir: &Path) {
     remove_dir(dir);
 }
 
-/// Removes what killed jobs have left of this node beside the directory of this one: their launch agent is gone, and their
-/// guard has not done it. Other files that are there are nobody's business.
+/// Removes remains of killed jobs on this node: neither their launch agent nor their guard lives.
+/// Other files stay.
 pub(super) fn clear_left(own: &Path, node: &NodeName) {
     let of_node = format!(".{node}");
     let Some(parent) = own.parent() else { return };
@@ -139,11 +138,10 @@ pub(super) fn clear_left(own: &Path, node: &NodeName) {
     }
 }
 
-/// Removes what is a launch agent's in a directory whose launch agent is gone. A directory of
-/// another user is left alone.
+/// Removes the files of a dead launch agent. Directories of other users stay.
 pub(super) fn clear_where_left(dir: &Path) {
     let Ok(own) = PrivateDir::open(dir) else { return };
-    // A directory without a lock is none of ours, or is just being made.
+    // A directory without a lock is foreign or being made.
     let Ok(lock) = own.edit(LOCK) else { return };
     let Ok(Some(_lock)) = Lock::take(lock) else { return };
     tracing::info!(dir = %dir.display(), "a killed job had left its directory: cleared");
@@ -153,7 +151,7 @@ pub(super) fn clear_where_left(dir: &Path) {
     remove_dir(dir);
 }
 
-/// Removes the entries that `is` names; `dir` is for the log.
+/// Removes the entries that `is` selects; `dir` is for the log.
 fn clear_entries(own: &PrivateDir, dir: &Path, is: impl Fn(&str) -> bool) {
     for name in own.names().unwrap_or_default().iter().filter(|name| is(name)) {
         if let Err(error) = own.remove(name) {
@@ -163,7 +161,7 @@ fn clear_entries(own: &PrivateDir, dir: &Path, is: impl Fn(&str) -> bool) {
     }
 }
 
-/// Removes the directory where nothing is in it any more.
+/// Removes the directory if it is empty.
 fn remove_dir(dir: &Path) {
     use io::ErrorKind::{DirectoryNotEmpty, NotFound};
     if let Err(error) = fs::remove_dir(dir)
@@ -173,17 +171,17 @@ fn remove_dir(dir: &Path) {
     }
 }
 
-/// Where directories of jobs are by default.
+/// The default place of the directories of jobs.
 pub fn default_base() -> PathBuf {
     let uid = nix::unistd::Uid::effective();
     Path::new(BASE_PARENT).join(format!("{BASE_NAME}{uid}"))
 }
 
-/// Where the directory `dir` of a job is made on this host: there, but beside the default place
-/// where another user has taken that.
+/// The place of a job's directory on this host: `dir`, or beside the default place if another user
+/// has taken that.
 ///
 /// # Errors
-/// One line: no other place can be made.
+/// No other place can be made.
 pub(super) fn placed(dir: &Path) -> Result<PathBuf, String> {
     let base = default_base();
     match (dir.parent(), dir.file_name()) {
@@ -192,7 +190,7 @@ pub(super) fn placed(dir: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// `base`, or where that is not this user's: the first `base.*` that is, or a new one.
+/// `base`; if it is not this user's, the first `base.*` that is, or a new one.
 fn private_base(base: &Path) -> Result<PathBuf, String> {
     use io::ErrorKind::NotFound;
     match PrivateDir::open(base) {
@@ -256,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_killed_jobs_have_left_of_this_node_goes_and_nothing_else() {
+    async fn only_remains_of_killed_jobs_of_this_node_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let at = |name: &str| left(parent.path(), name);
         let (dead, said, other, strange) =
@@ -273,13 +271,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_one_job_there_is_one_agent_on_a_node() {
+    async fn a_job_has_one_launch_agent_on_a_node() {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("job.node01");
         let mut first = own(&dir).await.unwrap().ok().unwrap();
         assert_eq!(lock(&dir).unwrap().err(), Some(std::process::id()));
         assert!(names(&dir, &mut first._lock));
-        // Whoever removes it takes the lock with it: it is no lock of that directory any more.
+        // The removal takes the lock with it; it no longer belongs to that directory.
         fs::remove_dir_all(&dir).unwrap();
         assert!(!names(&dir, &mut first._lock));
         make(&dir).unwrap();

@@ -1,10 +1,10 @@
-//! The way of a rank's output: read in the NLA, framed onto a TCP connection to the JL ([`super::streams`]), unframed
-//! there and written to its own standard output and error.
+//! The output of ranks: framed in the NLA onto a TCP connection to the JL ([`super::streams`]), and
+//! printed there.
 //!
-//! A frame is a line `o RANK LENGTH` or `e RANK LENGTH` and so many bytes. Everything waits for what is behind it:
-//! a terminal that stops stops the ranks, nothing is dropped. When the JL is gone the NLA writes to a file instead,
-//! up to a bound; what is beyond is counted and dropped, since the ranks must go on. When a JL is there again it
-//! gets what the file has (frames `k`), then what follows.
+//! A frame is a line `o RANK LENGTH` or `e RANK LENGTH` and the bytes. A slow reader blocks the
+//! ranks; nothing is dropped. Without a JL the NLA writes to a file up to a limit and counts what
+//! it drops, because the ranks must go on. The next JL gets the file (frames `k`) and then new
+//! output.
 
 use crate::console;
 use crate::progress::Wiper;
@@ -17,26 +17,24 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWrite
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 
-/// Frames that wait in the NLA before the ranks are held.
+/// Most frames that wait in the NLA; further ones block the ranks.
 pub const FRAMES_MAX: usize = 64;
-/// Most bytes that an NLA without a JL keeps in its file.
+/// Largest file of an NLA without a JL in bytes.
 pub const SPILL_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Where an NLA writes its frames.
+/// The target of an NLA's frames.
 #[derive(Debug)]
-pub struct Way {
-    /// Where the JL listens: told anew, though it be the same, whenever a JL shows that it is there.
+pub struct OutputTarget {
+    /// The address of the JL; sent again whenever a JL shows that it lives.
     pub address: watch::Receiver<String>,
-    /// The secret of the job.
     pub secret: Secret,
-    /// Name of the node.
     pub node: String,
     /// The file for the time without a JL.
     pub spill: PathBuf,
 }
 
-/// Writes frames to the JL until all senders are gone; to a file while no JL is there. Returns the connection, whose
-/// end is the end of the output.
-pub async fn write(mut frames: mpsc::Receiver<Frame>, mut way: Way) -> Option<TcpStream> {
+/// Writes frames to the JL, or to the file without one, until all senders are gone. Returns the
+/// connection; closing it ends the output.
+pub async fn write(mut frames: mpsc::Receiver<Frame>, mut way: OutputTarget) -> Option<TcpStream> {
     let mut spill = Spill { path: way.spill.clone(), file: None, written: 0, dropped: 0 };
     let mut open = way.connect(&mut spill).await;
     loop {
@@ -45,7 +43,7 @@ pub async fn write(mut frames: mpsc::Receiver<Frame>, mut way: Way) -> Option<Tc
             Ok(()) = way.address.changed(), if open.is_none() => {
                 open = way.connect(&mut spill).await;
             }
-            // The JL says nothing on this connection: what can be read is its end. A write would not notice it.
+            // The JL sends nothing here, so readable means closed. A write would not notice it.
             () = ended(open.as_ref()) => open = None,
             frame = frames.recv() => {
                 let Some(frame) = frame else { break };
@@ -64,7 +62,7 @@ pub async fn write(mut frames: mpsc::Receiver<Frame>, mut way: Way) -> Option<Tc
     open
 }
 
-/// Waits for the end of a connection on which nothing comes; for ever where there is none.
+/// Waits for the end of a silent connection; forever without one.
 async fn ended(stream: Option<&TcpStream>) {
     let Some(stream) = stream else {
         return core::future::pending().await;
@@ -81,8 +79,8 @@ async fn ended(stream: Option<&TcpStream>) {
     }
 }
 
-impl Way {
-    /// Connects to the JL, and gives it what was kept.
+impl OutputTarget {
+    /// Connects to the JL and sends the file.
     async fn connect(&mut self, spill: &mut Spill) -> Option<TcpStream> {
         let address = self.address.borrow_and_update().clone();
         let words = format!("OUTPUT {}", self.node);
@@ -109,7 +107,7 @@ async fn send(frame: &Frame, to: &mut (impl AsyncWrite + Unpin)) -> std::io::Res
     to.flush().await
 }
 
-/// Output that no JL has taken yet.
+/// Output that no JL has taken.
 struct Spill {
     path: PathBuf,
     file: Option<File>,
@@ -134,7 +132,7 @@ impl Spill {
         *if kept { &mut self.written } else { &mut self.dropped } += length;
     }
 
-    /// Gives everything kept to a JL; then nothing is kept any more.
+    /// Sends the file to a JL and deletes it.
     async fn replay(&mut self, to: &mut TcpStream) -> std::io::Result<()> {
         if self.file.take().is_none() {
             return Ok(());
@@ -155,7 +153,7 @@ impl Spill {
 
     async fn finish(mut self) {
         if let Some(file) = &mut self.file {
-            // What cannot be written now is lost: there is nobody else to tell.
+            // Output that cannot be written now is lost.
             let _ = file.flush().await;
         }
         if self.dropped > 0 {
@@ -164,10 +162,10 @@ impl Spill {
     }
 }
 
-/// Reads the frames of one NLA until its end.
+/// Reads the frames of one NLA to their end.
 ///
 /// # Errors
-/// The stream is no sequence of frames.
+/// An invalid frame.
 pub async fn receive(from: impl AsyncRead + Unpin, to: mpsc::Sender<Frame>) -> std::io::Result<()> {
     let mut from = BufReader::with_capacity(FRAME_BYTES_MAX, from);
     loop {
@@ -198,20 +196,18 @@ fn parse(head: &str) -> Option<(Stream, u32, usize)> {
     Some((stream, rank, length))
 }
 
-/// How the ranks' output is printed.
 #[derive(Clone, Copy, Debug)]
 pub struct Printing {
-    /// Each line has its rank before it.
+    /// Each line gets its rank.
     pub prefix: bool,
-    /// All of it goes to standard error.
+    /// Everything goes to standard error.
     pub all_to_err: bool,
 }
 
-/// Writes the frames of all NLAs to this process' own streams. Ends when all senders are gone.
-/// Where a stream cannot be written its output is lost: the job goes on, and the first time a line
-/// says so.
+/// Writes the frames of all NLAs to this process' streams until all senders are gone. Output that
+/// cannot be written is lost; the job goes on, and a line reports the first loss.
 pub async fn print(mut frames: mpsc::Receiver<Frame>, how: Printing, wiper: Wiper) {
-    let mut told = false;
+    let mut reported = false;
     while let Some(frame) = frames.recv().await {
         let (to, name) = match frame.stream {
             Stream::Out | Stream::Kept if !how.all_to_err => (console::out(), "standard output"),
@@ -221,7 +217,7 @@ pub async fn print(mut frames: mpsc::Receiver<Frame>, how: Printing, wiper: Wipe
         let bytes = if prefix { prefixed(&frame) } else { frame.bytes };
         wiper.wiped().await;
         if let Err(error) = to.write(bytes).await
-            && !core::mem::replace(&mut told, true)
+            && !core::mem::replace(&mut reported, true)
         {
             console::err().line(&format!(
                 "ftb-launch: {name} cannot be written ({error}): output of the ranks is lost, \
@@ -254,18 +250,19 @@ mod tests {
     use super::*;
     use ftb_launcher_pods::output::read;
 
-    fn way(dir: &std::path::Path, address: &str) -> (Way, watch::Sender<String>) {
-        let (told, address) = watch::channel(address.to_owned());
+    fn way(dir: &std::path::Path, address: &str) -> (OutputTarget, watch::Sender<String>) {
+        let (reported, address) = watch::channel(address.to_owned());
         let spill = dir.join("output");
-        let way = Way { address, secret: Secret::new("key"), node: "node01".to_owned(), spill };
-        (way, told)
+        let way =
+            OutputTarget { address, secret: Secret::new("key"), node: "node01".to_owned(), spill };
+        (way, reported)
     }
 
     async fn launcher() -> (String, mpsc::Receiver<Frame>, tokio::task::JoinHandle<()>) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (frames, got) = mpsc::channel(FRAMES_MAX);
-        let input = std::sync::Arc::new(streams::Input::new());
+        let input = std::sync::Arc::new(streams::StdinSource::new());
         let served = tokio::spawn(streams::serve(listener, Secret::new("key"), frames, input));
         (address, got, served)
     }
@@ -297,12 +294,12 @@ mod tests {
     #[tokio::test]
     async fn without_a_launcher_output_is_kept_and_the_next_launcher_gets_it() {
         let dir = tempfile::tempdir().unwrap();
-        // Nobody listens there any more.
+        // No launcher listens there.
         let (gone, _, served) = launcher().await;
         served.abort();
         let _ = served.await;
         let (to, from) = mpsc::channel(FRAMES_MAX);
-        let (way, told) = way(dir.path(), &gone);
+        let (way, reported) = way(dir.path(), &gone);
         let writer = tokio::spawn(write(from, way));
         let frame = |text: &str| Frame { rank: 0, stream: Stream::Out, bytes: text.into() };
         for text in ["one\n", "two\n"] {
@@ -313,7 +310,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         let (address, mut at_jl, _served) = launcher().await;
-        told.send_replace(address);
+        reported.send_replace(address);
         let kept = at_jl.recv().await.unwrap();
         assert_eq!((kept.stream, kept.bytes.as_slice()), (Stream::Kept, &b"one\ntwo\n"[..]));
         to.send(frame("three\n")).await.unwrap();
@@ -324,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_frame_is_refused() {
+    async fn an_invalid_frame_is_refused() {
         for bad in ["x 1 2\nab", "o 1 99999999\n", "o\n", "o 1 5\nab"] {
             let (to, _from) = mpsc::channel(4);
             assert!(receive(bad.as_bytes(), to).await.is_err(), "{bad}");

@@ -1,9 +1,8 @@
-//! Files and directories that only this user can change, and the locks on them.
+//! Files and directories that only this user can change, and locks on them.
 //!
 //! Everything is opened relative to a directory whose owner and mode were checked on the open
-//! descriptor. No symbolic link is followed, and no file is truncated before its owner is known. So
-//! a directory that several users share (a common directory of jobs, `/var/tmp`) is safe to look
-//! through, also for root.
+//! descriptor. No symbolic link is followed. No file is truncated before its owner is known. So
+//! shared directories (a common directory of jobs, `/var/tmp`) are safe to read, also for root.
 
 use nix::fcntl::{AT_FDCWD, FcntlArg, OFlag, fcntl, openat, renameat};
 use nix::libc;
@@ -27,8 +26,8 @@ impl PrivateDir {
     /// Opens a directory and checks its owner and mode.
     ///
     /// # Errors
-    /// The path is missing, is no directory (or is a symbolic link), belongs to another user, or
-    /// others may write there.
+    /// The path is missing, not a directory (or a symbolic link), of another user, or writable by
+    /// others.
     pub fn open(path: &Path) -> io::Result<Self> {
         let (dir, about) = Self::open_at(AT_FDCWD, path)?;
         if about.st_mode & SHARED != 0 {
@@ -37,10 +36,11 @@ impl PrivateDir {
         Ok(dir)
     }
 
-    /// Opens a directory in this one. Its mode does not matter: other users cannot pass this one.
+    /// Opens a directory in this one. Its mode does not matter, because others cannot pass this
+    /// one.
     ///
     /// # Errors
-    /// The name is missing, is no directory (or is a symbolic link), or belongs to another user.
+    /// The name is missing, not a directory (or a symbolic link), or of another user.
     pub fn subdir(&self, name: &str) -> io::Result<Self> {
         Ok(Self::open_at(&self.0, Path::new(name))?.0)
     }
@@ -56,41 +56,28 @@ impl PrivateDir {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// The file is missing, is no regular file (or is a symbolic link), or belongs to another user.
+    /// The file is missing, not a regular file (or a symbolic link), or of another user.
     pub fn read(&self, name: &str) -> io::Result<File> {
         self.file(name, OFlag::O_RDONLY)
     }
 
-    /// The whole content of a file.
-    ///
-    /// # Errors
-    /// See [`PrivateDir::read`].
     pub fn read_all(&self, name: &str) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.read(name)?.read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// Opens a file for reading and writing, and makes it where it is missing. Its content stays.
-    ///
-    /// # Errors
-    /// See [`PrivateDir::read`].
+    /// Opens a file for reading and writing; makes it if it is missing. Its content stays.
     pub fn read_write(&self, name: &str) -> io::Result<File> {
         self.file(name, OFlag::O_RDWR | OFlag::O_CREAT)
     }
 
     /// Opens a file for reading and writing.
-    ///
-    /// # Errors
-    /// See [`PrivateDir::read`].
     pub fn edit(&self, name: &str) -> io::Result<File> {
         self.file(name, OFlag::O_RDWR)
     }
 
-    /// Replaces a file: the old content or the whole new one is there, also after a power loss.
-    ///
-    /// # Errors
-    /// The system's.
+    /// Replaces a file: the old or the whole new content exists, also after a power loss.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let part = format!("{name}.part");
         let mut file = self.file(&part, OFlag::O_WRONLY | OFlag::O_CREAT)?;
@@ -115,20 +102,13 @@ impl PrivateDir {
     }
 
     /// The names in it.
-    ///
-    /// # Errors
-    /// The system's.
     pub fn names(&self) -> io::Result<Vec<String>> {
         let entries = std::fs::read_dir(self.path())?;
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         Ok(names.collect())
     }
 
-    /// Removes an entry, with everything below it where it is a directory. One that is missing is
-    /// fine.
-    ///
-    /// # Errors
-    /// The system's.
+    /// Removes an entry with everything below it, if it exists.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         let gone = match unlinkat(&self.0, name, UnlinkatFlags::NoRemoveDir) {
             Err(nix::Error::EISDIR) => std::fs::remove_dir_all(self.path().join(name)),
@@ -140,12 +120,12 @@ impl PrivateDir {
         }
     }
 
-    /// A path that leads to this very directory, whatever stands under its name by now.
+    /// A path to this very directory, whatever its name refers to now.
     fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
 
-    /// Whether this is still the directory of that path.
+    /// Whether that path still leads to this directory.
     pub fn is_at(&self, path: &Path) -> bool {
         let there = Self::open(path).ok().and_then(|there| fstat(&there.0).ok());
         let here = fstat(&self.0).ok();
@@ -165,15 +145,12 @@ fn denied(words: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, words)
 }
 
-/// A lock on a whole file. It ends with the process that holds it, or when it is dropped.
+/// A lock on a whole file, until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct Lock(File);
 
 impl Lock {
     /// Takes the lock; `None` if another process holds it. The file must be open for writing.
-    ///
-    /// # Errors
-    /// The system's.
     pub fn take(file: File) -> io::Result<Option<Self>> {
         match fcntl(&file, FcntlArg::F_OFD_SETLK(&whole_file())) {
             Ok(_) => Ok(Some(Self(file))),
@@ -182,24 +159,19 @@ impl Lock {
         }
     }
 
-    /// Whether a process holds the lock. The look takes nothing: another process can take the lock
-    /// meanwhile.
-    ///
-    /// # Errors
-    /// The system's.
+    /// Whether a process holds the lock. The check does not take it.
     pub fn is_held(file: &File) -> io::Result<bool> {
         let mut lock = whole_file();
         fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock))?;
         Ok(i32::from(lock.l_type) != libc::F_UNLCK)
     }
 
-    /// The locked file.
     pub fn file(&mut self) -> &mut File {
         &mut self.0
     }
 }
 
-/// A write lock from the first byte to the last. It belongs to the open file, not to the process.
+/// A write lock on all bytes. It belongs to the open file, not to the process.
 fn whole_file() -> libc::flock {
     libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,

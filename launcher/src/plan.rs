@@ -1,5 +1,5 @@
-//! From what the user says (nodes, spares, how many ranks) to who runs where. Everything wrong is refused here,
-//! before anything starts.
+//! Turns the user's nodes, spares and number of ranks into a placement. Refuses bad input before
+//! anything starts.
 
 use super::rankfile::RankFile;
 use ftb_core::hostlist::Hostlist;
@@ -9,28 +9,28 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// One node, as the nodes file or `--local-nodes` names it.
+/// A node of the nodes file or of `--local-nodes`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeEntry {
-    /// Its name: the host name that its agent has.
+    /// Its name: the host name of its agent.
     pub name: NodeName,
-    /// Socket of its agent; `%n` in it becomes the node's name.
+    /// Socket of its agent; `%n` becomes the node's name.
     #[serde(default = "ftb_client::default_socket")]
     pub agent: PathBuf,
-    /// Directory for images of all jobs there; by default one of this user's own.
+    /// Directory for images of all jobs there; default: the user's own.
     #[serde(default)]
     pub images: Option<PathBuf>,
-    /// The address that its image server listens on; by default any of that node's.
+    /// The address of its image server; default: any.
     #[serde(default)]
     pub listen: Option<String>,
-    /// How other nodes reach it; by default its name.
+    /// How other nodes reach it; default: its name.
     #[serde(default)]
     pub address: Option<String>,
 }
 
 impl NodeEntry {
-    /// A node about which nothing is known but its name and its agent's socket.
+    /// A node with only a name and an agent's socket.
     pub fn new(name: NodeName, agent: PathBuf) -> Self {
         Self { name, agent, images: None, listen: None, address: None }
     }
@@ -50,22 +50,20 @@ struct NodesFile {
     node: Vec<NodeEntry>,
 }
 
-/// What a job is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Every node of the job, by name.
     pub nodes: BTreeMap<NodeName, NodeEntry>,
-    /// Who starts what.
     pub placement: Placement,
     /// Hot spares in order.
     pub spares: Vec<NodeName>,
 }
 
 impl Plan {
-    /// Whether ranks that can only be brought back together are placed together, and apart from others.
+    /// Whether ranks that are restored together are placed together and apart from others.
     ///
     /// # Errors
-    /// One line: which are not, and how they must be.
+    /// Which are not, and how they must be placed.
     pub fn keeps(&self, pods: &[Ranks]) -> Result<(), String> {
         let placed = |pod: &Ranks| self.placement.values().any(|ranks| ranks == pod);
         if pods.iter().all(placed) {
@@ -83,7 +81,7 @@ impl Plan {
 /// Reads a nodes file: `[[node]]` tables with `name`, `agent` and optionally `images`, `listen`.
 ///
 /// # Errors
-/// One line: the file, the line in it, what is wrong.
+/// The file, the line, and the problem.
 pub fn read_nodes(path: &Path) -> Result<Vec<NodeEntry>, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read the nodes file {}: {error}", path.display()))?;
@@ -98,7 +96,7 @@ pub fn read_nodes(path: &Path) -> Result<Vec<NodeEntry>, String> {
 /// Reads `node01=/path/agent.sock,node02=...`.
 ///
 /// # Errors
-/// One line: the word that is wrong.
+/// The wrong word.
 pub fn parse_local(text: &str) -> Result<Vec<NodeEntry>, String> {
     let entry = |word: &str| {
         let (name, agent) = word.split_once('=').ok_or_else(|| {
@@ -113,7 +111,7 @@ pub fn parse_local(text: &str) -> Result<Vec<NodeEntry>, String> {
 /// Reads a host list of the option `what`.
 ///
 /// # Errors
-/// One line: the option, and what is wrong.
+/// The option and the problem.
 pub fn hosts(text: &str, what: &str) -> Result<Vec<NodeName>, String> {
     let list = Hostlist::parse(text).map_err(|error| format!("{what}: {error}"))?;
     let name = |host: String| NodeName::new(&host).map_err(|error| format!("{what}: {error}"));
@@ -123,16 +121,16 @@ pub fn hosts(text: &str, what: &str) -> Result<Vec<NodeName>, String> {
 /// How ranks are spread over the primary nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// In blocks of so many on each node, by default as few as will do.
+    /// In blocks of this size; default: the smallest possible.
     Blocks(Option<u32>),
     /// As a rank file says.
     File(RankFile),
 }
 
-/// Places `size` ranks on the hosts (default: every node that is no spare).
+/// Places `size` ranks on the hosts (default: every node that is not a spare).
 ///
 /// # Errors
-/// One line: an unknown host, a spare that is also primary, more ranks than places.
+/// An unknown host, a spare that is also primary, or more ranks than places.
 pub fn place(
     entries: Vec<NodeEntry>,
     size: u32,
@@ -232,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_the_reason() {
+    fn an_impossible_placement_is_refused_with_the_reason() {
         let why = |size, per_node, hosts, spares| {
             place(entries(), size, &Spread::Blocks(per_node), hosts, spares).unwrap_err()
         };

@@ -1,27 +1,26 @@
-//! Whether a program contains ftb-job, found by the mark that the library leaves in every program
-//! that links it (`ftb_job::MARK`).
+//! Detects ftb-job in a program by the mark that the library leaves in every program
+//! (`ftb_job::MARK`).
 //!
-//! Looks at the program, at each file that its command line names, and at each file that a script
-//! among them names. What a program loads at run time is not seen.
+//! It reads the program, the files that its command line names, and the files that scripts among
+//! them name. Libraries loaded at run time are not seen.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// The mark. Part of the launcher's protocol.
+/// Part of the launcher's protocol.
 const MARK: &[u8] = b"ftb-job.mark.5e2b7c41d0a9f386";
-/// Most files that are looked at.
+/// Most files that are read.
 const FILES_MAX: usize = 32;
-/// Most bytes of one file that are looked at.
+/// Most bytes read of one file.
 const FILE_BYTES_MAX: u64 = 1 << 30;
-/// Most bytes of a script in which names of files are looked for.
+/// Most bytes of a script that are searched for names of files.
 const SCRIPT_BYTES_MAX: usize = 64 * 1024;
-/// Read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Whether a command line runs a program that contains ftb-job. `path`: the ranks' `PATH`; `cwd`:
-/// their directory.
+/// Whether a command line runs a program with ftb-job. `path`: the ranks' `PATH`; `cwd`: their
+/// directory.
 pub fn links_ftb_job(argv: &[String], path: &str, cwd: &Path) -> bool {
     let mut todo: Vec<PathBuf> = argv.iter().flat_map(|word| files_in(word, path, cwd)).collect();
     todo.reverse();
@@ -34,47 +33,47 @@ pub fn links_ftb_job(argv: &[String], path: &str, cwd: &Path) -> bool {
             continue;
         }
         match look(&file) {
-            Look::Marked => return true,
-            Look::Script(text) => todo.extend(files_in(&text, path, cwd)),
-            Look::Other => {}
+            ScanResult::Marked => return true,
+            ScanResult::Script(text) => todo.extend(files_in(&text, path, cwd)),
+            ScanResult::Other => {}
         }
     }
     false
 }
 
-enum Look {
+enum ScanResult {
     Marked,
     Script(String),
     Other,
 }
 
-/// Reads a file to its end, or to the mark. A file that cannot be read has none.
-fn look(file: &Path) -> Look {
+/// Reads a file to its end or to the mark. An unreadable file has none.
+fn look(file: &Path) -> ScanResult {
     let Ok(file) = File::open(file) else {
-        return Look::Other;
+        return ScanResult::Other;
     };
     let mut file = file.take(FILE_BYTES_MAX);
     let (mut window, mut chunk) = (Vec::new(), vec![0; CHUNK_BYTES]);
     loop {
         let got = match file.read(&mut chunk) {
-            Ok(0) | Err(_) => return Look::Other,
+            Ok(0) | Err(_) => return ScanResult::Other,
             Ok(got) => &chunk[..got],
         };
         let first = window.is_empty();
         window.extend_from_slice(got);
         if first && window.starts_with(b"#!") {
             let text = &window[..window.len().min(SCRIPT_BYTES_MAX)];
-            return Look::Script(String::from_utf8_lossy(text).into_owned());
+            return ScanResult::Script(String::from_utf8_lossy(text).into_owned());
         }
         if window.windows(MARK.len()).any(|part| part == MARK) {
-            return Look::Marked;
+            return ScanResult::Marked;
         }
-        // The mark may lie across two chunks.
+        // The mark may span two chunks.
         window.drain(..window.len().saturating_sub(MARK.len()));
     }
 }
 
-/// The regular files that a text names: its words, without the quotes and separators of a shell.
+/// The regular files that a text names, without quotes and separators of a shell.
 fn files_in(text: &str, path: &str, cwd: &Path) -> Vec<PathBuf> {
     let is_edge = |c: char| c.is_whitespace() || "'\"`;|&()<>$={}".contains(c);
     let words = text.split(is_edge).filter(|word| !word.is_empty());

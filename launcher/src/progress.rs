@@ -1,6 +1,6 @@
-//! The progress of a long phase at a terminal: one line on standard error that is drawn over itself
-//! and wiped off before anything else is written. Where standard error is no terminal, a phase that
-//! takes long is reported as other waits are ([`super::waiting`]).
+//! The progress of a long phase at a terminal: one line on standard error, redrawn in place and
+//! wiped before other output. Without a terminal a long phase is reported like other waits
+//! ([`super::waiting`]).
 
 use super::console;
 use super::waiting::{self, Intervals};
@@ -12,19 +12,19 @@ use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A phase is shown when it has taken so long, and drawn again as often.
+/// Least duration of a shown phase, and interval of the redraws.
 const EVERY: Duration = Duration::from_millis(500);
-/// Wipes the line off at which the cursor stands.
+/// Wipes the line of the cursor.
 const WIPE: &str = "\r\x1b[K";
 /// Cells of the bar.
 const CELLS: usize = 20;
 
-/// Whether a line stands at the terminal: shared with whoever else writes there.
+/// Whether a line stands at the terminal; shared by all writers.
 #[derive(Clone, Debug, Default)]
 pub struct Wiper(Arc<AtomicBool>);
 
 impl Wiper {
-    /// Wipes the line off, if one stands there, before the next line on standard error.
+    /// Wipes the line before other output on standard error.
     pub fn wipe(&self) {
         if self.0.swap(false, Ordering::Relaxed) {
             console::err().queue(WIPE.as_bytes());
@@ -34,37 +34,35 @@ impl Wiper {
     /// The same, and waits until it is done.
     pub async fn wiped(&self) {
         if self.0.swap(false, Ordering::Relaxed) {
-            // A terminal that is gone shows nothing; the job goes on.
+            // A closed terminal shows nothing; the job goes on.
             let _ = console::err().write(WIPE.into()).await;
         }
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct Progress {
     wiper: Wiper,
     terminal: bool,
     next_ns: u64,
-    /// Since when there is something to wait for, in monotonic nanoseconds.
+    /// Start of the wait, in monotonic nanoseconds.
     begun_ns: u64,
-    /// The wait that was looked at last: its words, and when it is reported next.
+    /// The last wait: its words and its next report.
     wait: Option<(String, Intervals)>,
 }
 
 impl Progress {
-    /// Shows nothing where `quiet`.
+    /// Shows nothing if `quiet`.
     pub fn new(quiet: bool) -> Self {
         let terminal = !quiet && std::io::stderr().is_terminal();
         Self { wiper: Wiper::default(), terminal, next_ns: u64::MAX, begun_ns: 0, wait: None }
     }
 
-    /// For others who write to the terminal.
     pub fn wiper(&self) -> Wiper {
         self.wiper.clone()
     }
 
-    /// The next moment at which [`Self::look`] is wanted, in monotonic nanoseconds.
+    /// When [`Self::look`] is due, in monotonic nanoseconds.
     pub fn next_deadline_ns(&self) -> u64 {
         self.next_ns
     }
@@ -96,8 +94,7 @@ impl Progress {
 }
 
 impl Progress {
-    /// Reports what the launcher waits for, if it is time. Looks at it only when a report may be
-    /// due.
+    /// Reports the launcher's wait if it is time.
     fn report(&mut self, now: Now, jl: &Jl) {
         if jl.open().is_none() && jl.unheard().is_empty() {
             self.next_ns = u64::MAX;
@@ -146,7 +143,7 @@ fn draw(line: &str) {
     console::err().draw(format!("{WIPE}{line}").as_bytes());
 }
 
-/// `migration 3: copy 4s`, or with a bar where it is known how much of it is done.
+/// `migration 3: copy 4s`, with a bar if the progress is known.
 fn line(words: &str, done: Option<(usize, usize)>, age: Duration) -> String {
     let seconds = age.as_secs();
     match done {

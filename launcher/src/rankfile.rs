@@ -16,7 +16,7 @@ use std::path::Path;
 /// Largest rank file in bytes.
 pub const RANK_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// A rank file that was read: the node of each rank, and the line that says so.
+/// A parsed rank file: the node of each rank with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankFile {
     name: String,
@@ -27,7 +27,7 @@ impl RankFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// One line: the file, the line in it, what is wrong.
+    /// The file, the line, and the problem.
     pub fn read(path: &Path) -> Result<Self, String> {
         use std::io::Read as _;
         let fail = |error| format!("cannot read the rank file {}: {error}", path.display());
@@ -37,10 +37,7 @@ impl RankFile {
         Self::parse(&path.display().to_string(), &text)
     }
 
-    /// Reads a text; `name` is that of the file, for messages.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
+    /// Parses a text; `name` is the file's name for messages.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
         let mut ranks: BTreeMap<u32, (NodeName, usize)> = BTreeMap::new();
         for (number, line) in (1..).zip(text.lines()) {
@@ -59,11 +56,10 @@ impl RankFile {
         Ok(Self { name: name.to_owned(), ranks })
     }
 
-    /// Places `size` ranks on the nodes that the file names.
+    /// Places `size` ranks on the nodes of the file.
     ///
     /// # Errors
-    /// One line with the line in the file: a node that is unknown or a spare, a rank too many; or a rank without a
-    /// node.
+    /// With its line: an unknown node, a spare, or a rank too many; or a rank without a node.
     pub fn place(
         &self,
         primaries: &[NodeName],
@@ -138,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn an_error_is_reported_with_its_line() {
         let why = |text: &str| {
             let file = RankFile::parse("ranks", text);
             file.and_then(|f| f.place(&[node("a")], &[node("s")], 2)).unwrap_err()

@@ -1,12 +1,13 @@
-//! The processes of a node: started with their environment, PMI socket and output pipes, watched, killed.
+//! The processes of ranks: started with their environment, PMI socket and output pipes, watched,
+//! killed.
 //!
-//! A rank is started through this program's own `exec-rank` step, which asks the kernel to kill the rank when the
-//! NLA dies, and then becomes the rank. Each rank leads a process group of its own, so that what it starts is
-//! killed with it.
+//! A rank starts through this program's `exec-rank` step, which asks the kernel to kill the rank
+//! with the NLA and then becomes the rank. Each rank leads its own process group, so that its
+//! children are killed with it.
 
 use super::guard::Guard;
 use super::spec::NlaSpec;
-use ftb_launcher_core::message::How;
+use ftb_launcher_core::message::ExitCause;
 use ftb_launcher_core::nla::Spawn;
 use ftb_launcher_core::nla::limits::PMI_LINE_BYTES_MAX;
 use ftb_launcher_core::nla::pmi::wire::Decoder;
@@ -25,41 +26,39 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
 
-/// PMI answers that wait for a rank: it asks one thing at a time, so more than one is its own fault.
+/// Most PMI answers that wait for a rank. A rank has one open request, so more break the protocol.
 const REPLIES_MAX: usize = 16;
 
 /// What a rank is started with.
 #[derive(Clone, Debug)]
-pub struct Start {
-    /// Which rank, as the core says.
+pub struct RankStart {
     pub spawn: Spawn,
-    /// What it is started as, where that is not the program of the job.
+    /// Its command line, if not the job's program.
     pub argv: Option<Vec<String>>,
 }
 
-/// A running rank, as the shell holds it.
+/// A running rank.
 #[derive(Debug)]
 pub struct Running {
-    /// Its standard input, where the job gives it one.
+    /// Its standard input, if the job gives it one.
     pub stdin: Option<ChildStdin>,
     pid: Pid,
     replies: mpsc::Sender<String>,
 }
 
 impl Running {
-    /// Sends a signal to its process group. One that has ended already is fine.
+    /// Sends a signal to its process group. An ended group is ignored.
     pub fn signal(&self, signal: i32) {
         if let Ok(signal) = Signal::try_from(signal) {
             let _ = killpg(self.pid, signal);
         }
     }
 
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw().unsigned_abs()
     }
 
-    /// Sends a PMI answer. A rank that does not read its answers loses them: it breaks the protocol.
+    /// Sends a PMI answer. A rank that does not read its answers loses them.
     pub fn reply(&self, line: String) {
         if self.replies.try_send(line).is_err() {
             tracing::warn!(pid = self.pid.as_raw(), "a rank does not read its PMI answers");
@@ -67,23 +66,22 @@ impl Running {
     }
 }
 
-/// What comes from a rank.
+/// A message of a rank.
 #[derive(Debug)]
-pub enum Word {
+pub enum RankOutput {
     /// A PMI line or message.
     Pmi(String),
-    /// It has ended.
-    Ended(How),
+    Ended(ExitCause),
 }
 
-/// Starts a rank. What comes from it goes through `tell`; its output to `frames`.
+/// Starts a rank. Its messages go through `tell`, its output to `frames`.
 ///
 /// # Errors
-/// The system's: the program is not there, or no process can be made.
+/// The program is missing, or the system cannot make a process.
 pub fn start(
     spec: &NlaSpec,
-    start: &Start,
-    tell: impl Fn(Word) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
+    start: &RankStart,
+    tell: impl Fn(RankOutput) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
     frames: &mpsc::Sender<Frame>,
     guard: &Guard,
 ) -> io::Result<Running> {
@@ -113,9 +111,9 @@ pub fn start(
     Ok(Running { stdin, pid, replies })
 }
 
-fn command(spec: &NlaSpec, start: &Start, pmi: &OwnedFd) -> io::Result<Command> {
-    // The child's end of the PMI socket is inherited by number. Processes are started one after the other by one
-    // thread, and the parent's copy is closed before the next, so no other rank inherits it.
+fn command(spec: &NlaSpec, start: &RankStart, pmi: &OwnedFd) -> io::Result<Command> {
+    // The child inherits its end of the PMI socket by number. One thread starts all processes and
+    // closes its copy before the next one, so no other rank inherits it.
     fcntl(pmi.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
     let mut command = Command::new("/proc/self/exe");
     command.arg("exec-rank").arg(std::process::id().to_string()).arg("--");
@@ -129,8 +127,8 @@ fn command(spec: &NlaSpec, start: &Start, pmi: &OwnedFd) -> io::Result<Command> 
     Ok(command)
 }
 
-/// The whole environment of a rank, but for the number of its PMI descriptor.
-pub(super) fn environment(spec: &NlaSpec, start: &Start) -> Vec<(String, String)> {
+/// The environment of a rank, without the number of its PMI descriptor.
+pub(super) fn environment(spec: &NlaSpec, start: &RankStart) -> Vec<(String, String)> {
     let (rank, size) = (start.spawn.rank.to_string(), start.spawn.size.to_string());
     let mut env = spec.env.clone();
     let own = [
@@ -180,10 +178,10 @@ async fn write_replies(
     }
 }
 
-/// Reads what a rank says on its PMI socket. A text without an end is handed on as what is wrong with it.
+/// Reads the PMI socket of a rank. An endless text is passed on as its error.
 async fn read_pmi(
     mut reader: tokio::net::unix::OwnedReadHalf,
-    tell: impl Fn(Word) -> tokio::task::JoinHandle<()>,
+    tell: impl Fn(RankOutput) -> tokio::task::JoinHandle<()>,
 ) {
     let mut decoder = Decoder::default();
     let mut chunk = vec![0; PMI_LINE_BYTES_MAX];
@@ -199,7 +197,7 @@ async fn read_pmi(
             },
             Err(problem) => (problem, true),
         };
-        if tell(Word::Pmi(text)).await.is_err() || last {
+        if tell(RankOutput::Pmi(text)).await.is_err() || last {
             return;
         }
     }
@@ -210,42 +208,43 @@ async fn watch(
     mut child: Child,
     pid: Pid,
     reader: tokio::net::unix::OwnedReadHalf,
-    tell: impl Fn(Word) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
+    tell: impl Fn(RankOutput) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
     guard: Guard,
 ) {
     let texts = tokio::spawn(read_pmi(reader, tell.clone()));
     let how = match child.wait().await {
         Ok(status) => match (status.code(), status.signal()) {
-            (Some(code), _) => How::Exit(code),
-            (None, Some(signal)) => How::Signal(signal),
-            (None, None) => How::Exit(1),
+            (Some(code), _) => ExitCause::Exit(code),
+            (None, Some(signal)) => ExitCause::Signal(signal),
+            (None, None) => ExitCause::Exit(1),
         },
-        Err(_) => How::Exit(1),
+        Err(_) => ExitCause::Exit(1),
     };
-    // What the rank has started must not outlive it.
+    // Processes that the rank has started must not outlive it.
     let _ = killpg(pid, Signal::SIGKILL);
     guard.remove(pid);
     texts.abort();
-    let _ = tell(Word::Ended(how)).await;
+    let _ = tell(RankOutput::Ended(how)).await;
 }
 
-/// The step between the NLA and the program: dies with the NLA, becomes the program. Only returns on failure.
+/// The step between the NLA and the program: dies with the NLA, becomes the program. Returns only
+/// on failure.
 ///
 /// # Errors
-/// Why the program cannot be started, as one line.
+/// Why the program cannot start.
 pub fn exec(parent: u32, argv: &[String]) -> String {
     use std::os::unix::process::CommandExt;
     let Some((program, arguments)) = argv.split_first() else {
         return "no program was given".to_owned();
     };
-    // A tender reads SIGCHLD from a descriptor: blocked, which is inherited.
+    // A supervisor blocks SIGCHLD, which its children inherit.
     let mut set = SigSet::empty();
     set.add(Signal::SIGCHLD);
     let _ = set.thread_unblock();
     if let Err(error) = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL) {
         return format!("cannot ask to die with the launch agent: {error}");
     }
-    // The agent may have died before the kernel was asked.
+    // The agent may have died before the request.
     if Pid::parent().as_raw().unsigned_abs() != parent {
         let _ = kill(Pid::this(), Signal::SIGKILL);
     }

@@ -1,6 +1,5 @@
-//! Counts the events that a launcher or a launch agent refuses, and the gaps in what it hears. The
-//! first of a kind is reported at once, the others as one line in [`EVERY`]: a flood with the id of
-//! the job does not fill the terminal.
+//! Counts refused events and gaps. The first of a kind is reported at once, further ones as one
+//! line each [`EVERY`], so that a flood with the id of the job does not fill the terminal.
 
 use core::fmt;
 use core::time::Duration;
@@ -10,19 +9,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Least time between two reports.
 pub const EVERY: Duration = Duration::from_secs(60);
-/// Longest detail of the last refused event that a report shows, in characters.
+/// Longest detail of an event in a report, in characters.
 const DETAIL_CHARS_MAX: usize = 200;
 
-/// Why an event does not count.
+/// Why an event is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// Another user has published it.
     Foreign,
-    /// It is no message of the protocol.
+    /// It is not a message of the protocol.
     Malformed,
-    /// It never came: a gap in the subscription.
+    /// A gap in the subscription.
     Missed,
-    /// Its payload was not sealed with the key of the job, or belongs to another event.
+    /// Its payload was not sealed with the job's key, or for another event.
     Unsealed,
 }
 
@@ -41,18 +40,18 @@ impl fmt::Display for Reason {
 #[derive(Clone, Debug, Default)]
 pub struct Refusals(Arc<Mutex<Counts>>);
 
-/// See the module. Without clock and output.
+/// The counters, without clock and output.
 #[derive(Debug, Default)]
 struct Counts {
-    /// Since the last report, with the last event of its kind in words.
+    /// Since the last report, with the last event of each kind.
     fresh: BTreeMap<Reason, (u64, String)>,
     total: BTreeMap<Reason, u64>,
-    /// When the next report may come; 0 before the first.
+    /// Earliest time of the next report; 0 before the first.
     next_ns: u64,
 }
 
 impl Refusals {
-    /// Counts an event. A line that is to be printed now, if any.
+    /// Counts an event; returns a line to print, if any.
     pub fn count(&self, now: Now, reason: Reason, detail: impl fmt::Display) -> Option<String> {
         let mut counts = self.lock();
         *counts.total.entry(reason).or_default() += 1;
@@ -64,17 +63,16 @@ impl Refusals {
         counts.report(now)
     }
 
-    /// A line that is to be printed by now, if any.
+    /// A line to print by now, if any.
     pub fn due(&self, now: Now) -> Option<String> {
         self.lock().report(now)
     }
 
-    /// What was not reported yet, at the end of the process.
+    /// The remaining counts at the end of the process.
     pub fn rest(&self) -> Option<String> {
         self.lock().words()
     }
 
-    /// How many events were refused for that reason.
     pub fn total(&self, reason: Reason) -> u64 {
         self.lock().total.get(&reason).copied().unwrap_or_default()
     }
@@ -135,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_the_minute_is_over_is_reported_without_another_event() {
+    fn refusals_within_the_minute_are_reported_without_another_event() {
         let refusals = Refusals::default();
         assert!(refusals.count(at(1), Reason::Unsealed, "FTB_NLA_PMI").is_some());
         assert!(refusals.count(at(2), Reason::Malformed, "FTB_NLA_PMI").is_none());

@@ -1,12 +1,12 @@
-//! Seals the secrets in a job's events: only the launcher and the launch agents of the job have the
-//! key. Every user may subscribe to the events, and the journal keeps them.
+//! Seals the secrets in a job's events, which every user may read: only the launcher and the launch
+//! agents have the key.
 //!
-//! A sealed event ([`SEALED`]) has as its payload one byte of version, a nonce of 24 random bytes,
-//! and the ciphertext of XChaCha20-Poly1305 with its tag of 16 bytes. Encrypted are the payload and
-//! the tags of `SECRET_TAGS`, as lines `KEY=VALUE`, an empty line, and the payload. Associated
-//! data are version, job, space, name and all other tags (node, episode, ranks, fence, part): a
-//! sealed payload is good in its own event only. The key is HMAC-SHA256 of `LABEL` under the
-//! job's secret. Random nonces of 192 bits do not repeat, also when a second launcher takes over.
+//! The payload of a sealed event ([`SEALED`]) is a version byte, a random nonce of 24 bytes, and
+//! the ciphertext of XChaCha20-Poly1305 with its tag of 16 bytes. Encrypted are the payload and the
+//! tags of `SECRET_TAGS`: lines `KEY=VALUE`, an empty line, the payload. Associated data are
+//! version, job, space, name and all other tags, so a sealed payload is valid in its own event
+//! only. The key is HMAC-SHA256 of `LABEL` under the job's secret. Random nonces of 192 bits do not
+//! repeat, even with a second launcher.
 
 use super::secret::Secret;
 use bytes::Bytes;
@@ -14,19 +14,17 @@ use chacha20poly1305::aead::{Aead as _, Payload};
 use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce};
 use ftb_core::{Event, Tag};
 
-/// Names of the events that are sealed: business cards and tokens of ranks; where images are served
-/// and streams taken.
+/// Sealed events: they contain tokens and addresses.
 pub const SEALED: [&str; 5] =
     ["FTB_JL_ALIVE", "FTB_JL_COPY", "FTB_JL_PMI", "FTB_NLA_PMI", "FTB_NLA_READY"];
 /// Tags that are encrypted with the payload.
 const SECRET_TAGS: [&str; 2] = ["images", "streams"];
-/// First byte of a sealed payload.
 const VERSION: u8 = 1;
 const NONCE_BYTES: usize = 24;
-/// What the key is derived for.
+/// Purpose of the derived key.
 const LABEL: &str = "ftb events of a job, version 1";
 
-/// The payload of an event is not sealed with the job's key, or was sealed for another event.
+/// The payload was not sealed with the job's key, or for another event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the payload does not carry the key of the job")]
 pub struct Unsealed;
@@ -44,22 +42,20 @@ impl core::fmt::Debug for Seal {
     }
 }
 
-/// Whether events of that name are sealed.
 fn is_sealed(event: &Event) -> bool {
     SEALED.iter().any(|name| event.name.as_str().eq_ignore_ascii_case(name))
 }
 
 impl Seal {
-    /// For a job with this secret.
     pub fn new(job: &str, secret: &Secret) -> Self {
         let key = secret.derive(LABEL);
         Self { job: job.to_owned(), cipher: XChaCha20Poly1305::new(&key.into()) }
     }
 
-    /// Seals an event, if its name wants that. Other events stay as they are.
+    /// Seals an event if its name requires it.
     ///
     /// # Errors
-    /// The system has no random numbers; nothing may be published then.
+    /// The system has no random numbers; the event must not be published.
     pub fn seal(&self, event: &mut Event) -> Result<(), String> {
         if !is_sealed(event) {
             return Ok(());
@@ -77,8 +73,7 @@ impl Seal {
         Ok(())
     }
 
-    /// Opens a sealed event: then it is as it was before [`Seal::seal`]. Other events stay as they
-    /// are.
+    /// Opens a sealed event; other events stay unchanged.
     ///
     /// # Errors
     /// [`Unsealed`]; the event must be ignored.
@@ -99,7 +94,7 @@ impl Seal {
         Ok(())
     }
 
-    /// The associated data of an event: each part behind its length.
+    /// The associated data: each part after its length.
     fn bound(&self, event: &Event) -> Vec<u8> {
         let head = [self.job.as_str(), event.space.as_str(), event.name.as_str()];
         let tags = event.tags.iter().flat_map(|tag| [tag.key.as_str(), tag.value.as_str()]);
@@ -120,7 +115,7 @@ fn is_secret(tag: &Tag) -> bool {
 fn joined(tags: Vec<Tag>, payload: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(payload.len() + 64);
     for tag in tags {
-        // A newline would end the tag early. No address has one.
+        // A newline would end the tag early. Addresses have none.
         let value = tag.value.replace('\n', " ");
         plain.extend_from_slice(format!("{}={value}\n", tag.key).as_bytes());
     }
@@ -129,7 +124,7 @@ fn joined(tags: Vec<Tag>, payload: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// What [`joined`] has put together.
+/// The inverse of [`joined`].
 fn parted(plain: Vec<u8>) -> Option<(Vec<Tag>, Bytes)> {
     let mut rest = Bytes::from(plain);
     let mut tags = Vec::new();
@@ -160,8 +155,8 @@ mod tests {
         Seal::new(job, &Secret::new(secret))
     }
 
-    fn pmi(fence: u64, rank: u32) -> Event {
-        let part = Part { fence, part: 0, parts: 1, lines: CARD.to_owned() };
+    fn pmi(barrier: u64, rank: u32) -> Event {
+        let part = Part { barrier, part: 0, parts: 1, lines: CARD.to_owned() };
         let ranks = Ranks::from_iter([rank]);
         let joined = Ranks::default();
         let message = FromNla::Pmi { episode: Episode(1), ranks, joined, part };
@@ -225,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_secret_stays_readable() {
+    fn events_without_secrets_stay_readable() {
         let event = wire::to_jl(&FromJl::Ask);
         let mut same = event.clone();
         seal("job", "key").seal(&mut same).unwrap();

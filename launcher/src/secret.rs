@@ -1,8 +1,10 @@
-//! The secret of a job: whoever connects to one of its TCP services shows that it knows it, without saying it.
+//! The secret of a job. A client of the job's TCP services proves that it knows the secret without
+//! sending it.
 //!
-//! The server speaks first, `FTB1 NONCE\n`. The client answers with one line of words and, as the last word, the
-//! HMAC-SHA256 of nonce and words under the secret, in hex. A line is good on its own connection only. What follows
-//! is neither encrypted nor signed: the network between the nodes of a job is as trusted as MPI trusts it.
+//! The server sends `FTB1 NONCE\n`. The client answers with a line of words whose last word is the
+//! HMAC-SHA256 of nonce and words under the secret, in hex. A line is valid on its own connection
+//! only. What follows is neither encrypted nor signed: the network of a job is trusted as far as
+//! MPI trusts it.
 
 use core::time::Duration;
 use hmac::{Hmac, Mac as _};
@@ -11,14 +13,13 @@ use std::fmt::Write as _;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-/// Longest line of a greeting or its answer in bytes.
+/// Longest greeting or answer in bytes.
 pub const LINE_BYTES_MAX: usize = 512;
-/// How long a client may take to say what it wants.
+/// Deadline of the client's line.
 pub const HELLO_WAIT: Duration = Duration::from_secs(10);
 /// First word of a server.
 const GREETING: &str = "FTB1";
 
-/// See the module.
 #[derive(Clone)]
 pub struct Secret(String);
 
@@ -29,17 +30,16 @@ impl core::fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// The secret with this text.
     pub fn new(text: &str) -> Self {
         Self(text.to_owned())
     }
 
-    /// A key for another use, which `label` names.
+    /// A key for another purpose, named by `label`.
     pub fn derive(&self, label: &str) -> [u8; 32] {
         self.mac("", label).finalize().into_bytes().into()
     }
 
-    /// The last word of a line that shows the secret.
+    /// The last word of a signed line.
     fn mac(&self, nonce: &str, words: &str) -> Hmac<Sha256> {
         #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
         let mut mac = Hmac::<Sha256>::new_from_slice(self.0.as_bytes())
@@ -50,10 +50,10 @@ impl Secret {
         mac
     }
 
-    /// The client's line (without the newline) to a server that has said `greeting`.
+    /// The client's line (without newline) in answer to `greeting`.
     ///
     /// # Errors
-    /// One line: it is no server of ours.
+    /// It is not a server of ftb.
     pub fn sign(&self, greeting: &str, words: &str) -> Result<String, String> {
         let nonce = greeting.trim_end().strip_prefix(GREETING).and_then(|r| r.strip_prefix(' '));
         let nonce = nonce.ok_or_else(|| format!("{:.40?} is no greeting of ftb", greeting))?;
@@ -61,10 +61,10 @@ impl Secret {
         Ok(format!("{words} {}", hex(&mac)))
     }
 
-    /// The words of a client's line, where its last word shows the secret.
+    /// The words of a client's line, if it is signed.
     ///
     /// # Errors
-    /// One line, for the client.
+    /// One line for the client.
     pub fn verify<'a>(&self, nonce: &str, line: &'a str) -> Result<&'a str, String> {
         let wrong = || "wrong key".to_owned();
         let (words, shown) = line.trim_end().rsplit_once(' ').ok_or_else(wrong)?;
@@ -73,10 +73,10 @@ impl Secret {
         Ok(words)
     }
 
-    /// The server's side of the greeting: the words of the client where it shows the secret, else what to tell it.
+    /// The server's side: the client's words if they are signed, otherwise the refusal.
     ///
     /// # Errors
-    /// The connection breaks, or no line comes in [`HELLO_WAIT`].
+    /// The connection breaks, or no line comes within [`HELLO_WAIT`].
     pub async fn hear(
         &self,
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
@@ -90,10 +90,10 @@ impl Secret {
         tokio::time::timeout(HELLO_WAIT, hello).await?
     }
 
-    /// The client's side: says `words`.
+    /// The client's side: sends signed words.
     ///
     /// # Errors
-    /// The connection breaks, or it is no server of ours.
+    /// The connection breaks, or it is not a server of ftb.
     pub async fn say(
         &self,
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
@@ -105,10 +105,10 @@ impl Secret {
     }
 }
 
-/// Reads one short line and not a byte more: what follows belongs to others.
+/// Reads one short line and no byte beyond it.
 ///
 /// # Errors
-/// The stream ends or breaks before the line does, or it is too long.
+/// The stream ends or breaks before the line does, or the line is too long.
 pub async fn read_line(from: &mut (impl AsyncRead + Unpin)) -> io::Result<String> {
     let mut line = Vec::new();
     while line.len() < LINE_BYTES_MAX {
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_knows_the_secret_is_heard_and_only_once() {
+    fn only_a_client_with_the_secret_is_accepted_and_only_once() {
         let secret = Secret::new("s3cret");
         let (nonce, line) = greeting().unwrap();
         let signed = secret.sign(&line, "INPUT node01").unwrap();

@@ -1,6 +1,6 @@
-//! What an NLA is handed on its standard input by whoever starts it: one JSON object. It has what is too large or too
-//! secret for an event: the program, its environment, the key of the job; and the nodes that this NLA is to start
-//! itself.
+//! The specification of an NLA: one JSON object on its standard input. It has what is too large or
+//! too secret for events: program, environment, the key of the job, and the nodes that this NLA
+//! starts in turn.
 
 use core::time::Duration;
 use ftb_launcher_core::names::{JobId, NodeName};
@@ -11,85 +11,68 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Largest spec in bytes that is read.
+/// Largest specification in bytes.
 pub const SPEC_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// See the module.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NlaSpec {
-    /// The job.
     pub job: JobId,
-    /// The node that the NLA stands for.
     pub node: NodeName,
-    /// Starts as a hot spare.
     pub spare: bool,
     /// Socket of the node's agent.
     pub agent: PathBuf,
     /// The node's directory for images of this job.
     pub image_dir: PathBuf,
-    /// The address that the image server listens on (port 0: any).
+    /// The address of the image server (port 0: any).
     pub listen: String,
     /// How other nodes reach this one: a host name or an address.
     #[serde(default)]
     pub address: String,
-    /// `host:port` where the JL takes the ranks' output and gives standard input. A JL that takes over tells its own.
+    /// `host:port` of the JL's streams. A JL that takes over publishes its own.
     #[serde(default)]
     pub streams: String,
-    /// Rank 0 gets the JL's standard input; else its input is empty, as that of all others.
+    /// Rank 0 gets the JL's standard input; all other input is empty.
     #[serde(default)]
     pub stdin: bool,
-    /// Key to the images of the job: whoever asks an image server must show it.
+    /// The secret of the job.
     pub token: String,
-    /// Program and arguments.
     pub argv: Vec<String>,
-    /// The environment, without what the launcher sets itself.
+    /// The environment without the launcher's own variables.
     pub env: Vec<(String, String)>,
-    /// Working directory.
     pub cwd: PathBuf,
     /// `MASTER_ADDR`: the address of the node of rank 0.
     pub master_addr: String,
     /// `MASTER_PORT`.
     pub master_port: u16,
-    /// How many ranks the job has.
     pub size: u32,
-    /// How ranks are saved, moved and brought back.
     #[serde(default)]
     pub backend: Choice,
-    /// Where pods are joined, for a backend that has them.
+    /// The network of the node's pod, for a backend with pods.
     #[serde(default)]
     pub pod: Option<PodNet>,
-    /// See [`ftb_launcher_core::nla::NlaConfig`].
     #[serde(with = "humantime_serde")]
     pub orphan_grace: Duration,
-    /// See [`ftb_launcher_core::nla::NlaConfig`].
     #[serde(with = "humantime_serde")]
     pub kill_grace: Duration,
 }
 
-/// What differs from node to node.
+/// The part of a specification that differs from node to node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodePart {
-    /// See [`NlaSpec::node`].
     pub node: NodeName,
-    /// See [`NlaSpec::spare`].
     pub spare: bool,
-    /// See [`NlaSpec::agent`].
     pub agent: PathBuf,
-    /// See [`NlaSpec::image_dir`].
     pub image_dir: PathBuf,
-    /// See [`NlaSpec::listen`].
     pub listen: String,
-    /// See [`NlaSpec::address`].
     pub address: String,
-    /// See [`NlaSpec::pod`].
     #[serde(default)]
     pub pod: Option<PodNet>,
 }
 
 impl NlaSpec {
-    /// What is this node's own.
+    /// This node's part.
     pub fn part(&self) -> NodePart {
         NodePart {
             node: self.node.clone(),
@@ -102,7 +85,7 @@ impl NlaSpec {
         }
     }
 
-    /// What of it is for saving the ranks of the node.
+    /// What the node needs to save its ranks.
     pub fn site(&self) -> NodeSpec {
         NodeSpec {
             job: self.job.clone(),
@@ -124,15 +107,15 @@ impl NlaSpec {
     }
 }
 
-/// By what an NLA is started on a node.
+/// How an NLA is started on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Means {
+pub enum StartMethod {
     /// As a child: all nodes are this host.
     Local,
     /// Over ssh, in a tree.
     Ssh,
-    /// By one `srun`, which has a tree of its own.
+    /// By one `srun`.
     Slurm,
 }
 
@@ -140,8 +123,7 @@ pub enum Means {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Starting {
-    /// By what.
-    pub means: Means,
+    pub means: StartMethod,
     /// The words before the host's name (ssh) or before the program (srun).
     pub command: Vec<String>,
     /// Path of `ftb-nla` on the nodes.
@@ -153,24 +135,21 @@ pub struct Starting {
     pub deadline: Duration,
 }
 
-/// What an NLA is handed.
+/// The standard input of an NLA.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Handed {
-    /// Its own.
+pub struct Handover {
     pub spec: NlaSpec,
     /// The nodes that this NLA starts.
     pub behind: Vec<NodePart>,
-    /// How it starts them.
     pub starting: Starting,
 }
 
-impl Handed {
-    /// The specification of the NLA that was started on `node`, where all were started with the same hand-over:
-    /// it starts nobody.
+impl Handover {
+    /// The specification for `node`, where all NLAs get the same object; this NLA starts no others.
     ///
     /// # Errors
-    /// One line: the node is not among them.
+    /// The node is not part of the job.
     pub fn for_one_of_all(mut self, node: &NodeName) -> Result<Self, String> {
         if self.spec.node != *node {
             let parts: BTreeMap<_, _> = self.behind.iter().map(|part| (&part.node, part)).collect();
@@ -218,17 +197,17 @@ pub(super) mod tests {
         let mut part = spec("node02").part();
         part.spare = true;
         let starting = Starting {
-            means: Means::Slurm,
+            means: StartMethod::Slurm,
             command: Vec::new(),
             program: "ftb-nla".into(),
             fanout: 1,
             deadline: Duration::from_secs(1),
         };
-        let handed = Handed { spec: first, behind: vec![part.clone()], starting };
-        let own = handed.clone().for_one_of_all(&part.node).unwrap();
+        let handover = Handover { spec: first, behind: vec![part.clone()], starting };
+        let own = handover.clone().for_one_of_all(&part.node).unwrap();
         assert_eq!(own.spec.part(), part);
         assert!(own.behind.is_empty());
         let stranger = NodeName::new("node03").unwrap();
-        assert!(handed.for_one_of_all(&stranger).unwrap_err().contains("node03"));
+        assert!(handover.for_one_of_all(&stranger).unwrap_err().contains("node03"));
     }
 }

@@ -1,48 +1,49 @@
-//! The shell of the launch tree: starts launch agents on other nodes (ssh), on this host, or on all nodes of a Slurm
-//! allocation at once, hands them their specification, and carries their words ([`ftb_launcher_core::tree`]) up.
+//! Executes the launch tree: starts launch agents on other nodes (ssh), on this host, or on all
+//! nodes of a Slurm allocation at once. Passes their specification down and their messages up
+//! ([`ftb_launcher_core::tree`]).
 //!
-//! The process that starts an agent gets the specification on its standard input; the agent says its words on its
-//! standard output. Whatever it or ssh says on standard error is passed on, and the last line of it is the reason
-//! when the start fails.
+//! The specification goes to standard input of the starting process; messages come from its
+//! standard output. Its standard error is passed on; the last line is the reason of a failed start.
 
 use super::console;
-use super::spec::{Handed, Means, NlaSpec, NodePart, Starting};
+use super::spec::{Handover, NlaSpec, NodePart, StartMethod, Starting};
 use crate::clock::Clock;
 use core::time::Duration;
 use ftb_launcher_core::names::NodeName;
-use ftb_launcher_core::tree::{Input, Output, Tree, Word};
+use ftb_launcher_core::tree::{Tree, TreeInput, TreeMessage, TreeOutput};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{ExitStatus, Stdio};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, oneshot};
 
-/// Words that wait to go up: beyond, the branches are held.
+/// Most messages that wait to go up; further ones block the branches.
 const WORDS_MAX: usize = 1024;
-/// Longest line that is read from a branch.
+/// Longest line of a branch in bytes.
 const LINE_BYTES_MAX: u64 = 1024;
-/// How long to wait for the last lines of a process that has ended.
+/// Time for the last lines of an ended process.
 const LAST_LINES_WAIT: Duration = Duration::from_secs(1);
-/// What ssh exits with when it has no connection (any more); everything else is the remote command's.
+/// Exit code of ssh without a connection; other codes come from the remote command.
 const SSH_FAILED: i32 = 255;
 
-/// What comes from a branch.
+/// A message of a branch.
 enum FromBranch {
     Line(String),
     Ended { reason: String, certain: bool },
 }
 
-/// Starts the launch agents of all `nodes` and carries their words to `say`, until nobody listens there.
+/// Starts the launch agents of all `nodes` and passes their messages to `say` until its receiver is
+/// gone.
 ///
-/// `spec` is that of any node: what is not in its part is common to all.
+/// `spec` is that of any node; the parts of `nodes` replace what differs.
 pub async fn run(
     starting: Starting,
     spec: NlaSpec,
     nodes: Vec<NodePart>,
     clock: Clock,
-    say: mpsc::Sender<Word>,
+    say: mpsc::Sender<TreeMessage>,
 ) {
-    if starting.means == Means::Slurm {
+    if starting.means == StartMethod::Slurm {
         return all_at_once(&starting, spec, nodes, &say).await;
     }
     let names = nodes.iter().map(|part| part.node.clone()).collect();
@@ -55,19 +56,19 @@ pub async fn run(
         stops: BTreeMap::new(),
         tell,
     };
-    let mut input = Input::Begin;
+    let mut input = TreeInput::Begin;
     loop {
         let mut out = Vec::new();
         branches.tree.handle(clock.now(), input, &mut out);
         for output in out {
             match output {
-                Output::Start { head, behind } => branches.start(head, &behind),
-                Output::GiveUp(head) => {
+                TreeOutput::Start { head, behind } => branches.start(head, &behind),
+                TreeOutput::GiveUp(head) => {
                     if let Some(stop) = branches.stops.remove(&head) {
                         let _ = stop.send(());
                     }
                 }
-                Output::Say(word) => {
+                TreeOutput::Say(word) => {
                     if say.send(word).await.is_err() {
                         return;
                     }
@@ -76,7 +77,7 @@ pub async fn run(
         }
         input = tokio::select! {
             Some((head, from)) = from_branches.recv() => branches.heard(head, from),
-            () = clock.sleep_until(branches.tree.next_deadline_ns()) => Input::Tick,
+            () = clock.sleep_until(branches.tree.next_deadline_ns()) => TreeInput::Tick,
         };
     }
 }
@@ -95,7 +96,7 @@ impl Branches {
         let (stop, stopped) = oneshot::channel();
         self.stops.insert(head.clone(), stop);
         let part = |node: &NodeName| self.parts.get(node).cloned();
-        let handed = Handed {
+        let handover = Handover {
             spec: part(&head).map_or_else(|| self.spec.clone(), |part| self.spec.for_node(&part)),
             behind: behind.iter().filter_map(part).collect(),
             starting: self.starting.clone(),
@@ -104,7 +105,7 @@ impl Branches {
         let means = self.starting.means;
         let (tell, of) = (self.tell.clone(), head.clone());
         let (lines, mut from) = mpsc::channel(WORDS_MAX);
-        tokio::spawn(branch(words, means, handed, lines, stopped));
+        tokio::spawn(branch(words, means, handover, lines, stopped));
         tokio::spawn(async move {
             while let Some(word) = from.recv().await {
                 if tell.send((of.clone(), word)).await.is_err() {
@@ -114,18 +115,18 @@ impl Branches {
         });
     }
 
-    fn heard(&mut self, head: NodeName, from: FromBranch) -> Input {
+    fn heard(&mut self, head: NodeName, from: FromBranch) -> TreeInput {
         match from {
             FromBranch::Line(line) => match line.parse() {
-                Ok(word) => Input::Heard { head, word },
+                Ok(word) => TreeInput::Heard { head, word },
                 Err(error) => {
                     tracing::warn!(%head, %error, "a line of a launch agent was refused");
-                    Input::Tick
+                    TreeInput::Tick
                 }
             },
             FromBranch::Ended { reason, certain } => {
                 self.stops.remove(&head);
-                Input::Ended { head, reason, certain }
+                TreeInput::Ended { head, reason, certain }
             }
         }
     }
@@ -136,14 +137,14 @@ fn argv(starting: &Starting, head: &NodeName) -> Vec<String> {
     let program = starting.program.display().to_string();
     let mut words = starting.command.clone();
     match starting.means {
-        Means::Local => words.extend([program, "serve".to_owned()]),
-        // ssh gives one text to a shell over there. The inner shell outlives the agent and tells its end: ssh itself
-        // says the same of an agent that was killed and of a connection that broke.
-        Means::Ssh => {
+        StartMethod::Local => words.extend([program, "serve".to_owned()]),
+        // ssh passes one text to a remote shell. The inner shell outlives the agent and reports its
+        // end: ssh itself does not distinguish a killed agent from a broken connection.
+        StartMethod::Ssh => {
             let inner = format!("{} serve; exit $?", quoted(&program));
             words.extend([head.to_string(), format!("exec sh -c {}", quoted(&inner))]);
         }
-        Means::Slurm => {
+        StartMethod::Slurm => {
             let rest = [&program, "serve", "--node-from", "SLURMD_NODENAME"];
             words.extend(rest.map(ToOwned::to_owned));
         }
@@ -151,23 +152,23 @@ fn argv(starting: &Starting, head: &NodeName) -> Vec<String> {
     words
 }
 
-/// The command that runs a script on another host, by the means by which agents are started there.
+/// The command that runs a script on another host, the way agents are started there.
 pub(super) fn on_host(starting: &Starting, host: &NodeName, script: &str) -> Vec<String> {
     let text = |word: &str| word.to_owned();
     match starting.means {
-        Means::Ssh => {
+        StartMethod::Ssh => {
             let mut words = starting.command.clone();
             words.extend([host.to_string(), format!("exec sh -c {}", quoted(script))]);
             words
         }
-        // Beside what runs there already.
-        Means::Slurm => {
+        // Beside the running steps.
+        StartMethod::Slurm => {
             let mut words = vec![text("srun"), text("--overlap"), text("--nodes=1")];
             words.extend([text("--ntasks=1"), format!("--nodelist={host}")]);
             words.extend([text("sh"), text("-c"), text(script)]);
             words
         }
-        Means::Local => vec![text("sh"), text("-c"), text(script)],
+        StartMethod::Local => vec![text("sh"), text("-c"), text(script)],
     }
 }
 
@@ -176,19 +177,22 @@ pub(super) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// One branch: a process, what it is handed, what it says, its end.
+/// One branch: a process, its input, its messages, its end.
 async fn branch(
     words: Vec<String>,
-    means: Means,
-    handed: Handed,
+    means: StartMethod,
+    handover: Handover,
     tell: mpsc::Sender<FromBranch>,
     stopped: oneshot::Receiver<()>,
 ) {
-    let (reason, certain) = match supervise(&words, &handed, &tell, stopped).await {
+    let (reason, certain) = match supervise(&words, &handover, &tell, stopped).await {
         Ok((status, last)) => {
-            let what = if means == Means::Local { "its launch agent" } else { words[0].as_str() };
-            let certain = means == Means::Local
-                || status.code().is_some_and(|code| means != Means::Ssh || code != SSH_FAILED);
+            let what =
+                if means == StartMethod::Local { "its launch agent" } else { words[0].as_str() };
+            let certain = means == StartMethod::Local
+                || status
+                    .code()
+                    .is_some_and(|code| means != StartMethod::Ssh || code != SSH_FAILED);
             let last = if last.is_empty() { String::new() } else { format!(": {last}") };
             (format!("{what} ended: {status}{last}"), certain)
         }
@@ -197,18 +201,18 @@ async fn branch(
     let _ = tell.send(FromBranch::Ended { reason, certain }).await;
 }
 
-/// Starts the process and stays with it to its end: its status, and the last line that it has said on standard error.
+/// Runs the process to its end; returns its status and its last line on standard error.
 async fn supervise(
     words: &[String],
-    handed: &Handed,
+    handover: &Handover,
     tell: &mpsc::Sender<FromBranch>,
     stopped: oneshot::Receiver<()>,
 ) -> std::io::Result<(ExitStatus, String)> {
     let mut child = spawn(words)?;
-    let text = serde_json::to_vec(handed)?;
+    let text = serde_json::to_vec(handover)?;
     if let Some(mut stdin) = child.stdin.take() {
         tokio::spawn(async move {
-            // One that has ended before it has read all says so by its end.
+            // A process that ended early reports by its end.
             let _ = stdin.write_all(&text).await;
         });
     }
@@ -255,7 +259,7 @@ async fn lines(from: impl AsyncRead + Unpin, tell: mpsc::Sender<FromBranch>) {
     }
 }
 
-/// Passes standard error on; the last line of it, without what a log line has before its words.
+/// Passes standard error on; returns its last line without the prefix of a log line.
 async fn pass_on(from: impl AsyncRead + Unpin) -> String {
     let mut from = BufReader::new(from);
     let mut last = String::new();
@@ -273,37 +277,37 @@ async fn pass_on(from: impl AsyncRead + Unpin) -> String {
     }
 }
 
-/// One `srun` starts all agents with the same hand-over; each finds its own part by the name that Slurm gives its
-/// node. When `srun` ends, those that were not up are lost; of the others their silence tells.
+/// One `srun` starts all agents with the same specification; each finds its part by the node name
+/// from Slurm. When `srun` ends, agents that were not up are lost. The silence of the others shows.
 async fn all_at_once(
     starting: &Starting,
     spec: NlaSpec,
     nodes: Vec<NodePart>,
-    say: &mpsc::Sender<Word>,
+    say: &mpsc::Sender<TreeMessage>,
 ) {
     let mut missing: BTreeSet<NodeName> = nodes.iter().map(|part| part.node.clone()).collect();
     let words = argv(starting, &spec.node);
-    let handed = Handed { spec, behind: nodes, starting: starting.clone() };
+    let handover = Handover { spec, behind: nodes, starting: starting.clone() };
     let (tell, mut from) = mpsc::channel(WORDS_MAX);
-    // Given up by nobody: the job launcher's own deadline names who is missing.
+    // Never given up: the launcher's own deadline names missing nodes.
     let (_stop, stopped) = oneshot::channel();
-    tokio::spawn(branch(words, Means::Slurm, handed, tell, stopped));
+    tokio::spawn(branch(words, StartMethod::Slurm, handover, tell, stopped));
     while let Some(from) = from.recv().await {
-        let said: Vec<Word> = match from {
+        let said: Vec<TreeMessage> = match from {
             FromBranch::Line(line) => match line.parse() {
-                Ok(word @ (Word::Up { .. } | Word::Lost { .. })) => vec![word],
+                Ok(word @ (TreeMessage::Up { .. } | TreeMessage::Lost { .. })) => vec![word],
                 Err(error) => {
                     tracing::warn!(%error, "a line of a launch agent was refused");
                     Vec::new()
                 }
             },
             FromBranch::Ended { reason, .. } => {
-                let lost = |node| Word::Lost { node, reason: reason.clone() };
+                let lost = |node| TreeMessage::Lost { node, reason: reason.clone() };
                 core::mem::take(&mut missing).into_iter().map(lost).collect()
             }
         };
         for word in said {
-            let (Word::Up { node, .. } | Word::Lost { node, .. }) = &word;
+            let (TreeMessage::Up { node, .. } | TreeMessage::Lost { node, .. }) = &word;
             missing.remove(node);
             if say.send(word).await.is_err() {
                 return;
@@ -321,7 +325,7 @@ mod tests {
     fn a_path_survives_the_shell_over_there() {
         assert_eq!(quoted("/opt/my tools/it's"), r"'/opt/my tools/it'\''s'");
         let starting = Starting {
-            means: Means::Ssh,
+            means: StartMethod::Ssh,
             command: vec!["ssh".to_owned(), "-q".to_owned()],
             program: "/opt/ftb-nla".into(),
             fanout: 2,
@@ -336,7 +340,7 @@ mod tests {
     async fn the_last_words_of_a_start_that_fails_are_its_reason() {
         let spec = super::super::spec::tests::spec("node01");
         let starting = Starting {
-            means: Means::Ssh,
+            means: StartMethod::Ssh,
             command: ["sh", "-c", "echo hello >&2; echo no route to host >&2; exit 255"]
                 .map(ToOwned::to_owned)
                 .to_vec(),
@@ -347,7 +351,7 @@ mod tests {
         let (say, mut said) = mpsc::channel(4);
         let nodes = vec![spec.part()];
         let starter = tokio::spawn(run(starting, spec, nodes, Clock::start(), say));
-        let Some(Word::Lost { node, reason }) = said.recv().await else { panic!("no word") };
+        let Some(TreeMessage::Lost { node, reason }) = said.recv().await else { panic!("no word") };
         assert_eq!(node.as_str(), "node01");
         assert!(reason.contains("exit status: 255: no route to host"), "{reason}");
         starter.abort();

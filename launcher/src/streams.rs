@@ -1,10 +1,11 @@
-//! The standard streams of the ranks between nodes: a TCP service of the job launcher that takes the output of each
-//! launch agent and gives standard input to the one that runs rank 0.
+//! The standard streams between nodes: a TCP service of the job launcher that takes the output of
+//! each launch agent and gives standard input to the node of rank 0.
 //!
-//! After the greeting ([`super::secret`]) a client says `OUTPUT NODE` or `INPUT NODE` and is answered `OK` or
-//! `ERR reason`. Output is a sequence of frames ([`super::output`]) until the agent closes; input is plain bytes until
-//! the launcher's own standard input ends, and the client says how many it has handed on, a decimal number a line: what
-//! it has not goes to the next client, where rank 0 moves. Whoever reads slowly holds who writes: nothing is dropped.
+//! After the greeting ([`super::secret`]) a client sends `OUTPUT NODE` or `INPUT NODE` and gets
+//! `OK` or `ERR reason`. Output is frames ([`super::output`]) until the agent closes. Input is
+//! plain bytes until the launcher's standard input ends; the client acknowledges bytes with decimal
+//! numbers, one a line. Unacknowledged input goes to the next client, when rank 0 moves. A slow
+//! reader blocks the writer; nothing is dropped.
 
 use super::output;
 use super::secret::{self, HELLO_WAIT, Secret};
@@ -20,38 +21,37 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Bu
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore, mpsc};
 
-/// Most connections at a time: one of output and one of input for each node.
+/// Most connections: one of output and one of input for each node.
 pub const CONNECTIONS_MAX: usize = 2 * NODES_MAX;
-/// Chunks of standard input that wait for rank 0.
+/// Most chunks of standard input that wait for rank 0.
 const INPUT_CHUNKS_MAX: usize = 4;
 const INPUT_CHUNK_BYTES: usize = 64 * 1024;
 
-/// Most bytes of standard input that were sent and not handed on yet.
+/// Most unacknowledged bytes of standard input.
 const UNTAKEN_BYTES_MAX: usize = 256 * 1024;
 /// Longest line of a client of input.
 const TAKEN_LINE_BYTES_MAX: usize = 32;
 
-/// Standard input on its way to rank 0. Read from the first time that somebody wants it.
+/// Standard input on its way to rank 0. Read from the first request on.
 #[derive(Debug)]
-pub struct Input(Mutex<Source>);
+pub struct StdinSource(Mutex<Source>);
 
-/// What has been read of standard input and is not with rank 0 yet.
+/// Standard input that was read and not acknowledged.
 #[derive(Debug, Default)]
 struct Source {
     chunks: Option<mpsc::Receiver<Bytes>>,
     untaken: VecDeque<Bytes>,
-    /// There is no more to read.
     ended: bool,
 }
 
 impl Source {
-    /// There is room for more.
+    /// Whether there is room for more.
     fn wants(&self) -> bool {
         let bytes: usize = self.untaken.iter().map(Bytes::len).sum();
         !self.ended && bytes < UNTAKEN_BYTES_MAX
     }
 
-    /// The next bytes; none at the end. Cancel-safe.
+    /// The next bytes; `None` at the end. Cancel-safe.
     async fn next(&mut self) -> Option<Bytes> {
         let chunk = self.chunks.get_or_insert_with(read_stdin).recv().await;
         self.ended = chunk.is_none();
@@ -59,7 +59,7 @@ impl Source {
         chunk
     }
 
-    /// So many bytes are with rank 0.
+    /// Drops acknowledged bytes.
     fn taken(&mut self, mut bytes: usize) {
         while let Some(first) = self.untaken.front_mut().filter(|_| bytes > 0) {
             let some = bytes.min(first.len());
@@ -72,21 +72,21 @@ impl Source {
     }
 }
 
-impl Input {
+impl StdinSource {
     /// This process' standard input.
     pub fn new() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl Default for Input {
+impl Default for StdinSource {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// Whether standard input has anything to say: it is neither closed nor `/dev/null`, and no terminal that another
-/// job of the shell reads from.
+/// Whether standard input may have content: it is neither closed nor `/dev/null`, nor a terminal of
+/// another foreground job.
 pub fn input_wanted() -> bool {
     use std::io::IsTerminal as _;
     let stdin = std::io::stdin();
@@ -106,7 +106,7 @@ pub fn input_wanted() -> bool {
     }
 }
 
-/// Reads standard input in a thread of its own: it cannot be waited for in any other way.
+/// Reads standard input on a thread; there is no other way to wait for it.
 fn read_stdin() -> mpsc::Receiver<Bytes> {
     let (to, from) = mpsc::channel(INPUT_CHUNKS_MAX);
     tokio::task::spawn_blocking(move || {
@@ -127,12 +127,13 @@ fn read_stdin() -> mpsc::Receiver<Bytes> {
     from
 }
 
-/// Serves until it is dropped; output goes to `frames`. A connection that misbehaves is dropped and logged.
+/// Serves until it is dropped; output goes to `frames`. A misbehaving connection is closed and
+/// logged.
 pub async fn serve(
     listener: TcpListener,
     secret: Secret,
     frames: mpsc::Sender<Frame>,
-    input: Arc<Input>,
+    input: Arc<StdinSource>,
 ) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
@@ -155,7 +156,7 @@ async fn answer(
     mut stream: TcpStream,
     secret: &Secret,
     frames: mpsc::Sender<Frame>,
-    input: &Input,
+    input: &StdinSource,
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let words = secret.hear(&mut stream).await?;
@@ -176,10 +177,10 @@ async fn answer(
     }
 }
 
-/// One reader at a time: a second one, where rank 0 has moved, waits until the first is gone, and begins with what that
-/// one has not handed on.
+/// Serves one reader at a time. A second one (rank 0 has moved) waits for the end of the first, and
+/// begins with unacknowledged input.
 async fn give_input(
-    input: &Input,
+    input: &StdinSource,
     mut reader: impl AsyncRead + Unpin,
     mut writer: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
@@ -194,7 +195,7 @@ async fn give_input(
     let (mut line, mut some) = (Vec::new(), [0_u8; TAKEN_LINE_BYTES_MAX]);
     loop {
         tokio::select! {
-            // A client that is gone may have said more than was heard of it: it is read to its end.
+            // A closed client may have sent acknowledgements before: it is read to its end.
             chunk = source.next(), if open && source.wants() => open = match chunk {
                 Some(chunk) => writer.write_all(&chunk).await.is_ok(),
                 None => writer.shutdown().await.is_ok(),
@@ -219,13 +220,13 @@ async fn give_input(
 
 fn number(line: &[u8]) -> io::Result<usize> {
     let number = core::str::from_utf8(line).ok().and_then(|line| line.parse().ok());
-    number.ok_or_else(|| io::Error::other("expected how many bytes were handed on"))
+    number.ok_or_else(|| io::Error::other("expected a number of acknowledged bytes"))
 }
 
-/// Connects to the launcher's service for `words`, such as `OUTPUT node01`.
+/// Connects to the launcher's service with `words`, such as `OUTPUT node01`.
 ///
 /// # Errors
-/// Nobody is there, or it refuses.
+/// No launcher listens, or it refuses.
 pub async fn connect(address: &str, secret: &Secret, words: &str) -> io::Result<TcpStream> {
     let connected = async {
         let mut stream = TcpStream::connect(address).await?;
@@ -239,15 +240,12 @@ pub async fn connect(address: &str, secret: &Secret, words: &str) -> io::Result<
     tokio::time::timeout(HELLO_WAIT, connected).await?
 }
 
-/// Connects for the standard input of the job. `address` and `node` as for [`connect`].
-///
-/// # Errors
-/// See [`connect`].
+/// Connects for the standard input of the job.
 pub async fn input(address: &str, secret: &Secret, node: &str) -> io::Result<JobInput> {
     connect(address, secret, &format!("INPUT {node}")).await.map(JobInput::new)
 }
 
-/// Copies standard input from the launcher to a rank until it ends.
+/// Copies standard input from the launcher to a rank until its end.
 ///
 /// # Errors
 /// The connection, or the rank's pipe.
@@ -275,12 +273,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn strangers_are_turned_away_and_frames_arrive() {
+    async fn clients_without_the_secret_are_rejected_and_frames_arrive() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (frames, mut got) = mpsc::channel(4);
         let secret = Secret::new("right");
-        tokio::spawn(serve(listener, secret.clone(), frames, Arc::new(Input::new())));
+        tokio::spawn(serve(listener, secret.clone(), frames, Arc::new(StdinSource::new())));
         let refused = connect(&address, &Secret::new("wrong"), "OUTPUT node01").await;
         assert!(refused.unwrap_err().to_string().contains("wrong key"));
         let refused = connect(&address, &secret, "DANCE node01").await;
@@ -291,13 +289,13 @@ mod tests {
         assert_eq!((frame.rank, frame.bytes.as_slice()), (3, &b"hi\n"[..]));
     }
 
-    /// What one client has not handed on is what the next begins with; nothing is lost and nothing comes twice.
+    /// Nothing is lost and nothing comes twice.
     #[tokio::test]
     async fn the_next_client_begins_with_what_the_last_has_not_handed_on() {
         let (to, chunks) = mpsc::channel(4);
         let source = Source { chunks: Some(chunks), ..Source::default() };
-        let input = Arc::new(Input(Mutex::new(source)));
-        let client = |input: &Arc<Input>| {
+        let input = Arc::new(StdinSource(Mutex::new(source)));
+        let client = |input: &Arc<StdinSource>| {
             let (ours, theirs) = tokio::io::duplex(64);
             let input = Arc::clone(input);
             let (reader, writer) = tokio::io::split(theirs);

@@ -1,11 +1,13 @@
-//! Images on the move: a server that streams `<root>/<set>/rank-<r>.img` to whoever shows the job's secret, and the
-//! fetching side, which writes to a temporary name, checks lengths and CRC-32C, and renames. An image is a
-//! file, or a directory of files ([`ftb_launcher_pods::images::tree`]); it is there complete or not at all.
+//! Copies images between nodes: a server that streams `<root>/<set>/rank-<r>.img` to clients with
+//! the job's secret, and the client, which writes to a temporary name, checks length and CRC-32C,
+//! and renames. An image is a file or a directory ([`ftb_launcher_pods::images::tree`]) and exists
+//! complete or not at all.
 //!
-//! On the wire, after the greeting ([`super::secret`]): `GET SET RANK`, answered by `OK LENGTH\n`, the bytes, and
-//! `CRC\n` (eight hex digits); or by `TREE\n`, the files and `CRC\n`; or by `ERR reason\n`. `AWAIT SET RANK` is the same
-//! for an image that may not be whole yet ([`ftb_launcher_pods::images::growing`]); before the answer there may be lines `WAIT\n`. Both ends
-//! copy with blocking streams in threads of their own: copying is all they do.
+//! After the greeting ([`super::secret`]) the client sends `GET SET RANK`. The answer is `OK
+//! LENGTH\n`, the bytes and `CRC\n` (eight hex digits); or `TREE\n`, the files and `CRC\n`; or `ERR
+//! reason\n`. `AWAIT SET RANK` requests an image that may still grow
+//! ([`ftb_launcher_pods::images::growing`]); lines `WAIT\n` may precede the answer. Both ends copy
+//! with blocking streams on threads.
 
 use crate::secret::Secret;
 use crate::spec::NlaSpec;
@@ -13,7 +15,7 @@ use core::time::Duration;
 use ftb_launcher_core::names::{Episode, Ranks, SetId};
 use ftb_launcher_pods::images::{Outlives, copy, growing, path, read_line, sync_dir, tree};
 use ftb_launcher_pods::saver;
-use ftb_launcher_pods::timeline::Step;
+use ftb_launcher_pods::timeline::Stopwatch;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -23,35 +25,32 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// Transfers that a server does at a time; others wait for one to end.
+/// Most running transfers of a server; others wait.
 pub const TRANSFERS_MAX: usize = 16;
-/// Connections at a time, with those that wait and those that have not yet said what they want; others wait in the
-/// listen queue.
+/// Most connections, waiting ones included; others wait in the listen queue.
 pub const CONNECTIONS_MAX: usize = 256;
-/// A peer that moves no byte for so long is given up.
+/// A peer that moves no byte for this long is dropped.
 pub const STALL_MAX: Duration = Duration::from_secs(30);
-/// What a client says for an image that is whole.
+/// Requests a whole image.
 const GET: &str = "GET";
-/// For one that may not be.
+/// Requests an image that may still grow.
 const AWAIT: &str = "AWAIT";
-/// What a server says while there is nothing of it yet.
+/// Sent while the image has not begun.
 const WAIT: &str = "WAIT";
 const CHUNK_BYTES: usize = 256 * 1024;
-/// How often a client that waits for an image is told that the server is there.
+/// Interval of `WAIT`.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 
-/// Where an image is fetched from, and how.
+/// The source of an image.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
-    /// `host:port` of the server.
     pub server: &'a str,
-    /// The job's secret.
     pub secret: &'a Secret,
-    /// The image may not be whole yet, or not even begun: it is waited for.
+    /// Wait for an image that may not have begun.
     pub early: bool,
 }
 
-/// Serves images below `root` until it is dropped. Never fails: a peer that misbehaves is dropped and logged.
+/// Serves images below `root` until it is dropped. A misbehaving peer is dropped and logged.
 pub async fn serve(listener: TcpListener, root: PathBuf, secret: Secret) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let transfers = Arc::new(Semaphore::new(TRANSFERS_MAX));
@@ -119,7 +118,7 @@ fn send(mut stream: TcpStream, path: &Path, early: bool) -> io::Result<()> {
     stream.write_all(format!("{crc:08x}\n").as_bytes())
 }
 
-/// Whether it may not be whole yet, and where it is.
+/// Whether the image may still grow, and its path.
 fn wanted(words: &str, root: &Path) -> Result<(bool, PathBuf), String> {
     let words: Vec<&str> = words.split(' ').collect();
     let (early, set, rank) = match words[..] {
@@ -132,11 +131,11 @@ fn wanted(words: &str, root: &Path) -> Result<(bool, PathBuf), String> {
     Ok((early, path(root, &set, rank)))
 }
 
-/// Fetches the images of `ranks` from a server into `<root>/<set>`, one after the other; blocking. Returns their
-/// sizes and CRCs in the order of the ranks.
+/// Fetches the images of `ranks` into `<root>/<set>` one after the other; blocking. Returns their
+/// sizes and CRCs.
 ///
 /// # Errors
-/// One line: which image, from where, why. What is complete stays.
+/// The image and the reason. Complete images stay.
 pub fn fetch(
     from: Origin<'_>,
     root: &Path,
@@ -149,7 +148,8 @@ pub fn fetch(
     let one = |rank| {
         let words = format!("{} {set} {rank}", if from.early { AWAIT } else { GET });
         fetch_one(from, &words, &path(root, set, rank), outlives).map_err(|error| {
-            // The reason becomes part of an event, which every user may read: the address does not.
+            // The reason becomes part of an event that every user may read, so it must not contain
+            // the address.
             tracing::warn!(server = from.server, rank, %set, %error, "an image cannot be fetched");
             format!("image of rank {rank} of set {set}: {error}")
         })
@@ -157,29 +157,23 @@ pub fn fetch(
     ranks.iter().map(one).collect()
 }
 
-/// Images that are to be copied here.
+/// Images to copy to this node.
 #[derive(Clone, Debug)]
 pub struct CopyOf {
-    /// For which remedy.
     pub episode: Episode,
-    /// `host:port` of the server that has them, or will have them.
+    /// `host:port` of the source.
     pub from: String,
-    /// Of which set.
     pub set: SetId,
-    /// Whose.
     pub ranks: Ranks,
 }
 
-/// Fetches images and looks at them; their bytes.
-///
-/// # Errors
-/// One line.
+/// Fetches and verifies images; returns their bytes.
 pub async fn take(spec: &NlaSpec, from: &str, set: &SetId, ranks: &Ranks) -> Result<u64, String> {
-    let time = Step::begin();
+    let time = Stopwatch::start();
     let (whole, server, which, of) = (spec.clone(), from.to_owned(), set.clone(), ranks.clone());
     let task = tokio::task::spawn_blocking(move || {
         let secret = Secret::new(&whole.token);
-        // Those of a migration are asked for before the ranks have left, where they leave by themselves.
+        // Images of a migration are requested before the ranks have left, if agents save them.
         let early = whole.backend.pods().is_some() && which.migration().is_some();
         let from = Origin { server: &server, secret: &secret, early };
         fetch(from, &whole.image_dir, &which, &of, Outlives::Nothing)
@@ -244,12 +238,14 @@ fn receive_tree(
     Ok((sum.bytes, sum.crc))
 }
 
-/// Compares the CRC of here with that of the other side.
-fn check(crc: u32, told: &str) -> io::Result<()> {
-    if told == format!("{crc:08x}") {
+/// Compares the CRCs of both sides.
+fn check(crc: u32, reported: &str) -> io::Result<()> {
+    if reported == format!("{crc:08x}") {
         return Ok(());
     }
-    Err(io::Error::other(format!("CRC {crc:08x} here, {told} there: damaged on the way")))
+    Err(io::Error::other(format!(
+        "CRC {crc:08x} here, {reported} at the source: damaged on the way"
+    )))
 }
 
 fn receive(
@@ -333,7 +329,7 @@ mod tests {
         let there = path(served.to.path(), &set, 0);
         assert_eq!(sum(&there).unwrap(), first[0]);
         assert_eq!(fs::read(there.join("deep/er/pages")).unwrap(), [7; 300_000]);
-        // Fetched again, it takes the place of the old one.
+        // A second fetch replaces the image.
         fs::remove_file(source.join("nil")).unwrap();
         let second = get(&served, "key", 0).await.unwrap();
         assert!(second != first && !there.join("nil").exists());
@@ -361,7 +357,7 @@ mod tests {
         assert_eq!(wanted("AWAIT set-1 7", root).unwrap(), (true, there));
     }
 
-    /// The secret is never on the wire: whoever listens learns nothing to ask with.
+    /// The secret is never on the wire.
     #[tokio::test(flavor = "multi_thread")]
     async fn the_secret_does_not_travel() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -378,7 +374,7 @@ mod tests {
         stream.write_all(greeting.as_bytes()).await.unwrap();
         let said = secret::read_line(&mut stream).await.unwrap();
         assert!(said.starts_with("GET mig-") && !said.contains("key"), "{said}");
-        // Said again to a real server it is worth nothing: each connection has a nonce of its own.
+        // A repeated line is worthless: each connection has its own nonce.
         let served = served().await;
         let mut again = tokio::net::TcpStream::connect(&served.address).await.unwrap();
         secret::read_line(&mut again).await.unwrap();

@@ -1,5 +1,5 @@
-//! Says on standard error what the process waits for: after [`FIRST`], then at growing intervals up
-//! to [`LONGEST`].
+//! Reports on standard error what the process waits for: after [`FIRST`], then at growing intervals
+//! up to [`LONGEST`].
 
 use super::console;
 use core::pin::pin;
@@ -10,23 +10,23 @@ use std::time::{Instant, SystemTime};
 
 /// A wait of this length is reported.
 pub const FIRST: Duration = Duration::from_secs(2);
-/// Longest time between two reports of one wait.
+/// Longest interval between two reports of one wait.
 pub const LONGEST: Duration = Duration::from_secs(60);
 
 static PROGRAM: OnceLock<&str> = OnceLock::new();
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// The name that stands before each report (default: `ftb-launch`).
+/// Sets the name before each report (default: `ftb-launch`).
 pub fn reports_as(program: &'static str) {
     let _ = PROGRAM.set(program);
 }
 
-/// No wait is reported any more.
+/// Disables the reports.
 pub fn be_quiet() {
     QUIET.store(true, Ordering::Relaxed);
 }
 
-/// When a wait is reported next.
+/// When the next report of a wait is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intervals(Duration);
 
@@ -37,17 +37,17 @@ impl Default for Intervals {
 }
 
 impl Intervals {
-    /// How long the wait must be for the next report.
+    /// The age of the wait at the next report.
     pub fn next(&self) -> Duration {
         self.0
     }
 
-    /// Whether a wait of this age is to be reported now.
+    /// Whether a report is due at this age.
     pub fn is_due(&mut self, age: Duration) -> bool {
         if age < self.0 {
             return false;
         }
-        // What was not looked at in time is not reported twice.
+        // Missed reports are not made up for.
         while self.0 <= age {
             self.0 += self.0.min(LONGEST);
         }
@@ -67,7 +67,7 @@ pub fn report(what: &str, age: Duration) {
     console::err().line(&format!("{program}: waiting for {what} since {since} ({seconds} s)"));
 }
 
-/// Waits for `work`, and reports it as a wait for `what`.
+/// Waits for `work`, reported as a wait for `what`.
 pub async fn on<T>(what: &str, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     let begun = Instant::now();

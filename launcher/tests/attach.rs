@@ -35,7 +35,7 @@ impl Drop for Held {
 impl Held {
     async fn new() -> Result<Self> {
         let site = Site::new(3).await?;
-        // Who is stopped here must not count as lost while this machine has other things to do.
+        // A stopped process must not count as lost while this machine is busy.
         let deadlines = site.jobs.path().join("deadlines.toml");
         std::fs::write(&deadlines, "silence = \"10m\"\n")?;
         let deadlines = deadlines.display().to_string();
@@ -79,7 +79,7 @@ impl Held {
         let mut asker = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let begun = wait_for("a migration", async || {
             let state = self.state()?;
-            Ok(state["jl"]["open"]["remedy"]["Migration"].is_object().then_some(()))
+            Ok(state["jl"]["open"]["workflow"]["Migration"].is_object().then_some(()))
         });
         let begun = begun.await;
         asker.kill()?;
@@ -131,7 +131,7 @@ impl Held {
         self.site.checkpoint(JOB).await
     }
 
-    /// What all launchers have printed.
+    /// The output of all launchers.
     fn printed(&self, stream: &str) -> Result<String> {
         let path = |count| output(&self.site, count, stream);
         (0..=self.count).map(|count| Ok(std::fs::read_to_string(path(count))?)).collect()
@@ -197,7 +197,7 @@ async fn a_launcher_that_is_killed_in_any_phase_of_a_migration_is_replaced() -> 
     held.moved(source, target).await?;
     (source, target) = (target, source);
 
-    // The agent of the ranks that stay does not tell that they are in the fence.
+    // The agent of the ranks that stay does not tell that they are in the barrier.
     held.agent("node01", Signal::SIGSTOP)?;
     held.ask_for_migration(source).await?;
     held.phase("join").await?;
@@ -205,7 +205,7 @@ async fn a_launcher_that_is_killed_in_any_phase_of_a_migration_is_replaced() -> 
     held.moved(source, target).await?;
     (source, target) = (target, source);
 
-    // All are in the fence, and one of them does not go on.
+    // All are in the barrier, and one of them does not go on.
     held.agent("node01", Signal::SIGSTOP)?;
     held.ask_for_migration(source).await?;
     held.phase("join").await?;

@@ -1,4 +1,4 @@
-//! What every checkpoint backend must do, with real processes: one suite, run for each of them.
+//! The duties of every checkpoint backend, with real processes: one suite, run for each of them.
 
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
@@ -123,9 +123,9 @@ async fn starts_again_elsewhere(site: &Site, of: &Fixture, undisturbed: &[String
     bytes[middle] ^= 1;
     let refused = async |set: &Path, word: &str| -> Result<()> {
         let output = run(again_from(set, "node[03-04]")).await?;
-        let told = text(&output.stderr);
-        ensure!(output.status.code() == Some(2), "{word}: {:?} {told}", output.status);
-        ensure!(told.contains(word) && told.lines().count() == 1, "{word}: {told}");
+        let reported = text(&output.stderr);
+        ensure!(output.status.code() == Some(2), "{word}: {:?} {reported}", output.status);
+        ensure!(reported.contains(word) && reported.lines().count() == 1, "{word}: {reported}");
         Ok(())
     };
     std::fs::write(&victim, &bytes)?;

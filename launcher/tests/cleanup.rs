@@ -14,7 +14,7 @@ use site::traces::{self, Before, Traces};
 use site::{Site, run, text};
 use std::process::{Child, Stdio};
 
-/// A rank that has started somebody else, as scripts do.
+/// A rank that has started another process, as scripts do.
 const SCRIPT: &str = "sleep 1007 & wait";
 /// Who is started.
 const SLEEPER: &str = "sleep 1007 ";
@@ -91,7 +91,7 @@ async fn the_launcher_and_all_launch_agents_are_killed(backend: &str) -> Result<
     job.has_left_nothing().await
 }
 
-/// Everything at once, guards too: nobody is left who could clear anything, so what has a name stays until the next
+/// Everything at once, guards too: no process can clean up, so named things stay until the next
 /// launch agent starts on that host.
 async fn everything_is_killed(backend: &str) -> Result<()> {
     let job = Job::start(Site::new(2).await?, "dead", backend).await?;

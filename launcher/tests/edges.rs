@@ -1,5 +1,5 @@
-//! What goes wrong in the middle of a migration, with real processes. The target is stopped, so that the copy of the
-//! images lasts as long as the test wants it to.
+//! Failures in the middle of a migration, with real processes. The target is stopped, so that the
+//! copy of the images lasts as long as the test requires.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -28,7 +28,7 @@ impl Middle {
         std::fs::remove_file(site.gate())?;
         let job = format!("{}-{edge}", fixture.name);
         let nodes = ["--job", &job, "--hosts", "node[01-02]", "--spares", "node[03-04]"];
-        // Who is stopped here must not count as lost while this machine has other things to do.
+        // A stopped process must not count as lost while this machine is busy.
         let deadlines = site.cluster.dir().join("deadlines.toml");
         std::fs::write(&deadlines, "silence = \"10m\"\n")?;
         let deadlines = deadlines.display().to_string();
@@ -40,8 +40,8 @@ impl Middle {
         let mut asked = start(site.command(&["migrate", &job, "node02"]));
         tokio::select! {
             there = site.wait_phase(&job, "copy") => there?,
-            told = &mut asked => {
-                bail!("no copy: {}{}", text(&told??.stderr), site.evidence());
+            reported = &mut asked => {
+                bail!("no copy: {}{}", text(&reported??.stderr), site.evidence());
             }
         }
         Ok(Self { site, job, undisturbed, running, asked })
@@ -52,32 +52,34 @@ impl Middle {
         Ok(())
     }
 
-    /// What whoever asked for the migration was told at last, and whether it was done.
-    async fn told(&mut self) -> Result<(bool, String)> {
+    /// The last answer to the request for the migration, and whether it succeeded.
+    async fn reported(&mut self) -> Result<(bool, String)> {
         let output = (&mut self.asked).await??;
         let all = format!("{}{}", text(&output.stdout), text(&output.stderr));
-        Ok((output.status.success(), all.lines().last().unwrap_or_default().to_owned()))
+        // A wait of more than 2 s is reported too.
+        let answer = all.lines().rfind(|line| !line.contains(": waiting for "));
+        Ok((output.status.success(), answer.unwrap_or_default().to_owned()))
     }
 
     /// The job ends as if nothing had been; what the launcher has said.
     async fn ends_well(self) -> Result<String> {
         self.site.release()?;
         let output = self.running.await??;
-        let told = text(&output.stderr);
-        ensure!(results(&output)? == self.undisturbed, "another result: {told}");
+        let reported = text(&output.stderr);
+        ensure!(results(&output)? == self.undisturbed, "another result: {reported}");
         nothing_left(&format!("FTB_JOB_ID={}\0", self.job)).await?;
-        Ok(told)
+        Ok(reported)
     }
 }
 
 async fn the_next_spare_takes_over(site: Site, fixture: &Fixture) -> Result<()> {
     let mut middle = Middle::of(site, fixture, "spare").await?;
     middle.signal("node03", Signal::SIGKILL)?;
-    let (done, told) = middle.told().await?;
-    assert!(done && told.ends_with("moved from node02 to node04"), "{told}");
-    let told = middle.ends_well().await?;
-    assert!(told.contains("node03 is lost"), "{told}");
-    assert!(!told.contains("restarts from set"), "{told}");
+    let (done, reported) = middle.reported().await?;
+    assert!(done && reported.ends_with("moved from node02 to node04"), "{reported}");
+    let reported = middle.ends_well().await?;
+    assert!(reported.contains("node03 is lost"), "{reported}");
+    assert!(!reported.contains("restarts from set"), "{reported}");
     Ok(())
 }
 
@@ -85,11 +87,11 @@ async fn the_last_set_is_what_is_left(site: Site, fixture: &Fixture) -> Result<(
     let mut middle = Middle::of(site, fixture, "source").await?;
     middle.signal("node02", Signal::SIGKILL)?;
     middle.signal("node03", Signal::SIGCONT)?;
-    let (done, told) = middle.told().await?;
-    // What was on its way may have come, so that the ranks were being started already.
-    assert!(!done && told.contains("node02 was lost"), "{told}");
-    let told = middle.ends_well().await?;
-    assert_eq!(told.matches("restarts from set").count(), 1, "{told}");
+    let (done, reported) = middle.reported().await?;
+    // The images may have arrived, so that the ranks were being started.
+    assert!(!done && reported.contains("node02 was lost"), "{reported}");
+    let reported = middle.ends_well().await?;
+    assert_eq!(reported.matches("restarts from set").count(), 1, "{reported}");
     Ok(())
 }
 
@@ -135,8 +137,8 @@ async fn a_node_that_is_well_again_in_the_middle_becomes_a_spare_afterwards() ->
     let usable = start(middle.site.command(&["usable", &middle.job, "node02"]));
     middle.site.wait_asked_usable(&middle.job, "node02").await?;
     middle.signal("node03", Signal::SIGCONT)?;
-    let (done, told) = middle.told().await?;
-    assert!(done && told.ends_with("moved from node02 to node03"), "{told}");
+    let (done, reported) = middle.reported().await?;
+    assert!(done && reported.ends_with("moved from node02 to node03"), "{reported}");
     let answer = usable.await??;
     assert!(answer.status.success(), "{}", text(&answer.stderr));
     middle.site.wait_spare(&middle.job, "node02").await?;
@@ -154,11 +156,14 @@ async fn two_nodes_that_fail_at_once_move_both() -> Result<()> {
     let second = start(site.command(&["migrate", &job, "node01"]));
     site.wait_wanted(&job, 1).await?;
     middle.signal("node03", Signal::SIGCONT)?;
-    let (done, told) = middle.told().await?;
-    assert!(done && told.ends_with("moved from node02 to node03"), "{told}");
+    let (done, reported) = middle.reported().await?;
+    assert!(done && reported.ends_with("moved from node02 to node03"), "{reported}");
     let second = second.await??;
-    let told = text(&second.stdout);
-    assert!(second.status.success() && told.contains("moved from node01 to node04"), "{told}");
+    let reported = text(&second.stdout);
+    assert!(
+        second.status.success() && reported.contains("moved from node01 to node04"),
+        "{reported}"
+    );
     middle.ends_well().await?;
     Ok(())
 }

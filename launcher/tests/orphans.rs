@@ -1,4 +1,4 @@
-//! What must not stop a launcher, and what its user hears when it waits: output that cannot be
+//! Conditions that must not stop a launcher, and its reports of waits: output that cannot be
 //! written, a launcher that is killed early, an agent that hangs. Real processes on this host.
 
 #![allow(clippy::unwrap_used, missing_docs)]
@@ -47,9 +47,9 @@ async fn a_job_whose_output_cannot_be_written_ends_well_and_its_exit_code_says_s
 
     let mut command = job("full-out");
     let output = run(command.stdout(full()?).take()).await?;
-    let told = text(&output.stderr);
-    ensure!(output.status.code() == Some(OUTPUT_LOST), "{:?} {told}", output.status);
-    assert_eq!(told.matches("standard output cannot be written").count(), 1, "{told}");
+    let reported = text(&output.stderr);
+    ensure!(output.status.code() == Some(OUTPUT_LOST), "{:?} {reported}", output.status);
+    assert_eq!(reported.matches("standard output cannot be written").count(), 1, "{reported}");
 
     let output = run(job("full-err").stderr(full()?).take()).await?;
     assert_eq!(output.status.code(), Some(OUTPUT_LOST));

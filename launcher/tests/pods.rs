@@ -61,7 +61,7 @@ async fn standard_input_goes_into_a_pod_and_moves_with_rank_0() -> Result<()> {
     let writer = std::thread::spawn(move || stdin.write_all(&bytes));
     site.checkpoint("fed").await?;
     assert!(!writer.is_finished(), "nobody has read it");
-    // What is under way to it goes along, or to where it is then.
+    // Input on the way moves with the rank.
     let moved = site.ask(&["migrate", "fed", "node03"]).await?;
     assert_eq!(moved, "ranks 0 moved from node03 to node04");
     site.release()?;
@@ -138,7 +138,7 @@ async fn pods_of_several_ranks_come_to_their_end() -> Result<()> {
 }
 
 /// A rank that ends resets its connections. No reset is lost while another pod is off its bridge for a checkpoint, and no
-/// rank is kept from its part of a fence by one: a job that is saved all the time comes to its end, and to its result.
+/// rank is kept from its part of a barrier by one: a job that is saved all the time comes to its end, and to its result.
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_that_are_saved_every_second_come_to_their_end() -> Result<()> {
     let site = Site::new(3).await?;
@@ -173,7 +173,7 @@ fn sets(site: &Site, job: &str) -> Result<BTreeSet<String>> {
     Ok(whole.filter_map(|set| set.file_name().into_string().ok()).collect())
 }
 
-/// A rank that loops cannot be told from one that computes. So its sets are kept, but none of them replaces the last one
+/// A looping rank looks like a computing one. So its sets are kept, but none replaces the last set
 /// from before.
 #[tokio::test(flavor = "multi_thread")]
 async fn sets_of_a_job_that_hangs_do_not_replace_the_last_good_one() -> Result<()> {
@@ -211,9 +211,9 @@ async fn sets_of_a_job_that_hangs_do_not_replace_the_last_good_one() -> Result<(
     assert_eq!(kept.len(), 3, "the newest two, and a good one: {kept:?}");
     assert_eq!(kept.intersection(&good).count(), 1, "{kept:?} of {good:?}");
     site.ask(&["kill", "hang"]).await?;
-    let mut told = String::new();
-    launcher.0.stderr.take().context("no messages")?.read_to_string(&mut told)?;
-    assert!(told.contains("ranks 1 have made no progress since set "), "{told}");
+    let mut reported = String::new();
+    launcher.0.stderr.take().context("no messages")?.read_to_string(&mut reported)?;
+    assert!(reported.contains("ranks 1 have made no progress since set "), "{reported}");
     let _ = launcher.0.wait()?;
     nothing_left("FTB_JOB_ID=hang\0").await
 }
@@ -237,7 +237,8 @@ async fn a_pod_stays_until_the_job_is_over() -> Result<()> {
         Ok(text(&asked.stderr).contains("have ended already").then_some(()))
     })
     .await?;
-    assert_eq!(bridge.ports()?, 2, "the pod of rank 0 is there");
+    // That of rank 1 may still be on its way.
+    wait_for("both pods", async || Ok((bridge.ports()? == 2).then_some(()))).await?;
     site.release()?;
     assert_eq!(results(&job.await??)?, ["result 0", "result 1"]);
     nothing_left("FTB_JOB_ID=stay\0").await?;
@@ -286,9 +287,9 @@ async fn two_jobs_of_one_name_do_not_meet() -> Result<()> {
             command
         })
         .await?;
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains(word) && told.contains("--job"), "{told}");
+        let reported = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{reported}");
+        assert!(reported.contains(word) && reported.contains("--job"), "{reported}");
     }
     sites[0].release()?;
     for job in jobs {
@@ -300,20 +301,21 @@ async fn two_jobs_of_one_name_do_not_meet() -> Result<()> {
     Ok(())
 }
 
-/// What is started in a pod is started behind the answer for it: that it could not be is heard all the same.
+/// A pod starts its ranks after the answer; a failure is reported all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_is_not_there_ends_the_job_in_a_pod_too() -> Result<()> {
     let site = Site::new(1).await?;
     let Some(backend) = criu_file(&site, "")? else { return Ok(()) };
     let output =
         run(site.launch(&["-n", "2", "--backend", &backend], &["/no/such/program"])).await?;
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(127), "{told}");
-    assert!(told.contains("/no/such/program"), "{told}");
+    let reported = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(127), "{reported}");
+    assert!(reported.contains("/no/such/program"), "{reported}");
     Ok(())
 }
 
-/// A network that has addresses for one job only: the second on that bridge is told so, and the first goes on.
+/// A network with addresses for one job: the second job on that bridge is refused, and the first
+/// goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_another_job_uses_is_not_taken() -> Result<()> {
     let site = Site::new(2).await?;
@@ -328,9 +330,12 @@ async fn an_address_that_another_job_uses_is_not_taken() -> Result<()> {
     let first = start(job("first"));
     site.wait_met("first").await?;
     let output = run(job("second")).await?;
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(127), "{told}");
-    assert!(told.contains("is taken on bridge ") && told.contains("another network"), "{told}");
+    let reported = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(127), "{reported}");
+    assert!(
+        reported.contains("is taken on bridge ") && reported.contains("another network"),
+        "{reported}"
+    );
     site.release()?;
     assert_eq!(results(&first.await??)?.len(), 2);
     nothing_left("FTB_JOB_ID=second\0").await?;
@@ -384,9 +389,9 @@ async fn a_failed_fan_moves_a_pod_and_a_mended_one_makes_a_spare() -> Result<()>
     site.wait_spare("fan", "node02").await?;
     site.release()?;
     let output = job.await??;
-    let told = text(&output.stderr);
-    assert_eq!(results(&output)?, undisturbed, "{told}");
-    assert_eq!(told.matches("ranks 1 moved from node02 to node03").count(), 1, "{told}");
-    assert!(told.contains("fan failed"), "the policy's reason: {told}");
+    let reported = text(&output.stderr);
+    assert_eq!(results(&output)?, undisturbed, "{reported}");
+    assert_eq!(reported.matches("ranks 1 moved from node02 to node03").count(), 1, "{reported}");
+    assert!(reported.contains("fan failed"), "the policy's reason: {reported}");
     nothing_left("FTB_JOB_ID=fan\0").await
 }

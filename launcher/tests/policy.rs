@@ -53,7 +53,7 @@ fn recorded_events_show_what_would_have_been_done() -> Result<()> {
     20.000s  tell        fault 3: migrate (fan failed, node node04)
     20.000s  migrate     node04
     25.000s  tell        fault 4: FTB_IPMI_OVERTEMP on node01: migrate in 5s unless it passes
-    26.000s  call-off    fault 2: cooling has failed
+    26.000s  cancel      fault 2: cooling has failed
     26.000s  tell        fault 5: checkpoint the job (cooling has failed, node node03)
     26.000s  checkpoint\n";
     assert_eq!(text(&shown.stdout), expected);
@@ -67,7 +67,7 @@ fn recorded_events_show_what_would_have_been_done() -> Result<()> {
         json!({"time_s": 3.0, "action": "usable", "node": "node01", "faults": [], "words": ""}),
         json!({"time_s": 15.5, "action": "migrate", "node": "node02", "faults": [2], "words": "overheating"}),
         json!({"time_s": 20.0, "action": "migrate", "node": "node04", "faults": [3], "words": "fan failed"}),
-        json!({"time_s": 26.0, "action": "call-off", "faults": [2], "words": "cooling has failed"}),
+        json!({"time_s": 26.0, "action": "cancel", "faults": [2], "words": "cooling has failed"}),
         json!({"time_s": 26.0, "action": "checkpoint", "faults": [5], "words": "cooling has failed"}),
     ];
     assert_eq!(done, expected.iter().collect::<Vec<_>>());
@@ -82,9 +82,9 @@ fn bad_recorded_events_are_refused_with_their_line() -> Result<()> {
     let good = event("FTB_IPMI_FANFAIL", "node01", 1.0);
     let refused = |more: &[&str], word: &str| -> Result<()> {
         let output = policy(&[&["test", &events], more].concat())?;
-        let told = text(&output.stderr);
-        ensure!(output.status.code() == Some(2), "{word}: {:?} {told}", output.status);
-        ensure!(told.contains(word) && told.lines().count() == 1, "{word}: {told}");
+        let reported = text(&output.stderr);
+        ensure!(output.status.code() == Some(2), "{word}: {:?} {reported}", output.status);
+        ensure!(reported.contains(word) && reported.lines().count() == 1, "{word}: {reported}");
         ensure!(output.stdout.is_empty(), "{word}: {}", text(&output.stdout));
         Ok(())
     };
@@ -150,9 +150,12 @@ async fn a_rule_that_can_never_match_is_refused_with_its_line_and_the_way_out() 
         let checked = policy(&["check", &name])?;
         let launched = run(site.launch(&["-n", "1", "--policy", &name], &["true"])).await?;
         for output in [checked, launched] {
-            let told = text(&output.stderr);
-            ensure!(output.status.code() == Some(2), "{words}: {:?} {told}", output.status);
-            ensure!(told.contains(words) && told.lines().count() == 1, "{words}: {told}");
+            let reported = text(&output.stderr);
+            ensure!(output.status.code() == Some(2), "{words}: {:?} {reported}", output.status);
+            ensure!(
+                reported.contains(words) && reported.lines().count() == 1,
+                "{words}: {reported}"
+            );
         }
     }
     let jobs = std::fs::read_dir(site.jobs.path())?.count();
@@ -160,7 +163,7 @@ async fn a_rule_that_can_never_match_is_refused_with_its_line_and_the_way_out() 
     Ok(())
 }
 
-/// The second action opens the breaker; what comes then is only told, until a person closes it.
+/// The second action opens the breaker; later ones are only reported until a person closes it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_breaker_that_real_events_have_opened_is_closed_by_a_person() -> Result<()> {
     let site = Site::new(4).await?;
@@ -168,16 +171,16 @@ async fn a_breaker_that_real_events_have_opened_is_closed_by_a_person() -> Resul
     let file = site.jobs.path().join("policy.toml");
     let rule = "[[rule]]\nname = \"fan failed\"\nspace = \"ftb.ipmi\"\nevents = [\"FTB_IPMI_FANFAIL\"]\naction = \"migrate\"\n";
     std::fs::write(&file, format!("{HEAD}{rule}"))?;
-    let told = site.jobs.path().join("told");
+    let reported = site.jobs.path().join("told");
     let policy = file.display().to_string();
     let mut command = site.counting("weary", &["--spares", "node[03-04]", "--policy", &policy]);
     let printed = site.jobs.path().join("printed");
     let mut launcher =
-        command.stdout(File::create(&printed)?).stderr(File::create(&told)?).spawn()?;
+        command.stdout(File::create(&printed)?).stderr(File::create(&reported)?).spawn()?;
     site.wait_met("weary").await?;
     let has_told = async |words: &str| {
         wait_for(&format!("the launcher to say {words:?}"), async || {
-            Ok(std::fs::read_to_string(&told)?.contains(words).then_some(()))
+            Ok(std::fs::read_to_string(&reported)?.contains(words).then_some(()))
         })
         .await
     };
@@ -197,7 +200,7 @@ async fn a_breaker_that_real_events_have_opened_is_closed_by_a_person() -> Resul
     has_told("(fault 2): ranks 0,1 moved from node01 to node04").await?;
     site.release()?;
     let status = tokio::task::spawn_blocking(move || launcher.wait()).await??;
-    let (stdout, stderr) = (std::fs::read(&printed)?, std::fs::read(&told)?);
+    let (stdout, stderr) = (std::fs::read(&printed)?, std::fs::read(&reported)?);
     assert_eq!(result(&Output { status, stdout, stderr })?, expected);
     let nobody = run(site.command(&["policy", "reset", "nobody"])).await?;
     assert_eq!(nobody.status.code(), Some(2), "{}", text(&nobody.stderr));

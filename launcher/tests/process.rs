@@ -91,13 +91,13 @@ async fn migrations_in_a_row_and_a_checkpoint_change_no_bit() -> Result<()> {
     let moved = site.ask(&["migrate", "row", "node01"]).await?;
     assert_eq!(moved, "ranks 0,1 moved from node01 to node03");
     site.ask(&["checkpoint", "row"]).await?;
-    // Without a spare the job is saved instead, and the asker is told.
+    // Without a spare the job is saved instead, and the requester gets the reason.
     let refused = run(site.command(&["migrate", "row", "node02"])).await?;
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("no hot spare"), "{}", text(&refused.stderr));
     site.ask(&["usable", "row", "node01"]).await?;
     site.wait_spare("row", "node01").await?;
-    // All jobs that use a node leave it, where none is named.
+    // Without a name, all jobs that use a node leave it.
     let nobody = run(site.command(&["drain", "node09"])).await?;
     assert_eq!(nobody.status.code(), Some(2), "{}", text(&nobody.stderr));
     let moved = site.ask(&["drain", "node02"]).await?;
@@ -106,7 +106,7 @@ async fn migrations_in_a_row_and_a_checkpoint_change_no_bit() -> Result<()> {
         serde_json::from_str(&site.ask(&["status", "row", "--json"]).await?)?;
     assert_eq!(status["saved"]["source"], "never", "{status}");
     let shown = text(&run(site.command(&["status", "row"])).await?.stdout);
-    assert!(shown.contains("saved   only when asked to"), "{shown}");
+    assert!(shown.contains("saved   only on request"), "{shown}");
     site.release()?;
     assert_eq!(result(&job.await??)?, expected);
     nothing_left("FTB_JOB_ID=row").await
@@ -132,8 +132,8 @@ async fn a_killed_launch_agent_and_a_killed_rank_cost_no_bit() -> Result<()> {
     site.release()?;
     let output = job.await??;
     assert_eq!(result(&output)?, expected);
-    let told = text(&output.stderr);
-    assert_eq!(told.matches("restarts from set").count(), 2, "{told}");
+    let reported = text(&output.stderr);
+    assert_eq!(reported.matches("restarts from set").count(), 2, "{reported}");
     nothing_left("FTB_JOB_ID=dies").await
 }
 
@@ -188,8 +188,11 @@ async fn a_job_outlives_its_launcher_and_is_taken_over() -> Result<()> {
     let listed = site.ask(&["ps", "--json"]).await?;
     assert!(listed.contains("\"state\":\"orphaned\""), "{listed}");
     let unheard = run(site.command(&["checkpoint", "adopted"])).await?;
-    let told = text(&unheard.stderr);
-    assert!(!unheard.status.success() && told.contains("ftb-launch attach adopted"), "{told}");
+    let reported = text(&unheard.stderr);
+    assert!(
+        !unheard.status.success() && reported.contains("ftb-launch attach adopted"),
+        "{reported}"
+    );
     let second = start(site.command(&["attach", "adopted"]));
     wait_for("the new launcher", async || {
         Ok(site.ask(&["ps", "--json"]).await?.contains("\"state\":\"running\"").then_some(()))
@@ -236,9 +239,9 @@ async fn a_failed_fan_moves_the_node_and_a_hot_room_saves_the_job() -> Result<()
     site.release()?;
     let output = job.await??;
     assert_eq!(result(&output)?, expected);
-    let told = text(&output.stderr);
-    assert!(told.contains("ranks 2,3 moved from node02 to node03"), "{told}");
-    assert_eq!(told.matches("moved from").count(), 1, "nobody moves in a hot room: {told}");
+    let reported = text(&output.stderr);
+    assert!(reported.contains("ranks 2,3 moved from node02 to node03"), "{reported}");
+    assert_eq!(reported.matches("moved from").count(), 1, "nobody moves in a hot room: {reported}");
     Ok(())
 }
 
@@ -253,10 +256,10 @@ async fn a_job_starts_again_from_a_set_elsewhere_and_a_damaged_set_is_refused() 
     site.ask(&["kill", "again"]).await?;
     let output = job.await??;
     assert_eq!(output.status.code(), Some(143));
-    let told = text(&output.stderr);
+    let reported = text(&output.stderr);
     site.release()?;
     let set = site.jobs.path().join("again/sets/set-000002");
-    assert!(told.contains(&set.display().to_string()), "{told}");
+    assert!(reported.contains(&set.display().to_string()), "{reported}");
     let set_text = set.display().to_string();
     let nodes = site.local_nodes();
     let elsewhere =
@@ -266,9 +269,9 @@ async fn a_job_starts_again_from_a_set_elsewhere_and_a_damaged_set_is_refused() 
     // Damaged, of another rank, not there.
     let refused = async |word: &str, more: &[&str]| -> Result<()> {
         let output = run(site.command(&[&elsewhere[..], more].concat())).await?;
-        let told = text(&output.stderr);
-        ensure!(output.status.code() == Some(2), "{word}: {:?} {told}", output.status);
-        ensure!(told.contains(word) && told.lines().count() == 1, "{word}: {told}");
+        let reported = text(&output.stderr);
+        ensure!(output.status.code() == Some(2), "{word}: {:?} {reported}", output.status);
+        ensure!(reported.contains(word) && reported.lines().count() == 1, "{word}: {reported}");
         Ok(())
     };
     let hooks = site.jobs.path().join("hooks.toml");
@@ -305,8 +308,8 @@ async fn an_unmodified_mpich_program_runs() -> Result<()> {
     ensure!(compiled.success(), "mpicc.mpich failed");
     let program = program.display().to_string();
     let output = run(site.launch(&["-n", "6", "-q"], &[&program, "10"])).await?;
-    let told = format!("{} {}", text(&output.stdout), text(&output.stderr));
-    assert_eq!(text(&output.stdout), "token 60\n", "{told}");
-    assert!(output.status.success(), "{told}");
+    let reported = format!("{} {}", text(&output.stdout), text(&output.stderr));
+    assert_eq!(text(&output.stdout), "token 60\n", "{reported}");
+    assert!(output.status.success(), "{reported}");
     Ok(())
 }

@@ -1,6 +1,8 @@
-//! Recovery with real processes: ranks and node launch agents are killed, those that live go back in place.
+//! Recovery with real processes: ranks and node launch agents are killed, survivors go back in
+//! place.
 //!
-//! Tests wait for lines of output and for states, never for time. `FTB_FAULT_RUNS=n` breaks so many jobs.
+//! Tests wait for lines of output and for states, never for time. `FTB_FAULT_RUNS=n` sets the
+//! number of broken jobs.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -80,9 +82,9 @@ async fn a_dead_rank_and_a_dead_node_cost_the_others_nothing_but_work() -> Resul
     site.release()?;
     let output = job.await??;
     assert_eq!(result(&output)?, expected);
-    let told = text(&output.stderr);
-    assert_eq!(told.matches("went back to set").count(), 3, "{told}");
-    assert!(!told.contains("restarts from set"), "{told}");
+    let reported = text(&output.stderr);
+    assert_eq!(reported.matches("went back to set").count(), 3, "{reported}");
+    assert!(!reported.contains("restarts from set"), "{reported}");
     nothing_left("FTB_JOB_ID=inplace").await
 }
 
@@ -98,7 +100,7 @@ async fn further_deaths_join_the_recovery_under_way() -> Result<()> {
     let before = ranks_of("joined")?;
     kill(before[&3].0, Signal::SIGSTOP)?;
     kill_rank("joined", 1)?;
-    // Rank 1 was started again and is in the fence; rank 0 dies, and joins it.
+    // Rank 1 was started again and is in the barrier; rank 0 dies, and joins it.
     site.wait_phase("joined", "join").await?;
     kill_rank("joined", 0)?;
     wait_for("rank 0 to be started again", async || {
@@ -115,10 +117,10 @@ async fn further_deaths_join_the_recovery_under_way() -> Result<()> {
     site.release()?;
     let output = job.await??;
     assert_eq!(result(&output)?, expected);
-    let told = text(&output.stderr);
-    assert_eq!(told.matches("died while the job went back in place").count(), 2, "{told}");
-    assert_eq!(told.matches("went back to set").count(), 1, "{told}");
-    assert!(!told.contains("restarts from set"), "{told}");
+    let reported = text(&output.stderr);
+    assert_eq!(reported.matches("died while the job went back in place").count(), 2, "{reported}");
+    assert_eq!(reported.matches("went back to set").count(), 1, "{reported}");
+    assert!(!reported.contains("restarts from set"), "{reported}");
     nothing_left("FTB_JOB_ID=joined").await
 }
 
@@ -149,13 +151,13 @@ async fn goes_on(
     site.release()?;
     let output = running.await??;
     assert_eq!(result(&output)?, expected);
-    let told = text(&output.stderr);
+    let reported = text(&output.stderr);
     let silent = "node node04 is lost: its launch agent does not answer for";
-    assert!(told.contains(silent) && told.contains("went back to set"), "{told}");
+    assert!(reported.contains(silent) && reported.contains("went back to set"), "{reported}");
     nothing_left(&format!("FTB_JOB_ID={job}\0")).await
 }
 
-/// Its host is alive, and so are its ranks; but nobody can say anything to them.
+/// Its host and its ranks live, but no message reaches them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_launch_agent_that_hangs_is_judged_by_the_launcher() -> Result<()> {
     let site = Site::new(4).await?;
@@ -183,7 +185,7 @@ async fn a_node_whose_agent_hangs_is_judged_by_the_launcher() -> Result<()> {
 const HURTS: u32 = 7;
 const VICTIMS: u32 = 4;
 
-/// Hurts a job that was saved and stands in its middle. What was asked of it meanwhile may come true or not.
+/// Hurts a job that was saved and is running. Open requests may succeed or not.
 async fn hurt(site: &Site, job: &str, how: u32, victim: u32) -> Result<()> {
     let kill_node =
         |node: &str| Ok::<_, anyhow::Error>(kill(site.nla_of(job, node)?, Signal::SIGKILL)?);
@@ -210,7 +212,7 @@ async fn hurt(site: &Site, job: &str, how: u32, victim: u32) -> Result<()> {
 
 /// Jobs that are broken once each, in ways and at moments that differ: the result is always the same.
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_is_killed_the_result_is_the_same() -> Result<()> {
+async fn any_kill_leaves_the_result_the_same() -> Result<()> {
     let runs: u32 =
         std::env::var("FTB_FAULT_RUNS").map_or(Ok(HURTS * VICTIMS), |text| text.parse())?;
     let site = Site::new(4).await?;

@@ -1,7 +1,9 @@
-//! Launch agents on other hosts: a real sshd for each "host", on a loopback address of its own, with keys of its own;
-//! each host has its own agent. Also what a job gets from its launcher: input, signals, environment, its end.
+//! Launch agents on other hosts: a real sshd for each "host", on a loopback address of its own,
+//! with its own keys; each host has its own agent. Also input, signals, environment and end of a
+//! job.
 //!
-//! Tests wait for lines and files, never for time. They are skipped where there is no sshd, or nobody who may run one.
+//! Tests wait for lines and files, never for time. They are skipped without sshd, or without the
+//! rights to run it.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -68,7 +70,7 @@ impl Hosts {
         };
         key("host_key")?;
         key("user_key")?;
-        // sshd wants a directory that nobody can write to.
+        // sshd requires a directory that no other user can write to.
         std::fs::create_dir_all("/run/sshd")?;
         let part = Part::claim(SSH_PORT, n)?;
         let mut hosts = Self { site, dir, part, daemons: Vec::new() };
@@ -163,12 +165,12 @@ impl Hosts {
     /// The launch agent of a job on a node: the one that holds the lock of its directory.
     async fn nla(&self, job: &str, index: usize) -> Result<Pid> {
         let lock = self.images(job, index).join("lock");
-        wait_for("the launch agent", async || Ok(holder(&lock, "ftb-nla"))).await
+        wait_for("the launch agent", async || Ok(pause(&lock, "ftb-nla"))).await
     }
 }
 
 /// The process of that name that has a file open.
-fn holder(path: &Path, name: &str) -> Option<Pid> {
+fn pause(path: &Path, name: &str) -> Option<Pid> {
     let pids = std::fs::read_dir("/proc").ok()?.filter_map(Result::ok);
     let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let found = pids.find(|pid| {
@@ -232,8 +234,8 @@ async fn hosts_are_reached_in_a_tree_and_a_node_moves_between_them() -> Result<(
     hosts.site.release()?;
     let output = job.await??;
     assert_eq!(result(&output)?, expected);
-    let told = text(&output.stderr);
-    assert!(told.contains("node02 is lost: ssh ended: exit status: 137"), "{told}");
+    let reported = text(&output.stderr);
+    assert!(reported.contains("node02 is lost: ssh ended: exit status: 137"), "{reported}");
     hosts.nothing_left("tree").await
 }
 
@@ -244,31 +246,34 @@ async fn a_host_that_cannot_be_reached_is_named_and_the_rest_goes_on_or_nothing_
         skip(why);
         return Ok(());
     }
-    // Nobody listens on the second host; on the third somebody who never says a word.
+    // The second host refuses connections; the third accepts and never answers.
     let hosts = Hosts::new(5, &[1, 2]).await?;
     let _mute = TcpListener::bind((hosts.address(2), SSH_PORT))?;
     let limits = ["--start-deadline", "12s", "--fanout", "1"];
     let mut with_spare = vec!["-n", "2", "--hosts", "node[01-02]", "--spares", "node[03-04]"];
     with_spare.extend(limits);
     let output = run(hosts.launch(&with_spare, &["sh", "-c", "echo on $FTB_NODE"])).await?;
-    let (out, told) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{told}");
+    let (out, reported) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{reported}");
     let mut lines: Vec<&str> = out.lines().collect();
     lines.sort_unstable();
-    assert_eq!(lines, ["on node01", "on node04"], "{told}");
-    assert!(told.contains("node02 is lost: ssh ended: exit status: 255"), "{told}");
-    assert!(told.contains("Connection refused"), "{told}");
-    assert!(told.contains("node03 is lost: its launch agent did not come up within 12s"), "{told}");
+    assert_eq!(lines, ["on node01", "on node04"], "{reported}");
+    assert!(reported.contains("node02 is lost: ssh ended: exit status: 255"), "{reported}");
+    assert!(reported.contains("Connection refused"), "{reported}");
+    assert!(
+        reported.contains("node03 is lost: its launch agent did not come up within 12s"),
+        "{reported}"
+    );
 
     let ran = hosts.dir.join("ran");
     let script = format!("touch {}", ran.display());
     let mut without = vec!["-n", "2", "--hosts", "node[01-02]"];
     without.extend(limits);
     let output = run(hosts.launch(&without, &["sh", "-c", &script])).await?;
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("node02 is not usable and no hot spare is left"), "{told}");
-    assert!(!ran.exists(), "nothing runs: {told}");
+    let reported = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{reported}");
+    assert!(reported.contains("node02 is not usable and no hot spare is left"), "{reported}");
+    assert!(!ran.exists(), "nothing runs: {reported}");
     hosts.nothing_left("none").await
 }
 
@@ -310,16 +315,16 @@ async fn a_job_over_ssh_outlives_its_launcher_and_its_output_finds_the_next() ->
     }
     hosts.site.release()?;
     let output = second.await??;
-    let (out, told) = (text(&output.stdout), text(&output.stderr));
+    let (out, reported) = (text(&output.stdout), text(&output.stderr));
     let mut lines: Vec<&str> = out.lines().collect();
     lines.sort_unstable();
-    // What was kept has lost its ranks' names; what comes after the handover has them.
-    assert_eq!(lines, ["[0] last 0", "[1] last 1", "alone 0", "alone 1"], "{told}");
-    assert!(output.status.success(), "{told}");
+    // Kept output has no rank names; later output has them.
+    assert_eq!(lines, ["[0] last 0", "[1] last 1", "alone 0", "alone 1"], "{reported}");
+    assert!(output.status.success(), "{reported}");
     hosts.nothing_left("handover").await
 }
 
-/// Without a launcher, and nobody who takes the job over, the nodes end it after the grace: nothing stays.
+/// Without a launcher and a takeover the nodes end the job after the grace: nothing stays.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_launcher_leaves_nothing_behind() -> Result<()> {
     if let Some(why) = cannot() {
@@ -361,9 +366,9 @@ async fn a_launch_agent_that_does_not_go_is_killed_on_its_host() -> Result<()> {
     kill(hosts.nla("stays", 1).await?, Signal::SIGSTOP)?;
     hosts.site.ask(&["kill", "stays"]).await?;
     let output = job.await??;
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(143), "{told}");
-    assert!(told.contains("no answer from node02: killed"), "{told}");
+    let reported = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(143), "{reported}");
+    assert!(reported.contains("no answer from node02: killed"), "{reported}");
     hosts.nothing_left("stays").await
 }
 
@@ -413,10 +418,10 @@ async fn a_backend_that_does_not_work_on_a_host_keeps_everything_from_starting()
     let (backend, ran) = (file.display().to_string(), hosts.dir.join("ran"));
     let arguments = ["-n", "2", "--job", "picky", "--backend", &backend];
     let output = run(hosts.launch(&arguments, &["touch", &ran.display().to_string()])).await?;
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("does not work on this kernel (too old here)"), "{told}");
-    assert!(told.contains("is lost: ssh ended: exit status: 1"), "{told}");
-    assert!(!ran.exists(), "{told}");
+    let reported = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{reported}");
+    assert!(reported.contains("does not work on this kernel (too old here)"), "{reported}");
+    assert!(reported.contains("is lost: ssh ended: exit status: 1"), "{reported}");
+    assert!(!ran.exists(), "{reported}");
     hosts.nothing_left("picky").await
 }

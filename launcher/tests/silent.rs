@@ -79,7 +79,7 @@ impl Hosts {
         Ok(command)
     }
 
-    /// Nobody hears of that host any more, and nobody reaches it.
+    /// Cuts the host off.
     fn pull_the_cable(&mut self, host: usize) -> Result<()> {
         let name = self.site.cluster.host(host);
         std::fs::write(self.file(&format!("reach-without-{name}")), "")?;
@@ -127,16 +127,19 @@ async fn a_host_that_falls_silent_is_declared_dead_and_its_ranks_go_on_elsewhere
     .await?;
     println!("from silence to work: {} ms", silence.elapsed().as_millis());
     assert_eq!(processes("silent", "FTB_NODE=node02\0").len(), 2);
-    // What goes on for itself over there would see in ten minutes that it is alone.
+    // Processes over there would notice in ten minutes that they are alone.
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", lost[0]))?;
     let after = stat.rsplit_once(')').context("a stat line without a name")?.1;
     let agent: i32 = after.split_ascii_whitespace().nth(1).context("no parent")?.parse()?;
     kill(Pid::from_raw(agent), Signal::SIGKILL)?;
     hosts.site.release()?;
     let output = job.await??;
-    let told = text(&output.stderr);
-    assert_eq!(result(&output)?, expected, "{told}");
-    assert!(told.contains("node node04 is lost") && told.contains("went back to set"), "{told}");
-    assert!(!told.contains("does not answer"), "nobody had to ask: {told}");
+    let reported = text(&output.stderr);
+    assert_eq!(result(&output)?, expected, "{reported}");
+    assert!(
+        reported.contains("node node04 is lost") && reported.contains("went back to set"),
+        "{reported}"
+    );
+    assert!(!reported.contains("does not answer"), "nobody had to ask: {reported}");
     nothing_left("FTB_JOB_ID=silent\0").await
 }

@@ -31,8 +31,9 @@ impl Drop for Slurm {
             let _ = child.kill();
             let _ = child.wait();
         }
-        // Step daemons, launch agents and ranks are no children of ours: all have our configuration in their
-        // environment. Who is being killed may just have started another one.
+        // Step daemons, launch agents and ranks are not our children, but all have our
+        // configuration in their environment. A process may start another one while it is being
+        // killed.
         for _ in 0..LOOKS_MAX {
             let left = self.everybody();
             if left.is_empty() {
@@ -145,7 +146,7 @@ impl Slurm {
         command
     }
 
-    /// Every living process that this Slurm or a command for it has started.
+    /// Every live process that this Slurm or a command for it has started.
     fn everybody(&self) -> Vec<nix::unistd::Pid> {
         let word = format!("SLURM_CONF={}\0", self.dir.join("slurm.conf").display());
         let entries = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
@@ -198,9 +199,9 @@ async fn one_that_does_not_go_is_killed(site: &Site, slurm: &Slurm) -> Result<()
     kill(agent.context("no launch agent on node02")?, Signal::SIGSTOP)?;
     site.ask(&["kill", &name]).await?;
     let output = job.await??;
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(143), "{told}");
-    assert!(told.contains("no answer from node02: killed"), "{told}");
+    let reported = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(143), "{reported}");
+    assert!(reported.contains("no answer from node02: killed"), "{reported}");
     nothing_left(&format!("FTB_JOB_ID={name}\0")).await
 }
 
@@ -217,19 +218,19 @@ async fn an_allocation_says_where_and_srun_starts_the_launch_agents() -> Result<
     let script = "echo $FTB_RANK on $FTB_NODE $GREETING";
     let arguments = ["-n", "8", "--env", "GREETING=hello"];
     let output = run(slurm.launch(&site, &arguments, &["sh", "-c", script])).await?;
-    let (out, told) = (text(&output.stdout), text(&output.stderr));
-    ensure!(output.status.success(), "{told}\n{}", slurm.logs());
+    let (out, reported) = (text(&output.stdout), text(&output.stderr));
+    ensure!(output.status.success(), "{reported}\n{}", slurm.logs());
     let mut lines: Vec<&str> = out.lines().collect();
     lines.sort_unstable();
     let all: Vec<String> =
         (0..8).map(|rank| format!("{rank} on node0{} hello", 1 + rank / 2)).collect();
-    assert_eq!(lines, all, "{told}");
+    assert_eq!(lines, all, "{reported}");
 
     let count = site.count.display().to_string();
     let gate = site.gate().display().to_string();
     // Images lie where all jobs of the host have them: another run may be under way.
     let name = format!("slurm-{}", std::process::id());
-    // Names of nodes that nobody can look up: images are fetched from their addresses.
+    // Names of nodes that cannot be looked up: images are fetched from their addresses.
     let entry = |index| {
         format!(
             "[[node]]\nname = {:?}\nagent = {:?}\naddress = \"127.0.0.1\"\n",
@@ -265,8 +266,8 @@ async fn an_allocation_says_where_and_srun_starts_the_launch_agents() -> Result<
 
     let elsewhere = ["-n", "1", "--hosts", "node09"];
     let output = run(slurm.launch(&site, &elsewhere, &["true"])).await?;
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("node09 is not in this allocation (node[01-04])"), "{told}");
+    let reported = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{reported}");
+    assert!(reported.contains("node09 is not in this allocation (node[01-04])"), "{reported}");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! What a rank is started with, and where: placement, environment, directory, input, signals, PMI-2; and what is
-//! refused before anything starts.
+//! The start of ranks: placement, environment, directory, input, signals, PMI-2, and refusals
+//! before anything starts.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -32,8 +32,8 @@ async fn a_rank_file_an_environment_and_a_directory_are_what_the_ranks_find() ->
     let arguments = ["-n", "4", "--rank-file", &path, "--env", "COLOUR=blue", "--cwd", "/usr"];
     let refused = run(site.launch(&arguments, &["sh", "-c", script])).await?;
     assert_eq!(refused.status.code(), Some(2));
-    let told = text(&refused.stderr);
-    assert!(told.contains("line 1") && told.contains("0,2"), "{told}");
+    let reported = text(&refused.stderr);
+    assert!(reported.contains("line 1") && reported.contains("0,2"), "{reported}");
 
     std::fs::write(&file, "rank 0=node03\nrank 1-2=node01 # two\nrank 3=node03\n")?;
     let output = run(site.launch(&arguments, &["sh", "-c", script])).await?;
@@ -49,7 +49,7 @@ async fn a_rank_file_an_environment_and_a_directory_are_what_the_ranks_find() ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn standard_input_goes_to_rank_0_whole_and_to_nobody_else() -> Result<()> {
+async fn standard_input_goes_whole_to_rank_0_and_to_no_other_rank() -> Result<()> {
     let site = Site::new(2).await?;
     let mut command = site.launch(&["-n", "2"], &["sh", "-c", "echo $FTB_RANK $(cksum)"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -69,7 +69,7 @@ async fn standard_input_goes_to_rank_0_whole_and_to_nobody_else() -> Result<()> 
 
     let mut command = site.launch(&["-n", "1", "--no-stdin"], &["sh", "-c", "wc -c"]);
     let output = tokio::task::spawn_blocking(move || {
-        // Input that never ends, and nobody who wants it.
+        // Endless input that no rank reads.
         let mut launcher = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let stdin = launcher.stdin.take();
         let output = launcher.wait_with_output();
@@ -242,11 +242,11 @@ async fn a_backend_that_cannot_work_here_is_refused() -> Result<()> {
             command
         })
         .await?;
-        let told = text(&output.stderr);
-        ensure!(output.status.code() == Some(2), "{backend}: {:?} {told}", output.status);
-        ensure!(told.lines().count() == 1, "{backend}: {told}");
+        let reported = text(&output.stderr);
+        ensure!(output.status.code() == Some(2), "{backend}: {:?} {reported}", output.status);
+        ensure!(reported.lines().count() == 1, "{backend}: {reported}");
         for word in words {
-            ensure!(told.contains(word), "{backend}: no {word:?} in {told}");
+            ensure!(reported.contains(word), "{backend}: no {word:?} in {reported}");
         }
         ensure!(!ran.exists() && std::fs::read_dir(site.jobs.path())?.next().is_none(), "it ran");
         Ok(())
@@ -313,9 +313,12 @@ async fn a_job_that_cannot_be_read_is_not_called_missing() -> Result<()> {
     std::fs::write(job.join("state.json"), "{\"jl\":")?;
     let (torn, none) = (site.command(&["status", "torn"]), site.command(&["status", "none"]));
     let (torn, none) = (run(torn).await?, run(none).await?);
-    let told = (text(&torn.stderr), text(&none.stderr));
-    assert_eq!((torn.status.code(), none.status.code()), (Some(2), Some(2)), "{told:?}");
-    assert!(told.0.contains("torn/state.json") && !told.0.contains("no job"), "{told:?}");
-    assert!(told.1.contains("there is no job none"), "{told:?}");
+    let reported = (text(&torn.stderr), text(&none.stderr));
+    assert_eq!((torn.status.code(), none.status.code()), (Some(2), Some(2)), "{reported:?}");
+    assert!(
+        reported.0.contains("torn/state.json") && !reported.0.contains("no job"),
+        "{reported:?}"
+    );
+    assert!(reported.1.contains("there is no job none"), "{reported:?}");
     Ok(())
 }

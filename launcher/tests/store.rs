@@ -1,5 +1,6 @@
-//! A store that is full, or that cannot be written to: the checkpoint is refused with the reason, the sets of before stay
-//! what they are, the job goes on, and is saved again when it can be. On file systems of a few hundred KiB.
+//! A store that is full or cannot be written to: the checkpoint is refused with the reason, earlier
+//! sets stay, the job goes on, and is saved again when that is possible. On file systems of a few
+//! hundred KiB.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -48,7 +49,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Whatever is still at work in it keeps it for so long.
+        // Running processes keep it until they end.
         let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }
@@ -82,9 +83,9 @@ fn command(site: &Site, of: &Fixture, job: &str, images: &Path) -> Result<Comman
 
 async fn refused(site: &Site, job: &str, word: &str) -> Result<()> {
     let output = run(site.command(&["checkpoint", job])).await?;
-    let told = text(&output.stderr);
-    ensure!(output.status.code() == Some(1), "{:?}: {told}", output.status);
-    ensure!(told.contains(word), "no {word:?} in {told}");
+    let reported = text(&output.stderr);
+    ensure!(output.status.code() == Some(1), "{:?}: {reported}", output.status);
+    ensure!(reported.contains(word), "no {word:?} in {reported}");
     Ok(())
 }
 

@@ -19,30 +19,31 @@ use std::process::{Child, Command, Output};
 struct Launched {
     child: Child,
     printed: PathBuf,
-    told: PathBuf,
+    reported: PathBuf,
 }
 
 impl Launched {
     fn start(site: &Site, mut command: Command) -> Result<Self> {
-        let (printed, told) = (site.jobs.path().join("printed"), site.jobs.path().join("told"));
-        let child = command.stdout(File::create(&printed)?).stderr(File::create(&told)?).spawn()?;
-        Ok(Self { child, printed, told })
+        let (printed, reported) = (site.jobs.path().join("printed"), site.jobs.path().join("told"));
+        let child =
+            command.stdout(File::create(&printed)?).stderr(File::create(&reported)?).spawn()?;
+        Ok(Self { child, printed, reported })
     }
 
-    fn told(&self) -> Result<String> {
-        Ok(std::fs::read_to_string(&self.told)?)
+    fn reported(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(&self.reported)?)
     }
 
     async fn has_told(&self, words: &str) -> Result<()> {
         let what = format!("the launcher to say {words:?}");
-        let waited = wait_for(&what, async || Ok(self.told()?.contains(words).then_some(())));
-        waited.await.with_context(|| self.told().unwrap_or_default())
+        let waited = wait_for(&what, async || Ok(self.reported()?.contains(words).then_some(())));
+        waited.await.with_context(|| self.reported().unwrap_or_default())
     }
 
     async fn output(self) -> Result<Output> {
-        let Self { mut child, printed, told } = self;
+        let Self { mut child, printed, reported } = self;
         let status = tokio::task::spawn_blocking(move || child.wait()).await??;
-        Ok(Output { status, stdout: std::fs::read(printed)?, stderr: std::fs::read(told)? })
+        Ok(Output { status, stdout: std::fs::read(printed)?, stderr: std::fs::read(reported)? })
     }
 }
 
@@ -54,15 +55,15 @@ async fn fan_fails(site: &Site, node: &str) -> Result<()> {
     Ok(())
 }
 
-/// What cannot be done is refused at once, with the reason and the way out.
+/// An impossible request is refused at once, with the reason and the solution.
 async fn is_refused(site: &Site, request: &[&str]) -> Result<()> {
     let output = run(site.command(request)).await?;
-    let told = text(&output.stderr);
-    ensure!(output.status.code() == Some(1), "{request:?}: {:?} {told}", output.status);
+    let reported = text(&output.stderr);
+    ensure!(output.status.code() == Some(1), "{request:?}: {:?} {reported}", output.status);
     ensure!(
-        told.contains("not joined ftb-job")
-            && told.contains("run with --backend criu, or link ftb-job"),
-        "{request:?}: {told}"
+        reported.contains("not joined ftb-job")
+            && reported.contains("run with --backend criu, or link ftb-job"),
+        "{request:?}: {reported}"
     );
     Ok(())
 }
@@ -88,9 +89,9 @@ async fn outlives_a_fault(site: &Site, job: &'static str, program: &[&str]) -> R
     assert_eq!(status["pending"][0]["node"], "node02", "{status}");
     site.release()?;
     let output = launched.output().await?;
-    let told = text(&output.stderr);
-    for word in ["called off", "the job is saved", "a checkpoint waits already"] {
-        assert!(!told.contains(word), "{told}");
+    let reported = text(&output.stderr);
+    for word in ["is cancelled", "the job is saved", "a checkpoint waits already"] {
+        assert!(!reported.contains(word), "{reported}");
     }
     nothing_left(&format!("FTB_JOB_ID={job}\0")).await?;
     Ok(output)

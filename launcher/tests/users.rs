@@ -1,4 +1,4 @@
-//! What another user of the host can do to a job, and read of it. Needs root, to be two users.
+//! What another user of the host can do to a job, and read of it. Needs root for a second user.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -207,15 +207,15 @@ async fn a_job_is_neither_disturbed_nor_talkative_when_another_user_publishes_wi
     site.ask(&["checkpoint", "flooded"]).await?;
     site.release()?;
     let output = job.await??;
-    let told = text(&output.stderr);
-    ensure!(output.status.success(), "{told}");
-    let lines: Vec<&str> = told.lines().filter(|line| line.contains("refused")).collect();
+    let reported = text(&output.stderr);
+    ensure!(output.status.success(), "{reported}");
+    let lines: Vec<&str> = reported.lines().filter(|line| line.contains("refused")).collect();
     let counted = |line: &&str| -> usize {
         let before = line.split(" of other users").next().unwrap_or_default();
         before.rsplit(' ').next().and_then(|word| word.parse().ok()).unwrap_or_default()
     };
     // The first one at once, the others together; a slow machine takes more than a minute.
-    assert_eq!(lines.iter().map(counted).sum::<usize>(), FOREIGN, "{told}");
-    assert!(lines.len() < FOREIGN / 2, "{told}");
+    assert_eq!(lines.iter().map(counted).sum::<usize>(), FOREIGN, "{reported}");
+    assert!(lines.len() < FOREIGN / 2, "{reported}");
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! What a bench of the launcher prints: lines to read, and a table for a report.
+//! The output of the launcher's benches: lines to read, and a table for a report.
 //!
-//! The table goes between the lines `<!-- bench: NAME -->` and `<!-- end: NAME -->` of the file that the environment
-//! variable `FTB_BENCH_REPORT` names; without it there are only the lines.
+//! The table goes between the lines `<!-- bench: NAME -->` and `<!-- end: NAME -->` of the file
+//! that the environment variable `FTB_BENCH_REPORT` names; without it there are only the lines.
 
 #![allow(unreachable_pub, dead_code)]
 

@@ -1,45 +1,46 @@
-//! The job launcher as a pure state machine: what nodes, ranks, the policy and people say goes in; requests,
-//! answers, state to be saved and words for the user come out.
+//! The job launcher (JL) as a pure state machine. Inputs are messages of nodes and ranks, and
+//! requests of the policy and of people. Outputs are requests, answers, state to save, and lines
+//! for the user.
 //!
-//! One episode is open at a time, since each of them needs all ranks: others wait in a bounded queue, at most one
-//! for a node. Each phase of an episode has a deadline and a way back (the table in `docs/launcher.md`). What
-//! the JL asks, it asks again each second until it is answered; what it hears is counted by who said it, never
-//! by how often. The whole state can be saved before each step ([`Output::Save`]) and taken over by
-//! another JL ([`Input::Adopted`]).
+//! One episode is open at a time, because each needs all ranks. Other requests wait in a bounded
+//! queue, at most one for a node. Each phase of an episode has a deadline and a way back (table in
+//! `docs/launcher.md`). The JL repeats each request every second until it is answered, and ignores
+//! duplicate answers. The whole state can be saved before each step ([`JlOutput::Save`]), and
+//! another JL can take it over ([`JlInput::Adopted`]).
 
+mod barrier;
 mod checkpoint;
+mod checkpoint_timer;
 mod end;
 mod episode;
 mod faults;
-mod fence;
-mod hear;
+mod inputs;
 mod job;
 mod joined;
 mod migration;
-mod pace;
 mod pending;
+mod requests;
 mod rollback;
 mod start;
 #[cfg(test)]
 mod table;
 #[cfg(test)]
 mod tests;
-mod wants;
 
-pub use episode::{Open, Progress, Remedy};
-pub use faults::{By, Faults};
+pub use checkpoint_timer::{CheckpointTimer, Interval, IntervalView, MTBF, Source};
+pub use episode::{Open, Progress, Workflow};
+pub use faults::{Faults, Initiator};
 pub use job::{Deadlines, JlConfig, Job, Node, OnDeath, Rank};
 pub use joined::JOIN_GRACE;
-pub use pace::{Interval, MTBF, Pace, PaceView, Source};
 pub use pending::Pending;
 
-use crate::message::{Answer, Closed, FromJl, NlaSays, Outcome, RankSays, Request};
+use crate::message::{Answer, Closed, FromJl, JobRequest, NlaSays, Outcome, RankSays};
 use crate::names::{Episode, FaultId, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
 use checkpoint::Checkpoint;
 use core::time::Duration;
 use end::End;
-use episode::{At, Flow, Steps};
+use episode::{Context, Handler, Transition};
 use ftb_core::Now;
 use job::{SILENCES_MAX, SILENCES_TOLD};
 use migration::Migration;
@@ -48,128 +49,106 @@ use serde::{Deserialize, Serialize};
 use start::Start;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// How often an unanswered request is repeated.
+/// Interval at which an unanswered request is repeated.
 pub const REPEAT: Duration = Duration::from_secs(1);
-/// How often the JL shows that it is there.
+/// Interval of FTB_JL_ALIVE.
 pub const ALIVE: Duration = Duration::from_secs(2);
-/// How long a checkpoint waits for ranks in a PMI fence, in which agents cannot save them; then it is refused.
-pub const FENCE_PATIENCE: Duration = Duration::from_secs(3);
-/// Most remedies that wait for their turn: beyond, a request is refused.
+/// How long a checkpoint by agents waits for ranks in a PMI barrier before it is refused.
+pub const BARRIER_PATIENCE: Duration = Duration::from_secs(3);
+/// Most queued requests; further ones are refused.
 pub const WANTED_MAX: usize = 64;
-/// Most requests that wait for one node to become a spare: beyond, a request is refused.
+/// Most requests that wait for one node to become a spare; further ones are refused.
 pub const USABLE_ASKED_MAX: usize = 16;
 
-/// What happens to a JL.
+/// An input of the JL.
 #[derive(Clone, Debug)]
-pub enum Input {
-    /// Its subscriptions are active and its image server listens there.
+pub enum JlInput {
+    /// The subscriptions are active; the image server listens at `store`.
     Started {
         /// `host:port`.
         store: String,
     },
-    /// The same, for a JL that has taken over the state of another.
+    /// As `Started`, for a JL with the state of an earlier one.
     Adopted {
         /// `host:port`.
         store: String,
     },
-    /// An NLA speaks.
     Nla(NlaSays),
-    /// A rank speaks.
     Rank(RankSays),
     /// The NLA or its node is gone for good.
     Gone {
-        /// Which.
         node: NodeName,
-        /// How that is known.
         reason: String,
     },
-    /// The policy, or a person, wants something.
-    Want {
-        /// What.
-        want: Want,
-        /// Who.
-        by: By,
+    /// The policy or a person requests something.
+    Request {
+        want: Request,
+        by: Initiator,
     },
-    /// The policy has found that something else is to be done about these faults: what still waits for its turn because
-    /// of them is called off.
-    CallOff {
-        /// Which.
+    /// The policy has chosen another action for these faults. Their queued requests are cancelled.
+    Cancel {
         faults: BTreeSet<FaultId>,
-        /// What is to be done instead.
+        /// The other action.
         reason: String,
     },
-    /// A set is in the store, or could not be brought there.
+    /// The set is in the store, or failed to get there.
     Stored {
-        /// Of which episode.
         episode: Episode,
-        /// Its bytes.
         result: Result<u64, String>,
     },
     /// Forward a signal to all ranks.
     Signal(i32),
-    /// Events were missed: ask everybody.
+    /// Events were missed: ask all NLAs.
     Gap,
     /// A deadline may have passed.
     Tick,
 }
 
-/// Something that the policy or a person wants.
+/// A request of the policy or of a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Want {
-    /// Move the ranks away from that node.
+pub enum Request {
+    /// Move the ranks away from this node.
     Migrate {
-        /// Which.
         node: NodeName,
-        /// Why.
         reason: String,
     },
-    /// The same, or where it has none: it gets none.
+    /// As `Migrate`; a node without ranks gets none either.
     Drain {
-        /// Which.
         node: NodeName,
-        /// Why.
         reason: String,
     },
-    /// Save the job.
     Checkpoint {
-        /// Why.
         reason: String,
     },
     /// The node may be used again.
     Usable {
-        /// Which.
         node: NodeName,
     },
-    /// End the job.
     Kill {
         /// With this exit code.
         code: i32,
-        /// Why.
         reason: String,
     },
 }
 
-/// What the shell is to do, in this order.
+/// An output; the shell executes them in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Write the state to disk ([`Jl`] is serialisable), fsynced, before anything that follows.
+pub enum JlOutput {
+    /// Write the state to disk, synced, before any later output.
     Save,
-    /// Publish.
     Publish(FromJl),
-    /// Fetch these images into the store, verify them and commit the set; answered by [`Input::Stored`].
+    /// Fetch these images into the store, verify them, commit the set. Answered by
+    /// [`JlInput::Stored`].
     Store {
-        /// The checkpoint.
         episode: Episode,
-        /// The set.
         set: SetId,
         /// Image server and ranks of each node.
         from: BTreeMap<NodeName, (String, Ranks)>,
     },
     /// Delete a set from the store.
     DropStored(SetId),
-    /// Kill that NLA by force, where the shell can.
+    /// Kill the NLA by force, where the shell can.
     KillNla(NodeName),
-    /// Answer a request.
     Answer(Answer),
     /// A line for the user.
     Tell(String),
@@ -178,47 +157,47 @@ pub enum Output {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Waiting {
-    want: Want,
-    by: By,
+struct QueuedRequest {
+    want: Request,
+    by: Initiator,
 }
 
-/// See the module.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Jl {
     job: Job,
     open: Option<Open>,
-    wanted: VecDeque<Waiting>,
-    pace: Pace,
+    wanted: VecDeque<QueuedRequest>,
+    checkpoint_timer: CheckpointTimer,
     alive_ns: u64,
     ask_ns: u64,
-    /// When to ask because events were missed: not at once, or gaps among the answers would breed questions.
+    /// When to ask because events were missed. A delay keeps gaps among the answers from causing
+    /// more questions.
     gap_ns: u64,
     /// Faults that cannot be acted on yet.
     #[serde(default)]
     pending: Vec<Pending>,
-    /// Until then the ranks may still join ftb-job; none when it is known who has.
+    /// Until then ranks may still join ftb-job; `None` when all answers are known.
     #[serde(default)]
     join_ns: Option<u64>,
-    /// It was told that the ranks can neither be saved nor moved.
+    /// The user was informed that the ranks can be neither saved nor moved.
     #[serde(default)]
     told_immovable: bool,
     /// The exit code of a job that is over.
     exit: Option<i32>,
-    /// Until when the next checkpoint waits for ranks in a PMI fence, in monotonic nanoseconds.
+    /// Deadline of a checkpoint that waits for ranks in a PMI barrier, in monotonic nanoseconds.
     #[serde(skip)]
-    fence_until_ns: Option<u64>,
-    /// Of a JL that has taken over: nodes that have said nothing since, and may be in another state by now. It begins
-    /// nothing new before.
+    barrier_until_ns: Option<u64>,
+    /// After a takeover: nodes that have not reported since. The JL starts no episode before they
+    /// do.
     #[serde(skip)]
     unheard: BTreeSet<NodeName>,
 }
 
 impl Jl {
-    /// A JL with a checked configuration; it acts from [`Input::Started`] on.
+    /// A JL with a checked configuration. It starts to act with [`JlInput::Started`].
     pub fn new(config: JlConfig) -> Self {
         Self {
-            pace: Pace::new(config.interval, config.mtbf),
+            checkpoint_timer: CheckpointTimer::new(config.interval, config.mtbf),
             job: Job::new(config),
             open: None,
             wanted: VecDeque::new(),
@@ -229,117 +208,112 @@ impl Jl {
             join_ns: None,
             told_immovable: false,
             exit: None,
-            fence_until_ns: None,
+            barrier_until_ns: None,
             unheard: BTreeSet::new(),
         }
     }
 
-    /// The job was run before: episodes and faults of this run come behind those.
+    /// Continues the numbers of episodes and faults of an earlier run of the job.
     pub fn follow(&mut self, before: &Job) {
         self.job.episode = self.job.episode.max(before.episode);
         self.job.faults.hear(before.faults.newest());
     }
 
-    /// What it knows.
     pub fn job(&self) -> &Job {
         &self.job
     }
 
-    /// When it saves the job by itself.
-    pub fn pace(&self) -> &Pace {
-        &self.pace
+    pub fn checkpoint_timer(&self) -> &CheckpointTimer {
+        &self.checkpoint_timer
     }
 
-    /// What it is at.
     pub fn open(&self) -> Option<&Open> {
         self.open.as_ref()
     }
 
-    /// Whether it waits for launch agents to come up: nothing of the job runs yet.
+    /// Whether it waits for launch agents; no rank runs yet.
     pub fn gathers(&self) -> bool {
-        matches!(self.open(), Some(Open { remedy: Remedy::Start(start), .. }) if start.gathers())
+        matches!(self.open(), Some(Open { workflow: Workflow::Start(start), .. }) if start.gathers())
     }
 
-    /// Nodes that have said nothing since this JL took over.
+    /// Nodes that have not reported since this JL took over.
     pub fn unheard(&self) -> &BTreeSet<NodeName> {
         &self.unheard
     }
 
-    /// Whether the job is over.
     pub fn over(&self) -> bool {
         self.exit.is_some()
     }
 
-    /// The next moment at which [`Input::Tick`] is wanted, in monotonic nanoseconds.
+    /// When [`JlInput::Tick`] is due, in monotonic nanoseconds.
     pub fn next_deadline_ns(&self) -> u64 {
         let open = self.open.as_ref();
-        let remedy = open.map_or(u64::MAX, |open| open.deadline_ns.min(open.repeat_ns));
-        let fence = self.fence_until_ns.unwrap_or(u64::MAX);
+        let workflow = open.map_or(u64::MAX, |open| open.deadline_ns.min(open.repeat_ns));
+        let barrier = self.barrier_until_ns.unwrap_or(u64::MAX);
         let join = self.join_ns.unwrap_or(u64::MAX);
-        let clock = self.alive_ns.min(self.ask_ns).min(self.gap_ns).min(join).min(fence);
-        remedy.min(clock).min(self.pace.due_ns())
+        let clock = self.alive_ns.min(self.ask_ns).min(self.gap_ns).min(join).min(barrier);
+        workflow.min(clock).min(self.checkpoint_timer.due_ns())
     }
 
-    /// One input.
-    pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
+    pub fn handle(&mut self, now: Now, input: JlInput, out: &mut Vec<JlOutput>) {
         if let Some(code) = self.exit {
-            // The JL before this one may have died before it could say so.
-            if matches!(input, Input::Adopted { .. }) {
-                out.push(Output::Exit(code));
+            // The earlier JL may have died before it reported the end.
+            if matches!(input, JlInput::Adopted { .. }) {
+                out.push(JlOutput::Exit(code));
             }
             return;
         }
         match input {
-            Input::Started { store } => self.started(now, store),
-            Input::Adopted { store } => self.adopted(now, store),
-            Input::Nla(says) => self.on_nla(now, says),
-            Input::Rank(says) => self.on_rank(now, &says),
-            Input::Gone { node, reason } => self.lost(now, &node, &reason),
-            Input::Want { want, by } => self.want(now, want, by),
-            Input::CallOff { faults, reason } => self.call_off(&faults, &reason),
-            Input::Stored { episode, result } => self.stored(now, episode, result),
-            Input::Signal(signal) => {
+            JlInput::Started { store } => self.on_started(now, store),
+            JlInput::Adopted { store } => self.on_adopted(now, store),
+            JlInput::Nla(says) => self.on_nla(now, says),
+            JlInput::Rank(says) => self.on_rank(now, &says),
+            JlInput::Gone { node, reason } => self.on_gone(now, &node, &reason),
+            JlInput::Request { want, by } => self.want(now, want, by),
+            JlInput::Cancel { faults, reason } => self.cancel(&faults, &reason),
+            JlInput::Stored { episode, result } => self.on_stored(now, episode, result),
+            JlInput::Signal(signal) => {
                 let episode = self.job.open();
                 self.job.publish(FromJl::Signal { episode, signal });
             }
-            Input::Gap => self.gap_ns = self.gap_ns.min(now.deadline_ns(REPEAT)),
-            Input::Tick => {}
+            JlInput::Gap => self.gap_ns = self.gap_ns.min(now.deadline_ns(REPEAT)),
+            JlInput::Tick => {}
         }
-        self.tick(now);
+        self.on_tick(now);
         self.judge(now);
         self.next_wanted(now);
         self.put_out(out);
     }
 
-    /// The state is saved once, as it is now, and before anything else: what is deleted or asked for because of it may not
-    /// come true for a JL that takes over an older one.
-    fn put_out(&mut self, out: &mut Vec<Output>) {
+    /// Saves the state once, before every other output: an output must never precede the state that
+    /// caused it.
+    fn put_out(&mut self, out: &mut Vec<JlOutput>) {
         let all = core::mem::take(&mut self.job.out);
-        if all.contains(&Output::Save) {
-            out.push(Output::Save);
+        if all.contains(&JlOutput::Save) {
+            out.push(JlOutput::Save);
         }
-        out.extend(all.into_iter().filter(|output| *output != Output::Save));
+        out.extend(all.into_iter().filter(|output| *output != JlOutput::Save));
     }
 
-    fn started(&mut self, now: Now, store: String) {
+    fn on_started(&mut self, now: Now, store: String) {
         self.job.store = store;
-        self.pace.begin(now);
+        self.checkpoint_timer.begin(now);
         self.ask_ns = now.deadline_ns(self.job.ask_every());
         let episode = self.job.open();
-        let (start, flow) = Start::first(&mut self.job);
-        self.begin(now, episode, Remedy::Start(start), By::Nobody, flow);
+        let (start, transition) = Start::first(&mut self.job);
+        self.begin(now, episode, Workflow::Start(start), Initiator::Internal, transition);
     }
 
-    /// The deadlines of before mean nothing on this clock: the open phase gets its full time again, and its
-    /// requests are repeated; who has done them already says so.
-    fn adopted(&mut self, now: Now, store: String) {
+    /// Deadlines of the earlier JL are meaningless on this clock. The open phase gets its full time
+    /// again, and its requests are repeated.
+    fn on_adopted(&mut self, now: Now, store: String) {
         let begun = self.open.is_some() || self.job.nodes.values().any(|node| node.state.is_some());
         if !begun {
-            // The JL before this one has died before its first step.
-            return self.started(now, store);
+            // The earlier JL died before its first step.
+            return self.on_started(now, store);
         }
         self.job.store = store;
-        self.pace.begin(now);
+        self.checkpoint_timer.begin(now);
         self.expect_to_join(now);
         self.alive_ns = 0;
         self.ask_ns = now.deadline_ns(self.job.ask_every());
@@ -354,10 +328,10 @@ impl Jl {
             open.deadline_ns = now.deadline_ns(Duration::from_millis(open.phase_deadline_ms));
             open.repeat_ns = now.mono_ns;
         }
-        self.with_open(now, |steps, at| steps.on_adopted(at));
+        self.with_open(now, |handler, context| handler.on_adopted(context));
     }
 
-    fn tick(&mut self, now: Now) {
+    fn on_tick(&mut self, now: Now) {
         if now.mono_ns >= self.alive_ns {
             self.alive_ns = now.deadline_ns(ALIVE);
             self.job.publish(FromJl::Alive);
@@ -370,17 +344,17 @@ impl Jl {
             self.ask_ns = now.deadline_ns(self.job.ask_every());
             self.ask(now);
         }
-        if self.pace.take(now) && self.saves_itself() {
+        if self.checkpoint_timer.take(now) && self.saves_itself() {
             let reason = "it is time".to_owned();
-            self.want(now, Want::Checkpoint { reason }, By::Nobody);
+            self.want(now, Request::Checkpoint { reason }, Initiator::Internal);
         }
         let Some(open) = &mut self.open else {
             return;
         };
         if now.mono_ns >= open.deadline_ns {
-            // Should the way back leave the phase as it is, its time runs anew.
+            // A way back that stays in the phase gets the full time again.
             open.deadline_ns = now.deadline_ns(Duration::from_millis(open.phase_deadline_ms));
-            self.with_open(now, |steps, at| steps.on_deadline(at));
+            self.with_open(now, |handler, context| handler.on_deadline(context));
         } else if now.mono_ns >= open.repeat_ns {
             open.repeat_ns = now.deadline_ns(REPEAT);
             for request in open.requests.clone() {
@@ -389,9 +363,10 @@ impl Jl {
         }
     }
 
-    /// Asks every NLA; those that were silent too often are lost. Nodes that became usable are told.
+    /// Asks every NLA. Nodes that missed too many questions are lost.
     ///
-    /// Questions are counted, not time: a JL that was stopped itself, or a machine that has slept, condemns nobody.
+    /// It counts questions, not time: a JL that was stopped, or a host that slept, must not declare
+    /// nodes lost.
     fn ask(&mut self, now: Now) {
         self.job.publish(FromJl::Ask);
         let every = self.job.ask_every();
@@ -415,47 +390,60 @@ impl Jl {
         }
         let ends = self.ends();
         for node in silent {
-            // Whoever has left by itself needs that not; one that hangs would stay.
+            // An NLA that left by itself needs no kill; one that hangs does.
             if ends {
-                self.job.out.push(Output::KillNla(node.clone()));
+                self.job.out.push(JlOutput::KillNla(node.clone()));
             }
             let reason = format!("its launch agent does not answer for {:?}", of(SILENCES_MAX + 1));
-            self.lost(now, &node, &reason);
+            self.on_gone(now, &node, &reason);
         }
         self.tell_usable();
     }
 
-    /// Runs the open remedy on something, then does what it wants.
-    fn with_open(&mut self, now: Now, run: impl FnOnce(&mut dyn Steps, &mut At<'_>) -> Flow) {
+    /// Passes an input to the open workflow and follows its transition.
+    fn with_open(
+        &mut self,
+        now: Now,
+        run: impl FnOnce(&mut dyn Handler, &mut Context<'_>) -> Transition,
+    ) {
         let Some(open) = &mut self.open else {
             return;
         };
-        let mut at = At { job: &mut self.job, episode: open.episode };
-        let flow = run(open.remedy.steps(), &mut at);
-        self.flow(now, flow);
+        let mut context = Context { job: &mut self.job, episode: open.episode };
+        let transition = run(open.workflow.handler(), &mut context);
+        self.transition(now, transition);
     }
 
-    fn flow(&mut self, now: Now, flow: Flow) {
-        match flow {
-            Flow::Stay => {}
-            Flow::Next { phase, deadline, requests } => self.enter(now, phase, deadline, requests),
-            Flow::Close { done, words } => self.close(now, done, words),
-            Flow::Again { words } => self.again(now, words),
-            Flow::Died { code, reason } => self.died(now, code, &reason),
-            Flow::Restart { code, reason } => self.recover(now, code, &reason),
-            Flow::Overdue { reason } => self.overdue(now, &reason),
-            Flow::Lost(nodes) => {
+    fn transition(&mut self, now: Now, transition: Transition) {
+        match transition {
+            Transition::Stay => {}
+            Transition::Next { phase, deadline, requests } => {
+                self.enter(now, phase, deadline, requests)
+            }
+            Transition::Close { done, words } => self.close(now, done, words),
+            Transition::Again { words } => self.again(now, words),
+            Transition::Died { code, reason } => self.died(now, code, &reason),
+            Transition::Restart { code, reason } => self.recover(now, code, &reason),
+            Transition::Overdue { reason } => self.overdue(now, &reason),
+            Transition::Lost(nodes) => {
                 for node in nodes {
-                    self.lost(now, &node, "its launch agent did not answer in time");
+                    self.on_gone(now, &node, "its launch agent did not answer in time");
                 }
             }
-            Flow::End { code, words } => self.end(now, code, &words),
+            Transition::End { code, words } => self.end(now, code, &words),
         }
     }
 
-    fn begin(&mut self, now: Now, episode: Episode, remedy: Remedy, by: By, flow: Flow) {
-        self.open = Some(Open::new(episode, remedy, by));
-        self.flow(now, flow);
+    fn begin(
+        &mut self,
+        now: Now,
+        episode: Episode,
+        workflow: Workflow,
+        by: Initiator,
+        transition: Transition,
+    ) {
+        self.open = Some(Open::new(episode, workflow, by));
+        self.transition(now, transition);
     }
 
     fn enter(&mut self, now: Now, phase: &str, deadline: Duration, requests: Vec<FromJl>) {
@@ -469,29 +457,29 @@ impl Jl {
         open.deadline_ns = now.deadline_ns(deadline);
         open.repeat_ns = if requests.is_empty() { u64::MAX } else { now.deadline_ns(REPEAT) };
         open.requests.clone_from(&requests);
-        self.job.out.push(Output::Save);
+        self.job.out.push(JlOutput::Save);
         for request in requests {
             self.job.publish(request);
         }
     }
 
-    /// Closes the open episode: from now on whatever comes of it is late.
+    /// Closes the open episode. Later messages of it are refused.
     fn close(&mut self, now: Now, done: bool, words: String) {
         let Some(mut open) = self.open.take() else {
             return;
         };
         open.leave_phase(now.mono_ns);
         let episode = open.episode;
-        let served = match &open.remedy {
-            Remedy::Migration(migration) => Some(migration.set()),
-            Remedy::Checkpoint(checkpoint) if !done => Some(checkpoint.set()),
+        let served = match &open.workflow {
+            Workflow::Migration(migration) => Some(migration.set()),
+            Workflow::Checkpoint(checkpoint) if !done => Some(checkpoint.set()),
             _ => None,
         };
         if let Some(set) = served.cloned() {
             self.job.publish(FromJl::Drop { episode, set });
         }
         let outcome = if done { Outcome::Done } else { Outcome::Failed };
-        if let Remedy::Migration(migration) = &open.remedy
+        if let Workflow::Migration(migration) = &open.workflow
             && migration.found_no_spare()
             && open.by.fault().is_some()
         {
@@ -499,50 +487,49 @@ impl Jl {
             self.keep_pending(node, open.reason.clone(), open.by, tried);
         }
         self.settle(open.by, outcome, &words);
-        if matches!(open.remedy, Remedy::Start(_)) {
+        if matches!(open.workflow, Workflow::Start(_)) {
             self.expect_to_join(now);
         }
-        if let (Remedy::Checkpoint(_), true) = (&open.remedy, done) {
+        if let (Workflow::Checkpoint(_), true) = (&open.workflow, done) {
             let (cost, took) = open.checkpoint_took();
-            self.pace.saved(now, cost, took);
+            self.checkpoint_timer.saved(now, cost, took);
         }
         let phases = open.phases_text();
         let fault = open.by.words();
-        self.job.tell(format!("{} {episode}{fault}: {words} [{phases}]", open.remedy.kind()));
-        self.job.out.push(Output::Save);
+        self.job.tell(format!("{} {episode}{fault}: {words} [{phases}]", open.workflow.kind()));
+        self.job.out.push(JlOutput::Save);
         self.job.publish(FromJl::Closed(Closed {
             episode,
-            kind: open.remedy.kind().to_owned(),
+            kind: open.workflow.kind().to_owned(),
             done,
             words,
             phases,
             fault: open.by.fault(),
         }));
-        // The source of a migration may be well again by now.
+        // The source of a migration may be usable again.
         self.tell_usable();
-        if let Remedy::End(end) = &open.remedy {
+        if let Workflow::End(end) = &open.workflow {
             self.exit = Some(end.code());
-            self.job.out.push(Output::Exit(end.code()));
+            self.job.out.push(JlOutput::Exit(end.code()));
         }
     }
 
-    /// It is settled what becomes of something that was wanted: a person is told, a fault is closed
-    /// unless it waits for a spare.
-    fn settle(&mut self, by: By, outcome: Outcome, words: &str) {
+    /// Answers the request; closes the fault unless it waits for a spare.
+    fn settle(&mut self, by: Initiator, outcome: Outcome, words: &str) {
         self.reply(by, outcome, words);
         if let Some(fault) = by.fault().filter(|_| !self.is_pending(by)) {
             self.job.faults.close(fault);
         }
     }
 
-    fn reply(&mut self, by: By, outcome: Outcome, words: &str) {
+    fn reply(&mut self, by: Initiator, outcome: Outcome, words: &str) {
         if let Some(request) = by.request() {
             let answer = Answer { request, outcome, words: words.to_owned() };
-            self.job.out.push(Output::Answer(answer));
+            self.job.out.push(JlOutput::Answer(answer));
         }
     }
 
-    /// Ends the job: whatever is open is given up.
+    /// Ends the job; the open episode is closed as failed.
     fn end(&mut self, now: Now, code: i32, words: &str) {
         if self.ends() {
             return;
@@ -556,22 +543,22 @@ impl Jl {
             self.settle(pending.by, Outcome::Refused, "the job ends");
         }
         let episode = self.job.open();
-        let (end, flow) = End::open(&self.job, episode, code, words);
-        self.begin(now, episode, Remedy::End(end), By::Nobody, flow);
+        let (end, transition) = End::open(&self.job, episode, code, words);
+        self.begin(now, episode, Workflow::End(end), Initiator::Internal, transition);
     }
 
-    /// The job starts again from its last set, because it is to be elsewhere.
+    /// Restarts the job from its last set, on other nodes.
     fn again(&mut self, now: Now, words: String) {
         self.close(now, true, words.clone());
         let Some(set) = self.job.sets.last().cloned() else {
             return;
         };
         let episode = self.job.open();
-        let (start, flow) = Start::again(&mut self.job, episode, set, &words);
-        self.begin(now, episode, Remedy::Start(start), By::Nobody, flow);
+        let (start, transition) = Start::again(&mut self.job, episode, set, &words);
+        self.begin(now, episode, Workflow::Start(start), Initiator::Internal, transition);
     }
 
-    /// A rank has died, or a node with its ranks: what was open is over, and the policy says what follows.
+    /// A rank or a node with ranks has died: the policy (`on_death`) decides.
     fn died(&mut self, now: Now, code: i32, reason: &str) {
         match self.job.config.on_death {
             OnDeath::Rollback | OnDeath::Restart | OnDeath::Shrink => {
@@ -581,11 +568,11 @@ impl Jl {
         }
     }
 
-    /// Ranks have not reacted in time. They may only be slow, so that never ends the job: it goes
-    /// back to its last set where there is one and recoveries are left, else it is waited for them.
+    /// Ranks missed a deadline. They may only be slow, so the job does not end: it goes back to its
+    /// last set if one exists and recoveries are left. Otherwise the JL waits for the ranks.
     fn overdue(&mut self, now: Now, reason: &str) {
         let counts =
-            !matches!(&self.open, Some(open) if matches!(open.remedy, Remedy::Rollback(_)));
+            !matches!(&self.open, Some(open) if matches!(open.workflow, Workflow::Rollback(_)));
         let spent = counts && self.job.restarts >= self.job.config.restarts_max;
         if self.job.sets.is_empty() || spent {
             self.job.tell(format!("{reason}: the launcher waits for them"));
@@ -594,20 +581,20 @@ impl Jl {
         self.recover(now, 1, reason);
     }
 
-    /// Recovers the job from its last set, in place where that can be. Without a set, or without progress since too
-    /// many recoveries, it ends; its sets stay in the store.
+    /// Recovers the job from its last set, in place if possible. The job ends if there is no set,
+    /// or after too many recoveries without progress. Its sets stay in the store.
     fn recover(&mut self, now: Now, code: i32, reason: &str) {
         let Some(set) = self.job.sets.last().cloned() else {
             self.end(now, code, &format!("{reason}; there is no set to restart from"));
             return;
         };
-        let (settled, again) = match self.open.as_ref().map(|open| &open.remedy) {
-            // While ranks are coming or going nobody knows where each of them is.
-            None | Some(Remedy::Checkpoint(_)) => (true, false),
-            Some(Remedy::Rollback(rollback)) if rollback.has_met() => (true, false),
-            // A restart because going back in place has failed belongs to the same attempt.
-            Some(Remedy::Rollback(_)) => (false, true),
-            Some(Remedy::Start(_) | Remedy::Migration(_) | Remedy::End(_)) => (false, false),
+        let (settled, again) = match self.open.as_ref().map(|open| &open.workflow) {
+            // The place of each rank is known.
+            None | Some(Workflow::Checkpoint(_)) => (true, false),
+            Some(Workflow::Rollback(rollback)) if rollback.has_met() => (true, false),
+            // A restart after a failed rollback belongs to the same attempt.
+            Some(Workflow::Rollback(_)) => (false, true),
+            Some(Workflow::Start(_) | Workflow::Migration(_) | Workflow::End(_)) => (false, false),
         };
         if !again && self.job.restarts >= self.job.config.restarts_max {
             let restarts = self.job.restarts;
@@ -620,15 +607,21 @@ impl Jl {
         let episode = self.job.open();
         if settled && self.job.keeps_images() {
             match Rollback::open(&mut self.job, episode, set.clone()) {
-                Ok((rollback, flow)) => {
+                Ok((rollback, transition)) => {
                     self.job.tell(format!("{reason}: the job goes back to set {set} in place"));
-                    return self.begin(now, episode, Remedy::Rollback(rollback), By::Nobody, flow);
+                    return self.begin(
+                        now,
+                        episode,
+                        Workflow::Rollback(rollback),
+                        Initiator::Internal,
+                        transition,
+                    );
                 }
                 Err(why) => self.job.tell(format!("the job cannot go back in place: {why}")),
             }
         }
         self.job.tell(format!("{reason}: the job restarts from set {set}"));
-        let (start, flow) = Start::again(&mut self.job, episode, set, reason);
-        self.begin(now, episode, Remedy::Start(start), By::Nobody, flow);
+        let (start, transition) = Start::again(&mut self.job, episode, set, reason);
+        self.begin(now, episode, Workflow::Start(start), Initiator::Internal, transition);
     }
 }

@@ -8,6 +8,7 @@
 //! [`message`] has the messages between them, [`wire`] encodes these as events of the backplane.
 //! `docs/launcher-protocol.md` is the contract. Not responsible for: processes, sockets, files (`ftb-launcher`,
 //! `ftb-launcher-pods`).
+#![allow(missing_docs, reason = "names of plain data fields say what they are")]
 
 pub mod jl;
 pub mod manner;

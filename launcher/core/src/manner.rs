@@ -1,14 +1,14 @@
-//! How the ranks of a job are saved and moved, as far as the state machines must know it.
+//! How the ranks of a job are saved and moved, as far as the state machines need it.
 
 use serde::{Deserialize, Serialize};
 
 /// Who writes the images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Saver {
-    /// Each rank its own, when it hears FTB_CHECKPOINT.
+    /// Each rank saves itself on FTB_CHECKPOINT.
     #[default]
     Ranks,
-    /// The agent of their node; the ranks know nothing of it.
+    /// The launch agent of their node; the ranks do not take part.
     Agent,
 }
 
@@ -18,17 +18,15 @@ pub enum Moves {
     /// All ranks of the job suspend themselves and meet in a barrier (thesis, 3.4.2).
     #[default]
     Meeting,
-    /// They are moved without the others' help: these only see a pause.
+    /// Without the other ranks, which only see a pause.
     Alone,
-    /// The job is saved and starts again from that set without the node.
+    /// The job is saved and restarts from that set without the node.
     Anew,
 }
 
-/// What the state machines must know of a backend.
+/// Properties of a backend that the state machines need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manner {
-    /// Who writes the images.
     pub saver: Saver,
-    /// How ranks move.
     pub moves: Moves,
 }

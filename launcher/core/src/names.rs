@@ -1,5 +1,5 @@
-//! The small words of the launcher's protocol: nodes, sets, rank lists, episodes. Each is checked where it
-//! comes in, so that everything behind may trust it (a set id, for one, becomes part of a path).
+//! Names of the protocol: nodes, sets, jobs, rank lists, episodes. Each is checked at its
+//! construction. A set id becomes part of a path.
 
 use core::fmt;
 use core::str::FromStr;
@@ -10,14 +10,14 @@ use std::collections::BTreeSet;
 pub const NODE_BYTES_MAX: usize = 255;
 /// Longest set id in bytes.
 pub const SET_BYTES_MAX: usize = 48;
-/// Most ranks of one job: their placement must fit into the payload of one event.
+/// Most ranks of one job: their placement must fit into one event.
 pub const RANKS_MAX: u32 = 8192;
 /// Most ranks of one node: their list must fit into one tag.
 pub const RANKS_PER_NODE_MAX: usize = 170;
 /// Most nodes of one job.
 pub const NODES_MAX: usize = 4096;
 
-/// A text that is none of the names of this module: what it should be, what is wrong.
+/// A text that is not a valid name, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {text:?} {problem}")]
 pub struct NameError {
@@ -54,7 +54,6 @@ fn check(what: &'static str, text: &str, max: usize, extra: &str) -> Result<(), 
 macro_rules! text_name {
     ($name:ident) => {
         impl $name {
-            /// The text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -84,7 +83,7 @@ macro_rules! text_name {
     };
 }
 
-/// The name of a node, in lower case: node names are compared as a whole and without case.
+/// The name of a node, in lower case; compared as a whole and without case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct NodeName(String);
@@ -101,7 +100,7 @@ impl NodeName {
     }
 }
 
-/// The name of a set of images. A path component: it can neither climb nor hide.
+/// The name of a set of images. It is one path component and not hidden.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SetId(String);
@@ -127,7 +126,7 @@ impl SetId {
         Self(format!("mig-{:06}", episode.0))
     }
 
-    /// Whether it has a name that an episode gives.
+    /// Whether an episode could have given this name.
     pub fn is_ours(&self) -> bool {
         let number = self.0.strip_prefix("set-").or_else(|| self.0.strip_prefix("mig-"));
         number.is_some_and(|text| text.parse::<u64>().is_ok())
@@ -156,7 +155,8 @@ impl JobId {
     }
 }
 
-/// One start, remedy or end within a job. Numbers only grow; 0 is before the first.
+/// Number of an episode within a job: a start, a workflow or the end. It only grows; 0 precedes the
+/// first.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -168,8 +168,8 @@ impl fmt::Display for Episode {
     }
 }
 
-/// Trouble that the policy has seen, from its first word until it has passed, was acted on, or another remedy has
-/// taken its place. Numbers only grow within the job; 0 is before the first.
+/// Number of a fault within a job. A fault is trouble seen by the policy, until it has passed or
+/// was acted on. The number only grows; 0 precedes the first.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -181,27 +181,23 @@ impl fmt::Display for FaultId {
     }
 }
 
-/// Ranks of the job, in order: `0 1 5`.
+/// Ranks of the job in order: `0 1 5`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ranks(pub BTreeSet<u32>);
 
 impl Ranks {
-    /// The ranks in order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().copied()
     }
 
-    /// Whether `rank` is among them.
     pub fn has(&self, rank: u32) -> bool {
         self.0.contains(&rank)
     }
 
-    /// How many.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

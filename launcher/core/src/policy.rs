@@ -1,13 +1,12 @@
-//! What a fault means: rules from events to actions, as data (`policy.toml`), with the brakes that come before
-//! power. Pure: events and the clock go in, actions come out.
+//! The policy: rules from events to actions (`policy.toml`), with brakes. Pure: events and the
+//! clock go in, actions come out.
 //!
-//! Rules are tried in order; the first whose condition is fulfilled acts, those behind it do not. A
-//! rule may wait (`settle`) so that one before it can still see a larger picture. Brakes: a node is
-//! left alone for `hold_down` after an action on it (what is seen meanwhile counts when that is
-//! over, unless it passes), too many actions open a circuit breaker that a person must reset, and
-//! in shadow mode everything is only told. Every fault has a number ([`FaultId`]), by which what
-//! still waits because of it is called off when a rule about the whole job sees that something else
-//! is to be done. The defaults are section 3.4.3 of the thesis.
+//! Rules are tried in order; the first whose condition holds acts. A rule may wait (`settle`), so
+//! that an earlier rule can still see a larger picture. A node is left alone for `hold_down` after
+//! an action on it; faults within that time count afterwards, unless they pass. Too many actions
+//! open a circuit breaker, which a person closes. In shadow mode actions are only reported. Every
+//! fault has a number ([`FaultId`]); a rule about the whole job cancels what waits for the same
+//! faults. The defaults are section 3.4.3 of the thesis.
 
 mod faults;
 mod rules;
@@ -18,69 +17,63 @@ mod tests;
 
 pub use rules::{ActionKind, Config, PolicyError, Rule};
 
-use crate::jl::{Interval, OnDeath, Want};
+use crate::jl::{Interval, OnDeath, Request};
 use crate::names::{FaultId, NodeName};
 use core::time::Duration;
-use faults::Faults;
+use faults::FaultTable;
 use ftb_core::{Event, Now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The policy that is used when no file is given; also the commented sample.
+/// The built-in policy; also the commented sample.
 pub const DEFAULT: &str = include_str!("../../../deploy/config/policy.toml");
-/// Most occurrences that one rule remembers: older ones go first.
+/// Most occurrences that one rule remembers; the oldest go first.
 pub const HISTORY_MAX: usize = 4096;
-/// Most actions that wait for their settle time, or for the end of the hold-down: beyond, one that
-/// is to settle is taken at once, and one that is held is dropped.
+/// Most actions that wait for their settle time or the end of the hold-down. Beyond, settling
+/// actions are taken at once, and held actions are dropped.
 pub const SETTLING_MAX: usize = 1024;
 
-/// What the policy must know of the job.
+/// Facts of the job that the policy needs.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The nodes that have ranks.
     pub nodes: BTreeSet<NodeName>,
 }
 
-/// What is to be done.
+/// An action of the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Tell the user.
     Tell(String),
-    /// Hand it to the JL.
-    Want {
-        /// What.
-        want: Want,
-        /// Because of this fault; none where one has passed.
+    /// A request for the JL.
+    Request {
+        want: Request,
+        /// `None`: a fault has passed.
         fault: Option<FaultId>,
     },
     /// The node is gone.
     Gone {
-        /// Which.
         node: NodeName,
-        /// How that is known.
         reason: String,
     },
-    /// What was wanted because of these faults is no longer to be done.
-    CallOff {
-        /// Which.
+    /// Requests for these faults are obsolete.
+    Cancel {
         faults: BTreeSet<FaultId>,
-        /// What is to be done instead.
+        /// The other action.
         reason: String,
     },
 }
 
-/// Something that a rule has decided and that waits for its settle time.
+/// A decision that waits for its settle time.
 #[derive(Clone, Debug)]
 struct Settling {
     rule: usize,
     node: NodeName,
-    /// None of word that a node is well again.
+    /// `None`: the node has recovered.
     fault: Option<FaultId>,
     at_ns: u64,
-    /// It waits for the end of the hold-down, and counts as a fault of its own then.
+    /// It waits for the end of the hold-down and then counts as a fault of its own.
     held: bool,
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct Policy {
     config: Config,
@@ -94,10 +87,9 @@ pub struct Policy {
     actions: VecDeque<u64>,
     open: bool,
     drained: BTreeSet<NodeName>,
-    faults: Faults,
+    faults: FaultTable,
 }
 
-/// Whose word it is.
 fn who(fault: Option<FaultId>) -> String {
     fault.map_or_else(|| "policy".to_owned(), |fault| format!("fault {fault}"))
 }
@@ -124,22 +116,21 @@ impl Policy {
             actions: VecDeque::new(),
             open: false,
             drained: BTreeSet::new(),
-            faults: Faults::default(),
+            faults: FaultTable::default(),
         })
     }
 
-    /// The event spaces that its rules listen to.
     pub fn spaces(&self) -> BTreeSet<String> {
         self.config.rule.iter().map(|rule| rule.space.clone()).collect()
     }
 
-    /// What is done when a rank or a node dies, where the command line says nothing else.
+    /// The configured reaction to a death.
     pub fn on_death(&self) -> OnDeath {
         self.config.on_death
     }
 
-    /// How often the job is saved by itself, and the mean time between failures as far as it is known.
-    pub fn pace(&self) -> (Interval, Duration) {
+    /// The configured checkpoint interval and mean time between failures.
+    pub fn checkpoint_timer(&self) -> (Interval, Duration) {
         (self.config.interval, self.config.mtbf)
     }
 
@@ -148,36 +139,36 @@ impl Policy {
         self.open
     }
 
-    /// The faults of a policy before this one, that has served the same job, come first.
+    /// Continues after the fault numbers of an earlier policy of the job.
     pub fn follow(&mut self, newest: FaultId) {
         self.faults.follow(newest);
     }
 
-    /// Takes over a fault of a policy before this one, for which something waits: on this node, or on the job as a whole;
-    /// `reason` is the name of the rule. Of a rule that this policy has not, nothing is known.
+    /// Adopts a waiting fault of an earlier policy. `reason` is the name of its rule; unknown rules
+    /// are ignored.
     pub fn adopt(&mut self, now: Now, fault: FaultId, node: Option<&NodeName>, reason: &str) {
         if let Some(rule) = self.config.rule.iter().position(|rule| rule.name == reason) {
             self.faults.adopt(fault, rule, node.cloned(), now);
         }
     }
 
-    /// A person closes the circuit breaker.
+    /// Closes the circuit breaker.
     pub fn reset(&mut self) {
         self.open = false;
         self.actions.clear();
     }
 
-    /// A person takes the node out: no event makes it usable again.
+    /// Takes the node out; no event makes it usable again.
     pub fn drain(&mut self, node: &NodeName) {
         self.drained.insert(node.clone());
     }
 
-    /// A person puts it back.
+    /// Puts the node back.
     pub fn usable(&mut self, node: &NodeName) {
         self.drained.remove(node);
     }
 
-    /// When [`Policy::tick`] is wanted next, in monotonic nanoseconds.
+    /// When [`Policy::tick`] is due, in monotonic nanoseconds.
     pub fn next_deadline_ns(&self) -> u64 {
         self.settling.iter().map(|settling| settling.at_ns).min().unwrap_or(u64::MAX)
     }
@@ -207,7 +198,7 @@ impl Policy {
         out
     }
 
-    /// Whether the rule's counting condition holds now.
+    /// Whether the counting condition of the rule holds now.
     fn fulfilled(&self, now: Now, index: usize, node: &NodeName, facts: &Facts) -> bool {
         let rule = &self.config.rule[index];
         let since = now.mono_ns.saturating_sub(rules::nanos(rule.within));
@@ -236,13 +227,13 @@ impl Policy {
         let rules = &self.config.rule;
         let rule = &rules[index];
         match rule.action {
-            // The trouble has passed.
+            // The fault has passed.
             ActionKind::Usable => self.settling.retain(|settling| settling.node != *node),
-            // The larger picture: what single nodes were about to do for the same events is off.
+            // This rule replaces what single nodes were about to do for the same events.
             ActionKind::Checkpoint | ActionKind::Stop => {
                 self.settling.retain(|settling| !rules[settling.rule].shares_events(rule));
             }
-            // It has come back before it was over.
+            // The fault is back before its recovery has settled.
             _ => {
                 self.settling.retain(|settling| settling.fault.is_some() || settling.node != *node)
             }
@@ -270,7 +261,7 @@ impl Policy {
         }
     }
 
-    /// The number of what the rule has seen; that a node is well again is no fault.
+    /// The number of the fault; recovery is not a fault.
     fn fault_of(&mut self, now: Now, index: usize, node: &NodeName) -> Option<FaultId> {
         let action = self.config.rule[index].action;
         if action == ActionKind::Usable {
@@ -280,7 +271,7 @@ impl Policy {
         Some(self.faults.of(now, index, of_node, self.config.hold_down))
     }
 
-    /// What has settled is done.
+    /// Takes settled actions.
     pub fn tick(&mut self, now: Now, facts: &Facts) -> Vec<Action> {
         let mut out = Vec::new();
         let (due, rest) = core::mem::take(&mut self.settling)
@@ -288,11 +279,11 @@ impl Policy {
             .partition(|settling: &Settling| settling.at_ns <= now.mono_ns);
         self.settling = rest;
         for Settling { rule, node, fault, held, .. } in due {
-            // What was done before has helped: the node has nothing more to leave.
+            // An earlier action has helped: the node has no ranks.
             if held && !facts.nodes.contains(&node) {
                 continue;
             }
-            // A rule before this one may have come to see the larger picture.
+            // An earlier rule may hold by now.
             let superseded = (0..rule).any(|index| {
                 let before = &self.config.rule[index];
                 let same = before.shares_events(&self.config.rule[rule]);
@@ -336,21 +327,21 @@ impl Policy {
         out.push(Action::Tell(format!("{}: {what}", who(fault))));
         let node = node.clone();
         let want = match kind {
-            ActionKind::Migrate => Want::Migrate { node, reason },
+            ActionKind::Migrate => Request::Migrate { node, reason },
             ActionKind::Drain => {
                 self.drained.insert(node.clone());
-                Want::Drain { node, reason }
+                Request::Drain { node, reason }
             }
-            ActionKind::Checkpoint => Want::Checkpoint { reason },
-            ActionKind::Stop => Want::Kill { code: 1, reason },
-            ActionKind::Usable => Want::Usable { node },
+            ActionKind::Checkpoint => Request::Checkpoint { reason },
+            ActionKind::Stop => Request::Kill { code: 1, reason },
+            ActionKind::Usable => Request::Usable { node },
             ActionKind::Lost => return out.push(Action::Gone { node, reason }),
             ActionKind::Notify => return,
         };
-        out.push(Action::Want { want, fault });
+        out.push(Action::Request { want, fault });
     }
 
-    /// The brakes: whether that may be done now.
+    /// Whether the brakes allow the action now.
     fn may_act(
         &mut self,
         now: Now,
@@ -380,8 +371,8 @@ impl Policy {
         true
     }
 
-    /// Where a rule about the whole job acts, what single nodes wanted because of the same events, and may still wait
-    /// for its turn, is off.
+    /// A rule about the whole job acts: what single nodes requested for the same events is
+    /// cancelled.
     fn take_over(&mut self, index: usize, reason: &str, out: &mut Vec<Action>) {
         let rules = &self.config.rule;
         if !rules[index].action.is_about_the_job() {
@@ -389,12 +380,11 @@ impl Policy {
         }
         let faults = self.faults.close_rules(|other| rules[other].shares_events(&rules[index]));
         if !faults.is_empty() {
-            out.push(Action::CallOff { faults, reason: reason.to_owned() });
+            out.push(Action::Cancel { faults, reason: reason.to_owned() });
         }
     }
 
-    /// The node is left alone until the end of the hold-down; then what was seen counts, unless it
-    /// has passed.
+    /// Keeps the fault until the end of the hold-down, unless it passes.
     fn put_off(
         &mut self,
         now: Now,
@@ -409,7 +399,7 @@ impl Policy {
         if rule.action.is_about_the_job() || known || self.settling.len() >= SETTLING_MAX {
             return;
         }
-        // The fault that was acted on has only been told once more.
+        // The fault was acted on; this is a repetition.
         if !self.faults.has_acted(fault) {
             let wait = Duration::from_nanos(until_ns.saturating_sub(now.mono_ns));
             out.push(Action::Tell(format!(
@@ -422,8 +412,7 @@ impl Policy {
         self.settling.push(Settling { rule, node, fault, at_ns: until_ns, held: true });
     }
 
-    /// Until when this node, or for a checkpoint the job, is left alone, where it was acted on
-    /// recently.
+    /// End of the hold-down of this node, or of the job for a checkpoint.
     fn held_until(&self, now: Now, index: usize, node: &NodeName) -> Option<u64> {
         let last = match self.config.rule[index].action.is_about_the_job() {
             true => self.acted.get(&index),

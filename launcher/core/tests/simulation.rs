@@ -34,8 +34,8 @@ fn the_thesis_path_a_node_moves_to_a_spare_and_becomes_a_spare_again() {
     world.at(500, migrate("node01"));
     world.at(2000, usable("node01"));
     world.at(2500, migrate("node00"));
-    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
-    assert_eq!(moved(&world), 2, "{:#?}", world.told);
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
+    assert_eq!(moved(&world), 2, "{:#?}", world.reported);
     assert_eq!(world.left.len(), 3);
 }
 
@@ -54,9 +54,9 @@ fn when_no_target_can_take_the_images_the_source_takes_its_ranks_back() {
     let mut world = World::new(1, config(2, 2, 2), faults);
     world.at(500, migrate("node01"));
     world.at(1500, Happens::Work);
-    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
     assert_eq!(moved(&world), 0);
-    assert!(world.told.iter().any(|line| line.contains("takes its ranks back")));
+    assert!(world.reported.iter().any(|line| line.contains("takes its ranks back")));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn when_no_image_can_be_written_everybody_stays() {
     let mut world = World::new(1, config(2, 2, 1), faults);
     world.at(500, migrate("node01"));
     world.at(1500, checkpoint());
-    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
     assert!(world.closed.contains(&("migration".to_owned(), false)));
     assert!(world.closed.contains(&("checkpoint".to_owned(), false)));
 }
@@ -75,9 +75,13 @@ fn a_dead_node_is_replaced_by_a_spare_from_the_last_set() {
     let mut world = World::new(1, config(3, 2, 1), Faults::default());
     world.at(500, checkpoint());
     world.at(2000, Happens::KillNode(node("node02")));
-    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
     assert_eq!(world.state_of("spare00"), None, "everybody has left");
-    assert!(world.has_told("4 ranks went back to set set-000002 in place"), "{:#?}", world.told);
+    assert!(
+        world.has_told("4 ranks went back to set set-000002 in place"),
+        "{:#?}",
+        world.reported
+    );
     assert_eq!(world.spawned, 6 + 2, "nobody was started but the dead");
 }
 
@@ -90,7 +94,7 @@ fn a_set_that_does_not_count_is_not_kept() {
         world.at(500, checkpoint());
         world.at(1000, checkpoint());
         world.at(1000 + after, Happens::KillRank(1));
-        assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+        assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
         given_up += usize::from(world.closed.contains(&("checkpoint".to_owned(), false)));
         let sets = &world.jl.as_ref().expect("it has just ended the job").job().sets;
         let kept = world.store.keys().all(|(set, _)| sets.contains(set));
@@ -104,7 +108,7 @@ fn a_dead_node_without_a_set_ends_the_job_with_a_reason() {
     let mut world = World::new(1, config(2, 1, 1), Faults::default());
     world.at(500, Happens::KillNode(node("node01")));
     assert_eq!(world.run(HOUR_MS), 1);
-    assert!(world.told.iter().any(|line| line.contains("no set to restart from")));
+    assert!(world.reported.iter().any(|line| line.contains("no set to restart from")));
 }
 
 /// Nobody is left who could answer: the job does not wait for it.
@@ -115,23 +119,23 @@ fn when_all_nodes_are_lost_the_job_ends_with_a_reason() {
     for name in ["spare00", "node00", "node01"] {
         world.at(2000, Happens::Gone(node(name)));
     }
-    assert_eq!(world.run(HOUR_MS), 1, "{:#?}", world.told);
-    assert!(world.has_told("no hot spare is left"), "{:#?}", world.told);
+    assert_eq!(world.run(HOUR_MS), 1, "{:#?}", world.reported);
+    assert!(world.has_told("no hot spare is left"), "{:#?}", world.reported);
 }
 
-/// The questions find a node that nobody reports.
+/// The questions find a node that no other part reports.
 #[test]
 fn a_silent_node_is_found_by_asking() {
     let faults = Faults { delay_ms_max: 2, ..Faults::default() };
     let mut world = World::new(1, config(2, 1, 1), faults);
     world.at(500, checkpoint());
     world.at(2000, Happens::Silence(node("node01")));
-    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
-    assert!(world.told.iter().any(|line| line.contains("does not answer")));
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
+    assert!(world.reported.iter().any(|line| line.contains("does not answer")));
 }
 
 #[test]
-fn messages_lost_doubled_and_delayed_at_every_step_change_nothing() {
+fn lost_doubled_and_delayed_messages_change_nothing() {
     seeds("messages", 500, |seed| {
         let faults = Faults {
             lost: seed % 4 * 4,
@@ -146,7 +150,7 @@ fn messages_lost_doubled_and_delayed_at_every_step_change_nothing() {
         let c = b + world.rng.below(2000);
         world.at(c, usable("node01"));
         world.at(c + 300, migrate("node02"));
-        assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+        assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
         assert!(moved(&world) <= 2);
     });
 }
@@ -183,8 +187,8 @@ fn nodes_images_copies_and_the_launcher_fail_at_any_step() {
         }
         let code = world.run(HOUR_MS);
         let named = |line: &String| NAMED.iter().any(|name| line.contains(name));
-        let reason = world.told.iter().any(named);
-        assert!(code == 0 || reason, "exit {code}: {:#?}", world.told);
+        let reason = world.reported.iter().any(named);
+        assert!(code == 0 || reason, "exit {code}: {:#?}", world.reported);
     });
 }
 
@@ -199,8 +203,12 @@ fn one_dies(seed: u64, faults: Faults) -> World {
 #[test]
 fn a_rank_that_dies_takes_nobody_with_it() {
     let mut world = one_dies(1, Faults::default());
-    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
-    assert!(world.has_told("5 ranks went back to set set-000002 in place"), "{:#?}", world.told);
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
+    assert!(
+        world.has_told("5 ranks went back to set set-000002 in place"),
+        "{:#?}",
+        world.reported
+    );
     assert_eq!(world.spawned, 6 + 1);
 }
 
@@ -208,8 +216,8 @@ fn a_rank_that_dies_takes_nobody_with_it() {
 fn a_program_that_cannot_go_back_in_place_is_started_anew() {
     let mut world = one_dies(1, Faults::default());
     world.recovers = false;
-    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
-    assert!(world.has_told("the job restarts from set"), "{:#?}", world.told);
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
+    assert!(world.has_told("the job restarts from set"), "{:#?}", world.reported);
     assert_eq!(world.spawned, 6 + 1 + 6, "the dead rank, and then everybody");
 }
 
@@ -217,9 +225,9 @@ fn a_program_that_cannot_go_back_in_place_is_started_anew() {
 fn ranks_that_moved_after_the_set_was_made_get_their_images_of_it() {
     let mut world = one_dies(1, Faults::default());
     world.at(1000, migrate("node00"));
-    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
-    assert!(world.has_told("5 ranks went back"), "{:#?}", world.told);
-    assert!(world.has_told("copy="), "{:#?}", world.told);
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
+    assert!(world.has_told("5 ranks went back"), "{:#?}", world.reported);
+    assert!(world.has_told("copy="), "{:#?}", world.reported);
 }
 
 #[test]
@@ -233,10 +241,14 @@ fn without_a_spare_fewer_ranks_take_over_where_that_is_wanted() {
     world.at(5300, checkpoint());
     // With a set of its own the smaller job is as any other.
     world.at(6200, Happens::KillRank(1));
-    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
-    assert!(world.has_told("4 ranks went back to set set-000002 in place"), "{:#?}", world.told);
-    assert!(world.has_told("4 ranks take over what 6 have done"), "{:#?}", world.told);
-    assert!(world.has_told("3 ranks went back to set"), "{:#?}", world.told);
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
+    assert!(
+        world.has_told("4 ranks went back to set set-000002 in place"),
+        "{:#?}",
+        world.reported
+    );
+    assert!(world.has_told("4 ranks take over what 6 have done"), "{:#?}", world.reported);
+    assert!(world.has_told("3 ranks went back to set"), "{:#?}", world.reported);
     assert_eq!(world.spawned, 6 + 2 + 4 + 1);
 }
 
@@ -247,7 +259,7 @@ fn recoveries_without_progress_come_to_an_end() {
         world.at(2000 + 300 * n, Happens::KillRank(3));
     }
     assert_ne!(world.run(HOUR_MS), 0);
-    assert!(world.has_told("5 recoveries without a new set"), "{:#?}", world.told);
+    assert!(world.has_told("5 recoveries without a new set"), "{:#?}", world.reported);
 }
 
 #[test]
@@ -256,23 +268,24 @@ fn a_job_is_saved_by_itself_also_when_another_launcher_has_taken_it_over() {
     let mut world = World::new(1, JlConfig { interval, ..config(2, 2, 0) }, Faults::default());
     world.at(1000, Happens::KillJl);
     world.at(1100, Happens::ReviveJl);
-    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
     let saved = ("checkpoint".to_owned(), true);
     let count = world.closed.iter().filter(|closed| **closed == saved).count();
-    assert!((4..=6).contains(&count), "{count}: {:#?}", world.told);
+    assert!((4..=6).contains(&count), "{count}: {:#?}", world.reported);
 }
 
 #[test]
-fn who_wants_the_job_to_stop_when_somebody_dies_gets_that() {
+fn on_death_stop_ends_the_job_at_the_first_death() {
     let mut world =
         World::new(1, JlConfig { on_death: OnDeath::Stop, ..config(2, 1, 1) }, Faults::default());
     world.at(300, checkpoint());
     world.at(310, Happens::KillNode(node("node01")));
-    assert_eq!(world.run(HOUR_MS), 1, "{:#?}", world.told);
+    assert_eq!(world.run(HOUR_MS), 1, "{:#?}", world.reported);
     assert!(!world.has_told("set-000002 in place") && !world.has_told("restarts from"));
 }
 
-/// At every moment of a recovery somebody else dies, or the one that was just started again: the others stay.
+/// At every moment of a recovery another rank dies, or the one that was just started: the others
+/// stay.
 #[test]
 fn a_second_death_joins_the_recovery_under_way() {
     let (mut joined, mut anew) = (0, 0);
@@ -280,9 +293,9 @@ fn a_second_death_joins_the_recovery_under_way() {
         for after in 1..60 {
             let mut world = one_dies(1, Faults { delay_ms_max: 5, ..Faults::default() });
             world.at(2000 + after, victim.clone());
-            assert_eq!(world.run(HOUR_MS), 0, "{victim:?} {after}: {:#?}", world.told);
-            assert!(!world.has_told("restarts from"), "{victim:?} {after}: {:#?}", world.told);
-            assert!((7..=8).contains(&world.spawned), "{victim:?} {after}: {:#?}", world.told);
+            assert_eq!(world.run(HOUR_MS), 0, "{victim:?} {after}: {:#?}", world.reported);
+            assert!(!world.has_told("restarts from"), "{victim:?} {after}: {:#?}", world.reported);
+            assert!((7..=8).contains(&world.spawned), "{victim:?} {after}: {:#?}", world.reported);
             joined += usize::from(world.has_told("it is started too"));
             let backs = world.closed.iter().filter(|(kind, _)| kind == "rollback").count();
             anew += usize::from(backs == 2);
@@ -300,19 +313,19 @@ fn a_node_that_dies_while_others_go_back_is_replaced_too() {
         world.at(2000 + after, Happens::Gone(node("node00")));
         let ended = world.run(HOUR_MS);
         if spares == 1 {
-            assert!(ended == 1 && world.has_told("no hot spare is left"), "{:#?}", world.told);
+            assert!(ended == 1 && world.has_told("no hot spare is left"), "{:#?}", world.reported);
             continue;
         }
-        assert_eq!(ended, 0, "{after}: {:#?}", world.told);
-        assert!(!world.has_told("restarts from"), "{after}: {:#?}", world.told);
-        assert!((8..=10).contains(&world.spawned), "{after}: {:#?}", world.told);
+        assert_eq!(ended, 0, "{after}: {:#?}", world.reported);
+        assert!(!world.has_told("restarts from"), "{after}: {:#?}", world.reported);
+        assert!((8..=10).contains(&world.spawned), "{after}: {:#?}", world.reported);
     }
 }
 
-/// What the last words of a rank do whose launch agent dies: nothing, whether they are heard before that death is, after it,
-/// or never, at every moment of a recovery.
+/// The last messages of a rank whose launch agent dies have no effect, whether they arrive before
+/// that death, after it, or never, at every moment of a recovery.
 #[test]
-fn the_last_words_of_a_rank_change_nothing_of_what_the_death_of_its_launch_agent_leads_to() {
+fn last_messages_of_a_rank_do_not_change_the_effect_of_its_agents_death() {
     // The agent is silent from the first moment on, its death is known then.
     let known = 8;
     let decided = |after: u64, words: Option<u64>| {
@@ -326,10 +339,14 @@ fn the_last_words_of_a_rank_change_nothing_of_what_the_death_of_its_launch_agent
             let set = SetId::of_checkpoint(Episode(2));
             let message = FromRank::RollbackFailed { set, reason: "no answer".to_owned() };
             let says = RankSays { episode: Episode(3), rank: 1, message };
-            world.at(dies + heard, Happens::ToJl(Box::new(jl::Input::Rank(says))));
+            world.at(dies + heard, Happens::ToJl(Box::new(jl::JlInput::Rank(says))));
         }
-        assert_eq!(world.run(HOUR_MS), 0, "{after}, words {words:?}: {:#?}", world.told);
-        assert!(!world.has_told("restarts from"), "{after}, words {words:?}: {:#?}", world.told);
+        assert_eq!(world.run(HOUR_MS), 0, "{after}, words {words:?}: {:#?}", world.reported);
+        assert!(
+            !world.has_told("restarts from"),
+            "{after}, words {words:?}: {:#?}",
+            world.reported
+        );
         let jl = world.jl.as_ref().expect("it has just ended the job");
         (world.closed.clone(), world.spawned, jl.job().placement())
     };
@@ -343,12 +360,12 @@ fn the_last_words_of_a_rank_change_nothing_of_what_the_death_of_its_launch_agent
 }
 
 #[test]
-fn who_dies_again_whenever_it_is_started_does_not_keep_the_others_for_ever() {
+fn a_rank_that_always_dies_does_not_block_the_others_forever() {
     let mut world = one_dies(1, Faults::default());
     world.dies_at_start = Some(3);
     assert_ne!(world.run(HOUR_MS), 0);
-    assert!(world.has_told("5 recoveries without a new set"), "{:#?}", world.told);
-    assert_eq!(world.spawned, 6 + 5, "{:#?}", world.told);
+    assert!(world.has_told("5 recoveries without a new set"), "{:#?}", world.reported);
+    assert_eq!(world.spawned, 6 + 5, "{:#?}", world.reported);
 }
 
 /// One fault before, at and after every single message of a recovery in place.
@@ -379,7 +396,7 @@ fn a_recovery_survives_a_fault_at_each_of_its_messages() {
             // Nobody but a person brings a launcher back.
             world.at(6000, Happens::ReviveJl);
             let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run(HOUR_MS)));
-            let why = || format!("message {number}, {fate:?}: {:#?}", world.told);
+            let why = || format!("message {number}, {fate:?}: {:#?}", world.reported);
             let code = ran.unwrap_or_else(|_| panic!("{}", why()));
             assert!(
                 code == 0 || NAMED.iter().any(|name| world.has_told(name)),
@@ -406,7 +423,7 @@ fn some_node(world: &World) -> NodeName {
     node(["node00", "node01", "node02", "spare00", "spare01"][world.rng.0 as usize % 5])
 }
 
-/// Somebody dies: a node, a rank, or the launcher, that comes back.
+/// A node, a rank, or the launcher dies; the launcher comes back.
 fn somebody_dies(world: &mut World, when: u64, who: u64) {
     let what = match who {
         0 => Happens::KillNode(some_node(world)),
@@ -424,11 +441,11 @@ fn ends_well_or_named(world: &mut World) {
     let code = world.run(HOUR_MS);
     let named =
         world.has_told("ended during the start") || NAMED.iter().any(|name| world.has_told(name));
-    assert!(code == 0 || named, "exit {code}: {:#?}", world.told);
+    assert!(code == 0 || named, "exit {code}: {:#?}", world.reported);
 }
 
 #[test]
-fn recoveries_end_well_or_in_a_named_state_whatever_fails() {
+fn recoveries_end_well_or_in_a_named_state_with_any_failure() {
     seeds("recoveries", 1000, |seed| {
         let faults = faults(seed, 2, 2);
         let (spares, on_death) = match seed % 13 {
@@ -458,8 +475,8 @@ fn agents_move_ranks_that_know_nothing_of_it() {
     world.at(1000, checkpoint());
     world.at(2000, usable("node01"));
     world.at(2500, migrate("node00"));
-    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
-    assert_eq!(moved(&world), 2, "{:#?}", world.told);
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
+    assert_eq!(moved(&world), 2, "{:#?}", world.reported);
     assert!(world.closed.contains(&("checkpoint".to_owned(), true)), "{:#?}", world.closed);
 }
 
@@ -467,14 +484,14 @@ fn agents_move_ranks_that_know_nothing_of_it() {
 fn where_ranks_cannot_move_alone_the_job_starts_again_elsewhere() {
     let mut world = World::new(1, with(COMMAND, config(2, 2, 1)), Faults::default());
     world.at(500, migrate("node01"));
-    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
-    assert!(world.told.iter().any(|line| line.contains("starts again without node node01")));
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
+    assert!(world.reported.iter().any(|line| line.contains("starts again without node node01")));
     let restored = ("start".to_owned(), true);
     assert_eq!(world.closed.iter().filter(|closed| **closed == restored).count(), 2);
 }
 
 #[test]
-fn what_agents_save_is_of_one_moment_whatever_fails() {
+fn sets_of_agents_are_of_one_moment_with_any_failure() {
     seeds("agents", 600, |seed| {
         let faults = faults(seed, 4, 3);
         let manner = if seed % 3 == 2 { COMMAND } else { CRIU };

@@ -1,11 +1,11 @@
-//! The launcher dies at each step that it takes, and another takes the job over from the state on disk; and what still
-//! waits for its turn when the policy has found that something else is to be done. Simulated, in virtual time.
+//! The launcher dies after each of its outputs, and another takes the job over from the state on
+//! disk. Cancelled requests. Simulated, in virtual time.
 
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 mod sim;
 
-use ftb_launcher_core::jl::{By, Input, JlConfig, Want};
+use ftb_launcher_core::jl::{Initiator, JlConfig, JlInput, Request};
 use ftb_launcher_core::manner::Manner;
 use ftb_launcher_core::message::Placement;
 use ftb_launcher_core::names::FaultId;
@@ -13,7 +13,8 @@ use sim::happens::{Faults, Happens};
 use sim::world::{World, node};
 use sim::{COMMAND, CRIU, HOUR_MS, checkpoint, config, migrate, moved, usable, with};
 
-/// How much longer a job may take when its launcher dies: until it is replaced, and a phase that nobody ends any more.
+/// How much longer a job may take when its launcher dies: until it is replaced, and a phase of
+/// which an answer was lost.
 const LONGER_MS: u64 = 20_000;
 
 /// Dies after each of its steps in turn: what the job comes to is the same.
@@ -27,17 +28,17 @@ fn replaced_at_each_step(name: &str, config: &JlConfig, plan: impl Fn(&mut World
         (world, code)
     };
     let (calm, code) = run(None);
-    assert_eq!(code, 0, "{name}: {:#?}", calm.told);
+    assert_eq!(code, 0, "{name}: {:#?}", calm.reported);
     assert!(calm.steps > 30, "{name}: only {} steps", calm.steps);
     for step in 0..calm.steps {
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(Some(step))));
         let (world, code) = ran.unwrap_or_else(|_| panic!("{name}: killed after step {step}"));
-        let why = || format!("{name}, killed after step {step}: {:#?}", world.told);
+        let why = || format!("{name}, killed after step {step}: {:#?}", world.reported);
         assert!(world.dies_after.is_none(), "it has not come so far: {}", why());
         assert_eq!(code, 0, "{}", why());
         assert_eq!(world.torn.len(), calm.torn.len(), "{}", why());
         assert!(world.now_ms < calm.now_ms + LONGER_MS, "{} ms: {}", world.now_ms, why());
-        // What was under way is finished, not given up.
+        // Open work is finished, not given up.
         assert_eq!(placed(&world), placed(&calm), "{}", why());
         assert!(!world.has_told("restarts from"), "{}", why());
     }
@@ -55,7 +56,7 @@ fn saves_and_moves(world: &mut World) {
 }
 
 #[test]
-fn a_launcher_that_dies_at_any_step_of_start_checkpoint_migration_and_end_is_replaced() {
+fn a_launcher_that_dies_at_any_step_is_replaced() {
     let config = with(Manner::default(), config(2, 2, 1));
     replaced_at_each_step("app", &config, saves_and_moves);
 }
@@ -71,7 +72,7 @@ fn a_launcher_that_dies_at_any_step_is_replaced_where_the_job_starts_elsewhere()
     replaced_at_each_step("command", &with(COMMAND, config(2, 2, 1)), plan);
 }
 
-/// Phase I is called off, and the source takes its ranks back: the ways back are finished too.
+/// Phase I is cancelled, and the source takes its ranks back: the ways back are finished too.
 #[test]
 fn a_launcher_that_dies_at_any_step_of_a_way_back_is_replaced() {
     let plan = |world: &mut World| {
@@ -97,9 +98,9 @@ fn a_launcher_that_dies_at_any_step_of_a_recovery_is_replaced() {
     replaced_at_each_step("rollback", &config(3, 2, 1), plan);
 }
 
-fn wanted(fault: u64, want: Want) -> Happens {
-    let by = By::Fault(FaultId(fault));
-    Happens::ToJl(Box::new(Input::Want { want, by }))
+fn wanted(fault: u64, want: Request) -> Happens {
+    let by = Initiator::Fault(FaultId(fault));
+    Happens::ToJl(Box::new(JlInput::Request { want, by }))
 }
 
 /// Two nodes were to move for their heat, one after the other; meanwhile it is the whole room.
@@ -108,21 +109,21 @@ fn what_waits_is_called_off_when_it_is_the_whole_room() {
     let mut world = World::new(1, config(4, 1, 2), Faults::default());
     for (fault, name) in [(1, "node01"), (2, "node02")] {
         let reason = "overheating".to_owned();
-        world.at(500, wanted(fault, Want::Migrate { node: node(name), reason }));
+        world.at(500, wanted(fault, Request::Migrate { node: node(name), reason }));
     }
     let faults = [FaultId(1), FaultId(2)].into();
     let reason = "cooling has failed".to_owned();
-    world.at(530, Happens::ToJl(Box::new(Input::CallOff { faults, reason: reason.clone() })));
-    world.at(530, wanted(3, Want::Checkpoint { reason }));
+    world.at(530, Happens::ToJl(Box::new(JlInput::Cancel { faults, reason: reason.clone() })));
+    world.at(530, wanted(3, Request::Checkpoint { reason }));
     // It comes too late.
     let reason = "overheating".to_owned();
-    world.at(540, wanted(2, Want::Migrate { node: node("node02"), reason }));
-    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.told);
-    assert_eq!(moved(&world), 1, "the one under way: {:#?}", world.told);
+    world.at(540, wanted(2, Request::Migrate { node: node("node02"), reason }));
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
+    assert_eq!(moved(&world), 1, "the one under way: {:#?}", world.reported);
     assert!(
-        world.has_told("the migration from node02 is called off (fault 2)"),
+        world.has_told("the migration from node02 is cancelled (fault 2)"),
         "{:#?}",
-        world.told
+        world.reported
     );
     assert!(world.closed.contains(&("checkpoint".to_owned(), true)), "{:#?}", world.closed);
 }

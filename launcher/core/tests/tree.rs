@@ -1,12 +1,13 @@
-//! The launch tree in virtual time, to ten thousand nodes: what a start costs by fan-out, and that every node is
-//! reached or named whatever dies. The costs of one step are measured on a real machine (`docs/launcher.md`).
+//! The launch tree in virtual time, to ten thousand nodes: the time of a start by fan-out, and that
+//! every node is reached or named with any death. The costs of one step are measured on a real
+//! machine (`docs/launcher.md`).
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use core::time::Duration;
 use ftb_core::Now;
 use ftb_launcher_core::names::NodeName;
-use ftb_launcher_core::tree::{Input, Output, Tree, Word};
+use ftb_launcher_core::tree::{Tree, TreeInput, TreeMessage, TreeOutput};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt::Write as _;
@@ -29,7 +30,7 @@ fn name(index: usize) -> NodeName {
     NodeName::new(&format!("node{index:05}")).unwrap()
 }
 
-/// A starter: the launcher, or an agent of a node, counted where there are several.
+/// A starter: the launcher, or an agent of a node, numbered if there are several.
 type Who = Option<(NodeName, u32)>;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,7 +66,7 @@ struct World {
     ticks: BTreeMap<Who, u64>,
     fates: BTreeMap<NodeName, Fate>,
     started: BTreeMap<NodeName, u32>,
-    told: BTreeMap<NodeName, Vec<Word>>,
+    reported: BTreeMap<NodeName, Vec<TreeMessage>>,
     last_us: u64,
 }
 
@@ -81,7 +82,7 @@ impl World {
             ticks: BTreeMap::new(),
             fates,
             started: BTreeMap::new(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             last_us: 0,
         };
         world.plant(None, None, (0..nodes).map(name).collect());
@@ -100,14 +101,14 @@ impl World {
     /// `of` becomes the starter of `nodes`; `above` is who has started it.
     fn plant(&mut self, of: Who, above: Who, nodes: Vec<NodeName>) {
         self.trees.insert(of.clone(), (Tree::new(nodes, self.fanout, DEADLINE), above));
-        self.feed(&of, Input::Begin);
+        self.feed(&of, TreeInput::Begin);
     }
 
     fn fate(&self, node: &NodeName) -> Fate {
         self.fates.get(node).copied().unwrap_or(Fate::Lives)
     }
 
-    fn feed(&mut self, of: &Who, input: Input) {
+    fn feed(&mut self, of: &Who, input: TreeInput) {
         let Some((tree, above)) = self.trees.get_mut(of) else { return };
         let above = above.clone();
         let mut out = Vec::new();
@@ -116,9 +117,9 @@ impl World {
         let deadline_ns = tree.next_deadline_ns();
         for output in out {
             match output {
-                Output::Start { head, behind } => self.start(of, head, behind),
-                Output::GiveUp(_) => {}
-                Output::Say(word) => self.say(of, above.clone(), word),
+                TreeOutput::Start { head, behind } => self.start(of, head, behind),
+                TreeOutput::GiveUp(_) => {}
+                TreeOutput::Say(word) => self.say(of, above.clone(), word),
             }
         }
         let known = self.ticks.insert(of.clone(), deadline_ns);
@@ -128,11 +129,11 @@ impl World {
     }
 
     /// A word goes to the starter above, or has arrived.
-    fn say(&mut self, of: &Who, above: Who, word: Word) {
+    fn say(&mut self, of: &Who, above: Who, word: TreeMessage) {
         let Some(node) = of else {
-            let (Word::Up { node, .. } | Word::Lost { node, .. }) = &word;
+            let (TreeMessage::Up { node, .. } | TreeMessage::Lost { node, .. }) = &word;
             self.last_us = self.now_us;
-            self.told.entry(node.clone()).or_default().push(word);
+            self.reported.entry(node.clone()).or_default().push(word);
             return;
         };
         let (head, line) = (node.0.clone(), word.to_string());
@@ -163,23 +164,23 @@ impl World {
                 let of = Some((head.clone(), *count));
                 self.plant(of.clone(), starter.clone(), behind);
                 if self.fate(&head) == Fate::DiesStarting {
-                    // What it has started goes on, and nobody hears it.
+                    // The nodes that it has started go on, and their messages are lost.
                     self.trees.remove(&of);
                     self.at(self.now_us + UP_US, Happens::Fails { starter, head });
                     return;
                 }
-                let line = Word::Up { node: head.clone(), pid: 1 }.to_string();
+                let line = TreeMessage::Up { node: head.clone(), pid: 1 }.to_string();
                 self.at(self.now_us + UP_US + WORD_US, Happens::Line { starter, head, line });
             }
             Happens::Fails { starter, head } => {
                 let reason = "exit status: 255".to_owned();
-                self.feed(&starter, Input::Ended { head, reason, certain: false });
+                self.feed(&starter, TreeInput::Ended { head, reason, certain: false });
             }
             Happens::Line { starter, head, line } => {
                 let word = line.parse().unwrap();
-                self.feed(&starter, Input::Heard { head, word });
+                self.feed(&starter, TreeInput::Heard { head, word });
             }
-            Happens::Tick { starter } => self.feed(&starter, Input::Tick),
+            Happens::Tick { starter } => self.feed(&starter, TreeInput::Tick),
         }
     }
 
@@ -188,8 +189,8 @@ impl World {
     }
 
     fn up(&self) -> usize {
-        let up = |words: &&Vec<Word>| matches!(words.as_slice(), [Word::Up { .. }]);
-        self.told.values().filter(up).count()
+        let up = |words: &&Vec<TreeMessage>| matches!(words.as_slice(), [TreeMessage::Up { .. }]);
+        self.reported.values().filter(up).count()
     }
 }
 
@@ -223,7 +224,7 @@ fn the_launch_tree_reaches_ten_thousand_nodes() {
 /// One host in a hundred does not come, in any of three ways, at every place in the tree: every living node is up, and
 /// every other is named, once.
 #[test]
-fn every_node_is_reached_or_named_whatever_dies() {
+fn every_node_is_reached_or_named_with_any_death() {
     let nodes = 1_000;
     let kinds = [Fate::Refuses, Fate::Silent, Fate::DiesStarting];
     for seed in 0_u64..20 {
@@ -241,17 +242,19 @@ fn every_node_is_reached_or_named_whatever_dies() {
             }
         }
         let fanout = [1, 2, 4, 16, 64][(seed % 5) as usize];
-        // A chain of two thousand deadlines is no start that anybody waits for.
+        // A chain of two thousand deadlines takes too long.
         let fanout = if fanout == 1 { 3 } else { fanout };
         let world = World::run(nodes, fanout, fates.clone());
         for index in 0..nodes {
             let node = name(index);
-            let words = world.told.get(&node).cloned().unwrap_or_default();
+            let words = world.reported.get(&node).cloned().unwrap_or_default();
             let one = words.as_slice();
             match fates.get(&node) {
-                None => assert!(matches!(one, [Word::Up { .. }]), "seed {seed} {node}: {one:?}"),
+                None => {
+                    assert!(matches!(one, [TreeMessage::Up { .. }]), "seed {seed} {node}: {one:?}")
+                }
                 Some(fate) => assert!(
-                    matches!(one, [Word::Lost { .. }]),
+                    matches!(one, [TreeMessage::Lost { .. }]),
                     "seed {seed} {node} {fate:?}: {one:?}"
                 ),
             }

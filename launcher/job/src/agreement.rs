@@ -1,85 +1,81 @@
-//! The safe point that all ranks act at: agreed without any rank waiting inside the program's own
-//! communication for one that has already stopped.
+//! The agreement of all ranks on one safe point, without a rank that waits inside the program's
+//! communication for another that has stopped.
 //!
-//! A program passes safe points, the same number on every rank. A request reaches the ranks at
-//! different times, so they agree on the number of the safe point at which all of them act:
+//! All ranks pass the same number of safe points. A request reaches them at different times, so
+//! they agree on the number of the safe point at which all act:
 //!
-//! 1. Whoever hears a request tells rank 0, the coordinator ([`Frame::Hint`]). So one rank that hears is
-//!    enough, and all ranks see requests in one order.
-//! 2. Rank 0 begins a round ([`Frame::Begin`]). Each rank reports how many safe points it has passed
-//!    ([`Frame::Report`]), and by that promises to stop at the next one until it knows the target.
-//! 3. The target is the highest report plus one ([`Frame::Target`]): nobody has passed it, because of
-//!    the promise, and nobody that stopped short of it stops there.
+//! - A rank that receives a request reports it to rank 0, the coordinator ([`Frame::Hint`]). One
+//!   rank is enough, and all ranks see requests in one order.
+//! - Rank 0 begins a round ([`Frame::Begin`]). Each rank reports how many safe points it has passed
+//!   ([`Frame::Report`]), and promises to stop at the next one until it knows the target.
+//! - The target is the highest report plus one ([`Frame::Target`]). The promise ensures that no
+//!   rank has passed it. Rank 0 sends the target to itself last: it could otherwise close its
+//!   channels before the others have it.
+//! - A rank at the target sends no more messages and reports how many it has sent to each rank
+//!   ([`Frame::Sent`]). Then rank 0 sends each rank how many must arrive ([`Frame::Expect`]): after
+//!   that nothing is in flight.
 //!
-//! Rank 0 says all this to itself too, last of all: did it know earlier, it could have acted, and torn its channels
-//! down, before the others are told.
+//! Helper threads send reports and targets, so the target always comes. This is the thesis' Request
+//! To Checkpoint. A rank at the target is outside every collective operation and thereby Clear To
+//! Checkpoint (section 2.3.3).
 //!
-//! 4. A rank that stands at the target sends nothing more, and says how much it has sent to each other rank
-//!    ([`Frame::Sent`]). When rank 0 has heard all, each rank learns how much must have come to it
-//!    ([`Frame::Expect`]): with that nothing is in flight, whoever is connected to whom.
-//!
-//! Reports and targets are sent by helper threads and depend on nothing that the program does, so the
-//! target always comes. This is the thesis' Request To Checkpoint; a rank that stands at the target is
-//! outside of every collective operation and thereby Clear To Checkpoint (section 2.3.3).
-//!
-//! Pure: no I/O, no threads, no clock. Not responsible for what is done at the safe point.
+//! Pure: no I/O, threads or clock. Not responsible for the actions at the safe point.
 
 use crate::limits;
 use crate::request::{Request, RequestKind};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
-/// What ranks say to each other to agree.
+/// The frames of the agreement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Frame {
-    /// To rank 0: the launcher wants this.
+    /// To rank 0: a request of the launcher.
     Hint(Request),
-    /// From rank 0: say where you are, and stop at the next safe point.
+    /// From rank 0: report your position and stop at the next safe point.
     Begin(Request),
-    /// To rank 0: so many safe points passed.
+    /// To rank 0: the number of passed safe points.
     Report { episode: u64, passed: u64 },
-    /// From rank 0: act when this safe point is reached.
+    /// From rank 0: act at this safe point.
     Target { episode: u64, safe_point: u64 },
-    /// To rank 0: so many messages this rank has sent to each other, in the job's life; those with none are left out.
+    /// To rank 0: messages sent to each other rank in the job's life; zeros are left out.
     Sent { episode: u64, counts: Counts },
-    /// From rank 0: so many have been sent to this rank.
+    /// From rank 0: messages sent to this rank.
     Expect { episode: u64, counts: Counts },
 }
 
-/// Messages by the rank that they went to, or came from.
+/// Messages by rank.
 pub(crate) type Counts = Vec<(u32, u64)>;
 
-/// What the owner of the agreement must do.
+/// An output for the owner of the agreement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
-    /// Send a frame; one to this rank itself comes back by [`Agreement::handle_frame`], behind what
-    /// was to be done before it.
+    /// Send a frame. A frame to this rank comes back through [`Agreement::handle_frame`], after the
+    /// earlier outputs.
     Send { to: u32, frame: Frame },
     /// Wake a program that waits at a safe point.
     Wake,
-    /// Say once more what was answered to this episode, the last one that was done.
+    /// Repeat the answer to this episode, the last one that was done.
     AnswerAgain { episode: u64 },
 }
 
-/// What a program that has come to a safe point does.
+/// The next action of a program at a safe point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Go on.
     Pass,
     /// Wait for [`Output::Wake`] and ask again.
     Wait,
-    /// Do what the request says, then call [`Agreement::finished`].
+    /// Execute the request, then call [`Agreement::finished`].
     Act(Request),
 }
 
-/// Why requests and frames came to nothing, for the log.
+/// Refused requests and frames, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Refused {
-    /// Of an episode that is closed or older than one seen.
+    /// Of a closed or older episode.
     pub stale: u64,
     /// Over [`limits::REQUESTS_MAX`].
     pub queue_full: u64,
-    /// From a rank that must not say that.
+    /// From a rank that must not send it.
     pub unexpected: u64,
 }
 
@@ -90,34 +86,34 @@ struct Round {
     expected: Option<Counts>,
 }
 
-/// One rank's side of the agreement; on rank 0 the coordinator's too.
+/// One rank's side of the agreement, and on rank 0 the coordinator.
 #[derive(Debug)]
 pub(crate) struct Agreement {
     rank: u32,
     size: u32,
     passed: u64,
     open: Option<Round>,
-    /// Begun by rank 0 while this rank was still busy with the round before. There is at most one,
-    /// since the round after it needs this rank's report first.
+    /// A round that rank 0 began while this rank was busy with the one before. At most one: the
+    /// next round needs this rank's report.
     next: Option<Request>,
-    /// The highest episode that was acted upon or begun here.
+    /// The highest episode that was begun or executed here.
     seen: u64,
     aborted: u64,
     answered: u64,
-    /// Rank 0: the round that is going on, from its begin to its end here.
+    /// Rank 0: the open round.
     leading: Option<u64>,
-    /// Rank 0: who has said what in it.
+    /// Rank 0: the reports.
     reports: BTreeMap<u32, u64>,
-    /// Rank 0: how much each has sent to whom.
+    /// Rank 0: the sent messages.
     sent: BTreeMap<u32, Counts>,
-    /// Rank 0: the requests behind it.
+    /// Rank 0: the waiting requests.
     queue: VecDeque<Request>,
     refused: Refused,
 }
 
 impl Agreement {
-    /// `episode` is the one that started this process: it and all before it are closed. `passed` is not
-    /// 0 where the process was started from an image.
+    /// `episode` started this process; it and all earlier ones are closed. `passed` is not 0 after
+    /// a restore.
     pub(crate) fn new(rank: u32, size: u32, episode: u64, passed: u64) -> Self {
         Self {
             rank,
@@ -146,18 +142,18 @@ impl Agreement {
         self.refused
     }
 
-    /// Whether the launcher has taken back that ranks leave in this episode.
+    /// Whether the launcher has cancelled the leaving of this episode.
     pub(crate) fn is_aborted(&self, episode: u64) -> bool {
         self.aborted >= episode
     }
 
-    /// The requests that are open and will not be acted upon, because the program ends.
+    /// The open requests that will not be executed, because the program ends.
     pub(crate) fn abandon(&mut self) -> Vec<Request> {
         let open = self.open.take().map(|round| round.request);
         open.into_iter().chain(self.next.take()).collect()
     }
 
-    /// The launcher has said something.
+    /// A request of the launcher.
     pub(crate) fn handle_request(&mut self, request: Request, outputs: &mut Vec<Output>) {
         let episode = request.episode;
         if request.kind == RequestKind::Abort {
@@ -176,7 +172,7 @@ impl Agreement {
         }
     }
 
-    /// Another rank has said something.
+    /// A frame of another rank.
     pub(crate) fn handle_frame(&mut self, from: u32, frame: Frame, outputs: &mut Vec<Output>) {
         match frame {
             Frame::Hint(request) if self.rank == 0 => {
@@ -201,7 +197,7 @@ impl Agreement {
         }
     }
 
-    /// The program has come to its next safe point.
+    /// The program has reached its next safe point.
     pub(crate) fn arrive(&mut self) -> Step {
         let here = self.passed + 1;
         match &self.open {
@@ -216,19 +212,19 @@ impl Agreement {
         }
     }
 
-    /// The rank stands at the target and sends nothing more: so much it has sent to the others.
+    /// The rank is at the target and sends no more messages; these are its counts.
     pub(crate) fn suspended(&self, counts: Counts, outputs: &mut Vec<Output>) {
         if let Some(Round { request: Request { episode, .. }, .. }) = self.open {
             outputs.push(Output::Send { to: 0, frame: Frame::Sent { episode, counts } });
         }
     }
 
-    /// How much must have come from the others, when that is known.
+    /// The messages that must arrive, once known.
     pub(crate) fn expected(&self) -> Option<&Counts> {
         self.open.as_ref()?.expected.as_ref()
     }
 
-    /// What the request asked for is done, well or not: the safe point is passed.
+    /// The request is executed, successfully or not: the safe point is passed.
     pub(crate) fn finished(&mut self, outputs: &mut Vec<Output>) {
         let Some(round) = self.open.take() else {
             return;
@@ -337,7 +333,7 @@ impl Agreement {
                 expected.entry(*to).or_default().push((*from, *count));
             }
         }
-        // Itself last: it may then close what the others' answers go through.
+        // Itself last: it may then close the channels of the answers.
         outputs.extend((0..self.size).rev().map(|to| {
             let counts = expected.remove(&to).unwrap_or_default();
             Output::Send { to, frame: Frame::Expect { episode, counts } }

@@ -1,6 +1,6 @@
-//! What a rank says to the launcher, and the seam through which it says and hears it.
+//! The notices of a rank, and the interface to the launcher.
 //!
-//! Not responsible for how it gets there: [`crate::events`] does that over the backplane.
+//! Not responsible for transport: [`crate::events`] uses the backplane.
 
 use crate::error::Result;
 use crate::request::Request;
@@ -8,30 +8,28 @@ use std::time::Duration;
 
 /// The way to the launcher.
 pub trait Backplane: Send + Sync {
-    /// Says something. Neither blocks for long nor fails: what cannot be said now is kept and said
-    /// later, or counted as dropped.
+    /// Publishes a notice. It neither blocks for long nor fails: the notice is kept for later, or
+    /// counted as dropped.
     fn publish(&self, notice: &Notice);
 
-    /// Waits until everything said so far is safe from the death of this process; false when the time
-    /// is over.
+    /// Waits until all notices would survive the death of this process; false after `timeout`.
     fn confirm(&self, timeout: Duration) -> bool;
 }
 
-/// Connects to the launcher: requests go into the sink from then on, until it says that it is closed.
+/// Connects to the launcher. Requests go into the sink until it is closed.
 pub type Connect = Box<dyn FnOnce(RequestSink) -> Result<Box<dyn Backplane>> + Send>;
 
 /// Takes the launcher's requests.
 pub struct RequestSink(pub(crate) Box<dyn Fn(Request) -> bool + Send>);
 
 impl RequestSink {
-    /// Hands a request over; blocks while too many wait. False when the rank has finalized and nothing
-    /// more is wanted.
+    /// Passes a request on; blocks while too many wait. False after `finalize`.
     pub fn send(&self, request: Request) -> bool {
         (self.0)(request)
     }
 }
 
-/// What a rank says: events of the space `ftb.mpi` (docs/launcher-protocol.md).
+/// A notice of a rank: an event of the space `ftb.mpi` (docs/launcher-protocol.md).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// `FTB_MPI_SUSPENDED`: its channels are drained.
@@ -65,7 +63,7 @@ pub enum Notice {
     Resumed {
         /// The episode.
         episode: u64,
-        /// How long it did not, in microseconds; for a rank that was restored: since it was started.
+        /// How long it was stopped, in microseconds; for a restored rank since its start.
         took_us: u64,
     },
     /// `FTB_ROLLBACK_FAILED`: it cannot go back in place and must be started again.
@@ -77,7 +75,7 @@ pub enum Notice {
         /// Why.
         reason: String,
     },
-    /// `FTB_MPI_PROCS_UNREACHABLE`: a peer is gone without a word.
+    /// `FTB_MPI_PROCS_UNREACHABLE`: a peer is gone without a goodbye.
     Unreachable {
         /// The peer.
         peer: u32,
@@ -140,7 +138,7 @@ impl Notice {
     }
 }
 
-/// For a job without a launcher that listens.
+/// For a job without a launcher.
 pub(crate) struct NoBackplane;
 
 impl Backplane for NoBackplane {

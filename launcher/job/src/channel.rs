@@ -1,11 +1,10 @@
-//! Channels: the ways that messages take between ranks, and the registry of them.
+//! Channels between ranks, and their registry.
 //!
-//! A channel is a plug-in of the CR layer (thesis, sections 2.2 and 2.3.1). What is the same for all of
-//! them, draining what is in flight and coordinating with the other ranks, is done by the layer with
-//! frames inside each link: a channel only has to keep the order of what it is given. What differs is
-//! behind three hooks: [`Channel::suspend`] releases what it holds when it is drained, and
-//! [`Channel::open`] and [`Channel::connect`] are the two halves of resuming it, with the exchange of
-//! addresses between them. A rank may find a peer over another channel after a migration than before.
+//! A channel is a plug-in of the CR layer (thesis, sections 2.2 and 2.3.1). The layer drains and
+//! coordinates with frames inside each link; a channel only keeps the order of frames.
+//! [`Channel::suspend`] releases a drained channel. [`Channel::open`] and [`Channel::connect`]
+//! resume it, with the exchange of addresses between them. After a migration a peer may be behind
+//! another channel.
 
 pub(crate) mod stream;
 
@@ -27,39 +26,38 @@ pub trait Channel: Send + Sync {
     /// Whether it leads from one endpoint to the other. Both sides ask and must get the same answer.
     fn reaches(&self, own: &Endpoint, peer: &Endpoint) -> bool;
 
-    /// First half of the resume hook: makes the local end, so that others can connect from now on, and
-    /// returns what they need to know. Neither blanks nor `;`.
+    /// First half of the resume hook: opens the local end and returns its address, without spaces
+    /// or `;`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's.
     fn open(&self, opening: &Opening) -> io::Result<String>;
 
-    /// Second half of the resume hook: that peer can be reached from now on. A link is made when one of its ends
-    /// has something to say; to the other end it is there from the first frame on.
+    /// Second half of the resume hook: the peer is reachable from now on. The link is made by the
+    /// first frame of either end.
     ///
     /// # Errors
-    /// What is wrong, with the rank.
+    /// The problem, with the rank.
     fn connect(&self, peer: &Endpoint) -> Result<()>;
 
-    /// Sends a frame, behind all that were sent to that rank before. May block.
+    /// Sends a frame, after all earlier ones to that rank. May block.
     ///
     /// # Errors
-    /// What the system says; the link is then broken for good.
+    /// The system's; the link is broken for good.
     fn send(&self, to: u32, frame: &Frame<'_>) -> io::Result<()>;
 
-    /// Makes the link to that rank where there is none yet. May block.
+    /// Makes the link to that rank if there is none. May block.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's.
     fn reach(&self, to: u32) -> io::Result<()>;
 
-    /// The suspend hook: releases everything that the channel holds. Called when all links are drained
-    /// (or given up); until then the layer has suspended by frames alone. No thread of the channel
-    /// uses the inbox when it returns.
+    /// The suspend hook: releases everything. Called when all links are drained or given up. No
+    /// thread of the channel uses the inbox afterwards.
     fn suspend(&self);
 
-    /// Ends all links at once and waits for nobody: whoever is blocked in [`Channel::send`] returns. What the
-    /// channel holds is released by [`Channel::suspend`], which follows.
+    /// Ends all links at once; blocked [`Channel::send`] calls return. [`Channel::suspend`]
+    /// follows.
     fn interrupt(&self);
 }
 
@@ -70,24 +68,24 @@ pub struct Opening {
     pub own: Endpoint,
     /// Ranks of the job.
     pub size: u32,
-    /// The fence that will exchange the addresses: connections of another are refused.
+    /// The barrier that exchanges the addresses; connections of another one are refused.
     pub fence: u64,
-    /// Where to bring what comes in.
+    /// Takes received frames.
     pub inbox: Arc<Inbox>,
-    /// `(sent to, received from)` a rank, for both sides to compare when they connect.
+    /// `(sent to, received from)` a rank, compared by both sides when they connect.
     pub counts: Arc<dyn Fn(u32) -> (u64, u64) + Send + Sync>,
 }
 
-/// Where and how a rank is reached: what it puts into the PMI key-value space.
+/// The address of a rank: its value in the PMI key-value space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// The rank.
     pub rank: u32,
     /// Its node's name; may be empty.
     pub node: String,
-    /// Whoever connects must know it.
+    /// The secret of a connection to it.
     pub token: [u8; TOKEN_BYTES],
-    /// What each of its channels said when it was opened.
+    /// The address of each of its channels.
     pub addresses: BTreeMap<String, String>,
 }
 
@@ -164,7 +162,7 @@ impl Registry {
         Ok(endpoint)
     }
 
-    /// The channel that leads to a peer, which knows its address from now on.
+    /// The channel to a peer; it knows the peer's address from now on.
     pub(crate) fn route(&self, own: &Endpoint, peer: &Endpoint) -> Result<Arc<dyn Channel>> {
         let reaches = |channel: &&Arc<dyn Channel>| channel.reaches(own, peer);
         let channel = self.channels.iter().find(reaches).ok_or_else(|| Error::Channel {

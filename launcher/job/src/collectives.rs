@@ -1,9 +1,8 @@
 //! Collective operations, made of messages between pairs.
 //!
-//! Every result is the same to the bit on every rank, in every run with the same number of ranks,
-//! wherever the ranks are: values are combined along a tree that the ranks' numbers alone decide.
-//! A safe point is outside of all of them, so a suspended channel never has half of one in it but
-//! messages that wait (see [`crate::agreement`] for the thesis' RTC, CTC and CC).
+//! Results are identical to the bit on every rank and in every run with the same number of ranks:
+//! values are combined along a tree given by the ranks' numbers. A safe point is outside all
+//! operations, so a suspended channel holds only whole messages ([`crate::agreement`]).
 
 use crate::error::{Error, Result};
 use crate::frame::array;
@@ -111,7 +110,7 @@ impl Job {
         Ok(())
     }
 
-    /// Gives `message` of the root to all ranks; what the others hold in it is replaced.
+    /// Gives `message` of the root to all ranks and replaces theirs.
     ///
     /// # Errors
     /// See [`Error`].
@@ -128,7 +127,8 @@ impl Job {
         Ok(())
     }
 
-    /// Brings the messages of all ranks to the root, in the order of ranks; the others get nothing.
+    /// Brings the messages of all ranks to the root in the order of ranks; other ranks get an empty
+    /// result.
     ///
     /// # Errors
     /// See [`Error`].
@@ -150,7 +150,7 @@ impl Job {
         Ok(gathered)
     }
 
-    /// Wraps around: two operations of one tag are never under way at once.
+    /// Wraps around: two operations of one tag never overlap.
     fn next_collective(&mut self) -> u32 {
         self.collectives = self.collectives.wrapping_add(1);
         self.collectives

@@ -1,7 +1,7 @@
-//! Who this process is: the environment that the launcher gave it (docs/launcher-protocol.md).
+//! The environment of a rank (docs/launcher-protocol.md).
 //!
-//! Also runs without a launcher, as a job of one rank, and under any other PMI-1 launcher, then without
-//! checkpoints.
+//! Also runs without a launcher, as a job of one rank, and under any other PMI-1 launcher, then
+//! without checkpoints.
 
 use crate::error::{Error, Result};
 use crate::limits;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What a rank knows before it has spoken to anybody.
+/// What a rank knows before it has contacted another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The job, `FTB_JOB_ID`.
@@ -19,15 +19,16 @@ pub struct Config {
     pub rank: u32,
     /// How many there are, `FTB_SIZE` or `PMI_SIZE`.
     pub size: u32,
-    /// The node's name, `FTB_NODE`; without one the ranks are taken to be on different nodes.
+    /// The node's name, `FTB_NODE`; without it each rank counts as on its own node.
     pub node: String,
-    /// The socket of the node's agent, `FTB_AGENT_SOCKET`; without one the rank hears no launcher.
+    /// The socket of the node's agent, `FTB_AGENT_SOCKET`; without it the rank receives no
+    /// requests.
     pub agent_socket: Option<PathBuf>,
     /// Where images go, `FTB_IMAGE_DIR`.
     pub image_dir: Option<PathBuf>,
     /// The set to start from, `FTB_RESTORE`.
     pub restore: Option<PathBuf>,
-    /// How many ranks have made that set, where it is not [`Config::size`], `FTB_RESTORE_SIZE`.
+    /// How many ranks made that set, if not [`Config::size`], `FTB_RESTORE_SIZE`.
     pub restore_size: Option<u32>,
     /// The episode that started this process, `FTB_EPISODE`.
     pub episode: u64,
@@ -35,12 +36,13 @@ pub struct Config {
     pub incarnation: u64,
     /// The descriptor of the PMI socket, `PMI_FD`.
     pub pmi_fd: Option<i32>,
-    /// The address that other nodes reach this one at: the one that the way to `MASTER_ADDR` starts
-    /// from, or `FTB_JOB_ADDRESS`.
+    /// The address for other nodes, `FTB_JOB_ADDRESS`; default: the local address of the route to
+    /// `MASTER_ADDR`.
     pub address: IpAddr,
-    /// Bound of the bytes that wait from one peer, `FTB_JOB_RECEIVE_BYTES`.
+    /// Most bytes that wait from one peer, `FTB_JOB_RECEIVE_BYTES`.
     pub receive_bytes_max: usize,
-    /// How long a lost peer is left to the launcher, `FTB_JOB_PEER_GRACE_S` in seconds.
+    /// How long to wait for the launcher after the loss of a peer, `FTB_JOB_PEER_GRACE_S` in
+    /// seconds.
     pub peer_grace: Duration,
 }
 
@@ -53,7 +55,7 @@ impl Config {
         Self::from_lookup(&|name| std::env::var(name).ok())
     }
 
-    /// Reads an environment from anywhere.
+    /// Reads an environment from a function.
     ///
     /// # Errors
     /// As [`Config::from_env`].
@@ -99,8 +101,8 @@ impl Config {
     }
 }
 
-/// Whether a text can be a job id, a node name or a set id: it becomes a file name, a tag and part of a
-/// PMI value.
+/// Whether a text can be a job id, a node name or a set id: part of a file name, a tag and a PMI
+/// value.
 pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= limits::NAME_BYTES_MAX
@@ -167,7 +169,7 @@ impl Env<'_> {
     }
 }
 
-/// The own address that packets to that host would carry. Nothing is sent.
+/// The local address of packets to that host. Nothing is sent.
 fn address_towards(host: &str) -> Option<IpAddr> {
     const DISCARD_PORT: u16 = 9;
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;

@@ -1,7 +1,7 @@
-//! The thread that listens to the launcher and to the other ranks while the program computes, and the
-//! place where the program waits for what they agree on.
+//! The thread that receives requests and agreement frames while the program computes, and the place
+//! where the program waits for the agreement.
 //!
-//! The thin shell around [`crate::agreement`]. Not responsible for what is done at the safe point.
+//! The thin shell around [`crate::agreement`]. Not responsible for the actions at the safe point.
 
 use crate::agreement::{Agreement, Counts, Frame, Output, Step};
 use crate::backplane::{Backplane, Notice, RequestSink};
@@ -17,17 +17,17 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The agreement comes over links: how often to look whether they are still there.
+/// Interval of the checks on the links of the agreement.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the control thread takes.
+/// An input of the control thread.
 pub(crate) enum Input {
     Request(Request),
     Frame { from: u32, payload: Vec<u8> },
     Stop,
 }
 
-/// The sending ends of the control thread's queue: made before everything that feeds it.
+/// The senders of the control thread's queue; made before all its sources.
 pub(crate) struct Inputs {
     sender: SyncSender<Input>,
     receiver: Receiver<Input>,
@@ -54,7 +54,7 @@ impl Inputs {
     }
 }
 
-/// The agreement with everything that it needs to act.
+/// The agreement and everything that it needs to act.
 pub(crate) struct Control {
     shared: Arc<Shared>,
     sender: SyncSender<Input>,
@@ -69,7 +69,7 @@ struct Shared {
     woken: Condvar,
     router: Arc<Router>,
     backplane: Arc<dyn Backplane>,
-    /// What was answered to the last episode.
+    /// The answer to the last episode.
     answer: Mutex<Option<Notice>>,
     inbox: Arc<Inbox>,
     registry: Registry,
@@ -78,11 +78,12 @@ struct Shared {
 
 /// Going back to an image in place.
 struct Recovery {
-    /// Whether the program can; unknown until it says so, or speaks with others without having said it.
+    /// Whether the program can go back; unknown until it says so or communicates without having
+    /// said so.
     able: Option<bool>,
-    /// The last episode in which it was told to, or the one that started it.
+    /// The last episode in which it was asked to, or the one that started it.
     seen: u64,
-    /// What it was told while that was unknown.
+    /// A request to go back from that time.
     early: Option<Recall>,
 }
 
@@ -110,8 +111,8 @@ impl Control {
         Self { shared, sender: inputs.sender, receiver: Some(inputs.receiver), thread: None }
     }
 
-    /// Starts to take what has come in. Only when the channels are resumed: an answer to another rank
-    /// must not be dropped.
+    /// Starts to handle inputs. Only when the channels are resumed: an answer to another rank must
+    /// not be dropped.
     pub(crate) fn listen(&mut self) -> Result<()> {
         if let Some(receiver) = self.receiver.take() {
             let shared = Arc::clone(&self.shared);
@@ -121,8 +122,8 @@ impl Control {
         Ok(())
     }
 
-    /// The program has come to its next safe point: `None` to go on. Waits where the ranks are about to
-    /// agree; `check` fails where that has become hopeless.
+    /// The program has reached its next safe point: `None` to go on. Waits while the ranks agree;
+    /// `check` fails when that is hopeless.
     pub(crate) fn arrive(&self, check: &dyn Fn() -> Result<()>) -> Result<Option<Request>> {
         let mut agreement = lock(&self.shared.agreement);
         loop {
@@ -137,7 +138,7 @@ impl Control {
         }
     }
 
-    /// Tells the others how much this rank has sent, and waits to hear how much must have come to it; `check` as above.
+    /// Reports how much this rank has sent, and waits for how much must arrive; `check` as above.
     pub(crate) fn exchange(&self, sent: Counts, check: &dyn Fn() -> Result<()>) -> Result<Counts> {
         let mut outputs = Vec::new();
         lock(&self.shared.agreement).suspended(sent, &mut outputs);
@@ -153,23 +154,23 @@ impl Control {
         }
     }
 
-    /// Safe points passed, the one that the program is at not included.
+    /// Safe points passed, without the present one.
     pub(crate) fn passed(&self) -> u64 {
         lock(&self.shared.agreement).passed()
     }
 
-    /// Whether the launcher has taken back that ranks leave in that episode.
+    /// Whether the launcher has cancelled the leaving of that episode.
     pub(crate) fn is_aborted(&self, episode: u64) -> bool {
         lock(&self.shared.agreement).is_aborted(episode)
     }
 
-    /// Says something that answers the open request.
+    /// Publishes the answer to the open request.
     pub(crate) fn answer(&self, notice: Notice) {
         self.shared.backplane.publish(&notice);
         *lock(&self.shared.answer) = Some(notice);
     }
 
-    /// The request was acted upon, and the channels are resumed.
+    /// The request is executed and the channels are resumed.
     pub(crate) fn finished(&self) {
         let mut outputs = Vec::new();
         lock(&self.shared.agreement).finished(&mut outputs);
@@ -188,13 +189,13 @@ impl Control {
         }
     }
 
-    /// The rank has gone back: what was agreed on before is void.
+    /// The rank has gone back: earlier agreements are void.
     pub(crate) fn go_back(&self, agreement: Agreement) {
         *lock(&self.shared.agreement) = agreement;
         *lock(&self.shared.answer) = None;
     }
 
-    /// Stops the thread; the requests that were open come to nothing.
+    /// Stops the thread; returns the open requests.
     pub(crate) fn stop(&mut self) -> Vec<Request> {
         let Some(thread) = self.thread.take() else {
             return Vec::new();
@@ -235,7 +236,7 @@ impl Shared {
         }
     }
 
-    /// Ranks have died. Whatever the program is waiting for is over; at its next call it goes back.
+    /// Ranks have died. Every wait of the program ends; its next call goes back.
     fn call_back(&self, episode: u64, set: String, dead: &[u32]) {
         let mut recovery = lock(&self.recovery);
         if episode <= recovery.seen || dead.contains(&self.rank) {
@@ -254,7 +255,7 @@ impl Shared {
         // In this order: once the program knows, it makes new links.
         self.registry.interrupt();
         self.inbox.call_back(Recall { episode, set });
-        // Whoever is between its look and its wait has the lock.
+        // A thread between its check and its wait holds the lock.
         drop(lock(&self.agreement));
         self.woken.notify_all();
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, in words for the person who started the job.
+//! The errors of the library, in words for the user who started the job.
 
 use crate::image::ImageError;
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 /// The result of every call of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed. Except where a variant says otherwise the job cannot go on: end the program with
+/// Why a call failed. Unless a variant says otherwise the job cannot go on: end the program with
 /// [`Error::exit_code`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -28,8 +28,7 @@ pub enum Error {
         /// What came instead of the answer.
         problem: String,
     },
-    /// The node launch agent is gone: the launcher sees that itself, and what follows from it is its to
-    /// decide.
+    /// The node launch agent is gone. The launcher sees that itself and decides what follows.
     #[error("PMI {command}: {problem}")]
     LaunchAgentLost {
         /// The command.
@@ -45,7 +44,7 @@ pub enum Error {
         /// What went wrong.
         problem: String,
     },
-    /// Another rank is gone without having finished. The launcher has been given the time to act.
+    /// Another rank is gone without `finalize`. The launcher had time to act.
     #[error("rank {rank} is lost: {reason}")]
     PeerLost {
         /// Which rank.
@@ -53,12 +52,12 @@ pub enum Error {
         /// How that showed.
         reason: String,
     },
-    /// Ranks have died, and this one has gone back to the last set in place: take the state back with
-    /// [`crate::Job::restore`] and go on from there. Only a program that says that it can
-    /// ([`crate::Job::run`], [`crate::Job::can_roll_back`]) gets this.
+    /// Ranks have died, and this one has gone back to the last set in place: restore the state with
+    /// [`crate::Job::restore`] and go on from there. Only programs that declare it
+    /// ([`crate::Job::run`], [`crate::Job::can_roll_back`]) get this.
     #[error("the job has gone back to its last set: Job::restore gives the state of it")]
     RolledBack,
-    /// The other rank has finalized: nothing comes from it and nothing goes to it any more.
+    /// The other rank has finalized: no messages can be exchanged with it.
     #[error("rank {rank} has finalized")]
     PeerFinished {
         /// Which rank.
@@ -80,7 +79,7 @@ pub enum Error {
         /// The bound.
         max: usize,
     },
-    /// What waits from that rank is at its bound, and nothing of it is what was asked for.
+    /// The waiting messages of that rank reach the limit, and the requested one is not among them.
     #[error(
         "{bytes} bytes from rank {rank} wait, none with the wanted tag, and the bound is {max}: \
          receive in the order of sending, or raise FTB_JOB_RECEIVE_BYTES"
@@ -124,8 +123,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// What a program that ends because of this error exits with: 2 for a wrong environment, 65 for an
-    /// image that must not be restored (the launcher then takes another set), else 1.
+    /// The exit code of a program that ends because of this error: 2 for a wrong environment, 65
+    /// for a damaged image (the launcher takes another set), else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Environment { .. } => 2,

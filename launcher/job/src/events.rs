@@ -1,7 +1,7 @@
 //! The rank as a client of its node's agent: requests come from `ftb.jl`, notices go to `ftb.mpi`.
 //!
-//! Responsible for whose requests count: only those of the user that this process runs as. Not
-//! responsible for what they mean ([`crate::request`]).
+//! Only requests of the user of this process count. Not responsible for their meaning
+//! ([`crate::request`]).
 
 use crate::backplane::{Backplane, Connect, Notice, RequestSink};
 use crate::config::Config;
@@ -20,12 +20,12 @@ use std::time::Duration;
 
 const NOTICE_SPACE: &str = "ftb.mpi";
 const REQUEST_SPACE: &str = "ftb.jl";
-/// How long a rank that has finalized, and has waited for its last word before, says goodbye.
+/// How long a finalized rank waits for its client to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Between two attempts to subscribe that the client library gave up on.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// The way to the launcher over the backplane; `None` where there is no agent, or no job to be in.
+/// The connection to the launcher over the backplane; `None` without an agent or a job.
 pub(crate) fn connect_from(config: &Config) -> Option<Connect> {
     let socket = config.agent_socket.clone()?;
     if config.job_id.is_empty() {
@@ -74,7 +74,7 @@ impl Events {
         match activated.recv_timeout(limits::SUBSCRIBE_TIMEOUT) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(failed(&error)),
-            // The program can compute without: another rank that hears the launcher is enough.
+            // The program can compute without: another subscribed rank is enough.
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                 tracing::warn!(rank, "no agent yet: this rank does not hear the launcher");
             }
@@ -122,13 +122,13 @@ struct Listener {
 }
 
 impl Listener {
-    /// Subscribes, says so (or why it never will), and hands requests on until the client is closed.
+    /// Subscribes, reports it (or the error), and passes requests on until the client is closed.
     fn run(&self, active: &Sender<Result<(), SubscribeError>>) {
         while !self.stopping.load(Ordering::Acquire) {
             let timeout = limits::SUBSCRIBE_TIMEOUT;
             match self.client.subscribe(&self.filter, Start::Now, timeout) {
                 Ok(subscription) => {
-                    // Only the first is waited for.
+                    // Only the first report is waited for.
                     active.send(Ok(())).ok();
                     if !self.listen(subscription) {
                         return;
@@ -145,7 +145,7 @@ impl Listener {
         }
     }
 
-    /// Until the subscription ends; false when nobody wants more.
+    /// Runs until the subscription ends; false when no more requests are wanted.
     fn listen(&self, mut subscription: Subscription) -> bool {
         while let Ok(Some(delivery)) = subscription.next(Duration::MAX) {
             match delivery {
@@ -156,7 +156,7 @@ impl Listener {
                         return false;
                     }
                 }
-                // The launcher repeats what it wants until it is answered.
+                // The launcher repeats each request until it is answered.
                 Delivery::Gap(gap) => {
                     tracing::warn!(rank = self.rank, ?gap, "events of the launcher are missing");
                 }

@@ -1,13 +1,14 @@
-//! What ranks send each other on a link, as bytes.
+//! The bytes on a link between ranks.
 //!
-//! A link starts with a hello of the one that dials and the answer of the other; then frames follow,
-//! each a header of fixed size and a payload. Responsible for encoding and for refusing what is no
-//! frame; not for order and counts ([`crate::inbox`]).
+//! A link starts with the hello of the dialling side and the answer of the other; then frames
+//! follow, each a fixed header and a payload. Responsible for encoding and for refusing invalid
+//! frames; not for order and counts ([`crate::inbox`]).
 
 use crate::limits;
 use std::io::{self, Read};
 
-/// Whose message it is: the program's own or a collective operation's. They never match each other.
+/// The owner of a message: the program or a collective operation. The classes never match each
+/// other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Class {
@@ -46,7 +47,7 @@ pub enum Frame<'a> {
         /// JSON.
         payload: &'a [u8],
     },
-    /// The sender has finalized; the end of the link that follows is no loss.
+    /// The sender has finalized; the end of the link is not a loss.
     Goodbye,
 }
 
@@ -110,11 +111,11 @@ pub enum Incoming {
     Goodbye,
 }
 
-/// Reads the next frame; `Ok(None)` where the stream ends between two frames.
+/// Reads the next frame; `Ok(None)` if the stream ends between two frames.
 ///
 /// # Errors
-/// What the stream gives; [`io::ErrorKind::InvalidData`] for bytes that are no frame, after which the
-/// link must be closed.
+/// The stream's; [`io::ErrorKind::InvalidData`] for an invalid frame, after which the link must be
+/// closed.
 pub(crate) fn read_frame(stream: &mut impl Read) -> io::Result<Option<Incoming>> {
     let mut header = [0; HEADER_BYTES];
     let first = loop {
@@ -163,20 +164,20 @@ fn read_payload(stream: &mut impl Read, len: usize) -> io::Result<Vec<u8>> {
     Ok(payload)
 }
 
-/// How a rank introduces itself, and the answer: the same with the ends exchanged.
+/// The introduction of a rank; the answer has the ends exchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     /// Who says it.
     pub from: u32,
     /// To whom.
     pub to: u32,
-    /// The fence that exchanged the addresses: a dial of an earlier one is refused.
+    /// The barrier that exchanged the addresses: a dial of an earlier one is refused.
     pub fence: u64,
-    /// The secret of the rank that is dialled, from its address.
+    /// The secret of the dialled rank, from its address.
     pub token: [u8; TOKEN_BYTES],
-    /// Messages that the speaker has sent to the other in the job's life.
+    /// Messages sent to the other rank in the job's life.
     pub sent: u64,
-    /// Messages that it has received from the other.
+    /// Messages received from the other rank.
     pub received: u64,
 }
 

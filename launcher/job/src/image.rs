@@ -79,7 +79,7 @@ pub(crate) struct Section {
 /// Why an image was not written or not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// It is torn, changed, not an image, of another rank, or not what the program expects.
+    /// It is damaged, not an image, of another rank, or not what the program expects.
     #[error("image {path} is refused at byte {offset}: {problem}")]
     Refused {
         /// The file.
@@ -116,7 +116,7 @@ pub enum ImageError {
 }
 
 impl ImageError {
-    /// Whether it is an image that must not be restored: the launcher then takes another set.
+    /// Whether the image must not be restored: the launcher then takes another set.
     pub fn is_refused(&self) -> bool {
         matches!(self, Self::Refused { .. } | Self::Read { .. })
     }

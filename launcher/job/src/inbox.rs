@@ -1,9 +1,9 @@
-//! What has come in from the other ranks and was not taken yet: the thesis' temporary receive queue
-//! (section 2.2), in use all the time.
+//! Received messages that the program has not taken: the thesis' temporary receive queue (section
+//! 2.2), always in use.
 //!
-//! Responsible for matching, for the order and the completeness of each pair's messages, for the cut
-//! that a suspension makes in them, for the bound of each peer's bytes, and for knowing who is gone. Not
-//! responsible for reading sockets: channels bring what they have read.
+//! Responsible for matching, for order and completeness of each pair's messages, for the cut of a
+//! suspension, for the limit of each peer's bytes, and for lost peers. Not responsible for sockets:
+//! channels deliver what they read.
 
 use crate::error::{Error, Result};
 use crate::frame::{Class, Incoming};
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// What a waiting message costs beside its payload: the bound is one of memory.
+/// Memory of a waiting message beside its payload; the limit is one of memory.
 const MESSAGE_OVERHEAD_BYTES: usize = 64;
 
 /// A message that waits.
@@ -27,7 +27,7 @@ pub(crate) struct Message {
 /// Receives the payloads of control frames: `(from, payload)`.
 pub(crate) type ControlSink = Box<dyn Fn(u32, Vec<u8>) + Send + Sync>;
 
-/// The receiving side of a rank. Channels hold it and bring what comes.
+/// The receiving side of a rank; channels deliver into it.
 pub struct Inbox {
     state: Mutex<State>,
     changed: Condvar,
@@ -35,7 +35,7 @@ pub struct Inbox {
     bytes_max: usize,
 }
 
-/// The launcher has called this rank back.
+/// The launcher requests that this rank goes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Recall {
     /// In this episode.
@@ -46,23 +46,23 @@ pub(crate) struct Recall {
 
 struct State {
     peers: Vec<Peer>,
-    /// From then on nothing of now counts, and every call says so.
+    /// From then on every call fails with it.
     recall: Option<Recall>,
-    /// The bound does not hold back what is in flight while channels are drained or closed.
+    /// The limit does not apply while channels are drained or closed.
     unbounded: bool,
-    /// Channels are being drained: a link that ends is no loss when everything has come over it.
+    /// Channels are being drained: the end of a complete link is not a loss.
     draining: bool,
-    /// All ranks have come to their end: a link that ends is none either.
+    /// All ranks are at their end: the end of a link is not a loss.
     finishing: bool,
 }
 
 #[derive(Default)]
 struct Peer {
-    /// By class and tag, so that one who waits for one of them does not search the others.
+    /// By class and tag, so that a search is short.
     queues: BTreeMap<(Class, u32), VecDeque<Message>>,
     bytes: usize,
     received: u64,
-    /// The last message before the suspension that is going on.
+    /// The last message before the open suspension.
     cut: Option<u64>,
     /// Its reader waits for room.
     stalled: bool,
@@ -71,11 +71,11 @@ struct Peer {
 
 #[derive(Default, PartialEq, Eq)]
 enum Link {
-    /// Not connected, since nobody had anything to say yet, or torn down on purpose.
+    /// Not connected: no message yet, or torn down on purpose.
     #[default]
     Down,
     Up,
-    /// Ended while channels were drained: right before a tear-down, a loss otherwise.
+    /// Ended while channels were drained: correct before a tear-down, otherwise a loss.
     Ended,
     Lost(String),
     Finished,
@@ -97,31 +97,31 @@ impl Inbox {
         }
     }
 
-    /// The rank is called back: whoever waits here is told.
+    /// The rank must go back: every waiting call returns.
     pub(crate) fn call_back(&self, recall: Recall) {
         lock(&self.state).recall = Some(recall);
         self.changed.notify_all();
     }
 
-    /// Where to, when it is called back.
+    /// The request to go back, if any.
     pub(crate) fn recall(&self) -> Option<Recall> {
         lock(&self.state).recall.clone()
     }
 
-    /// Fails where the rank is called back.
+    /// Fails if the rank must go back.
     pub(crate) fn check_recall(&self) -> Result<()> {
         lock(&self.state).check_recall()
     }
 
-    /// Waits until the rank is called back; false when the time is over.
+    /// Waits until the rank must go back; false after `timeout`.
     pub(crate) fn wait_recall(&self, timeout: Duration) -> bool {
         let state = lock(&self.state);
         let waited = self.changed.wait_timeout_while(state, timeout, |s| s.recall.is_none());
         waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0.recall.is_some()
     }
 
-    /// Everything is as in an image, what [`Inbox::snapshot`] gave, and the recall is over. No channel uses the
-    /// inbox at that time.
+    /// Restores what [`Inbox::snapshot`] returned and ends the recall. No channel uses the inbox
+    /// meanwhile.
     pub(crate) fn go_back(&self, peers: Vec<(u64, Vec<Message>)>) {
         let mut state = lock(&self.state);
         state.peers.iter_mut().for_each(|peer| *peer = Peer::default());
@@ -157,7 +157,7 @@ impl Inbox {
         }
     }
 
-    /// That rank's link has ended, with what was wrong where something was.
+    /// That rank's link has ended, with the problem, if any.
     pub fn link_ended(&self, from: u32, problem: Option<String>) {
         let mut state = lock(&self.state);
         let (draining, finishing) = (state.draining, state.finishing);
@@ -173,8 +173,8 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    /// The first message from that rank with that class and tag, waiting for it; `None` when there was no link for so
-    /// long, over which its end would show.
+    /// Waits for the first message from that rank with that class and tag; `None` if there was no
+    /// link to detect its end for `UNLINKED_MAX`.
     pub(crate) fn take(
         &self,
         from: u32,
@@ -248,7 +248,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// From now on what is in flight comes in whatever the bound says.
+    /// Suspends the limit for messages in flight.
     pub(crate) fn lift_bound(&self) {
         lock(&self.state).unbounded = true;
         self.changed.notify_all();
@@ -262,8 +262,8 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    /// Waits until so many messages have come from each other rank, none from those that are not named: nothing is
-    /// in flight any more, and here is the cut.
+    /// Waits until these numbers of messages have arrived from each rank, 0 from others: nothing is
+    /// in flight, and this is the cut.
     pub(crate) fn wait_drained(&self, own: u32, expected: &[(u32, u64)]) -> Result<()> {
         let mut state = lock(&self.state);
         for (rank, peer) in (0..).zip(&mut state.peers).filter(|(rank, _)| *rank != own) {
@@ -289,7 +289,7 @@ impl Inbox {
         }
     }
 
-    /// What belongs to an image: the messages that wait from each rank up to the cut, and the
+    /// The content of an image: the messages that wait from each rank up to the cut, and the
     /// numbers of the last ones.
     pub(crate) fn snapshot(&self) -> Vec<(u64, Vec<Message>)> {
         let state = lock(&self.state);
@@ -302,7 +302,7 @@ impl Inbox {
         peers.collect()
     }
 
-    /// Puts back what [`Inbox::snapshot`] gave, into a new inbox.
+    /// Restores what [`Inbox::snapshot`] returned into a new inbox.
     pub(crate) fn restore(&self, peers: Vec<(u64, Vec<Message>)>) {
         let mut state = lock(&self.state);
         for (peer, (received, messages)) in state.peers.iter_mut().zip(peers) {
@@ -336,22 +336,22 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    /// Whether there is a link to that rank that can be written to.
+    /// Whether a writable link to that rank exists.
     pub(crate) fn is_linked(&self, to: u32) -> bool {
         matches!(lock(&self.state).peers[to as usize].link, Link::Up | Link::Finished)
     }
 
-    /// How many messages have come from that rank in the job's life.
+    /// Messages from that rank in the job's life.
     pub fn received(&self, from: u32) -> u64 {
         lock(&self.state).peers[from as usize].received
     }
 
-    /// Fails where that rank is lost or has finalized.
+    /// Fails if that rank is lost or has finalized.
     pub(crate) fn check(&self, rank: u32) -> Result<()> {
         lock(&self.state).peers[rank as usize].check(rank)
     }
 
-    /// Fails where any rank is lost.
+    /// Fails if any rank is lost.
     pub(crate) fn check_all(&self) -> Result<()> {
         let state = lock(&self.state);
         let lost = |(rank, peer): (u32, &Peer)| match peer.check(rank) {
@@ -361,13 +361,13 @@ impl Inbox {
         (0_u32..).zip(&state.peers).try_for_each(lost)
     }
 
-    /// All ranks have come to their end: who is gone now has finished.
+    /// All ranks are at their end: a closed peer has finished.
     pub(crate) fn begin_finish(&self) {
         lock(&self.state).finishing = true;
         self.changed.notify_all();
     }
 
-    /// Waits until every other rank that there is a link to has said goodbye.
+    /// Waits for the goodbye of every linked rank.
     pub(crate) fn wait_finished(&self, own: u32) -> Result<()> {
         let mut state = lock(&self.state);
         loop {
@@ -405,7 +405,7 @@ impl Inbox {
                 self.changed.notify_all();
                 return Ok(());
             }
-            // A receiver that waits for another tag must learn that it waits in vain.
+            // A receiver of another tag must learn that no message can come.
             self.changed.notify_all();
             state = self.wait(state);
         }
@@ -429,7 +429,7 @@ impl State {
 }
 
 impl Peer {
-    /// A single message may be larger than the bound: it is taken when it is alone.
+    /// A message above the limit is accepted when it is alone.
     fn is_full(&self, bytes: usize, bytes_max: usize) -> bool {
         self.bytes > 0 && self.bytes + bytes + MESSAGE_OVERHEAD_BYTES > bytes_max
     }

@@ -46,42 +46,42 @@ pub struct Job {
     decided: bool,
 }
 
-/// Images that the program has not taken its state from yet.
+/// Images whose state the program has not taken.
 struct Restoring {
     source: Source,
     /// In which episode.
     episode: u64,
-    /// Since when the rank does not compute.
+    /// Start of the pause.
     since: Instant,
 }
 
 enum Source {
     /// Its own.
     Own(Reader),
-    /// Those of all ranks of a set that so many have made, in this directory.
+    /// Those of all ranks of a set with this many, in this directory.
     Others { size: u32, set_dir: PathBuf },
 }
 
-/// What a safe point came to.
+/// The result of a safe point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a rank that has moved away must end"]
 pub enum SafePoint {
-    /// Nothing was asked.
+    /// There was no request.
     Passed,
-    /// An image was written (or could not be, and the launcher knows).
+    /// An image was written, or the launcher knows of the failure.
     Checkpointed,
-    /// Other ranks have moved, or this one was to and stayed.
+    /// Other ranks have moved, or this one stayed.
     Stayed,
-    /// This rank's image is written and goes on elsewhere: this process must end with exit code 0 and
+    /// This rank goes on elsewhere from its image: the process must end with exit code 0 and
     /// without [`Job::finalize`].
     MovedAway,
 }
 
-/// What a job is made of where it is not taken from the environment.
+/// The parts of a job that is not started from the environment.
 pub struct Setup {
     /// Who this rank is.
     pub config: Config,
-    /// The connection to the PMI server; needed where there is more than one rank.
+    /// The connection to the PMI server; required for more than one rank.
     pub pmi: Option<UnixStream>,
     /// The channels, best first.
     pub channels: Vec<Arc<dyn Channel>>,
@@ -112,20 +112,20 @@ impl Setup {
 }
 
 impl Job {
-    /// Joins the job that this process was started for; without a launcher a job of one rank.
+    /// Joins the job of this process; without a launcher a job of one rank.
     ///
-    /// Returns when all ranks are there; a connection between two of them is made when one of them has something to
-    /// say to the other. A process that was started from an image has
-    /// its communication back then; its state it takes with [`Job::restore`].
+    /// Returns when all ranks are there. A connection between two ranks is made by their first
+    /// message. A process that starts from an image has its communication restored; take its state
+    /// with [`Job::restore`].
     ///
     /// # Errors
-    /// A wrong environment, an image that is refused, or ranks that cannot connect. End the program with
+    /// A wrong environment, a refused image, or ranks that cannot connect. End the program with
     /// [`Error::exit_code`].
     pub fn init() -> Result<Self> {
         Self::start(Setup::from_env()?)
     }
 
-    /// As [`Job::init`], with everything given.
+    /// As [`Job::init`], with explicit parts.
     ///
     /// # Errors
     /// As [`Job::init`].
@@ -207,20 +207,20 @@ impl Job {
         &self.config.job_id
     }
 
-    /// The name of the channel that leads to that rank now.
+    /// The name of the present channel to that rank.
     pub fn channel_to(&self, rank: u32) -> Option<&'static str> {
         self.router.route_name(rank)
     }
 
-    /// Whether the process was started from an image and has not taken its state from it yet.
+    /// Whether the process was started from an image and has not taken its state.
     pub fn must_restore(&self) -> bool {
         self.restore.is_some()
     }
 
-    /// Takes the state from the image that the process was started from; false where there is none.
+    /// Takes the state from the image of this process; false without one.
     ///
     /// # Errors
-    /// [`Error::Image`] where the image is not of this program; the state may then be half taken.
+    /// [`Error::Image`] if the image is not of this program; the state may be partly restored.
     pub fn restore(&mut self, state: &mut dyn State) -> Result<bool> {
         let Some(Restoring { source, episode, since }) = self.restore.take() else {
             return Ok(false);
@@ -233,8 +233,8 @@ impl Job {
         Ok(true)
     }
 
-    /// Sends a message. Messages of a pair with the same tag arrive in the order of sending. May block
-    /// while the receiver has too much that it has not taken.
+    /// Sends a message. Messages of a pair with the same tag arrive in order. May block while the
+    /// receiver has too many waiting messages.
     ///
     /// # Errors
     /// See [`Error`].
@@ -257,15 +257,15 @@ impl Job {
         Sender { era: self.router.era(), router: Arc::clone(&self.router) }
     }
 
-    /// A safe point: everything that the program needs to go on is in `state` and in the messages under
-    /// way. Does what the launcher has asked for, if anything; ends the process with exit code 0 where
-    /// that is to go on elsewhere.
+    /// A safe point: `state` and the messages under way are all that the program needs to go on.
+    /// Executes the launcher's request, if any; ends the process with exit code 0 if the rank goes
+    /// on elsewhere.
     ///
-    /// All ranks pass the same number of safe points, and none needs, before its n-th, a message that
+    /// All ranks pass the same number of safe points. Before its n-th, no rank needs a message that
     /// another sends after its n-th. At least one a second keeps the launcher from waiting.
     ///
     /// # Errors
-    /// See [`Error`]. A checkpoint that fails is no error: the launcher is told, the program goes on.
+    /// See [`Error`]. A failed checkpoint is reported to the launcher and is not an error.
     pub fn progress(&mut self, state: &dyn State) -> Result<()> {
         match self.safe_point(state)? {
             SafePoint::MovedAway => process::exit(0),
@@ -273,7 +273,7 @@ impl Job {
         }
     }
 
-    /// As [`Job::progress`], for a program that ends by itself when it has moved away.
+    /// As [`Job::progress`], for a program that ends by itself after it has moved away.
     ///
     /// # Errors
     /// As [`Job::progress`].
@@ -290,7 +290,7 @@ impl Job {
         }
         let inbox = Arc::clone(&self.inbox);
         let hopeless = || {
-            // A report may be behind messages that wait for room.
+            // A report may wait behind messages that wait for room.
             inbox.lift_bound();
             inbox.check_recall()?;
             inbox.check_all()
@@ -306,9 +306,9 @@ impl Job {
     /// The end: waits for all ranks, then leaves.
     ///
     /// # Errors
-    /// A rank that did not come to its end.
+    /// A rank that did not reach its end.
     pub fn finalize(mut self) -> Result<()> {
-        // There is no way back into the program from here.
+        // The program cannot go back from here.
         self.control.can_roll_back(false);
         self.barrier()?;
         for request in self.control.stop() {
@@ -324,7 +324,7 @@ impl Job {
         Ok(())
     }
 
-    /// Ends the whole job with that exit code, for a program that cannot go on.
+    /// Ends the whole job with that exit code.
     pub fn abort(self, exit_code: u8) -> ! {
         if let Some(pmi) = &self.pmi
             && let Err(error) = lock(pmi).abort(exit_code)
@@ -343,7 +343,7 @@ impl Job {
         let taken = self.inbox.take(from, class, tag, limits::UNLINKED_MAX).and_then(|taken| {
             match taken {
                 Some(payload) => Ok(payload),
-                // Whether the other lives shows over a link only.
+                // Only a link shows whether the other rank lives.
                 None => {
                     self.router.reach(from)?;
                     self.inbox.take_linked(from, class, tag)
@@ -353,7 +353,7 @@ impl Job {
         self.settle(taken)
     }
 
-    /// A program that speaks with others, and has not said that it can go back in place, cannot.
+    /// A program that communicates without having declared that it can go back, cannot.
     fn decide(&mut self) {
         if !self.decided {
             self.can_roll_back(false);
@@ -366,8 +366,8 @@ impl Job {
         self.settle(sent)
     }
 
-    /// A lost peer is the launcher's to remedy: it gets the time to call this rank back or to end this process,
-    /// before the program fails by itself and takes the job with it.
+    /// After the loss of a peer the launcher gets time to call this rank back or to end it, before
+    /// the program fails.
     fn settle<T>(&mut self, result: Result<T>) -> Result<T> {
         let is_remedied = self.config.agent_socket.is_some();
         if let Err(Error::PeerLost { rank, reason }) = &result
@@ -424,7 +424,7 @@ impl Job {
                 self.control.answer(notice);
                 SafePoint::Checkpointed
             }
-            // Are never begun.
+            // These never begin a safe point.
             RequestKind::Abort | RequestKind::Rollback { .. } => SafePoint::Passed,
         };
         self.control.finished();
@@ -433,8 +433,8 @@ impl Job {
         Ok(outcome)
     }
 
-    /// The migration barrier, and the one at the start: opens this rank's end-points, and waits until those of all
-    /// ranks are open. Their addresses are looked up when they are needed.
+    /// The barrier of a start or a migration: opens this rank's endpoints and waits for all others.
+    /// Addresses are looked up on demand.
     fn fence(&self, fence: u64) -> Result<()> {
         let (rank, size) = (self.config.rank, self.config.size);
         let token = stream::random_bytes().map_err(|error| Error::Channel {
@@ -472,7 +472,7 @@ impl Job {
         Ok(())
     }
 
-    /// Answers a request that will not be acted upon.
+    /// Answers a request that will not be executed.
     fn refuse(&self, request: &Request, reason: &str) {
         let awaited = match &request.kind {
             RequestKind::Checkpoint { .. } => true,
@@ -491,7 +491,7 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // Readers may wait for room, and the control thread for nothing: both end.
+        // Readers may wait for room, and the control thread for input: both end.
         self.inbox.lift_bound();
         self.control.stop();
         self.inbox.links_down();
@@ -500,8 +500,8 @@ impl Drop for Job {
     }
 }
 
-/// Sends messages from any thread of the program. What is sent while the channels are suspended follows
-/// when they are resumed, here or in the process that goes on elsewhere.
+/// Sends messages from any thread of the program. Messages during a suspension follow when the
+/// channels are resumed, here or in the process that goes on elsewhere.
 #[derive(Clone)]
 pub struct Sender {
     router: Arc<Router>,
@@ -509,8 +509,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// As [`Job::send`]; a lost peer fails at once. When the rank goes back to an image in place, this sender has
-    /// served: [`Job::sender`] gives another.
+    /// As [`Job::send`]; a lost peer fails at once. After a rollback in place get a new sender from
+    /// [`Job::sender`].
     ///
     /// # Errors
     /// See [`Error`].

@@ -55,13 +55,12 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// In every program that links this library: the launcher looks for these bytes in a program's file
-/// before it starts anything, since such a program saves itself and needs no pod
+/// In every program that links this library. The launcher looks for these bytes in a program's file
+/// before it starts anything: such a program saves itself and needs no pod
 /// (docs/launcher-protocol.md).
 pub static MARK: [u8; 29] = *b"ftb-job.mark.5e2b7c41d0a9f386";
 
-/// A thread that panicked while it held the lock has left nothing half done that matters more than that
-/// the others go on: every critical section here is a few assignments.
+/// A poisoned lock is harmless: every critical section here is a few assignments.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,22 +1,22 @@
-//! Every bound of the library in one place, each with its reason.
+//! Every limit of the library, each with its reason.
 
 use std::time::Duration;
 
-/// Most ranks of a job: each keeps one connection and one reading thread per other rank that it speaks with.
+/// Most ranks of a job: each keeps one connection and one reading thread for each peer.
 pub const RANKS_MAX: u32 = 512;
 /// Largest message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Default bound of the received and not yet taken bytes of one peer. At the bound its connection is
-/// not read (the peer's `send` blocks), and a `recv` that this leaves without hope fails.
+/// Default limit of received bytes of one peer that the program has not taken. At the limit its
+/// connection is not read (the peer's `send` blocks), and a hopeless `recv` fails.
 pub const RECEIVE_BYTES_DEFAULT: usize = 256 * 1024 * 1024;
-/// Most bytes that wait for one peer while its channel is suspended. At the bound `send` blocks until
-/// the channels are resumed.
+/// Most bytes that wait for one peer while its channel is suspended. At the limit `send` blocks
+/// until the channels are resumed.
 pub const OUTSTANDING_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Most control inputs (requests, frames of the agreement) that wait for the control thread. At the
-/// bound whoever brings the next one waits; a round needs two of each rank.
+/// Most inputs (requests, frames of the agreement) that wait for the control thread. At the limit
+/// their sources block; a round needs two of each rank.
 pub const CONTROL_INPUTS_MAX: usize = 4 * RANKS_MAX as usize;
-/// Most requests that wait at the coordinator for the round before them. At the bound a new one is
-/// refused and counted: the launcher repeats it.
+/// Most requests that wait at the coordinator. At the limit a new one is refused and counted: the
+/// launcher repeats it.
 pub const REQUESTS_MAX: usize = 16;
 /// Longest payload of a control frame in bytes: a request with all ranks in it.
 pub const CONTROL_BYTES_MAX: usize = 16 * 1024;
@@ -32,16 +32,17 @@ pub const SECTION_NAME_BYTES_MAX: usize = 63;
 pub const SECTIONS_MAX: u32 = 65_536;
 /// How long a connection to another rank may take.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a rank waits for a message of one that it has no link to, before it makes one to see whether the other lives.
+/// How long a rank waits for a message without a link, before it makes one to see whether the peer
+/// lives.
 pub const UNLINKED_MAX: Duration = Duration::from_secs(1);
 /// How long one peer has to introduce itself on a new connection.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a rank that moves away waits until the backplane has its last word (see
+/// How long a rank that moves waits for the confirmation of its last event (see
 /// docs/launcher-protocol.md).
 pub const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a starting rank waits until it hears the launcher, before it goes on without.
+/// How long a starting rank waits for its subscription before it goes on without.
 pub const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Default time that a call which has lost its peer waits for the launcher to act, before it fails.
+/// Default time that a call which has lost its peer waits for the launcher, before it fails.
 pub const PEER_GRACE_DEFAULT: Duration = Duration::from_secs(30);
 /// Stack of a helper thread in bytes: they hold no large values.
 pub const HELPER_STACK_BYTES: usize = 256 * 1024;

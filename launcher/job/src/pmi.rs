@@ -8,7 +8,7 @@ use crate::limits;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 
-/// How much of a line that is too long is shown.
+/// Characters shown of a line that is too long.
 const LINE_SHOWN_CHARS: usize = 64;
 
 /// A connection to a PMI-1 server.
@@ -28,13 +28,13 @@ impl Pmi {
         Ok(pmi)
     }
 
-    /// Offers a value to all ranks; visible to them after the next barrier.
+    /// Puts a value; visible to all ranks after the next barrier.
     pub(crate) fn put(&mut self, key: &str, value: &str) -> Result<()> {
         let fields = format!("kvsname={} key={key} value={value}", self.kvs_name);
         self.ask("put", &fields, "put_result")?.ok("put")
     }
 
-    /// The value that some rank has put.
+    /// A value that a rank has put.
     pub(crate) fn get(&mut self, key: &str) -> Result<String> {
         let fields = format!("kvsname={} key={key}", self.kvs_name);
         let answer = self.ask("get", &fields, "get_result")?;
@@ -42,17 +42,17 @@ impl Pmi {
         Ok(answer.value("get", "value")?.to_owned())
     }
 
-    /// Waits until all ranks are here.
+    /// Waits until all ranks have arrived.
     pub(crate) fn barrier(&mut self) -> Result<()> {
         self.ask("barrier_in", "", "barrier_out")?.ok("barrier_in")
     }
 
-    /// Says that this process will end well.
+    /// Announces that this process will end with success.
     pub(crate) fn finalize(&mut self) -> Result<()> {
         self.ask("finalize", "", "finalize_ack")?.ok("finalize")
     }
 
-    /// Asks for the end of the whole job. There is no answer but that.
+    /// Ends the whole job. There is no answer.
     pub(crate) fn abort(&mut self, exit_code: u8) -> Result<()> {
         self.tell("abort", &format!("exitcode={exit_code}"))
     }
@@ -73,7 +73,7 @@ impl Pmi {
         let mut bounded = self.stream.by_ref().take(limits::PMI_LINE_BYTES_MAX as u64);
         let read = bounded.read_until(b'\n', &mut line);
         read.map_err(|error| lost(command, format!("no answer: {error}")))?;
-        // Its end first: one that breaks off may do so within a character.
+        // The last line of a broken connection may end within a character.
         let Some(line) = line.strip_suffix(b"\n") else {
             return Err(unended(command, &String::from_utf8_lossy(&line), line.len()));
         };
@@ -103,7 +103,7 @@ impl Answer {
         self.field(key).ok_or_else(missing)
     }
 
-    /// An answer without `rc` is a good one.
+    /// An answer without `rc` is a success.
     fn ok(&self, command: &'static str) -> Result<()> {
         match self.field("rc") {
             None | Some("0") => Ok(()),
@@ -116,7 +116,7 @@ fn failed(command: &'static str, problem: String) -> Error {
     Error::Pmi { command, problem }
 }
 
-/// What came had no end: it is too long for an answer, or there was nobody any more to end it.
+/// The answer has no end: it is too long, or the connection broke.
 fn unended(command: &'static str, line: &str, len: usize) -> Error {
     let max = limits::PMI_LINE_BYTES_MAX;
     if len < max {
@@ -135,7 +135,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A server that says these lines whatever it is asked.
+    /// A server that answers everything with these lines.
     fn pmi_answered_by(lines: impl AsRef<[u8]>) -> (Result<Pmi>, UnixStream) {
         let (own, mut other) = UnixStream::pair().unwrap();
         other.write_all(lines.as_ref()).unwrap();
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// The agent is there, and talks nonsense: nobody else will see that.
+    /// The agent is there but breaks the protocol; only this rank sees it.
     #[test]
     fn a_line_that_is_too_long_or_no_text_is_no_sign_of_a_lost_agent() {
         let max = limits::PMI_LINE_BYTES_MAX;

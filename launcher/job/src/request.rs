@@ -1,13 +1,13 @@
-//! What the launcher asks of a rank: the four events of `ftb.jl` that are for ranks.
+//! The requests of the launcher: the four events of `ftb.jl` for ranks.
 //!
-//! Pure: from an event's name, payload and tags to a request. Not responsible for where events come
-//! from, nor for whose events count.
+//! Pure: from an event's name, payload and tags to a request. Not responsible for the source of
+//! events.
 
 use crate::config::is_name;
 use crate::limits;
 use serde::{Deserialize, Serialize};
 
-/// One request, with the episode that it belongs to.
+/// A request with its episode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// The episode: grows within the job, and names the migration barrier.
@@ -24,7 +24,7 @@ pub enum RequestKind {
         /// The set that the images belong to.
         set: String,
     },
-    /// `FTB_MIGRATE`: these ranks save themselves and leave, the others wait for them to come back
+    /// `FTB_MIGRATE`: these ranks save themselves and leave; the others wait for their return
     /// elsewhere.
     Migrate {
         /// The set that the images belong to.
@@ -32,18 +32,18 @@ pub enum RequestKind {
         /// Who leaves.
         ranks: Vec<u32>,
     },
-    /// `FTB_JL_ROLLBACK`: ranks have died; the others take back their state of that set, in place.
+    /// `FTB_JL_ROLLBACK`: ranks have died; the others restore their state of that set in place.
     Rollback {
         /// The set that all go back to.
         set: String,
-        /// Who is started again: a process of these ranks that still lives does not count.
+        /// Ranks that are started again; older processes of these ranks do not count.
         ranks: Vec<u32>,
     },
-    /// `FTB_MIGRATE_ABORT`: who has not left yet stays.
+    /// `FTB_MIGRATE_ABORT`: ranks that have not left stay.
     Abort,
 }
 
-/// An event for ranks that does not say what it must.
+/// A malformed event for ranks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{event}: {problem}")]
 pub struct RequestError {
@@ -54,10 +54,10 @@ pub struct RequestError {
 }
 
 impl Request {
-    /// Reads an event of the space `ftb.jl`; `Ok(None)` for one that is not for ranks.
+    /// Reads an event of the space `ftb.jl`; `Ok(None)` if it is not for ranks.
     ///
     /// # Errors
-    /// [`RequestError`] for an event that is for ranks and is malformed; it must be ignored.
+    /// [`RequestError`] for a malformed event; it must be ignored.
     pub fn from_event<'a>(
         name: &str,
         payload: &str,

@@ -1,8 +1,8 @@
-//! The sending side of a rank, and which channel leads to whom.
+//! The sending side of a rank, and its channels to peers.
 //!
-//! Part of the CR layer of the thesis (section 2.2): while channels are suspended, what the program's
-//! threads send waits in each peer's **outstanding send queue** and follows in order when they are
-//! resumed. Responsible for numbering the messages of each pair. Not responsible for when to suspend
+//! Part of the CR layer of the thesis (section 2.2): while channels are suspended, messages of the
+//! program's threads wait in each peer's **outstanding send queue**, and follow in order on resume.
+//! Responsible for numbering the messages of each pair. Not responsible for when to suspend
 //! ([`crate::job`]), nor for sockets ([`crate::channel`]).
 
 use crate::agreement::Counts;
@@ -16,26 +16,26 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// Everything that sends.
+/// The sending side.
 pub(crate) struct Router {
     rank: u32,
     inbox: Arc<Inbox>,
     outgoing: Vec<Outgoing>,
-    /// Found when they are needed, while there is a directory.
+    /// Looked up on demand, while there is a directory.
     routes: RwLock<Vec<Option<Arc<dyn Channel>>>>,
     directory: RwLock<Option<Directory>>,
     /// Counts how often the rank has gone back to an image.
     era: AtomicU64,
 }
 
-/// Which channel leads to a rank, once its address is known.
+/// Finds the channel to a rank once its address is known.
 pub(crate) type Directory = Box<dyn Fn(u32) -> Result<Arc<dyn Channel>> + Send + Sync>;
 
 #[derive(Default)]
 struct Outgoing {
     state: Mutex<Sending>,
-    /// The number of the last message; changes under the lock of the state only, and is read without it by whoever
-    /// makes the link that a sender waits for.
+    /// Number of the last message. It changes under the lock of the state; the thread that makes
+    /// the sender's link reads it without.
     sent: AtomicU64,
     room: Condvar,
 }
@@ -47,7 +47,7 @@ struct Sending {
 }
 
 impl Default for Sending {
-    /// Nothing can be sent before the first connection.
+    /// No message can be sent before the first connection.
     fn default() -> Self {
         Self { suspended: true, outstanding: VecDeque::new(), outstanding_bytes: 0 }
     }
@@ -79,17 +79,17 @@ impl Router {
         self.outgoing.len() as u32
     }
 
-    /// What was before the rank went back last is of another era.
+    /// Messages from before the last rollback are of another era.
     pub(crate) fn era(&self) -> u64 {
         self.era.load(Ordering::Acquire)
     }
 
-    /// Sends a message, or leaves it outstanding.
+    /// Sends a message, or queues it while suspended.
     pub(crate) fn send(&self, to: u32, class: Class, tag: u32, payload: &[u8]) -> Result<()> {
         self.send_in(self.era(), to, class, tag, payload)
     }
 
-    /// The same, only while that era lasts.
+    /// The same, within that era only.
     pub(crate) fn send_in(
         &self,
         era: u64,
@@ -128,15 +128,15 @@ impl Router {
         self.transmit(to, class, tag, payload)
     }
 
-    /// Sends a control frame, whether messages are suspended or not. Between the tear-down of a channel and its next
-    /// connection it is lost: then only hints are under way, which the launcher's repetition brings again.
+    /// Sends a control frame, also while suspended. It is lost between the tear-down of a channel
+    /// and its next connection: only hints are under way then, which the launcher repeats.
     pub(crate) fn send_control(&self, to: u32, payload: &[u8]) {
         if let Err(error) = self.transmit_frame(to, &Frame::Control { payload }) {
             tracing::debug!(rank = self.rank, to, %error, "control frame not sent");
         }
     }
 
-    /// From now on messages stay here. How many have gone to each other rank that any have gone to.
+    /// Queues messages from now on. Returns how many went to each rank.
     pub(crate) fn suspend(&self) -> Counts {
         let count = |(to, mut sending): (u32, MutexGuard<'_, Sending>)| {
             sending.suspended = true;
@@ -145,7 +145,7 @@ impl Router {
         self.each().map(count).filter(|(to, sent)| *to != self.rank && *sent > 0).collect()
     }
 
-    /// Messages go out again, the outstanding ones first.
+    /// Sends again, the outstanding messages first.
     pub(crate) fn resume(&self) -> Result<()> {
         for (to, mut sending) in self.each() {
             while let Some(message) = sending.outstanding.pop_front() {
@@ -159,7 +159,7 @@ impl Router {
         Ok(())
     }
 
-    /// Tells every other rank that there is a link to that nothing more comes.
+    /// Sends a goodbye to every linked rank.
     pub(crate) fn goodbye(&self) {
         for (to, mut sending) in self.each() {
             let linked = to != self.rank && self.inbox.is_linked(to);
@@ -170,12 +170,12 @@ impl Router {
         }
     }
 
-    /// Makes the link to that rank, where there is none yet: then its end shows.
+    /// Makes the link to that rank if there is none, so that its end shows.
     pub(crate) fn reach(&self, to: u32) -> Result<()> {
         self.through(to, |channel| channel.reach(to))
     }
 
-    /// Finds the channel to each rank from now on; `None`: there are no channels.
+    /// Sets the directory of channels; `None`: there are no channels.
     pub(crate) fn set_directory(&self, directory: Option<Directory>) {
         *self.directory.write().unwrap_or_else(PoisonError::into_inner) = directory;
         let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
@@ -194,7 +194,7 @@ impl Router {
             return Ok(Arc::clone(channel));
         }
         drop(routes);
-        // Under the lock, so that nothing is found for a directory that has been replaced.
+        // Under the lock, so that no route of a replaced directory is stored.
         let directory = self.directory.read().unwrap_or_else(PoisonError::into_inner);
         let lost = || Error::PeerLost { rank: to, reason: "there is no channel to it".to_owned() };
         let channel = directory.as_ref().ok_or_else(lost)?(to)?;
@@ -212,14 +212,14 @@ impl Router {
         self.outgoing[to as usize].sent.load(Ordering::Acquire)
     }
 
-    /// What belongs to an image: how many messages were sent to each rank, and what is outstanding.
+    /// The content of an image: messages sent to each rank, and the outstanding ones.
     pub(crate) fn snapshot(&self) -> Vec<(u64, Vec<Outstanding>)> {
         let each = self.each();
         each.map(|(to, sending)| (self.sent(to), sending.outstanding.iter().cloned().collect()))
             .collect()
     }
 
-    /// Puts back what [`Router::snapshot`] gave, before the first connection.
+    /// Restores what [`Router::snapshot`] returned, before the first connection.
     pub(crate) fn restore(&self, peers: Vec<(u64, Vec<Outstanding>)>) {
         for ((to, mut sending), (sent, outstanding)) in self.each().zip(peers) {
             self.outgoing[to as usize].sent.store(sent, Ordering::Release);
@@ -228,7 +228,7 @@ impl Router {
         }
     }
 
-    /// Everything is as in an image, what [`Router::snapshot`] gave: a new era, suspended and without channels.
+    /// Goes back to what [`Router::snapshot`] returned: a new era, suspended and without channels.
     pub(crate) fn go_back(&self, peers: Vec<(u64, Vec<Outstanding>)>) {
         self.era.fetch_add(1, Ordering::AcqRel);
         self.set_directory(None);
@@ -268,10 +268,10 @@ impl Router {
         use_channel: impl FnOnce(&dyn Channel) -> io::Result<()>,
     ) -> Result<()> {
         let lost = |reason: String| Error::PeerLost { rank: to, reason };
-        // The first use makes the link, which takes its time: under no lock.
+        // The first use makes the link, which takes time: under no lock.
         let channel = self.route(to)?;
         use_channel(&*channel).map_err(|error| {
-            // The reading side may know better why.
+            // The reading side may know the reason.
             match self.inbox.check(to) {
                 Err(known) => known,
                 Ok(()) => lost(format!("channel {}: {error}", channel.name())),

@@ -1,4 +1,4 @@
-//! What a program registers to be saved, and what the library saves beside it.
+//! The saved state of a program, and the library's part beside it.
 
 use crate::error::Result;
 use crate::frame::{Class, array};
@@ -29,21 +29,21 @@ use crate::router::Outstanding;
 /// }
 /// ```
 pub trait State {
-    /// Gives everything that cannot be computed again.
+    /// Writes everything that cannot be computed again.
     ///
     /// # Errors
-    /// What the writer says.
+    /// The writer's.
     fn save(&self, writer: &mut Writer) -> Result<(), ImageError>;
 
-    /// Takes it back.
+    /// Restores it.
     ///
     /// # Errors
-    /// What the reader says, or [`Reader::refuse`] for what does not fit this program.
+    /// The reader's, or [`Reader::refuse`] for content that does not fit this program.
     fn restore(&mut self, reader: &mut Reader) -> Result<(), ImageError>;
 
-    /// Takes what this rank needs from the image of one rank of a set that another number of ranks has made: the job
-    /// goes on with fewer. Called for each of them in turn. A program that does not divide its state anew is
-    /// not restored.
+    /// Takes what this rank needs from the image of one rank of a set with another number of ranks:
+    /// the job goes on with fewer. Called for each of them in turn. A program that does not divide
+    /// its state is not restored.
     ///
     /// # Errors
     /// As [`State::restore`].
@@ -54,7 +54,7 @@ pub trait State {
     }
 }
 
-/// Whose image it is, of a set that another number of ranks has made.
+/// The owner of an image in a set with another number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The rank that has made it.
@@ -63,7 +63,7 @@ pub struct Part {
     pub size: u32,
 }
 
-/// A program without state of its own: the messages under way are all there is.
+/// A program whose only state is the messages under way.
 impl State for () {
     fn save(&self, _: &mut Writer) -> Result<(), ImageError> {
         Ok(())
@@ -74,7 +74,7 @@ impl State for () {
     }
 }
 
-/// The library's part of an image: with it the messages between the ranks go on as if nothing had been.
+/// The library's part of an image: messages between the ranks continue from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Communication {
     /// Collective operations so far.

@@ -1,8 +1,8 @@
-//! Checkpoint backends: how the ranks of a node are saved, moved and brought back.
+//! Checkpoint backends: how the ranks of a node are saved, moved and restored.
 //!
-//! A [`Backend`] only describes: who writes the images, how ranks move, and which commands a node agent runs at
-//! which moment. It runs nothing itself; [`crate::saver`] does. [`Choice`] is what the user wrote.
-//! `docs/checkpoint.md` is the user's page.
+//! A [`Backend`] describes who writes the images, how ranks move, and which commands a node agent
+//! runs at which moment. It runs nothing itself; [`crate::saver`] does. [`Choice`] is the user's
+//! selection. `docs/checkpoint.md` is the user's page.
 
 mod app;
 pub mod auto;
@@ -21,124 +21,111 @@ use ftb_launcher_core::names::{JobId, NodeName, SetId};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// How long a command of a backend may take where nothing else is said.
+/// Default deadline of a backend's command.
 pub const STEP_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The moments at which a node agent may have something to run.
+/// The moments at which a node agent may run commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// Ranks that are about to leave still work: what can be sent of them before they are stopped.
+    /// Ranks that are about to leave still run: copies what can be copied before they stop.
     Precopy,
-    /// Before any rank of the job is saved. When all nodes have done it, no rank sends anything any more.
+    /// Before any rank of the job is saved. When all nodes are done, no rank sends.
     Prepare,
-    /// The image is written, after the node is cut off from the others where that is needed. `leave`: the ranks are
-    /// gone when it is complete; else they go on.
-    Save {
-        /// See above.
-        leave: bool,
-    },
-    /// All nodes have saved, or it is called off: what [`Moment::Prepare`] and [`Moment::Save`] did is undone.
+    /// Writes the image, and cuts the node's network first where necessary.
+    Save { leave: bool },
+    /// All nodes have saved, or the checkpoint is cancelled: undoes [`Moment::Prepare`] and
+    /// [`Moment::Save`].
     Release,
-    /// The image is looked at: after it was written and before anything is started from it.
+    /// Checks the image, after it was written and before anything starts from it.
     Verify,
-    /// The image is here, and so is the pod that ranks are to come to life in: what can be done before they must.
+    /// The image and the pod exist: does what is possible before the restore.
     Unpack,
-    /// Ranks come to life from their image.
+    /// Restores ranks from their image.
     Restore,
 }
 
-/// What is saved into one image: a rank, or the pod with all ranks of a node.
+/// The content of one image: a rank, or the pod with all ranks of a node.
 #[derive(Clone, Debug)]
 pub struct Unit<'a> {
-    /// The job.
     pub job: &'a JobId,
-    /// The node.
     pub node: &'a NodeName,
     /// The set that the image belongs to.
     pub set: &'a SetId,
-    /// How many ranks the job has.
     pub size: u32,
-    /// The rank; of a pod its lowest.
+    /// The rank; of a pod the lowest.
     pub rank: u32,
-    /// Process id of the rank, of a pod that of its tender inside the pod; 0 where there is none (yet).
+    /// Process id of the rank, or of the pod's supervisor inside the pod; 0 if there is none yet.
     pub pid: u32,
-    /// The directory that is the image. The agent has made it.
+    /// The directory of the image; it exists.
     pub image: &'a Path,
-    /// Where the pod is.
     pub pod: Option<PodPlace<'a>>,
 }
 
-/// The folder of an image with what was sent of it before the ranks were stopped. (CRIU looks for it under this name.)
+/// The folder of an image with the memory that was copied beforehand. CRIU requires this name.
 pub const PARENT: &str = "parent";
 
-/// Where commands of a backend leave what is not part of the image: logs, statistics.
+/// The directory for logs and statistics of a backend's commands.
 pub fn work_dir(image: &Path) -> PathBuf {
     image.with_extension("work")
 }
 
-/// A pod as its backend must know it.
+/// What a backend must know of a pod.
 #[derive(Clone, Debug)]
 pub struct PodPlace<'a> {
-    /// Process id of the process that holds the pod's namespaces.
-    pub holder: u32,
-    /// The end of its network link that is outside.
+    /// Process id of the pause process.
+    pub pause: u32,
+    /// The outer end of its network link.
     pub link: &'a str,
-    /// The bridge that it is a port of while the pod may talk.
+    /// The bridge that the link joins.
     pub bridge: &'a str,
-    /// Inode numbers of the pipes to and from the tender of the image.
+    /// Inode numbers of the pipes to and from the supervisor in the image.
     pub pipes: (u64, u64),
 }
 
-/// One command that a node agent runs.
+/// A command of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// For messages: what it does.
+    /// What it does, for messages.
     pub name: &'static str,
-    /// Program and arguments.
     pub argv: Vec<String>,
-    /// It is killed after so long, and counts as failed.
+    /// The command is killed after this time and counts as failed.
     pub deadline: Duration,
-    /// Standard input and output are the pipes of the tender that is being restored.
+    /// Standard input and output are the pipes of the restored supervisor.
     pub piped: bool,
 }
 
 /// A program that every node must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// A name that is looked for in `PATH`, or a path.
+    /// A name to find in `PATH`, or a path.
     pub program: PathBuf,
-    /// What to do where it is not there.
+    /// What to do if it is missing.
     pub way_out: &'static str,
 }
 
-/// See the module.
 pub trait Backend {
     /// Its name, as in `--backend NAME`.
     fn name(&self) -> &'static str;
 
-    /// What the state machines must know.
     fn manner(&self) -> Manner;
 
-    /// What must be there before anything starts.
+    /// Programs that must exist before anything starts.
     fn needs(&self) -> Vec<Need>;
 
-    /// What to run at a moment, in this order; all of it must succeed. Nothing to run is fine.
+    /// Commands of a moment, in order. All of them must succeed.
     fn steps(&self, moment: Moment, unit: &Unit<'_>) -> Vec<Step>;
 
-    /// What a rank is started as from its image, where that is not its own command line.
+    /// The command line of a rank that starts from its image, if not the program's own.
     fn restart(&self, unit: &Unit<'_>) -> Option<Vec<String>>;
 }
 
-/// The backend that a user has chosen: a name, or a TOML file with one table `[backend.NAME]`.
+/// The selected backend: a name, or a TOML file with one table `[backend.NAME]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Choice {
-    /// See [`App`].
     #[default]
     App,
-    /// See [`Command`].
     Command(Command),
-    /// See [`Criu`].
     Criu(Criu),
 }
 
@@ -149,7 +136,6 @@ struct File {
 }
 
 impl Choice {
-    /// The backend itself.
     pub fn get(&self) -> &dyn Backend {
         match self {
             Self::App => &App,
@@ -158,7 +144,7 @@ impl Choice {
         }
     }
 
-    /// Whether the ranks of a node run in a pod.
+    /// The settings of pods, if the ranks run in one.
     pub fn pods(&self) -> Option<&Criu> {
         match self {
             Self::Criu(criu) => Some(criu),
@@ -166,11 +152,10 @@ impl Choice {
         }
     }
 
-    /// Reads what the user wrote: `app`, `criu`, or the name of a file. What `auto` means is
-    /// [`auto::decide`]'s.
+    /// Reads the user's selection: `app`, `criu`, or a file. [`auto::decide`] handles `auto`.
     ///
     /// # Errors
-    /// One line: the file, the line in it, what is wrong.
+    /// The file, the line, and the problem.
     pub fn read(text: &str) -> Result<Self, String> {
         match text {
             "app" => return Ok(Self::App),
@@ -194,7 +179,7 @@ impl Choice {
     /// Reads the text of a backend file.
     ///
     /// # Errors
-    /// One line: where and what is wrong.
+    /// The line and the problem.
     pub fn parse(text: &str) -> Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);

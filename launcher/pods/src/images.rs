@@ -1,5 +1,6 @@
-//! Images on the disk of a node: where they are, their checksums, how they are deleted. An image is a file, or a
-//! directory of files ([`tree`]), which may be read while it is written ([`growing`]). Not responsible for: connections.
+//! Images on the disk of a node: their places, checksums and deletion. An image is a file or a
+//! directory of files ([`tree`]), which may be read while it is written ([`growing`]). Not
+//! responsible for connections.
 
 pub mod growing;
 pub mod tree;
@@ -13,21 +14,17 @@ use std::path::{Path, PathBuf};
 const LINE_BYTES_MAX: u64 = 512;
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// What a fetched image is to outlive.
+/// What a fetched image must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlives {
-    /// The host: it is on its disk before anybody is told.
+    /// A crash of the host: it is synced before it is reported.
     Host,
-    /// Only the way to the ranks that start from it at once: should the host die they die with it, and whoever it
-    /// was fetched from has it still.
+    /// Nothing: its ranks start from it at once, and the source still has it.
     Nothing,
 }
 
 impl Outlives {
     /// Syncs a file where the image must outlive the host.
-    ///
-    /// # Errors
-    /// The system's.
     pub fn sync(self, file: &File) -> io::Result<()> {
         if self == Self::Host { file.sync_all() } else { Ok(()) }
     }
@@ -60,10 +57,7 @@ pub fn read_line(from: &mut impl BufRead) -> io::Result<String> {
     }
 }
 
-/// Bytes and CRC-32C of the image at `path`, as a fetch tells them.
-///
-/// # Errors
-/// The system's.
+/// Bytes and CRC-32C of the image at `path`.
 pub fn sum(path: &Path) -> io::Result<(u64, u32)> {
     if fs::metadata(path)?.is_dir() {
         let sum = tree::send(path, &mut io::sink())?;
@@ -74,7 +68,7 @@ pub fn sum(path: &Path) -> io::Result<(u64, u32)> {
     Ok((length, copy(&mut file, &mut io::sink(), length, 0)?))
 }
 
-/// Copies exactly `length` bytes and returns their CRC-32C, which begins with `crc`.
+/// Copies exactly `length` bytes; returns their CRC-32C, continued from `crc`.
 pub fn copy(
     from: &mut impl Read,
     to: &mut impl Write,
@@ -97,14 +91,11 @@ pub fn copy(
 }
 
 /// Makes a rename in `dir` durable.
-///
-/// # Errors
-/// The system's.
 pub fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Deletes a set below `root`; one that is not there is fine.
+/// Deletes a set below `root`, if it exists.
 pub fn drop_set(root: &Path, set: &SetId) {
     let dir = root.join(set.as_str());
     match fs::remove_dir_all(&dir) {

@@ -1,14 +1,14 @@
-//! Whether what a backend needs is on this host, and works. Asked by the job launcher before anything starts, and by
-//! each launch agent on another host before it says that it is up.
+//! Checks that the requirements of a backend exist and work on this host. The JL checks before
+//! anything starts; each NLA on another host checks before it reports that it is up.
 
 use crate::backend::{Choice, Criu, Need};
 use std::path::Path;
 use std::process::Command;
 
-/// Looks for everything.
+/// Checks everything.
 ///
 /// # Errors
-/// One line: what is missing or does not work, and what to do.
+/// What is missing or broken, and what to do.
 pub fn check(choice: &Choice) -> Result<(), String> {
     if let Some(need) = missing(choice) {
         let (name, program) = (choice.get().name(), need.program.display());
@@ -17,13 +17,13 @@ pub fn check(choice: &Choice) -> Result<(), String> {
     choice.pods().map_or(Ok(()), works)
 }
 
-/// Whether CRIU can tell, on this kernel, what a process changes in its memory: only then can it be copied while it works.
+/// Whether CRIU can track memory changes on this kernel.
 pub fn tracks_memory(criu: &Criu) -> bool {
     let check = ["check", "--feature", "mem_dirty_track"];
     Command::new(criu.program()).args(check).output().is_ok_and(|output| output.status.success())
 }
 
-/// The first program that is not there.
+/// The first missing program.
 pub fn missing(choice: &Choice) -> Option<Need> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = |program: &Path| {
@@ -35,7 +35,7 @@ pub fn missing(choice: &Choice) -> Option<Need> {
     choice.get().needs().into_iter().find(|need| !found(&need.program))
 }
 
-/// Whether CRIU works on this kernel, for this user.
+/// Whether CRIU works on this kernel for this user.
 fn works(criu: &Criu) -> Result<(), String> {
     if !nix::unistd::Uid::effective().is_root() {
         return Err("backend criu needs root: it makes namespaces and freezes processes".to_owned());
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named_with_the_way_out() {
+    fn a_missing_program_is_named_with_the_solution() {
         let text = "[backend.criu]\nprogram = \"/no/such/criu\"\n";
         let error = check(&Choice::parse(text).unwrap()).unwrap_err();
         assert!(error.contains("/no/such/criu") && error.contains("install-criu.sh"), "{error}");

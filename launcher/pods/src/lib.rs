@@ -1,9 +1,10 @@
-//! How the ranks of a node are saved, moved and brought back: checkpoint backends, and pods.
+//! How the ranks of a node are saved, moved and restored: checkpoint backends and pods.
 //!
-//! A pod has all ranks of a node, in namespaces of their own with a network address that moves with them
-//! ([`pod`]). [`backend`] describes each way to save ranks as commands, [`steps`] runs these, [`images`] is what
-//! they write. Not responsible for: when any of it happens (`ftb-launcher-core`), and for connections to other
-//! nodes (`ftb-launcher`).
+//! A pod has all ranks of a node in namespaces of their own, with a network address that moves with
+//! them ([`pod`]). [`backend`] describes each way to save ranks as commands, [`steps`] runs these,
+//! [`images`] is their result. Not responsible for: when this happens (`ftb-launcher-core`), and
+//! connections to other nodes (`ftb-launcher`).
+#![allow(missing_docs, reason = "names of plain data fields say what they are")]
 
 pub mod backend;
 pub mod images;

@@ -5,32 +5,27 @@ use tokio::sync::mpsc;
 
 /// Most bytes of one frame.
 pub const FRAME_BYTES_MAX: usize = 64 * 1024;
-/// Longest line of a rank that gets one prefix; a longer one is cut.
+/// Longest line with one prefix; longer lines are cut.
 const LINE_BYTES_MAX: usize = 16 * 1024;
 
-/// Which stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stream {
-    /// Standard output.
     Out,
-    /// Standard error.
     Err,
-    /// What was kept while there was no JL: both streams of all ranks of a node.
+    /// Kept output of all ranks of a node from the time without a JL.
     Kept,
 }
 
 /// Some output of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Whose.
     pub rank: u32,
-    /// Which stream.
     pub stream: Stream,
-    /// The bytes: whole lines where the rank writes lines.
+    /// Whole lines where the rank writes lines.
     pub bytes: Vec<u8>,
 }
 
-/// Reads a stream of a rank to its end, in whole lines where they are not too long.
+/// Reads a stream of a rank to its end, in whole lines unless they are too long.
 pub async fn read(
     rank: u32,
     stream: Stream,
@@ -45,7 +40,7 @@ pub async fn read(
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        // What is there already goes along, up to its last line end.
+        // Adds what is available, up to its last line end.
         let waiting = from.buffer();
         let room = waiting.len().min(FRAME_BYTES_MAX - bytes.len());
         if bytes.ends_with(b"\n")

@@ -1,5 +1,5 @@
-//! Saves the ranks of a node that do not save themselves, one by one, with the commands of their backend. (Ranks in
-//! a pod are saved by [`super::pod`], all at once.)
+//! Saves the ranks of a node one by one with the commands of their backend. ([`super::pod`] saves
+//! ranks in a pod, all at once.)
 
 use crate::backend::{Moment, Unit};
 use crate::images::{self, tree};
@@ -8,10 +8,10 @@ use crate::steps;
 use ftb_launcher_core::names::{Ranks, SetId};
 use std::fs;
 
-/// A rank that is to be saved, with its process id (0: it has none yet).
+/// A rank to save, with its process id (0 if there is none yet).
 pub type Member = (u32, u32);
 
-/// The environment of a hook: the facts that are in its command line too.
+/// The environment of a hook.
 pub(super) fn env(unit: &Unit<'_>, spec: &NodeSpec) -> Vec<(String, String)> {
     let all = [
         ("FTB_JOB_ID", unit.job.to_string()),
@@ -26,10 +26,10 @@ pub(super) fn env(unit: &Unit<'_>, spec: &NodeSpec) -> Vec<(String, String)> {
     all.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// Runs everything that the backend has for a moment, for one rank after the other.
+/// Runs the backend's commands of a moment for one rank after the other.
 ///
 /// # Errors
-/// One line: which rank, which command, why.
+/// The rank, the command, the reason.
 pub async fn run(
     spec: &NodeSpec,
     set: &SetId,
@@ -56,10 +56,10 @@ pub async fn run(
     Ok(())
 }
 
-/// Writes and verifies the image of each rank into a directory of its own. Returns their sizes.
+/// Writes and verifies the image of each rank; returns their sizes.
 ///
 /// # Errors
-/// One line. Nothing of the set is left then.
+/// Nothing of the set is left then.
 pub async fn save(
     spec: &NodeSpec,
     set: &SetId,
@@ -95,7 +95,7 @@ async fn save_all(
     members.iter().map(|(rank, _)| size(*rank)).collect()
 }
 
-/// What a rank is started as from its image, where that is not its own command line.
+/// The command line of a rank that starts from its image, if not the program's own.
 pub fn restart(spec: &NodeSpec, set: &SetId, rank: u32) -> Option<Vec<String>> {
     let image = images::path(&spec.image_dir, set, rank);
     spec.backend.get().restart(&Unit {
@@ -110,10 +110,7 @@ pub fn restart(spec: &NodeSpec, set: &SetId, rank: u32) -> Option<Vec<String>> {
     })
 }
 
-/// Looks at images that were copied here, before anything starts from them.
-///
-/// # Errors
-/// One line.
+/// Checks copied images before anything starts from them.
 pub async fn verify(spec: &NodeSpec, set: &SetId, ranks: &Ranks) -> Result<(), String> {
     let members: Vec<Member> = ranks.iter().map(|rank| (rank, 0)).collect();
     run(spec, set, Moment::Verify, &members).await

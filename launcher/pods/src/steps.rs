@@ -1,4 +1,5 @@
-//! Runs the commands of a backend: each in a process group of its own, with a deadline, its output captured.
+//! Runs the commands of a backend, each in its own process group, with a deadline and captured
+//! output.
 
 use crate::backend::Step;
 use core::time::Duration;
@@ -10,19 +11,20 @@ use std::process::Stdio;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 
-/// Most bytes of a command's output that are kept: the last ones.
+/// Most bytes of a command's output that are kept, the last ones.
 pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
-/// Longest line of output that stands in a message.
+/// Longest line of output in a message.
 const LINE_BYTES_MAX: usize = 300;
-/// So much of a command stands in a message: why it failed is behind it, and messages are cut at their end.
+/// Most characters of a command in a message: the reason follows, and messages are cut at their
+/// end.
 const COMMAND_CHARS_MAX: usize = 120;
-/// How long to wait for the output of a command that has ended: something it started may hold the pipe.
+/// How long to wait for output after the end of a command; its children may hold the pipe.
 const OUTPUT_WAIT: Duration = Duration::from_millis(200);
 
-/// Runs a step to its end. `pipes`: standard input and output of a step that wants them.
+/// Runs a command to its end. `pipes`: its standard input and output.
 ///
 /// # Errors
-/// One line: which step, how it ended, the last thing it said.
+/// The step, its end, and the last line of its output.
 pub async fn run(
     step: &Step,
     env: &[(String, String)],
@@ -73,7 +75,6 @@ fn abridged(command: &str) -> String {
     }
 }
 
-/// The last bytes of a stream.
 async fn tail(mut from: impl AsyncRead + Unpin) -> Vec<u8> {
     let mut kept = Vec::new();
     let mut chunk = [0; 4096];
@@ -109,14 +110,14 @@ mod tests {
         shell("test $FTB_RANK = 7", long).await.unwrap();
         let error = shell("echo early >&2; echo disk full >&2; exit 3", long).await.unwrap_err();
         assert!(error.contains("try") && error.contains("exit status: 3: disk full"), "{error}");
-        // More output than a pipe holds does not block it.
+        // Output beyond the size of a pipe does not block it.
         shell("head -c 1000000 /dev/zero", long).await.unwrap();
         let error = shell("sleep 1002", Duration::from_millis(50)).await.unwrap_err();
         assert!(error.contains("not done in 50ms"), "{error}");
     }
 
     #[tokio::test]
-    async fn what_is_not_there_is_said() {
+    async fn a_missing_program_is_reported() {
         let argv = vec!["/no/such/hook".to_owned()];
         let step = Step { name: "try", argv, deadline: Duration::from_secs(1), piped: false };
         let error = run(&step, &[], Path::new("/"), None).await.unwrap_err();

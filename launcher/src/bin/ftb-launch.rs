@@ -5,7 +5,7 @@ use ftb_client::daemon::{Failure, LogSettings};
 use ftb_launcher::cli::{Ask, AskNode, Cli, Command, PolicyCommand};
 use ftb_launcher::commands;
 use ftb_launcher::console;
-use ftb_launcher_core::message::Request;
+use ftb_launcher_core::message::JobRequest;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         }
     };
     console::err().finish(console::FINISH_WAIT);
-    // The failure of the program counts more than what was lost of its output.
+    // The exit code of the program takes precedence over lost output.
     ExitCode::from(if code == 0 { console::exit_code() } else { code })
 }
 
@@ -29,7 +29,7 @@ fn run(command: Command) -> Result<i32, Failure> {
         .install_to(console::log_writer)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(dispatch(command));
-    // A copy that is still under way holds nobody up.
+    // Do not wait for running copies.
     runtime.shutdown_background();
     result
 }
@@ -41,14 +41,14 @@ async fn dispatch(command: Command) -> Result<i32, Failure> {
         Command::Attach { job } => return commands::attach(&job).await,
         Command::Ps { json } => commands::ps(json)?,
         Command::Status { job, json } => commands::status(&job, json)?,
-        Command::Checkpoint(asked) => ask(asked, Request::Checkpoint).await?,
+        Command::Checkpoint(asked) => ask(asked, JobRequest::Checkpoint).await?,
         Command::Kill(asked) => commands::kill(&asked.job, asked.timeout, asked.json).await?,
-        Command::Migrate(asked) => ask_node(asked, Request::Migrate).await?,
+        Command::Migrate(asked) => ask_node(asked, JobRequest::Migrate).await?,
         Command::Drain(asked) => {
             let (job, node) = asked.names().map_err(Failure::bad_input)?;
             commands::drain(job.as_ref(), &node, asked.timeout, asked.json).await?;
         }
-        Command::Usable(asked) => ask_node(asked, Request::Usable).await?,
+        Command::Usable(asked) => ask_node(asked, JobRequest::Usable).await?,
         Command::Policy { command } => policy(command).await?,
     }
     Ok(0)
@@ -60,17 +60,17 @@ async fn policy(command: PolicyCommand) -> Result<(), Failure> {
         PolicyCommand::Test { events, policy, nodes, json } => {
             commands::policy_test(&events, policy.as_deref(), nodes.as_deref(), json)
         }
-        PolicyCommand::Reset(asked) => ask(asked, Request::ResetBreaker).await,
+        PolicyCommand::Reset(asked) => ask(asked, JobRequest::ResetBreaker).await,
     }
 }
 
-async fn ask(asked: Ask, what: Request) -> Result<(), Failure> {
+async fn ask(asked: Ask, what: JobRequest) -> Result<(), Failure> {
     commands::ask(&asked.job, what, asked.timeout, asked.json).await
 }
 
 async fn ask_node(
     asked: AskNode,
-    what: fn(ftb_launcher_core::names::NodeName) -> Request,
+    what: fn(ftb_launcher_core::names::NodeName) -> JobRequest,
 ) -> Result<(), Failure> {
     commands::ask(&asked.job, what(asked.node), asked.timeout, asked.json).await
 }

@@ -1,19 +1,19 @@
-//! The node launch agent. `ftb-launch` starts one on each node of a job and hands it its specification on standard
-//! input; nobody starts it by hand.
+//! The node launch agent. `ftb-launch` starts one on each node of a job and passes its
+//! specification on standard input.
 
 use clap::{Parser, Subcommand};
 use core::time::Duration;
 use ftb_client::daemon::{Failure, LogSettings, exit};
 use ftb_launcher::{console, guard, nla, ranks, waiting};
-use ftb_launcher_pods::pod::tend;
+use ftb_launcher_pods::pod::supervisor;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// How long the last lines of the log may take at the end.
+/// Time for the last lines of the log at the end.
 const LOG_WAIT: Duration = Duration::from_secs(1);
 
-/// The node launch agent of ftb: started by ftb-launch, once for each node of a job.
+/// Node launch agent of ftb; ftb-launch starts one on each node of a job
 #[derive(Parser)]
 #[command(
     name = "ftb-nla",
@@ -22,46 +22,46 @@ const LOG_WAIT: Duration = Duration::from_secs(1);
 )]
 struct Arguments {
     #[command(subcommand)]
-    step: Step,
+    step: NlaCommand,
 }
 
 #[derive(Subcommand)]
-enum Step {
-    /// Serve one job on this node; its specification comes on standard input.
+enum NlaCommand {
+    /// Serve one job on this node; read its specification from standard input
     Serve {
-        /// Environment variable with this node's name, where all agents are handed the same.
+        /// Environment variable with this node's name, if all agents get the same specification
         #[arg(long, value_name = "VARIABLE")]
         node_from: Option<String>,
     },
-    /// Kill what the ranks have started when the launch agent is gone.
+    /// Kill processes that the ranks have started when the launch agent is gone
     #[command(hide = true)]
     Guard {
         /// The node's directory for the job.
         dir: PathBuf,
-        /// A bridge of the job's own.
+        /// The job's own bridge.
         bridge: Option<String>,
     },
-    /// Make the namespaces of a pod.
+    /// Make the namespaces of a pod
     #[command(hide = true)]
     MakePod {
-        /// For ranks that start in it, not for ranks that come back.
+        /// For ranks that start, not for restored ones.
         #[arg(long)]
         fresh: bool,
     },
-    /// Be the first process of a pod.
+    /// Be the first process of a pod
     #[command(hide = true)]
-    HoldPod {
+    Pause {
         /// See make-pod.
         #[arg(long)]
         fresh: bool,
     },
-    /// Start the ranks of a pod and pass on what they say.
+    /// Start the ranks of a pod and pass on their output
     #[command(hide = true)]
-    Tend,
+    Supervise,
 }
 
-/// `exec-rank PARENT -- PROGRAM ARGUMENTS...`: the step between the launch agent PARENT and a rank. It is taken for every
-/// rank, so it costs no more than it must, and no command line is parsed for it.
+/// `exec-rank PARENT -- PROGRAM ARGUMENTS...`: the step between the launch agent PARENT and a rank.
+/// Parsed by hand, because it runs for every rank.
 fn rank_to_be() -> Option<(u32, Vec<String>)> {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next()? != "exec-rank" {
@@ -79,14 +79,18 @@ fn main() -> ExitCode {
         return ExitCode::from(127);
     }
     match Arguments::parse().step {
-        Step::Serve { node_from } => exit("ftb-nla", serve(node_from.as_deref())),
-        Step::Guard { dir, bridge } => {
+        NlaCommand::Serve { node_from } => exit("ftb-nla", serve(node_from.as_deref())),
+        NlaCommand::Guard { dir, bridge } => {
             guard::run(std::io::stdin().lock(), &dir, bridge.as_deref());
             ExitCode::SUCCESS
         }
-        Step::MakePod { fresh } => exit("ftb-nla", tend::make(fresh).map_err(Failure::from)),
-        Step::HoldPod { fresh } => exit("ftb-nla", tend::hold(fresh).map_err(Failure::from)),
-        Step::Tend => exit("ftb-nla", tend::tend().map_err(Failure::from)),
+        NlaCommand::MakePod { fresh } => {
+            exit("ftb-nla", supervisor::make(fresh).map_err(Failure::from))
+        }
+        NlaCommand::Pause { fresh } => {
+            exit("ftb-nla", supervisor::pause(fresh).map_err(Failure::from))
+        }
+        NlaCommand::Supervise => exit("ftb-nla", supervisor::supervise().map_err(Failure::from)),
     }
 }
 
@@ -100,10 +104,10 @@ fn serve(node_from: Option<&str>) -> Result<(), Failure> {
         let node = node_from.map(|name| {
             std::env::var(name).map_err(|_| Failure::bad_input(format!("{name} is not set")))
         });
-        let handed = nla::read_handed(node.transpose()?.as_deref()).await;
-        nla::run(handed.map_err(Failure::bad_input)?).await.map_err(Failure::failed)
+        let handover = nla::read_handover(node.transpose()?.as_deref()).await;
+        nla::run(handover.map_err(Failure::bad_input)?).await.map_err(Failure::failed)
     });
-    // A copy that is still under way holds nobody up.
+    // Do not wait for running copies.
     runtime.shutdown_background();
     console::err().finish(LOG_WAIT);
     result

@@ -1,27 +1,25 @@
-//! Where a job runs: from the options, a nodes file or the surrounding Slurm allocation to a plan, and to the means by
-//! which the launch agents are started. Everything wrong is refused here.
+//! Where a job runs: reads the options, the nodes file or the Slurm allocation into a plan and the
+//! way to start launch agents. Refuses bad input.
 
-use crate::cli::{Place, Start};
+use crate::cli::{Place, StartOption};
 use crate::jobdir::JobDir;
 use crate::nodedir;
 use crate::plan::{self, NodeEntry, Plan, Spread};
 use crate::rankfile::RankFile;
-use crate::spec::{Means, NodePart, Starting};
+use crate::spec::{NodePart, StartMethod, Starting};
 use ftb_client::daemon::Failure;
 use ftb_launcher_core::names::{JobId, NodeName};
 use ftb_launcher_core::tree::FANOUT_MAX;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// What an option or a nodes file may leave out on this host alone.
+/// Default address on this host alone.
 const LOOPBACK: &str = "127.0.0.1";
 
-/// Where a job runs, checked.
+/// The checked place of a job.
 #[derive(Debug)]
 pub(super) struct Where {
-    /// Who runs where.
     pub(super) plan: Plan,
-    /// How launch agents are started.
     pub(super) starting: Starting,
     /// How the nodes reach the launcher.
     pub(super) address: String,
@@ -30,7 +28,7 @@ pub(super) struct Where {
 }
 
 impl Where {
-    /// Reads all of it.
+    /// Reads the options.
     ///
     /// # Errors
     /// Bad input, as one line.
@@ -49,7 +47,7 @@ impl Where {
         if !(1..=FANOUT_MAX).contains(&place.fanout) {
             return Err(format!("--fanout {}: 1 to {FANOUT_MAX} are allowed", place.fanout));
         }
-        let fanout = if means == Means::Ssh { place.fanout } else { FANOUT_MAX };
+        let fanout = if means == StartMethod::Ssh { place.fanout } else { FANOUT_MAX };
         let starting = Starting {
             means,
             command: command(place, means, &plan)?,
@@ -59,24 +57,24 @@ impl Where {
         };
         let address = match &place.address {
             Some(address) => address.clone(),
-            None if means == Means::Local => LOOPBACK.to_owned(),
+            None if means == StartMethod::Local => LOOPBACK.to_owned(),
             None => host_name()?,
         };
         let first = plan.nodes.values().next().map(NodeEntry::agent);
-        let near = if means == Means::Local { first } else { None };
+        let near = if means == StartMethod::Local { first } else { None };
         let agent = place.agent.clone().or(near).unwrap_or_else(ftb_client::default_socket);
         Ok(Self { plan, starting, address, agent })
     }
 
-    /// What the launch agent of a node is told of its own.
+    /// The node's own part of the specification.
     pub(super) fn part(&self, entry: &NodeEntry, job: &JobId, dir: &JobDir) -> NodePart {
-        let local = self.starting.means == Means::Local;
+        let local = self.starting.means == StartMethod::Local;
         let named = entry.address.clone();
         let address = named.unwrap_or_else(|| match local {
             true => LOOPBACK.to_owned(),
             false => entry.name.to_string(),
         });
-        // Nodes may share the place.
+        // Nodes may share the directory.
         let own = format!("{job}.{}", entry.name);
         let images = match &entry.images {
             Some(images) => images.join(own),
@@ -103,7 +101,7 @@ impl Where {
     }
 }
 
-/// Any port of an address; of all addresses where it is a name.
+/// Any port of an address; all addresses for a name.
 pub(super) fn listen(address: &str) -> String {
     match address.parse::<IpAddr>() {
         Ok(IpAddr::V4(address)) => format!("{address}:0"),
@@ -117,34 +115,34 @@ fn host_name() -> Result<String, String> {
     name.into_string().map_err(|_| "the host name is no text: say --address".to_owned())
 }
 
-/// The nodes, the means to start on them, and the primary nodes as a host list where they are not all of them.
-fn entries(place: &Place) -> Result<(Vec<NodeEntry>, Means, Option<String>), String> {
+/// The nodes, how to start on them, and the primary nodes as a host list unless they are all.
+fn entries(place: &Place) -> Result<(Vec<NodeEntry>, StartMethod, Option<String>), String> {
     if let Some(list) = &place.local_nodes {
-        if !matches!(place.start, None | Some(Start::Local)) {
+        if !matches!(place.start, None | Some(StartOption::Local)) {
             return Err("--local-nodes are on this host: leave --start out".to_owned());
         }
-        return Ok((plan::parse_local(list)?, Means::Local, place.hosts.clone()));
+        return Ok((plan::parse_local(list)?, StartMethod::Local, place.hosts.clone()));
     }
     let listed = place.nodes.as_deref().map(plan::read_nodes).transpose()?;
     let allocated = slurm_nodes();
     let means = match place.start {
-        Some(Start::Local) => Means::Local,
-        Some(Start::Ssh) => Means::Ssh,
-        Some(Start::Slurm) => Means::Slurm,
-        None if listed.is_some() => Means::Local,
-        None if allocated.is_some() => Means::Slurm,
-        None if names_no_host(place) => Means::Local,
-        None => Means::Ssh,
+        Some(StartOption::Local) => StartMethod::Local,
+        Some(StartOption::Ssh) => StartMethod::Ssh,
+        Some(StartOption::Slurm) => StartMethod::Slurm,
+        None if listed.is_some() => StartMethod::Local,
+        None if allocated.is_some() => StartMethod::Slurm,
+        None if names_no_host(place) => StartMethod::Local,
+        None => StartMethod::Ssh,
     };
     match (means, listed) {
-        (Means::Slurm, listed) => {
+        (StartMethod::Slurm, listed) => {
             let allocated = allocated.ok_or(
                 "--start slurm: there is no Slurm allocation here (run it in salloc or sbatch)",
             )?;
             in_allocation(place, &allocated, listed)
         }
         (means, Some(listed)) => Ok((listed, means, place.hosts.clone())),
-        (Means::Ssh, None) => {
+        (StartMethod::Ssh, None) => {
             let hosts = place.hosts.as_deref().ok_or(
                 "where is it to run? Say --hosts, --nodes or --local-nodes, or run it in a Slurm allocation",
             )?;
@@ -156,8 +154,8 @@ fn entries(place: &Place) -> Result<(Vec<NodeEntry>, Means, Option<String>), Str
             names.dedup();
             Ok((made_up(place, names), means, place.hosts.clone()))
         }
-        (Means::Local, None) if names_no_host(place) => Ok((vec![this_host(place)?], means, None)),
-        (Means::Local, None) => Err(
+        (StartMethod::Local, None) if names_no_host(place) => Ok((vec![this_host(place)?], means, None)),
+        (StartMethod::Local, None) => Err(
             "--start local on more than this host: name the nodes' agents with --local-nodes or --nodes"
                 .to_owned(),
         ),
@@ -193,7 +191,7 @@ fn in_allocation(
     place: &Place,
     allocated: &str,
     listed: Option<Vec<NodeEntry>>,
-) -> Result<(Vec<NodeEntry>, Means, Option<String>), String> {
+) -> Result<(Vec<NodeEntry>, StartMethod, Option<String>), String> {
     let names = plan::hosts(allocated, "SLURM_JOB_NODELIST")?;
     for (option, list) in [("--hosts", &place.hosts), ("--spares", &place.spares)] {
         let wanted = list.as_deref().map(|list| plan::hosts(list, option)).transpose()?;
@@ -212,21 +210,21 @@ fn in_allocation(
             listed
         }
     };
-    Ok((entries, Means::Slurm, place.hosts.clone()))
+    Ok((entries, StartMethod::Slurm, place.hosts.clone()))
 }
 
-fn command(place: &Place, means: Means, plan: &Plan) -> Result<Vec<String>, String> {
+fn command(place: &Place, means: StartMethod, plan: &Plan) -> Result<Vec<String>, String> {
     let words = |text: &str| text.split_ascii_whitespace().map(ToOwned::to_owned).collect();
     match means {
-        Means::Local => Ok(Vec::new()),
-        Means::Ssh => {
+        StartMethod::Local => Ok(Vec::new()),
+        StartMethod::Ssh => {
             let words: Vec<String> = words(&place.ssh_command);
             if words.is_empty() {
                 return Err("--ssh-command is empty".to_owned());
             }
             Ok(words)
         }
-        Means::Slurm => {
+        StartMethod::Slurm => {
             let count = plan.nodes.len();
             let hosts = ftb_core::hostlist::fold(plan.nodes.keys().map(NodeName::as_str));
             let mut all = vec![
@@ -242,14 +240,14 @@ fn command(place: &Place, means: Means, plan: &Plan) -> Result<Vec<String>, Stri
     }
 }
 
-/// The path of `ftb-nla` on the nodes: by default where this program's own is.
-fn program(place: &Place, means: Means) -> Result<PathBuf, String> {
+/// The path of `ftb-nla` on the nodes; by default beside this program.
+fn program(place: &Place, means: StartMethod) -> Result<PathBuf, String> {
     if let Some(path) = &place.nla {
         return Ok(path.clone());
     }
     let own = std::env::current_exe().map_err(|error| format!("where am I? {error}"))?;
     let path = own.with_file_name("ftb-nla");
-    if means == Means::Local && !path.is_file() {
+    if means == StartMethod::Local && !path.is_file() {
         return Err(format!("{} is not there: say --nla", path.display()));
     }
     Ok(path)

@@ -1,11 +1,11 @@
-//! The commands that read policies and try them on recorded events.
+//! The commands that check policies and try them on recorded events.
 
 use super::policy_text;
 use super::tools::{json, line};
 use ftb_client::daemon::Failure;
 use ftb_core::hostlist::Hostlist;
 use ftb_core::{Event, EventName, EventSpace, Now, Severity, Tag};
-use ftb_launcher_core::jl::Want;
+use ftb_launcher_core::jl::Request;
 use ftb_launcher_core::names::{FaultId, NodeName};
 use ftb_launcher_core::policy::{self, Action, Facts, Policy};
 use serde::{Deserialize, Serialize};
@@ -19,13 +19,12 @@ pub const EVENTS_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Checks a policy file.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The line and the problem.
 pub fn policy_check(file: &Path) -> Result<(), Failure> {
     policy_text(Some(file))?;
     line(&format!("{}: good", file.display()))
 }
 
-/// One recorded event.
 #[derive(Deserialize)]
 struct Recorded {
     space: String,
@@ -41,11 +40,11 @@ struct Recorded {
     tags: BTreeMap<String, String>,
 }
 
-/// What a policy hears: when, about which node, what.
-type Heard = (u64, NodeName, Event);
+/// Time in nanoseconds, node, event.
+type RecordedEvent = (u64, NodeName, Event);
 
 impl Recorded {
-    fn heard(&self) -> Result<Heard, String> {
+    fn heard(&self) -> Result<RecordedEvent, String> {
         let space = EventSpace::new(&self.space).map_err(|error| error.to_string())?;
         let name = EventName::new(&self.name).map_err(|error| error.to_string())?;
         let mut event = Event::new(space, name);
@@ -73,8 +72,8 @@ impl Recorded {
     }
 }
 
-/// Reads recorded events, in the order of their times.
-fn read_events(path: &Path) -> Result<Vec<Heard>, Failure> {
+/// Reads recorded events in the order of their times.
+fn read_events(path: &Path) -> Result<Vec<RecordedEvent>, Failure> {
     let name = path.display();
     let fail = |error: std::io::Error| Failure::bad_input(format!("{name}: {error}"));
     let file = std::fs::File::open(path).map_err(fail)?;
@@ -99,7 +98,7 @@ fn read_events(path: &Path) -> Result<Vec<Heard>, Failure> {
 /// Shows what a policy would have done with recorded events.
 ///
 /// # Errors
-/// The file, the line in it, what is wrong.
+/// The file, the line, and the problem.
 pub fn policy_test(
     events: &Path,
     policy: Option<&Path>,
@@ -114,7 +113,7 @@ pub fn policy_test(
     replay(&mut policy, &heard, &facts, as_json)
 }
 
-fn job_nodes(nodes: Option<&str>, heard: &[Heard]) -> Result<BTreeSet<NodeName>, Failure> {
+fn job_nodes(nodes: Option<&str>, heard: &[RecordedEvent]) -> Result<BTreeSet<NodeName>, Failure> {
     let Some(text) = nodes else {
         return Ok(heard.iter().map(|(_, node, _)| node.clone()).collect());
     };
@@ -127,14 +126,14 @@ fn job_nodes(nodes: Option<&str>, heard: &[Heard]) -> Result<BTreeSet<NodeName>,
 
 fn replay(
     policy: &mut Policy,
-    heard: &[Heard],
+    heard: &[RecordedEvent],
     facts: &Facts,
     as_json: bool,
 ) -> Result<(), Failure> {
     let start = heard.first().map_or(0, |(time_ns, _, _)| *time_ns);
     let at = |time_ns: u64| Now { mono_ns: time_ns.saturating_sub(start), wall_ns: time_ns };
     let say = |now: Now, actions: Vec<Action>| {
-        actions.iter().try_for_each(|action| Line::of(now, action).say(as_json))
+        actions.iter().try_for_each(|action| ActionLine::of(now, action).say(as_json))
     };
     for (time_ns, node, event) in heard {
         settle(policy, facts, at(*time_ns).mono_ns, &say)?;
@@ -143,7 +142,7 @@ fn replay(
     settle(policy, facts, u64::MAX, &say)
 }
 
-/// Lets everything that settles before `until_ns` happen at its time.
+/// Lets the policy act on everything that settles before `until_ns`.
 fn settle(
     policy: &mut Policy,
     facts: &Facts,
@@ -157,37 +156,36 @@ fn settle(
     Ok(())
 }
 
-/// What a policy does, for people and programs.
+/// An action for display.
 #[derive(Serialize)]
-struct Line<'a> {
-    /// Since the first event.
+struct ActionLine<'a> {
+    /// Seconds since the first event.
     time_s: f64,
     action: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<&'a NodeName>,
-    /// The faults that it is about.
     faults: BTreeSet<FaultId>,
-    /// The name of the rule, or what is told.
+    /// The name of the rule, or the message.
     words: &'a str,
 }
 
-impl<'a> Line<'a> {
+impl<'a> ActionLine<'a> {
     fn of(now: Now, action: &'a Action) -> Self {
         let (word, node, words) = match action {
             Action::Tell(words) => ("tell", None, words.as_str()),
             Action::Gone { node, reason } => ("lost", Some(node), reason.as_str()),
-            Action::CallOff { reason, .. } => ("call-off", None, reason.as_str()),
-            Action::Want { want, .. } => match want {
-                Want::Migrate { node, reason } => ("migrate", Some(node), reason.as_str()),
-                Want::Drain { node, reason } => ("drain", Some(node), reason.as_str()),
-                Want::Checkpoint { reason } => ("checkpoint", None, reason.as_str()),
-                Want::Usable { node } => ("usable", Some(node), ""),
-                Want::Kill { reason, .. } => ("stop", None, reason.as_str()),
+            Action::Cancel { reason, .. } => ("cancel", None, reason.as_str()),
+            Action::Request { want, .. } => match want {
+                Request::Migrate { node, reason } => ("migrate", Some(node), reason.as_str()),
+                Request::Drain { node, reason } => ("drain", Some(node), reason.as_str()),
+                Request::Checkpoint { reason } => ("checkpoint", None, reason.as_str()),
+                Request::Usable { node } => ("usable", Some(node), ""),
+                Request::Kill { reason, .. } => ("stop", None, reason.as_str()),
             },
         };
         let faults = match action {
-            Action::Want { fault, .. } => fault.iter().copied().collect(),
-            Action::CallOff { faults, .. } => faults.clone(),
+            Action::Request { fault, .. } => fault.iter().copied().collect(),
+            Action::Cancel { faults, .. } => faults.clone(),
             Action::Tell(_) | Action::Gone { .. } => BTreeSet::new(),
         };
         #[expect(clippy::cast_precision_loss, reason = "for people")]
@@ -204,7 +202,7 @@ impl<'a> Line<'a> {
         let about = match (self.node, *action) {
             (Some(node), _) => node.to_string(),
             (None, "tell") => self.words.to_owned(),
-            (None, "call-off") => format!("fault {}: {}", faults.join(", "), self.words),
+            (None, "cancel") => format!("fault {}: {}", faults.join(", "), self.words),
             (None, _) => String::new(),
         };
         line(format!("{time_s:>10.3}s  {action:<10}  {about}").trim_end())

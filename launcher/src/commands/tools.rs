@@ -1,10 +1,10 @@
-//! The commands that look at jobs and ask them for something.
+//! The commands that show jobs and send requests to them.
 
 use crate::control::{self, JobView};
 use crate::jobdir::{self, JobDir, StateFile};
 use core::time::Duration;
 use ftb_client::daemon::Failure;
-use ftb_launcher_core::message::{Answer, Outcome, Request};
+use ftb_launcher_core::message::{Answer, JobRequest, Outcome};
 use ftb_launcher_core::names::{JobId, NodeName};
 use std::io::Write;
 
@@ -12,7 +12,7 @@ pub(super) fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
     serde_json::to_string(value).map_err(Failure::from)
 }
 
-/// Writes a line; a reader that has gone away is no failure.
+/// Writes a line. A closed reader is not an error.
 pub(super) fn line(text: &str) -> Result<(), Failure> {
     match writeln!(std::io::stdout(), "{text}") {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::from(error)),
@@ -23,7 +23,7 @@ pub(super) fn line(text: &str) -> Result<(), Failure> {
 /// Lists the jobs.
 ///
 /// # Errors
-/// There is no directory of jobs to be had.
+/// There is no directory of jobs.
 pub fn ps(as_json: bool) -> Result<(), Failure> {
     let jobs = control::list(&jobdir::jobs_dir().map_err(Failure::bad_input)?);
     if as_json {
@@ -41,14 +41,14 @@ pub fn ps(as_json: bool) -> Result<(), Failure> {
 /// Shows a job.
 ///
 /// # Errors
-/// There is no such job, or it cannot be read.
+/// The job does not exist or cannot be read.
 pub fn status(job: &JobId, as_json: bool) -> Result<(), Failure> {
     let jobs = jobdir::jobs_dir().map_err(Failure::bad_input)?;
     let dir = JobDir::new(&jobs, job);
     if !dir.path().exists() {
         return Err(super::no_such(job));
     }
-    // Why a job is unreadable that `ps` lists as that.
+    // Explains why `ps` lists the job as unreadable.
     dir.read::<StateFile>("state.json").map_err(Failure::bad_input)?;
     let view = control::view(&jobs, job);
     if as_json { line(&json(&view)?) } else { show(&view) }
@@ -82,7 +82,7 @@ fn show(view: &JobView) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints an answer. Refusals and failures are printed as a [`Failure`] instead.
+/// Prints an answer. Refusals and failures become a [`Failure`].
 pub(super) fn tell(answer: &Answer, as_json: bool) -> Result<(), Failure> {
     match (as_json, answer.outcome) {
         (true, _) => line(&json(answer)?),
@@ -91,13 +91,13 @@ pub(super) fn tell(answer: &Answer, as_json: bool) -> Result<(), Failure> {
     }
 }
 
-/// Asks a running job for something.
+/// Sends a request to a running job.
 ///
 /// # Errors
-/// No such job (bad input); no answer, refused, failed.
+/// The job does not exist (bad input); no answer, refused, failed.
 pub async fn ask(
     job: &JobId,
-    what: Request,
+    what: JobRequest,
     timeout: Duration,
     as_json: bool,
 ) -> Result<(), Failure> {
@@ -106,12 +106,12 @@ pub async fn ask(
         return Err(super::no_such(job));
     }
     let mut last = String::new();
-    let told = |answer: &Answer| {
+    let reported = |answer: &Answer| {
         last.clone_from(&answer.words);
-        // Output that nobody reads any more must not stop the wait.
+        // A closed output must not end the wait.
         let _ = tell(answer, as_json);
     };
-    let outcome = control::ask(&dir, what, timeout, told).await.map_err(Failure::failed)?;
+    let outcome = control::ask(&dir, what, timeout, reported).await.map_err(Failure::failed)?;
     match outcome {
         Outcome::Done | Outcome::Accepted => Ok(()),
         Outcome::Refused => Err(Failure::failed(format!("refused: {last}"))),
@@ -122,7 +122,7 @@ pub async fn ask(
 /// Takes a node out of one running job, or of all that use it.
 ///
 /// # Errors
-/// No job uses it (bad input); a job refuses, or fails to leave it: the first that does, when all were asked.
+/// No job uses it (bad input); the first refusal or failure, after all jobs were asked.
 pub async fn drain(
     job: Option<&JobId>,
     node: &NodeName,
@@ -135,13 +135,13 @@ pub async fn drain(
     };
     let mut outcome = Ok(());
     for job in jobs {
-        let asked = ask(&job, Request::Drain(node.clone()), timeout, as_json).await;
+        let asked = ask(&job, JobRequest::Drain(node.clone()), timeout, as_json).await;
         outcome = outcome.and(asked);
     }
     outcome
 }
 
-/// The jobs under way that a node is part of.
+/// The running jobs with that node.
 fn users_of(node: &NodeName) -> Result<Vec<JobId>, Failure> {
     let all = control::list(&jobdir::jobs_dir().map_err(Failure::bad_input)?);
     let uses = |job: &JobView| job.state == "running" && job.nodes.contains_key(node.as_str());

@@ -34,7 +34,7 @@ impl Bridge {
 
 impl Drop for Bridge {
     fn drop(&mut self) {
-        // What hung on it goes with the pods.
+        // Its ports go with the pods.
         let _ = Command::new("ip").args(["link", "del", "dev", &self.0]).status();
     }
 }

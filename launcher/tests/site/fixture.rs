@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 pub struct Fixture {
     /// Name of the backend; also of the jobs.
     pub name: &'static str,
-    /// What `--backend` gets.
+    /// The value of `--backend`.
     pub backend: String,
     pub program: Vec<String>,
     /// How many, on two nodes.

@@ -19,8 +19,8 @@ pub const LAUNCH: &str = env!("CARGO_BIN_EXE_ftb-launch");
 pub const STEPS: &str = "600";
 pub const PAUSE_US: &str = "500";
 
-/// Directories of the clusters of this test program. What belongs to a job of ours names the socket of an agent in one
-/// of them: jobs of the same name that another run has, or left behind, do not.
+/// Directories of the clusters of this test program. Jobs of this run name the socket of an agent
+/// in one of them; jobs of the same name of another run do not.
 static CLUSTERS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// Files with what the jobs that run have said.
 static OUTPUTS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -86,7 +86,7 @@ impl Site {
                 ("wanted", &jl["wanted"]),
                 ("nodes", &jl["job"]["nodes"]),
                 ("ranks", &jl["job"]["ranks"]),
-                ("fence", &jl["job"]["fence"]),
+                ("barrier", &jl["job"]["barrier"]),
             ] {
                 text.push_str(&format!("--- job {:?} {what}: {part}\n", job.file_name()));
             }
@@ -112,7 +112,7 @@ impl Site {
         Self::planned(Plan::new(nodes, 2)).await
     }
 
-    /// With agents as somebody else wants them.
+    /// With agents of this plan.
     pub async fn planned(plan: Plan) -> Result<Self> {
         Self::around(plan.start().await?)
     }
@@ -188,7 +188,7 @@ impl Site {
         .await
     }
 
-    /// Waits until the open remedy of a job is in that phase.
+    /// Waits until the open workflow of a job is in that phase.
     pub async fn wait_phase(&self, job: &str, phase: &str) -> Result<()> {
         let path = self.jobs.path().join(job).join("state.json");
         self.wait(&format!("the phase {phase}"), async || {
@@ -198,7 +198,7 @@ impl Site {
         .await
     }
 
-    /// Waits until so many remedies of a job wait for the one that is open.
+    /// Waits until this number of requests is queued behind the open workflow.
     pub async fn wait_wanted(&self, job: &str, count: usize) -> Result<()> {
         let path = self.jobs.path().join(job).join("state.json");
         self.wait("the remedy to be queued", async || {
@@ -236,12 +236,15 @@ impl Site {
         .await
     }
 
-    /// A checkpoint, as soon as no rank waits for others in a PMI fence: until then it is refused.
+    /// A checkpoint, as soon as no rank waits for others in a PMI barrier: until then it is refused.
     pub async fn checkpoint(&self, job: &str) -> Result<()> {
         self.wait("a checkpoint", async || {
             let output = run(self.command(&["checkpoint", job])).await?;
-            let told = text(&output.stderr);
-            ensure!(output.status.success() || told.contains("PMI fence"), "checkpoint: {told}");
+            let reported = text(&output.stderr);
+            ensure!(
+                output.status.success() || reported.contains("PMI barrier"),
+                "checkpoint: {reported}"
+            );
             Ok(output.status.success().then_some(()))
         })
         .await
@@ -287,7 +290,7 @@ pub async fn run(mut command: Command) -> Result<Output> {
     Ok(output)
 }
 
-/// Starts a job in the background. What it says is in files while it runs: a test that fails shows them.
+/// Starts a job in the background. Its output is in files while it runs: a failing test shows them.
 pub fn start(mut command: Command) -> tokio::task::JoinHandle<Result<Output>> {
     tokio::spawn(async move {
         let files = [tempfile::NamedTempFile::new()?, tempfile::NamedTempFile::new()?];

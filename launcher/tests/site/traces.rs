@@ -1,5 +1,5 @@
-//! What a job may leave behind on a host, each kind looked for by name: processes, namespaces, network links, tables of the
-//! packet filter, mounts, control groups, shared memory, directories.
+//! Possible remains of a job on a host, each kind looked for by name: processes, namespaces,
+//! network links, tables of the packet filter, mounts, control groups, shared memory, directories.
 
 use super::{Site, text};
 use anyhow::{Context as _, Result, ensure};
@@ -13,7 +13,7 @@ use std::process::Command;
 /// Names of kinds that the host has as a whole, and others change too: only what is new and ours counts.
 type Names = BTreeSet<String>;
 
-/// What is known of a job while it runs.
+/// Facts about a running job.
 pub struct Traces {
     jobs: PathBuf,
     images: Vec<PathBuf>,
@@ -25,7 +25,7 @@ pub struct Traces {
     shared: Names,
 }
 
-/// What the host has before a job.
+/// The state of the host before a job.
 pub struct Before {
     tables: Names,
     groups: Names,
@@ -71,7 +71,7 @@ impl Traces {
         !self.links.is_empty() && !self.namespaces.is_empty()
     }
 
-    /// What there is of the job, a line each; of directories, those of the nodes.
+    /// The remains of the job, one a line; of directories, those of the nodes.
     fn left(&self) -> Result<Vec<String>> {
         let mut left = Vec::new();
         let mut note = |kind: &str, what: &mut dyn Iterator<Item = String>| {
@@ -113,7 +113,7 @@ impl Traces {
     pub async fn kill_everything(&self) -> Result<()> {
         let processes = || processes(&self.jobs);
         ensure!(!processes().is_empty(), "there is nothing to kill");
-        // Stopped first, so that nobody sees another one die.
+        // Stopped first, so that none sees another one die.
         for signal in [Signal::SIGSTOP, Signal::SIGKILL] {
             for pid in processes() {
                 let _ = kill(pid, signal);

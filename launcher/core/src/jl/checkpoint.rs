@@ -1,31 +1,35 @@
-//! The checkpoint of the job (thesis, 3.4.1): every rank saves itself, the images go to the store, the set is
-//! committed there. A set that is not complete and verified never counts; the job goes on either way.
+//! The checkpoint workflow (thesis, 3.4.1): every rank is saved, the images go to the store, the
+//! set is committed there. An incomplete or unverified set never counts. The job goes on in either
+//! case.
 
-use super::Output;
-use super::episode::{At, Flow, Steps};
+use super::JlOutput;
+use super::episode::{Context, Handler, Transition};
 use super::job::Job;
-use crate::message::{Activity, FromJl, FromNla, FromRank, How};
+use crate::message::{Activity, ExitCause, FromJl, FromNla, FromRank};
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// See the module.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Checkpoint {
     set: SetId,
     saved: BTreeMap<u32, u64>,
-    /// What ranks had done when they were saved, where that is measured.
+    /// What each rank had done when it was saved, if measured.
     #[serde(default)]
     activity: BTreeMap<u32, Activity>,
-    /// Node agents that have still to make their ranks ready.
+    /// Nodes that have not answered FTB_JL_PREPARE.
     preparing: BTreeSet<NodeName>,
     storing: bool,
-    /// The ranks of this node are to be elsewhere afterwards.
+    /// The job restarts without this node afterwards.
     leaving: Option<NodeName>,
 }
 
 impl Checkpoint {
-    pub(super) fn open(job: &Job, episode: Episode, leaving: Option<NodeName>) -> (Self, Flow) {
+    pub(super) fn open(
+        job: &Job,
+        episode: Episode,
+        leaving: Option<NodeName>,
+    ) -> (Self, Transition) {
         let set = SetId::of_checkpoint(episode);
         let mut checkpoint = Self {
             set,
@@ -36,21 +40,21 @@ impl Checkpoint {
             leaving,
         };
         if !job.agents_save() {
-            let flow = checkpoint.save(job, episode);
-            return (checkpoint, flow);
+            let transition = checkpoint.save(job, episode);
+            return (checkpoint, transition);
         }
         checkpoint.preparing = job.placement().into_keys().collect();
         let request = FromJl::Prepare { episode, set: checkpoint.set.clone() };
-        let flow = Flow::next("prepare", job.config.deadlines.prepare, vec![request]);
-        (checkpoint, flow)
+        let transition = Transition::next("prepare", job.config.deadlines.prepare, vec![request]);
+        (checkpoint, transition)
     }
 
-    fn save(&self, job: &Job, episode: Episode) -> Flow {
+    fn save(&self, job: &Job, episode: Episode) -> Transition {
         let request = FromJl::Checkpoint { episode, set: self.set.clone() };
-        Flow::next("save", job.config.deadlines.save, vec![request])
+        Transition::next("save", job.config.deadlines.save, vec![request])
     }
 
-    /// What node agents have prepared is undone.
+    /// The request that undoes FTB_JL_PREPARE.
     fn release(job: &Job, episode: Episode) -> Vec<FromJl> {
         if job.agents_save() { vec![FromJl::Release { episode }] } else { Vec::new() }
     }
@@ -64,26 +68,28 @@ impl Checkpoint {
                 (name, (images.unwrap_or_default(), ranks))
             })
             .collect();
-        let output = Output::Store { episode, set: self.set.clone(), from };
+        let output = JlOutput::Store { episode, set: self.set.clone(), from };
         job.out.push(output);
     }
 
-    /// What it makes.
     pub(super) fn set(&self) -> &SetId {
         &self.set
     }
 
-    fn failed(reason: String) -> Flow {
-        Flow::Close { done: false, words: format!("no checkpoint, the job goes on: {reason}") }
+    fn failed(reason: String) -> Transition {
+        Transition::Close {
+            done: false,
+            words: format!("no checkpoint, the job goes on: {reason}"),
+        }
     }
 
-    /// The set counts: older ones go, and a node that is to be left is left.
-    fn committed(&self, job: &mut Job, episode: Episode, bytes: u64) -> Flow {
+    /// The set counts. Older sets are dropped; a node to be left is marked.
+    fn committed(&self, job: &mut Job, episode: Episode, bytes: u64) -> Transition {
         job.prove_sets(&self.set, &self.activity);
         job.sets.push(self.set.clone());
         job.set_sizes.insert(self.set.clone(), job.config.size);
         job.restarts = 0;
-        // The store has them. The nodes keep their own copies where ranks may go back in place.
+        // The store has the images. Nodes keep their copies only where ranks may go back in place.
         if job.keeps_images() {
             job.hold(&self.set, &job.placement());
         } else {
@@ -96,78 +102,83 @@ impl Checkpoint {
         {
             node.avoid = true;
             let words = format!("the job starts again without node {leaving}");
-            return Flow::Again { words };
+            return Transition::Again { words };
         }
         let ranks = job.ranks.len();
-        Flow::done(format!("set {} is committed: {ranks} ranks, {bytes} bytes", self.set))
+        Transition::done(format!("set {} is committed: {ranks} ranks, {bytes} bytes", self.set))
     }
 }
 
-impl Steps for Checkpoint {
-    fn on_nla(&mut self, at: &mut At<'_>, node: &NodeName, message: &FromNla) -> Flow {
+impl Handler for Checkpoint {
+    fn on_nla(
+        &mut self,
+        context: &mut Context<'_>,
+        node: &NodeName,
+        message: &FromNla,
+    ) -> Transition {
         let prepared = matches!(message, FromNla::Prepared { .. });
         if prepared && self.preparing.remove(node) && self.preparing.is_empty() {
-            return self.save(at.job, at.episode);
+            return self.save(context.job, context.episode);
         }
-        Flow::Stay
+        Transition::Stay
     }
 
-    fn on_rank(&mut self, at: &mut At<'_>, rank: u32, message: &FromRank) -> Flow {
+    fn on_rank(&mut self, context: &mut Context<'_>, rank: u32, message: &FromRank) -> Transition {
         match message {
             FromRank::CheckpointDone { set, bytes, activity }
                 if *set == self.set && !self.storing =>
             {
                 self.saved.insert(rank, *bytes);
                 self.activity.extend(activity.map(|done| (rank, done)));
-                if self.saved.len() < at.job.ranks.len() {
-                    return Flow::Stay;
+                if self.saved.len() < context.job.ranks.len() {
+                    return Transition::Stay;
                 }
                 self.storing = true;
-                self.store(at.job, at.episode);
-                let requests = Self::release(at.job, at.episode);
-                Flow::next("store", at.job.config.deadlines.store, requests)
+                self.store(context.job, context.episode);
+                let requests = Self::release(context.job, context.episode);
+                Transition::next("store", context.job.config.deadlines.store, requests)
             }
             FromRank::CheckpointFailed { set, reason } if *set == self.set && !self.storing => {
                 Self::failed(format!("rank {rank} is not saved: {reason}"))
             }
-            _ => Flow::Stay,
+            _ => Transition::Stay,
         }
     }
 
-    fn on_exit(&mut self, _: &mut At<'_>, rank: u32, how: How) -> Flow {
+    fn on_exit(&mut self, _: &mut Context<'_>, rank: u32, how: ExitCause) -> Transition {
         match how {
-            How::Exit(0) | How::Left if self.storing => Flow::Stay,
-            How::Exit(0) | How::Left => {
+            ExitCause::Exit(0) | ExitCause::Left if self.storing => Transition::Stay,
+            ExitCause::Exit(0) | ExitCause::Left => {
                 Self::failed(format!("rank {rank} ended before it was saved"))
             }
-            how => Flow::died(rank, how),
+            how => Transition::died(rank, how),
         }
     }
 
-    fn on_lost(&mut self, at: &mut At<'_>, node: &NodeName) -> Flow {
-        if at.job.ranks_on(node).is_empty() {
-            return Flow::Stay;
+    fn on_lost(&mut self, context: &mut Context<'_>, node: &NodeName) -> Transition {
+        if context.job.ranks_on(node).is_empty() {
+            return Transition::Stay;
         }
-        Flow::Died { code: 1, reason: format!("node {node} was lost during a checkpoint") }
+        Transition::Died { code: 1, reason: format!("node {node} was lost during a checkpoint") }
     }
 
-    fn on_stored(&mut self, at: &mut At<'_>, result: Result<u64, String>) -> Flow {
+    fn on_stored(&mut self, context: &mut Context<'_>, result: Result<u64, String>) -> Transition {
         match result {
             Err(reason) => Self::failed(reason),
-            Ok(bytes) => self.committed(at.job, at.episode, bytes),
+            Ok(bytes) => self.committed(context.job, context.episode, bytes),
         }
     }
 
-    /// What the old one was fetching is fetched again.
-    fn on_adopted(&mut self, at: &mut At<'_>) -> Flow {
+    /// Fetches again what the earlier JL was fetching.
+    fn on_adopted(&mut self, context: &mut Context<'_>) -> Transition {
         if self.storing {
-            self.store(at.job, at.episode);
+            self.store(context.job, context.episode);
         }
-        Flow::Stay
+        Transition::Stay
     }
 
-    fn on_deadline(&mut self, at: &mut At<'_>) -> Flow {
-        let missing = at.job.ranks.len() - self.saved.len();
+    fn on_deadline(&mut self, context: &mut Context<'_>) -> Transition {
+        let missing = context.job.ranks.len() - self.saved.len();
         let reason = if !self.preparing.is_empty() {
             let nodes: Vec<&str> = self.preparing.iter().map(NodeName::as_str).take(8).collect();
             format!("not ready to be saved in time: {}", nodes.join(" "))
@@ -179,7 +190,6 @@ impl Steps for Checkpoint {
         Self::failed(reason)
     }
 
-    /// Ranks that are saved, of how many.
     fn progress(&self, job: &Job) -> Option<(usize, usize)> {
         (!self.storing).then_some((self.saved.len(), job.ranks.len()))
     }

@@ -1,46 +1,65 @@
-//! An open episode: which remedy, in which phase since when, what is asked again until it is answered; what a remedy
-//! hears, and what it wants next.
+//! The open episode: its workflow, its phase, and the requests that are repeated until they are
+//! answered.
 
 use super::checkpoint::Checkpoint;
 use super::end::End;
-use super::faults::By;
+use super::faults::Initiator;
 use super::job::Job;
 use super::migration::Migration;
 use super::rollback::Rollback;
 use super::start::Start;
-use crate::message::{FromJl, FromNla, FromRank, How};
+use crate::message::{ExitCause, FromJl, FromNla, FromRank};
 use crate::names::{Episode, NodeName};
 use core::time::Duration;
 use ftb_core::Now;
 use serde::{Deserialize, Serialize};
 
-/// What is not known of ranks that go on while one JL takes over from another.
-pub(super) const UNHEARD: &str = ", whether every rank goes on was not heard by this launcher";
+/// What a JL cannot know about ranks that resumed while it took over.
+pub(super) const UNHEARD: &str = ", this launcher cannot know whether every rank goes on";
 
-/// What a remedy wants after an input.
+/// The effect of an input on a workflow.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Flow {
-    /// Nothing new.
+pub(super) enum Transition {
     Stay,
-    /// A new phase: these requests are published now and again until the next phase.
-    Next { phase: &'static str, deadline: Duration, requests: Vec<FromJl> },
+    /// A new phase. Its requests are published now and repeated until the next phase.
+    Next {
+        phase: &'static str,
+        deadline: Duration,
+        requests: Vec<FromJl>,
+    },
     /// The episode is closed.
-    Close { done: bool, words: String },
-    /// A rank or a node with ranks has died: the job decides what that means.
-    Died { code: i32, reason: String },
-    /// The episode is closed, and the job starts again from the set that it has made.
-    Again { words: String },
-    /// The remedy has failed, and the job must restart from its last set, or end with this code.
-    Restart { code: i32, reason: String },
-    /// Ranks have not reacted in time, and may only be slow: never a reason to end the job.
-    Overdue { reason: String },
+    Close {
+        done: bool,
+        words: String,
+    },
+    /// A rank, or a node with ranks, has died: `on_death` decides.
+    Died {
+        code: i32,
+        reason: String,
+    },
+    /// The episode is closed; the job restarts from the set that it has made.
+    Again {
+        words: String,
+    },
+    /// The workflow has failed. The job restarts from its last set, or ends with this code.
+    Restart {
+        code: i32,
+        reason: String,
+    },
+    /// Ranks missed a deadline and may only be slow. The job does not end because of it.
+    Overdue {
+        reason: String,
+    },
     /// These nodes count as lost.
     Lost(Vec<NodeName>),
     /// The job ends with this code.
-    End { code: i32, words: String },
+    End {
+        code: i32,
+        words: String,
+    },
 }
 
-impl Flow {
+impl Transition {
     pub(super) fn next(phase: &'static str, deadline: Duration, requests: Vec<FromJl>) -> Self {
         Self::Next { phase, deadline, requests }
     }
@@ -57,86 +76,81 @@ impl Flow {
         Self::Overdue { reason: reason.into() }
     }
 
-    pub(super) fn died(rank: u32, how: How) -> Self {
+    pub(super) fn died(rank: u32, how: ExitCause) -> Self {
         Self::Died { code: how.code(), reason: format!("rank {rank} died: {how}") }
     }
 }
 
-/// Where a remedy is at work.
+/// What a workflow works on.
 #[derive(Debug)]
-pub(super) struct At<'a> {
-    /// What is known of the job.
+pub(super) struct Context<'a> {
     pub job: &'a mut Job,
-    /// The episode of the remedy.
     pub episode: Episode,
 }
 
-/// What a remedy hears. Only what is of now comes to it: the JL has looked at episode, start and sender.
-pub(super) trait Steps {
+/// The inputs of a workflow. The JL has checked episode, start and sender before.
+pub(super) trait Handler {
     /// An NLA has answered.
-    fn on_nla(&mut self, _: &mut At<'_>, _node: &NodeName, _message: &FromNla) -> Flow {
-        Flow::Stay
+    fn on_nla(&mut self, _: &mut Context<'_>, _node: &NodeName, _message: &FromNla) -> Transition {
+        Transition::Stay
     }
 
     /// A rank has spoken.
-    fn on_rank(&mut self, _: &mut At<'_>, _rank: u32, _message: &FromRank) -> Flow {
-        Flow::Stay
+    fn on_rank(&mut self, _: &mut Context<'_>, _rank: u32, _message: &FromRank) -> Transition {
+        Transition::Stay
     }
 
-    /// All ranks that run on the node are in the fence, and others are not.
-    fn on_inside(&mut self, _: &mut At<'_>, _node: &NodeName) -> Flow {
-        Flow::Stay
+    /// All ranks of the node have arrived at the barrier, other ranks of the job have not.
+    fn on_arrived(&mut self, _: &mut Context<'_>, _node: &NodeName) -> Transition {
+        Transition::Stay
     }
 
-    /// All ranks of the job are in the fence: it is open.
-    fn on_fence(&mut self, _: &mut At<'_>) -> Flow {
-        Flow::Stay
+    /// All ranks of the job have arrived: the barrier opens.
+    fn on_barrier(&mut self, _: &mut Context<'_>) -> Transition {
+        Transition::Stay
     }
 
     /// A rank has ended.
-    fn on_exit(&mut self, at: &mut At<'_>, rank: u32, how: How) -> Flow;
+    fn on_exit(&mut self, context: &mut Context<'_>, rank: u32, how: ExitCause) -> Transition;
 
     /// A node is lost.
-    fn on_lost(&mut self, at: &mut At<'_>, node: &NodeName) -> Flow;
+    fn on_lost(&mut self, context: &mut Context<'_>, node: &NodeName) -> Transition;
 
-    /// The images of the set are in the store, or could not be brought there.
-    fn on_stored(&mut self, _: &mut At<'_>, _result: Result<u64, String>) -> Flow {
-        Flow::Stay
+    /// The set is in the store, or failed to get there.
+    fn on_stored(&mut self, _: &mut Context<'_>, _result: Result<u64, String>) -> Transition {
+        Transition::Stay
     }
 
-    /// Another JL has taken over: what nobody says twice, or the shell of the old one was at, is lost.
-    fn on_adopted(&mut self, _: &mut At<'_>) -> Flow {
-        Flow::Stay
+    /// Another JL has taken over. Messages that are sent only once, and running work of the shell,
+    /// are lost.
+    fn on_adopted(&mut self, _: &mut Context<'_>) -> Transition {
+        Transition::Stay
     }
 
-    /// The time of the phase is over.
-    fn on_deadline(&mut self, at: &mut At<'_>) -> Flow;
+    fn on_deadline(&mut self, context: &mut Context<'_>) -> Transition;
 
-    /// The nodes whose answers the phase waits for, where that is known.
+    /// Nodes whose answers the phase waits for, if known.
     fn missing(&self) -> Vec<NodeName> {
         Vec::new()
     }
 
-    /// How many have answered, of how many, where that is known.
+    /// Answers received and expected, if known.
     fn progress(&self, job: &Job) -> Option<(usize, usize)>;
 }
 
-/// What a JL can be at.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Remedy {
-    /// Starting or restarting all ranks.
+pub enum Workflow {
+    /// Start or restart of all ranks.
     Start(Start),
-    /// Saving the job.
     Checkpoint(Checkpoint),
-    /// Moving the ranks of a node.
+    /// Move of the ranks of a node.
     Migration(Migration),
-    /// Going back to the last set in place.
+    /// Return to the last set in place.
     Rollback(Rollback),
-    /// Ending the job.
     End(End),
 }
 
-impl Remedy {
+impl Workflow {
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Start(_) => "start",
@@ -147,7 +161,7 @@ impl Remedy {
         }
     }
 
-    pub(super) fn steps(&mut self) -> &mut dyn Steps {
+    pub(super) fn handler(&mut self) -> &mut dyn Handler {
         match self {
             Self::Start(start) => start,
             Self::Checkpoint(checkpoint) => checkpoint,
@@ -176,44 +190,39 @@ impl Remedy {
     }
 }
 
-/// How far a phase is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The remedy and its phase.
+    /// Workflow and phase.
     pub words: String,
-    /// How many nodes or ranks of how many have answered, where that is known.
+    /// Answers received and expected, if known.
     pub done: Option<(usize, usize)>,
-    /// The nodes whose answers are missing, where that is known.
+    /// Nodes whose answers are missing, if known.
     pub missing: Vec<NodeName>,
-    /// Since when.
     pub age: Duration,
 }
 
-/// See the module.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Open {
     pub(super) episode: Episode,
-    pub(super) remedy: Remedy,
+    pub(super) workflow: Workflow,
     pub(super) phase: String,
     pub(super) phase_ns: u64,
     pub(super) phase_deadline_ms: u64,
     pub(super) deadline_ns: u64,
     pub(super) repeat_ns: u64,
     pub(super) requests: Vec<FromJl>,
-    /// Finished phases with their milliseconds.
+    /// Finished phases with their duration in milliseconds.
     pub(super) phases: Vec<(String, u64)>,
-    /// Who wanted it.
-    pub(super) by: By,
-    /// Why it was wanted.
+    pub(super) by: Initiator,
     #[serde(default)]
     pub(super) reason: String,
 }
 
 impl Open {
-    pub(super) fn new(episode: Episode, remedy: Remedy, by: By) -> Self {
+    pub(super) fn new(episode: Episode, workflow: Workflow, by: Initiator) -> Self {
         Self {
             episode,
-            remedy,
+            workflow,
             phase: String::new(),
             phase_ns: 0,
             phase_deadline_ms: 0,
@@ -234,7 +243,7 @@ impl Open {
         }
     }
 
-    /// Of a checkpoint: how long the ranks stood still, and how long all of it took.
+    /// Of a checkpoint: how long ranks stood still, and its whole duration.
     pub(super) fn checkpoint_took(&self) -> (Duration, Duration) {
         let sum = |of: &dyn Fn(&str) -> bool| {
             let phases = self.phases.iter().filter(|(phase, _)| of(phase));
@@ -250,15 +259,14 @@ impl Open {
         words.join(" ")
     }
 
-    /// How far the phase is.
     pub fn progress(&self, now: Now, job: &Job) -> Progress {
-        let done = self.remedy.progress(job);
+        let done = self.workflow.progress(job);
         let age = Duration::from_nanos(now.mono_ns.saturating_sub(self.phase_ns));
-        Progress { words: self.words(), done, missing: self.remedy.missing(), age }
+        Progress { words: self.words(), done, missing: self.workflow.missing(), age }
     }
 
-    /// The remedy, its phase, for people.
+    /// Workflow and phase, for display.
     pub fn words(&self) -> String {
-        format!("{} {}: {}", self.remedy.kind(), self.episode, self.phase)
+        format!("{} {}: {}", self.workflow.kind(), self.episode, self.phase)
     }
 }

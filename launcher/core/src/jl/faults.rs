@@ -1,50 +1,48 @@
-//! Who wanted a remedy, and which faults are closed. The policy numbers what it sees ([`FaultId`]); a fault is closed here
-//! when its remedy has ended or was called off, and an action that still comes of it is refused and counted, as one of a
-//! closed episode is.
+//! Who started a workflow, and which faults are closed. The policy numbers faults ([`FaultId`]). A
+//! fault closes when its workflow has ended or was cancelled. Later actions for a closed fault are
+//! refused and counted.
 
 use crate::names::FaultId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Most closed faults that are remembered one by one: all older ones count as closed too.
+/// Closed faults that are remembered one by one. All older faults count as closed.
 pub(super) const CLOSED_MAX: usize = 1024;
 
-/// Who wants something of a JL.
+/// Who requested something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum By {
-    /// Nobody who could be answered: the clock, a signal.
+pub enum Initiator {
+    /// The clock or a signal: there is no answer.
     #[default]
-    Nobody,
-    /// A person or a program, that is to be answered.
+    Internal,
+    /// A person or a program that expects an answer.
     Request(u64),
-    /// The policy, because of this fault.
+    /// The policy, for this fault.
     Fault(FaultId),
 }
 
-impl By {
-    /// The fault, if it is one.
+impl Initiator {
     pub(super) fn fault(self) -> Option<FaultId> {
         match self {
             Self::Fault(fault) => Some(fault),
-            Self::Nobody | Self::Request(_) => None,
+            Self::Internal | Self::Request(_) => None,
         }
     }
 
-    /// The request, if it is one.
     pub(super) fn request(self) -> Option<u64> {
         match self {
             Self::Request(request) => Some(request),
-            Self::Nobody | Self::Fault(_) => None,
+            Self::Internal | Self::Fault(_) => None,
         }
     }
 
-    /// ` (fault 3)`, for people.
+    /// ` (fault 3)`, for display.
     pub(super) fn words(self) -> String {
         self.fault().map(|fault| format!(" (fault {fault})")).unwrap_or_default()
     }
 }
 
-/// Faults that are closed, and the newest that was heard of.
+/// Closed faults, and the newest known fault.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Faults {
     newest: FaultId,
@@ -54,12 +52,12 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// The newest that was heard of: those of another policy come behind it.
+    /// The newest known fault. Another policy continues after it.
     pub fn newest(&self) -> FaultId {
         self.newest
     }
 
-    /// Whether an action of that fault comes too late.
+    /// Whether an action for that fault is too late.
     pub fn is_closed(&self, fault: FaultId) -> bool {
         fault <= self.below || self.closed.contains(&fault)
     }
@@ -84,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_closed_stays_closed_and_takes_no_more_room() {
+    fn closed_faults_stay_closed_and_take_no_more_room() {
         let mut faults = Faults::default();
         faults.close(FaultId(2));
         assert!(faults.is_closed(FaultId(2)) && !faults.is_closed(FaultId(1)));

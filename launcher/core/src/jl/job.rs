@@ -1,19 +1,19 @@
-//! What the JL knows of its job: nodes, ranks, sets, counters. The remedies read and change it; none of it
-//! decides anything.
+//! What the JL knows of its job: nodes, ranks, sets, counters. Workflows read and change it; it
+//! decides nothing.
 
-use super::Output;
+use super::JlOutput;
+use super::barrier::Barrier;
+use super::checkpoint_timer::{Interval, MTBF};
 use super::faults::Faults;
-use super::fence::Fence;
-use super::pace::{Interval, MTBF};
 use crate::manner::{Manner, Moves, Saver};
-use crate::message::{Activity, FromJl, How, Placement, Protocol};
+use crate::message::{Activity, ExitCause, FromJl, Placement, Protocol};
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How long each phase may take before its way back is taken. See the table in `docs/launcher.md`.
+/// Deadline of each phase. The table in `docs/launcher.md` has the ways back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Deadlines {
@@ -26,13 +26,13 @@ pub struct Deadlines {
     /// Until a target has started the ranks of a migration.
     #[serde(with = "humantime_serde")]
     pub restart: Duration,
-    /// Until restarted or moved ranks are in the fence with all others.
+    /// Until restarted or moved ranks are in the barrier with all others.
     #[serde(with = "humantime_serde")]
     pub join: Duration,
     /// Until every rank computes again.
     #[serde(with = "humantime_serde")]
     pub resume: Duration,
-    /// Until every node agent that saves its ranks has made them ready.
+    /// Until every NLA that saves its ranks has prepared them.
     #[serde(with = "humantime_serde")]
     pub prepare: Duration,
     /// Until every rank has written its image.
@@ -53,7 +53,7 @@ pub struct Deadlines {
     /// Until the NLAs have left at the end.
     #[serde(with = "humantime_serde")]
     pub end: Duration,
-    /// Of no phase: how long an NLA may be silent at any time before its node counts as lost.
+    /// Not of a phase: how long an NLA may be silent before its node counts as lost.
     #[serde(with = "humantime_serde")]
     pub silence: Duration,
 }
@@ -79,51 +79,44 @@ impl Default for Deadlines {
     }
 }
 
-/// What to do when a rank or a node dies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnDeath {
-    /// Those that live go back to the last set in place, the dead are started again from it; where that cannot be,
-    /// as [`OnDeath::Restart`].
+    /// Survivors go back to the last set in place; dead ranks are started from it. Where that is
+    /// impossible: as [`OnDeath::Restart`].
     #[default]
     Rollback,
-    /// End all ranks and start the job anew from its last set; without one, stop.
+    /// All ranks end, and the job starts anew from its last set. Without a set the job ends.
     Restart,
-    /// As [`OnDeath::Rollback`]; but where no hot spare is left for a lost node the job starts anew with fewer ranks,
-    /// which divide the last set among them.
+    /// As [`OnDeath::Rollback`]. Without a spare for a lost node the job starts anew with fewer
+    /// ranks, which divide the last set among them.
     Shrink,
     /// End the job with the code of the failed rank.
     Stop,
 }
 
-/// What the JL is told at its start.
+/// The configuration of a JL.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JlConfig {
-    /// The job.
     pub job: JobId,
-    /// How many ranks.
     pub size: u32,
-    /// Who starts what at first.
+    /// The first placement.
     pub placement: Placement,
-    /// Hot spares, in the order of their use.
+    /// Hot spares, in the order of use.
     pub spares: Vec<NodeName>,
     /// The set in the store to start from.
     pub restore: Option<SetId>,
-    /// See there.
     pub deadlines: Deadlines,
-    /// See there.
     pub on_death: OnDeath,
-    /// Recoveries without a new set in between before the job is given up.
+    /// Recoveries without a new set in between before the job ends.
     pub restarts_max: u32,
-    /// How often it is saved by itself.
     #[serde(default)]
     pub interval: Interval,
-    /// The mean time between failures, as far as anybody knows.
+    /// Configured mean time between failures.
     #[serde(default = "mtbf", with = "humantime_serde")]
     pub mtbf: Duration,
     /// How many sets are kept.
     pub sets_max: usize,
-    /// Who saves the ranks, and how they move.
     #[serde(default)]
     pub manner: Manner,
 }
@@ -132,30 +125,27 @@ fn mtbf() -> Duration {
     MTBF
 }
 
-/// Unanswered questions after which an NLA counts as lost, when the next one is due.
+/// Unanswered questions after which an NLA counts as lost when the next one is due.
 pub(super) const SILENCES_MAX: u32 = 5;
-/// Unanswered questions, the newest included, at which it is told that there may be trouble.
+/// Unanswered questions, the newest included, at which the user is informed.
 pub(super) const SILENCES_TOLD: u32 = 4;
-/// How many answers a second all questions may lead to: the NLAs of a job of more nodes are asked less often.
+/// Most answers each second. NLAs of large jobs are asked less often.
 const ANSWERS_PER_SECOND: u32 = 500;
 
 /// One node of the job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Node {
-    /// Last told state; `None` before it was there.
+    /// Last reported state; `None` before the first report.
     pub state: Option<MigrationState>,
-    /// Where its image server is.
     pub images: String,
-    /// Gone for good.
     pub lost: bool,
-    /// Someone said that it may be used again; told to it when it can take it.
+    /// It may be used again; it is informed when it can become a spare.
     pub usable: bool,
-    /// Its ranks were moved away: it gets none until someone says that it may be used again.
+    /// Its ranks were moved away. It gets none until it is marked as usable.
     #[serde(default)]
     pub avoid: bool,
-    /// Unanswered questions.
     pub silences: u32,
-    /// Requests that are answered when it is a spare again.
+    /// Requests to answer when it is a spare again.
     #[serde(default)]
     pub(super) asked_usable: Vec<u64>,
 }
@@ -163,18 +153,14 @@ pub struct Node {
 /// One rank of the job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Rank {
-    /// Where.
     pub node: NodeName,
-    /// Of which start.
     pub incarnation: u64,
-    /// How it ended.
-    pub ended: Option<How>,
-    /// What it has spoken so far.
+    pub ended: Option<ExitCause>,
     #[serde(default)]
     pub protocol: Protocol,
 }
 
-/// What a rank had done when a set was made; none where the kernel does not tell, which is taken for progress.
+/// What a rank had done when a set was made; `None`, if not measured, counts as progress.
 type Done = Option<Activity>;
 
 /// Whether a rank has made progress from `then` to `now`.
@@ -185,58 +171,51 @@ fn is_beyond(now: &Done, then: &Done) -> bool {
     now.cpu_ms > then.cpu_ms && now.sent > then.sent
 }
 
-/// Copies of a set's images that the nodes have.
+/// The images of a set on the nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Held {
+pub(super) struct LocalCopies {
     set: SetId,
     placement: Placement,
 }
 
-/// Everything the JL knows of its job. Also its state on disk.
+/// Everything the JL knows of its job; also its state on disk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
-    /// As given.
     pub config: JlConfig,
-    /// By name.
     pub nodes: BTreeMap<NodeName, Node>,
-    /// By rank.
     pub ranks: Vec<Rank>,
-    /// The newest.
     pub episode: Episode,
-    /// The newest start.
     pub incarnation: u64,
-    /// The open fence.
-    pub fence: Fence,
-    /// Whether all ranks have met since the last start: only then can they be asked anything.
+    pub barrier: Barrier,
+    /// Whether all ranks have met since the last start. Only then can they be asked anything.
     pub met: bool,
     /// Committed sets in the store, oldest first.
     pub sets: Vec<SetId>,
     /// The last set, as the nodes have it.
     #[serde(default)]
-    pub(super) held: Option<Held>,
-    /// How many ranks have made a set, where that is not the number of now.
+    pub(super) held: Option<LocalCopies>,
+    /// How many ranks made a set, where the number has changed since.
     #[serde(default)]
     pub set_sizes: BTreeMap<SetId, u32>,
-    /// What the ranks had done when each of these sets was made, where that is measured.
+    /// What the ranks had done when each of these sets was made, if measured.
     #[serde(default)]
     pub(super) activity: BTreeMap<SetId, Vec<Done>>,
-    /// The newest set after which each rank was seen to make progress.
+    /// The newest set after which every rank made progress.
     #[serde(default)]
     pub(super) proven: Option<SetId>,
-    /// Ranks that had made no progress between the last two sets.
+    /// Ranks without progress between the last two sets.
     #[serde(default)]
     still: Ranks,
-    /// Recoveries since the last new set: without progress between them they come to an end.
+    /// Recoveries since the last new set.
     pub restarts: u32,
     /// `host:port` of the image server of the store.
     pub store: String,
-    /// Messages refused because their episode, start or sender was not of now.
+    /// Messages refused because of their episode, start or sender.
     pub refused: u64,
-    /// Which faults are closed.
     #[serde(default)]
     pub faults: Faults,
     #[serde(skip)]
-    pub(super) out: Vec<Output>,
+    pub(super) out: Vec<JlOutput>,
 }
 
 impl Job {
@@ -258,7 +237,7 @@ impl Job {
             ranks: Vec::new(),
             episode: Episode(0),
             incarnation: 0,
-            fence: Fence::new(1),
+            barrier: Barrier::new(1),
             met: false,
             sets,
             held: None,
@@ -278,38 +257,37 @@ impl Job {
         job
     }
 
-    /// How often every NLA is asked whether it is there.
+    /// Interval of FTB_JL_ASK.
     pub(super) fn ask_every(&self) -> Duration {
         let nodes = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
         let often = self.config.deadlines.silence / SILENCES_MAX;
         often.max(Duration::from_secs(1) * nodes / ANSWERS_PER_SECOND)
     }
 
-    /// Whether node agents save the ranks, which know nothing of it.
+    /// Whether node agents save the ranks.
     pub(super) fn agents_save(&self) -> bool {
         self.config.manner.saver == Saver::Agent
     }
 
-    /// How ranks get from one node to another.
     pub(super) fn moves(&self) -> Moves {
         self.config.manner.moves
     }
 
-    /// Whether nodes keep the images of the last set: ranks may go back to them in place.
+    /// Whether nodes keep the images of the last set, so that ranks may go back in place.
     pub(super) fn keeps_images(&self) -> bool {
         let able = self.config.manner == Manner { saver: Saver::Ranks, moves: Moves::Meeting };
         able && matches!(self.config.on_death, OnDeath::Rollback | OnDeath::Shrink)
     }
 
-    /// The nodes have these images of `set`; those of the set before it have served.
+    /// The nodes have these images of `set`; images of the set before are dropped.
     pub(super) fn hold(&mut self, set: &SetId, placement: &Placement) {
         if let Some(old) = self.held.take().filter(|held| held.set != *set) {
             self.drop_held(old.set);
         }
-        self.held = Some(Held { set: set.clone(), placement: placement.clone() });
+        self.held = Some(LocalCopies { set: set.clone(), placement: placement.clone() });
     }
 
-    /// Nobody will go back to that set.
+    /// Drops the nodes' images of a set that no rank goes back to.
     pub(super) fn release(&mut self, set: &SetId) {
         if let Some(old) = self.held.take_if(|held| held.set == *set) {
             self.drop_held(old.set);
@@ -321,10 +299,10 @@ impl Job {
         self.publish(FromJl::Drop { episode, set });
     }
 
-    /// A new set is about to count, in which the ranks have done so much. The newest set since which all have made progress
-    /// is one from before a hang that may be in the new one.
+    /// A new set with what the ranks have done so far. Finds the newest set after which all ranks
+    /// made progress: it is older than a hang that the new set may contain.
     pub(super) fn prove_sets(&mut self, set: &SetId, activity: &BTreeMap<u32, Activity>) {
-        // Ranks that save themselves have come to their safe point.
+        // Ranks that save themselves have reached a safe point.
         if activity.is_empty() {
             self.proven = Some(set.clone());
             return;
@@ -342,7 +320,7 @@ impl Job {
         self.activity.insert(set.clone(), now);
     }
 
-    /// Tells which ranks have made no progress since the last set, when they are others than before.
+    /// Informs the user of ranks without progress since the last set, on each change.
     fn tell_still(&mut self, now: &[Done]) {
         let Some(last) = self.sets.last().cloned() else {
             return;
@@ -360,8 +338,8 @@ impl Job {
         self.still = still;
     }
 
-    /// Sets beyond those that are kept go, the oldest first. The newest one that is proven stays all the same; where none
-    /// is, the oldest.
+    /// Drops sets beyond `sets_max`, the oldest first. The newest proven set stays; if none is
+    /// proven, the oldest.
     pub(super) fn drop_old_sets(&mut self) {
         let proven = self.proven.clone().filter(|set| self.sets.contains(set));
         let stays = proven.or_else(|| self.sets.first().cloned());
@@ -373,12 +351,12 @@ impl Job {
             }
             self.set_sizes.remove(&old);
             self.activity.remove(&old);
-            self.out.push(Output::DropStored(old));
+            self.out.push(JlOutput::DropStored(old));
         }
         self.sets.extend(newest);
     }
 
-    /// Who lacks the images of `set` that `placement` needs.
+    /// The nodes that lack images of `set` for `placement`.
     pub(super) fn without_images(&self, set: &SetId, placement: &Placement) -> Placement {
         let held = self.held.as_ref().filter(|held| held.set == *set);
         let has = |node: &NodeName, rank| {
@@ -392,13 +370,12 @@ impl Job {
         placement.iter().filter_map(lacking).collect()
     }
 
-    /// The next episode.
     pub(super) fn open(&mut self) -> Episode {
         self.episode = Episode(self.episode.0 + 1);
         self.episode
     }
 
-    /// Takes a placement of all ranks over.
+    /// Adopts a placement of all ranks.
     pub(super) fn place(&mut self, placement: &Placement) {
         let of_node = |(node, ranks): (&NodeName, &Ranks)| {
             ranks.iter().map(|rank| (rank, node.clone())).collect::<Vec<_>>()
@@ -409,7 +386,7 @@ impl Job {
         self.ranks = nodes.into_values().map(row).collect();
     }
 
-    /// These ranks are started on that node, as the newest start.
+    /// Starts ranks on a node as the newest start.
     pub(super) fn start_on(&mut self, node: &NodeName, ranks: &Ranks) {
         for rank in ranks.iter() {
             if let Some(row) = self.ranks.get_mut(rank as usize) {
@@ -420,7 +397,6 @@ impl Job {
         }
     }
 
-    /// Who runs where now.
     pub fn placement(&self) -> Placement {
         let mut placement = Placement::new();
         for (rank, row) in (0..).zip(&self.ranks) {
@@ -435,7 +411,7 @@ impl Job {
         here.map(|(rank, _)| rank).collect()
     }
 
-    /// Whether nothing comes any more of the process that was started last as that rank: it has ended, or its node is lost.
+    /// Whether the last process of that rank has ended, or its node is lost.
     pub(super) fn has_died(&self, rank: u32) -> bool {
         let dead = |row: &Rank| {
             row.ended.is_some() || self.nodes.get(&row.node).is_none_or(|node| node.lost)
@@ -449,41 +425,41 @@ impl Job {
         alive.map(|(name, _)| name.clone()).collect()
     }
 
-    /// The first hot spare that is free, in the order of the spares given, then any other node that has become
-    /// one; not one of `tried`.
+    /// The first free hot spare in the configured order, then any other node in state SPARE.
+    /// `tried` nodes are excluded.
     pub fn spare(&self, tried: &[NodeName]) -> Option<NodeName> {
         let free = |name: &&NodeName| self.is_spare(name) && !tried.contains(*name);
         let all = self.config.spares.iter().chain(self.nodes.keys());
         all.into_iter().find(free).cloned()
     }
 
-    /// Whether that node can take ranks over.
+    /// Whether that node can take ranks.
     pub(super) fn is_spare(&self, name: &NodeName) -> bool {
         let node = self.nodes.get(name);
         node.is_some_and(|n| !n.lost && !n.avoid && n.state == Some(MigrationState::Spare))
     }
 
-    /// How many ranks a PMI fence waits for. An unmodified rank that has ended well was let out of the last fence: the
-    /// others would wait for it for nothing.
-    pub(super) fn fence_size(&self) -> u32 {
-        let gone = |row: &&Rank| row.ended == Some(How::Exit(0)) && self.moves() == Moves::Alone;
+    /// How many ranks a PMI barrier waits for. In pods, ranks that ended with code 0 do not count.
+    pub(super) fn barrier_size(&self) -> u32 {
+        let gone =
+            |row: &&Rank| row.ended == Some(ExitCause::Exit(0)) && self.moves() == Moves::Alone;
         let gone = u32::try_from(self.ranks.iter().filter(gone).count()).unwrap_or(u32::MAX);
         self.config.size.saturating_sub(gone)
     }
 
     /// Whether every rank has ended well.
     pub fn finished(&self) -> bool {
-        self.ranks.iter().all(|row| row.ended == Some(How::Exit(0)))
+        self.ranks.iter().all(|row| row.ended == Some(ExitCause::Exit(0)))
     }
 
-    /// A placement without lost or inactive nodes: each such node's ranks go to one spare. Without
-    /// a spare a node that was to be left, and lives, keeps its ranks.
+    /// A placement without lost or inactive nodes: one spare for each. Without a spare, a live node
+    /// that was to be left keeps its ranks.
     ///
     /// # Errors
-    /// A node for which there is no spare.
+    /// A node without a spare.
     pub(super) fn replan(&self) -> Result<Placement, NodeName> {
         let mut placement = Placement::new();
-        // A spare that has got ranks may not have said yet that it is none any more.
+        // A spare with new ranks may not have reported its new state yet.
         let mut taken: Vec<NodeName> = self.placement().into_keys().collect();
         for (name, ranks) in self.placement() {
             let host = match self.is_good(&name) {
@@ -500,12 +476,12 @@ impl Job {
         Ok(placement)
     }
 
-    /// How many ranks have made that set, where the job has another number now.
+    /// How many ranks made that set, if not the present number.
     pub(super) fn other_size(&self, set: &SetId) -> Option<u32> {
         self.set_sizes.get(set).copied().filter(|size| *size != self.config.size)
     }
 
-    /// The job goes on with the ranks that there are places for: each usable node that had any has as many as before.
+    /// The job goes on with fewer ranks: each usable node with ranks keeps its number.
     ///
     /// # Errors
     /// There is no such node.
@@ -531,14 +507,14 @@ impl Job {
         self.is_usable(name) && self.nodes.get(name).is_some_and(|n| !n.avoid)
     }
 
-    /// Whether a node could have ranks, though they may better be elsewhere.
+    /// Whether a node could have ranks.
     fn is_usable(&self, name: &NodeName) -> bool {
         self.nodes.get(name).is_some_and(|n| {
             !n.lost && n.state.is_some() && n.state != Some(MigrationState::Inactive)
         })
     }
 
-    /// Nodes that were to be left and have ranks all the same.
+    /// Keeps ranks on nodes that were to be left.
     pub(super) fn keep_avoided(&mut self, placement: &Placement) {
         for name in placement.keys() {
             if let Some(node) = self.nodes.get_mut(name).filter(|node| node.avoid) {
@@ -549,10 +525,10 @@ impl Job {
     }
 
     pub(super) fn publish(&mut self, message: FromJl) {
-        self.out.push(Output::Publish(message));
+        self.out.push(JlOutput::Publish(message));
     }
 
     pub(super) fn tell(&mut self, words: impl Into<String>) {
-        self.out.push(Output::Tell(words.into()));
+        self.out.push(JlOutput::Tell(words.into()));
     }
 }

@@ -1,22 +1,21 @@
-//! Whether the ranks of a job can be saved and moved, and when the launcher says so.
+//! Whether the ranks of a job can be saved and moved.
 //!
-//! A backend whose agents save the ranks (`criu`, `command`) does so with any program. With `app`
-//! each rank must have joined ftb-job: nothing else makes it save itself, leave, or resume. What a
-//! rank speaks its agent sees at the PMI socket ([`Protocol`]). The launcher knows the answer when
-//! all ranks have met in a fence, or when [`JOIN_GRACE`] is over: a program without PMI never
-//! meets. A rank that joins later counts from then on.
+//! Backends whose agents save the ranks (`criu`, `command`) work with any program. With `app` each
+//! rank must have joined ftb-job. The NLA sees on the PMI socket which protocol a rank speaks
+//! ([`Protocol`]). The JL knows the answer when all ranks have met in a barrier, or after
+//! [`JOIN_GRACE`]: a program without PMI never meets. Ranks may join later.
 
 use super::job::Job;
-use super::{Jl, Output};
+use super::{Jl, JlOutput};
 use crate::manner::Moves;
 use crate::message::Protocol;
 use crate::names::{NodeName, Ranks};
 use core::time::Duration;
 use ftb_core::Now;
 
-/// How long started ranks may take to join ftb-job before a request for it is refused.
+/// How long started ranks may take to join ftb-job before requests for them are refused.
 pub const JOIN_GRACE: Duration = Duration::from_secs(5);
-/// Ranks that a message names at most.
+/// Most ranks that a message names.
 const NAMED_MAX: usize = 8;
 
 /// `ranks 0,1 and 6 more`.
@@ -30,7 +29,7 @@ fn named(ranks: &[u32]) -> String {
 }
 
 impl Job {
-    /// What a rank on that node has spoken. A process never speaks less than before.
+    /// Records which protocol ranks on a node speak. It never decreases for a process.
     pub(super) fn hear_protocol(&mut self, node: &NodeName, ranks: &Ranks, protocol: Protocol) {
         for rank in ranks.iter() {
             let row = self.ranks.get_mut(rank as usize);
@@ -40,12 +39,12 @@ impl Job {
         }
     }
 
-    /// Whether every rank can be saved and moved, as far as programs and backend go.
+    /// Whether every rank can be saved and moved.
     pub(super) fn is_movable(&self) -> bool {
         self.agents_save() || self.ranks.iter().all(|row| row.protocol == Protocol::FtbJob)
     }
 
-    /// Why ranks can neither be saved nor moved; none where they can.
+    /// Why ranks can be neither saved nor moved; `None` if they can.
     pub fn immovable(&self) -> Option<String> {
         if self.is_movable() {
             return None;
@@ -66,8 +65,7 @@ impl Job {
         ))
     }
 
-    /// Ranks that have joined ftb-job and live in pods: their connections to the agent keep CRIU
-    /// from saving them.
+    /// Ranks that joined ftb-job and live in pods. CRIU cannot save their connections to the agent.
     fn joined_in_pods(&self) -> Option<String> {
         if self.moves() != Moves::Alone {
             return None;
@@ -79,24 +77,23 @@ impl Job {
 }
 
 impl Jl {
-    /// Why nothing can be asked of the ranks, where that is known by now.
+    /// Why nothing can be asked of the ranks, if known.
     pub(super) fn refusal(&self) -> Option<String> {
         let known = self.open.is_none() && self.join_ns.is_none();
         if known { self.job.immovable() } else { None }
     }
 
-    /// Why the ranks can neither be saved nor moved; none where they can, or nothing is known yet.
+    /// Why ranks can be neither saved nor moved; `None` if they can, or if it is not known yet.
     pub fn immovable(&self) -> Option<String> {
         if self.told_immovable { self.job.immovable() } else { None }
     }
 
-    /// The ranks were started: they may join from now on.
+    /// The ranks were started and may join from now on.
     pub(super) fn expect_to_join(&mut self, now: Now) {
         self.join_ns = (!self.job.met).then(|| now.deadline_ns(JOIN_GRACE));
     }
 
-    /// Tells once that nothing can be asked of the ranks, as soon as that is known, and when it
-    /// changes.
+    /// Informs the user once that nothing can be asked of the ranks, and of a change.
     pub(super) fn judge(&mut self, now: Now) {
         if self.join_ns.is_some_and(|at| self.job.met || now.mono_ns >= at) {
             self.join_ns = None;
@@ -123,6 +120,6 @@ impl Jl {
         };
         self.told_immovable = !self.told_immovable;
         self.job.tell(words);
-        self.job.out.push(Output::Save);
+        self.job.out.push(JlOutput::Save);
     }
 }

@@ -1,18 +1,16 @@
-//! The migration of a node's ranks to a hot spare (thesis, 3.4.2), with the ways back that the thesis leaves
-//! out. Whatever happens, each FTB_MIGRATE leads every rank through one suspension and one fence: either with
-//! the moved ranks, or with those that stayed or came back; if that cannot be, the job restarts from its
-//! last set.
+//! The migration workflow (thesis, 3.4.2) with the ways back that the thesis leaves out. Each
+//! FTB_MIGRATE leads every rank through exactly one suspension and one barrier, with the moved
+//! ranks or with those that stayed or came back. Otherwise the job restarts from its last set.
 
-use super::episode::{At, Flow, Steps, UNHEARD};
+use super::episode::{Context, Handler, Transition, UNHEARD};
 use super::job::Job;
 use crate::manner::Moves;
-use crate::message::{FromJl, FromNla, FromRank, How, Ipt};
+use crate::message::{ExitCause, FromJl, FromNla, FromRank, Ipt};
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// See the module.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Migration {
     source: NodeName,
@@ -20,36 +18,35 @@ pub struct Migration {
     set: SetId,
     ranks: Ranks,
     tried: Vec<NodeName>,
-    /// The target was chosen, and asked for a copy, before the ranks had left.
+    /// The target was chosen, and asked for a copy, before the ranks left.
     #[serde(default)]
     early: bool,
     /// The target has all images.
     #[serde(default)]
     copied: bool,
-    stage: Stage,
+    stage: MigrationStage,
     resumed: BTreeSet<u32>,
-    /// Why phase I was called off.
+    /// Why phase I was cancelled.
     aborted: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Stage {
+enum MigrationStage {
     /// Phase I: the ranks of the source write their images and leave.
     Leave,
-    /// Phase I was called off: those that have not left stay.
+    /// Phase I is cancelled: ranks that have not left stay.
     Abort,
-    /// The images move.
     Copy,
     /// Phase II: the target starts the ranks.
     Restart,
     /// All ranks meet in the migration barrier.
     Join,
-    /// They rebuild their endpoints and go on.
+    /// Ranks rebuild their endpoints and go on.
     Resume,
 }
 
 impl Migration {
-    pub(super) fn open(job: &Job, episode: Episode, source: NodeName) -> (Self, Flow) {
+    pub(super) fn open(job: &Job, episode: Episode, source: NodeName) -> (Self, Transition) {
         let set = SetId::of_migration(episode);
         let ranks = job.ranks_on(&source);
         let mut migration = Self {
@@ -60,23 +57,24 @@ impl Migration {
             tried: Vec::new(),
             early: false,
             copied: false,
-            stage: Stage::Leave,
+            stage: MigrationStage::Leave,
             resumed: BTreeSet::new(),
             aborted: None,
         };
-        let flow = migration.leave(job, episode);
-        (migration, flow)
+        let transition = migration.leave(job, episode);
+        (migration, transition)
     }
 
-    /// Phase I. Ranks that move alone are on their way as soon as their image begins to be: the target is chosen now.
-    fn leave(&mut self, job: &Job, episode: Episode) -> Flow {
+    /// Phase I. For ranks in pods the target is chosen now and copies the image while it is
+    /// written.
+    fn leave(&mut self, job: &Job, episode: Episode) -> Transition {
         let target = job.spare(&self.tried).filter(|_| job.moves() == Moves::Alone);
         self.early = target.is_some();
         let copy = target.map(|target| self.copy_to(job, episode, target));
         self.next(episode, "leave", job.config.deadlines.leave, copy)
     }
 
-    /// The request that has this node copy the images.
+    /// The request to copy the images to this node.
     fn copy_to(&mut self, job: &Job, episode: Episode, target: NodeName) -> FromJl {
         self.tried.push(target.clone());
         self.target = Some(target.clone());
@@ -90,15 +88,15 @@ impl Migration {
         FromJl::Copy { episode, from, target, set: self.set.clone(), ranks: self.ranks.clone() }
     }
 
-    /// A phase before the barrier opens: FTB_MIGRATE is repeated in each of them, since a rank that missed it
-    /// would keep all others waiting; who has it already does nothing.
+    /// A phase before the barrier opens. FTB_MIGRATE is repeated in each, because a rank that
+    /// missed it would block all others.
     fn next(
         &self,
         episode: Episode,
         phase: &'static str,
         deadline: Duration,
         request: Option<FromJl>,
-    ) -> Flow {
+    ) -> Transition {
         let migrate = FromJl::Migrate {
             episode,
             source: self.source.clone(),
@@ -111,60 +109,58 @@ impl Migration {
             reason: reason.clone(),
         });
         let requests = [Some(migrate), abort, request];
-        Flow::next(phase, deadline, requests.into_iter().flatten().collect())
+        Transition::next(phase, deadline, requests.into_iter().flatten().collect())
     }
 
-    /// The node that is being left.
     pub(super) fn source(&self) -> &NodeName {
         &self.source
     }
 
-    /// Whether no spare could take the ranks, so that the source has taken them back.
+    /// Whether no spare could take the ranks, so that the source took them back.
     pub(super) fn found_no_spare(&self) -> bool {
         self.aborted.is_none() && self.target.as_ref() == Some(&self.source)
     }
 
-    /// The spares that were to take them.
     pub(super) fn tried(&self) -> &[NodeName] {
         &self.tried
     }
 
-    /// The node that is to take its ranks, once it is chosen.
+    /// The target, once chosen.
     #[cfg(test)]
     pub(super) fn target(&self) -> Option<&NodeName> {
         self.target.as_ref()
     }
 
-    /// Its images.
     pub(super) fn set(&self) -> &SetId {
         &self.set
     }
 
-    /// The first spare that was not tried; when there is none, the source takes its ranks back.
-    fn choose_target(&mut self, job: &mut Job, episode: Episode) -> Flow {
+    /// The first spare that was not tried; without one, the source takes its ranks back.
+    fn choose_target(&mut self, job: &mut Job, episode: Episode) -> Transition {
         let Some(target) = job.spare(&self.tried) else {
             if job.nodes.get(&self.source).is_none_or(|node| node.lost) {
-                return Flow::restart(format!("source {} was lost", self.source));
+                return Transition::restart(format!("source {} was lost", self.source));
             }
             job.tell(format!("no hot spare is left: node {} takes its ranks back", self.source));
             let (source, ranks) = (self.source.clone(), self.ranks.clone());
             return self.restart_on(job, episode, source, ranks);
         };
-        self.stage = Stage::Copy;
+        self.stage = MigrationStage::Copy;
         self.early = false;
         let copy = self.copy_to(job, episode, target);
         self.next(episode, "copy", job.config.deadlines.copy, Some(copy))
     }
 
-    /// Phase I is complete. A target that was chosen before is still one, or there is another.
-    fn have_left(&mut self, job: &mut Job, episode: Episode) -> Flow {
+    /// Phase I is complete. The chosen target is used if it is still a spare, otherwise another
+    /// one.
+    fn have_left(&mut self, job: &mut Job, episode: Episode) -> Transition {
         match self.target.clone().filter(|target| job.is_spare(target)) {
             Some(target) if self.copied => {
                 let ranks = self.ranks.clone();
                 self.restart_on(job, episode, target, ranks)
             }
             Some(target) => {
-                self.stage = Stage::Copy;
+                self.stage = MigrationStage::Copy;
                 let copy = self.copy(job, episode, target);
                 self.next(episode, "copy", job.config.deadlines.copy, Some(copy))
             }
@@ -178,8 +174,8 @@ impl Migration {
         episode: Episode,
         target: NodeName,
         ranks: Ranks,
-    ) -> Flow {
-        self.stage = Stage::Restart;
+    ) -> Transition {
+        self.stage = MigrationStage::Restart;
         self.target = Some(target.clone());
         job.incarnation += 1;
         job.start_on(&target, &ranks);
@@ -189,50 +185,53 @@ impl Migration {
             ranks,
             set: self.set.clone(),
             incarnation: job.incarnation,
-            fence: job.fence.number(),
+            barrier: job.barrier.number(),
         });
         self.next(episode, "restart", job.config.deadlines.restart, Some(ipt))
     }
 
-    fn abort(&mut self, job: &mut Job, episode: Episode, reason: &str) -> Flow {
-        self.stage = Stage::Abort;
+    fn abort(&mut self, job: &mut Job, episode: Episode, reason: &str) -> Transition {
+        self.stage = MigrationStage::Abort;
         self.aborted = Some(reason.to_owned());
         let source = &self.source;
-        job.tell(format!("the migration from {source} is called off: {reason}"));
+        job.tell(format!("the migration from {source} is cancelled: {reason}"));
         self.next(episode, "abort", job.config.deadlines.leave, None)
     }
 
-    /// Called off: when each rank of the source has either left or waits in the fence, those that left are
-    /// started again where they were.
-    fn check_aborted(&mut self, job: &mut Job, episode: Episode) -> Flow {
-        let stayed = job.fence.inside(&self.source);
+    /// After a cancelled phase I: when each rank of the source has left or arrived at the barrier,
+    /// those that left start again on the source.
+    fn check_aborted(&mut self, job: &mut Job, episode: Episode) -> Transition {
+        let stayed = job.barrier.arrived(&self.source);
         let left = |rank: u32| {
             let row = job.ranks.get(rank as usize);
-            row.is_some_and(|row| row.ended == Some(How::Left))
+            row.is_some_and(|row| row.ended == Some(ExitCause::Left))
         };
         let gone: Ranks = self.ranks.iter().filter(|rank| left(*rank)).collect();
         let known = self.ranks.iter().all(|rank| gone.has(rank) || stayed.has(rank));
         if job.moves() != Moves::Meeting || !known || gone.is_empty() || stayed.is_empty() {
-            // All gone: FTB_MIGRATE_PIC follows. None gone: the fence follows.
-            return Flow::Stay;
+            // All have left: FTB_MIGRATE_PIC follows. None has left: the barrier follows.
+            return Transition::Stay;
         }
         let source = self.source.clone();
         self.restart_on(job, episode, source, gone)
     }
 
     fn moved(&self) -> bool {
-        let begun = matches!(self.stage, Stage::Restart | Stage::Join | Stage::Resume);
+        let begun = matches!(
+            self.stage,
+            MigrationStage::Restart | MigrationStage::Join | MigrationStage::Resume
+        );
         begun && self.target.as_ref().is_some_and(|t| *t != self.source)
     }
 
-    fn check_resumed(&mut self, job: &mut Job) -> Flow {
-        if self.stage != Stage::Resume || self.resumed.len() < job.ranks.len() {
-            return Flow::Stay;
+    fn check_resumed(&mut self, job: &mut Job) -> Transition {
+        if self.stage != MigrationStage::Resume || self.resumed.len() < job.ranks.len() {
+            return Transition::Stay;
         }
         self.close("")
     }
 
-    fn close(&self, but: &str) -> Flow {
+    fn close(&self, but: &str) -> Transition {
         let (source, ranks) = (&self.source, self.ranks.join(","));
         let words = match &self.target {
             Some(target) if self.moved() => {
@@ -240,170 +239,189 @@ impl Migration {
             }
             _ => format!("ranks {ranks} stayed on {source}{but}"),
         };
-        Flow::Close { done: self.moved(), words }
+        Transition::Close { done: self.moved(), words }
     }
 }
 
-impl Steps for Migration {
-    fn on_nla(&mut self, at: &mut At<'_>, node: &NodeName, message: &FromNla) -> Flow {
+impl Handler for Migration {
+    fn on_nla(
+        &mut self,
+        context: &mut Context<'_>,
+        node: &NodeName,
+        message: &FromNla,
+    ) -> Transition {
         let source = *node == self.source;
         let target = self.target.as_ref() == Some(node);
         match (self.stage, message) {
-            (Stage::Leave | Stage::Abort, FromNla::Pic { .. }) if source => {
-                self.have_left(at.job, at.episode)
+            (MigrationStage::Leave | MigrationStage::Abort, FromNla::Pic { .. }) if source => {
+                self.have_left(context.job, context.episode)
             }
-            (Stage::Leave | Stage::Abort, FromNla::Copied { .. }) if target => {
+            (MigrationStage::Leave | MigrationStage::Abort, FromNla::Copied { .. }) if target => {
                 self.copied = true;
-                Flow::Stay
+                Transition::Stay
             }
-            (Stage::Copy, FromNla::Copied { .. }) if target => {
+            (MigrationStage::Copy, FromNla::Copied { .. }) if target => {
                 let ranks = self.ranks.clone();
-                self.restart_on(at.job, at.episode, node.clone(), ranks)
+                self.restart_on(context.job, context.episode, node.clone(), ranks)
             }
-            // It may have failed before the ranks had left. It is asked again, once.
-            (Stage::Copy, FromNla::CopyFailed { .. })
+            // The copy may have failed before the ranks left. It is tried once more.
+            (MigrationStage::Copy, FromNla::CopyFailed { .. })
                 if target && core::mem::take(&mut self.early) =>
             {
-                let request = self.copy(at.job, at.episode, node.clone());
-                self.next(at.episode, "copy", at.job.config.deadlines.copy, Some(request))
+                let request = self.copy(context.job, context.episode, node.clone());
+                self.next(context.episode, "copy", context.job.config.deadlines.copy, Some(request))
             }
-            (Stage::Copy, FromNla::CopyFailed { reason, .. }) if target => {
-                at.job.tell(format!("node {node} cannot take the images: {reason}"));
-                self.choose_target(at.job, at.episode)
+            (MigrationStage::Copy, FromNla::CopyFailed { reason, .. }) if target => {
+                context.job.tell(format!("node {node} cannot take the images: {reason}"));
+                self.choose_target(context.job, context.episode)
             }
-            // The others have only seen a pause: there is no barrier to wait for.
-            (Stage::Restart, FromNla::Restarted { .. })
-                if target && at.job.moves() == Moves::Alone =>
+            // Other ranks only saw a pause; there is no barrier.
+            (MigrationStage::Restart, FromNla::Restarted { .. })
+                if target && context.job.moves() == Moves::Alone =>
             {
                 self.close("")
             }
-            (Stage::Restart, FromNla::Restarted { .. }) if target => {
-                self.stage = Stage::Join;
-                self.next(at.episode, "join", at.job.config.deadlines.join, None)
+            (MigrationStage::Restart, FromNla::Restarted { .. }) if target => {
+                self.stage = MigrationStage::Join;
+                self.next(context.episode, "join", context.job.config.deadlines.join, None)
             }
-            (Stage::Restart | Stage::Join, FromNla::LaunchFailed { reason, .. }) if target => {
-                at.job.tell(format!("node {node} cannot start the ranks: {reason}"));
+            (
+                MigrationStage::Restart | MigrationStage::Join,
+                FromNla::LaunchFailed { reason, .. },
+            ) if target => {
+                context.job.tell(format!("node {node} cannot start the ranks: {reason}"));
                 if *node == self.source {
-                    return Flow::restart(format!("node {node} cannot take its ranks back"));
+                    return Transition::restart(format!("node {node} cannot take its ranks back"));
                 }
-                self.choose_target(at.job, at.episode)
+                self.choose_target(context.job, context.episode)
             }
-            _ => Flow::Stay,
+            _ => Transition::Stay,
         }
     }
 
-    fn on_rank(&mut self, at: &mut At<'_>, rank: u32, message: &FromRank) -> Flow {
+    fn on_rank(&mut self, context: &mut Context<'_>, rank: u32, message: &FromRank) -> Transition {
         match (self.stage, message) {
-            // All of them stay: an agent saves all ranks of its node or none.
-            (Stage::Leave | Stage::Abort, FromRank::CheckpointFailed { reason, .. })
-                if at.job.moves() == Moves::Alone && self.ranks.has(rank) =>
-            {
+            // An agent saves all ranks of its node or none, so all stay.
+            (
+                MigrationStage::Leave | MigrationStage::Abort,
+                FromRank::CheckpointFailed { reason, .. },
+            ) if context.job.moves() == Moves::Alone && self.ranks.has(rank) => {
                 self.close(&format!(": {reason}"))
             }
-            (Stage::Leave, FromRank::CheckpointFailed { reason, .. }) if self.ranks.has(rank) => {
+            (MigrationStage::Leave, FromRank::CheckpointFailed { reason, .. })
+                if self.ranks.has(rank) =>
+            {
                 let reason = format!("rank {rank} is not saved: {reason}");
-                self.abort(at.job, at.episode, &reason)
+                self.abort(context.job, context.episode, &reason)
             }
-            (Stage::Join | Stage::Resume, FromRank::Resumed) => {
+            (MigrationStage::Join | MigrationStage::Resume, FromRank::Resumed) => {
                 self.resumed.insert(rank);
-                self.check_resumed(at.job)
+                self.check_resumed(context.job)
             }
-            _ => Flow::Stay,
+            _ => Transition::Stay,
         }
     }
 
-    fn on_inside(&mut self, at: &mut At<'_>, node: &NodeName) -> Flow {
-        if self.stage == Stage::Abort && *node == self.source {
-            return self.check_aborted(at.job, at.episode);
+    fn on_arrived(&mut self, context: &mut Context<'_>, node: &NodeName) -> Transition {
+        if self.stage == MigrationStage::Abort && *node == self.source {
+            return self.check_aborted(context.job, context.episode);
         }
-        Flow::Stay
+        Transition::Stay
     }
 
-    fn on_fence(&mut self, at: &mut At<'_>) -> Flow {
+    fn on_barrier(&mut self, context: &mut Context<'_>) -> Transition {
         match self.stage {
-            _ if at.job.moves() == Moves::Alone => Flow::Stay,
-            Stage::Abort | Stage::Restart | Stage::Join => {
-                self.stage = Stage::Resume;
-                Flow::next("resume", at.job.config.deadlines.resume, Vec::new())
+            _ if context.job.moves() == Moves::Alone => Transition::Stay,
+            MigrationStage::Abort | MigrationStage::Restart | MigrationStage::Join => {
+                self.stage = MigrationStage::Resume;
+                Transition::next("resume", context.job.config.deadlines.resume, Vec::new())
             }
-            _ => Flow::Stay,
+            _ => Transition::Stay,
         }
     }
 
-    fn on_exit(&mut self, at: &mut At<'_>, rank: u32, how: How) -> Flow {
+    fn on_exit(&mut self, context: &mut Context<'_>, rank: u32, how: ExitCause) -> Transition {
         match how {
-            How::Exit(0) | How::Left if self.stage == Stage::Abort && self.ranks.has(rank) => {
-                self.check_aborted(at.job, at.episode)
+            ExitCause::Exit(0) | ExitCause::Left
+                if self.stage == MigrationStage::Abort && self.ranks.has(rank) =>
+            {
+                self.check_aborted(context.job, context.episode)
             }
-            How::Exit(0) | How::Left => Flow::Stay,
-            how => Flow::died(rank, how),
+            ExitCause::Exit(0) | ExitCause::Left => Transition::Stay,
+            how => Transition::died(rank, how),
         }
     }
 
-    fn on_lost(&mut self, at: &mut At<'_>, node: &NodeName) -> Flow {
+    fn on_lost(&mut self, context: &mut Context<'_>, node: &NodeName) -> Transition {
         let target = self.target.as_ref() == Some(node);
         match self.stage {
-            // Nothing has left yet: another node can be the target.
-            Stage::Leave if target => self.leave(at.job, at.episode),
-            Stage::Abort if target => {
+            // No rank has left: another node can be the target.
+            MigrationStage::Leave if target => self.leave(context.job, context.episode),
+            MigrationStage::Abort if target => {
                 self.target = None;
-                Flow::Stay
+                Transition::Stay
             }
-            // The images are still on the source: another target can have them.
-            Stage::Copy | Stage::Restart | Stage::Join if target && *node != self.source => {
-                self.choose_target(at.job, at.episode)
+            // The source still has the images: another target can fetch them.
+            MigrationStage::Copy | MigrationStage::Restart | MigrationStage::Join
+                if target && *node != self.source =>
+            {
+                self.choose_target(context.job, context.episode)
             }
-            Stage::Leave | Stage::Abort | Stage::Copy if *node == self.source => {
-                Flow::restart(format!("source {node} was lost during its migration"))
+            MigrationStage::Leave | MigrationStage::Abort | MigrationStage::Copy
+                if *node == self.source =>
+            {
+                Transition::restart(format!("source {node} was lost during its migration"))
             }
-            _ if at.job.ranks_on(node).is_empty() => Flow::Stay,
+            _ if context.job.ranks_on(node).is_empty() => Transition::Stay,
             _ if *node != self.source || !self.moved() => {
-                Flow::restart(format!("node {node} was lost during a migration"))
+                Transition::restart(format!("node {node} was lost during a migration"))
             }
-            _ => Flow::Stay,
+            _ => Transition::Stay,
         }
     }
 
-    /// All have met. That they go on each rank says once.
-    fn on_adopted(&mut self, _: &mut At<'_>) -> Flow {
+    /// The ranks have met; each reports only once that it resumed.
+    fn on_adopted(&mut self, _: &mut Context<'_>) -> Transition {
         match self.stage {
-            Stage::Resume => self.close(UNHEARD),
-            _ => Flow::Stay,
+            MigrationStage::Resume => self.close(UNHEARD),
+            _ => Transition::Stay,
         }
     }
 
-    fn on_deadline(&mut self, at: &mut At<'_>) -> Flow {
+    fn on_deadline(&mut self, context: &mut Context<'_>) -> Transition {
         match self.stage {
-            Stage::Leave => self.abort(at.job, at.episode, "the ranks did not leave in time"),
-            // What was asked of ranks cannot be taken back, and a slow one reacts later: they go on
-            // as before.
-            Stage::Abort => {
+            MigrationStage::Leave => {
+                self.abort(context.job, context.episode, "the ranks did not leave in time")
+            }
+            // Ranks cannot undo a request, and a slow rank reacts later.
+            MigrationStage::Abort => {
                 let source = &self.source;
-                at.job.tell(format!(
+                context.job.tell(format!(
                     "the ranks of {source} have neither left nor stayed yet: the job goes on, and \
                      the launcher waits for them"
                 ));
-                Flow::Stay
+                Transition::Stay
             }
-            Stage::Copy => {
-                at.job.tell("the images were not copied in time");
-                self.choose_target(at.job, at.episode)
+            MigrationStage::Copy => {
+                context.job.tell("the images were not copied in time");
+                self.choose_target(context.job, context.episode)
             }
-            // Its agent lives, or it would count as lost: it takes its time to take the ranks back.
-            Stage::Restart if self.target.as_ref() == Some(&self.source) => {
+            // Its agent lives, otherwise it would count as lost; it needs time.
+            MigrationStage::Restart if self.target.as_ref() == Some(&self.source) => {
                 let source = &self.source;
-                at.job.tell(format!(
+                context.job.tell(format!(
                     "node {source} has not taken its ranks back yet: the launcher waits"
                 ));
-                Flow::Stay
+                Transition::Stay
             }
-            Stage::Restart => Flow::Lost(self.target.iter().cloned().collect()),
-            Stage::Join => Flow::overdue("not all ranks have met in time after the migration"),
-            Stage::Resume => self.close(", but not every rank said that it goes on"),
+            MigrationStage::Restart => Transition::Lost(self.target.iter().cloned().collect()),
+            MigrationStage::Join => {
+                Transition::overdue("not all ranks have met in time after the migration")
+            }
+            MigrationStage::Resume => self.close(", but not every rank reported that it goes on"),
         }
     }
 
-    /// Who leaves and who comes is told by the phases alone.
     fn progress(&self, _: &Job) -> Option<(usize, usize)> {
         None
     }

@@ -1,38 +1,35 @@
-//! Faults that cannot be acted on yet: there is no hot spare, or the ranks cannot move. Each stays
-//! open until a spare appears or the ranks have joined ftb-job, until its node is well again or
-//! lost or has no ranks any more, or until something else is done about it. At most one waits for a
-//! node, so there are never more than nodes.
+//! Faults that wait: there is no hot spare, or the ranks cannot move. A fault waits until a spare
+//! appears, the ranks join ftb-job, its node recovers, is lost or has no ranks, or another action
+//! replaces it. At most one fault waits for each node.
 
-use super::{By, Jl, Outcome, Output, Waiting, Want};
+use super::{Initiator, Jl, JlOutput, Outcome, QueuedRequest, Request};
 use crate::names::NodeName;
 use serde::{Deserialize, Serialize};
 
-/// A migration that a fault wants and that cannot be done yet.
+/// A migration for a fault that is not possible yet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Pending {
-    /// The node to leave.
     pub node: NodeName,
     /// The name of the policy's rule.
     pub reason: String,
-    /// The fault.
-    pub(super) by: By,
-    /// Spares that have failed to take the ranks: they count again when they are marked as usable.
+    pub(super) by: Initiator,
+    /// Spares that failed to take the ranks. They count again when they are marked as usable.
     #[serde(default)]
     tried: Vec<NodeName>,
 }
 
 impl Jl {
-    /// Faults that are open and wait for something.
+    /// Open faults that wait.
     pub fn pending(&self) -> &[Pending] {
         &self.pending
     }
 
-    /// Keeps the fault of a node open. A newer one takes the place of an older one.
+    /// Keeps the fault of a node open; it replaces an older one.
     pub(super) fn keep_pending(
         &mut self,
         node: NodeName,
         reason: String,
-        by: By,
+        by: Initiator,
         tried: Vec<NodeName>,
     ) {
         for old in self.take_pending(|pending| pending.node == node) {
@@ -41,11 +38,10 @@ impl Jl {
             }
         }
         self.pending.push(Pending { node, reason, by, tried });
-        self.job.out.push(Output::Save);
+        self.job.out.push(JlOutput::Save);
     }
 
-    /// Whether something waits because of what `by` says.
-    pub(super) fn is_pending(&self, by: By) -> bool {
+    pub(super) fn is_pending(&self, by: Initiator) -> bool {
         self.pending.iter().any(|pending| pending.by == by)
     }
 
@@ -55,7 +51,7 @@ impl Jl {
         gone
     }
 
-    /// Closes what has become void, and gives the oldest that can be acted on now its turn.
+    /// Closes void faults and starts the oldest that is possible now.
     pub(super) fn resume_pending(&mut self) {
         if self.pending.is_empty() || self.open.is_some() || !self.wanted.is_empty() {
             return;
@@ -69,7 +65,7 @@ impl Jl {
         for pending in void {
             let why = format!("node {} has no ranks of the job any more", pending.node);
             self.settle(pending.by, Outcome::Refused, &why);
-            self.job.out.push(Output::Save);
+            self.job.out.push(JlOutput::Save);
         }
         if !self.job.met || !self.unheard.is_empty() || !self.job.is_movable() {
             return;
@@ -81,11 +77,11 @@ impl Jl {
         let Pending { node, reason, by, .. } = self.pending.remove(at);
         let words = by.words();
         self.job.tell(format!("the ranks of {node} can move now ({reason}){words}"));
-        self.wanted.push_back(Waiting { want: Want::Migrate { node, reason }, by });
-        self.job.out.push(Output::Save);
+        self.wanted.push_back(QueuedRequest { want: Request::Migrate { node, reason }, by });
+        self.job.out.push(JlOutput::Save);
     }
 
-    /// A node may be used again: it counts as a spare for all, also where it has failed before.
+    /// A node may be used again, also for faults for which it failed before.
     pub(super) fn forget_tried(&mut self, node: &NodeName) {
         for pending in &mut self.pending {
             pending.tried.retain(|other| other != node);

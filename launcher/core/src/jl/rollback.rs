@@ -1,65 +1,62 @@
-//! Recovery in place: ranks have died, the others stay. Those that live take back their own state of the last set,
-//! the dead ones are started again from their images (those of a lost node on a spare), and all meet in one fence.
-//! Nothing is killed and nothing but the dead is started.
+//! Recovery in place. Survivors restore their own state of the last set. Dead ranks are started
+//! from their images, those of a lost node on a spare. All meet in one barrier. No survivor is
+//! killed.
 //!
-//! **Somebody else dies before the fence is open:** that joins the recovery under way, as a further round of the
-//! same episode. Who waits in the fence already has its state of the set and has done nothing since, so it stays there; the
-//! newly dead are started as a newer incarnation, and the list of those that are not to go back grows. A round begins when
-//! what the one before has asked of nodes is answered, so that no node has two starts open. Survivors can die
-//! once each; where one dies that this recovery has started, that counts as a recovery of its own, without which
-//! it could go on for ever.
+//! A further death before the barrier opens adds a round to the same episode. Ranks at the barrier
+//! hold their state of the set and have done nothing since, so they stay. The newly dead start with
+//! a newer incarnation. A round begins when the requests of the round before are answered, so no
+//! node has two open starts. A survivor may die once; the death of a rank that this recovery
+//! started counts as a recovery of its own, which bounds the rounds.
 //!
-//! **After the fence is open** a death is that of a job which is whole: another episode.
+//! A death after the barrier belongs to the next episode.
 //!
-//! **A rank says that it cannot go back:** that counts when its launch agent has been heard after it, and until then is no
-//! more than a sign. Where the agent has died, or the rank, another takes its place, whichever was heard first.
+//! A rank's FTB_ROLLBACK_FAILED counts when its launch agent answers after it. If the rank or the
+//! agent has died, the death counts instead.
 //!
-//! There is one way back: whatever else goes wrong ends in the restart of the whole job from the set
-//! ([`super::start`]), which starts from nothing but the store.
+//! On any other failure the whole job restarts from the set ([`super::start`]).
 
-use super::Output;
-use super::episode::{At, Flow, Steps, UNHEARD};
+use super::JlOutput;
+use super::episode::{Context, Handler, Transition, UNHEARD};
 use super::job::Job;
 use super::start::{EXIT_TORN_IMAGE, copies};
-use crate::message::{FromJl, FromNla, FromRank, How, Ipt, Placement};
+use crate::message::{ExitCause, FromJl, FromNla, FromRank, Ipt, Placement};
 use crate::names::{Episode, NodeName, RANKS_PER_NODE_MAX, Ranks, SetId};
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// See the module.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Rollback {
     set: SetId,
-    /// Who was started again: nobody of them goes back.
+    /// Ranks that were started again; they do not go back.
     dead: Ranks,
-    /// Who is to be started in this round, where.
+    /// Ranks to start in this round.
     starts: Placement,
-    stage: Stage,
-    /// Nodes that have still to answer.
+    stage: RollbackStage,
+    /// Nodes that have not answered.
     waiting: BTreeSet<NodeName>,
-    /// Somebody has died in this round: the next follows it.
+    /// A rank died in this round; another round follows.
     #[serde(default)]
     again: bool,
     resumed: BTreeSet<u32>,
-    /// Who has said that it cannot go back, and why, and whose launch agent has not been heard since.
+    /// Ranks that cannot go back, with the reason, whose launch agents have not answered since.
     #[serde(default)]
     refusals: BTreeMap<u32, String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Stage {
-    /// Nodes that have not the images of their ranks fetch them.
+enum RollbackStage {
+    /// Nodes without the images of their ranks fetch them.
     Copy,
-    /// The survivors go back, the dead ranks are started.
+    /// Survivors go back; dead ranks start.
     Restart,
     /// All of them meet.
     Join,
-    /// They connect and go on.
+    /// Ranks connect and go on.
     Resume,
 }
 
-/// Who has died since somebody looked last, and where all ranks are to be.
+/// Ranks that died since the last look, and the new placement.
 struct Losses {
     dead: Ranks,
     placement: Placement,
@@ -69,12 +66,12 @@ impl Rollback {
     /// Opens the recovery to `set`.
     ///
     /// # Errors
-    /// Why the job cannot go back in place: it must be started anew.
+    /// Why recovery in place is impossible.
     pub(super) fn open(
         job: &mut Job,
         episode: Episode,
         set: SetId,
-    ) -> Result<(Self, Flow), &'static str> {
+    ) -> Result<(Self, Transition), &'static str> {
         if !job.met {
             return Err("not all ranks have met since they were started");
         }
@@ -83,33 +80,33 @@ impl Rollback {
         }
         let losses = losses(job)?;
         if losses.dead.len() == job.ranks.len() {
-            return Err("nobody has survived");
+            return Err("no rank has survived");
         }
         job.met = false;
         let mut rollback = Self {
             set,
             dead: Ranks::default(),
             starts: Placement::new(),
-            stage: Stage::Copy,
+            stage: RollbackStage::Copy,
             waiting: BTreeSet::new(),
             again: false,
             resumed: BTreeSet::new(),
             refusals: BTreeMap::new(),
         };
-        let flow = rollback.round(job, episode, losses);
-        Ok((rollback, flow))
+        let transition = rollback.round(job, episode, losses);
+        Ok((rollback, transition))
     }
 
-    /// Whether all have met: what happens from then on happens to a job that is whole.
+    /// Whether all ranks have met. A later death belongs to the next episode.
     pub(super) fn has_met(&self) -> bool {
-        self.stage == Stage::Resume
+        self.stage == RollbackStage::Resume
     }
 
-    /// The dead get their places, and these the images that they lack; then the dead are started.
-    fn round(&mut self, job: &mut Job, episode: Episode, losses: Losses) -> Flow {
+    /// Places the dead ranks, copies missing images, then starts the ranks.
+    fn round(&mut self, job: &mut Job, episode: Episode, losses: Losses) -> Transition {
         let Losses { dead, placement } = losses;
         self.again = false;
-        self.stage = Stage::Copy;
+        self.stage = RollbackStage::Copy;
         job.incarnation += 1;
         let on = |(node, ranks): (&NodeName, &Ranks)| {
             let here: Ranks = ranks.iter().filter(|rank| dead.has(*rank)).collect();
@@ -128,53 +125,57 @@ impl Rollback {
         self.next(job, episode, "copy", job.config.deadlines.copy, requests)
     }
 
-    /// Somebody has died: the next round, when this one has its answers.
-    fn further(&mut self, job: &mut Job, episode: Episode) -> Flow {
+    /// A rank died: the next round starts when this one has its answers.
+    fn further(&mut self, job: &mut Job, episode: Episode) -> Transition {
         self.again = true;
         match self.stage {
-            Stage::Copy | Stage::Restart if !self.waiting.is_empty() => Flow::Stay,
+            RollbackStage::Copy | RollbackStage::Restart if !self.waiting.is_empty() => {
+                Transition::Stay
+            }
             _ => self.answered(job, episode),
         }
     }
 
-    /// All nodes that were asked have answered, or are lost.
-    fn answered(&mut self, job: &mut Job, episode: Episode) -> Flow {
-        if self.stage == Stage::Copy {
+    /// All nodes that were asked have answered or are lost.
+    fn answered(&mut self, job: &mut Job, episode: Episode) -> Transition {
+        if self.stage == RollbackStage::Copy {
             job.hold(&self.set, &job.placement());
         }
         if !self.again {
             return match self.stage {
-                Stage::Copy => self.restart(job, episode),
+                RollbackStage::Copy => self.restart(job, episode),
                 _ => self.join(job, episode),
             };
         }
         let mut losses = match losses(job) {
             Ok(losses) => losses,
-            Err(why) => return Flow::restart(format!("the job cannot go back in place: {why}")),
+            Err(why) => {
+                return Transition::restart(format!("the job cannot go back in place: {why}"));
+            }
         };
         if losses.dead.iter().any(|rank| self.dead.has(rank)) {
             let (restarts, max) = (job.restarts, job.config.restarts_max);
             if restarts >= max {
                 let words = format!("{restarts} recoveries without a new set in between");
-                return Flow::End { code: 1, words };
+                return Transition::End { code: 1, words };
             }
             job.restarts += 1;
         }
         let ranks = losses.dead.join(",");
         job.tell(format!("rank {ranks} died while the job went back in place: it is started too"));
-        if self.stage == Stage::Copy {
+        if self.stage == RollbackStage::Copy {
             losses.dead.0.extend(self.due().0);
         }
         self.round(job, episode, losses)
     }
 
-    /// Who is to be started in this round.
+    /// Ranks to start in this round.
     fn due(&self) -> Ranks {
         self.starts.values().flat_map(Ranks::iter).collect()
     }
 
-    /// A phase before the fence opens: the survivors are told again and again, since one that missed it would keep
-    /// all others waiting. So are lost nodes that live on, that nothing of them stands in the way of its successor.
+    /// A phase before the barrier opens. FTB_JL_ROLLBACK is repeated, because a survivor that
+    /// missed it would block all others. Lost nodes that still live are evicted again.
     fn next(
         &self,
         job: &Job,
@@ -182,19 +183,19 @@ impl Rollback {
         phase: &'static str,
         deadline: Duration,
         more: Vec<FromJl>,
-    ) -> Flow {
+    ) -> Transition {
         let rollback =
             FromJl::Rollback { episode, set: self.set.clone(), ranks: self.dead.clone() };
-        // Who has its image beside it may go back; the others hear of it when they have.
-        let told = (self.stage != Stage::Copy).then_some(rollback);
+        // Survivors go back when the images are in place.
+        let reported = (self.stage != RollbackStage::Copy).then_some(rollback);
         let lost = job.nodes.iter().filter(|(_, node)| node.lost);
         let evicts = lost.map(|(target, _)| FromJl::Evict { episode, target: target.clone() });
-        let requests = told.into_iter().chain(evicts).chain(more).collect();
-        Flow::next(phase, deadline, requests)
+        let requests = reported.into_iter().chain(evicts).chain(more).collect();
+        Transition::next(phase, deadline, requests)
     }
 
-    fn restart(&mut self, job: &mut Job, episode: Episode) -> Flow {
-        self.stage = Stage::Restart;
+    fn restart(&mut self, job: &mut Job, episode: Episode) -> Transition {
+        self.stage = RollbackStage::Restart;
         self.dead.0.extend(self.due().0);
         self.waiting = self.starts.keys().cloned().collect();
         let ipt = |(target, ranks): (&NodeName, &Ranks)| {
@@ -204,45 +205,45 @@ impl Rollback {
                 ranks: ranks.clone(),
                 set: self.set.clone(),
                 incarnation: job.incarnation,
-                fence: job.fence.number(),
+                barrier: job.barrier.number(),
             })
         };
         let starts = self.starts.iter().map(ipt).collect();
         self.next(job, episode, "restart", job.config.deadlines.restart, starts)
     }
 
-    fn join(&mut self, job: &Job, episode: Episode) -> Flow {
-        self.stage = Stage::Join;
+    fn join(&mut self, job: &Job, episode: Episode) -> Transition {
+        self.stage = RollbackStage::Join;
         self.next(job, episode, "join", job.config.deadlines.join, Vec::new())
     }
 
-    /// Whether another process takes the place of the one that was that rank, or is going to.
+    /// Whether another process replaces this rank's process, now or soon.
     fn is_replaced(&self, job: &Job, rank: u32) -> bool {
         self.dead.has(rank) || self.due().has(rank) || job.has_died(rank)
     }
 
-    /// The launch agent of that node lives: whoever has refused there has done so by itself.
-    fn refused_on(&self, job: &Job, node: &NodeName) -> Option<Flow> {
+    /// A launch agent that lives confirms the refusals of its ranks.
+    fn refused_on(&self, job: &Job, node: &NodeName) -> Option<Transition> {
         let here = |rank: u32| job.ranks.get(rank as usize).is_some_and(|row| row.node == *node);
         let (rank, reason) = self.refusals.iter().find(|(rank, _)| here(**rank))?;
-        Some(Flow::restart(format!("rank {rank} cannot go back in place: {reason}")))
+        Some(Transition::restart(format!("rank {rank} cannot go back in place: {reason}")))
     }
 
-    fn check_resumed(&self, job: &Job) -> Flow {
-        if self.stage != Stage::Resume || self.resumed.len() < job.ranks.len() {
-            return Flow::Stay;
+    fn check_resumed(&self, job: &Job) -> Transition {
+        if self.stage != RollbackStage::Resume || self.resumed.len() < job.ranks.len() {
+            return Transition::Stay;
         }
         self.close(job, "")
     }
 
-    fn close(&self, job: &Job, but: &str) -> Flow {
+    fn close(&self, job: &Job, but: &str) -> Transition {
         let survivors = job.ranks.len() - self.dead.len();
         let starts = job.placement().into_iter().filter_map(|(node, ranks)| {
             let again: Ranks = ranks.iter().filter(|rank| self.dead.has(*rank)).collect();
             (!again.is_empty()).then(|| format!("{} on {node}", again.join(",")))
         });
         let again: Vec<String> = starts.collect();
-        Flow::done(format!(
+        Transition::done(format!(
             "{survivors} ranks went back to set {} in place, started again were {}{but}",
             self.set,
             again.join(", ")
@@ -250,120 +251,140 @@ impl Rollback {
     }
 }
 
-impl Steps for Rollback {
-    fn on_nla(&mut self, at: &mut At<'_>, node: &NodeName, message: &FromNla) -> Flow {
+impl Handler for Rollback {
+    fn on_nla(
+        &mut self,
+        context: &mut Context<'_>,
+        node: &NodeName,
+        message: &FromNla,
+    ) -> Transition {
         let awaited = match message {
             FromNla::Ready { .. } => {
-                return self.refused_on(at.job, node).unwrap_or(Flow::Stay);
+                return self.refused_on(context.job, node).unwrap_or(Transition::Stay);
             }
-            FromNla::Copied { .. } => self.stage == Stage::Copy,
-            // It may be the answer to an earlier round, said once more.
+            FromNla::Copied { .. } => self.stage == RollbackStage::Copy,
+            // It may be the repeated answer of an earlier round.
             FromNla::Restarted { incarnation, .. } => {
-                self.stage == Stage::Restart && *incarnation == at.job.incarnation
+                self.stage == RollbackStage::Restart && *incarnation == context.job.incarnation
             }
             FromNla::CopyFailed { reason, .. } | FromNla::LaunchFailed { reason, .. } => {
                 let ranks = self.due().join(",");
-                return Flow::restart(format!("node {node} cannot start rank {ranks}: {reason}"));
+                return Transition::restart(format!(
+                    "node {node} cannot start rank {ranks}: {reason}"
+                ));
             }
             _ => false,
         };
         if awaited && self.waiting.remove(node) && self.waiting.is_empty() {
-            return self.answered(at.job, at.episode);
+            return self.answered(context.job, context.episode);
         }
-        Flow::Stay
+        Transition::Stay
     }
 
-    fn on_rank(&mut self, at: &mut At<'_>, rank: u32, message: &FromRank) -> Flow {
+    fn on_rank(&mut self, context: &mut Context<'_>, rank: u32, message: &FromRank) -> Transition {
         match message {
             FromRank::Resumed => {
                 self.resumed.insert(rank);
-                self.check_resumed(at.job)
+                self.check_resumed(context.job)
             }
-            // The last words of one whose place another takes: its launch agent died before it did.
-            FromRank::RollbackFailed { .. } if self.is_replaced(at.job, rank) => Flow::Stay,
+            // The last message of a rank that is being replaced.
+            FromRank::RollbackFailed { .. } if self.is_replaced(context.job, rank) => {
+                Transition::Stay
+            }
             FromRank::RollbackFailed { reason, .. } => {
                 if self.refusals.is_empty() {
-                    at.job.publish(FromJl::Ask);
+                    context.job.publish(FromJl::Ask);
                 }
                 self.refusals.entry(rank).or_insert_with(|| reason.clone());
-                at.job.out.push(Output::Save);
-                Flow::Stay
+                context.job.out.push(JlOutput::Save);
+                Transition::Stay
             }
-            _ => Flow::Stay,
+            _ => Transition::Stay,
         }
     }
 
-    fn on_fence(&mut self, at: &mut At<'_>) -> Flow {
+    fn on_barrier(&mut self, context: &mut Context<'_>) -> Transition {
         match self.stage {
-            Stage::Restart | Stage::Join => {
-                self.stage = Stage::Resume;
-                Flow::next("resume", at.job.config.deadlines.resume, Vec::new())
+            RollbackStage::Restart | RollbackStage::Join => {
+                self.stage = RollbackStage::Resume;
+                Transition::next("resume", context.job.config.deadlines.resume, Vec::new())
             }
-            Stage::Copy | Stage::Resume => Flow::Stay,
+            RollbackStage::Copy | RollbackStage::Resume => Transition::Stay,
         }
     }
 
-    fn on_exit(&mut self, at: &mut At<'_>, rank: u32, how: How) -> Flow {
+    fn on_exit(&mut self, context: &mut Context<'_>, rank: u32, how: ExitCause) -> Transition {
         self.refusals.remove(&rank);
-        let well = matches!(how, How::Exit(0) | How::Left);
+        let well = matches!(how, ExitCause::Exit(0) | ExitCause::Left);
         match self.stage {
-            Stage::Resume if well => Flow::Stay,
-            Stage::Resume => Flow::died(rank, how),
-            _ if well || how == How::Exit(EXIT_TORN_IMAGE) => Flow::Restart {
+            RollbackStage::Resume if well => Transition::Stay,
+            RollbackStage::Resume => Transition::died(rank, how),
+            _ if well || how == ExitCause::Exit(EXIT_TORN_IMAGE) => Transition::Restart {
                 code: how.code(),
                 reason: format!("rank {rank} ended while the job went back in place: {how}"),
             },
-            _ => self.further(at.job, at.episode),
+            _ => self.further(context.job, context.episode),
         }
     }
 
-    fn on_lost(&mut self, at: &mut At<'_>, node: &NodeName) -> Flow {
-        self.refusals.retain(|rank, _| !at.job.has_died(*rank));
-        // Whoever is asked for something has ranks from then on.
+    fn on_lost(&mut self, context: &mut Context<'_>, node: &NodeName) -> Transition {
+        self.refusals.retain(|rank, _| !context.job.has_died(*rank));
+        // A node that is asked has ranks from then on.
         self.waiting.remove(node);
-        if at.job.ranks_on(node).is_empty() {
-            return Flow::Stay;
+        if context.job.ranks_on(node).is_empty() {
+            return Transition::Stay;
         }
         if self.has_met() {
-            return Flow::Died { code: 1, reason: format!("node {node} was lost with its ranks") };
+            return Transition::Died {
+                code: 1,
+                reason: format!("node {node} was lost with its ranks"),
+            };
         }
-        self.further(at.job, at.episode)
+        self.further(context.job, context.episode)
     }
 
-    /// All have met. That they go on each rank says once.
-    fn on_adopted(&mut self, at: &mut At<'_>) -> Flow {
+    /// The ranks have met; each reports only once that it resumed.
+    fn on_adopted(&mut self, context: &mut Context<'_>) -> Transition {
         match self.stage {
-            Stage::Resume => self.close(at.job, UNHEARD),
-            _ => Flow::Stay,
+            RollbackStage::Resume => self.close(context.job, UNHEARD),
+            _ => Transition::Stay,
         }
     }
 
-    fn on_deadline(&mut self, at: &mut At<'_>) -> Flow {
+    fn on_deadline(&mut self, context: &mut Context<'_>) -> Transition {
         match self.stage {
-            Stage::Copy => Flow::restart("the images were not copied in time"),
-            Stage::Restart => Flow::Lost(self.waiting.iter().cloned().collect()),
-            Stage::Join => Flow::overdue("not all ranks have met in time after they went back"),
-            Stage::Resume => self.close(at.job, ", but not every rank said that it goes on"),
+            RollbackStage::Copy => Transition::restart("the images were not copied in time"),
+            RollbackStage::Restart => Transition::Lost(self.waiting.iter().cloned().collect()),
+            RollbackStage::Join => {
+                Transition::overdue("not all ranks have met in time after they went back")
+            }
+            RollbackStage::Resume => {
+                self.close(context.job, ", but not every rank reported that it goes on")
+            }
         }
     }
 
     fn progress(&self, job: &Job) -> Option<(usize, usize)> {
         match self.stage {
-            Stage::Copy | Stage::Join => None,
-            Stage::Restart => Some((self.starts.len() - self.waiting.len(), self.starts.len())),
-            Stage::Resume => Some((self.resumed.len(), job.ranks.len())),
+            RollbackStage::Copy | RollbackStage::Join => None,
+            RollbackStage::Restart => {
+                Some((self.starts.len() - self.waiting.len(), self.starts.len()))
+            }
+            RollbackStage::Resume => Some((self.resumed.len(), job.ranks.len())),
         }
     }
 }
 
-/// Who has died, and who runs where from now on.
+/// The dead ranks and the new placement.
 fn losses(job: &Job) -> Result<Losses, &'static str> {
     let placement = job.replan().map_err(|_| "no hot spare is left")?;
     let mut dead = Ranks::default();
     for (rank, row) in (0..).zip(&job.ranks) {
         let stays = placement.get(&row.node).is_some_and(|ranks| ranks.has(rank));
         match row.ended {
-            Some(How::Exit(0) | How::Left) => return Err("ranks have come to their end already"),
+            Some(ExitCause::Exit(0) | ExitCause::Left) => {
+                return Err("ranks have come to their end already");
+            }
             _ if job.has_died(rank) => {
                 dead.0.insert(rank);
             }
@@ -371,7 +392,7 @@ fn losses(job: &Job) -> Result<Losses, &'static str> {
             _ => return Err("a living rank must go to another node"),
         }
     }
-    // Their list is one tag.
+    // Their list must fit into one tag.
     if dead.len() > RANKS_PER_NODE_MAX {
         return Err("too many ranks have died");
     }

@@ -1,8 +1,8 @@
-//! What a JL does in each phase of each remedy, found by trying everything that can happen in every state that is
-//! reached. What comes out is the table in `docs/phases.md`.
+//! Renders `docs/phases.md`: what a JL does in each phase, found by trying every input in every
+//! reachable state.
 //!
-//! Who is asked answers together, and of who answered already nothing is kept apart: a state is the phase with what is
-//! known of nodes and ranks, without numbers that only grow.
+//! All asked nodes answer together. A state is the phase with the known nodes and ranks, without
+//! numbers that only grow.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,16 +10,16 @@ mod page;
 
 use super::*;
 use crate::manner::{Manner, Moves, Saver};
-use crate::message::{FromNla, FromRank, How, Launch, Part, Placement};
+use crate::message::{ExitCause, FromNla, FromRank, Launch, Part, Placement};
 use crate::names::JobId;
 use crate::wire;
 use page::Found;
 use std::fmt::Write as _;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/phases.md");
-/// So many states of one phase are tried, those first to which the fewest steps lead.
+/// Most states tried for each phase; those with the shortest paths come first.
 const STATES_MAX: usize = 80;
-/// More rows than this are too many to read.
+/// Most rows of a readable table.
 const ROWS_MAX: usize = 60;
 
 const CRIU: Manner = Manner { saver: Saver::Agent, moves: Moves::Alone };
@@ -28,7 +28,7 @@ const COMMAND: Manner = Manner { saver: Saver::Agent, moves: Moves::Anew };
 const STORED: &str = "the set is in the store";
 const NOT_STORED: &str = "the set cannot be stored";
 const DEADLINE: &str = "the deadline";
-const FENCE: &str = "all are in the fence";
+const BARRIER: &str = "all are in the barrier";
 const DIES: &str = "a rank dies";
 const ENDS: &str = "a rank comes to its end";
 const ALL_END: &str = "all ranks have come to their end";
@@ -40,7 +40,7 @@ const IDLE: &str = "a node without ranks is lost";
 const MIGRATE: &str = "a migration is wanted";
 const SAVE: &str = "a checkpoint is wanted";
 const KILL: &str = "the end is wanted";
-const LEFT: &str = "some have left, the others are in the fence";
+const LEFT: &str = "some have left, the others are in the barrier";
 
 fn node(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
@@ -71,8 +71,8 @@ impl World {
             manner,
         });
         let store = "store:1".to_owned();
-        jl.handle(Now::default(), Input::Started { store }, &mut Vec::new());
-        // Signs of life and questions are in no phase of their own.
+        jl.handle(Now::default(), JlInput::Started { store }, &mut Vec::new());
+        // Alive signals and questions belong to no phase.
         (jl.alive_ns, jl.ask_ns) = (u64::MAX, u64::MAX);
         Self { jl, now_ns: 1 }
     }
@@ -80,13 +80,13 @@ impl World {
     fn place(&self) -> String {
         match (&self.jl.exit, &self.jl.open) {
             (Some(_), _) => "over".to_owned(),
-            (None, Some(open)) => format!("{} {}", open.remedy.kind(), open.phase),
+            (None, Some(open)) => format!("{} {}", open.workflow.kind(), open.phase),
             (None, None) if self.jl.job.met => "running".to_owned(),
             (None, None) => "running, not all have met".to_owned(),
         }
     }
 
-    /// Everything that decides what follows, without numbers that only grow.
+    /// What decides the next step, without numbers that only grow.
     fn key(&self) -> String {
         let job = &self.jl.job;
         let mut key = format!("{} {} {}", self.place(), job.met, job.sets.len());
@@ -98,12 +98,17 @@ impl World {
         }
         for row in &job.ranks {
             let now = row.incarnation == job.incarnation;
-            let _ =
-                write!(key, " {} {now} {:?} {}", row.node, row.ended, job.fence.inside(&row.node));
+            let _ = write!(
+                key,
+                " {} {now} {:?} {}",
+                row.node,
+                row.ended,
+                job.barrier.arrived(&row.node)
+            );
         }
         let _ = write!(key, " {:?} {}", job.held, job.restarts);
         if let Some(open) = &self.jl.open {
-            let _ = write!(key, " {:?}", open.remedy);
+            let _ = write!(key, " {:?}", open.workflow);
         }
         without_numbers(&key)
     }
@@ -112,13 +117,13 @@ impl World {
         self.jl.open.as_ref().map(|open| (open.episode, open.phase.as_str()))
     }
 
-    fn handle(&mut self, input: Input) {
+    fn handle(&mut self, input: JlInput) {
         self.now_ns += 1;
         self.jl.handle(Now { mono_ns: self.now_ns, wall_ns: 0 }, input, &mut Vec::new());
     }
 
-    /// Lets these come one after the other, as long as they are of the same phase.
-    fn comes(&mut self, inputs: Vec<Input>) {
+    /// Feeds these inputs in order while the phase stays.
+    fn comes(&mut self, inputs: Vec<JlInput>) {
         let begun = self.clone();
         for input in inputs {
             self.handle(input);
@@ -128,66 +133,65 @@ impl World {
         }
     }
 
-    /// The time of the phase is over.
+    /// The deadline of the phase passes.
     fn runs_out(&mut self) {
         if let Some(open) = &self.jl.open {
             self.now_ns = open.deadline_ns;
-            self.handle(Input::Tick);
+            self.handle(JlInput::Tick);
         }
     }
 
-    /// Everything that can happen now.
-    fn can_happen(&self) -> Vec<(&'static str, Vec<Input>)> {
+    /// Every possible input.
+    fn can_happen(&self) -> Vec<(&'static str, Vec<JlInput>)> {
         let mut all = self.answers();
         if let Some((episode, "store")) = self.open_phase() {
-            let stored = |result| Input::Stored { episode, result };
+            let stored = |result| JlInput::Stored { episode, result };
             all.push((STORED, vec![stored(Ok(1))]));
             all.push((NOT_STORED, vec![stored(Err("disk full".to_owned()))]));
         }
         all.extend(self.losses());
         all.extend(self.ends());
-        all.extend(self.fence());
-        let want = |want| vec![Input::Want { want, by: By::Nobody }];
+        all.extend(self.barrier());
+        let want = |want| vec![JlInput::Request { want, by: Initiator::Internal }];
         let reason = || "a test".to_owned();
-        all.push((KILL, want(Want::Kill { code: 143, reason: reason() })));
+        all.push((KILL, want(Request::Kill { code: 143, reason: reason() })));
         if self.jl.open.is_none() && self.jl.job.met {
             let node = self.jl.job.ranks[0].node.clone();
-            all.push((MIGRATE, want(Want::Migrate { node, reason: reason() })));
-            all.push((SAVE, want(Want::Checkpoint { reason: reason() })));
+            all.push((MIGRATE, want(Request::Migrate { node, reason: reason() })));
+            all.push((SAVE, want(Request::Checkpoint { reason: reason() })));
         }
         all
     }
 
-    fn nla(node: &NodeName, message: FromNla) -> Input {
-        Input::Nla(NlaSays { node: node.clone(), message })
+    fn nla(node: &NodeName, message: FromNla) -> JlInput {
+        JlInput::Nla(NlaSays { node: node.clone(), message })
     }
 
-    /// Every node says that.
-    fn each(&self, says: impl Fn(&NodeName) -> FromNla) -> Vec<Input> {
+    /// All nodes send this message.
+    fn each(&self, says: impl Fn(&NodeName) -> FromNla) -> Vec<JlInput> {
         self.jl.job.alive().iter().map(|node| Self::nla(node, says(node))).collect()
     }
 
-    /// The node has come to that state.
-    fn is_now(&self, node: &NodeName, to: MigrationState) -> Input {
+    fn is_now(&self, node: &NodeName, to: MigrationState) -> JlInput {
         let from = MigrationState::Ready;
         Self::nla(node, FromNla::State { episode: self.jl.job.episode, from, to })
     }
 
-    /// The launch agent of that node is there, as before.
-    fn ready(&self, node: &NodeName) -> Input {
+    /// The launch agent reports again.
+    fn ready(&self, node: &NodeName) -> JlInput {
         let state = self.jl.job.nodes[node].state.unwrap();
         let (images, none) = (String::new(), Ranks::default());
         let (ranks, pmi, joined) = (none.clone(), none.clone(), none);
         Self::nla(node, FromNla::Ready { state, images, ranks, pmi, joined })
     }
 
-    /// What nodes and ranks say to what they are asked.
-    fn answers(&self) -> Vec<(&'static str, Vec<Input>)> {
+    /// Answers of nodes and ranks.
+    fn answers(&self) -> Vec<(&'static str, Vec<JlInput>)> {
         let Some(open) = &self.jl.open else {
             return Vec::new();
         };
         let (job, episode) = (&self.jl.job, open.episode);
-        let rank = |rank, message| Input::Rank(RankSays { episode, rank, message });
+        let rank = |rank, message| JlInput::Rank(RankSays { episode, rank, message });
         let ranks = || 0..u32::try_from(job.ranks.len()).unwrap();
         let reason = || "a test".to_owned();
         let mut all = Vec::new();
@@ -264,8 +268,8 @@ impl World {
         all
     }
 
-    fn saved(&self, episode: Episode, set: &SetId) -> [(&'static str, Vec<Input>); 2] {
-        let say = |rank, message| Input::Rank(RankSays { episode, rank, message });
+    fn saved(&self, episode: Episode, set: &SetId) -> [(&'static str, Vec<JlInput>); 2] {
+        let say = |rank, message| JlInput::Rank(RankSays { episode, rank, message });
         let message = FromRank::CheckpointDone { set: set.clone(), bytes: 1, activity: None };
         let done = |rank| say(rank, message.clone());
         let ranks = 0..u32::try_from(self.jl.job.ranks.len()).unwrap();
@@ -276,7 +280,7 @@ impl World {
         ]
     }
 
-    fn launched(&self, launch: &Launch) -> Vec<(&'static str, Vec<Input>)> {
+    fn launched(&self, launch: &Launch) -> Vec<(&'static str, Vec<JlInput>)> {
         let (episode, incarnation) = (launch.episode, launch.incarnation);
         let mut done = Vec::new();
         for node in self.jl.job.alive() {
@@ -296,22 +300,22 @@ impl World {
         vec![("FTB_NLA_LAUNCHED", done), ("FTB_NLA_LAUNCH_FAILED", vec![Self::nla(node, failed)])]
     }
 
-    /// What the source of a migration and its ranks can say in its first phases.
+    /// Answers of the source of a migration and its ranks in the first phases.
     fn leaves(
         &self,
         source: &NodeName,
         set: &SetId,
         ranks: &Ranks,
-    ) -> Vec<(&'static str, Vec<Input>)> {
+    ) -> Vec<(&'static str, Vec<JlInput>)> {
         let Some((episode, "leave" | "abort")) = self.open_phase() else {
             return Vec::new();
         };
         let reason = "a test".to_owned();
         let failed = FromRank::CheckpointFailed { set: set.clone(), reason };
         let rank = ranks.iter().next().unwrap();
-        let failed = Input::Rank(RankSays { episode, rank, message: failed });
-        let left = |rank| self.exit(rank, How::Left);
-        let mut gone: Vec<Input> = ranks.iter().map(left).collect();
+        let failed = JlInput::Rank(RankSays { episode, rank, message: failed });
+        let left = |rank| self.exit(rank, ExitCause::Left);
+        let mut gone: Vec<JlInput> = ranks.iter().map(left).collect();
         gone.push(self.is_now(source, MigrationState::Inactive));
         let (ranks, set) = (ranks.clone(), set.clone());
         gone.push(Self::nla(source, FromNla::Pic { episode, ranks: ranks.clone(), set }));
@@ -319,29 +323,29 @@ impl World {
         let mut stay = ranks;
         stay.0.remove(&rank);
         if !stay.is_empty() && self.open_phase().is_some_and(|(_, phase)| phase == "abort") {
-            all.push((LEFT, vec![left(rank), self.inside(source, stay)]));
+            all.push((LEFT, vec![left(rank), self.arrived(source, stay)]));
         }
         all
     }
 
-    fn exit(&self, rank: u32, how: How) -> Input {
+    fn exit(&self, rank: u32, how: ExitCause) -> JlInput {
         let row = &self.jl.job.ranks[rank as usize];
         let (episode, incarnation) = (self.jl.job.episode, row.incarnation);
         Self::nla(&row.node, FromNla::Exited { episode, rank, incarnation, how })
     }
 
-    fn inside(&self, node: &NodeName, ranks: Ranks) -> Input {
-        let fence = self.jl.job.fence.number();
-        let part = Part { fence, part: 0, parts: 1, lines: String::new() };
+    fn arrived(&self, node: &NodeName, ranks: Ranks) -> JlInput {
+        let barrier = self.jl.job.barrier.number();
+        let part = Part { barrier, part: 0, parts: 1, lines: String::new() };
         let episode = self.jl.job.episode;
         let joined = ranks.clone();
         Self::nla(node, FromNla::Pmi { episode, ranks, joined, part })
     }
 
-    /// Each node that is not lost may be.
-    fn losses(&self) -> Vec<(&'static str, Vec<Input>)> {
-        let (source, target) = match self.jl.open.as_ref().map(|open| &open.remedy) {
-            Some(Remedy::Migration(migration)) => {
+    /// Loss of each live node.
+    fn losses(&self) -> Vec<(&'static str, Vec<JlInput>)> {
+        let (source, target) = match self.jl.open.as_ref().map(|open| &open.workflow) {
+            Some(Workflow::Migration(migration)) => {
                 (Some(migration.source().clone()), migration.target().cloned())
             }
             _ => (None, None),
@@ -353,13 +357,13 @@ impl World {
                 () if self.jl.job.ranks_on(&node).is_empty() => IDLE,
                 () => BEARER,
             };
-            (what, vec![Input::Gone { node, reason: "a test".to_owned() }])
+            (what, vec![JlInput::Gone { node, reason: "a test".to_owned() }])
         };
         self.jl.job.alive().into_iter().map(lost).collect()
     }
 
-    /// Ranks that were started may end.
-    fn ends(&self) -> Vec<(&'static str, Vec<Input>)> {
+    /// Ends of started ranks.
+    fn ends(&self) -> Vec<(&'static str, Vec<JlInput>)> {
         let job = &self.jl.job;
         if matches!(self.place().as_str(), "start gather" | "start reset" | "start copy") {
             return Vec::new();
@@ -370,27 +374,33 @@ impl World {
         };
         let all: Vec<u32> = (0..u32::try_from(job.ranks.len()).unwrap()).collect();
         let alive: Vec<u32> = all.iter().copied().filter(lives).collect();
-        // One of those that were first, and the one that has a node for itself.
+        // The first rank, and one that has a node for itself.
         let some = [alive.first(), alive.iter().rev().find(|rank| **rank == 2)];
         let some: BTreeSet<u32> = some.into_iter().flatten().copied().collect();
         let mut ends = Vec::new();
         for rank in some {
-            ends.push((DIES, vec![self.exit(rank, How::Signal(9))]));
+            ends.push((DIES, vec![self.exit(rank, ExitCause::Signal(9))]));
             if alive.len() > 1 {
-                ends.push((ENDS, vec![self.exit(rank, How::Exit(0))]));
+                ends.push((ENDS, vec![self.exit(rank, ExitCause::Exit(0))]));
             }
             if matches!(self.open_phase(), Some((_, "launch" | "restart" | "join"))) {
-                ends.push((REFUSES, vec![self.exit(rank, How::Exit(start::EXIT_TORN_IMAGE))]));
+                ends.push((
+                    REFUSES,
+                    vec![self.exit(rank, ExitCause::Exit(start::EXIT_TORN_IMAGE))],
+                ));
             }
         }
         if self.jl.open.is_none() && alive.len() == all.len() {
-            ends.push((ALL_END, all.iter().map(|rank| self.exit(*rank, How::Exit(0))).collect()));
+            ends.push((
+                ALL_END,
+                all.iter().map(|rank| self.exit(*rank, ExitCause::Exit(0))).collect(),
+            ));
         }
         ends
     }
 
-    /// All ranks may be in the fence, where they are on their way to it.
-    fn fence(&self) -> Option<(&'static str, Vec<Input>)> {
+    /// All ranks arrive at the barrier, if they are on their way.
+    fn barrier(&self) -> Option<(&'static str, Vec<JlInput>)> {
         let job = &self.jl.job;
         let awaited = match self.place().as_str() {
             "running" => false,
@@ -401,12 +411,12 @@ impl World {
         if !awaited || !job.ranks.iter().all(lives) {
             return None;
         }
-        let inside = |(node, ranks): (NodeName, Ranks)| self.inside(&node, ranks);
-        Some((FENCE, job.placement().into_iter().map(inside).collect()))
+        let arrived = |(node, ranks): (NodeName, Ranks)| self.arrived(&node, ranks);
+        Some((BARRIER, job.placement().into_iter().map(arrived).collect()))
     }
 }
 
-/// Numbers of sets, episodes and starts are longer than those of ranks.
+/// Removes numbers of sets, episodes and starts; they are longer than those of ranks.
 fn without_numbers(text: &str) -> String {
     let mut short = String::with_capacity(text.len());
     for word in text.split_inclusive(|c: char| !c.is_ascii_digit()) {
@@ -419,7 +429,7 @@ fn without_numbers(text: &str) -> String {
 }
 
 impl Found {
-    /// Tries everything in every state.
+    /// Tries every input in every state.
     fn explore(&mut self, first: World) {
         let mut seen = BTreeSet::from([first.key()]);
         let mut counts = BTreeMap::<String, usize>::new();
@@ -446,13 +456,12 @@ impl Found {
     }
 }
 
-/// What can follow.
 fn followers(world: &World) -> Vec<(&'static str, World)> {
     let mut all = Vec::new();
     for (what, inputs) in world.can_happen() {
-        // One is silent until the time is over.
-        let node_of = |input: &Input| match input {
-            Input::Nla(says) => Some(says.node.clone()),
+        // Each node in turn is silent until the deadline.
+        let node_of = |input: &JlInput| match input {
+            JlInput::Nla(says) => Some(says.node.clone()),
             _ => None,
         };
         if let Some(silent) = inputs.last().and_then(node_of) {

@@ -1,10 +1,10 @@
-//! Decisions of the JL that the simulation does not single out.
+//! Decisions of the JL that the simulation does not isolate.
 
 #![allow(clippy::unwrap_used)]
 
 use super::*;
 use crate::manner::{Manner, Moves, Saver};
-use crate::message::{Activity, FromNla, FromRank, How, NlaSays, Part, Placement, Protocol};
+use crate::message::{Activity, ExitCause, FromNla, FromRank, NlaSays, Part, Placement, Protocol};
 use crate::names::JobId;
 
 fn node(name: &str) -> NodeName {
@@ -30,29 +30,29 @@ fn jl() -> Jl {
     })
 }
 
-fn feed(jl: &mut Jl, input: Input) -> Vec<Output> {
+fn feed(jl: &mut Jl, input: JlInput) -> Vec<JlOutput> {
     let mut out = Vec::new();
     jl.handle(Now::default(), input, &mut out);
     out
 }
 
-fn want(jl: &mut Jl, want: Want) -> Outcome {
-    let out = feed(jl, Input::Want { want, by: By::Request(1) });
+fn want(jl: &mut Jl, want: Request) -> Outcome {
+    let out = feed(jl, JlInput::Request { want, by: Initiator::Request(1) });
     let answer = out.into_iter().find_map(|output| match output {
-        Output::Answer(answer) => Some(answer.outcome),
+        JlOutput::Answer(answer) => Some(answer.outcome),
         _ => None,
     });
     answer.unwrap()
 }
 
-fn migrate(name: &str) -> Want {
-    Want::Migrate { node: node(name), reason: "test".to_owned() }
+fn migrate(name: &str) -> Request {
+    Request::Migrate { node: node(name), reason: "test".to_owned() }
 }
 
 #[test]
-fn at_most_one_remedy_of_a_node_waits() {
+fn at_most_one_request_for_a_node_is_queued() {
     let mut jl = jl();
-    feed(&mut jl, Input::Started { store: String::new() });
+    feed(&mut jl, JlInput::Started { store: String::new() });
     assert_eq!(want(&mut jl, migrate("a")), Outcome::Accepted);
     assert_eq!(want(&mut jl, migrate("a")), Outcome::Refused);
     assert_eq!(want(&mut jl, migrate("b")), Outcome::Accepted);
@@ -61,7 +61,7 @@ fn at_most_one_remedy_of_a_node_waits() {
 #[test]
 fn a_node_without_ranks_or_unknown_is_not_migrated() {
     let mut jl = jl();
-    feed(&mut jl, Input::Started { store: String::new() });
+    feed(&mut jl, JlInput::Started { store: String::new() });
     assert_eq!(want(&mut jl, migrate("s")), Outcome::Refused);
     assert_eq!(want(&mut jl, migrate("zz")), Outcome::Refused);
 }
@@ -69,13 +69,13 @@ fn a_node_without_ranks_or_unknown_is_not_migrated() {
 #[test]
 fn a_spare_that_is_drained_is_none_until_it_may_be_used_again() {
     let mut jl = jl();
-    feed(&mut jl, Input::Started { store: String::new() });
-    let drain = |name: &str| Want::Drain { node: node(name), reason: "test".to_owned() };
+    feed(&mut jl, JlInput::Started { store: String::new() });
+    let drain = |name: &str| Request::Drain { node: node(name), reason: "test".to_owned() };
     jl.job.nodes.get_mut(&node("s")).unwrap().state = Some(MigrationState::Spare);
     assert_eq!(jl.job.spare(&[]), Some(node("s")));
     assert_eq!(want(&mut jl, drain("s")), Outcome::Done);
     assert_eq!(jl.job.spare(&[]), None);
-    assert_eq!(want(&mut jl, Want::Usable { node: node("s") }), Outcome::Done);
+    assert_eq!(want(&mut jl, Request::Usable { node: node("s") }), Outcome::Done);
     assert_eq!(jl.job.spare(&[]), Some(node("s")));
     assert_eq!(want(&mut jl, drain("a")), Outcome::Accepted, "one with ranks is left");
     assert_eq!(want(&mut jl, drain("zz")), Outcome::Refused);
@@ -84,73 +84,73 @@ fn a_spare_that_is_drained_is_none_until_it_may_be_used_again() {
 #[test]
 fn nothing_is_asked_of_ranks_that_have_not_met() {
     let mut jl = jl();
-    feed(&mut jl, Input::Started { store: String::new() });
-    let out = feed(&mut jl, Input::Want { want: migrate("a"), by: By::Nobody });
-    assert!(!out.iter().any(|o| matches!(o, Output::Publish(FromJl::Migrate { .. }))));
+    feed(&mut jl, JlInput::Started { store: String::new() });
+    let out = feed(&mut jl, JlInput::Request { want: migrate("a"), by: Initiator::Internal });
+    assert!(!out.iter().any(|o| matches!(o, JlOutput::Publish(FromJl::Migrate { .. }))));
 }
 
 #[test]
 fn a_node_that_is_well_again_before_its_turn_stays() {
     let mut jl = jl();
-    feed(&mut jl, Input::Started { store: String::new() });
+    feed(&mut jl, JlInput::Started { store: String::new() });
     want(&mut jl, migrate("a"));
-    assert_eq!(want(&mut jl, Want::Usable { node: node("a") }), Outcome::Refused);
+    assert_eq!(want(&mut jl, Request::Usable { node: node("a") }), Outcome::Refused);
     assert_eq!(want(&mut jl, migrate("a")), Outcome::Accepted, "the first one is gone");
 }
 
 #[test]
 fn state_is_saved_before_what_it_leads_to_is_published() {
     let mut jl = jl();
-    let out = feed(&mut jl, Input::Started { store: String::new() });
-    let save = out.iter().position(|o| *o == Output::Save).unwrap();
-    let ask = out.iter().position(|o| *o == Output::Publish(FromJl::Ask)).unwrap();
+    let out = feed(&mut jl, JlInput::Started { store: String::new() });
+    let save = out.iter().position(|o| *o == JlOutput::Save).unwrap();
+    let ask = out.iter().position(|o| *o == JlOutput::Publish(FromJl::Ask)).unwrap();
     assert!(save < ask);
 }
 
-fn wanted_by(jl: &mut Jl, fault: u64, want: Want) -> Vec<Output> {
-    feed(jl, Input::Want { want, by: By::Fault(FaultId(fault)) })
+fn wanted_by(jl: &mut Jl, fault: u64, want: Request) -> Vec<JlOutput> {
+    feed(jl, JlInput::Request { want, by: Initiator::Fault(FaultId(fault)) })
 }
 
-fn call_off(jl: &mut Jl, fault: u64) -> Vec<Output> {
+fn cancel(jl: &mut Jl, fault: u64) -> Vec<JlOutput> {
     let faults = [FaultId(fault)].into();
-    feed(jl, Input::CallOff { faults, reason: "cooling has failed".to_owned() })
+    feed(jl, JlInput::Cancel { faults, reason: "cooling has failed".to_owned() })
 }
 
 #[test]
-fn what_waits_for_a_fault_is_called_off_and_its_late_action_is_refused() {
+fn requests_for_a_cancelled_fault_go_and_its_late_action_is_refused() {
     let mut jl = jl();
-    feed(&mut jl, Input::Started { store: String::new() });
+    feed(&mut jl, JlInput::Started { store: String::new() });
     wanted_by(&mut jl, 1, migrate("a"));
     wanted_by(&mut jl, 2, migrate("b"));
     let waits = |jl: &Jl| jl.waiting_faults().map(|(fault, ..)| fault.0).collect::<Vec<_>>();
     assert_eq!(waits(&jl), [1, 2]);
-    let out = call_off(&mut jl, 1);
-    assert!(out.contains(&Output::Save), "{out:?}");
+    let out = cancel(&mut jl, 1);
+    assert!(out.contains(&JlOutput::Save), "{out:?}");
     assert_eq!(waits(&jl), [2]);
     let refused = jl.job().refused;
     assert_eq!(wanted_by(&mut jl, 1, migrate("a")), [], "it comes too late");
     assert_eq!((waits(&jl), jl.job().refused), (vec![2], refused + 1));
-    assert_eq!(call_off(&mut jl, 1), [], "nothing is left of it");
-    // What a person has asked for is nobody's to call off.
+    assert_eq!(cancel(&mut jl, 1), [], "nothing is left of it");
+    // The policy does not cancel a person's request.
     want(&mut jl, migrate("a"));
-    call_off(&mut jl, 2);
+    cancel(&mut jl, 2);
     assert_eq!(jl.wanted.len(), 1);
 }
 
 #[test]
-fn a_remedy_that_has_ended_closes_its_fault_and_names_it() {
+fn a_workflow_that_has_ended_closes_its_fault_and_names_it() {
     let mut jl = jl();
-    feed(&mut jl, Input::Started { store: String::new() });
+    feed(&mut jl, JlInput::Started { store: String::new() });
     jl.open = None;
     jl.job.met = true;
     jl.job.hear_protocol(&node("a"), &Ranks::from_iter([0]), Protocol::FtbJob);
     jl.job.hear_protocol(&node("b"), &Ranks::from_iter([1]), Protocol::FtbJob);
-    wanted_by(&mut jl, 5, Want::Checkpoint { reason: "heat".to_owned() });
+    wanted_by(&mut jl, 5, Request::Checkpoint { reason: "heat".to_owned() });
     let (episode, set) = (jl.job.episode, SetId::of_checkpoint(jl.job.episode));
     let failed = FromRank::CheckpointFailed { set, reason: "disk full".to_owned() };
-    let out = feed(&mut jl, Input::Rank(RankSays { episode, rank: 0, message: failed }));
-    let named = |output: &Output| match output {
-        Output::Publish(FromJl::Closed(closed)) => closed.fault == Some(FaultId(5)),
+    let out = feed(&mut jl, JlInput::Rank(RankSays { episode, rank: 0, message: failed }));
+    let named = |output: &JlOutput| match output {
+        JlOutput::Publish(FromJl::Closed(closed)) => closed.fault == Some(FaultId(5)),
         _ => false,
     };
     assert!(out.iter().any(named), "{out:?}");
@@ -162,40 +162,43 @@ fn a_remedy_that_has_ended_closes_its_fault_and_names_it() {
 fn an_agent_that_hangs_while_the_job_ends_is_killed() {
     let mut jl = jl();
     jl.job.config.deadlines.silence = Duration::from_secs(5);
-    feed(&mut jl, Input::Started { store: String::new() });
+    feed(&mut jl, JlInput::Started { store: String::new() });
     jl.job.nodes.get_mut(&node("b")).unwrap().state = Some(MigrationState::Ready);
-    let kill = Want::Kill { code: 143, reason: String::new() };
-    feed(&mut jl, Input::Want { want: kill, by: By::Nobody });
+    let kill = Request::Kill { code: 143, reason: String::new() };
+    feed(&mut jl, JlInput::Request { want: kill, by: Initiator::Internal });
     let mut killed = Vec::new();
     for second in 1..=7 {
         let now = Now { mono_ns: second * 1_000_000_000, wall_ns: 0 };
         let mut out = Vec::new();
-        jl.handle(now, Input::Tick, &mut out);
-        killed.extend(out.into_iter().filter(|output| matches!(output, Output::KillNla(_))));
+        jl.handle(now, JlInput::Tick, &mut out);
+        killed.extend(out.into_iter().filter(|output| matches!(output, JlOutput::KillNla(_))));
     }
-    assert_eq!(killed, [Output::KillNla(node("b"))]);
+    assert_eq!(killed, [JlOutput::KillNla(node("b"))]);
     assert!(!jl.over(), "the others have not left yet");
 }
 
 #[test]
 fn a_launcher_that_takes_an_ended_job_over_says_only_its_code() {
     let mut jl = jl();
-    feed(&mut jl, Input::Started { store: String::new() });
+    feed(&mut jl, JlInput::Started { store: String::new() });
     feed(
         &mut jl,
-        Input::Want { want: Want::Kill { code: 143, reason: String::new() }, by: By::Nobody },
+        JlInput::Request {
+            want: Request::Kill { code: 143, reason: String::new() },
+            by: Initiator::Internal,
+        },
     );
     for name in ["a", "b", "s"] {
-        feed(&mut jl, Input::Gone { node: node(name), reason: String::new() });
+        feed(&mut jl, JlInput::Gone { node: node(name), reason: String::new() });
     }
     assert!(jl.over());
     let text = serde_json::to_string(&jl).unwrap();
     let mut next: Jl = serde_json::from_str(&text).unwrap();
-    assert_eq!(feed(&mut next, Input::Tick), []);
-    assert_eq!(feed(&mut next, Input::Adopted { store: String::new() }), [Output::Exit(143)]);
+    assert_eq!(feed(&mut next, JlInput::Tick), []);
+    assert_eq!(feed(&mut next, JlInput::Adopted { store: String::new() }), [JlOutput::Exit(143)]);
 }
 
-/// A set counts in which the two ranks have used so much processor time and sent so much; the sets that are kept then.
+/// Commits a set in which the two ranks have this activity; returns the kept sets.
 fn commit(job: &mut Job, number: u64, done: [(u64, u64); 2]) -> Vec<u64> {
     let set = |number| SetId::of_checkpoint(Episode(number));
     let activity = (0..).zip(done.map(|(cpu_ms, sent)| Activity { cpu_ms, sent })).collect();
@@ -205,36 +208,39 @@ fn commit(job: &mut Job, number: u64, done: [(u64, u64); 2]) -> Vec<u64> {
     (0..100).filter(|number| job.sets.contains(&set(*number))).collect()
 }
 
-fn told(job: &mut Job) -> Vec<String> {
+fn reported(job: &mut Job) -> Vec<String> {
     let tell = |output| match output {
-        Output::Tell(words) => Some(words),
+        JlOutput::Tell(words) => Some(words),
         _ => None,
     };
     core::mem::take(&mut job.out).into_iter().filter_map(tell).collect()
 }
 
 #[test]
-fn sets_of_a_job_that_hangs_do_not_replace_the_last_one_from_before() {
+fn sets_of_a_hanging_job_do_not_replace_the_last_good_one() {
     let mut jl = jl();
     let job = &mut jl.job;
     assert_eq!(commit(job, 1, [(10, 10), (10, 10)]), [1]);
     assert_eq!(commit(job, 2, [(20, 20), (20, 20)]), [1, 2]);
     assert_eq!(commit(job, 3, [(30, 30), (30, 30)]), [2, 3]);
-    assert_eq!(told(job), [""; 0]);
-    // Rank 1 loops: it may have been doing so in set 3 already. Rank 0 sends as long as it can.
+    assert_eq!(reported(job), [""; 0]);
+    // Rank 1 loops, perhaps already in set 3. Rank 0 sends until it waits.
     assert_eq!(commit(job, 4, [(40, 40), (99, 30)]), [2, 3, 4]);
     assert_eq!(commit(job, 5, [(50, 50), (199, 30)]), [2, 4, 5]);
     assert_eq!(commit(job, 6, [(60, 50), (299, 30)]), [2, 5, 6]);
-    // Neither does a rank that is stopped make progress, whatever its pod sends.
+    // A stopped rank makes no progress either, whatever its pod sends.
     assert_eq!(commit(job, 7, [(60, 60), (399, 30)]), [2, 6, 7]);
-    let told = told(job);
-    assert_eq!(told.len(), 2, "each change once: {told:?}");
-    assert!(told[0].contains("ranks 1 have made no progress since set set-000003"), "{told:?}");
-    assert!(told[0].ends_with("set set-000002 stays in the store"), "{told:?}");
-    // They go on. What was made before that may still be of the hang.
+    let reported = reported(job);
+    assert_eq!(reported.len(), 2, "each change once: {reported:?}");
+    assert!(
+        reported[0].contains("ranks 1 have made no progress since set set-000003"),
+        "{reported:?}"
+    );
+    assert!(reported[0].ends_with("set set-000002 stays in the store"), "{reported:?}");
+    // Both go on. Earlier sets may contain the hang.
     assert_eq!(commit(job, 8, [(70, 70), (400, 40)]), [7, 8]);
     assert_eq!(commit(job, 9, [(80, 80), (410, 50)]), [8, 9]);
-    // They go back to set 8, with what they had done then.
+    // They go back to set 8 and its activity.
     assert_eq!(commit(job, 10, [(75, 75), (405, 45)]), [8, 9, 10]);
     assert_eq!(commit(job, 11, [(85, 85), (415, 55)]), [10, 11]);
 }
@@ -253,35 +259,35 @@ fn ranks_that_save_themselves_prove_their_set() {
 }
 
 #[test]
-fn a_checkpoint_waits_for_ranks_in_a_fence_with_nobody_stopped_and_is_then_refused() {
+fn a_checkpoint_waits_for_ranks_in_a_barrier_and_is_then_refused() {
     let mut jl = jl();
     jl.job.config.manner = Manner { saver: Saver::Agent, moves: Moves::Alone };
-    feed(&mut jl, Input::Started { store: String::new() });
+    feed(&mut jl, JlInput::Started { store: String::new() });
     (jl.open, jl.job.met) = (None, true);
-    let part = Part { fence: 1, part: 0, parts: 1, lines: String::new() };
-    let inside = |jl: &mut Jl| {
+    let part = Part { barrier: 1, part: 0, parts: 1, lines: String::new() };
+    let arrived = |jl: &mut Jl| {
         let message = FromNla::Pmi {
             episode: Episode(1),
             ranks: Ranks::from_iter([0]),
             joined: Ranks::default(),
             part: part.clone(),
         };
-        feed(jl, Input::Nla(NlaSays { node: node("a"), message }));
+        feed(jl, JlInput::Nla(NlaSays { node: node("a"), message }));
     };
-    inside(&mut jl);
-    let save = || Want::Checkpoint { reason: "test".to_owned() };
+    arrived(&mut jl);
+    let save = || Request::Checkpoint { reason: "test".to_owned() };
     assert_eq!(want(&mut jl, save()), Outcome::Accepted);
     assert!(jl.open.is_none() && jl.wanted.len() == 1, "it waits");
-    assert_eq!(jl.fence_until_ns, Some(Now::default().deadline_ns(FENCE_PATIENCE)));
+    assert_eq!(jl.barrier_until_ns, Some(Now::default().deadline_ns(BARRIER_PATIENCE)));
     let mut out = Vec::new();
-    let late = Now { mono_ns: Now::default().deadline_ns(FENCE_PATIENCE), wall_ns: 0 };
-    jl.handle(late, Input::Tick, &mut out);
-    let refused = |output: &Output| match output {
-        Output::Answer(answer) => answer.words.contains("PMI fence"),
+    let late = Now { mono_ns: Now::default().deadline_ns(BARRIER_PATIENCE), wall_ns: 0 };
+    jl.handle(late, JlInput::Tick, &mut out);
+    let refused = |output: &JlOutput| match output {
+        JlOutput::Answer(answer) => answer.words.contains("PMI barrier"),
         _ => false,
     };
     assert!(out.iter().any(refused), "{out:?}");
-    // The fence opens in time: the checkpoint follows.
+    // The barrier opens in time; the checkpoint follows.
     assert_eq!(want(&mut jl, save()), Outcome::Accepted);
     assert!(jl.open.is_none());
     let message = FromNla::Pmi {
@@ -290,24 +296,24 @@ fn a_checkpoint_waits_for_ranks_in_a_fence_with_nobody_stopped_and_is_then_refus
         joined: Ranks::default(),
         part: part.clone(),
     };
-    feed(&mut jl, Input::Nla(NlaSays { node: node("b"), message }));
-    assert!(matches!(jl.open.as_ref().map(|open| &open.remedy), Some(Remedy::Checkpoint(_))));
+    feed(&mut jl, JlInput::Nla(NlaSays { node: node("b"), message }));
+    assert!(matches!(jl.open.as_ref().map(|open| &open.workflow), Some(Workflow::Checkpoint(_))));
 }
 
-/// A job on a clock, with what it has told.
+/// A job with a clock and its messages.
 struct Clocked {
     jl: Jl,
     seconds: u64,
-    out: Vec<Output>,
+    out: Vec<JlOutput>,
 }
 
 impl Clocked {
-    /// All ranks were started, on `a` and `b`; `s` may be a spare.
+    /// All ranks were started on `a` and `b`; `s` may be a spare.
     fn started(interval: Interval, spare: bool) -> Self {
         let mut jl = jl();
-        jl.pace = Pace::new(interval, MTBF);
+        jl.checkpoint_timer = CheckpointTimer::new(interval, MTBF);
         let mut job = Self { jl, seconds: 0, out: Vec::new() };
-        job.feed(Input::Started { store: String::new() });
+        job.feed(JlInput::Started { store: String::new() });
         for name in ["a", "b", "s"] {
             let inactive = name == "s" && !spare;
             let state = match (name, inactive) {
@@ -325,13 +331,13 @@ impl Clocked {
         job
     }
 
-    fn feed(&mut self, input: Input) {
+    fn feed(&mut self, input: JlInput) {
         let now = Now { mono_ns: self.seconds * 1_000_000_000, wall_ns: 0 };
         self.jl.handle(now, input, &mut self.out);
     }
 
     fn says(&mut self, name: &str, message: FromNla) {
-        self.feed(Input::Nla(NlaSays { node: node(name), message }));
+        self.feed(JlInput::Nla(NlaSays { node: node(name), message }));
     }
 
     fn ready(&mut self, name: &str, state: MigrationState) {
@@ -340,11 +346,11 @@ impl Clocked {
         self.says(name, FromNla::Ready { state, images, ranks, pmi, joined });
     }
 
-    /// All ranks enter the fence; those of ftb-job have put their addresses.
+    /// All ranks arrive at the barrier; ranks of ftb-job have put their addresses.
     fn meet(&mut self, joined: bool) {
-        let fence = self.jl.job.fence.number();
+        let barrier = self.jl.job.barrier.number();
         for name in ["a", "b"] {
-            let part = Part { fence, part: 0, parts: 1, lines: String::new() };
+            let part = Part { barrier, part: 0, parts: 1, lines: String::new() };
             let (episode, ranks) = (Episode(1), self.jl.job.ranks_on(&node(name)));
             let joined = if joined { ranks.clone() } else { Ranks::default() };
             self.says(name, FromNla::Pmi { episode, ranks, joined, part });
@@ -354,42 +360,42 @@ impl Clocked {
     fn wait(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.seconds += 1;
-            // The agents live.
+            // The agents answer.
             for (name, state) in self.jl.job.nodes.clone() {
                 self.ready(name.as_str(), state.state.unwrap());
             }
-            self.feed(Input::Tick);
+            self.feed(JlInput::Tick);
         }
     }
 
     fn fails(&mut self, fault: u64, name: &str) {
-        let want = Want::Migrate { node: node(name), reason: "fan failed".to_owned() };
-        self.feed(Input::Want { want, by: By::Fault(FaultId(fault)) });
+        let want = Request::Migrate { node: node(name), reason: "fan failed".to_owned() };
+        self.feed(JlInput::Request { want, by: Initiator::Fault(FaultId(fault)) });
     }
 
-    fn asks(&mut self, want: Want) -> Vec<Outcome> {
+    fn asks(&mut self, want: Request) -> Vec<Outcome> {
         self.out.clear();
-        self.feed(Input::Want { want, by: By::Request(1) });
+        self.feed(JlInput::Request { want, by: Initiator::Request(1) });
         self.answers()
     }
 
     fn answers(&self) -> Vec<Outcome> {
-        let outcome = |output: &Output| match output {
-            Output::Answer(answer) => Some(answer.outcome),
+        let outcome = |output: &JlOutput| match output {
+            JlOutput::Answer(answer) => Some(answer.outcome),
             _ => None,
         };
         self.out.iter().filter_map(outcome).collect()
     }
 
-    fn told(&self, words: &str) -> bool {
-        self.out.iter().any(|output| matches!(output, Output::Tell(line) if line.contains(words)))
+    fn reported(&self, words: &str) -> bool {
+        self.out.iter().any(|output| matches!(output, JlOutput::Tell(line) if line.contains(words)))
     }
 
     fn asked_of_ranks(&self) -> bool {
-        let asks = |output: &Output| {
+        let asks = |output: &JlOutput| {
             matches!(
                 output,
-                Output::Publish(
+                JlOutput::Publish(
                     FromJl::Migrate { .. } | FromJl::Checkpoint { .. } | FromJl::Prepare { .. }
                 )
             )
@@ -397,35 +403,37 @@ impl Clocked {
         self.out.iter().any(asks)
     }
 
-    fn checkpoint() -> Want {
-        Want::Checkpoint { reason: "asked for".to_owned() }
+    fn checkpoint() -> Request {
+        Request::Checkpoint { reason: "asked for".to_owned() }
     }
 }
 
-/// MPI programs have met and have no addresses; other programs never meet.
+/// MPI programs meet without addresses; other programs never meet.
 #[test]
-fn nothing_is_asked_of_programs_that_have_not_joined_and_the_job_goes_on() {
+fn programs_that_have_not_joined_are_asked_nothing() {
     for speaks_pmi in [true, false] {
         let interval = Interval::Every(Duration::from_secs(7));
         let mut job = Clocked::started(interval, true);
         if speaks_pmi {
             job.meet(false);
         } else {
-            // They may still join, so an early request waits.
+            // They may still join: an early request waits.
             assert_eq!(job.asks(Clocked::checkpoint()), [Outcome::Accepted]);
             job.fails(1, "b");
-            assert!(!job.told("have not joined"));
+            assert!(!job.reported("have not joined"));
             job.wait(JOIN_GRACE.as_secs());
             assert_eq!(job.answers(), [Outcome::Accepted, Outcome::Refused]);
         }
-        assert!(job.told("can neither be saved nor moved"), "{:?}", job.out);
-        assert!(job.told("run with --backend criu, or link ftb-job"), "{:?}", job.out);
-        assert_eq!(job.told("speak PMI only"), speaks_pmi);
+        assert!(job.reported("can neither be saved nor moved"), "{:?}", job.out);
+        assert!(job.reported("run with --backend criu, or link ftb-job"), "{:?}", job.out);
+        assert_eq!(job.reported("speak PMI only"), speaks_pmi);
         for want in [migrate("a"), Clocked::checkpoint()] {
             assert_eq!(job.asks(want), [Outcome::Refused], "at once");
         }
         job.fails(2, "a");
-        assert!(job.told("the ranks of a stay (fan failed) (fault 2): ranks 0,1 have not joined"));
+        assert!(
+            job.reported("the ranks of a stay (fan failed) (fault 2): ranks 0,1 have not joined")
+        );
         job.wait(300);
         assert!(!job.asked_of_ranks() && job.jl.open.is_none(), "{:?}", job.out);
         assert_eq!(job.jl.exit, None);
@@ -439,8 +447,8 @@ fn ranks_that_join_late_move_because_of_a_fault_of_before() {
     job.fails(1, "a");
     assert!(!job.asked_of_ranks());
     job.meet(true);
-    assert!(job.told("all ranks have joined ftb-job"), "{:?}", job.out);
-    assert!(job.told("the ranks of a move: fan failed (fault 1)"), "{:?}", job.out);
+    assert!(job.reported("all ranks have joined ftb-job"), "{:?}", job.out);
+    assert!(job.reported("the ranks of a move: fan failed (fault 1)"), "{:?}", job.out);
     assert!(job.asked_of_ranks());
 }
 
@@ -451,18 +459,18 @@ fn an_early_request_is_done_when_the_ranks_have_joined() {
     job.wait(1);
     assert!(!job.asked_of_ranks());
     job.meet(true);
-    assert!(job.asked_of_ranks() && !job.told("neither"), "{:?}", job.out);
+    assert!(job.asked_of_ranks() && !job.reported("neither"), "{:?}", job.out);
 }
 
-/// Carries the open checkpoint to its end.
+/// Completes the open checkpoint.
 fn save(job: &mut Clocked) {
     let episode = job.jl.open.as_ref().unwrap().episode;
     let set = SetId::of_checkpoint(episode);
     for rank in 0..2 {
         let message = FromRank::CheckpointDone { set: set.clone(), bytes: 1, activity: None };
-        job.feed(Input::Rank(RankSays { episode, rank, message }));
+        job.feed(JlInput::Rank(RankSays { episode, rank, message }));
     }
-    job.feed(Input::Stored { episode, result: Ok(2) });
+    job.feed(JlInput::Stored { episode, result: Ok(2) });
 }
 
 #[test]
@@ -470,15 +478,15 @@ fn a_fault_without_a_spare_stays_open_until_there_is_one() {
     let mut job = Clocked::started(Interval::Never, false);
     job.meet(true);
     job.fails(1, "a");
-    assert!(job.told("no hot spare is left"), "{:?}", job.out);
+    assert!(job.reported("no hot spare is left"), "{:?}", job.out);
     save(&mut job);
     assert!(!job.jl.job.faults.is_closed(FaultId(1)), "it waits");
     // A launcher that takes over knows it.
     job.jl = serde_json::from_str(&serde_json::to_string(&job.jl).unwrap()).unwrap();
     job.wait(100);
     let migrates = |job: &Clocked| {
-        let is = |output: &Output| match output {
-            Output::Publish(FromJl::Migrate { source, .. }) => *source == node("a"),
+        let is = |output: &JlOutput| match output {
+            JlOutput::Publish(FromJl::Migrate { source, .. }) => *source == node("a"),
             _ => false,
         };
         job.out.iter().any(is)
@@ -488,7 +496,7 @@ fn a_fault_without_a_spare_stays_open_until_there_is_one() {
     let to = MigrationState::Spare;
     job.says("s", FromNla::State { episode: job.jl.job.episode, from, to });
     assert!(migrates(&job), "{:?}", job.out);
-    assert!(job.told("the ranks of a can move now (fan failed) (fault 1)"));
+    assert!(job.reported("the ranks of a can move now (fan failed) (fault 1)"));
 }
 
 #[test]
@@ -499,14 +507,17 @@ fn a_fault_that_waits_is_closed_when_its_node_is_well_again() {
         job.fails(1, "a");
         save(&mut job);
         if well {
-            job.feed(Input::Want { want: Want::Usable { node: node("a") }, by: By::Nobody });
+            job.feed(JlInput::Request {
+                want: Request::Usable { node: node("a") },
+                by: Initiator::Internal,
+            });
         } else {
-            call_off(&mut job.jl, 1);
+            cancel(&mut job.jl, 1);
         }
         assert!(job.jl.job.faults.is_closed(FaultId(1)) && job.jl.pending.is_empty());
         job.ready("s", MigrationState::Spare);
         job.wait(5);
-        assert!(!job.told("can move now"), "{:?}", job.out);
+        assert!(!job.reported("can move now"), "{:?}", job.out);
     }
 }
 
@@ -516,46 +527,46 @@ fn ranks_that_do_not_react_in_time_are_waited_for() {
     job.meet(true);
     job.fails(1, "a");
     job.wait(1000);
-    assert!(job.told("the ranks did not leave in time"), "{:?}", job.out);
-    assert!(job.told("the job goes on, and the launcher waits for them"), "{:?}", job.out);
-    assert!(!job.told("the job ends") && job.jl.exit.is_none(), "{:?}", job.out);
-    // They react late, and stay.
-    let fence = job.jl.job.fence.number();
+    assert!(job.reported("the ranks did not leave in time"), "{:?}", job.out);
+    assert!(job.reported("the job goes on, and the launcher waits for them"), "{:?}", job.out);
+    assert!(!job.reported("the job ends") && job.jl.exit.is_none(), "{:?}", job.out);
+    // They react late and stay.
+    let barrier = job.jl.job.barrier.number();
     job.meet(true);
-    assert_eq!(job.jl.job.fence.number(), fence + 1);
+    assert_eq!(job.jl.job.barrier.number(), barrier + 1);
     let episode = job.jl.open.as_ref().unwrap().episode;
     for rank in 0..2 {
-        job.feed(Input::Rank(RankSays { episode, rank, message: FromRank::Resumed }));
+        job.feed(JlInput::Rank(RankSays { episode, rank, message: FromRank::Resumed }));
     }
-    assert!(job.jl.open.is_none() && job.told("ranks 0 stayed on a"), "{:?}", job.out);
+    assert!(job.jl.open.is_none() && job.reported("ranks 0 stayed on a"), "{:?}", job.out);
 }
 
 #[test]
-fn moved_ranks_that_do_not_meet_in_time_do_not_end_a_job_without_a_set() {
+fn moved_ranks_that_are_late_do_not_end_a_job_without_a_set() {
     let mut job = Clocked::started(Interval::Never, true);
     job.meet(true);
     job.fails(1, "a");
     let (episode, set) = (job.jl.job.episode, SetId::of_migration(job.jl.job.episode));
     let ranks = Ranks::from_iter([0]);
-    let (incarnation, how) = (0, How::Left);
+    let (incarnation, how) = (0, ExitCause::Left);
     job.says("a", FromNla::Exited { episode, rank: 0, incarnation, how });
     job.says("a", FromNla::Pic { episode, ranks: ranks.clone(), set: set.clone() });
     job.says("s", FromNla::Copied { episode, set, ranks: ranks.clone(), bytes: 1 });
     let incarnation = job.jl.job.incarnation;
     job.says("s", FromNla::Restarted { episode, incarnation, ranks });
     job.wait(300);
-    assert!(job.told("not all ranks have met in time"), "{:?}", job.out);
-    assert!(!job.told("the job ends"), "{:?}", job.out);
+    assert!(job.reported("not all ranks have met in time"), "{:?}", job.out);
+    assert!(!job.reported("the job ends"), "{:?}", job.out);
 }
 
 #[test]
 fn the_answer_that_a_node_may_be_used_comes_when_it_is_a_spare() {
     let mut job = Clocked::started(Interval::Never, false);
     job.meet(true);
-    assert_eq!(job.asks(Want::Usable { node: node("s") }), [Outcome::Accepted]);
+    assert_eq!(job.asks(Request::Usable { node: node("s") }), [Outcome::Accepted]);
     job.out.clear();
     job.ready("s", MigrationState::Spare);
     assert_eq!(job.answers(), [Outcome::Done]);
-    assert!(job.out.contains(&Output::Save), "status shows it");
-    assert_eq!(job.asks(Want::Usable { node: node("s") }), [Outcome::Done]);
+    assert!(job.out.contains(&JlOutput::Save), "status shows it");
+    assert_eq!(job.asks(Request::Usable { node: node("s") }), [Outcome::Done]);
 }

@@ -1,6 +1,6 @@
-//! The PMI server of one node: what a rank's line is answered with, and when the node is in the fence. Each rank
-//! chooses PMI-1 or PMI-2 by its first line. Pure: lines in, answers ready for the wire out. The joining of all
-//! nodes is the JL's.
+//! The PMI server of one node: answers to lines of ranks, and whether all ranks have arrived at the
+//! barrier. The first line of a rank selects PMI-1 or PMI-2. Pure: lines in, encoded answers out.
+//! The JL joins the nodes.
 
 mod two;
 pub mod wire;
@@ -9,25 +9,24 @@ use super::limits::{KEY_BYTES_MAX, KVS_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::message::Protocol;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Questions for node attributes that wait at a time.
+/// Most requests for node attributes that wait.
 const WAITING_MAX: usize = 1024;
 
-/// What a line asks for beyond an answer.
+/// The effect of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// Only this answer.
+pub enum PmiResult {
     Reply(String),
     /// The rank waits for an attribute of the node; see [`PmiServer::served`].
     Waits,
-    /// The rank waits in the fence; its answer comes when the fence is complete.
+    /// The rank waits in the barrier. Its answer comes when the barrier completes.
     Entered,
     /// The job is to end with this code.
     Abort(i32),
-    /// Nothing sensible can follow on this connection.
+    /// A protocol error; the connection is unusable.
     Nonsense(String),
 }
 
-/// The key-value space as one node sees it, and its part of the open fence.
+/// The key-value space on one node, and its part of the open barrier.
 #[derive(Clone, Debug, Default)]
 pub struct PmiServer {
     name: String,
@@ -35,28 +34,28 @@ pub struct PmiServer {
     space: BTreeMap<String, String>,
     space_bytes: usize,
     pending: BTreeMap<String, String>,
-    inside: BTreeSet<u32>,
-    /// Those of them that were let out before it was complete.
-    let_out: BTreeSet<u32>,
-    /// Ranks that speak PMI-2, and the thread of each that waits in the fence.
+    arrived: BTreeSet<u32>,
+    /// Ranks that were released before the barrier completed.
+    released_early: BTreeSet<u32>,
+    /// Ranks that speak PMI-2, and the thread of each that waits in the barrier.
     two: BTreeMap<u32, Option<String>>,
     attributes: BTreeMap<String, String>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<AttributeWait>,
     served: Vec<(u32, String)>,
 }
 
 /// A rank that waits for an attribute of its node.
 #[derive(Clone, Debug)]
-struct Waiting {
+struct AttributeWait {
     rank: u32,
     key: String,
     thrid: Option<String>,
 }
 
-/// How a line of an exported space begins whose put other nodes do not know yet. No key has a space.
+/// First word of exported puts that other nodes do not have yet. No key contains a space.
 const PUT: &str = "put ";
 
-/// The answer that releases a rank from the fence.
+/// The answer that releases a rank from the barrier.
 const BARRIER_OUT: &str = "cmd=barrier_out rc=0";
 
 impl PmiServer {
@@ -75,10 +74,10 @@ impl PmiServer {
     }
 
     /// Answers one line, or message, of `rank`.
-    pub fn line(&mut self, rank: u32, line: &str) -> Asked {
+    pub fn line(&mut self, rank: u32, line: &str) -> PmiResult {
         if self.two.contains_key(&rank) {
             return match two::answer(self, rank, line) {
-                Asked::Reply(text) => Asked::Reply(wire::message(&text)),
+                PmiResult::Reply(text) => PmiResult::Reply(wire::message(&text)),
                 other => other,
             };
         }
@@ -87,53 +86,54 @@ impl PmiServer {
             self.two.insert(rank, None);
         }
         match asked {
-            Asked::Reply(text) => Asked::Reply(text + "\n"),
+            PmiResult::Reply(text) => PmiResult::Reply(text + "\n"),
             other => other,
         }
     }
 
-    fn line_one(&mut self, rank: u32, line: &str) -> Asked {
-        let words = Words::read(line);
-        let reply = |text: &str| Asked::Reply(text.to_owned());
+    fn line_one(&mut self, rank: u32, line: &str) -> PmiResult {
+        let words = PmiWords::read(line);
+        let reply = |text: &str| PmiResult::Reply(text.to_owned());
         match words.get("cmd") {
             Some("init") if wire::speaks_two(line) => {
                 reply("cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0")
             }
             Some("init") => reply("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0"),
-            Some("get_maxes") => Asked::Reply(format!(
+            Some("get_maxes") => PmiResult::Reply(format!(
                 "cmd=maxes kvsname_max=256 keylen_max={KEY_BYTES_MAX} vallen_max={VALUE_BYTES_MAX}"
             )),
             Some("get_appnum") => reply("cmd=appnum appnum=0"),
-            Some("get_my_kvsname") => Asked::Reply(format!("cmd=my_kvsname kvsname={}", self.name)),
-            Some("get_universe_size") => {
-                Asked::Reply(format!("cmd=universe_size size={}", self.size))
+            Some("get_my_kvsname") => {
+                PmiResult::Reply(format!("cmd=my_kvsname kvsname={}", self.name))
             }
-            Some("put") => Asked::Reply(match self.put_words(&words) {
+            Some("get_universe_size") => {
+                PmiResult::Reply(format!("cmd=universe_size size={}", self.size))
+            }
+            Some("put") => PmiResult::Reply(match self.put_words(&words) {
                 Ok(()) => "cmd=put_result rc=0 msg=success".to_owned(),
                 Err(why) => format!("cmd=put_result rc=-1 msg={why}"),
             }),
             Some("get") => {
                 let value = words.get("key").and_then(|key| self.get(key));
-                Asked::Reply(match value {
+                PmiResult::Reply(match value {
                     Some(value) => format!("cmd=get_result rc=0 msg=success value={value}"),
                     None => "cmd=get_result rc=-1 msg=key_not_found value=unknown".to_owned(),
                 })
             }
-            Some("barrier_in") if self.let_out.contains(&rank) => Asked::Nonsense(
-                "it enters another fence, after it was let out of what was taken for its last"
-                    .to_owned(),
+            Some("barrier_in") if self.released_early.contains(&rank) => PmiResult::Nonsense(
+                "it enters another barrier after the one that counted as its last".to_owned(),
             ),
             Some("barrier_in") => {
                 self.enter(rank, None);
-                Asked::Entered
+                PmiResult::Entered
             }
             Some("finalize") => reply("cmd=finalize_ack rc=0"),
             Some("abort") => {
                 let code = words.get("exitcode").and_then(|code| code.parse().ok());
-                Asked::Abort(code.unwrap_or(1))
+                PmiResult::Abort(code.unwrap_or(1))
             }
-            Some(other) => Asked::Nonsense(format!("unknown PMI command {other:.32}")),
-            None => Asked::Nonsense("a PMI line without cmd=".to_owned()),
+            Some(other) => PmiResult::Nonsense(format!("unknown PMI command {other:.32}")),
+            None => PmiResult::Nonsense("a PMI line without cmd=".to_owned()),
         }
     }
 
@@ -141,7 +141,7 @@ impl PmiServer {
         self.space.get(key).map(String::as_str)
     }
 
-    fn put_words(&mut self, words: &Words<'_>) -> Result<(), &'static str> {
+    fn put_words(&mut self, words: &PmiWords<'_>) -> Result<(), &'static str> {
         match (words.get("key"), words.get("value")) {
             (Some(key), Some(value)) => self.put(key, value),
             _ => Err("a_put_needs_key_and_value"),
@@ -159,7 +159,7 @@ impl PmiServer {
     }
 
     fn enter(&mut self, rank: u32, thrid: Option<String>) {
-        self.inside.insert(rank);
+        self.arrived.insert(rank);
         if let Some(waits) = self.two.get_mut(&rank) {
             *waits = thrid;
         }
@@ -169,7 +169,7 @@ impl PmiServer {
         self.attributes.get(key).map(String::as_str)
     }
 
-    /// Keeps an attribute of the node, and serves who waits for it.
+    /// Stores an attribute of the node and answers the ranks that wait for it.
     fn put_attribute(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
         check_put(key, value)?;
         let bytes: usize = self.attributes.iter().map(|(k, v)| k.len() + v.len()).sum();
@@ -180,69 +180,71 @@ impl PmiServer {
         let waiting = core::mem::take(&mut self.waiting);
         let (served, still): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|w| w.key == key);
         self.waiting = still;
-        let answer =
-            |w: Waiting| (w.rank, wire::message(&two::attribute_put(w.thrid.as_deref(), value)));
+        let answer = |w: AttributeWait| {
+            (w.rank, wire::message(&two::attribute_put(w.thrid.as_deref(), value)))
+        };
         self.served.extend(served.into_iter().map(answer));
         Ok(())
     }
 
-    /// A rank has one question open for each of its threads; of one that asks without end the oldest are forgotten.
+    /// Queues a request for a node attribute; the oldest is dropped beyond [`WAITING_MAX`].
     fn wait_attribute(&mut self, rank: u32, key: &str, thrid: Option<&str>) {
         if self.waiting.len() >= WAITING_MAX {
             self.waiting.remove(0);
         }
         let (key, thrid) = (key.to_owned(), thrid.map(ToOwned::to_owned));
-        self.waiting.push(Waiting { rank, key, thrid });
+        self.waiting.push(AttributeWait { rank, key, thrid });
     }
 
-    /// Answers for ranks that have waited, since this was asked last.
+    /// Answers for waiting ranks since the last call.
     pub fn served(&mut self) -> Vec<(u32, String)> {
         core::mem::take(&mut self.served)
     }
 
-    /// Who waits in the fence.
-    pub fn inside(&self) -> &BTreeSet<u32> {
-        &self.inside
+    /// Ranks that wait in the barrier.
+    pub fn arrived(&self) -> &BTreeSet<u32> {
+        &self.arrived
     }
 
-    /// Who waits in a fence that may be the last one, and can be let out of it: ranks that speak PMI-1, on a node where
-    /// nobody has told anything since the fence before, in a job that has told something in an earlier one.
+    /// Ranks in a barrier that may be their last: they speak PMI-1, no rank of the node has put
+    /// anything since the barrier before, and the job had an earlier barrier with puts.
     pub fn at_the_end(&self) -> Vec<u32> {
         if !self.pending.is_empty() || self.space.len() <= 1 {
             return Vec::new();
         }
-        let waits = |rank: &&u32| !self.let_out.contains(rank) && !self.two.contains_key(rank);
-        self.inside.iter().filter(waits).copied().collect()
+        let waits =
+            |rank: &&u32| !self.released_early.contains(rank) && !self.two.contains_key(rank);
+        self.arrived.iter().filter(waits).copied().collect()
     }
 
-    /// Whether anybody was let out of the open fence.
-    pub fn some_let_out(&self) -> bool {
-        !self.let_out.is_empty()
+    /// Whether a rank was released early from the open barrier.
+    pub fn some_released_early(&self) -> bool {
+        !self.released_early.is_empty()
     }
 
-    /// Lets everybody of [`PmiServer::at_the_end`] out; the answers.
-    pub fn let_out(&mut self) -> Vec<(u32, String)> {
+    /// Releases the ranks of [`PmiServer::at_the_end`]; returns their answers.
+    pub fn released_early(&mut self) -> Vec<(u32, String)> {
         let ranks = self.at_the_end();
-        self.let_out.extend(&ranks);
+        self.released_early.extend(&ranks);
         ranks.into_iter().map(|rank| (rank, format!("{BARRIER_OUT}\n"))).collect()
     }
 
-    /// A rank is gone: it waits no longer.
+    /// A rank has ended and waits no longer.
     pub fn gone(&mut self, rank: u32) {
-        self.inside.remove(&rank);
-        self.let_out.remove(&rank);
+        self.arrived.remove(&rank);
+        self.released_early.remove(&rank);
         self.two.remove(&rank);
         self.waiting.retain(|waiting| waiting.rank != rank);
     }
 
-    /// The puts of this node since the last fence, as `key=value` lines in parts of at most
+    /// The puts of this node since the last barrier, as `key=value` lines in parts of at most
     /// `bytes_max`; at least one part.
     pub fn parts(&self, bytes_max: usize) -> Vec<String> {
         split_lines(&self.pending, bytes_max)
     }
 
-    /// The fence is complete with these lines of all nodes: returns who is released, with the answer. Lines that
-    /// are no put are skipped.
+    /// The barrier completes with these lines of all nodes. Returns released ranks with their
+    /// answers. Invalid lines are skipped.
     pub fn complete<'a>(&mut self, lines: impl Iterator<Item = &'a str>) -> Vec<(u32, String)> {
         for line in lines {
             let Some((key, value)) = line.split_once('=') else {
@@ -254,16 +256,16 @@ impl PmiServer {
         }
         self.pending.clear();
         let out = |rank: u32| match self.two.get_mut(&rank) {
-            Some(thrid) => (rank, wire::message(&two::fence_out(thrid.take().as_deref()))),
+            Some(thrid) => (rank, wire::message(&two::barrier_out(thrid.take().as_deref()))),
             None => (rank, format!("{BARRIER_OUT}\n")),
         };
-        let already = core::mem::take(&mut self.let_out);
-        let inside = core::mem::take(&mut self.inside).into_iter();
-        inside.filter(|rank| !already.contains(rank)).map(out).collect()
+        let already = core::mem::take(&mut self.released_early);
+        let arrived = core::mem::take(&mut self.arrived).into_iter();
+        arrived.filter(|rank| !already.contains(rank)).map(out).collect()
     }
 
-    /// The whole space as `key=value` lines; then as `put key=value` what other nodes get with the
-    /// next fence; then who speaks PMI-2.
+    /// The space as `key=value` lines, puts for the next barrier as `put key=value`, then the ranks
+    /// that speak PMI-2.
     pub fn export(&self) -> String {
         let known = self.space.iter().map(|(key, value)| format!("{key}={value}\n"));
         let puts = self.pending.iter().map(|(key, value)| format!("{PUT}{key}={value}\n"));
@@ -271,7 +273,7 @@ impl PmiServer {
         known.chain(puts).chain(two).collect()
     }
 
-    /// Takes over a space that was exported. Lines that are no put are skipped.
+    /// Imports an exported space. Invalid lines are skipped.
     pub fn import(&mut self, lines: &str) {
         for line in lines.lines() {
             if let Some(rank) = line.strip_prefix("two ").and_then(|rank| rank.parse().ok()) {
@@ -294,20 +296,20 @@ impl PmiServer {
         }
     }
 
-    /// All ranks were killed: the open fence is void. What earlier fences said stays.
+    /// All ranks were killed: the open barrier is void. Results of earlier barriers stay.
     pub fn reset(&mut self) {
         self.pending.clear();
-        self.inside.clear();
-        self.let_out.clear();
+        self.arrived.clear();
+        self.released_early.clear();
         self.attributes.clear();
         self.waiting.clear();
     }
 }
 
-/// What a rank that says this line speaks. A rank of ftb-job puts its address as
-/// `addr-EPISODE-RANK` before it enters its first fence; no MPI program has such a key.
+/// The protocol of a rank that sends this line. A rank of ftb-job puts its address as
+/// `addr-EPISODE-RANK` before its first barrier; no MPI program has such a key.
 pub fn protocol_of(rank: u32, line: &str) -> Protocol {
-    let words = Words::read(line);
+    let words = PmiWords::read(line);
     let is_address = |key: &str| {
         let number = key.strip_prefix("addr-").and_then(|rest| rest.split_once('-'));
         number.is_some_and(|(episode, of)| episode.parse::<u64>().is_ok() && of.parse() == Ok(rank))
@@ -318,7 +320,7 @@ pub fn protocol_of(rank: u32, line: &str) -> Protocol {
     }
 }
 
-/// Whether that may be put: fences carry lines of `key=value`.
+/// Checks that a put fits a `key=value` line.
 fn check_put(key: &str, value: &str) -> Result<(), &'static str> {
     if key.is_empty() || key.len() > KEY_BYTES_MAX {
         return Err("key_too_long_or_empty");
@@ -347,10 +349,10 @@ pub fn split_lines(puts: &BTreeMap<String, String>, bytes_max: usize) -> Vec<Str
     parts
 }
 
-/// The `key=value` words of one line. The value of `value=` goes to the end of the line.
-struct Words<'a>(Vec<(&'a str, &'a str)>);
+/// The `key=value` words of a line. The value of `value=` extends to the end of the line.
+struct PmiWords<'a>(Vec<(&'a str, &'a str)>);
 
-impl<'a> Words<'a> {
+impl<'a> PmiWords<'a> {
     fn read(line: &'a str) -> Self {
         let mut words = Vec::new();
         let mut rest = line.trim();
@@ -387,7 +389,7 @@ pub fn process_mapping(nodes_of_ranks: &[usize]) -> String {
         runs.iter().map(|(node, ranks)| format!("({node},1,{ranks})")).collect();
     let text = format!("(vector,{})", blocks.join(","));
     if text.len() > VALUE_BYTES_MAX {
-        // MPICH then finds out by itself who shares a host, at the price of a slower start.
+        // MPICH then detects shared hosts itself; the start is slower.
         return String::new();
     }
     text
@@ -399,21 +401,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn reply(asked: Asked) -> String {
+    fn reply(asked: PmiResult) -> String {
         match asked {
-            Asked::Reply(text) => text.trim_end().to_owned(),
+            PmiResult::Reply(text) => text.trim_end().to_owned(),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn a_put_is_seen_after_the_fence_and_not_before() {
+    fn a_put_is_seen_after_the_barrier_and_not_before() {
         let mut server = PmiServer::new("kvs", 2, String::new());
         let put = server.line(0, "cmd=put kvsname=kvs key=addr value=a=b c");
         assert_eq!(reply(put), "cmd=put_result rc=0 msg=success");
         let get = "cmd=get kvsname=kvs key=addr";
         assert!(reply(server.line(0, get)).contains("rc=-1"));
-        assert_eq!(server.line(0, "cmd=barrier_in"), Asked::Entered);
+        assert_eq!(server.line(0, "cmd=barrier_in"), PmiResult::Entered);
         let lines = server.parts(1000).concat() + "other=1\n";
         let released = server.complete(lines.lines());
         assert_eq!(released, [(0, "cmd=barrier_out rc=0\n".to_owned())]);
@@ -421,9 +423,9 @@ mod tests {
         assert!(reply(server.line(1, "cmd=get key=other")).ends_with("value=1"));
     }
 
-    /// An image may be written between a put and its fence. The other nodes get the put all the same.
+    /// An image may be written between a put and its barrier. Other nodes still get the put.
     #[test]
-    fn a_put_before_an_image_reaches_the_other_nodes_with_the_fence_after_it() {
+    fn a_put_before_an_image_reaches_other_nodes_with_the_next_barrier() {
         let mut before = PmiServer::new("kvs", 2, String::new());
         before.complete(["known=1"].into_iter());
         before.line(0, "cmd=put kvsname=kvs key=addr value=a=b c");

@@ -1,12 +1,12 @@
-//! What an NLA does with each request of the JL, and how one that comes twice is answered from memory.
+//! The requests of the JL, and the memory that answers duplicates.
 
 use super::saving::Restoring;
-use super::{Armed, Cause, Ending, Life, MigrationState, Nla, Output, SIGKILL};
-use crate::message::{Closed, FromJl, FromNla, How, Ipt, Launch};
+use super::{ArmedMigration, Cause, Ending, MigrationState, Nla, NlaOutput, ProcessState, SIGKILL};
+use crate::message::{Closed, ExitCause, FromJl, FromNla, Ipt, Launch};
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use ftb_core::Now;
 
-/// The last answer to each kind of request, with its episode: five at most.
+/// The last answer to each kind of request with its episode; at most five.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers {
     launch: Option<(Episode, FromNla)>,
@@ -19,7 +19,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// A start failed: asked again, it is tried again.
+    /// After a failed start a repeated request starts again.
     pub(super) fn forget_starts(&mut self) {
         self.launch = None;
         self.ipt = None;
@@ -42,13 +42,13 @@ impl Answers {
     }
 }
 
-fn again(known: Option<&(Episode, FromNla)>, episode: Episode) -> Option<Output> {
+fn again(known: Option<&(Episode, FromNla)>, episode: Episode) -> Option<NlaOutput> {
     let (_, answer) = known.filter(|(known, _)| *known == episode)?;
-    Some(Output::Publish(answer.clone()))
+    Some(NlaOutput::Publish(answer.clone()))
 }
 
 impl Nla {
-    /// Whether an action of `episode` is of now. A newer one becomes the newest.
+    /// Whether an action of `episode` is current. A newer episode replaces the present one.
     pub(super) fn admit(&mut self, episode: Episode) -> bool {
         if episode < self.episode {
             self.refused.stale += 1;
@@ -58,7 +58,7 @@ impl Nla {
         true
     }
 
-    pub(super) fn jl(&mut self, now: Now, message: FromJl, out: &mut Vec<Output>) {
+    pub(super) fn on_jl(&mut self, now: Now, message: FromJl, out: &mut Vec<NlaOutput>) {
         match message {
             FromJl::Launch(launch) => self.on_launch(&launch, out),
             FromJl::Migrate { episode, source, set, ranks } => {
@@ -70,9 +70,9 @@ impl Nla {
                 self.on_copy(episode, from, set, ranks, out)
             }
             FromJl::MigrateIpt(ipt) if ipt.target == self.config.node => self.on_ipt(&ipt, out),
-            FromJl::Pmi { part, .. } => self.fence_result(now, part, out),
-            FromJl::Reset { episode, fence, .. } => self.on_reset(now, episode, fence, out),
-            // The ranks hear of it themselves.
+            FromJl::Pmi { part, .. } => self.on_barrier_result(now, part, out),
+            FromJl::Reset { episode, barrier, .. } => self.on_reset(now, episode, barrier, out),
+            // The ranks receive it themselves.
             FromJl::Rollback { episode, .. } => {
                 self.admit(episode);
             }
@@ -88,7 +88,7 @@ impl Nla {
                 self.on_release(episode, out)
             }
             FromJl::Checkpoint { episode, .. } => self.on_checkpoint(now, episode, out),
-            FromJl::Drop { set, .. } => out.push(Output::DropSet(set)),
+            FromJl::Drop { set, .. } => out.push(NlaOutput::DropSet(set)),
             FromJl::Signal { episode, signal } => {
                 if episode > self.signal_episode {
                     self.signal_episode = episode;
@@ -109,11 +109,11 @@ impl Nla {
         }
     }
 
-    fn on_ask(&mut self, now: Now, out: &mut Vec<Output>) {
+    fn on_ask(&mut self, now: Now, out: &mut Vec<NlaOutput>) {
         out.push(self.ready());
         for (rank, process) in &self.processes {
-            if let Life::Ended(how) = process.life {
-                out.push(Output::Publish(FromNla::Exited {
+            if let ProcessState::Ended(how) = process.life {
+                out.push(NlaOutput::Publish(FromNla::Exited {
                     episode: self.episode,
                     rank: *rank,
                     incarnation: process.incarnation,
@@ -121,12 +121,12 @@ impl Nla {
                 }));
             }
         }
-        if self.fence_repeat_ns.is_some() {
-            self.enter_fence(now, out);
+        if self.barrier_repeat_ns.is_some() {
+            self.enter_barrier(now, out);
         }
     }
 
-    fn on_launch(&mut self, launch: &Launch, out: &mut Vec<Output>) {
+    fn on_launch(&mut self, launch: &Launch, out: &mut Vec<NlaOutput>) {
         if let Some(output) = again(self.answers.launch.as_ref(), launch.episode) {
             out.push(output);
             return;
@@ -141,7 +141,7 @@ impl Nla {
             return;
         }
         self.processes.clear();
-        self.new_space(launch.size, &launch.placement, launch.fence);
+        self.new_space(launch.size, &launch.placement, launch.barrier);
         (self.size, self.set_size) = (launch.size, launch.set_size);
         let (episode, incarnation) = (launch.episode, launch.incarnation);
         self.start(episode, incarnation, ranks, launch.set.as_ref(), out);
@@ -156,7 +156,7 @@ impl Nla {
         source: &NodeName,
         set: SetId,
         ranks: Ranks,
-        out: &mut Vec<Output>,
+        out: &mut Vec<NlaOutput>,
     ) {
         if *source != self.config.node {
             self.admit(episode);
@@ -170,11 +170,11 @@ impl Nla {
         if known || !self.admit(episode) || !self.go(episode, Cause::MigrateFromHere, out) {
             return;
         }
-        self.armed = Some(Armed { episode, set, ranks });
+        self.armed = Some(ArmedMigration { episode, set, ranks });
         self.check_left(out);
     }
 
-    fn on_abort(&mut self, episode: Episode, source: &NodeName, out: &mut Vec<Output>) {
+    fn on_abort(&mut self, episode: Episode, source: &NodeName, out: &mut Vec<NlaOutput>) {
         let armed = self.armed.as_ref().is_some_and(|a| a.episode == episode);
         if *source != self.config.node || episode != self.episode || !armed {
             self.refused.stale += u64::from(*source == self.config.node);
@@ -198,13 +198,13 @@ impl Nla {
         from: String,
         set: SetId,
         ranks: Ranks,
-        out: &mut Vec<Output>,
+        out: &mut Vec<NlaOutput>,
     ) {
         if let Some((known, answer)) = &self.answers.copy
             && *known == episode
             && !matches!(answer, Some(FromNla::CopyFailed { .. }))
         {
-            out.extend(answer.clone().map(Output::Publish));
+            out.extend(answer.clone().map(NlaOutput::Publish));
             return;
         }
         if !self.admit(episode) {
@@ -212,14 +212,14 @@ impl Nla {
         }
         self.answers.copy = Some((episode, None));
         self.answers.copying = Some((set.clone(), ranks.clone()));
-        out.push(Output::Copy { episode, from, set, ranks });
+        out.push(NlaOutput::Copy { episode, from, set, ranks });
     }
 
-    pub(super) fn copy_ended(
+    pub(super) fn on_copy_ended(
         &mut self,
         episode: Episode,
         result: Result<u64, String>,
-        out: &mut Vec<Output>,
+        out: &mut Vec<NlaOutput>,
     ) {
         let known = matches!(&self.answers.copy, Some((known, None)) if *known == episode);
         let (true, Some((set, ranks))) = (known, self.answers.copying.take()) else {
@@ -230,15 +230,15 @@ impl Nla {
             Err(reason) => FromNla::CopyFailed { episode, set, ranks, reason },
         };
         self.answers.copy = Some((episode, Some(answer.clone())));
-        out.push(Output::Publish(answer));
+        out.push(NlaOutput::Publish(answer));
     }
 
-    fn on_ipt(&mut self, ipt: &Ipt, out: &mut Vec<Output>) {
+    fn on_ipt(&mut self, ipt: &Ipt, out: &mut Vec<NlaOutput>) {
         if let Some((episode, incarnation, answer)) = &self.answers.ipt
             && *episode == ipt.episode
             && *incarnation == ipt.incarnation
         {
-            out.push(Output::Publish(answer.clone()));
+            out.push(NlaOutput::Publish(answer.clone()));
             return;
         }
         if !self.admit(ipt.episode) || self.ending.is_some() || self.restoring.is_some() {
@@ -246,7 +246,7 @@ impl Nla {
         }
         let running = self.running();
         if ipt.ranks.iter().any(|rank| running.has(rank)) {
-            out.push(Output::Note(format!(
+            out.push(NlaOutput::Note(format!(
                 "episode {}: asked to start ranks that run here: refused",
                 ipt.episode
             )));
@@ -256,8 +256,8 @@ impl Nla {
         if !self.go(ipt.episode, Cause::StartHere, out) {
             return;
         }
-        self.fence = self.fence.max(ipt.fence);
-        // Images of a migration, or of a set to which ranks go back in place, are of ranks as they are now.
+        self.barrier = self.barrier.max(ipt.barrier);
+        // These images are of the present number of ranks.
         self.set_size = None;
         self.start(ipt.episode, ipt.incarnation, &ipt.ranks, Some(&ipt.set), out);
         let answer = FromNla::Restarted {
@@ -269,14 +269,14 @@ impl Nla {
         self.answer_start(ipt.incarnation, &ipt.ranks, answer, restored, out);
     }
 
-    /// Ranks that are brought back from their image live when the shell says so: the answer waits for that.
+    /// Restored ranks run when the shell says so: the answer waits for that.
     fn answer_start(
         &mut self,
         incarnation: u64,
         ranks: &Ranks,
         answer: FromNla,
         restored: bool,
-        out: &mut Vec<Output>,
+        out: &mut Vec<NlaOutput>,
     ) {
         if restored && !ranks.is_empty() {
             let ranks = ranks.clone();
@@ -284,10 +284,10 @@ impl Nla {
             return;
         }
         self.keep_start(&answer);
-        out.push(Output::Publish(answer));
+        out.push(NlaOutput::Publish(answer));
     }
 
-    /// Keeps an answer to a start for when it is asked again.
+    /// Keeps an answer for duplicates.
     pub(super) fn keep_start(&mut self, answer: &FromNla) {
         match answer {
             FromNla::Launched { episode, .. } => self.answers.keep_launch(*episode, answer.clone()),
@@ -298,7 +298,7 @@ impl Nla {
         }
     }
 
-    fn on_reset(&mut self, now: Now, episode: Episode, fence: u64, out: &mut Vec<Output>) {
+    fn on_reset(&mut self, now: Now, episode: Episode, barrier: u64, out: &mut Vec<NlaOutput>) {
         if let Some(output) = again(self.answers.reset.as_ref(), episode) {
             out.push(output);
             return;
@@ -307,15 +307,15 @@ impl Nla {
             return;
         }
         self.pmi.reset();
-        self.fence = self.fence.max(fence);
-        self.fence_repeat_ns = None;
+        self.barrier = self.barrier.max(barrier);
+        self.barrier_repeat_ns = None;
         self.ending = Some(Ending { episode, kill_ns: now.mono_ns, killed: true, leave: false });
         self.signal_all(SIGKILL, out);
     }
 
-    /// Whether a rank has left for a migration (for tests and status).
+    /// Whether a rank has left for a migration.
     pub fn has_left(&self, rank: u32) -> bool {
         let process = self.processes.get(&rank);
-        process.is_some_and(|p| p.life == Life::Ended(How::Left))
+        process.is_some_and(|p| p.life == ProcessState::Ended(ExitCause::Left))
     }
 }

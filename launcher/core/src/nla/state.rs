@@ -1,25 +1,23 @@
-//! The four migration states of a node launch agent (thesis, 3.4.2) with every edge, the failure edges
-//! included. The table is the code: what is not in it is refused, and a test renders it into `docs/states.md`.
+//! The four migration states of a node (thesis, 3.4.2) with every edge. Other transitions are
+//! refused. A test renders the table into `docs/states.md`.
 
 use core::fmt;
 use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
-/// Where the node stands in migrations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum MigrationState {
-    /// Active: it runs ranks of the job, or may be given some.
+    /// Active: it has ranks of the job or may get some.
     Ready,
     /// Source of an open migration: its ranks are leaving.
     Arm,
     /// Hot spare: no ranks, waiting to become a target.
     Spare,
-    /// Its ranks have left; not to be used until it is said to be usable.
+    /// Its ranks have left; not usable until it is marked as usable.
     Inactive,
 }
 
 impl MigrationState {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Ready, Self::Arm, Self::Spare, Self::Inactive];
 
     /// As the thesis writes it.
@@ -49,7 +47,7 @@ impl FromStr for MigrationState {
     }
 }
 
-/// What can move a node from one state to another.
+/// What moves a node from one state to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// FTB_JL_LAUNCH gives it ranks.
@@ -66,20 +64,16 @@ pub enum Cause {
     StartHere,
     /// FTB_JL_RESET: its ranks are killed.
     Reset,
-    /// FTB_JL_USABLE names it.
     Usable,
 }
 
 /// One line of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Edge {
-    /// From.
     pub from: MigrationState,
-    /// Why.
     pub cause: Cause,
-    /// To.
     pub to: MigrationState,
-    /// What it means, for the reader of `docs/states.md`.
+    /// For the reader of `docs/states.md`.
     pub meaning: &'static str,
 }
 
@@ -92,7 +86,6 @@ const fn edge(
     Edge { from, cause, to, meaning }
 }
 
-/// Every edge there is.
 #[rustfmt::skip]
 pub const EDGES: &[Edge] = {
     use Cause::{Aborted, AllLeft, LaunchedElsewhere, LaunchedHere, MigrateFromHere, Reset, StartHere, Usable};
@@ -120,7 +113,7 @@ pub const EDGES: &[Edge] = {
 };
 
 impl MigrationState {
-    /// Where `cause` leads, or `None` where it must be refused.
+    /// The next state; `None`: `cause` is refused.
     pub fn next(self, cause: Cause) -> Option<Self> {
         EDGES.iter().find(|edge| edge.from == self && edge.cause == cause).map(|edge| edge.to)
     }

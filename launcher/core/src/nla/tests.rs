@@ -1,4 +1,4 @@
-//! What the simulation does not show by itself: refusals, the orphan's end, and the table in the docs.
+//! What the simulation does not isolate: refusals, orphans, and the table in the docs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,7 +34,7 @@ fn launch(episode: u64, ranks: &[u32]) -> FromJl {
     FromJl::Launch(Launch {
         episode: Episode(episode),
         incarnation: 0,
-        fence: 1,
+        barrier: 1,
         size: 2,
         set: None,
         set_size: None,
@@ -42,14 +42,14 @@ fn launch(episode: u64, ranks: &[u32]) -> FromJl {
     })
 }
 
-fn feed(nla: &mut Nla, now: Now, message: FromJl) -> Vec<Output> {
+fn feed(nla: &mut Nla, now: Now, message: FromJl) -> Vec<NlaOutput> {
     let mut out = Vec::new();
-    nla.handle(now, Input::Jl(message), &mut out);
+    nla.handle(now, NlaInput::Jl(message), &mut out);
     out
 }
 
-fn spawns(out: &[Output]) -> usize {
-    out.iter().filter(|o| matches!(o, Output::Spawn(_))).count()
+fn spawns(out: &[NlaOutput]) -> usize {
+    out.iter().filter(|o| matches!(o, NlaOutput::Spawn(_))).count()
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_launch_that_comes_twice_starts_once_and_is_answered_twice() {
     assert_eq!(spawns(&first), 2);
     let second = feed(&mut nla, at(2), launch(1, &[0, 1]));
     assert_eq!(spawns(&second), 0);
-    assert!(matches!(&second[..], [Output::Publish(FromNla::Launched { .. })]));
+    assert!(matches!(&second[..], [NlaOutput::Publish(FromNla::Launched { .. })]));
 }
 
 #[test]
@@ -99,39 +99,41 @@ fn an_orphan_ends_its_ranks_first_gently_then_by_force_and_leaves() {
     feed(&mut nla, at(1), launch(1, &[0]));
     let mut out = Vec::new();
     let orphan = after(at(2), limits::ORPHAN_GRACE);
-    nla.handle(orphan, Input::Tick, &mut out);
-    let signals = |out: &[Output], wanted: i32| {
-        out.iter().any(|o| matches!(o, Output::Signal { signal, .. } if *signal == wanted))
+    nla.handle(orphan, NlaInput::Tick, &mut out);
+    let signals = |out: &[NlaOutput], wanted: i32| {
+        out.iter().any(|o| matches!(o, NlaOutput::Signal { signal, .. } if *signal == wanted))
     };
     assert!(signals(&out, SIGTERM) && !signals(&out, SIGKILL));
     out.clear();
-    nla.handle(after(orphan, limits::KILL_GRACE), Input::Tick, &mut out);
+    nla.handle(after(orphan, limits::KILL_GRACE), NlaInput::Tick, &mut out);
     assert!(signals(&out, SIGKILL));
-    let ended = Input::Ended { rank: 0, incarnation: 0, how: How::Signal(SIGKILL), image: None };
+    let ended =
+        NlaInput::Ended { rank: 0, incarnation: 0, how: ExitCause::Signal(SIGKILL), image: None };
     nla.handle(after(orphan, limits::KILL_GRACE), ended, &mut out);
-    assert_eq!(out.last(), Some(&Output::Leave));
+    assert_eq!(out.last(), Some(&NlaOutput::Leave));
 }
 
 #[test]
-fn a_rank_that_talks_nonsense_to_pmi_is_killed_and_told() {
+fn a_rank_that_breaks_the_pmi_protocol_is_killed_and_reported() {
     let mut nla = Nla::new(at(0), config(), false);
     feed(&mut nla, at(1), launch(1, &[0, 1]));
-    let line = Input::PmiLine { rank: 1, incarnation: 0, line: "GET / HTTP/1.1".to_owned() };
+    let line = NlaInput::PmiLine { rank: 1, incarnation: 0, line: "GET / HTTP/1.1".to_owned() };
     let mut out = Vec::new();
     nla.handle(at(2), line, &mut out);
-    assert!(out.contains(&Output::Signal { rank: 1, signal: SIGKILL }));
-    let told = |o: &Output| matches!(o, Output::Publish(FromNla::Exited { rank: 1, .. }));
-    assert!(out.iter().any(told));
+    assert!(out.contains(&NlaOutput::Signal { rank: 1, signal: SIGKILL }));
+    let reported = |o: &NlaOutput| matches!(o, NlaOutput::Publish(FromNla::Exited { rank: 1, .. }));
+    assert!(out.iter().any(reported));
 }
 
-/// The table in the book is the table in the code. `FTB_BLESS=1` writes it.
+/// The table in the docs is that of the code. `FTB_BLESS=1` writes it.
 #[test]
 fn the_docs_show_this_table() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/states.md");
     let mut wanted = String::from(
         "# States of a node in the launcher\n\n\
-         Rendered from `launcher/core/src/nla/state.rs` by a test (`FTB_BLESS=1 cargo test -p ftb-launcher-core` writes it).\n\
-         A cause that has no line from the present state is refused, counted and noted in the log.\n\n",
+         A test renders this page from `launcher/core/src/nla/state.rs`\n\
+         (`FTB_BLESS=1 cargo test -p ftb-launcher-core` writes it). A cause without a row for the\n\
+         present state is refused, counted and logged.\n\n",
     );
     wanted += &table();
     if std::env::var_os("FTB_BLESS").is_some() {
@@ -142,44 +144,44 @@ fn the_docs_show_this_table() {
 }
 
 #[test]
-fn a_node_with_a_rank_in_a_fence_refuses_a_checkpoint_at_once() {
+fn a_node_with_a_rank_in_a_barrier_refuses_a_checkpoint_at_once() {
     let manner = Manner { saver: Saver::Agent, moves: crate::manner::Moves::Alone };
     let mut nla = Nla::new(at(0), NlaConfig { manner, ..config() }, false);
     feed(&mut nla, at(1), launch(1, &[0]));
     for line in ["cmd=init pmi_version=1 pmi_subversion=1\n", "cmd=barrier_in\n"] {
-        let line = Input::PmiLine { rank: 0, incarnation: 0, line: line.to_owned() };
+        let line = NlaInput::PmiLine { rank: 0, incarnation: 0, line: line.to_owned() };
         nla.handle(at(1), line, &mut Vec::new());
     }
-    // What it says of the fence meanwhile is of no interest here; that it prepares would be.
+    // Only preparations matter here, not barrier reports.
     let mut prepare = |now, number| {
         let episode = Episode(number);
         let set = SetId::of_checkpoint(episode);
         let out = feed(&mut nla, now, FromJl::Prepare { episode, set });
-        assert!(!out.iter().any(|out| matches!(out, Output::Prepare { .. })), "{out:?}");
+        assert!(!out.iter().any(|out| matches!(out, NlaOutput::Prepare { .. })), "{out:?}");
         out.into_iter().find_map(|out| match out {
-            Output::PublishFor(says) => Some((says.episode, says.rank, says.message)),
+            NlaOutput::PublishFor(says) => Some((says.episode, says.rank, says.message)),
             _ => None,
         })
     };
-    // Others are stopped for it meanwhile, perhaps the one that the fence waits for.
+    // Others are stopped meanwhile, perhaps the rank that the barrier waits for.
     let (episode, rank, message) = prepare(at(2), 2).unwrap();
     assert_eq!((episode, rank), (Episode(2), 0));
     let FromRank::CheckpointFailed { reason, .. } = message else { panic!("{message:?}") };
-    assert!(reason.contains("PMI fence"), "{reason}");
+    assert!(reason.contains("PMI barrier"), "{reason}");
     assert!(prepare(at(3), 3).is_some(), "the next one too");
 }
 
-/// What ranks of a node are answered that say lines in a fence, at some moment.
+/// Sends a PMI line; returns the ranks that are released.
 fn pmi(nla: &mut Nla, now: Now, rank: u32, line: &str) -> Vec<u32> {
     let mut out = Vec::new();
-    let line = Input::PmiLine { rank, incarnation: 0, line: line.to_owned() };
+    let line = NlaInput::PmiLine { rank, incarnation: 0, line: line.to_owned() };
     nla.handle(now, line, &mut out);
-    let_out(&out)
+    released_early(&out)
 }
 
-fn let_out(out: &[Output]) -> Vec<u32> {
-    let free = |out: &Output| match out {
-        Output::PmiReply { rank, line } if line.starts_with("cmd=barrier_out") => Some(*rank),
+fn released_early(out: &[NlaOutput]) -> Vec<u32> {
+    let free = |out: &NlaOutput| match out {
+        NlaOutput::PmiReply { rank, line } if line.starts_with("cmd=barrier_out") => Some(*rank),
         _ => None,
     };
     out.iter().filter_map(free).collect()
@@ -187,11 +189,11 @@ fn let_out(out: &[Output]) -> Vec<u32> {
 
 fn tick(nla: &mut Nla, now: Now) -> Vec<u32> {
     let mut out = Vec::new();
-    nla.handle(now, Input::Tick, &mut out);
-    let_out(&out)
+    nla.handle(now, NlaInput::Tick, &mut out);
+    released_early(&out)
 }
 
-/// Two ranks of a pod that have told each other something in a first fence, complete at second 2.
+/// Two ranks of a pod with puts in a first barrier, complete at second 2.
 fn met(moves: crate::manner::Moves) -> Nla {
     let manner = Manner { saver: Saver::Agent, moves };
     let mut nla = Nla::new(at(0), NlaConfig { manner, ..config() }, false);
@@ -200,39 +202,40 @@ fn met(moves: crate::manner::Moves) -> Nla {
     for rank in 0..2 {
         assert_eq!(pmi(&mut nla, at(1), rank, "cmd=barrier_in"), [0_u32; 0]);
     }
-    let part = Part { fence: 1, part: 0, parts: 1, lines: "a=b\n".to_owned() };
+    let part = Part { barrier: 1, part: 0, parts: 1, lines: "a=b\n".to_owned() };
     let out = feed(&mut nla, at(2), FromJl::Pmi { episode: Episode(1), part });
-    assert_eq!(let_out(&out), [0, 1]);
+    assert_eq!(released_early(&out), [0, 1]);
     nla
 }
 
 #[test]
-fn ranks_of_a_pod_are_let_out_of_their_last_fence_and_of_no_other() {
+fn ranks_of_a_pod_are_released_early_from_their_last_barrier_only() {
     use crate::manner::Moves;
-    let long = after(at(2), limits::LAST_FENCE_WORK);
-    let wait = |now| after(now, limits::LAST_FENCE_WAIT);
+    let long = after(at(2), limits::LAST_BARRIER_WORK);
+    let wait = |now| after(now, limits::LAST_BARRIER_WAIT);
     let mut nla = met(Moves::Alone);
     pmi(&mut nla, long, 1, "cmd=barrier_in");
     assert_eq!(nla.next_deadline_ns(), wait(long).mono_ns);
     assert_eq!(tick(&mut nla, Now { mono_ns: wait(long).mono_ns - 1, wall_ns: 0 }), [0_u32; 0]);
     assert_eq!(tick(&mut nla, wait(long)), [1]);
-    // Who comes later goes at once; the result of the fence wakes nobody twice.
+    // A later rank is released at once; the result wakes no rank twice.
     assert_eq!(pmi(&mut nla, at(60), 0, "cmd=barrier_in"), [0]);
-    let part = Part { fence: 2, part: 0, parts: 1, lines: String::new() };
+    let part = Part { barrier: 2, part: 0, parts: 1, lines: String::new() };
     let out = feed(&mut nla, at(61), FromJl::Pmi { episode: Episode(1), part });
-    assert_eq!(let_out(&out), [0_u32; 0]);
+    assert_eq!(released_early(&out), [0_u32; 0]);
 
-    // It may only have begun: it waits longer. One that was let out and is not at its end is ended.
+    // The program may only have started: it waits longer. A rank that was released and is not at
+    // its end is killed.
     let mut nla = met(Moves::Alone);
     pmi(&mut nla, at(3), 1, "cmd=barrier_in");
     assert_eq!(tick(&mut nla, wait(at(3))), [0_u32; 0]);
-    assert_eq!(tick(&mut nla, after(at(3), limits::EARLY_FENCE_WAIT)), [1]);
+    assert_eq!(tick(&mut nla, after(at(3), limits::EARLY_BARRIER_WAIT)), [1]);
     let mut out = Vec::new();
-    let line = Input::PmiLine { rank: 1, incarnation: 0, line: "cmd=barrier_in".to_owned() };
+    let line = NlaInput::PmiLine { rank: 1, incarnation: 0, line: "cmd=barrier_in".to_owned() };
     nla.handle(at(30), line, &mut out);
-    assert!(out.contains(&Output::Signal { rank: 1, signal: SIGKILL }), "{out:?}");
+    assert!(out.contains(&NlaOutput::Signal { rank: 1, signal: SIGKILL }), "{out:?}");
 
-    // Something is told in this fence, or the ranks look after themselves: they wait for the others.
+    // This barrier has puts, or the ranks save themselves: they wait for the others.
     let mut nla = met(Moves::Alone);
     pmi(&mut nla, at(19), 0, "cmd=put kvsname=job key=c value=d");
     pmi(&mut nla, at(20), 1, "cmd=barrier_in");
@@ -242,34 +245,34 @@ fn ranks_of_a_pod_are_let_out_of_their_last_fence_and_of_no_other() {
     assert_eq!(tick(&mut nla, at(200)), [0_u32; 0]);
 }
 
-/// What a node does with its ranks when it prepares and saves them, at that moment; the PMI space of the image.
+/// The node prepares and saves its ranks; returns the PMI space of the image.
 fn saved(nla: &mut Nla, now: Now, number: u64) -> String {
     let episode = Episode(number);
     let set = SetId::of_checkpoint(episode);
     feed(nla, now, FromJl::Prepare { episode, set: set.clone() });
-    nla.handle(now, Input::Prepared { episode, result: Ok(()) }, &mut Vec::new());
+    nla.handle(now, NlaInput::Prepared { episode, result: Ok(()) }, &mut Vec::new());
     let out = feed(nla, now, FromJl::Checkpoint { episode, set });
     let space = out.into_iter().find_map(|out| match out {
-        Output::Save { space, .. } => Some(space),
+        NlaOutput::Save { space, .. } => Some(space),
         _ => None,
     });
     space.unwrap()
 }
 
 #[test]
-fn ranks_that_moved_wait_no_longer_in_their_last_fence_than_those_that_did_not() {
+fn moved_ranks_wait_no_longer_in_their_last_barrier_than_others() {
     use crate::manner::Moves;
-    let saved_at = after(at(2), limits::LAST_FENCE_WORK);
+    let saved_at = after(at(2), limits::LAST_BARRIER_WORK);
     let space = saved(&mut met(Moves::Alone), saved_at, 2);
     let manner = Manner { saver: Saver::Agent, moves: Moves::Alone };
-    // The clock of the other host has run for less than the ranks have worked.
+    // The other host's clock has run for less time than the ranks have worked.
     let mut nla = Nla::new(at(0), NlaConfig { manner, ..config() }, false);
     let FromJl::Launch(start) = launch(3, &[0, 1]) else { panic!("it is a launch") };
     let set = Some(SetId::of_checkpoint(Episode(2)));
     feed(&mut nla, at(1), FromJl::Launch(Launch { set, ..start }));
-    let restored = Input::Restored { incarnation: 0, result: Ok(space) };
+    let restored = NlaInput::Restored { incarnation: 0, result: Ok(space) };
     nla.handle(at(1), restored, &mut Vec::new());
     pmi(&mut nla, at(2), 1, "cmd=barrier_in");
-    assert_eq!(nla.next_deadline_ns(), after(at(2), limits::LAST_FENCE_WAIT).mono_ns);
-    assert_eq!(tick(&mut nla, after(at(2), limits::LAST_FENCE_WAIT)), [1]);
+    assert_eq!(nla.next_deadline_ns(), after(at(2), limits::LAST_BARRIER_WAIT).mono_ns);
+    assert_eq!(tick(&mut nla, after(at(2), limits::LAST_BARRIER_WAIT)), [1]);
 }

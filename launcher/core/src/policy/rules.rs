@@ -1,4 +1,4 @@
-//! The policy file: what a rule says, and what is refused before anything starts.
+//! The policy file: its rules, and the checks before anything starts.
 
 use super::HISTORY_MAX;
 use crate::jl::{Interval, MTBF, OnDeath};
@@ -7,15 +7,14 @@ use ftb_core::{Event, EventName, EventSpace, Severity};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
-/// What a rule does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ActionKind {
     /// Move the ranks of the node to a hot spare.
     Migrate,
-    /// The same, and the node stays out until a person says otherwise.
+    /// As `Migrate`, and the node stays out until a person puts it back.
     Drain,
-    /// Save the job, move nobody.
+    /// Save the job without moving ranks.
     Checkpoint,
     /// End the job; its sets stay.
     Stop,
@@ -23,12 +22,10 @@ pub enum ActionKind {
     Usable,
     /// The node is gone: restart from the last set with a spare in its place.
     Lost,
-    /// Only tell.
     Notify,
 }
 
 impl ActionKind {
-    /// For people.
     pub fn words(self) -> &'static str {
         match self {
             Self::Migrate => "migrate",
@@ -41,34 +38,31 @@ impl ActionKind {
         }
     }
 
-    /// Whether the brakes apply: it moves the job by choice. A lost node is a fact, not a choice.
+    /// Whether the brakes apply: the action moves the job by choice. A lost node is a fact.
     pub fn has_power(self) -> bool {
         matches!(self, Self::Migrate | Self::Drain | Self::Checkpoint | Self::Stop)
     }
 
-    /// Whether it is about the job as a whole and not about a node: what it does is instead of what single nodes would do
-    /// for the same events.
+    /// Whether the action concerns the job as a whole. It replaces what single nodes would do for
+    /// the same events.
     pub(super) fn is_about_the_job(self) -> bool {
         matches!(self, Self::Checkpoint | Self::Stop)
     }
 }
 
-/// From events to an action.
+/// A rule from events to an action.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// Its name: what the user reads as the reason.
+    /// Its name; the user reads it as the reason.
     pub name: String,
-    /// The event space.
     pub space: String,
-    /// Names of events.
     pub events: Vec<String>,
-    /// Only events at least that bad.
+    /// Least severity.
     #[serde(default)]
     pub severity: Option<String>,
-    /// What is done.
     pub action: ActionKind,
-    /// So many times on one node within `within`.
+    /// How many times on one node within `within`.
     #[serde(default = "once")]
     pub count: u32,
     /// Instead of `count`: on more than this share of the job's nodes within `within`.
@@ -77,7 +71,7 @@ pub struct Rule {
     /// The window of `count` and `nodes_over`.
     #[serde(default = "minute", with = "humantime_serde")]
     pub within: Duration,
-    /// Wait so long before acting; a rule before this one, or NORMAL, may call it off.
+    /// Delay of the action; an earlier rule or NORMAL may cancel it.
     #[serde(default, with = "humantime_serde")]
     pub settle: Duration,
 }
@@ -94,49 +88,44 @@ fn minute() -> Duration {
     Duration::from_secs(60)
 }
 
-/// When too much is done, nothing is.
+/// The circuit breaker.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Breaker {
-    /// So many actions ...
+    /// This many actions ...
     pub actions: u32,
-    /// ... within this open it.
+    /// ... within this time open it.
     #[serde(with = "humantime_serde")]
     pub within: Duration,
 }
 
-/// The file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Only tell what would be done.
+    /// Only report what would be done.
     #[serde(default)]
     pub shadow: bool,
     /// What is done when a rank or a node dies.
     #[serde(default)]
     pub on_death: OnDeath,
-    /// How often the job is saved by itself.
     #[serde(default)]
     pub interval: Interval,
-    /// The mean time between failures of the job's nodes and ranks, as far as it is known.
+    /// Configured mean time between failures.
     #[serde(default = "mtbf", with = "humantime_serde")]
     pub mtbf: Duration,
-    /// After an action on a node it is left alone for so long.
+    /// Time without another action on a node.
     #[serde(with = "humantime_serde")]
     pub hold_down: Duration,
-    /// See there.
     pub breaker: Breaker,
-    /// In order.
     pub rule: Vec<Rule>,
 }
 
-/// A policy file that cannot be used: where, what, and what would be right.
+/// Why a policy file is refused: line, problem, and the correct form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct PolicyError {
     /// Counted from 1.
     pub line: usize,
-    /// What is wrong.
     pub problem: String,
 }
 
@@ -226,7 +215,7 @@ impl Rule {
         }
     }
 
-    /// Whether any event is left for it by the rules before it.
+    /// Whether earlier rules leave an event for it.
     fn check_after(&self, before: &[Self]) -> Result<(), String> {
         let whole = before.iter().find(|other| {
             self.events.iter().all(|event| other.names(event)) && other.is_no_stricter_than(self)
@@ -253,12 +242,12 @@ impl Rule {
         ))
     }
 
-    /// Whether it takes each event that it names, at once.
+    /// Whether it acts on each of its events at once.
     fn takes_each(&self) -> bool {
         self.count == 1 && self.nodes_over.is_none()
     }
 
-    /// Whether its condition is fulfilled whenever that of `other` is, as far as they name the same events.
+    /// Whether its condition holds whenever that of `other` does, for shared events.
     fn is_no_stricter_than(&self, other: &Self) -> bool {
         let least =
             |rule: &Self| rule.severity.as_ref().and_then(|word| word.parse::<Severity>().ok());
@@ -272,13 +261,11 @@ impl Rule {
         self.space.eq_ignore_ascii_case(&other.space) && severity && condition
     }
 
-    /// Whether an event can concern both.
     pub(super) fn shares_events(&self, other: &Self) -> bool {
         self.space.eq_ignore_ascii_case(&other.space)
             && self.events.iter().any(|name| other.names(name))
     }
 
-    /// Whether events of that name are among its.
     fn names(&self, name: &str) -> bool {
         self.events.iter().any(|event| event.eq_ignore_ascii_case(name))
     }

@@ -1,8 +1,8 @@
-//! What becomes of a fault under the built-in policy, found by trying everything in every state that is reached. What
-//! comes out is the table in `docs/policy.md`.
+//! Renders `docs/policy.md`: the effect of each fault under the built-in policy, found by trying
+//! every event in every reachable state.
 //!
-//! One node of four is looked at. Time passes in two steps: until something has settled, or so long that every window of a
-//! rule and every hold-down is over.
+//! It observes one node of four. Time passes in two steps: until an action settles, and beyond
+//! every window and hold-down.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use ftb_core::{EventName, EventSpace};
 use std::fmt::Write as _;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policy.md");
-/// Longer than the hold-down and every window of the built-in rules, not than that of its breaker.
+/// Beyond the hold-down and every window of the built-in rules, within the window of the breaker.
 const LONG: u64 = 360_000_000_000;
 
 const HOT: &str = "FTB_IPMI_OVERTEMP";
@@ -31,17 +31,17 @@ fn node(number: u32) -> NodeName {
 }
 
 #[derive(Clone)]
-struct World {
+struct PolicyWorld {
     policy: Policy,
     now_ns: u64,
 }
 
-impl World {
+impl PolicyWorld {
     fn now(&self) -> Now {
         Now { mono_ns: self.now_ns, wall_ns: 0 }
     }
 
-    /// What is done about it; `None` where that cannot happen now.
+    /// The actions; `None`: impossible now.
     fn happens(&mut self, what: &str) -> Option<Vec<Action>> {
         let facts = Facts { nodes: (1..=4).map(node).collect() };
         self.now_ns += 1;
@@ -119,25 +119,27 @@ fn done(actions: &[Action]) -> String {
     let words: BTreeSet<String> = actions
         .iter()
         .map(|action| match action {
-            Action::Tell(words) if words.contains("unless it passes") => "told".to_owned(),
-            Action::CallOff { .. } => "what single nodes still wait for is called off".to_owned(),
-            Action::Tell(words) if words.contains("would") => "only told".to_owned(),
+            Action::Tell(words) if words.contains("unless it passes") => "reported".to_owned(),
+            Action::Cancel { .. } => "queued actions on single nodes are cancelled".to_owned(),
+            Action::Tell(words) if words.contains("would") => "only reported".to_owned(),
             Action::Tell(_) => String::new(),
             Action::Gone { .. } => "the node counts as lost".to_owned(),
-            Action::Want { want: Want::Migrate { .. }, .. } => "migrate".to_owned(),
-            Action::Want { want: Want::Drain { .. }, .. } => "drain".to_owned(),
-            Action::Want { want: Want::Checkpoint { .. }, .. } => "save the job".to_owned(),
-            Action::Want { want: Want::Usable { .. }, .. } => "the node may be used".to_owned(),
-            Action::Want { want: Want::Kill { .. }, .. } => "end the job".to_owned(),
+            Action::Request { want: Request::Migrate { .. }, .. } => "migrate".to_owned(),
+            Action::Request { want: Request::Drain { .. }, .. } => "drain".to_owned(),
+            Action::Request { want: Request::Checkpoint { .. }, .. } => "save the job".to_owned(),
+            Action::Request { want: Request::Usable { .. }, .. } => {
+                "the node may be used".to_owned()
+            }
+            Action::Request { want: Request::Kill { .. }, .. } => "end the job".to_owned(),
         })
         .filter(|word| !word.is_empty())
         .collect();
     words.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// Rows of the table, in the order of the states' names; what changes nothing and does nothing has none.
+/// Rows of the table in the order of the states; inputs without effect have none.
 fn explore(text: &str, all: &[&str]) -> BTreeSet<String> {
-    let first = World { policy: Policy::parse(text).unwrap(), now_ns: LONG };
+    let first = PolicyWorld { policy: Policy::parse(text).unwrap(), now_ns: LONG };
     let mut seen = BTreeSet::from([first.state()]);
     let mut todo = VecDeque::from([first]);
     let mut rows = BTreeSet::new();
@@ -165,10 +167,12 @@ fn the_docs_show_what_becomes_of_a_fault() {
     assert!(shadow != DEFAULT && weary != DEFAULT);
     let mut page = String::from(
         "# What becomes of a fault\n\n\
-         Found by trying everything of a topic in every state that it leads to, by a test (`launcher/core/src/policy/table.rs`;\n\
-         `FTB_BLESS=1 cargo test -p ftb-launcher-core --lib policy` writes it), for one node of four under the built-in policy, `deploy/config/policy.toml`. *Settling*: a rule\n\
-         waits whether it passes, or for the end of the hold-down. *Left alone*: the node was acted on within the hold-down. What has no row does nothing.\n\
-         The keys of a policy are in [launcher.md](launcher.md#policy).\n",
+         A test tries every event of a topic in every reachable state and renders this page\n\
+         (`launcher/core/src/policy/table.rs`; `FTB_BLESS=1 cargo test -p ftb-launcher-core --lib policy`\n\
+         writes it). It observes one node of four under the built-in policy,\n\
+         `deploy/config/policy.toml`. *Settling*: a rule waits for its settle time, or for the end of\n\
+         the hold-down. *Left alone*: an action on the node was taken within the hold-down. Events\n\
+         without a row do nothing. [launcher.md](launcher.md#policy) has the keys of a policy.\n",
     );
     let topics: [(&str, &str, &[&str]); 6] = [
         ("Heat: debounce, and the larger picture", DEFAULT, &[HOT, ROOM, NORMAL, SETTLED]),

@@ -1,4 +1,4 @@
-//! The first cut of the thesis' section 3.4.3, and the brakes.
+//! The defaults of the thesis' section 3.4.3, and the brakes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,16 +27,16 @@ fn ipmi(policy: &mut Policy, seconds: u64, name: &str, number: u32) -> Vec<Actio
     policy.event(at(seconds), &event, &node(number), &facts(4))
 }
 
-fn wants(actions: &[Action]) -> Vec<Want> {
+fn wants(actions: &[Action]) -> Vec<Request> {
     let want = |action: &Action| match action {
-        Action::Want { want, .. } => Some(want.clone()),
+        Action::Request { want, .. } => Some(want.clone()),
         _ => None,
     };
     actions.iter().filter_map(want).collect()
 }
 
 fn is_migration(actions: &[Action], number: u32) -> bool {
-    matches!(&wants(actions)[..], [Want::Migrate { node: n, .. }] if *n == node(number))
+    matches!(&wants(actions)[..], [Request::Migrate { node: n, .. }] if *n == node(number))
 }
 
 #[test]
@@ -55,14 +55,14 @@ fn one_hot_node_moves_after_its_settle_time() {
 }
 
 #[test]
-fn when_most_nodes_are_hot_the_job_is_saved_and_nobody_moves() {
+fn when_most_nodes_are_hot_the_job_is_saved_and_no_rank_moves() {
     let mut policy = Policy::parse(DEFAULT).unwrap();
     let mut all = Vec::new();
     for number in 1..=4 {
         all.extend(ipmi(&mut policy, u64::from(number), "FTB_IPMI_OVERTEMP", number));
     }
     all.extend(policy.tick(at(60), &facts(4)));
-    assert!(matches!(&wants(&all)[..], [Want::Checkpoint { .. }]), "{all:?}");
+    assert!(matches!(&wants(&all)[..], [Request::Checkpoint { .. }]), "{all:?}");
 }
 
 #[test]
@@ -75,11 +75,11 @@ fn half_is_not_more_than_half() {
 }
 
 #[test]
-fn normal_calls_off_what_has_not_settled_and_frees_the_node() {
+fn normal_cancels_what_has_not_settled_and_frees_the_node() {
     let mut policy = Policy::parse(DEFAULT).unwrap();
     ipmi(&mut policy, 1, "FTB_IPMI_OVERTEMP", 2);
     let actions = ipmi(&mut policy, 3, "FTB_IPMI_NORMAL", 2);
-    assert_eq!(wants(&actions), [Want::Usable { node: node(2) }]);
+    assert_eq!(wants(&actions), [Request::Usable { node: node(2) }]);
     assert!(policy.tick(at(60), &facts(4)).is_empty());
 }
 
@@ -91,10 +91,10 @@ fn a_flapping_node_is_left_alone_for_the_hold_down() {
     assert!(is_migration(&ipmi(&mut policy, 62, "FTB_IPMI_FANFAIL", 2), 2));
 }
 
-/// Two fans fail within the hold-down and the first move has not helped: the second is acted on
-/// when the hold-down is over.
+/// Two fans fail within the hold-down and the first move has not helped: the second counts when the
+/// hold-down is over.
 #[test]
-fn a_second_fault_within_the_hold_down_is_acted_on_when_that_is_over() {
+fn a_second_fault_within_the_hold_down_counts_after_it() {
     let mut policy = Policy::parse(DEFAULT).unwrap();
     assert!(is_migration(&ipmi(&mut policy, 1, "FTB_IPMI_FANFAIL", 2), 2));
     assert!(wants(&ipmi(&mut policy, 11, "FTB_IPMI_FANFAIL", 2)).is_empty());
@@ -103,14 +103,14 @@ fn a_second_fault_within_the_hold_down_is_acted_on_when_that_is_over() {
     let late = policy.tick(at(61), &facts(4));
     assert!(is_migration(&late, 2));
     assert_eq!(faults(&late), [("wanted", ids([2]))], "it has a number of its own");
-    // A fault of another rule is announced.
+    // A fault of another rule is reported.
     let other = event("ftb.ib", "FTB_IB_EVENT_DEVICE_FATAL");
-    let told = policy.event(at(70), &other, &node(2), &facts(4));
+    let reported = policy.event(at(70), &other, &node(2), &facts(4));
     assert!(
-        matches!(&told[..], [Action::Tell(words)] if words.contains("in 51s unless it passes")),
-        "{told:?}"
+        matches!(&reported[..], [Action::Tell(words)] if words.contains("in 51s unless it passes")),
+        "{reported:?}"
     );
-    // What has passed, or has no ranks any more, is not acted on.
+    // Faults that have passed, or whose node has no ranks, are ignored.
     ipmi(&mut policy, 80, "FTB_IPMI_NORMAL", 2);
     assert!(policy.tick(at(200), &facts(4)).is_empty());
     ipmi(&mut policy, 201, "FTB_IPMI_FANFAIL", 2);
@@ -171,11 +171,11 @@ fn the_node_of_an_event_is_the_one_it_is_about() {
     assert_eq!(node_of(&event, "poller"), NodeName::new("node07").ok());
 }
 
-/// Faults of what is wanted, and of what is called off.
+/// Faults of requests and of cancellations.
 fn faults(actions: &[Action]) -> Vec<(&'static str, BTreeSet<FaultId>)> {
     let fault = |action: &Action| match action {
-        Action::Want { fault, .. } => Some(("wanted", fault.iter().copied().collect())),
-        Action::CallOff { faults, .. } => Some(("off", faults.clone())),
+        Action::Request { fault, .. } => Some(("wanted", fault.iter().copied().collect())),
+        Action::Cancel { faults, .. } => Some(("off", faults.clone())),
         Action::Tell(_) | Action::Gone { .. } => None,
     };
     actions.iter().filter_map(fault).collect()
@@ -194,17 +194,17 @@ fn a_fault_keeps_its_number_until_it_has_passed_or_the_hold_down_is_over() {
     assert!(
         first.contains(&Action::Tell("fault 11: migrate (fan failed, node node02)".to_owned()))
     );
-    // The same, told once more, and one of another node.
+    // A repetition, and a fault of another node.
     assert!(ipmi(&mut policy, 2, "FTB_IPMI_FANFAIL", 2).is_empty());
     assert_eq!(faults(&ipmi(&mut policy, 3, "FTB_IPMI_FANFAIL", 1)), [("wanted", ids([12]))]);
     assert_eq!(faults(&ipmi(&mut policy, 62, "FTB_IPMI_FANFAIL", 2)), [("wanted", ids([13]))]);
-    // What has passed and comes back is another fault.
+    // A fault that returns is a new one.
     assert_eq!(faults(&ipmi(&mut policy, 110, "FTB_IPMI_NORMAL", 2)), [("wanted", ids([]))]);
     assert_eq!(faults(&ipmi(&mut policy, 140, "FTB_IPMI_FANFAIL", 2)), [("wanted", ids([14]))]);
 }
 
 #[test]
-fn the_larger_picture_calls_off_what_single_nodes_have_wanted() {
+fn a_rule_about_the_job_cancels_requests_for_single_nodes() {
     let mut policy = Policy::parse(DEFAULT).unwrap();
     ipmi(&mut policy, 1, "FTB_IPMI_FANFAIL", 4);
     for number in [1, 2] {
@@ -214,7 +214,7 @@ fn the_larger_picture_calls_off_what_single_nodes_have_wanted() {
     assert_eq!(faults(&moves), [("wanted", ids([2])), ("wanted", ids([3]))]);
     let all = ipmi(&mut policy, 20, "FTB_IPMI_OVERTEMP", 3);
     assert_eq!(faults(&all), [("off", ids([2, 3])), ("wanted", ids([4]))], "the fan is no heat");
-    assert!(matches!(&wants(&all)[..], [Want::Checkpoint { .. }]));
+    assert!(matches!(&wants(&all)[..], [Request::Checkpoint { .. }]));
     assert!(faults(&policy.tick(at(60), &facts(4))).is_empty(), "they are closed");
 }
 
@@ -237,7 +237,7 @@ fn a_job_may_be_ended_instead() {
     for number in 1..=3 {
         all.extend(ipmi(&mut policy, u64::from(number), "FTB_IPMI_OVERTEMP", number));
     }
-    assert!(matches!(&wants(&all)[..], [Want::Kill { code: 1, .. }]), "{all:?}");
+    assert!(matches!(&wants(&all)[..], [Request::Kill { code: 1, .. }]), "{all:?}");
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn a_node_that_must_stay_well_for_a_while_is_not_used_when_trouble_comes_back() 
     ipmi(&mut policy, 20, "FTB_IPMI_FANFAIL", 2);
     assert!(wants(&policy.tick(at(41), &facts(4))).is_empty());
     ipmi(&mut policy, 50, "FTB_IPMI_NORMAL", 2);
-    assert_eq!(wants(&policy.tick(at(80), &facts(4))), [Want::Usable { node: node(2) }]);
+    assert_eq!(wants(&policy.tick(at(80), &facts(4))), [Request::Usable { node: node(2) }]);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn a_policy_that_cannot_work_is_refused_with_its_line() {
     assert_eq!(Policy::parse(DEFAULT).unwrap().config.hold_down, Duration::from_secs(60));
 }
 
-/// Each way in which the rules before it leave nothing for a rule, and some in which they leave a little.
+/// Ways in which earlier rules leave nothing for a rule, and some that leave a little.
 #[test]
 fn a_rule_for_which_nothing_is_left_is_refused() {
     let head = "hold_down = \"1m\"\nbreaker = { actions = 3, within = \"1m\" }\n";

@@ -2,33 +2,26 @@
 
 use super::{PART_BYTES_MAX, SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA, TAG_STREAMS};
 use crate::message::{
-    Activity, Answer, Asked, Closed, FromJl, FromNla, FromRank, How, Ipt, Launch, NlaSays, Outcome,
-    Part, Placement, RankSays, Request,
+    Activity, Answer, Closed, ExitCause, FromJl, FromNla, FromRank, Ipt, JobRequest, Launch,
+    NlaSays, NumberedRequest, Outcome, Part, Placement, RankSays,
 };
 use crate::names::{Episode, FaultId, NodeName, Ranks, SetId};
 use core::fmt::Display;
 use core::str::FromStr;
 use ftb_core::Event;
 
-/// Most parts of the puts of one fence.
+/// Most parts of the puts of one barrier.
 pub(super) const PARTS_MAX: u32 = 1024;
 
-/// An event that is not a message of the protocol. It was ignored.
+/// An event that is not a message of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// A name that the protocol does not know in that space.
+    /// The name is unknown in that space.
     #[error("{0} is not an event of the launcher's protocol")]
     Unknown(String),
     /// A field is missing or wrong.
     #[error("event {event}: {field}: {problem}")]
-    Field {
-        /// Its name.
-        event: String,
-        /// Tag or payload.
-        field: &'static str,
-        /// What is wrong.
-        problem: String,
-    },
+    Field { event: String, field: &'static str, problem: String },
 }
 
 struct Reader<'a>(&'a Event);
@@ -54,7 +47,7 @@ impl<'a> Reader<'a> {
         self.text(field)?.parse().map_err(|e| self.bad(field, e))
     }
 
-    /// As [`Reader::parsed`]; none where the tag is missing.
+    /// As [`Reader::parsed`]; `None` where the tag is missing.
     fn parsed_if<T: FromStr<Err: Display>>(
         &self,
         field: &'static str,
@@ -74,7 +67,7 @@ impl<'a> Reader<'a> {
         self.parsed("ranks")
     }
 
-    /// A list of ranks that agents of an older release do not send: no ranks then.
+    /// A list of ranks; no ranks where the tag is missing.
     fn some_ranks(&self, field: &'static str) -> Result<Ranks, WireError> {
         self.0.tag(field).map_or_else(|| Ok(Ranks::default()), |_| self.parsed(field))
     }
@@ -85,7 +78,7 @@ impl<'a> Reader<'a> {
             return Err(self.bad("payload", format!("more than {PART_BYTES_MAX} bytes")));
         }
         let part = Part {
-            fence: self.parsed("fence")?,
+            barrier: self.parsed("barrier")?,
             part: self.parsed("part")?,
             parts: self.parsed("parts")?,
             lines: lines.to_owned(),
@@ -119,7 +112,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where the JL takes output and gives input, in a sign that it is there.
+/// The address of the JL's streams, in FTB_JL_ALIVE.
 pub fn streams_of(event: &Event) -> Option<&str> {
     let sign = event.space.as_str().eq_ignore_ascii_case(SPACE_JL)
         && event.name.as_str().eq_ignore_ascii_case("FTB_JL_ALIVE");
@@ -144,7 +137,7 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
         "FTB_JL_LAUNCH" => FromJl::Launch(Launch {
             episode,
             incarnation: read.parsed("incarnation")?,
-            fence: read.parsed("fence")?,
+            barrier: read.parsed("barrier")?,
             size: read.parsed("size")?,
             set: event.tag("set").map(|_| read.set()).transpose()?,
             set_size: event.tag("set_size").map(|_| read.parsed("set_size")).transpose()?,
@@ -177,12 +170,12 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
             ranks: read.ranks()?,
             set: read.set()?,
             incarnation: read.parsed("incarnation")?,
-            fence: read.parsed("fence")?,
+            barrier: read.parsed("barrier")?,
         }),
         "FTB_JL_PMI" => FromJl::Pmi { episode, part: read.part()? },
         "FTB_JL_RESET" => FromJl::Reset {
             episode,
-            fence: read.parsed("fence")?,
+            barrier: read.parsed("barrier")?,
             reason: read.payload()?.to_owned(),
         },
         "FTB_JL_ROLLBACK" => FromJl::Rollback { episode, set: read.set()?, ranks: read.ranks()? },
@@ -206,13 +199,13 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
     })
 }
 
-fn how(read: &Reader<'_>) -> Result<How, WireError> {
+fn how(read: &Reader<'_>) -> Result<ExitCause, WireError> {
     let text = read.text("how")?;
     let number = |word: &str| word.parse::<i32>().map_err(|e| read.bad("how", e));
     match text.split_once(' ') {
-        None if text == "left" => Ok(How::Left),
-        Some(("exit", code)) => Ok(How::Exit(number(code)?)),
-        Some(("signal", signal)) => Ok(How::Signal(number(signal)?)),
+        None if text == "left" => Ok(ExitCause::Left),
+        Some(("exit", code)) => Ok(ExitCause::Exit(number(code)?)),
+        Some(("signal", signal)) => Ok(ExitCause::Signal(number(signal)?)),
         _ => Err(read.bad("how", "expected left, exit N or signal N")),
     }
 }
@@ -321,7 +314,7 @@ pub fn from_rank(event: &Event) -> Result<RankSays, WireError> {
 ///
 /// # Errors
 /// [`WireError`] when the event is neither.
-pub fn from_request(event: &Event) -> Result<Result<Asked, Answer>, WireError> {
+pub fn from_request(event: &Event) -> Result<Result<NumberedRequest, Answer>, WireError> {
     let read = Reader(event);
     let name = read.name_is(SPACE_JOB)?;
     let request = read.parsed("request")?;
@@ -330,15 +323,15 @@ pub fn from_request(event: &Event) -> Result<Result<Asked, Answer>, WireError> {
         "FTB_JOB_REQUEST" => {
             let node = |name: &str| NodeName::new(name).map_err(|e| read.bad("payload", e));
             let what = match words.split_once(' ') {
-                None if words == "checkpoint" => Request::Checkpoint,
-                None if words == "reset-breaker" => Request::ResetBreaker,
-                None if words == "kill" => Request::Kill,
-                Some(("migrate", name)) => Request::Migrate(node(name)?),
-                Some(("drain", name)) => Request::Drain(node(name)?),
-                Some(("usable", name)) => Request::Usable(node(name)?),
+                None if words == "checkpoint" => JobRequest::Checkpoint,
+                None if words == "reset-breaker" => JobRequest::ResetBreaker,
+                None if words == "kill" => JobRequest::Kill,
+                Some(("migrate", name)) => JobRequest::Migrate(node(name)?),
+                Some(("drain", name)) => JobRequest::Drain(node(name)?),
+                Some(("usable", name)) => JobRequest::Usable(node(name)?),
                 _ => return Err(read.bad("payload", "this request is not known")),
             };
-            Ok(Ok(Asked { request, what }))
+            Ok(Ok(NumberedRequest { request, what }))
         }
         "FTB_JOB_ANSWER" => {
             let outcome = match read.text("outcome")? {

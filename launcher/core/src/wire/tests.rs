@@ -1,11 +1,11 @@
-//! Every message survives the way over an event; nothing that comes in panics.
+//! Every message survives its encoding; no input panics.
 
 #![allow(clippy::unwrap_used)]
 
 use super::*;
 use crate::message::{
-    Activity, Answer, Asked, Closed, FromJl, FromNla, FromRank, How, Ipt, Launch, NlaSays, Outcome,
-    Part, RankSays, Request,
+    Activity, Answer, Closed, ExitCause, FromJl, FromNla, FromRank, Ipt, JobRequest, Launch,
+    NlaSays, NumberedRequest, Outcome, Part, RankSays,
 };
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
@@ -27,7 +27,7 @@ fn ranks() -> Ranks {
 }
 
 fn part() -> Part {
-    Part { fence: 2, part: 0, parts: 1, lines: "addr=1\n".to_owned() }
+    Part { barrier: 2, part: 0, parts: 1, lines: "addr=1\n".to_owned() }
 }
 
 fn jl_messages() -> Vec<FromJl> {
@@ -37,7 +37,7 @@ fn jl_messages() -> Vec<FromJl> {
         FromJl::Launch(Launch {
             episode,
             incarnation: 3,
-            fence: 2,
+            barrier: 2,
             size: 4,
             set: Some(set()),
             set_size: Some(6),
@@ -61,10 +61,10 @@ fn jl_messages() -> Vec<FromJl> {
             ranks: ranks(),
             set: set(),
             incarnation: 4,
-            fence: 2,
+            barrier: 2,
         }),
         FromJl::Pmi { episode, part: part() },
-        FromJl::Reset { episode, fence: 9, reason: reason.clone() },
+        FromJl::Reset { episode, barrier: 9, reason: reason.clone() },
         FromJl::Rollback { episode, set: set(), ranks: ranks() },
         FromJl::Usable { episode, target: target.clone() },
         FromJl::Drop { episode, set: set() },
@@ -100,7 +100,7 @@ fn nla_messages() -> Vec<FromNla> {
         FromNla::LaunchFailed { episode, incarnation, ranks: ranks(), reason: reason.clone() },
         FromNla::Prepared { episode },
         FromNla::Pmi { episode, ranks: ranks(), joined: ranks(), part: part() },
-        FromNla::Exited { episode, rank: 3, incarnation, how: How::Signal(9) },
+        FromNla::Exited { episode, rank: 3, incarnation, how: ExitCause::Signal(9) },
         FromNla::Pic { episode, ranks: ranks(), set: set() },
         FromNla::Copied { episode, set: set(), ranks: ranks(), bytes: 1 << 40 },
         FromNla::CopyFailed { episode, set: set(), ranks: ranks(), reason },
@@ -144,14 +144,14 @@ fn every_message_of_a_rank_and_of_a_person_reads_back() {
         assert_eq!(from_rank(&to_rank(&says)), Ok(says));
     }
     for what in [
-        Request::Checkpoint,
-        Request::Migrate(node()),
-        Request::Drain(node()),
-        Request::Usable(node()),
-        Request::ResetBreaker,
-        Request::Kill,
+        JobRequest::Checkpoint,
+        JobRequest::Migrate(node()),
+        JobRequest::Drain(node()),
+        JobRequest::Usable(node()),
+        JobRequest::ResetBreaker,
+        JobRequest::Kill,
     ] {
-        let asked = Asked { request: 5, what };
+        let asked = NumberedRequest { request: 5, what };
         assert_eq!(from_request(&request(&asked)), Ok(Ok(asked)));
     }
     let said = Answer { request: 5, outcome: Outcome::Refused, words: "no".to_owned() };

@@ -2,15 +2,15 @@
 
 use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA, TAG_STREAMS};
 use crate::message::{
-    Answer, Asked, FromJl, FromNla, FromRank, How, Ipt, Launch, NlaSays, Outcome, Part, Placement,
-    RankSays, Request,
+    Answer, ExitCause, FromJl, FromNla, FromRank, Ipt, JobRequest, Launch, NlaSays,
+    NumberedRequest, Outcome, Part, Placement, RankSays,
 };
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use bytes::Bytes;
 use ftb_core::limits::TAG_VALUE_BYTES_MAX;
 use ftb_core::{Event, EventName, EventSpace, Severity, Tag};
 
-/// An event in the making.
+/// An event under construction.
 struct Draft(Event);
 
 impl Draft {
@@ -32,7 +32,7 @@ impl Draft {
         self
     }
 
-    /// The tag, where there is something to say.
+    /// Adds the tag, if there is a value.
     fn maybe(self, key: &str, value: Option<impl ToString>) -> Self {
         match value {
             Some(value) => self.tag(key, value),
@@ -44,7 +44,7 @@ impl Draft {
         self.tag("episode", episode)
     }
 
-    /// Ranks of one start.
+    /// Ranks of a start.
     fn started(self, episode: Episode, ranks: &Ranks, incarnation: u64) -> Self {
         self.episode(episode).tag("ranks", ranks).tag("incarnation", incarnation)
     }
@@ -56,7 +56,7 @@ impl Draft {
 
     fn part(mut self, part: &Part) -> Self {
         self.0.payload = Bytes::from(part.lines.clone());
-        self.tag("fence", part.fence).tag("part", part.part).tag("parts", part.parts)
+        self.tag("barrier", part.barrier).tag("part", part.part).tag("parts", part.parts)
     }
 }
 
@@ -97,8 +97,8 @@ pub fn to_jl(message: &FromJl) -> Event {
             .tag("set", set)
             .tag("ranks", ranks),
         FromJl::Pmi { episode, part } => draft("FTB_JL_PMI", Info, "").episode(*episode).part(part),
-        FromJl::Reset { episode, fence, reason } => {
-            draft("FTB_JL_RESET", Warning, reason).episode(*episode).tag("fence", fence)
+        FromJl::Reset { episode, barrier, reason } => {
+            draft("FTB_JL_RESET", Warning, reason).episode(*episode).tag("barrier", barrier)
         }
         FromJl::Rollback { episode, set, ranks } => {
             draft("FTB_JL_ROLLBACK", Warning, set.as_str()).images(*episode, set, ranks)
@@ -131,7 +131,7 @@ pub fn to_jl(message: &FromJl) -> Event {
     .0
 }
 
-/// Adds where the JL takes output and gives input. It is no message: shells tell each other.
+/// Adds the address of the JL's streams; shells use it.
 #[must_use]
 pub fn with_streams(mut event: Event, address: &str) -> Event {
     event.tags.push(Tag { key: TAG_STREAMS.to_owned(), value: address.to_owned() });
@@ -143,7 +143,7 @@ fn launch(launch: &Launch) -> Draft {
     let draft = Draft::new(SPACE_JL, "FTB_JL_LAUNCH", Severity::Info, text)
         .episode(launch.episode)
         .tag("incarnation", launch.incarnation)
-        .tag("fence", launch.fence)
+        .tag("barrier", launch.barrier)
         .tag("size", launch.size);
     let draft = match &launch.set {
         Some(set) => draft.tag("set", set),
@@ -163,7 +163,7 @@ fn ipt(ipt: &Ipt) -> Draft {
         .tag("ranks", &ipt.ranks)
         .tag("set", &ipt.set)
         .tag("incarnation", ipt.incarnation)
-        .tag("fence", ipt.fence)
+        .tag("barrier", ipt.barrier)
 }
 
 /// A message of an NLA as an event.
@@ -202,7 +202,7 @@ pub fn to_nla(says: &NlaSays) -> Event {
             .tag("joined", joined)
             .part(part),
         FromNla::Exited { episode, rank, incarnation, how } => {
-            let well = matches!(how, How::Left | How::Exit(0));
+            let well = matches!(how, ExitCause::Left | ExitCause::Exit(0));
             let severity = if well { Info } else { Error };
             draft("FTB_NLA_EXITED", severity, format!("{rank} {how}"))
                 .episode(*episode)
@@ -262,14 +262,14 @@ pub fn to_rank(says: &RankSays) -> Event {
 }
 
 /// A request as an event.
-pub fn request(asked: &Asked) -> Event {
+pub fn request(asked: &NumberedRequest) -> Event {
     let words = match &asked.what {
-        Request::Checkpoint => "checkpoint".to_owned(),
-        Request::Migrate(node) => format!("migrate {node}"),
-        Request::Drain(node) => format!("drain {node}"),
-        Request::Usable(node) => format!("usable {node}"),
-        Request::ResetBreaker => "reset-breaker".to_owned(),
-        Request::Kill => "kill".to_owned(),
+        JobRequest::Checkpoint => "checkpoint".to_owned(),
+        JobRequest::Migrate(node) => format!("migrate {node}"),
+        JobRequest::Drain(node) => format!("drain {node}"),
+        JobRequest::Usable(node) => format!("usable {node}"),
+        JobRequest::ResetBreaker => "reset-breaker".to_owned(),
+        JobRequest::Kill => "kill".to_owned(),
     };
     Draft::new(SPACE_JOB, "FTB_JOB_REQUEST", Severity::Info, words).tag("request", asked.request).0
 }

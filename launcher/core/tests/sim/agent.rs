@@ -4,7 +4,7 @@
 use super::happens::Happens;
 use super::proc::Phase;
 use super::world::World;
-use ftb_launcher_core::message::How;
+use ftb_launcher_core::message::ExitCause;
 use ftb_launcher_core::names::{Episode, NodeName, Ranks, SetId};
 use ftb_launcher_core::nla;
 
@@ -14,7 +14,7 @@ impl World {
         self.manner.saver == ftb_launcher_core::manner::Saver::Ranks
     }
 
-    fn later(&mut self, name: &NodeName, after: u64, input: nla::Input) {
+    fn later(&mut self, name: &NodeName, after: u64, input: nla::NlaInput) {
         self.at(after, Happens::ToNla(name.clone(), Box::new(input)));
     }
 
@@ -23,25 +23,27 @@ impl World {
         here.map(|(id, _)| *id).collect()
     }
 
-    pub fn agent(&mut self, name: &NodeName, output: nla::Output) {
+    pub fn agent(&mut self, name: &NodeName, output: nla::NlaOutput) {
         match output {
-            nla::Output::Prepare { episode, .. } => {
+            nla::NlaOutput::Prepare { episode, .. } => {
                 let failed = self.rng.chance(self.faults.image);
                 let result = if failed { Err("no such link".to_owned()) } else { Ok(()) };
                 self.cut.insert(name.clone());
                 let after = 1 + self.rng.below(30);
-                self.later(name, after, nla::Input::Prepared { episode, result });
+                self.later(name, after, nla::NlaInput::Prepared { episode, result });
             }
-            nla::Output::Save { episode, set, ranks, leave, .. } => {
+            nla::NlaOutput::Save { episode, set, ranks, leave, .. } => {
                 self.save_ranks(name, episode, &set, &ranks, leave);
             }
-            nla::Output::Release { .. } => {
+            nla::NlaOutput::Release { .. } => {
                 self.cut.remove(name);
             }
-            nla::Output::Restore { episode, incarnation, set, ranks } => {
+            nla::NlaOutput::Restore { episode, incarnation, set, ranks } => {
                 self.restore_ranks(name, episode, incarnation, &set, &ranks);
             }
-            nla::Output::PublishFor(says) => self.rank_says(says.rank, says.episode, says.message),
+            nla::NlaOutput::PublishFor(says) => {
+                self.rank_says(says.rank, says.episode, says.message)
+            }
             other => panic!("not for the agent: {other:?}"),
         }
     }
@@ -64,11 +66,11 @@ impl World {
         let after = 10 + self.rng.below(80);
         if self.rng.chance(self.faults.image) {
             let result = Err("disk full".to_owned());
-            return self.later(name, after, nla::Input::Saved { episode, result });
+            return self.later(name, after, nla::NlaInput::Saved { episode, result });
         }
         for id in self.ids_on(name, ranks) {
             let proc = &self.procs[&id];
-            assert!(!matches!(proc.phase, Phase::Fence(_)), "saved in a fence: {proc:?}");
+            assert!(!matches!(proc.phase, Phase::Barrier(_)), "saved in a barrier: {proc:?}");
             self.images.insert((name.clone(), set.clone(), proc.rank), proc.done);
             if leave {
                 self.procs.remove(&id);
@@ -82,7 +84,7 @@ impl World {
         let sizes: Vec<(u32, u64)> = ranks.iter().filter(there).map(|rank| (rank, 8)).collect();
         let all = sizes.len() == ranks.len();
         let result = if all { Ok(sizes) } else { Err("a rank is gone".to_owned()) };
-        self.later(name, after, nla::Input::Saved { episode, result });
+        self.later(name, after, nla::NlaInput::Saved { episode, result });
     }
 
     fn restore_ranks(
@@ -96,7 +98,7 @@ impl World {
         let after = 10 + self.rng.below(50);
         if self.rng.chance(self.faults.copy) {
             let result = Err("no such interpreter".to_owned());
-            return self.later(name, after, nla::Input::Restored { incarnation, result });
+            return self.later(name, after, nla::NlaInput::Restored { incarnation, result });
         }
         for rank in ranks.iter() {
             let id = self.new_proc(name, rank, incarnation, episode, Some(set.clone()));
@@ -111,14 +113,14 @@ impl World {
             .map(|p| &p.restored)
             .collect();
         assert!(restored.windows(2).all(|two| two[0] == two[1]), "of different sets: {restored:?}");
-        self.later(name, after, nla::Input::Restored { incarnation, result: Ok(String::new()) });
+        self.later(name, after, nla::NlaInput::Restored { incarnation, result: Ok(String::new()) });
     }
 
     /// A rank dies by itself.
     pub fn kill_rank(&mut self, rank: u32) {
         let found = self.procs.iter().find(|(_, p)| p.rank == rank).map(|(id, _)| *id);
         if let Some(id) = found {
-            self.end_proc(id, How::Signal(11));
+            self.end_proc(id, ExitCause::Signal(11));
         }
     }
 }

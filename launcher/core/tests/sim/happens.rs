@@ -1,6 +1,6 @@
-//! What can happen in the simulation, when, and what can go wrong with it.
+//! Inputs of the simulation, their times and their failures.
 
-use ftb_launcher_core::jl::{self, Want};
+use ftb_launcher_core::jl::{self, Request};
 use ftb_launcher_core::message::FromJl;
 use ftb_launcher_core::names::{Episode, NodeName, Ranks, SetId};
 use ftb_launcher_core::nla;
@@ -26,7 +26,7 @@ impl Rng {
     }
 }
 
-/// What goes wrong, in percent of the messages, image writes and copies.
+/// Failures in percent of the messages, image writes and copies.
 #[derive(Clone, Copy, Default)]
 pub struct Faults {
     pub lost: u64,
@@ -36,7 +36,7 @@ pub struct Faults {
     pub copy: u64,
 }
 
-/// What befalls one message.
+/// The fate of one message.
 #[derive(Clone, Debug)]
 pub enum Fate {
     Lost,
@@ -50,12 +50,12 @@ pub enum Fate {
 
 #[derive(Clone, Debug)]
 pub enum Happens {
-    ToJl(Box<jl::Input>),
-    ToNla(NodeName, Box<nla::Input>),
+    ToJl(Box<jl::JlInput>),
+    ToNla(NodeName, Box<nla::NlaInput>),
     ToProc(u64, FromJl),
     Written(u64, Episode, SetId),
     Work,
-    Want(Want),
+    Request(Request),
     /// A node looks again for images that were not there.
     Copy(NodeName, Box<Copy>),
     KillNode(NodeName),
@@ -74,7 +74,7 @@ pub struct Copy {
     pub from: String,
     pub set: SetId,
     pub ranks: Ranks,
-    /// How often it was looked for them in vain.
+    /// Unsuccessful looks for the images.
     pub looks: u32,
 }
 

@@ -7,7 +7,7 @@ pub mod happens;
 pub mod proc;
 pub mod world;
 
-use ftb_launcher_core::jl::{Deadlines, Interval, JlConfig, MTBF, OnDeath, Want};
+use ftb_launcher_core::jl::{Deadlines, Interval, JlConfig, MTBF, OnDeath, Request};
 use ftb_launcher_core::manner::{Manner, Moves, Saver};
 use ftb_launcher_core::message::Placement;
 use ftb_launcher_core::names::{JobId, Ranks};
@@ -40,15 +40,15 @@ pub fn config(nodes: u32, per_node: u32, spares: u32) -> JlConfig {
 }
 
 pub fn migrate(name: &str) -> Happens {
-    Happens::Want(Want::Migrate { node: node(name), reason: "its fan failed".to_owned() })
+    Happens::Request(Request::Migrate { node: node(name), reason: "its fan failed".to_owned() })
 }
 
 pub fn checkpoint() -> Happens {
-    Happens::Want(Want::Checkpoint { reason: "asked for".to_owned() })
+    Happens::Request(Request::Checkpoint { reason: "asked for".to_owned() })
 }
 
 pub fn usable(name: &str) -> Happens {
-    Happens::Want(Want::Usable { node: node(name) })
+    Happens::Request(Request::Usable { node: node(name) })
 }
 
 pub fn moved(world: &World) -> usize {

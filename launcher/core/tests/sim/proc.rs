@@ -1,15 +1,15 @@
-//! A model rank: does what `docs/launcher-protocol.md` asks of one, and checks what it is told.
+//! A model rank: follows `docs/launcher-protocol.md` and checks its inputs.
 
 use super::happens::Happens;
 use super::world::World;
-use ftb_launcher_core::message::{FromJl, FromRank, How};
+use ftb_launcher_core::message::{ExitCause, FromJl, FromRank};
 use ftb_launcher_core::names::{Episode, NodeName, SetId};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// In the fence of this episode.
-    Fence(Episode),
+    /// In the barrier of this episode.
+    Barrier(Episode),
     Running,
     /// Writing an image; `leaves` when it is to exit after that.
     Writing {
@@ -30,15 +30,15 @@ pub struct Proc {
     pub born: Episode,
     /// The episode in which it went back last.
     pub back: Episode,
-    /// What it was told to go back to while it could not hear.
+    /// The rollback that it missed.
     recall: Option<(Episode, SetId)>,
     /// Whether the program can go back in place.
     pub recovers: bool,
-    /// What it came from.
+    /// The set that it was restored from.
     pub restored: Option<SetId>,
     /// The last answer to each episode, to be said again.
     answers: BTreeMap<Episode, FromRank>,
-    /// What came while it could not act.
+    /// Messages from before it could act.
     pending: Vec<FromJl>,
     aborted: Option<Episode>,
 }
@@ -56,7 +56,7 @@ impl Proc {
             node,
             rank,
             incarnation,
-            phase: Phase::Fence(episode),
+            phase: Phase::Barrier(episode),
             done: state.unwrap_or(0),
             zombie: false,
             born: episode,
@@ -98,8 +98,8 @@ impl World {
                 if *episode <= proc.born.max(proc.back) || ranks.has(rank) {
                     return;
                 }
-                // One that waits in a fence hears nothing before it is complete.
-                if matches!(proc.phase, Phase::Fence(_)) {
+                // One that waits in a barrier hears nothing before it is complete.
+                if matches!(proc.phase, Phase::Barrier(_)) {
                     proc.recall = Some((*episode, set.clone()));
                 } else {
                     self.go_back(id, *episode, set);
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// Takes back its own state of a set, wherever it is, and enters the fence.
+    /// Takes back its own state of a set, wherever it is, and enters the barrier.
     fn go_back(&mut self, id: u64, episode: Episode, set: &SetId) {
         let Some(proc) = self.procs.get_mut(&id) else {
             return;
@@ -189,7 +189,7 @@ impl World {
         let rank = proc.rank;
         self.rank_says(rank, episode, answer);
         match (leaves, failed) {
-            (true, false) => self.end_proc(id, How::Exit(0)),
+            (true, false) => self.end_proc(id, ExitCause::Exit(0)),
             (true, true) => self.barrier_in(id, episode),
             (false, _) => self.resume(id, episode),
         }
@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// A line of the NLA: the fence opens, or an address is told.
+    /// A line of the NLA: the barrier opens, or an address.
     pub fn pmi_reply(&mut self, name: &NodeName, rank: u32, line: &str) {
         let here = |p: &Proc| p.rank == rank && p.node == *name;
         let Some((id, proc)) = self.procs.iter().find(|(_, p)| here(p)) else {
@@ -223,42 +223,42 @@ impl World {
         if !line.starts_with("cmd=barrier_out") {
             return;
         }
-        let Phase::Fence(episode) = phase else {
-            panic!("rank {rank} is released from a fence that it is not in: {phase:?}");
+        let Phase::Barrier(episode) = phase else {
+            panic!("rank {rank} is released from a barrier that it is not in: {phase:?}");
         };
         self.check_meeting(episode);
         let size = self.procs.len();
         for other in 0..size {
             let line = format!("cmd=get kvsname=job key=addr-{episode}-{other}");
-            let input = ftb_launcher_core::nla::Input::PmiLine { rank, incarnation, line };
+            let input = ftb_launcher_core::nla::NlaInput::PmiLine { rank, incarnation, line };
             self.at(0, Happens::ToNla(name.clone(), Box::new(input)));
         }
         self.resume(id, episode);
-        // What it was told while it could not hear it.
+        // The rollback that it missed.
         let recall = self.procs.get_mut(&id).and_then(|proc| proc.recall.take());
         if let Some((episode, set)) = recall {
             self.go_back(id, episode, &set);
         }
     }
 
-    /// An address is not that of a process that had died, and was started again, before the fence was open.
+    /// An address is not that of a process that had died, and was started again, before the barrier was open.
     fn check_address(&self, line: &str) {
         let value = line.split_once("value=").map(|(_, value)| value.trim()).unwrap_or_default();
         let mut words = value.split(':').skip(1).map(|word| word.parse::<u64>().expect("a number"));
         let (id, episode, rank) = (words.next(), words.next().map(Episode), words.next());
         let met = |p: &Proc| {
-            Some(p.born.max(p.back)) == episode || episode.map(Phase::Fence) == Some(p.phase)
+            Some(p.born.max(p.back)) == episode || episode.map(Phase::Barrier) == Some(p.phase)
         };
         let twin = self.procs.iter().find(|(_, p)| Some(u64::from(p.rank)) == rank && met(p));
         assert!(twin.is_none_or(|(now, _)| Some(*now) == id), "an address of before: {line}");
     }
 
-    /// Whoever leaves a fence leaves it with a consistent job: each rank once, and those that were
-    /// restored for it all from one set.
+    /// A rank leaves a barrier with a consistent job: each rank once, and all restored ranks from
+    /// one set.
     fn check_meeting(&self, episode: Episode) {
         let mut sets: Vec<&SetId> = Vec::new();
         for proc in self.procs.values() {
-            if let (Phase::Fence(of), Some(set)) = (proc.phase, &proc.restored)
+            if let (Phase::Barrier(of), Some(set)) = (proc.phase, &proc.restored)
                 && of == episode
                 && proc.answers.is_empty()
             {
@@ -267,6 +267,6 @@ impl World {
         }
         sets.sort();
         sets.dedup();
-        assert!(sets.len() <= 1, "ranks of one fence come from {sets:?}");
+        assert!(sets.len() <= 1, "ranks of one barrier come from {sets:?}");
     }
 }

@@ -1,12 +1,12 @@
-//! One job in one thread: the real cores of the JL and the NLAs, model ranks that keep the contract of
-//! `docs/launcher-protocol.md`, and a backplane that loses, doubles and delays what it is told to.
+//! One job in one thread: the real cores of the JL and the NLAs, model ranks that keep the contract
+//! of `docs/launcher-protocol.md`, and a backplane that loses, doubles and delays messages.
 
 use super::happens::{At, Copy, Fate, Faults, Happens, LOOKS_MAX, Rng};
 use super::proc::{Phase, Proc};
 use ftb_core::Now;
 use ftb_launcher_core::jl::{self, Jl, JlConfig};
 use ftb_launcher_core::manner::Manner;
-use ftb_launcher_core::message::{FromJl, FromNla, FromRank, How, NlaSays, RankSays};
+use ftb_launcher_core::message::{ExitCause, FromJl, FromNla, FromRank, NlaSays, RankSays};
 use ftb_launcher_core::names::{Episode, JobId, NodeName, SetId};
 use ftb_launcher_core::nla::{self, MigrationState, Nla, NlaConfig};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 /// How far a rank has to count by default.
 const WORK: u64 = 400;
 const MS: u64 = 1_000_000;
-/// A launcher that has died is replaced after so long.
+/// Time until a dead launcher is replaced.
 const REPLACED_MS: u64 = 2500;
 
 pub struct World {
@@ -28,7 +28,7 @@ pub struct World {
     pub procs: BTreeMap<u64, Proc>,
     pub images: BTreeMap<(NodeName, SetId, u32), u64>,
     pub store: BTreeMap<(SetId, u32), u64>,
-    pub told: Vec<String>,
+    pub reported: Vec<String>,
     pub exit: Option<i32>,
     queue: BinaryHeap<At>,
     last_to: BTreeMap<String, u64>,
@@ -40,7 +40,7 @@ pub struct World {
     pub cut: BTreeSet<NodeName>,
     /// Sets of more than one moment.
     pub torn: BTreeSet<SetId>,
-    /// The images that a starting process needs are those of so many ranks.
+    /// A starting process needs the images of this number of ranks.
     divided: Option<u32>,
     /// Processes started so far.
     pub spawned: u32,
@@ -54,9 +54,10 @@ pub struct World {
     pub fate: Option<(u64, Fate)>,
     /// Messages sent when each episode was closed.
     pub closed_at: Vec<u64>,
-    /// What the job launchers have been told to do so far: saves, messages, all of it.
+    /// Outputs of the job launchers so far.
     pub steps: u64,
-    /// The job launcher dies after that many of them, and is replaced. What the test wants meanwhile comes that much later.
+    /// The job launcher dies after this number of outputs and is replaced. The test's inputs are
+    /// delayed by the same time.
     pub dies_after: Option<u64>,
     replacing: bool,
     /// How far a rank has to count.
@@ -94,7 +95,7 @@ impl World {
             procs: BTreeMap::new(),
             images: BTreeMap::new(),
             store: BTreeMap::new(),
-            told: Vec::new(),
+            reported: Vec::new(),
             exit: None,
             queue: BinaryHeap::new(),
             last_to: BTreeMap::new(),
@@ -119,10 +120,10 @@ impl World {
         // The launcher writes it before it does anything.
         world.saved = serde_json::to_string(&world.jl).expect("a state is text");
         let store = "store:1".to_owned();
-        world.at(0, Happens::ToJl(Box::new(jl::Input::Started { store })));
+        world.at(0, Happens::ToJl(Box::new(jl::JlInput::Started { store })));
         for name in world.nlas.keys().cloned().collect::<Vec<_>>() {
             let start = 10 + world.rng.below(50);
-            world.at(start, Happens::ToNla(name, Box::new(nla::Input::Started)));
+            world.at(start, Happens::ToNla(name, Box::new(nla::NlaInput::Started)));
         }
         world.at(10, Happens::Work);
         world
@@ -167,9 +168,9 @@ impl World {
             self.at(after + 1, what);
         }
         if lost {
-            // A loss is told: the subscriber gets a gap marker.
+            // A loss is reported: the subscriber gets a gap marker.
             if to == "jl" {
-                self.at(after, Happens::ToJl(Box::new(jl::Input::Gap)));
+                self.at(after, Happens::ToJl(Box::new(jl::JlInput::Gap)));
             }
             return;
         }
@@ -181,7 +182,7 @@ impl World {
     fn jl_says(&mut self, message: &FromJl) {
         let nodes: Vec<NodeName> = self.nlas.keys().cloned().collect();
         for name in nodes {
-            let input = Box::new(nla::Input::Jl(message.clone()));
+            let input = Box::new(nla::NlaInput::Jl(message.clone()));
             self.send(&format!("nla {name}"), Happens::ToNla(name, input));
         }
         let procs: Vec<u64> = self.procs.keys().copied().collect();
@@ -196,16 +197,16 @@ impl World {
 
     pub fn rank_says(&mut self, rank: u32, episode: Episode, message: FromRank) {
         let says = RankSays { episode, rank, message };
-        self.send("jl", Happens::ToJl(Box::new(jl::Input::Rank(says))));
+        self.send("jl", Happens::ToJl(Box::new(jl::JlInput::Rank(says))));
     }
 
-    fn jl_input(&mut self, input: jl::Input) {
+    fn jl_input(&mut self, input: jl::JlInput) {
         let now = self.now();
         let Some(jl) = &mut self.jl else {
             return;
         };
         let asked = match &input {
-            jl::Input::Want { want, .. } => Some(want.clone()),
+            jl::JlInput::Request { want, .. } => Some(want.clone()),
             _ => None,
         };
         let mut out = Vec::new();
@@ -215,9 +216,9 @@ impl World {
                 self.dies_after = None;
                 self.jl = None;
                 self.replacing = true;
-                // Whoever has got no answer asks again.
+                // A requester without an answer asks again.
                 if let Some(want) = asked {
-                    self.at(REPLACED_MS + 1, Happens::Want(want));
+                    self.at(REPLACED_MS + 1, Happens::Request(want));
                 }
                 return self.at(REPLACED_MS, Happens::ReviveJl);
             }
@@ -226,14 +227,14 @@ impl World {
         }
     }
 
-    fn jl_output(&mut self, output: jl::Output) {
+    fn jl_output(&mut self, output: jl::JlOutput) {
         match output {
-            jl::Output::Save => {
+            jl::JlOutput::Save => {
                 let jl = self.jl.as_ref().expect("it just spoke");
                 self.saved = serde_json::to_string(jl).expect("a state is text");
             }
-            jl::Output::Publish(message) => self.jl_says(&message),
-            jl::Output::Store { episode, set, from } => {
+            jl::JlOutput::Publish(message) => self.jl_says(&message),
+            jl::JlOutput::Store { episode, set, from } => {
                 let mut result = Ok(0);
                 for (name, (_, ranks)) in from {
                     for rank in ranks.iter() {
@@ -252,18 +253,18 @@ impl World {
                     result.is_err() || !self.torn.contains(&set),
                     "{set} is of more than one moment"
                 );
-                let input = jl::Input::Stored { episode, result };
+                let input = jl::JlInput::Stored { episode, result };
                 self.at(80, Happens::ToJl(Box::new(input)));
             }
-            jl::Output::DropStored(set) => self.store.retain(|(other, _), _| *other != set),
-            jl::Output::KillNla(name) => self.kill_node(&name, false),
-            jl::Output::Answer(_) => {}
-            jl::Output::Tell(words) => self.told.push(format!("{} {words}", self.now_ms)),
-            jl::Output::Exit(code) => self.exit = Some(code),
+            jl::JlOutput::DropStored(set) => self.store.retain(|(other, _), _| *other != set),
+            jl::JlOutput::KillNla(name) => self.kill_node(&name, false),
+            jl::JlOutput::Answer(_) => {}
+            jl::JlOutput::Tell(words) => self.reported.push(format!("{} {words}", self.now_ms)),
+            jl::JlOutput::Exit(code) => self.exit = Some(code),
         }
     }
 
-    pub fn nla_input(&mut self, name: &NodeName, input: nla::Input) {
+    pub fn nla_input(&mut self, name: &NodeName, input: nla::NlaInput) {
         let now = self.now();
         let Some(nla) = self.nlas.get_mut(name) else {
             return;
@@ -275,9 +276,9 @@ impl World {
         }
     }
 
-    fn nla_output(&mut self, name: &NodeName, output: nla::Output) {
+    fn nla_output(&mut self, name: &NodeName, output: nla::NlaOutput) {
         match output {
-            nla::Output::Publish(message) => {
+            nla::NlaOutput::Publish(message) => {
                 // Of a migration that was given up the images are gone.
                 let newest = self.jl.as_ref().map(|jl| jl.job().episode);
                 if let FromNla::Pic { episode, ranks, set } = &message
@@ -290,28 +291,28 @@ impl World {
                 }
                 let node = name.clone();
                 let says = NlaSays { node, message };
-                self.send("jl", Happens::ToJl(Box::new(jl::Input::Nla(says))));
+                self.send("jl", Happens::ToJl(Box::new(jl::JlInput::Nla(says))));
             }
-            nla::Output::Spawn(spawn) => {
+            nla::NlaOutput::Spawn(spawn) => {
                 self.divided = spawn.set_size;
                 self.spawn(name, spawn.rank, spawn.incarnation, spawn.episode, spawn.restore);
                 self.divided = None;
             }
-            nla::Output::Signal { rank, signal } => self.signal(name, rank, signal),
-            nla::Output::PmiReply { rank, line } => self.pmi_reply(name, rank, &line),
-            nla::Output::Copy { episode, from, set, ranks } => {
+            nla::NlaOutput::Signal { rank, signal } => self.signal(name, rank, signal),
+            nla::NlaOutput::PmiReply { rank, line } => self.pmi_reply(name, rank, &line),
+            nla::NlaOutput::Copy { episode, from, set, ranks } => {
                 self.copy(name, Copy { episode, from, set, ranks, looks: 0 });
             }
-            output @ (nla::Output::Prepare { .. }
-            | nla::Output::Save { .. }
-            | nla::Output::Release { .. }
-            | nla::Output::Restore { .. }
-            | nla::Output::PublishFor(_)) => self.agent(name, output),
-            nla::Output::DropSet(set) => {
+            output @ (nla::NlaOutput::Prepare { .. }
+            | nla::NlaOutput::Save { .. }
+            | nla::NlaOutput::Release { .. }
+            | nla::NlaOutput::Restore { .. }
+            | nla::NlaOutput::PublishFor(_)) => self.agent(name, output),
+            nla::NlaOutput::DropSet(set) => {
                 self.images.retain(|(n, s, _), _| n != name || *s != set);
             }
-            nla::Output::Note(words) => self.told.push(format!("{name}: {words}")),
-            nla::Output::Leave => {
+            nla::NlaOutput::Note(words) => self.reported.push(format!("{name}: {words}")),
+            nla::NlaOutput::Leave => {
                 self.left.insert(name.clone());
                 self.nlas.remove(name);
             }
@@ -342,7 +343,7 @@ impl World {
                 _ => result = Err("the copy broke".to_owned()),
             }
         }
-        let input = nla::Input::CopyEnded { episode: copy.episode, result };
+        let input = nla::NlaInput::CopyEnded { episode: copy.episode, result };
         self.at(60, Happens::ToNla(name.clone(), Box::new(input)));
     }
 
@@ -389,12 +390,12 @@ impl World {
         id
     }
 
-    /// The rank puts its address and enters the fence.
+    /// The rank puts its address and enters the barrier.
     pub fn barrier_in(&mut self, id: u64, episode: Episode) {
         let Some(proc) = self.procs.get_mut(&id) else {
             return;
         };
-        proc.phase = Phase::Fence(episode);
+        proc.phase = Phase::Barrier(episode);
         let (name, rank, incarnation) = (proc.node.clone(), proc.rank, proc.incarnation);
         let put = format!(
             "cmd=put kvsname=job key=addr-{episode}-{rank} value={name}:{id}:{episode}:{rank}"
@@ -402,7 +403,7 @@ impl World {
         // Its agent may hear of what made it do so before the first line, between them, or after the second.
         let between = 2 + self.rng.below(6);
         for (after, line) in [(1, put), (between, "cmd=barrier_in".to_owned())] {
-            let input = nla::Input::PmiLine { rank, incarnation, line };
+            let input = nla::NlaInput::PmiLine { rank, incarnation, line };
             self.at(after, Happens::ToNla(name.clone(), Box::new(input)));
         }
     }
@@ -412,12 +413,12 @@ impl World {
         if let Some((id, _)) = found
             && matches!(signal, 9 | 15)
         {
-            self.end_proc(*id, How::Signal(signal));
+            self.end_proc(*id, ExitCause::Signal(signal));
         }
     }
 
     /// A process ends; its NLA sees it.
-    pub fn end_proc(&mut self, id: u64, how: How) {
+    pub fn end_proc(&mut self, id: u64, how: ExitCause) {
         let Some(proc) = self.procs.remove(&id) else {
             return;
         };
@@ -425,19 +426,19 @@ impl World {
         let sets = self.images.keys().filter(here);
         let image = sets.filter_map(|(_, set, _)| set.migration()).max();
         let input =
-            nla::Input::Ended { rank: proc.rank, incarnation: proc.incarnation, how, image };
+            nla::NlaInput::Ended { rank: proc.rank, incarnation: proc.incarnation, how, image };
         self.at(1, Happens::ToNla(proc.node, Box::new(input)));
     }
 
     /// The node is gone with all that ran there; the JL hears of it when the backplane or the shell says so.
-    fn kill_node(&mut self, name: &NodeName, told: bool) {
+    fn kill_node(&mut self, name: &NodeName, reported: bool) {
         self.nlas.remove(name);
         self.cut.remove(name);
         self.procs.retain(|_, proc| proc.node != *name);
         self.images.retain(|(n, _, _), _| n != name);
-        if told {
+        if reported {
             let input =
-                jl::Input::Gone { node: name.clone(), reason: "killed by the test".to_owned() };
+                jl::JlInput::Gone { node: name.clone(), reason: "killed by the test".to_owned() };
             let after = 1 + self.rng.below(2000);
             self.at(after, Happens::ToJl(Box::new(input)));
         }
@@ -451,7 +452,7 @@ impl World {
         self.jl = Some(jl);
         self.replacing = false;
         let store = "store:1".to_owned();
-        self.jl_input(jl::Input::Adopted { store });
+        self.jl_input(jl::JlInput::Adopted { store });
     }
 
     /// All ranks work; when the last has counted to the end they end together.
@@ -465,7 +466,7 @@ impl World {
         let done = |p: &Proc| p.done >= self.work && p.phase == Phase::Running;
         if self.procs.len() == size && self.procs.values().all(done) {
             for id in self.procs.keys().copied().collect::<Vec<_>>() {
-                self.end_proc(id, How::Exit(0));
+                self.end_proc(id, ExitCause::Exit(0));
             }
         }
         self.at(10, Happens::Work);
@@ -487,22 +488,22 @@ impl World {
             let deadline = self.deadlines().max(self.now_ms);
             if deadline < next {
                 self.now_ms = deadline + u64::from(deadline == self.now_ms);
-                self.jl_input(jl::Input::Tick);
+                self.jl_input(jl::JlInput::Tick);
                 for name in self.nlas.keys().cloned().collect::<Vec<_>>() {
-                    self.nla_input(&name, nla::Input::Tick);
+                    self.nla_input(&name, nla::NlaInput::Tick);
                 }
             } else if let Some(At(when, _, what)) = self.queue.pop() {
                 self.now_ms = self.now_ms.max(when);
                 self.happen(what);
             }
-            assert!(self.counter < 3_000_000, "a storm: {:#?}", self.told);
-            assert!(self.now_ms < limit_ms, "the job hangs: {:#?}", self.told);
+            assert!(self.counter < 3_000_000, "a storm: {:#?}", self.reported);
+            assert!(self.now_ms < limit_ms, "the job hangs: {:#?}", self.reported);
         }
     }
 
     fn happen(&mut self, what: Happens) {
         match what {
-            Happens::Want(_) | Happens::KillRank(_) if self.replacing => {
+            Happens::Request(_) | Happens::KillRank(_) if self.replacing => {
                 self.at(REPLACED_MS, what);
             }
             Happens::ToJl(input) => self.jl_input(*input),
@@ -515,12 +516,14 @@ impl World {
                 }
             }
             Happens::Work => self.work(),
-            Happens::Want(want) => self.jl_input(jl::Input::Want { want, by: jl::By::Nobody }),
+            Happens::Request(want) => {
+                self.jl_input(jl::JlInput::Request { want, by: jl::Initiator::Internal })
+            }
             Happens::KillNode(name) => self.kill_node(&name, true),
             Happens::Gone(name) => {
                 self.kill_node(&name, false);
                 let reason = "killed by the test".to_owned();
-                self.jl_input(jl::Input::Gone { node: name, reason });
+                self.jl_input(jl::JlInput::Gone { node: name, reason });
             }
             Happens::Silence(name) => self.kill_node(&name, false),
             Happens::KillJl => self.jl = None,
@@ -530,7 +533,7 @@ impl World {
     }
 
     pub fn has_told(&self, words: &str) -> bool {
-        self.told.iter().any(|line| line.contains(words))
+        self.reported.iter().any(|line| line.contains(words))
     }
 
     pub fn state_of(&self, name: &str) -> Option<MigrationState> {

@@ -2,7 +2,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Ranks with their programs, and what is under way between them in order.
+/// Ranks with their programs, and ordered messages between them.
 struct World {
     ranks: Vec<Agreement>,
     /// Frames from rank to rank, first in first out.
@@ -10,9 +10,9 @@ struct World {
     /// Requests on their way to each rank.
     events: Vec<VecDeque<Request>>,
     acted: Vec<Vec<(u64, u64)>>,
-    /// The episode for which each rank has told last how much it has sent.
+    /// The episode of each rank's last report of sent messages.
     suspended: Vec<Option<u64>>,
-    /// No rank passes a safe point before its neighbours have passed the one before it, as in a
+    /// A rank passes a safe point only after its neighbours have passed the one before, as in a
     /// stencil.
     coupled: bool,
 }
@@ -111,7 +111,7 @@ impl World {
         }
     }
 
-    /// One step of whatever the number chooses; false where that was not possible.
+    /// A step chosen by the number; false if it is impossible.
     fn step(&mut self, choice: usize) -> bool {
         let size = self.ranks.len();
         let which = choice / 3;
@@ -122,7 +122,7 @@ impl World {
         }
     }
 
-    /// Everything under way arrives, and the programs go on until all have passed so many safe points.
+    /// Delivers everything, until all ranks have passed this many safe points.
     fn run_out(&mut self, safe_points: u64) {
         for _ in 0..100_000 {
             while self.deliver(0) {}
@@ -146,8 +146,8 @@ fn checkpoint(episode: u64) -> Request {
 }
 
 proptest! {
-    /// Whoever hears a request, whenever, and however the steps interleave: all ranks act on it, at the
-    /// same safe point, once, and nobody is stuck.
+    /// For every receiver, time and interleaving of a request, all ranks execute it once, at the
+    /// same safe point, and none blocks.
     #[test]
     fn all_ranks_act_at_the_same_safe_point_or_none_is_asked(
         size in 1_u32..7,
@@ -179,7 +179,8 @@ proptest! {
             prop_assert_eq!(acted, &world.acted[0]);
         }
         let episodes: Vec<u64> = world.acted[0].iter().map(|(episode, _)| *episode).collect();
-        // A later request may overtake an earlier one that only a slow rank heard: it is then stale.
+        // A later request may overtake an earlier one that only a slow rank received: that one is
+        // stale then.
         prop_assert!(episodes.is_sorted());
         prop_assert_eq!(episodes.last(), expected.last());
     }
@@ -216,7 +217,7 @@ fn a_repeated_request_is_answered_again_and_an_older_one_is_counted() {
     assert_eq!(rank.arrive(), Step::Pass);
 }
 
-/// Its channels may be suspended as soon as it knows: nothing more could be sent.
+/// Its channels may be suspended as soon as it has the target.
 #[test]
 fn the_coordinator_learns_the_target_only_when_all_others_were_told() {
     let mut outputs = Vec::new();

@@ -1,8 +1,8 @@
 //! Channels over byte streams: TCP between nodes, Unix sockets between the ranks of one node.
 //!
-//! One connection and one reading thread per peer that there is anything to say to: the first of the two that has,
-//! dials. Where both dial at once the connection of the higher rank counts. Unix sockets are abstract ones: they leave no file
-//! behind and end with their process. Not responsible for what frames mean.
+//! One connection and one reading thread for each peer with messages: the first sender dials. If
+//! both dial at once, the connection of the higher rank counts. Unix sockets are abstract: they
+//! leave no file and end with their process. Not responsible for the meaning of frames.
 
 use super::{Channel, Endpoint, Opening};
 use crate::error::{Error, Result};
@@ -27,7 +27,7 @@ pub struct StreamChannel {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Between any two ranks; the address that others reach this one at.
+    /// Between any two ranks, with this rank's address.
     Tcp(IpAddr),
     /// Between ranks whose nodes have the same name.
     Unix,
@@ -53,7 +53,7 @@ struct Links {
     peers: BTreeMap<u32, Endpoint>,
     up: BTreeMap<u32, Arc<Link>>,
     dialling: BTreeSet<u32>,
-    /// Connected and not introduced yet, by a number of their own.
+    /// Connected but not introduced, by a number of their own.
     pending: BTreeMap<u64, Arc<Link>>,
     pending_last: u64,
     readers: Vec<JoinHandle<()>>,
@@ -178,14 +178,14 @@ fn accept_all(listener: &Listener, ends: &Arc<Ends>) {
     }
 }
 
-/// Of the connection that was to be accepted, not of the listener.
+/// Errors of one connection, not of the listener.
 fn is_passing(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
 }
 
 impl Ends {
-    /// Takes a connection in: a thread of its own hears who it is and then reads it.
+    /// Accepts a connection; its thread runs the introduction and then reads.
     fn welcome(self: &Arc<Self>, stream: Stream) -> io::Result<()> {
         let link = Arc::new(Link::new(stream));
         let mut links = lock(&self.links);
@@ -229,7 +229,7 @@ impl Ends {
             return Err(frame::invalid(format!("rank {from} does not connect here")));
         }
         let answer = self.hello(hello.from, own.token).encode();
-        // Nobody speaks over it before it has answered.
+        // No frame precedes the answer.
         let _answering = lock(&link.write);
         let taken = self.check_counts(&hello).and_then(|()| self.add(hello.from, link, false));
         if taken.is_ok() || self.counts_differ(&hello) {
@@ -239,7 +239,7 @@ impl Ends {
         Ok(hello.from)
     }
 
-    /// The link to that rank: the one that there is, or a new one.
+    /// The existing link to that rank, or a new one.
     fn link_to(self: &Arc<Self>, to: u32) -> io::Result<Arc<Link>> {
         let mut links = lock(&self.links);
         loop {
@@ -265,7 +265,7 @@ impl Ends {
             Ok(link) => return Ok(link),
             Err(error) => error,
         };
-        // One that is not there has not dialled at the same moment either.
+        // A missing rank cannot have dialled at the same moment.
         let crossed = error.kind() != io::ErrorKind::ConnectionRefused;
         let wait = if crossed { limits::HELLO_TIMEOUT } else { Duration::ZERO };
         let missing = |links: &mut Links| !links.up.contains_key(&to) && !links.closed;
@@ -278,7 +278,7 @@ impl Ends {
     fn dial(self: &Arc<Self>, peer: &Endpoint) -> io::Result<Arc<Link>> {
         let address = peer.addresses.get(self.kind.name()).map_or("", String::as_str);
         let link = Arc::new(Link::new(Stream::dial(self.kind, address)?));
-        // Whoever ends the links ends this one too.
+        // A later [`Links::close`] ends this link too.
         let number = {
             let mut links = lock(&self.links);
             if links.closed {
@@ -311,8 +311,8 @@ impl Ends {
         Hello { from: self.opening.own.rank, to, fence: self.opening.fence, token, sent, received }
     }
 
-    /// What one side has sent the other must have, or a message was lost or doubled on the way through
-    /// a suspension or an image.
+    /// The counts of both sides must match; otherwise a message was lost or doubled by a suspension
+    /// or an image.
     fn check_counts(&self, hello: &Hello) -> io::Result<()> {
         if !self.counts_differ(hello) {
             return Ok(());
@@ -362,7 +362,7 @@ impl Ends {
         inbox.link_ended(from, problem);
     }
 
-    /// Ends all links; there will be no others.
+    /// Ends all links for good.
     fn interrupt(&self) {
         let mut links = lock(&self.links);
         links.closed = true;
@@ -372,7 +372,7 @@ impl Ends {
         }
     }
 
-    /// Ends all links; the threads to wait for.
+    /// Ends all links; returns the threads to wait for.
     fn close(&self) -> Vec<JoinHandle<()>> {
         self.interrupt();
         let mut links = lock(&self.links);
@@ -382,7 +382,7 @@ impl Ends {
 }
 
 impl Links {
-    /// Keeps a link until the other side is known; its number.
+    /// Keeps a link until the other side is known; returns its number.
     fn introduce(&mut self, link: &Arc<Link>) -> u64 {
         self.pending_last += 1;
         self.pending.insert(self.pending_last, Arc::clone(link));
@@ -466,9 +466,9 @@ impl Stream {
         }
     }
 
-    /// Both directions; what was written still arrives.
+    /// Closes both directions; written bytes still arrive.
     fn close(&self) {
-        // It may be closed already by the other side: then this is done.
+        // The other side may have closed it.
         match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both).ok(),
             Self::Unix(stream) => stream.shutdown(Shutdown::Both).ok(),

@@ -1,4 +1,4 @@
-//! Reading an image: first all of it to see that it is whole, then section by section.
+//! Reads an image: first verifies all of it, then returns section by section.
 
 use super::block::{self, BlockHeader, End, Kind, MAGIC, PREAMBLE_BYTES, VERSION};
 use super::{Header, ImageError, Section, SectionType};
@@ -35,7 +35,7 @@ impl ImageReader {
         &self.header
     }
 
-    /// Refuses an image that is not what the caller wants, in words.
+    /// Refuses an image that does not meet the caller's condition.
     ///
     /// # Errors
     /// [`ImageError::Refused`] at the header.
@@ -54,7 +54,7 @@ impl ImageReader {
     }
 }
 
-/// Gives a program's state back, section by section, in the order of writing.
+/// Returns a program's state, section by section, in the order of writing.
 pub struct Reader {
     blocks: Blocks<File>,
 }
@@ -107,7 +107,7 @@ impl Reader {
         }
     }
 
-    /// Refuses what was read, in the program's words.
+    /// Refuses the content, with the program's reason.
     pub fn refuse(&self, problem: impl Into<String>) -> ImageError {
         self.blocks.refused(problem)
     }
@@ -128,8 +128,8 @@ impl Reader {
         Ok(words)
     }
 
-    /// Calls back with the length of the section of that name and each piece of it. The announced
-    /// length was verified against the file before.
+    /// Passes the length of the named section and each piece of it to callbacks. The length was
+    /// verified before.
     fn data(
         &mut self,
         name: &str,
@@ -179,8 +179,8 @@ impl<R: Read> Blocks<R> {
         }
     }
 
-    /// Reads everything: the preamble, a header, sections with as much data as they announce, an end
-    /// that agrees, and nothing behind it.
+    /// Reads everything: the preamble, a header, sections with their announced data, a matching
+    /// end, and nothing after it.
     fn verify(&mut self) -> Result<(), ImageError> {
         self.preamble()?;
         self.header()?;

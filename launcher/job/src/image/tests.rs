@@ -102,7 +102,7 @@ fn an_image_torn_at_any_byte_is_refused_and_so_is_a_longer_one() {
     assert!(ImageReader::open(&path).is_ok());
 }
 
-/// The checksums of single blocks hold: the index and the checksum over all must not.
+/// The checksums of single blocks hold: the index and the total checksum must detect it.
 #[test]
 fn exchanged_and_missing_blocks_are_refused() {
     let directory = tempfile::tempdir().unwrap();

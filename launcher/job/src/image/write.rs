@@ -1,4 +1,4 @@
-//! Writing an image, so that there is a whole one under its name or none.
+//! Writes an image: a whole one exists under its name, or none.
 
 use super::block::{BlockHeader, End, Kind, MAGIC, VERSION};
 use super::{Header, ImageError, Section, SectionType};
@@ -14,20 +14,20 @@ pub struct ImageSize {
     pub bytes: u64,
 }
 
-/// What an image is to outlive.
+/// What an image must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlives {
-    /// The host: it is on its disk before anybody is told.
+    /// A crash of the host: it is synced before it is reported.
     Host,
-    /// The process: it is fetched at once by whoever goes on from it, and nobody can when this host dies before.
+    /// The end of the process: another node fetches it at once.
     Process,
 }
 
-/// Writes `directory/rank-<r>.img`, making the directory where it is missing.
+/// Writes `directory/rank-<r>.img` and makes the directory if necessary.
 ///
 /// # Errors
-/// [`ImageError::Write`] where the system refuses, [`ImageError::Section`] where `save` gave something
-/// that does not fit. No file is left in either case, and one that was there before stays.
+/// [`ImageError::Write`] from the system, [`ImageError::Section`] for invalid content of `save`. No
+/// new file is left, and an older one stays.
 pub fn write_image(
     directory: &Path,
     header: &Header,
@@ -38,7 +38,7 @@ pub fn write_image(
     let temporary = path.with_extension(format!("tmp-{}", std::process::id()));
     let written = write_temporary(&temporary, &path, header, outlives, save);
     if written.is_err() {
-        // It may never have been made.
+        // It may not exist.
         fs::remove_file(&temporary).ok();
     }
     written

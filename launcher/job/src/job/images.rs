@@ -1,4 +1,4 @@
-//! The image of a rank: written when the job is saved or the rank is to move, read when it starts from one.
+//! The image of a rank: written for a checkpoint or a move, read at a start.
 
 use super::{Job, elapsed_us};
 use crate::backplane::Notice;
@@ -11,7 +11,7 @@ use crate::state::{Communication, State};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// The image that this rank starts from, verified, and that it is this rank's.
+/// The verified image that this rank starts from.
 pub(super) fn open_image(config: &Config) -> Result<Option<(Header, Reader)>> {
     let Some(set_dir) = &config.restore else {
         return Ok(None);
@@ -27,7 +27,7 @@ pub(super) fn open_image(config: &Config) -> Result<Option<(Header, Reader)>> {
 }
 
 impl Job {
-    /// Writes the image of a rank that is to move; true where it leaves.
+    /// Writes the image of a rank that moves; true if it leaves.
     pub(super) fn leave(&mut self, request: &Request, set: &str, state: &dyn State) -> bool {
         if self.control.is_aborted(request.episode) {
             return false;
@@ -44,7 +44,7 @@ impl Job {
         leaves
     }
 
-    /// Writes this rank's image and says what became of it.
+    /// Writes this rank's image and reports the result.
     pub(super) fn save(
         &self,
         request: &Request,

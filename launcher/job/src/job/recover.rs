@@ -1,5 +1,5 @@
-//! How a program goes on from an image: in a loop that does it by itself, in place after others have died, or from
-//! the images of another number of ranks.
+//! How a program goes on from an image: in its own loop, in place after deaths, or from the images
+//! of another number of ranks.
 
 use super::images::open_image;
 use super::{Job, Restoring, Source};
@@ -63,7 +63,7 @@ impl Job {
                 while step(self, state)?.is_continue() {
                     self.progress(state)?;
                 }
-                // Who is called back in this moment goes back, as all others do.
+                // A rank that is called back now goes back as the others.
                 self.can_roll_back(false);
                 let recalled = self.inbox.check_recall();
                 self.settle(recalled)
@@ -75,24 +75,25 @@ impl Job {
         }
     }
 
-    /// Whether this program takes [`Error::RolledBack`] from any call: restores its state and goes on from there.
-    /// While it says so, the death of other ranks costs this process nothing but its work since the last set;
-    /// else it is ended and started again. To be said before it first speaks with others, or comes to a safe point:
-    /// then nothing that was asked before comes too early. [`Job::run`] does it by itself.
+    /// Whether this program handles [`Error::RolledBack`] from any call: it restores its state and
+    /// goes on. Then the death of other ranks costs this process only its work since the last set;
+    /// otherwise it is ended and started again. Call it before the first communication and the
+    /// first safe point. [`Job::run`] does it.
     pub fn can_roll_back(&mut self, able: bool) {
         self.decided = true;
         self.control.can_roll_back(able);
     }
 
-    /// Takes the communication back from this rank's image of the set, and meets all others again. The program's
-    /// own state follows in [`Job::restore`].
+    /// Restores the communication from this rank's image of the set and meets all others again.
+    /// [`Job::restore`] returns the program's own state.
     pub(super) fn go_back(&mut self, recall: &Recall) -> Result<()> {
         let since = Instant::now();
         let gone = self.try_go_back(recall, since);
         if let Err(error) = &gone {
             let (episode, set, reason) = (recall.episode, recall.set.clone(), error.to_string());
             tracing::warn!(rank = self.config.rank, episode, %reason, "cannot go back in place");
-            // Of one whose launch agent has died another takes the place: nobody else need start anew.
+            // If its launch agent has died, another process replaces this one; the others need no
+            // restart.
             if !matches!(error, Error::LaunchAgentLost { .. }) {
                 self.backplane.publish(&Notice::RollbackFailed { episode, set, reason });
             }

@@ -1,9 +1,8 @@
-//! `app`: programs that link `ftb-job` save themselves at a safe point, and move by the protocol of
-//! `docs/launcher-protocol.md`. The node agent has nothing to run.
+//! `app`: programs that link `ftb-job` save themselves at a safe point and move by the protocol of
+//! `docs/launcher-protocol.md`. The node agent runs no commands.
 
 use super::{Backend, Manner, Moment, Moves, Need, Saver, Step, Unit};
 
-/// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct App;
 

@@ -1,25 +1,24 @@
-//! `--backend auto`: which backend a job gets where the user names none. Decided before anything
-//! starts, since pods are made with the ranks. `docs/launcher.md` has the rule for users.
+//! `--backend auto`: chooses the backend before anything starts, because pods are made with the
+//! ranks. `docs/launcher.md` has the rule.
 
 use super::{Choice, Criu};
 
-/// What the decision needs.
+/// The facts of the decision.
 #[derive(Debug)]
-pub struct Seen<'a> {
-    /// For messages: the program.
+pub struct JobFacts<'a> {
     pub program: &'a str,
     /// The program, or a file named on its command line, contains ftb-job.
     pub links_ftb_job: bool,
-    /// There is a spare, or the job is saved by itself: else no remedy would ever need a backend.
+    /// There is a spare or a checkpoint interval; otherwise no backend is needed.
     pub is_useful: bool,
-    /// All nodes are this host: pods of several hosts need a bridge that only the user can name.
+    /// All nodes are this host. Pods on several hosts need a bridge that only the user can name.
     pub is_local: bool,
 }
 
-/// The backend, and what is to be told about it. `pods` looks whether pods can be made here; it is
-/// asked only where that matters.
+/// The backend and a message about it. `pods` checks whether pods can be made; it is called only if
+/// that matters.
 pub fn decide(
-    seen: &Seen<'_>,
+    seen: &JobFacts<'_>,
     pods: impl FnOnce() -> Result<(), String>,
 ) -> (Choice, Option<String>) {
     let program = seen.program;
@@ -57,10 +56,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const UNMODIFIED: Seen<'_> =
-        Seen { program: "solver", links_ftb_job: false, is_useful: true, is_local: true };
+    const UNMODIFIED: JobFacts<'_> =
+        JobFacts { program: "solver", links_ftb_job: false, is_useful: true, is_local: true };
 
-    fn decided(seen: &Seen<'_>, pods: Result<(), String>) -> (&'static str, String) {
+    fn decided(seen: &JobFacts<'_>, pods: Result<(), String>) -> (&'static str, String) {
         let (choice, words) = decide(seen, || pods);
         (choice.get().name(), words.unwrap_or_default())
     }
@@ -71,16 +70,17 @@ mod tests {
         assert!(name == "criu" && words.contains("--backend app"), "{words}");
         let (name, words) = decided(&UNMODIFIED, Err("criu needs root".to_owned()));
         assert!(name == "app" && words.contains("criu needs root"), "{words}");
-        let far = Seen { is_local: false, ..UNMODIFIED };
+        let far = JobFacts { is_local: false, ..UNMODIFIED };
         let (name, words) = decided(&far, Ok(()));
         assert!(name == "app" && words.contains("bridge"), "{words}");
     }
 
     #[test]
-    fn a_program_of_ftb_job_and_a_job_without_remedies_get_no_pods_and_no_message() {
-        for seen in
-            [Seen { links_ftb_job: true, ..UNMODIFIED }, Seen { is_useful: false, ..UNMODIFIED }]
-        {
+    fn a_program_of_ftb_job_or_a_job_without_spares_gets_no_pods() {
+        for seen in [
+            JobFacts { links_ftb_job: true, ..UNMODIFIED },
+            JobFacts { is_useful: false, ..UNMODIFIED },
+        ] {
             let (choice, words) = decide(&seen, || panic!("it does not matter"));
             assert_eq!((choice, words), (Choice::App, None));
         }

@@ -1,32 +1,32 @@
-//! `command`: hooks that the user writes, for SCR, DMTCP and the like. Each is a command line; the words in braces
-//! of [`WORDS`] are replaced, and the same facts are in its environment.
+//! `command`: the user's hooks, for SCR, DMTCP and similar tools. The words of [`WORDS`] in braces
+//! are replaced in each command line; the environment has the same facts.
 
 use super::{Backend, Manner, Moment, Moves, Need, STEP_DEADLINE, Saver, Step, Unit};
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
-/// What may stand in braces in a hook.
+/// Words that a hook may have in braces.
 pub(super) const WORDS: [&str; 7] = ["rank", "size", "pid", "image", "set", "job", "node"];
 
-/// See the module. Each hook runs once for each rank, on the rank's node, in the job's working directory.
+/// Each hook runs once for each rank, on its node, in the job's working directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Command {
-    /// Before any rank of the job is saved; all ranks' must have succeeded before the next hook runs anywhere.
+    /// Before any rank of the job is saved. It must succeed for all ranks before the next hook runs
+    /// anywhere.
     #[serde(default)]
     pre: Vec<String>,
     /// Writes the image into the directory `{image}`.
     checkpoint: Vec<String>,
-    /// When all ranks are saved, or it is called off: undoes `pre`.
+    /// When all ranks are saved or the checkpoint is cancelled: undoes `pre`.
     #[serde(default)]
     resume: Vec<String>,
-    /// Looks at the image: after it was written, and before a rank starts from it.
+    /// Checks the image, after it was written and before a rank starts from it.
     #[serde(default)]
     verify: Vec<String>,
-    /// Becomes the rank, from its image. Absent: the program itself, with `FTB_IMAGE` set.
+    /// Becomes the rank, from its image. Default: the program itself, with `FTB_IMAGE` set.
     #[serde(default)]
     restart: Vec<String>,
-    /// For each hook.
     #[serde(with = "humantime_serde", default = "step_deadline")]
     deadline: Duration,
 }
@@ -46,7 +46,7 @@ impl Command {
         ]
     }
 
-    /// Looks for what can never work.
+    /// Rejects settings that can never work.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.checkpoint.is_empty() {
             return Err("checkpoint: without a command nothing is ever saved".to_owned());
@@ -66,7 +66,8 @@ impl Command {
     }
 }
 
-/// The first word in braces that is none of [`WORDS`]. Braces with anything but small letters in them are the hook's own.
+/// The first word in braces that is not in [`WORDS`]. Braces with anything but lower-case letters
+/// belong to the hook.
 fn unknown(text: &str) -> Option<&str> {
     let words = text.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
     let mut names = words.map(|(name, _)| name);

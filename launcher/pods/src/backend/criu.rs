@@ -1,12 +1,13 @@
-//! `criu`: processes that know nothing of it. The ranks of a node live in a pod with namespaces and an address of
-//! their own ([`crate::pod`]); CRIU writes all of them into one image, and the address moves with it.
+//! `criu`: unmodified programs. The ranks of a node live in a pod with its own namespaces and
+//! address ([`crate::pod`]). CRIU writes all of them into one image, and the address moves with it.
 //!
-//! The network is cut by taking the pod's link off its bridge, not by CRIU: so nothing reaches the pod between the first
-//! byte of the dump and its last, and nobody answers for its address (with a reset) until its sockets are there
-//! again. TCP then repeats what was lost.
+//! The network is cut by taking the pod's link off its bridge, not by CRIU. Nothing reaches the pod
+//! during the dump, and no host answers for its address with a reset until its sockets exist again.
+//! TCP repeats what was lost.
 //!
-//! TCP never repeats a reset. So a checkpoint cuts pods only while all ranks of the job stand still: [`Moment::Prepare`]
-//! leaves the network alone, [`Moment::Save`] cuts it.
+//! TCP never repeats a reset. So a checkpoint cuts pods only while all ranks of the job are
+//! stopped: [`Moment::Prepare`] leaves the network alone, [`Moment::Save`] cuts it. After the cut
+//! each pod probes its connections.
 
 use super::{
     Backend, Manner, Moment, Moves, Need, PARENT, PodPlace, STEP_DEADLINE, Saver, Step, Unit,
@@ -18,35 +19,33 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Where the project's own script puts a CRIU that is newer than the system's.
+/// Path of the CRIU that `install-criu.sh` installs.
 pub(super) const OWN_CRIU: &str = "/usr/local/lib/ftb/criu/criu";
-/// Environment variable with the CRIU to use.
+/// Environment variable that names the CRIU to use.
 pub(super) const CRIU_ENV: &str = "FTB_CRIU";
 /// The files of the pod's /dev/shm, in the image.
 const SHM: &str = "shm.tar";
-/// Longest name of a network link (the kernel's bound).
+/// Longest name of a network link (the kernel's limit).
 const LINK_BYTES_MAX: usize = 15;
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Criu {
-    /// The CRIU to use. Default: [`CRIU_ENV`], else [`OWN_CRIU`] where it is, else `criu`.
+    /// Default: [`CRIU_ENV`], then [`OWN_CRIU`] if it exists, then `criu`.
     program: PathBuf,
-    /// A bridge of each node, all of them joined. Default: one of the job's own, for nodes on one host.
+    /// A bridge on each node, all of them joined. Default: the job's own, for nodes on one host.
     bridge: Option<String>,
     /// First address of the pods' network.
     network: Ipv4Addr,
-    /// Its prefix length.
     prefix: u8,
-    /// Ranks that move and hold at least so much memory together, in MiB, are copied while they still work, where the
-    /// kernel can tell what they change meanwhile.
+    /// If the kernel tracks memory changes, moving ranks with at least this much memory are copied
+    /// while they run, in MiB.
     precopy_from_mib: u64,
-    /// For one dump or restore.
+    /// Of one dump or restore.
     #[serde(with = "humantime_serde")]
     deadline: Duration,
-    /// Variables of the ranks where they do not have them already. By default UCX is told to keep to TCP: pods on one
-    /// host would find each other's shared memory, which cannot move; and not to give up a peer after 16 s of silence.
+    /// Default environment of the ranks. UCX must use TCP: it would find the shared memory of other
+    /// pods on the host, which cannot move. It must not give up a peer after 16 s of silence.
     env: BTreeMap<String, String>,
 }
 
@@ -73,7 +72,7 @@ fn default_program() -> PathBuf {
 }
 
 impl Criu {
-    /// Looks for what can never work.
+    /// Rejects settings that can never work.
     pub(super) fn check(&self) -> Result<(), String> {
         if !(8..=30).contains(&self.prefix) {
             return Err(format!("prefix: {} is not between 8 and 30", self.prefix));
@@ -99,23 +98,22 @@ impl Criu {
         }
     }
 
-    /// The CRIU to use.
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// The bridge that pods hang on, where the user has named one.
+    /// The bridge that the user has named.
     pub fn bridge(&self) -> Option<&str> {
         self.bridge.as_deref()
     }
 
-    /// The addresses of the pods of a job that starts on so many nodes, in the nodes' order. On a bridge that jobs share,
-    /// each takes a block of the network that its `mark` says; on one of its own it has the first.
+    /// The addresses of the pods on this many nodes, in the order of the nodes. On a shared bridge
+    /// `mark` selects a block of the network; on its own bridge a job has the first block.
     ///
     /// # Errors
-    /// One line: the network is too small.
+    /// The network is too small.
     pub fn addresses(&self, nodes: usize, mark: u32) -> Result<Vec<Ipv4Addr>, String> {
-        // Neither the first address of a network nor its last is anybody's.
+        // The first and the last address of a network are reserved.
         let usable = (1_u32 << (32 - self.prefix)) - 2;
         let nodes =
             u32::try_from(nodes).ok().filter(|nodes| *nodes <= usable).ok_or_else(|| {
@@ -130,17 +128,16 @@ impl Criu {
         Ok((first..first + nodes).map(Ipv4Addr::from).collect())
     }
 
-    /// Prefix length of the pods' network.
     pub fn prefix(&self) -> u8 {
         self.prefix
     }
 
-    /// From how many bytes on ranks that move are copied while they still work.
+    /// Least memory in bytes for a copy beforehand.
     pub fn precopy_from_bytes(&self) -> u64 {
         self.precopy_from_mib.saturating_mul(1 << 20)
     }
 
-    /// Variables of the ranks where they do not have them already.
+    /// Default environment of the ranks.
     pub fn env(&self) -> Vec<(String, String)> {
         self.env.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
     }
@@ -149,8 +146,8 @@ impl Criu {
         Step { name, argv, deadline: self.deadline, piped: false }
     }
 
-    /// CRIU writes no files of a /dev/shm that is not its own: a script that it calls saves them, where there are any, while
-    /// everything stands still.
+    /// CRIU does not write files of a /dev/shm outside the image's namespaces. A script that CRIU
+    /// calls saves them while all processes are frozen.
     fn dump(&self, pod: &PodPlace<'_>, unit: &Unit<'_>, leave: bool) -> Vec<Step> {
         let script = work_dir(unit.image).join("on-dump").display().to_string();
         let text = format!(
@@ -161,7 +158,7 @@ impl Criu {
         );
         let write = "printf '%s\\n' \"$2\" >\"$1\" && chmod 700 \"$1\"";
         let prepare = owned(&["sh", "-c", write, "sh", &script, &text]);
-        let mut argv = self.inside(pod.holder, "dump");
+        let mut argv = self.inside(pod.pause, "dump");
         argv.extend(["--tree".to_owned(), unit.pid.to_string()]);
         argv.extend(common(unit, unit.image, "dump.log"));
         argv.extend(["--action-script".to_owned(), script]);
@@ -178,18 +175,18 @@ impl Criu {
         ]
     }
 
-    /// The memory of the pod while it works; the kernel notes what changes from now on.
+    /// Copies the memory of the running pod; the kernel tracks later changes.
     fn precopy(&self, pod: &PodPlace<'_>, unit: &Unit<'_>) -> Step {
-        let mut argv = self.inside(pod.holder, "pre-dump");
+        let mut argv = self.inside(pod.pause, "pre-dump");
         argv.extend(["--tree".to_owned(), unit.pid.to_string(), "--track-mem".to_owned()]);
         argv.extend(common(unit, &unit.image.join(PARENT), "pre-dump.log"));
         self.step("copy memory beforehand", argv)
     }
 
-    /// The tender's pipes come in as standard input and output; CRIU wants them at other numbers.
+    /// The supervisor's pipes arrive as standard input and output; CRIU needs other numbers.
     fn revive(&self, pod: &PodPlace<'_>, unit: &Unit<'_>) -> Vec<String> {
         let mut argv = owned(&["sh", "-c", "exec \"$@\" 5<&0 6>&1 </dev/null >&2", "sh"]);
-        argv.extend(self.inside(pod.holder, "restore"));
+        argv.extend(self.inside(pod.pause, "restore"));
         argv.push("--restore-detached".to_owned());
         argv.extend(common(unit, unit.image, "restore.log"));
         let (to, from) = pod.pipes;
@@ -199,9 +196,10 @@ impl Criu {
         argv
     }
 
-    /// CRIU, inside the pod's mounts, network and processes. Not in its IPC namespace: that one is part of the image.
-    fn inside(&self, holder: u32, action: &str) -> Vec<String> {
-        let words = ["nsenter", "--target", &holder.to_string(), "--mount", "--net", "--pid", "--"];
+    /// Runs CRIU inside the pod's mounts, network and processes, but not in its IPC namespace,
+    /// which belongs to the image.
+    fn inside(&self, pause: u32, action: &str) -> Vec<String> {
+        let words = ["nsenter", "--target", &pause.to_string(), "--mount", "--net", "--pid", "--"];
         let mut argv = owned(&words);
         argv.push(self.program.display().to_string());
         argv.push(action.to_owned());
@@ -213,8 +211,8 @@ fn owned(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-/// What dump and restore have in common: the image, TCP connections that are kept (the pod is cut off, so there
-/// is nothing for CRIU to lock, but it insists), unlinked files and locks.
+/// Options of dump and restore: the image, established TCP connections, unlinked files and locks.
+/// CRIU insists on a network lock although the pod is cut off.
 fn common(unit: &Unit<'_>, images: &Path, log: &str) -> Vec<String> {
     let image = images.display().to_string();
     let work = work_dir(unit.image).display().to_string();
@@ -237,8 +235,8 @@ fn common(unit: &Unit<'_>, images: &Path, log: &str) -> Vec<String> {
     owned(&words)
 }
 
-/// Takes the pod's link off its bridge, or puts it there. Its carrier stays: a program that looks for its network
-/// meanwhile finds it.
+/// Takes the pod's link off its bridge, or joins it. The carrier stays, so that programs still find
+/// their network.
 fn link(unit: &Unit<'_>, talks: bool) -> Vec<String> {
     let (link, bridge) = unit.pod.as_ref().map_or(("", ""), |pod| (pod.link, pod.bridge));
     let end: &[&str] = if talks { &["master", bridge] } else { &["nomaster"] };
@@ -281,11 +279,11 @@ impl Backend for Criu {
             Moment::Save { leave } => self.dump(pod, unit, leave),
             Moment::Unpack if !unit.image.join(SHM).exists() => Vec::new(),
             Moment::Unpack => {
-                let (holder, shm) = (pod.holder.to_string(), unit.image.join(SHM));
+                let (pause, shm) = (pod.pause.to_string(), unit.image.join(SHM));
                 let shm = shm.display().to_string();
                 let words = [
-                    "nsenter", "--target", &holder, "--mount", "--", "tar", "-C", "/dev/shm",
-                    "-xf", &shm,
+                    "nsenter", "--target", &pause, "--mount", "--", "tar", "-C", "/dev/shm", "-xf",
+                    &shm,
                 ];
                 vec![self.step("bring /dev/shm back", owned(&words))]
             }

@@ -1,4 +1,4 @@
-//! What holds for every backend.
+//! Rules that every backend keeps.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +22,7 @@ fn all() -> Vec<Choice> {
 fn with_unit<T>(run: impl FnOnce(&Unit<'_>) -> T) -> T {
     let (job, node) = (JobId::new("job").unwrap(), NodeName::new("node01").unwrap());
     let set = SetId::new("set-000007").unwrap();
-    let pod = PodPlace { holder: 71, link: "ftb0", bridge: "br0", pipes: (81, 82) };
+    let pod = PodPlace { pause: 71, link: "ftb0", bridge: "br0", pipes: (81, 82) };
     let image = Path::new("/images/set-000007/rank-3.img");
     run(&Unit {
         job: &job,
@@ -78,7 +78,7 @@ fn every_backend_keeps_the_rules_of_a_backend() {
             // What is prepared can be undone.
             let prepares = !backend.steps(Moment::Prepare, unit).is_empty();
             assert!(!prepares || !backend.steps(Moment::Release, unit).is_empty());
-            // Ranks that are moved alone come back by steps; others by their command line.
+            // Ranks that move alone are restored by commands, others by their command line.
             let restores = !backend.steps(Moment::Restore, unit).is_empty();
             assert_eq!(restores, backend.manner().moves == Moves::Alone);
             assert!(!restores || backend.restart(unit).is_none());
@@ -115,7 +115,8 @@ fn criu_keeps_what_goes_on_and_takes_what_leaves() {
         assert!(has(Moment::Save { leave: false }, "--leave-running"));
         assert!(!has(Moment::Save { leave: true }, "--leave-running"));
         assert!(has(Moment::Restore, "fd[5]:pipe:[81]") && has(Moment::Restore, "fd[6]:pipe:[82]"));
-        // A rank that still runs may send a reset, which TCP never repeats: nothing is cut off while one does.
+        // A running rank may send a reset, which TCP never repeats: the network stays while one
+        // runs.
         assert!(criu.steps(Moment::Prepare, unit).is_empty());
         for leave in [false, true] {
             let steps = criu.steps(Moment::Save { leave }, unit);
@@ -129,7 +130,7 @@ fn criu_keeps_what_goes_on_and_takes_what_leaves() {
 fn each_job_on_a_shared_bridge_has_a_block_of_addresses_of_its_own() {
     let own = Criu::default();
     let first = [Ipv4Addr::new(10, 198, 0, 1), Ipv4Addr::new(10, 198, 0, 2)];
-    assert_eq!(own.addresses(2, 7).unwrap(), first, "nobody else is on its bridge");
+    assert_eq!(own.addresses(2, 7).unwrap(), first, "no other job is on its bridge");
     let error = own.addresses(1 << 16, 0).unwrap_err();
     assert!(error.contains("for 65534 nodes, not for 65536"), "{error}");
     let shared = "[backend.criu]\nbridge = \"br0\"\nnetwork = \"10.0.0.0\"\nprefix = 29\n";

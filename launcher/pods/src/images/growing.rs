@@ -1,9 +1,9 @@
-//! Images that are sent while they are written: so the copy to another node is complete soon after the dump is.
+//! Sends an image while it is written, so that the copy is complete soon after the dump.
 //!
-//! Responsible for: waiting until an image begins, following what is only ever appended to (the memory of the processes,
-//! which is nearly all of an image), and sending the rest when nothing changes any more. What is written says so itself:
-//! an image is whole when the file `WHOLE` is in it, and given up when its directory goes away. Not responsible for:
-//! connections, the format on the wire ([`super::tree`]).
+//! It waits until the image begins and follows files that only grow: the memory of processes,
+//! nearly all of an image. When the file [`WHOLE`] appears, it sends the rest. The image is
+//! cancelled when its directory disappears. Not responsible for: connections, the format
+//! ([`super::tree`]).
 
 use super::tree::{self, Sender, Sum};
 use crate::backend::PARENT;
@@ -16,19 +16,19 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// The last file of an image that may be asked for before it is whole.
+/// The last file of an image that may be read while it is written.
 pub const WHOLE: &str = "whole";
-/// How long an image may take to begin: longer than the job launcher waits for ranks to be saved.
+/// How long an image may take to begin; longer than the deadline of phase `leave`.
 pub const BEGIN_MAX: Duration = Duration::from_secs(90);
-/// An image of which nothing is written for so long is given up.
+/// Without a change for this long the image counts as abandoned.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Files of an image that are only appended to: the memory of processes.
+/// Whether the file only grows: the memory of processes.
 fn follows(name: &str) -> bool {
     name.starts_with("pages-") && name.ends_with(".img")
 }
 
-/// Sees changes in directories, also in those that are not there yet.
+/// Watches directories, also those that do not exist yet.
 struct Watch {
     kernel: Inotify,
     dirs: Vec<PathBuf>,
@@ -40,8 +40,8 @@ impl Watch {
         Ok(Self { kernel, dirs })
     }
 
-    /// Looks again and again, now and after each change, until there is something to tell; `None` when nothing has
-    /// changed for `patience`.
+    /// Calls `look` now and after each change until it returns a value; `None` after `patience`
+    /// without a change.
     fn until<T>(
         &self,
         patience: Duration,
@@ -53,7 +53,7 @@ impl Watch {
                     | AddWatchFlags::IN_MODIFY
                     | AddWatchFlags::IN_MOVED_TO
                     | AddWatchFlags::IN_DELETE;
-                // One that is not there shows in the one above it when it is.
+                // A missing directory appears in its parent.
                 let _ = self.kernel.add_watch(dir, flags);
             }
             if let Some(found) = look()? {
@@ -64,16 +64,16 @@ impl Watch {
             if poll(&mut changed, wait)? == 0 {
                 return Ok(None);
             }
-            // Whatever it was, the next look sees it.
+            // The next look sees every change.
             let _ = self.kernel.read_events();
         }
     }
 }
 
-/// Waits until an image is there, or begins to be. `beat` is called now and then while there is none.
+/// Waits until an image begins. Calls `beat` at intervals meanwhile.
 ///
 /// # Errors
-/// It does not come, or `beat` says that nobody wants it any more.
+/// The image does not begin, or `beat` fails.
 pub fn begun(
     image: &Path,
     beat_every: Duration,
@@ -92,20 +92,19 @@ pub fn begun(
     Err(io::Error::other(format!("there is no image {}", image.display())))
 }
 
-/// A file that is followed.
 struct Followed {
     name: String,
     file: File,
-    /// So much of it; none: not even its name.
+    /// Bytes sent; `None`: not even the name.
     sent: Option<u64>,
 }
 
-/// Sends a directory that may still be written to.
+/// Sends a directory that may still grow.
 ///
 /// # Errors
-/// The system's; the image was given up.
+/// The system's; the image was abandoned.
 pub fn send(image: &Path, to: &mut impl Write) -> io::Result<Sum> {
-    // A directory with open files in it does not tell its own end; the one above it does.
+    // A directory with open files does not report its own removal; its parent does.
     let parent = image.join(PARENT);
     let dirs = image.ancestors().take(2).chain([parent.as_path()]);
     let watch = Watch::new(dirs.map(Path::to_owned).collect())?;
@@ -134,7 +133,7 @@ pub fn send(image: &Path, to: &mut impl Write) -> io::Result<Sum> {
     sender.end()
 }
 
-/// Finds files to follow that are new, in a folder of the image.
+/// Finds new files to follow in a folder of the image.
 fn follow(image: &Path, folder: &str, followed: &mut Vec<Followed>) -> io::Result<()> {
     for entry in fs::read_dir(image.join(folder))? {
         let Ok(name) = entry?.file_name().into_string() else { continue };
@@ -149,7 +148,7 @@ fn follow(image: &Path, folder: &str, followed: &mut Vec<Followed>) -> io::Resul
 }
 
 impl Followed {
-    /// Sends what has come since the last time.
+    /// Sends what is new.
     fn send(&mut self, to: &mut Sender<'_, impl Write>) -> io::Result<()> {
         let length = self.file.metadata()?.len();
         let before = self.sent.unwrap_or(0);
@@ -172,10 +171,9 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// Tells of each write.
-    struct Told(mpsc::Sender<Vec<u8>>);
+    struct Recorder(mpsc::Sender<Vec<u8>>);
 
-    impl Write for Told {
+    impl Write for Recorder {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.send(bytes.to_vec()).map_err(io::Error::other)?;
             Ok(bytes.len())
@@ -186,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Waits until so much was sent, from the beginning.
+    /// Waits until the sent bytes end with `end`.
     fn sent(from: &mpsc::Receiver<Vec<u8>>, all: &mut Vec<u8>, end: &[u8]) {
         while !all.ends_with(end) {
             all.extend(from.recv().unwrap());
@@ -197,11 +195,11 @@ mod tests {
     fn what_is_written_is_sent_before_the_image_is_whole() {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("mig-1/rank-0.img");
-        let (told, from) = mpsc::channel();
+        let (reported, from) = mpsc::channel();
         let there = image.clone();
         let sending = std::thread::spawn(move || {
             begun(&there, Duration::from_secs(60), || Ok(()))?;
-            send(&there, &mut Told(told))
+            send(&there, &mut Recorder(reported))
         });
         fs::create_dir_all(image.join(PARENT)).unwrap();
         let mut all = Vec::new();
@@ -233,9 +231,9 @@ mod tests {
         let image = dir.path().join("rank-0.img");
         fs::create_dir(&image).unwrap();
         fs::write(image.join("pages-1.img"), "some").unwrap();
-        let (told, from) = mpsc::channel();
+        let (reported, from) = mpsc::channel();
         let there = image.clone();
-        let sending = std::thread::spawn(move || send(&there, &mut Told(told)));
+        let sending = std::thread::spawn(move || send(&there, &mut Recorder(reported)));
         sent(&from, &mut Vec::new(), b"some");
         fs::remove_dir_all(&image).unwrap();
         let error = sending.join().unwrap().unwrap_err();

@@ -1,7 +1,7 @@
-//! An image that is a directory, as one stream: for each file `LENGTH NAME\n` and its bytes, in the order of their names
-//! where it is complete, then an empty line. Of a file that is still written more pieces may follow, as `+LENGTH NAME\n`.
-//! The stream's CRC-32C is over all of that, so that a missing or renamed file is damage too.
-//! What comes in names files below the directory and nowhere else.
+//! A directory image as one stream. For each file in the order of names: `LENGTH NAME\n` and the
+//! bytes; at the end an empty line. More pieces of a growing file may follow as `+LENGTH NAME\n`.
+//! The CRC-32C covers the whole stream, so a missing or renamed file counts as damage. Received
+//! names must lie below the directory.
 
 use super::{Outlives, copy, read_line, sync_dir};
 use std::collections::BTreeSet;
@@ -11,22 +11,21 @@ use std::path::{Component, Path, PathBuf};
 
 /// Most files of one image.
 pub const FILES_MAX: usize = 65_536;
-/// Most folders one in the other.
+/// Deepest nesting of folders.
 pub const DEPTH_MAX: usize = 16;
 
-/// Before the length of a piece that follows an earlier one of the same file.
+/// Prefix of the length of a further piece of a file.
 const MORE: &str = "+";
 
-/// What a directory holds.
+/// Size and checksum of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sum {
-    /// Of all files together.
+    /// Of all files.
     pub bytes: u64,
-    /// Of the stream.
     pub crc: u32,
 }
 
-/// Whether this is a name that an image may have in it.
+/// Whether an image may contain a file of this name.
 fn good(name: &str) -> bool {
     let path = Path::new(name);
     let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
@@ -38,7 +37,7 @@ fn good(name: &str) -> bool {
         && path.to_str().is_some_and(|text| !text.ends_with('/'))
 }
 
-/// All files below `dir`, by name. Anything that is neither file nor folder is an error: it cannot be copied.
+/// All files below `dir` by name. Other file types are an error, because they cannot be copied.
 pub fn list(dir: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     let mut folders = vec![PathBuf::new()];
@@ -65,10 +64,10 @@ pub fn list(dir: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The bytes of all files below `dir`.
+/// Bytes of all files below `dir`.
 ///
 /// # Errors
-/// The system's, or a file that cannot be part of an image.
+/// The system's, or a file that an image may not contain.
 pub fn bytes(dir: &Path) -> io::Result<u64> {
     let length = |name: &String| fs::metadata(dir.join(name)).map(|data| data.len());
     list(dir)?.iter().map(length).sum()
@@ -82,19 +81,17 @@ pub struct Sender<'a, W> {
 }
 
 impl<'a, W: Write> Sender<'a, W> {
-    /// Sends files below `dir` to `to`.
     pub fn new(dir: &'a Path, to: &'a mut W) -> Self {
         Self { dir, to, sum: Sum { bytes: 0, crc: 0 } }
     }
 
-    /// A whole file.
     pub fn file(&mut self, name: &str) -> io::Result<()> {
         let mut file = File::open(self.dir.join(name))?;
         let length = file.metadata()?.len();
         self.piece(name, &mut file, length, false)
     }
 
-    /// The next `length` bytes of a file. `more`: they follow what was sent of it before.
+    /// The next `length` bytes of a file. `more`: a further piece.
     pub fn piece(
         &mut self,
         name: &str,
@@ -110,7 +107,6 @@ impl<'a, W: Write> Sender<'a, W> {
         Ok(())
     }
 
-    /// Nothing follows.
     pub fn end(self) -> io::Result<Sum> {
         self.to.write_all(b"\n")?;
         Ok(self.sum)
@@ -120,7 +116,7 @@ impl<'a, W: Write> Sender<'a, W> {
 /// Writes all files below `dir` to `to`.
 ///
 /// # Errors
-/// The system's, or a file that cannot be part of an image.
+/// The system's, or a file that an image may not contain.
 pub fn send(dir: &Path, to: &mut impl Write) -> io::Result<Sum> {
     let mut sender = Sender::new(dir, to);
     for name in list(dir)? {
@@ -129,10 +125,10 @@ pub fn send(dir: &Path, to: &mut impl Write) -> io::Result<Sum> {
     sender.end()
 }
 
-/// Reads what [`Sender`] has written into the new directory `dir`.
+/// Reads the output of [`Sender`] into the new directory `dir`.
 ///
 /// # Errors
-/// The system's; a stream that ends early or names a file that it must not.
+/// The system's; a stream that ends early or has a forbidden name.
 pub fn receive(from: &mut impl BufRead, dir: &Path, outlives: Outlives) -> io::Result<Sum> {
     fs::create_dir(dir)?;
     let mut sum = Sum { bytes: 0, crc: 0 };
@@ -170,10 +166,7 @@ pub fn receive(from: &mut impl BufRead, dir: &Path, outlives: Outlives) -> io::R
     Ok(sum)
 }
 
-/// Deletes a file or a directory; one that is not there is fine.
-///
-/// # Errors
-/// The system's.
+/// Deletes a file or a directory, if it exists.
 pub fn remove(path: &Path) -> io::Result<()> {
     let is_dir = match fs::symlink_metadata(path) {
         Ok(data) => data.is_dir(),
@@ -209,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_left_out_silently() {
+    fn an_entry_that_is_not_a_file_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/etc/passwd", dir.path().join("link")).unwrap();
         assert!(send(dir.path(), &mut io::sink()).is_err());

@@ -1,14 +1,15 @@
-//! What the kernel has counted for ranks: whether one makes progress shows when it is saved again.
+//! The activity of ranks as counted by the kernel: whether a rank makes progress shows at its next
+//! checkpoint.
 //!
-//! A rank that loops without end uses its processor, so processor time says little. A rank that waits without end may
-//! answer its peers' kernels, so packets say little. Progress is both: processor time, and something that went out.
-//! What goes out is counted for each rank where its processes write, and for the pod as a whole where it is TCP or UDP.
+//! A rank in an endless loop uses its processor, so processor time alone says little. The kernel of
+//! a blocked rank may still answer its peers, so packets alone say little. Progress needs both:
+//! processor time and output. Written bytes count for each rank, TCP and UDP for the whole pod.
 
 use ftb_launcher_core::message::Activity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-/// What these process groups have done. A process that the kernel does not show counts as none.
+/// The activity of these process groups. Processes that the kernel hides count as 0.
 pub(super) fn of(groups: &BTreeSet<i32>) -> BTreeMap<i32, Activity> {
     let net = |name: &str| fs::read_to_string(format!("/proc/self/net/{name}")).unwrap_or_default();
     let pod = counter(&net("netstat"), "TcpExt", "TCPOrigDataSent")
@@ -33,7 +34,7 @@ fn ticks_per_second() -> u64 {
     ticks.and_then(|ticks| u64::try_from(ticks).ok()).filter(|ticks| *ticks > 0).unwrap_or(100)
 }
 
-/// The process group, and the ticks that the process and its collected children have run, of a line of `stat`
+/// The process group, and the ticks of the process and its collected children, in a line of `stat`
 /// (proc_pid_stat(5)).
 fn processor(stat: &str) -> Option<(i32, u64)> {
     let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().collect();
@@ -41,13 +42,13 @@ fn processor(stat: &str) -> Option<(i32, u64)> {
     Some((fields.get(2)?.parse().ok()?, ticks.sum()))
 }
 
-/// Bytes given to `write` and its like, of the text of `io` (proc_pid_io(5)).
+/// Bytes given to `write` and similar calls, in the text of `io` (proc_pid_io(5)).
 fn written(io: &str) -> u64 {
     let line = io.lines().find_map(|line| line.strip_prefix("wchar: "));
     line.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
 }
 
-/// A counter of the network, from a text of pairs of lines: names, then numbers.
+/// A network counter, in a text of paired lines: names, then numbers.
 fn counter(text: &str, table: &str, name: &str) -> u64 {
     let mut rows = text.lines().filter_map(|line| line.strip_prefix(table)?.strip_prefix(':'));
     let (Some(names), Some(numbers)) = (rows.next(), rows.next()) else {

@@ -1,11 +1,12 @@
-//! Probes the TCP connections of a pod that has just joined its bridge again.
+//! Probes the TCP connections of a pod that has joined its bridge again.
 //!
-//! TCP sends a reset once. A peer that reset a connection while this pod was off its bridge does not repeat that, and a
-//! rank that only reads would wait for ever. So the pod's kernel sends a window probe on each established
-//! connection: a peer that has the connection acknowledges it, any other answers with a reset.
-//! The kernel sends this probe when a socket leaves repair mode (`tcp_send_window_probe`).
+//! TCP sends a reset once. If a peer resets a connection while this pod is off its bridge, the
+//! reset is lost, and a rank that only reads would wait forever. So the pod's kernel sends a window
+//! probe on each established connection. A peer that still has the connection acknowledges it;
+//! another one answers with a reset. The kernel sends the probe when a socket leaves repair mode
+//! (`tcp_send_window_probe`).
 //!
-//! A connection of which the pod has closed its own direction already is not probed.
+//! Limit: connections that the pod has half closed are not probed.
 
 use super::saving::processes;
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
@@ -17,11 +18,11 @@ use std::os::fd::OwnedFd;
 /// `TCP_ESTABLISHED` in the tables of the kernel.
 const ESTABLISHED: &str = "01";
 
-/// Probes each established connection of the pod with this first process; returns how many.
-pub(super) fn probe(holder: u32) -> usize {
-    let mut open = established(holder);
+/// Probes each established connection of a pod, and returns their number.
+pub(super) fn probe(pause: u32) -> usize {
+    let mut open = established(pause);
     let mut probed = 0;
-    for process in processes(holder) {
+    for process in processes(pause) {
         if open.is_empty() {
             break;
         }
@@ -34,14 +35,14 @@ pub(super) fn probe(holder: u32) -> usize {
     probed
 }
 
-/// The inodes of the established connections in the network of a process.
+/// Inodes of the established connections in the network of a process.
 fn established(process: u32) -> BTreeSet<u64> {
     let table = |name| fs::read_to_string(format!("/proc/{process}/net/{name}"));
     let tables = ["tcp", "tcp6"].map(|name| table(name).unwrap_or_default());
     tables.iter().flat_map(|table| table.lines().filter_map(inode)).collect()
 }
 
-/// The inode in a line of `/proc/net/tcp` (proc_pid_net(5)), if its connection is established.
+/// The inode in a line of `/proc/net/tcp` (proc_pid_net(5)), if the connection is established.
 fn inode(line: &str) -> Option<u64> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let inode = fields.get(9).filter(|_| fields.get(3) == Some(&ESTABLISHED))?;
@@ -65,7 +66,7 @@ fn duplicate(process: u32, number: i32) -> Option<OwnedFd> {
     pidfd_getfd(process, number, PidfdGetfdFlags::empty()).ok()
 }
 
-/// Switches repair mode on and off. That resets SO_REUSEADDR, which is set again.
+/// Enters and leaves repair mode. SO_REUSEADDR is lost by that and set again.
 fn send(socket: &OwnedFd) -> bool {
     let reuse = getsockopt(socket, sockopt::ReuseAddr).unwrap_or(false);
     let probed = setsockopt(socket, sockopt::TcpRepair, &1)
@@ -81,8 +82,8 @@ mod tests {
     use std::io::{BufRead as _, BufReader};
     use std::process::{Command, Stdio};
 
-    /// Both ends of a connection in a network of their own. One end is reset while that network is down, so the
-    /// other end does not learn of it.
+    /// Both ends of a connection in a network namespace. One end is reset while that network is
+    /// down, so the other end does not receive the reset.
     const LOST_RESET: &str = r#"
 import socket, struct, subprocess
 def loopback(state):

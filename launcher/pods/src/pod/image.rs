@@ -1,5 +1,5 @@
-//! The image of a pod: CRIU's files, the facts about the pod, the PMI key-value space. It is a directory, that of the
-//! pod's first rank; the images of its other ranks only say where it is.
+//! The image of a pod: CRIU's files, facts about the pod, the PMI key-value space. It is the
+//! directory of the pod's first rank; the images of its other ranks refer to it.
 
 use crate::backend::{PARENT, work_dir};
 use crate::images::{self, growing, tree};
@@ -10,27 +10,24 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// What is known of a pod besides its dump, in the directory of its image.
+/// The file with the facts about a pod.
 const FACTS: &str = "pod.json";
-/// The PMI key-value space, saved with it.
+/// The file with the PMI key-value space.
 const SPACE: &str = "pmi";
 
-/// What is known of a pod besides its dump.
+/// Facts about a pod beside its dump.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Facts {
-    /// Its address.
     pub(super) address: Ipv4Addr,
-    /// Inode numbers of the tender's pipes, as its dump names them.
+    /// Inode numbers of the supervisor's pipes, as its dump names them.
     pub(super) pipes: (u64, u64),
-    /// The tender, inside.
-    pub(super) tender: u32,
-    /// Who is in it.
+    pub(super) supervisor: u32,
     pub(super) ranks: Vec<u32>,
 }
 
 impl Facts {
-    /// Reads them, and the PMI key-value space, for ranks that are to come back.
+    /// Reads the facts and the PMI key-value space for these ranks.
     pub(super) fn read(image: &Path, ranks: &Ranks) -> Result<(Self, String), String> {
         let read = |name: &str| {
             let path = image.join(name);
@@ -49,13 +46,13 @@ impl Facts {
     }
 }
 
-/// Makes the directories of an image that begins with what the ranks have in memory while they work.
+/// Makes the directories of an image that begins with memory copied beforehand.
 pub(super) fn make_parent(image: &Path) -> io::Result<()> {
     make_dirs(image)?;
     fs::create_dir(image.join(PARENT))
 }
 
-/// Gives up what was copied beforehand: the image goes on from here, and will be whole without it.
+/// Drops what was copied beforehand; the dump will be complete without it.
 pub(super) fn drop_parent(image: &Path) -> io::Result<()> {
     tree::remove(&image.join(PARENT))
 }
@@ -68,7 +65,7 @@ fn make_dirs(image: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the directories of an image, with what is known besides the dump. `begun`: they are there, see [`make_parent`].
+/// Makes the directories of an image and writes the facts. `begun`: [`make_parent`] made them.
 pub(super) fn make(image: &Path, facts: &Facts, space: &str, begun: bool) -> io::Result<()> {
     if !begun {
         make_dirs(image)?;
@@ -77,7 +74,8 @@ pub(super) fn make(image: &Path, facts: &Facts, space: &str, begun: bool) -> io:
     fs::write(image.join(SPACE), space)
 }
 
-/// The sizes of the images of all ranks; those of ranks that are in another's are written here.
+/// The sizes of the images of all ranks. Writes the references of ranks that are in another's
+/// image.
 pub(super) fn sizes(
     root: &Path,
     set: &SetId,
@@ -98,21 +96,21 @@ pub(super) fn sizes(
     Ok(sizes)
 }
 
-/// Nothing of it will change any more. Whoever takes it while it is written waits for that.
+/// Marks the image as whole, for a reader that follows it.
 pub(super) fn close(image: &Path) -> Result<(), String> {
     let mark = image.join(growing::WHOLE);
     fs::write(&mark, "").map_err(|error| format!("{}: {error}", mark.display()))
 }
 
-/// The last error in the logs that a step has left, as the end of a message. Programs that CRIU calls write there too (nft,
-/// that a table which was never made cannot be removed): only CRIU itself says where in its text it was.
+/// The last error in CRIU's logs, as the end of a message. Programs that CRIU calls (nft) write
+/// there too; only CRIU's own errors name a source file.
 pub(super) fn log_error(image: &Path) -> String {
     let text = |name: &str| fs::read_to_string(work_dir(image).join(name)).unwrap_or_default();
     let last = |text: &str| {
         let errors = || {
             text.lines().rev().filter(|line| line.contains("Error (") && !line.contains("RLIMIT"))
         };
-        // The last ones say only that it failed; better than nothing.
+        // The last lines may only say that it failed.
         let why = |line: &&str| !line.contains("FAILED") && !line.contains("failed with");
         errors().find(why).or_else(|| errors().next()).map(|line| format!(": {line}"))
     };
@@ -131,7 +129,7 @@ mod tests {
         let set = SetId::new("set-1").unwrap();
         let image = images::path(root.path(), &set, 2);
         let address = Ipv4Addr::new(10, 0, 0, 1);
-        let facts = Facts { address, pipes: (1, 2), tender: 1001, ranks: vec![2, 3] };
+        let facts = Facts { address, pipes: (1, 2), supervisor: 1001, ranks: vec![2, 3] };
         make(&image, &facts, "a=b\n", false).unwrap();
         let sizes = sizes(root.path(), &set, &image, &facts.ranks).unwrap();
         assert_eq!(sizes.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [2, 3]);

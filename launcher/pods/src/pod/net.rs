@@ -1,8 +1,8 @@
-//! The network of a pod: one link into a bridge, one address, which moves with the pod. The hardware address is made
-//! of it, so that the others' caches stay right.
+//! The network of a pod: one link into a bridge, and one address that moves with the pod. The
+//! hardware address is derived from it, so neighbour caches of peers stay valid.
 //!
-//! Whose a bridge is says its alias: so what a killed job has left of its own can be told from everything else, and
-//! the next one removes it ([`clear_left`]).
+//! The alias of a bridge names its job, so the bridge of a killed job can be found and removed
+//! ([`clear_left`]).
 
 use core::net::Ipv4Addr;
 use core::time::Duration;
@@ -12,7 +12,7 @@ use std::process::Stdio;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
-/// Where the pods of a node are joined with the others.
+/// The network of the pods of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PodNet {
@@ -20,40 +20,40 @@ pub struct PodNet {
     pub address: Ipv4Addr,
     /// Prefix length of the pods' network.
     pub prefix: u8,
-    /// The bridge.
     pub bridge: String,
-    /// The bridge is the job's own: made and removed by its node agents.
+    /// The job owns the bridge; its node agents make and remove it.
     pub own: bool,
-    /// Drawn when the job was started, so that bridges and links of two jobs of one name differ.
+    /// Random number of the job, so that bridges and links of two jobs of one name differ.
     #[serde(default)]
     pub mark: u32,
 }
 
-/// What the alias of a bridge of a job's own begins with; the job's name follows.
+/// Prefix of the alias of a job's own bridge; the job's name follows.
 const ALIAS: &str = "ftb:";
 
-/// The bridge of a job's own.
+/// Name of a job's own bridge.
 pub fn own_bridge(mark: u32) -> String {
     format!("ftb{mark:08x}")
 }
 
-/// A name for the outer end of a pod's link, of this node agent alone.
+/// Name of the outer end of a pod's link, unique to this node agent.
 pub fn link_name(mark: u32, node: &str, number: u32) -> String {
     let crc = crc32c::crc32c(format!("{mark} {node}").as_bytes());
-    // Fifteen bytes are all that the kernel takes.
+    // The kernel takes at most 15 bytes.
     format!("v{crc:08x}{:04x}", number & 0xffff)
 }
 
-/// The hardware address that goes with an address; locally administered.
+/// The locally administered hardware address for an address.
 pub fn mac(address: Ipv4Addr) -> String {
     let [a, b, c, d] = address.octets();
     format!("02:f7:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
 }
 
-/// Where the kernel tells of its network links.
+/// Where the kernel lists network links.
 const LINKS: &str = "/sys/class/net";
 
-/// Runs `ip` with a batch of commands, in the network namespace of a process where one is named; what it says.
+/// Runs a batch of `ip` commands, in the network namespace of `inside` if given; returns its
+/// output.
 async fn ip(inside: Option<u32>, batch: &str) -> Result<String, String> {
     let mut command = match inside {
         Some(pid) => {
@@ -82,60 +82,56 @@ async fn ip(inside: Option<u32>, batch: &str) -> Result<String, String> {
     Err(format!("the pod's network cannot be made: ip: {first}"))
 }
 
-/// How often a pod asks for the hardware address of a peer that does not answer, in milliseconds (the kernel's own: each
-/// second): one that was brought back asks at first while it is on no bridge yet, and must ask again soon after.
+/// Interval of ARP requests of a pod, in milliseconds (the kernel's default is 1 s). A restored pod
+/// sends its first request while it is on no bridge, and must repeat it soon.
 const ASK_EVERY_MS: u32 = 20;
-/// So many times; then the next packet begins anew.
+/// Most ARP requests; the next packet starts again.
 const ASKS_MAX: u32 = 20;
 
-/// How long a probe takes: as long as [`PROBES`] questions.
+/// Interval of the requests for a free address.
 const PROBE_WAIT: Duration = Duration::from_millis(20);
-/// How often a probe asks before nobody has the address.
+/// Requests for an address before it counts as free.
 const PROBES: u32 = 4;
-/// How often the answer to a probe is looked for, while the kernel still asks.
+/// Most looks at the neighbour table while the kernel still asks.
 const PROBE_LOOKS_MAX: u32 = 50;
 
-/// How often a link that was made is looked at before it counts as broken.
+/// Most looks at a new link before it counts as broken.
 const UP_LOOKS_MAX: u32 = 250;
 
-/// Gives the pod of `holder` its link and address. The link leads nowhere yet. It has a carrier all the same, now and
-/// whenever it is cut: programs count a device without one as not there.
-///
-/// # Errors
-/// One line.
-pub async fn join(net: &PodNet, holder: u32, link: &str, address: Ipv4Addr) -> Result<(), String> {
-    make_link(holder, link).await?;
-    add_address(net, holder, address).await
+/// Gives a pod its link and address; the link joins no bridge yet. It always has a carrier, because
+/// programs ignore a device without one.
+pub async fn join(net: &PodNet, pause: u32, link: &str, address: Ipv4Addr) -> Result<(), String> {
+    make_link(pause, link).await?;
+    add_address(net, pause, address).await
 }
 
-/// As [`join`] and then [`open`], for a pod that is new, on a bridge that is not the job's own: only where nobody there
-/// has the address already.
+/// As [`join`] and then [`open`], for a new pod on a shared bridge: fails if the address is taken.
 ///
 /// # Errors
-/// One line; that somebody has it, and the way out.
+/// The address is taken, and what to do.
 pub async fn join_where_free(
     net: &PodNet,
     job: &str,
-    holder: u32,
+    pause: u32,
     link: &str,
     address: Ipv4Addr,
 ) -> Result<(), String> {
-    // It asks with a hardware address that nobody has: that of the pods' address may be another's as well.
-    make_link(holder, link).await?;
+    // It asks with an unused hardware address: that of the pod's address may be taken too.
+    make_link(pause, link).await?;
     open(net, job, link).await?;
-    if is_taken(holder, address).await? {
+    if is_taken(pause, address).await? {
         return Err(format!(
             "the pods' address {address} is taken on bridge {}: another job uses it; start again, or name another \
              network in [backend.criu]",
             net.bridge
         ));
     }
-    add_address(net, holder, address).await
+    add_address(net, pause, address).await
 }
 
-/// Asks on the bridge for an address that the pod does not have yet (RFC 5227: the question names no asker, since the pod
-/// has no address at all). The kernel asks, and its table of neighbours has the answer.
-async fn is_taken(holder: u32, address: Ipv4Addr) -> Result<bool, String> {
+/// Asks on the bridge for an address before the pod has it (RFC 5227). The kernel asks; the
+/// neighbour table has the answer.
+async fn is_taken(pause: u32, address: Ipv4Addr) -> Result<bool, String> {
     let wait = PROBE_WAIT.as_millis();
     let ask = format!(
         "link set dev lo up\n\
@@ -143,10 +139,10 @@ async fn is_taken(holder: u32, address: Ipv4Addr) -> Result<bool, String> {
          ntable change name arp_cache dev eth0 retrans {wait} mcast_probes {PROBES}\n\
          neigh replace {address} dev eth0 use nud none\n"
     );
-    ip(Some(holder), &ask).await?;
+    ip(Some(pause), &ask).await?;
     for _ in 0..PROBE_LOOKS_MAX {
         tokio::time::sleep(PROBE_WAIT).await;
-        let said = ip(Some(holder), &format!("neigh show to {address} dev eth0\n")).await?;
+        let said = ip(Some(pause), &format!("neigh show to {address} dev eth0\n")).await?;
         if !said.contains("INCOMPLETE") {
             return Ok(said.contains("lladdr"));
         }
@@ -154,14 +150,11 @@ async fn is_taken(holder: u32, address: Ipv4Addr) -> Result<bool, String> {
     Err(format!("the kernel did not say whether the address {address} is free"))
 }
 
-/// Waits until the kernel counts the pod's link as up, which it does a moment after it is: UCX takes no other, and a program
-/// that looks too early fails in `MPI_Init`.
-///
-/// # Errors
-/// One line: it does not come up.
-pub async fn wait_up(holder: u32) -> Result<(), String> {
+/// Waits until the kernel reports the pod's link as up. UCX uses no other link, and a program that
+/// starts too early fails in `MPI_Init`.
+pub async fn wait_up(pause: u32) -> Result<(), String> {
     for _ in 0..UP_LOOKS_MAX {
-        let said = ip(Some(holder), "link show dev eth0\n").await?;
+        let said = ip(Some(pause), "link show dev eth0\n").await?;
         if said.contains("state UP") {
             return Ok(());
         }
@@ -170,14 +163,14 @@ pub async fn wait_up(holder: u32) -> Result<(), String> {
     Err("the pod's network link does not come up".to_owned())
 }
 
-async fn make_link(holder: u32, link: &str) -> Result<(), String> {
+async fn make_link(pause: u32, link: &str) -> Result<(), String> {
     let outside = format!(
-        "link add name {link} type veth peer name eth0 netns {holder}\nlink set dev {link} up\n"
+        "link add name {link} type veth peer name eth0 netns {pause}\nlink set dev {link} up\n"
     );
     ip(None, &outside).await.map(drop)
 }
 
-async fn add_address(net: &PodNet, holder: u32, address: Ipv4Addr) -> Result<(), String> {
+async fn add_address(net: &PodNet, pause: u32, address: Ipv4Addr) -> Result<(), String> {
     let mac = mac(address);
     let inside = format!(
         "link set dev lo up\n\
@@ -187,16 +180,13 @@ async fn add_address(net: &PodNet, holder: u32, address: Ipv4Addr) -> Result<(),
          ntable change name arp_cache dev eth0 retrans {ASK_EVERY_MS} mcast_probes {ASKS_MAX}\n",
         net.prefix
     );
-    ip(Some(holder), &inside).await.map(drop)
+    ip(Some(pause), &inside).await.map(drop)
 }
 
-/// Lets the pod talk: its link becomes a port of the bridge. (It is cut by the backend's commands.)
-///
-/// # Errors
-/// One line.
+/// Joins the pod's link to the bridge. The backend's commands cut it.
 pub async fn open(net: &PodNet, job: &str, link: &str) -> Result<(), String> {
     let mut opened = port(net, link).await;
-    // The first pod of the job makes the bridge; another agent of the job may just be removing one that was empty.
+    // The first pod of a job makes the bridge; another agent of the job may be removing it.
     for _ in 0..3 {
         if opened.is_ok() {
             break;
@@ -213,7 +203,7 @@ async fn port(net: &PodNet, link: &str) -> Result<(), String> {
     ip(None, &batch).await.map(drop)
 }
 
-/// Makes a bridge that is the job's own, where it is not there yet. What fails shows when a pod joins it.
+/// Makes the job's own bridge if it is missing. A failure shows when a pod joins it.
 async fn make_bridge(net: &PodNet, job: &str) {
     let bridge = &net.bridge;
     if net.own && !Path::new(LINKS).join(bridge).exists() {
@@ -222,39 +212,39 @@ async fn make_bridge(net: &PodNet, job: &str) {
         );
         let made = ip(None, &batch).await;
         if let Err(error) = made {
-            tracing::debug!(%error, "another agent may have been quicker");
+            tracing::debug!(%error, "another agent may have made the bridge");
         }
     }
 }
 
-/// Removes the pod's link: from now on nothing leaves it.
+/// Removes the pod's link.
 ///
 /// # Errors
-/// One line; the link may have gone with the pod.
+/// The link may have gone with the pod.
 pub async fn close(link: &str) -> Result<(), String> {
     ip(None, &format!("link del dev {link}\n")).await.map(drop)
 }
 
-/// Removes a bridge that is the job's own when nothing hangs on it any more. Whether it is gone.
+/// Removes the job's own bridge when it has no ports. Returns whether it is gone.
 pub fn remove_bridge(net: &PodNet) -> bool {
     !net.own || remove_empty(&net.bridge)
 }
 
-/// Removes a bridge when nothing hangs on it. Whether it is gone.
+/// Removes a bridge without ports. Returns whether it is gone.
 pub fn remove_empty(bridge: &str) -> bool {
     let path = Path::new(LINKS).join(bridge);
     let ports = std::fs::read_dir(path.join("brif"));
     if ports.is_ok_and(|mut ports| ports.next().is_none()) {
         let mut command = std::process::Command::new("ip");
         command.args(["link", "del", "dev", bridge]);
-        // Another agent may have been quicker.
+        // Another agent may have removed it.
         let _ = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
     !path.exists()
 }
 
-/// Removes bridges of jobs' own on which nothing hangs and which no guard `watches`: those of jobs of which everything was
-/// killed at once. (On the bridge of a job that lives nothing hangs either while all its pods are cut off.)
+/// Removes bridges of killed jobs: without ports, and not watched by a guard. The bridge of a live
+/// job has no ports while all its pods are cut off.
 pub fn clear_left(watches: impl Fn(&str) -> bool) {
     for link in std::fs::read_dir(LINKS).into_iter().flatten().filter_map(Result::ok) {
         let alias = std::fs::read_to_string(link.path().join("ifalias")).unwrap_or_default();

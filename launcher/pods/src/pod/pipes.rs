@@ -1,6 +1,7 @@
-//! The two pipes between a node agent and the tender of its pod: who carries words ([`super::words`]) through them.
+//! The two pipes between a node agent and the supervisor of its pod, and the tasks that carry
+//! messages ([`super::ipc`]).
 
-use super::words::{HEAD_BYTES, Said, ToTender};
+use super::ipc::{FromSupervisor, HEAD_BYTES, ToSupervisor};
 use nix::fcntl::OFlag;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
-/// The two pipes: our ends as streams, the tender's as descriptors, and their inode numbers.
+/// Our ends as streams, the supervisor's as descriptors, and their inode numbers.
 pub(super) struct Pipes {
     pub(super) writer: pipe::Sender,
     pub(super) reader: pipe::Receiver,
@@ -16,7 +17,6 @@ pub(super) struct Pipes {
     pub(super) inodes: (u64, u64),
 }
 
-/// New ones.
 pub(super) fn pipes() -> io::Result<Pipes> {
     let inode = |fd: &OwnedFd| nix::sys::stat::fstat(fd).map(|data| data.st_ino);
     let (input, to) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
@@ -30,8 +30,11 @@ pub(super) fn pipes() -> io::Result<Pipes> {
     })
 }
 
-/// Writes words until nobody has any more, or nobody reads them.
-pub(super) async fn write_words(mut writer: pipe::Sender, mut words: mpsc::Receiver<ToTender>) {
+/// Writes messages until there is no sender or no reader.
+pub(super) async fn write_messages(
+    mut writer: pipe::Sender,
+    mut words: mpsc::Receiver<ToSupervisor>,
+) {
     while let Some(word) = words.recv().await {
         let Ok(mut line) = serde_json::to_vec(&word) else { continue };
         line.push(b'\n');
@@ -41,20 +44,20 @@ pub(super) async fn write_words(mut writer: pipe::Sender, mut words: mpsc::Recei
     }
 }
 
-/// Reads frames until the pipe ends: the tender is gone then. What is no frame ends it too.
-pub(super) async fn read_words(reader: pipe::Receiver, said: mpsc::Sender<Said>) {
+/// Reads frames until the supervisor ends. An invalid frame ends the pod.
+pub(super) async fn read_messages(reader: pipe::Receiver, said: mpsc::Sender<FromSupervisor>) {
     let mut reader = BufReader::new(reader);
     loop {
         let mut head = [0; HEAD_BYTES];
         if reader.read_exact(&mut head).await.is_err() {
             return;
         }
-        let mut body = vec![0; Said::body_length(head)];
+        let mut body = vec![0; FromSupervisor::body_length(head)];
         if reader.read_exact(&mut body).await.is_err() {
             return;
         }
-        let Some(word) = Said::read(head, body) else {
-            tracing::warn!("a pod said what is no word of it: it is ended");
+        let Some(word) = FromSupervisor::read(head, body) else {
+            tracing::warn!("a pod sent an invalid message: it is ended");
             return;
         };
         if said.send(word).await.is_err() {

@@ -1,14 +1,14 @@
-//! How a pod is saved into an image and brought back from it: the backend's steps, around them the order in which
-//! tender, link and pipes must be touched.
+//! Saves a pod into an image and restores it: the backend's commands, and the order of the steps
+//! around them.
 
-use super::holder::Holder;
 use super::image::{self, Facts};
+use super::ipc::{FromSupervisor, ToSupervisor};
+use super::pause::PauseProcess;
 use super::task::Task;
-use super::words::{Said, ToTender};
-use super::{ANSWER_WAIT, Ends};
+use super::{ANSWER_WAIT, PodChannels};
 use crate::backend::{Moment, PodPlace, Unit};
 use crate::spec::NodeSpec;
-use crate::timeline::Step;
+use crate::timeline::Stopwatch;
 use crate::{images, installed, saver, steps};
 use ftb_launcher_core::names::{Ranks, SetId};
 use std::fs;
@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 impl Task {
-    /// Runs what the backend has for a moment, for the pod as a whole.
+    /// Runs the backend's commands of a moment for the whole pod.
     pub(super) async fn steps(
         &self,
         moment: Moment,
@@ -41,14 +41,14 @@ impl Task {
     fn place(&self) -> Place {
         Place {
             rank: self.ranks.keys().next().copied().unwrap_or(0),
-            tender: self.tender,
-            holder: self.holder.pid,
+            supervisor: self.supervisor,
+            pause: self.pause.pid,
             link: self.link.clone(),
             pipes: self.pipes,
         }
     }
 
-    /// Begins to copy what the ranks have in memory while they work, where that pays.
+    /// Copies the memory of running ranks beforehand, where that pays.
     pub(super) fn begin_precopy(&mut self, set: SetId) {
         let (spec, place) = (self.spec.clone(), self.place());
         self.precopy.spawn(async move {
@@ -64,17 +64,17 @@ impl Task {
                 tracing::warn!(node = %spec.node, error, "what was copied beforehand is not used");
                 image::drop_parent(&image).ok()?;
             }
-            // The image has begun, and is being fetched: it goes on from here.
+            // The image has begun and is being fetched; it continues.
             Some(set)
         });
     }
 
-    /// Waits for a word of the tender; what else it says is heard meanwhile. An error when there is none in time.
+    /// Waits until the supervisor has handled all messages. Handles its own messages meanwhile.
     async fn synced(&mut self) -> Result<(), String> {
-        self.say(ToTender::Sync).await;
+        self.say(ToSupervisor::Sync).await;
         let wait = async {
             while let Some(said) = self.said.recv().await {
-                let synced = said == Said::Synced;
+                let synced = said == FromSupervisor::Synced;
                 self.hear(said).await;
                 if synced {
                     return true;
@@ -85,11 +85,12 @@ impl Task {
         match tokio::time::timeout(ANSWER_WAIT, wait).await {
             Ok(true) => Ok(()),
             Ok(false) => Err("the pod has ended".to_owned()),
-            Err(_) => Err("the pod's tender does not answer".to_owned()),
+            Err(_) => Err("the pod's supervisor does not answer".to_owned()),
         }
     }
 
-    /// Writes the image of the pod: into the directory of its first rank; those of the others say where it is.
+    /// Writes the image of the pod into the directory of its first rank; the images of the other
+    /// ranks refer to it.
     pub(super) async fn save(
         &mut self,
         set: &SetId,
@@ -103,7 +104,8 @@ impl Task {
         let ranks: Vec<u32> = self.ranks.keys().copied().collect();
         let first = *ranks.first().ok_or("the ranks have ended")?;
         let image = images::path(&root, set, first);
-        let facts = Facts { address: self.address, pipes: self.pipes, tender: self.tender, ranks };
+        let facts =
+            Facts { address: self.address, pipes: self.pipes, supervisor: self.supervisor, ranks };
         let begun = self.precopied.as_ref() == Some(set);
         let made = image::make(&image, &facts, space, begun)
             .map_err(|error| format!("cannot make {}: {error}", image.display()));
@@ -122,8 +124,8 @@ impl Task {
     async fn dump(&mut self, set: &SetId, image: &Path, leave: bool) -> Result<(), String> {
         self.steps(Moment::Save { leave }, set, image).await?;
         if leave {
-            let time = Step::begin();
-            // Everything that the ranks have said is in the pipe, and the pipe ends.
+            let time = Stopwatch::start();
+            // All output of the ranks is in the pipe, and the pipe ends.
             let rest = async {
                 while let Some(said) = self.said.recv().await {
                     self.hear(said).await;
@@ -136,26 +138,26 @@ impl Task {
         Ok(())
     }
 
-    /// Makes a pod for ranks whose image is here, as far as can be before they must come to life. It is on no bridge.
+    /// Prepares a pod for ranks whose image is here. It joins no bridge.
     pub(super) async fn receive(
         spec: &NodeSpec,
         number: u32,
-        holder: Holder,
+        pause: PauseProcess,
         set: &SetId,
         ranks: &Ranks,
-        ends: Ends,
+        ends: PodChannels,
     ) -> Result<Self, String> {
-        let time = Step::begin();
+        let time = Stopwatch::start();
         let image = image_of(spec, set, ranks)?;
         let (facts, _) = Facts::read(&image, ranks)?;
-        let mut task = Self::hold(spec, number, holder, facts.address, ends, false).await?;
-        task.tender = facts.tender;
+        let mut task = Self::hold(spec, number, pause, facts.address, ends, false).await?;
+        task.supervisor = facts.supervisor;
         time.done(&spec.node, "make the pod's network");
         task.steps(Moment::Unpack, set, &image).await?;
         Ok(task)
     }
 
-    /// Brings the ranks of such a pod back; the PMI key-value space that was saved with them.
+    /// Restores the ranks of a prepared pod; returns the saved PMI key-value space.
     pub(super) async fn revive(
         &mut self,
         incarnation: u64,
@@ -169,26 +171,26 @@ impl Task {
         }
         let theirs = self.connect()?;
         self.steps_with(Moment::Restore, set, &image, Some((theirs, facts.pipes))).await?;
-        let time = Step::begin();
+        let time = Stopwatch::start();
         self.open().await?;
         self.probe().await;
         time.done(&self.spec.node, "join the pod's network");
-        self.say(ToTender::Go).await;
+        self.say(ToSupervisor::Go).await;
         Ok(space)
     }
 }
 
-/// Where a pod is, for steps that run while its task does something else.
+/// The identity of a pod, for commands that run beside its task.
 struct Place {
     rank: u32,
-    tender: u32,
-    holder: u32,
+    supervisor: u32,
+    pause: u32,
     link: String,
     pipes: (u64, u64),
 }
 
 impl Place {
-    /// Runs what the backend has for a moment, for the pod as a whole.
+    /// Runs the backend's commands of a moment for the whole pod.
     async fn steps(
         &self,
         spec: &NodeSpec,
@@ -204,19 +206,14 @@ impl Place {
             set,
             size: spec.size,
             rank: self.rank,
-            pid: self.tender,
+            pid: self.supervisor,
             image,
-            pod: Some(PodPlace {
-                holder: self.holder,
-                link: &self.link,
-                bridge,
-                pipes: self.pipes,
-            }),
+            pod: Some(PodPlace { pause: self.pause, link: &self.link, bridge, pipes: self.pipes }),
         };
         let env = saver::env(&unit, spec);
         for step in spec.backend.get().steps(moment, &unit) {
             let fds = if step.piped { fds.take() } else { None };
-            let time = Step::begin();
+            let time = Stopwatch::start();
             let done = steps::run(&step, &env, Path::new("/"), fds).await;
             done.map_err(|error| format!("{error}{}", image::log_error(image)))?;
             time.done(&spec.node, step.name);
@@ -224,14 +221,14 @@ impl Place {
         Ok(())
     }
 
-    /// Whether it pays to copy memory beforehand: there is much of it, and the kernel can tell what changes meanwhile.
+    /// Whether a copy beforehand pays: there is much memory, and the kernel tracks changes.
     async fn pays(&self, spec: &NodeSpec) -> bool {
         let Some(criu) = spec.backend.pods().cloned() else {
             return false;
         };
-        let (holder, node) = (self.holder, spec.node.clone());
+        let (pause, node) = (self.pause, spec.node.clone());
         let looked = tokio::task::spawn_blocking(move || {
-            let bytes = memory_bytes(holder);
+            let bytes = memory_bytes(pause);
             let much = bytes >= criu.precopy_from_bytes();
             let tracked = much && installed::tracks_memory(&criu);
             if much && !tracked {
@@ -243,27 +240,26 @@ impl Place {
     }
 }
 
-/// The processes of the pod with this first process, by the ids that this host has for them.
-pub(super) fn processes(holder: u32) -> impl Iterator<Item = u32> {
+/// The processes of a pod, by their ids on this host.
+pub(super) fn processes(pause: u32) -> impl Iterator<Item = u32> {
     let space = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-    let pod = space(holder);
+    let pod = space(pause);
     let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(move |pid| pod.is_some() && space(*pid) == pod)
 }
 
-/// The resident memory of the processes of a pod, in bytes.
-fn memory_bytes(holder: u32) -> u64 {
+fn memory_bytes(pause: u32) -> u64 {
     let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
     let page = page.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(4096);
     let pages = |pid: u32| {
         let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
         text.split(' ').nth(1)?.parse::<u64>().ok()
     };
-    processes(holder).filter_map(pages).sum::<u64>().saturating_mul(page)
+    processes(pause).filter_map(pages).sum::<u64>().saturating_mul(page)
 }
 
-/// The image of all ranks of a pod is that of the first.
+/// The image of a pod is that of its first rank.
 fn image_of(spec: &NodeSpec, set: &SetId, ranks: &Ranks) -> Result<PathBuf, String> {
     let first = ranks.iter().next().ok_or("no ranks to bring back")?;
     Ok(images::path(&spec.image_dir, set, first))

@@ -1,8 +1,9 @@
-//! Stops process groups so that every process of theirs really stands still.
+//! Stops process groups so that every process really stands still.
 //!
-//! SIGSTOP alone does not do that. A process in `vfork` sleeps, deaf to everything but its death, until its child runs its
-//! program; where the child is stopped before it does, the parent can never be stopped, nor saved: CRIU gives up
-//! after ten seconds ("Unseizable non-zombie"). Such a child is let go until its parent is free, and stopped again.
+//! SIGSTOP alone is not enough. A process in `vfork` ignores every signal but SIGKILL until its
+//! child runs its program. If the child is stopped before, the parent can be neither stopped nor
+//! saved: CRIU gives up after ten seconds ("Unseizable non-zombie"). Such a child continues until
+//! its parent is free, and is stopped again.
 
 use core::time::Duration;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -11,35 +12,35 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Instant;
 
-/// How long to wait until all stand still. A process that waits for a file server does not stop before that answers:
-/// whoever saves it says so.
+/// How long to wait until all stand still. A process that waits for a file server may take longer;
+/// then the dump reports it.
 const STAND_WAIT: Duration = Duration::from_secs(2);
-/// How long between two looks.
+/// Interval of the looks at `/proc`.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// What `/proc` tells of a process.
+/// A process in `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seen {
+struct ProcessStat {
     parent: i32,
     group: i32,
     stands: bool,
-    /// One of its threads waits for something that no signal interrupts.
+    /// A thread waits uninterruptibly.
     waits: bool,
-    /// Size of its address space: a child in `vfork` has its parent's.
+    /// Size of its address space: a child in `vfork` has that of its parent.
     bytes: u64,
 }
 
-/// Stops all processes of these groups; returns when they stand, or when that has taken too long.
+/// Stops all processes of these groups; returns when they stand still or after [`STAND_WAIT`].
 pub(super) fn stop(groups: &BTreeSet<i32>) {
     for group in groups {
-        // One that has just ended is collected by and by.
+        // Ended processes are collected later.
         let _ = killpg(Pid::from_raw(*group), Signal::SIGSTOP);
     }
     let begun = Instant::now();
-    // Who has got a signal to stop can start nothing any more: the first look sees all that have got it.
+    // A process with a pending stop starts nothing: the first look sees all of them.
     let mut stopping = Stopping::default();
     let mut seen = look(groups);
-    stopping.told.extend(seen.keys());
+    stopping.reported.extend(seen.keys());
     while begun.elapsed() < STAND_WAIT {
         for (pid, signal) in stopping.signals(&seen) {
             let _ = kill(Pid::from_raw(pid), signal);
@@ -55,20 +56,21 @@ pub(super) fn stop(groups: &BTreeSet<i32>) {
     }
 }
 
-/// Who has been told what.
+/// The signals sent so far.
 #[derive(Default)]
 struct Stopping {
-    /// Who has got SIGSTOP, once: to one that stands already a second one stays pending, and CRIU cannot save it then.
-    told: BTreeSet<i32>,
-    /// Whose parents wait for them.
+    /// Processes that got SIGSTOP, once: a second one would stay pending, and CRIU could not save
+    /// the process.
+    reported: BTreeSet<i32>,
+    /// Children that continue because their parents wait for them.
     let_go: BTreeSet<i32>,
 }
 
 impl Stopping {
-    /// What is to be sent after a look: those are let go who stand while their parents wait for them; those are stopped
-    /// whose parents are free again, and whom one that was let go has started.
-    fn signals(&mut self, seen: &BTreeMap<i32, Seen>) -> Vec<(i32, Signal)> {
-        let holds_up = |child: &Seen| {
+    /// The signals to send after a look: SIGCONT to stopped children whose parents wait for them,
+    /// SIGSTOP to children whose parents are free again, and to new processes.
+    fn signals(&mut self, seen: &BTreeMap<i32, ProcessStat>) -> Vec<(i32, Signal)> {
+        let holds_up = |child: &ProcessStat| {
             let parent = seen.get(&child.parent);
             parent.is_some_and(|parent| parent.waits && parent.bytes == child.bytes)
         };
@@ -77,7 +79,7 @@ impl Stopping {
             let holds_up = holds_up(process);
             if holds_up && process.stands && self.let_go.insert(*pid) {
                 signals.push((*pid, Signal::SIGCONT));
-            } else if !holds_up && self.let_go.remove(pid) | self.told.insert(*pid) {
+            } else if !holds_up && self.let_go.remove(pid) | self.reported.insert(*pid) {
                 signals.push((*pid, Signal::SIGSTOP));
             }
         }
@@ -86,19 +88,19 @@ impl Stopping {
     }
 }
 
-/// All processes of these groups that have not ended.
-fn look(groups: &BTreeSet<i32>) -> BTreeMap<i32, Seen> {
+/// All live processes of these groups.
+fn look(groups: &BTreeSet<i32>) -> BTreeMap<i32, ProcessStat> {
     let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let read = |pid: i32| {
         let (seen, state) = parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
         let own = groups.contains(&seen.group) && !matches!(state, 'Z' | 'X');
-        own.then(|| (pid, Seen { waits: waits(pid), ..seen }))
+        own.then(|| (pid, ProcessStat { waits: waits(pid), ..seen }))
     };
     pids.filter_map(read).collect()
 }
 
-/// Whether a thread of a process waits for something that no signal interrupts.
+/// Whether a thread of a process waits uninterruptibly.
 fn waits(pid: i32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
     let stat = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("stat")).ok();
@@ -106,11 +108,12 @@ fn waits(pid: i32) -> bool {
     states.into_iter().any(|state| state == 'D')
 }
 
-/// A line of `stat` (proc_pid_stat(5)): the name in it may hold anything, so what follows begins after its last bracket.
-fn parse(stat: &str) -> Option<(Seen, char)> {
+/// Parses `stat` (proc_pid_stat(5)). The name may contain anything, so parsing starts after its
+/// last bracket.
+fn parse(stat: &str) -> Option<(ProcessStat, char)> {
     let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().collect();
     let state = fields.first()?.chars().next()?;
-    let seen = Seen {
+    let seen = ProcessStat {
         parent: fields.get(1)?.parse().ok()?,
         group: fields.get(2)?.parse().ok()?,
         stands: matches!(state, 'T' | 't'),
@@ -127,12 +130,12 @@ mod tests {
     use std::os::unix::process::CommandExt as _;
     use std::process::Command;
 
-    fn process(parent: i32, stands: bool, waits: bool, bytes: u64) -> Seen {
-        Seen { parent, group: 7, stands, waits, bytes }
+    fn process(parent: i32, stands: bool, waits: bool, bytes: u64) -> ProcessStat {
+        ProcessStat { parent, group: 7, stands, waits, bytes }
     }
 
     #[test]
-    fn a_line_of_stat_is_read_whatever_the_name_holds() {
+    fn a_line_of_stat_is_read_with_any_name() {
         let rest = "T 1 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 99 4096 12 x";
         let (seen, state) = parse(&format!("12 (a) R 3 (b) {rest}")).unwrap();
         assert_eq!((seen, state), (process(1, true, false, 4096), 'T'));
@@ -141,27 +144,28 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_up_its_parent_is_let_go_until_that_is_free() {
-        let mut stopping = Stopping { told: BTreeSet::from([10, 11]), ..Stopping::default() };
+    fn a_child_that_blocks_its_parent_continues_until_the_parent_is_free() {
+        let mut stopping = Stopping { reported: BTreeSet::from([10, 11]), ..Stopping::default() };
         let parent = process(1, false, true, 4096);
         let mut seen = BTreeMap::from([(10, parent), (11, process(10, true, false, 4096))]);
         assert_eq!(stopping.signals(&seen), [(11, Signal::SIGCONT)]);
-        // It has not gone on yet; then it is on its way.
+        // The parent has not continued yet.
         assert_eq!(stopping.signals(&seen), Vec::new());
         seen.insert(11, process(10, false, false, 4096));
         assert_eq!(stopping.signals(&seen), Vec::new());
-        // It runs its program, and has started another.
+        // The child runs its program and has started another one.
         seen.insert(11, process(10, false, false, 512));
         seen.insert(10, process(1, true, false, 4096));
         seen.insert(12, process(11, false, false, 512));
         assert_eq!(stopping.signals(&seen), [(11, Signal::SIGSTOP), (12, Signal::SIGSTOP)]);
-        assert_eq!(stopping.signals(&seen), Vec::new(), "nobody is told twice");
+        assert_eq!(stopping.signals(&seen), Vec::new(), "no process gets a signal twice");
         assert_eq!(stopping.let_go, BTreeSet::new());
     }
 
     #[test]
-    fn a_parent_that_waits_for_something_else_frees_nobody() {
-        let mut stopping = Stopping { told: BTreeSet::from([10, 11, 12]), ..Stopping::default() };
+    fn a_parent_that_waits_for_something_else_frees_no_child() {
+        let mut stopping =
+            Stopping { reported: BTreeSet::from([10, 11, 12]), ..Stopping::default() };
         let seen = BTreeMap::from([
             (10, process(1, false, true, 4096)),
             (11, process(10, true, false, 512)),
@@ -170,7 +174,7 @@ mod tests {
         assert_eq!(stopping.signals(&seen), Vec::new());
     }
 
-    /// `vfork` until the child ends or runs a program is what shells do for each of their commands.
+    /// Shells use `vfork` for each of their commands.
     #[test]
     fn a_shell_that_starts_programs_all_the_time_stands_still() {
         let script = "while :; do /bin/true; done";

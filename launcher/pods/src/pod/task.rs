@@ -1,19 +1,19 @@
-//! The task that has everything of one pod: its namespaces, its link, the words from and to its tender, the ranks'
-//! output and input. How it is saved and brought back is in [`super::saving`].
+//! The task that owns one pod: its namespaces, link, IPC, and the output and input of its ranks.
+//! [`super::saving`] saves and restores it.
 
-use super::feed::{FED_RANK, Feed};
-use super::holder::Holder;
-use super::pipes::{pipes, read_words, write_words};
-use super::words::{Said, ToTender};
-use super::{DRAIN_WAIT, Ends, ORDERS_MAX, OUTPUT_BYTES, Order, connections, net};
+use super::ipc::{FromSupervisor, ToSupervisor};
+use super::pause::PauseProcess;
+use super::pipes::{pipes, read_messages, write_messages};
+use super::stdin::{STDIN_RANK, Stdin};
+use super::{DRAIN_WAIT, ORDERS_MAX, OUTPUT_BYTES, Order, PodChannels, connections, net};
 use crate::backend::Moment;
 use crate::output::{self, Stream};
 use crate::spec::NodeSpec;
-use crate::timeline::Step;
+use crate::timeline::Stopwatch;
 use core::net::Ipv4Addr;
-use ftb_launcher_core::message::How;
+use ftb_launcher_core::message::ExitCause;
 use ftb_launcher_core::names::{Episode, SetId};
-use ftb_launcher_core::nla::Input;
+use ftb_launcher_core::nla::NlaInput;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -23,76 +23,74 @@ use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// A rank in the pod.
 pub(super) struct InPod {
     incarnation: u64,
     out: DuplexStream,
     err: DuplexStream,
 }
 
-/// Everything of one pod.
 pub(super) struct Task {
     pub(super) spec: NodeSpec,
-    pub(super) ends: Ends,
-    pub(super) holder: Holder,
+    pub(super) ends: PodChannels,
+    pub(super) pause: PauseProcess,
     pub(super) link: String,
     pub(super) address: Ipv4Addr,
     pub(super) ranks: BTreeMap<u32, InPod>,
-    pub(super) tender: u32,
+    pub(super) supervisor: u32,
     pub(super) pipes: (u64, u64),
-    pub(super) to_tender: Option<mpsc::Sender<ToTender>>,
-    pub(super) said: mpsc::Receiver<Said>,
-    /// What comes for the tender while it must not be written to.
-    pub(super) kept: Vec<ToTender>,
+    pub(super) to_supervisor: Option<mpsc::Sender<ToSupervisor>>,
+    pub(super) said: mpsc::Receiver<FromSupervisor>,
+    /// Messages for the supervisor while it must not be written to.
+    pub(super) kept: Vec<ToSupervisor>,
     pub(super) quiet: bool,
-    /// The answer that a preparation waits for.
-    pub(super) preparing: Option<(Episode, Step)>,
+    /// The open preparation.
+    pub(super) preparing: Option<(Episode, Stopwatch)>,
     pub(super) prepared: Option<SetId>,
-    /// The memory of the ranks on its way while they work; the ranks are stopped when it is over.
+    /// Copies the memory of running ranks; they are stopped afterwards.
     pub(super) precopy: JoinSet<Option<SetId>>,
-    /// The set whose image has begun so.
+    /// The set whose image has begun that way.
     pub(super) precopied: Option<SetId>,
-    /// Standard input on its way to rank 0.
-    pub(super) input: Feed,
-    /// The end of the last rank, where it has failed: told when nothing is left of the pod.
-    pub(super) last: Option<(u32, u64, How)>,
+    pub(super) input: Stdin,
+    /// The failed end of the last rank, reported when nothing is left of the pod.
+    pub(super) last: Option<(u32, u64, ExitCause)>,
 }
 
 impl Task {
-    /// Makes the link of a pod. That of ranks that come back leads nowhere yet; `fresh`: that of ranks that start does.
+    /// Makes the link of a pod. `fresh`: it joins the bridge at once; the link of restored ranks
+    /// joins it later.
     pub(super) async fn hold(
         spec: &NodeSpec,
         number: u32,
-        holder: Holder,
+        pause: PauseProcess,
         address: Ipv4Addr,
-        ends: Ends,
+        ends: PodChannels,
         fresh: bool,
     ) -> Result<Self, String> {
         let net = spec.pod.as_ref().ok_or("the node has no network for pods")?;
         let link = net::link_name(net.mark, spec.node.as_str(), number);
         let job = spec.job.as_str();
         if fresh && !net.own {
-            net::join_where_free(net, job, holder.pid, &link, address).await?;
+            net::join_where_free(net, job, pause.pid, &link, address).await?;
         } else {
-            net::join(net, holder.pid, &link, address).await?;
+            net::join(net, pause.pid, &link, address).await?;
             if fresh {
                 net::open(net, job, &link).await?;
             }
         }
         if fresh {
-            net::wait_up(holder.pid).await?;
+            net::wait_up(pause.pid).await?;
         }
         let (_, said) = mpsc::channel(1);
         Ok(Self {
             spec: spec.clone(),
             ends,
-            holder,
+            pause,
             link,
             address,
             ranks: BTreeMap::new(),
-            tender: 0,
+            supervisor: 0,
             pipes: (0, 0),
-            to_tender: None,
+            to_supervisor: None,
             said,
             kept: Vec::new(),
             quiet: false,
@@ -100,42 +98,43 @@ impl Task {
             prepared: None,
             precopy: JoinSet::new(),
             precopied: None,
-            input: Feed::default(),
+            input: Stdin::default(),
             last: None,
         })
     }
 
-    /// Lets the pod talk.
+    /// Joins the link to the bridge.
     pub(super) async fn open(&self) -> Result<(), String> {
         let net = self.spec.pod.as_ref().ok_or("the node has no network for pods")?;
         net::open(net, self.spec.job.as_str(), &self.link).await
     }
 
-    /// Asks the peers of the pod's connections for resets that were sent while it was off its bridge.
+    /// Asks the peers of the pod's connections for resets that were lost while it was off its
+    /// bridge.
     pub(super) async fn probe(&self) {
-        let holder = self.holder.pid;
-        let probed = tokio::task::spawn_blocking(move || connections::probe(holder)).await;
+        let pause = self.pause.pid;
+        let probed = tokio::task::spawn_blocking(move || connections::probe(pause)).await;
         tracing::debug!(node = %self.spec.node, connections = probed.unwrap_or(0), "probed");
     }
 
-    /// Starts the carriers of words; the tender's ends of the pipes are returned.
+    /// Starts the tasks of the pipes; returns the supervisor's ends.
     pub(super) fn connect(&mut self) -> Result<(OwnedFd, OwnedFd), String> {
         let pipes = pipes().map_err(|error| format!("no pipes for a pod: {error}"))?;
-        let (to_tender, words) = mpsc::channel(ORDERS_MAX);
+        let (to_supervisor, words) = mpsc::channel(ORDERS_MAX);
         let (to_task, said) = mpsc::channel(ORDERS_MAX);
-        tokio::spawn(write_words(pipes.writer, words));
-        tokio::spawn(read_words(pipes.reader, to_task));
-        self.to_tender = Some(to_tender);
+        tokio::spawn(write_messages(pipes.writer, words));
+        tokio::spawn(read_messages(pipes.reader, to_task));
+        self.to_supervisor = Some(to_supervisor);
         self.said = said;
         self.pipes = pipes.inodes;
         Ok(pipes.theirs)
     }
 
-    pub(super) fn start_tender(&mut self, program: &Path) -> Result<(), String> {
+    pub(super) fn start_supervisor(&mut self, program: &Path) -> Result<(), String> {
         let (input, output) = self.connect()?;
         let mut command = Command::new("nsenter");
-        command.args(["--target", &self.holder.pid.to_string(), "--mount", "--net", "--pid", "--"]);
-        command.arg(program).arg("tend").current_dir("/");
+        command.args(["--target", &self.pause.pid.to_string(), "--mount", "--net", "--pid", "--"]);
+        command.arg(program).arg("supervise").current_dir("/");
         command.stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::null());
         command.spawn().map(drop).map_err(|error| format!("cannot enter the pod: {error}"))
     }
@@ -150,7 +149,7 @@ impl Task {
         self.ranks.insert(rank, InPod { incarnation, out, err });
     }
 
-    /// Until the pod ends: by itself, because its ranks have, or because nobody wants it any more.
+    /// Runs until the ranks have ended, or the agent drops the pod.
     pub(super) async fn run(mut self, mut orders: mpsc::Receiver<Order>) {
         loop {
             tokio::select! {
@@ -172,27 +171,27 @@ impl Task {
                     self.hold_ranks().await;
                 }
                 bytes = self.input.next(), if !self.quiet => {
-                    self.say(ToTender::Input { rank: FED_RANK, bytes }).await;
+                    self.say(ToSupervisor::Input { rank: STDIN_RANK, bytes }).await;
                 }
             }
         }
         self.end().await;
     }
 
-    /// Everything in the pod dies; ranks of which nothing else was told are told as killed. The word that a last rank has
-    /// failed comes when the address is free: somebody may be about to bring an image of this pod back.
+    /// Ends the pod. Ranks without another report count as killed. The failure of a last rank is
+    /// reported when the address is free, because an image of this pod may be restored next.
     async fn end(mut self) {
-        drop(self.to_tender.take());
+        drop(self.to_supervisor.take());
         let net = self.spec.pod.clone();
         if let Err(error) = net::close(&self.link).await {
             tracing::debug!(%error, "the link of a pod has gone before it");
         }
-        self.holder.end().await;
+        self.pause.end().await;
         if let Some((rank, incarnation, how)) = self.last.take() {
             self.ended(rank, incarnation, how).await;
         }
         for (rank, InPod { incarnation, .. }) in core::mem::take(&mut self.ranks) {
-            let how = How::Signal(nix::libc::SIGKILL);
+            let how = ExitCause::Signal(nix::libc::SIGKILL);
             self.ended(rank, incarnation, how).await;
         }
         if let Some(net) = net {
@@ -200,89 +199,90 @@ impl Task {
         }
     }
 
-    async fn ended(&self, rank: u32, incarnation: u64, how: How) {
-        let input = Input::Ended { rank, incarnation, how, image: None };
+    async fn ended(&self, rank: u32, incarnation: u64, how: ExitCause) {
+        let input = NlaInput::Ended { rank, incarnation, how, image: None };
         let _ = self.ends.inputs.send(input).await;
     }
 
-    pub(super) async fn hear(&mut self, said: Said) {
+    pub(super) async fn hear(&mut self, said: FromSupervisor) {
         match said {
-            Said::Begun(pid) => self.tender = pid,
-            Said::Output(rank, stream, bytes) => {
+            FromSupervisor::Begun(pid) => self.supervisor = pid,
+            FromSupervisor::Output(rank, stream, bytes) => {
                 if let Some(of) = self.ranks.get_mut(&rank) {
                     let pipe = if stream == Stream::Out { &mut of.out } else { &mut of.err };
                     let _ = pipe.write_all(&bytes).await;
                 }
             }
-            Said::Pmi(rank, line) => {
+            FromSupervisor::Pmi(rank, line) => {
                 if let Some(incarnation) = self.ranks.get(&rank).map(|of| of.incarnation) {
-                    let input = Input::PmiLine { rank, incarnation, line };
+                    let input = NlaInput::PmiLine { rank, incarnation, line };
                     let _ = self.ends.inputs.send(input).await;
                 }
             }
-            Said::Ended(rank, how) => {
+            FromSupervisor::Ended(rank, how) => {
                 let Some(InPod { incarnation, .. }) = self.ranks.remove(&rank) else {
                     return;
                 };
-                if rank == FED_RANK {
-                    self.input = Feed::default();
+                if rank == STDIN_RANK {
+                    self.input = Stdin::default();
                 }
-                if self.ranks.is_empty() && how != How::Exit(0) {
-                    // The tender ends with its input, and the pod with the tender.
+                if self.ranks.is_empty() && how != ExitCause::Exit(0) {
+                    // The supervisor ends with its input, and the pod with the supervisor.
                     self.last = Some((rank, incarnation, how));
-                    self.to_tender = None;
+                    self.to_supervisor = None;
                 } else {
-                    // A pod whose ranks have ended well stays until the job is over. Its kernel repeats what a peer has
-                    // not got yet, and answers a peer that asks for a connection that was reset.
+                    // A pod whose ranks have ended with code 0 stays until the end of the job. Its
+                    // kernel repeats unacknowledged data, and answers peers whose connection was
+                    // reset.
                     self.ended(rank, incarnation, how).await;
                 }
             }
-            Said::Failed(rank, reason) => {
+            FromSupervisor::Failed(rank, reason) => {
                 if let Some(InPod { incarnation, .. }) = self.ranks.remove(&rank) {
-                    let input = Input::SpawnFailed { rank, incarnation, reason };
+                    let input = NlaInput::SpawnFailed { rank, incarnation, reason };
                     let _ = self.ends.inputs.send(input).await;
                 }
             }
-            Said::Worked(rank, activity) => {
+            FromSupervisor::Worked(rank, activity) => {
                 if let Some(incarnation) = self.ranks.get(&rank).map(|of| of.incarnation) {
-                    let input = Input::Worked { rank, incarnation, activity };
+                    let input = NlaInput::Worked { rank, incarnation, activity };
                     let _ = self.ends.inputs.send(input).await;
                 }
             }
-            Said::Held(number) => {
+            FromSupervisor::Held(number) => {
                 if let Some((episode, step)) = self.preparing.take_if(|(of, _)| of.0 == number) {
                     step.done(&self.spec.node, "stop the ranks");
                     let result = self.settle().await;
-                    let _ = self.ends.inputs.send(Input::Prepared { episode, result }).await;
+                    let _ = self.ends.inputs.send(NlaInput::Prepared { episode, result }).await;
                 }
             }
-            Said::Took(bytes) => self.input.took(bytes),
-            Said::Synced => {}
+            FromSupervisor::Took(bytes) => self.input.took(bytes),
+            FromSupervisor::Synced => {}
         }
     }
 
-    pub(super) async fn say(&mut self, word: ToTender) {
+    pub(super) async fn say(&mut self, word: ToSupervisor) {
         if self.quiet {
             return self.kept.push(word);
         }
-        if let Some(to_tender) = &self.to_tender {
-            let _ = to_tender.send(word).await;
+        if let Some(to_supervisor) = &self.to_supervisor {
+            let _ = to_supervisor.send(word).await;
         }
     }
 
-    /// Does what the agent wants; `true` when the pod is over with that.
+    /// Executes an order; `true`: the pod is over.
     async fn obey(&mut self, order: Order) -> bool {
         match order {
             Order::Spawn { rank, incarnation, argv, env } => {
                 self.add(rank, incarnation);
                 let cwd = self.spec.cwd.clone();
-                let fed = self.spec.stdin && rank == FED_RANK;
-                self.say(ToTender::Spawn { rank, argv, env, cwd, fed }).await;
+                let stdin = self.spec.stdin && rank == STDIN_RANK;
+                self.say(ToSupervisor::Spawn { rank, argv, env, cwd, stdin }).await;
             }
-            Order::Feed(connecting) => self.input = Feed::begin(connecting),
+            Order::Stdin(connecting) => self.input = Stdin::begin(connecting),
             Order::Tell(word) => self.say(word).await,
             Order::Prepare(episode, set) => {
-                self.preparing = Some((episode, Step::begin()));
+                self.preparing = Some((episode, Stopwatch::start()));
                 let moves = set.migration().is_some();
                 if moves && self.precopied.as_ref() != Some(&set) && self.precopy.is_empty() {
                     self.begin_precopy(set.clone());
@@ -297,9 +297,9 @@ impl Task {
                 let gone = leave && result.is_ok();
                 if gone {
                     self.ranks.clear();
-                    self.input = Feed::default();
+                    self.input = Stdin::default();
                 }
-                let _ = self.ends.inputs.send(Input::Saved { episode, result }).await;
+                let _ = self.ends.inputs.send(NlaInput::Saved { episode, result }).await;
                 return gone;
             }
             Order::Release => self.release().await,
@@ -307,22 +307,22 @@ impl Task {
         false
     }
 
-    /// Stops the ranks that are to be saved, if that is still wanted.
+    /// Stops the ranks, if a preparation is open.
     async fn hold_ranks(&mut self) {
         if let Some((episode, step)) = &mut self.preparing {
-            *step = Step::begin();
-            let word = ToTender::Hold(episode.0);
+            *step = Stopwatch::start();
+            let word = ToSupervisor::Hold(episode.0);
             self.say(word).await;
         }
     }
 
-    /// The ranks stand still: what they have sent arrives and is acknowledged while the pod still can talk, so that nobody
-    /// need send it again. (A connection that is brought back would do that only after a second.)
+    /// The ranks are stopped. Their data arrives and is acknowledged while the pod is on its
+    /// bridge. A restored connection would repeat it only after a second.
     async fn settle(&self) -> Result<(), String> {
         let Some(set) = &self.prepared else {
-            return Err("it was called off".to_owned());
+            return Err("it was cancelled".to_owned());
         };
-        let step = Step::begin();
+        let step = Stopwatch::start();
         tokio::time::sleep(DRAIN_WAIT).await;
         step.done(&self.spec.node, "let what they have sent arrive");
         self.steps(Moment::Prepare, set, Path::new("/")).await
@@ -332,14 +332,14 @@ impl Task {
         self.preparing = None;
         if let Some(set) = self.prepared.take()
             && self.steps(Moment::Release, &set, Path::new("/")).await.is_err()
-            // While all pods were cut off the bridge looked left, and somebody may have removed it: it is made again.
+            // While all pods were cut off, the bridge had no ports and may have been removed.
             && let Err(error) = self.open().await
         {
             tracing::warn!(node = %self.spec.node, %error, "the ranks may not go on");
         }
         self.probe().await;
         self.quiet = false;
-        self.say(ToTender::Go).await;
+        self.say(ToSupervisor::Go).await;
         for word in core::mem::take(&mut self.kept) {
             self.say(word).await;
         }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 /// What happens in every phase alike.
 const EVERYWHERE: [&str; 2] = [KILL, ALL_END];
 /// Remedies in the order of their rows.
-const REMEDIES: [&str; 6] = ["none", "start", "checkpoint", "migration", "rollback", "end"];
+const WORKFLOWS: [&str; 6] = ["none", "start", "checkpoint", "migration", "rollback", "end"];
 /// Phases in the order of their rows.
 const ORDER: [&str; 15] = [
     "gather",
@@ -29,8 +29,8 @@ const ORDER: [&str; 15] = [
 
 /// The number of the remedy, and the phase.
 fn parts(place: &str) -> (usize, &str) {
-    let (remedy, phase) = place.split_once(' ').unwrap_or(("none", place));
-    let number = REMEDIES.iter().position(|other| *other == remedy);
+    let (workflow, phase) = place.split_once(' ').unwrap_or(("none", place));
+    let number = WORKFLOWS.iter().position(|other| *other == workflow);
     (number.unwrap_or(0), if number.is_none() { "not all have met" } else { phase })
 }
 
@@ -57,7 +57,6 @@ fn outcome(from: &str, next: &BTreeSet<String>) -> String {
     words.into_iter().collect::<Vec<_>>().join(", or ")
 }
 
-/// What was found.
 #[derive(Default)]
 pub(super) struct Found {
     /// What is asked in each phase, by name.
@@ -71,58 +70,62 @@ impl Found {
     pub(super) fn rows(&self) -> Vec<String> {
         let mut by_outcome: BTreeMap<(usize, &str, String), Vec<&str>> = BTreeMap::new();
         for ((place, what), next) in &self.edges {
-            let (remedy, phase) = parts(place);
+            let (workflow, phase) = parts(place);
             let outcome = outcome(place, next);
             if !outcome.is_empty() && !EVERYWHERE.contains(what) {
-                by_outcome.entry((remedy, what, outcome)).or_default().push(phase);
+                by_outcome.entry((workflow, what, outcome)).or_default().push(phase);
             }
         }
         let mut by_phases: BTreeMap<(usize, Vec<&str>, String), Vec<&str>> = BTreeMap::new();
-        for ((remedy, what, outcome), mut phases) in by_outcome {
+        for ((workflow, what, outcome), mut phases) in by_outcome {
             phases.sort_by_key(|phase| ORDER.iter().position(|other| other == phase));
-            by_phases.entry((remedy, phases, outcome)).or_default().push(what);
+            by_phases.entry((workflow, phases, outcome)).or_default().push(what);
         }
         let key = |phases: &[&str]| -> Vec<Option<usize>> {
             phases.iter().map(|phase| ORDER.iter().position(|other| other == phase)).collect()
         };
         let mut rows: Vec<_> = by_phases.into_iter().collect();
-        rows.sort_by_key(|((remedy, phases, _), _)| (*remedy, key(phases)));
-        let row = |((remedy, phases, outcome), what): &((usize, Vec<&str>, String), Vec<&str>)| {
-            format!(
-                "| {} | {} | {} | {outcome} |",
-                REMEDIES[*remedy],
-                phases.join(", "),
-                what.join("; ")
-            )
-        };
+        rows.sort_by_key(|((workflow, phases, _), _)| (*workflow, key(phases)));
+        let row =
+            |((workflow, phases, outcome), what): &((usize, Vec<&str>, String), Vec<&str>)| {
+                format!(
+                    "| {} | {} | {} | {outcome} |",
+                    WORKFLOWS[*workflow],
+                    phases.join(", "),
+                    what.join("; ")
+                )
+            };
         rows.iter().map(row).collect()
     }
 
     pub(super) fn page(&self, rows: &[String]) -> String {
         let mut page = String::from(
             "# What the launcher does in each phase\n\n\
-             Found by trying everything that can happen in the states that it leads to, by a test (`launcher/core/src/jl/table.rs`;\n\
-             `FTB_BLESS=1 cargo test -p ftb-launcher-core --lib jl::table` writes it): jobs of three ranks on two nodes with two spares, of programs of\n\
-             ftb-job, with CRIU, and with hooks, new ones and such from a set, with `on_death = \"rollback\"`. What each phase is for, and its\n\
-             deadline, is in [launcher.md](launcher.md#phases-deadlines-ways-back); the events are in [launcher-protocol.md](launcher-protocol.md).\n\n\
-             ## What is asked, each second until it is answered\n\n\
-             | remedy | phase | requests, as far as they are needed |\n|---|---|---|\n",
+             A test tries every input in every reachable state and renders this page\n\
+             (`launcher/core/src/jl/table.rs`; `FTB_BLESS=1 cargo test -p ftb-launcher-core --lib table`\n\
+             writes it). The jobs have three ranks on two nodes with two spares, use each backend, start\n\
+             anew or from a set, with `on_death = \"rollback\"`. [launcher.md](launcher.md) explains the\n\
+             phases, [launcher-protocol.md](launcher-protocol.md) the events.\n\n\
+             ## Requests of each phase, repeated each second until they are answered\n\n\
+             | workflow | phase | requests, if needed |\n|---|---|---|\n",
         );
         let mut asks: Vec<_> =
             self.asks.iter().map(|(place, names)| (parts(place), names)).collect();
         let order = |phase: &str| ORDER.iter().position(|other| *other == phase);
-        asks.sort_by_key(|((remedy, phase), _)| (*remedy, order(phase)));
-        for ((remedy, phase), names) in asks {
+        asks.sort_by_key(|((workflow, phase), _)| (*workflow, order(phase)));
+        for ((workflow, phase), names) in asks {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let names = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
-            let _ = writeln!(page, "| {} | {phase} | {names} |", REMEDIES[remedy]);
+            let _ = writeln!(page, "| {} | {phase} | {names} |", WORKFLOWS[workflow]);
         }
-        page += "\n## What leads where\n\n\
-             What has no row leaves the phase as it is; another node or set may be tried in it. *Recovery* is a rollback (its phase copy, or\n\
-             restart where all images are there), else a *restart*; that is a start from its phase reset on, or the end where there is no set, no\n\
-             spare, or no progress since too many recoveries. In every phase the end is asked for, or all ranks come to their end: then the job\n\
-             ends. An event stands for the last one that was awaited, a deadline for one node that is silent or all of them.\n\n\
-             | remedy | phase | what comes | where it leads |\n|---|---|---|---|\n";
+        page += "\n## Transitions\n\n\
+             An input without a row leaves the phase as it is; it may try another node or set. *Recovery*\n\
+             is a rollback (phase copy, or restart if all images are in place), otherwise a *restart*: a\n\
+             start from phase reset on. Without a set, without a spare, or after too many recoveries\n\
+             without progress, the job ends. It also ends in every phase on request, or when all ranks\n\
+             have ended. An event stands for the last one that was awaited, a deadline for one silent\n\
+             node or all of them.\n\n\
+             | workflow | phase | input | next |\n|---|---|---|---|\n";
         for row in rows {
             page += row;
             page.push('\n');

@@ -1,14 +1,13 @@
-//! PMI-2: `cmd=NAME;key=value;...`, where a `;` in a value is doubled. Commands that would need processes started or
-//! names published at run time are answered with an error: the job has the processes that it was started with.
+//! PMI-2: `cmd=NAME;key=value;...`; a `;` in a value is doubled. Commands that start processes or
+//! publish names at run time get an error.
 
-use super::{Asked, PmiServer};
+use super::{PmiResult, PmiServer};
 use std::collections::BTreeMap;
 
-/// The fields of one message.
 struct Fields(BTreeMap<String, String>);
 
 impl Fields {
-    /// Reads a message; what is no `key=value` is skipped.
+    /// Reads a message; words without `=` are skipped.
     fn read(text: &str) -> Self {
         let mut fields = BTreeMap::new();
         let mut rest = text;
@@ -25,7 +24,7 @@ impl Fields {
     }
 }
 
-/// A value up to its single `;`, and what is behind that.
+/// A value up to its single `;`, and the rest.
 fn value(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut rest = text;
@@ -43,11 +42,11 @@ fn value(text: &str) -> (String, &str) {
     (value, "")
 }
 
-/// An answer in the making.
-struct Answer(String);
+/// An answer under construction.
+struct Pmi2Answer(String);
 
-impl Answer {
-    /// The answer to `cmd`; a client with threads finds the one that waits by `thrid`.
+impl Pmi2Answer {
+    /// The answer to `cmd`. A client with threads finds the waiting one by `thrid`.
     fn to(cmd: &str, thrid: Option<&str>) -> Self {
         let answer = Self(format!("cmd={cmd}-response;"));
         match thrid {
@@ -64,7 +63,6 @@ impl Answer {
         self
     }
 
-    /// What a look-up has found.
     fn found(self, value: Option<&str>) -> String {
         match value {
             Some(value) => self.field("found", "TRUE").field("value", value).good(),
@@ -88,27 +86,26 @@ impl Answer {
     }
 }
 
-/// The answer that releases a rank from the fence.
-pub(super) fn fence_out(thrid: Option<&str>) -> String {
-    Answer::to("kvs-fence", thrid).good()
+/// The answer that releases a rank from the barrier.
+pub(super) fn barrier_out(thrid: Option<&str>) -> String {
+    Pmi2Answer::to("kvs-fence", thrid).good()
 }
 
-/// The answer to a rank that has waited for a node attribute.
+/// The answer to a rank that waited for a node attribute.
 pub(super) fn attribute_put(thrid: Option<&str>, value: &str) -> String {
-    Answer::to("info-getnodeattr", thrid).found(Some(value))
+    Pmi2Answer::to("info-getnodeattr", thrid).found(Some(value))
 }
 
-/// Answers one message of `rank`.
-pub(super) fn answer(server: &mut PmiServer, rank: u32, text: &str) -> Asked {
+pub(super) fn answer(server: &mut PmiServer, rank: u32, text: &str) -> PmiResult {
     let fields = Fields::read(text);
     let thrid = fields.get("thrid");
     let Some(cmd) = fields.get("cmd") else {
-        return Asked::Nonsense("a PMI-2 message without cmd=".to_owned());
+        return PmiResult::Nonsense("a PMI-2 message without cmd=".to_owned());
     };
-    let to = || Answer::to(cmd, thrid);
+    let to = || Pmi2Answer::to(cmd, thrid);
     let key = fields.get("key").unwrap_or_default();
     let value = fields.get("value").unwrap_or_default();
-    Asked::Reply(match cmd {
+    PmiResult::Reply(match cmd {
         "fullinit" => full_init(server, rank, to()),
         "finalize" => to().good(),
         "job-getid" => to().field("jobid", &server.name).good(),
@@ -124,7 +121,7 @@ pub(super) fn answer(server: &mut PmiServer, rank: u32, text: &str) -> Asked {
         }
         "kvs-fence" => {
             server.enter(rank, thrid.map(ToOwned::to_owned));
-            return Asked::Entered;
+            return PmiResult::Entered;
         }
         "info-putnodeattr" => {
             let result = server.put_attribute(key, value);
@@ -135,22 +132,22 @@ pub(super) fn answer(server: &mut PmiServer, rank: u32, text: &str) -> Asked {
             match server.attribute(key).map(ToOwned::to_owned) {
                 None if wait => {
                     server.wait_attribute(rank, key, thrid);
-                    return Asked::Waits;
+                    return PmiResult::Waits;
                 }
                 found => to().found(found.as_deref()),
             }
         }
         "abort" => {
             let code = fields.get("exitcode").and_then(|code| code.parse().ok());
-            return Asked::Abort(code.unwrap_or(1));
+            return PmiResult::Abort(code.unwrap_or(1));
         }
         "spawn" | "job-connect" | "job-disconnect" | "name-publish" | "name-unpublish"
         | "name-lookup" => to().bad("ftb does not offer this"),
-        other => return Asked::Nonsense(format!("unknown PMI-2 command {other:.32}")),
+        other => return PmiResult::Nonsense(format!("unknown PMI-2 command {other:.32}")),
     })
 }
 
-fn full_init(server: &PmiServer, rank: u32, answer: Answer) -> String {
+fn full_init(server: &PmiServer, rank: u32, answer: Pmi2Answer) -> String {
     let (rank, size) = (rank.to_string(), server.size.to_string());
     answer
         .field("pmi-version", "2")
@@ -173,7 +170,7 @@ mod tests {
         for rank in 0..2 {
             let said = server.line(rank, "cmd=init pmi_version=2 pmi_subversion=0");
             let line = "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n";
-            assert_eq!(said, Asked::Reply(line.to_owned()));
+            assert_eq!(said, PmiResult::Reply(line.to_owned()));
         }
         server
     }
@@ -181,7 +178,7 @@ mod tests {
     /// The answer, without its length.
     fn ask(server: &mut PmiServer, rank: u32, text: &str) -> String {
         match server.line(rank, text) {
-            Asked::Reply(text) => {
+            PmiResult::Reply(text) => {
                 let (length, text) = text.split_at(super::super::wire::LENGTH_BYTES);
                 assert_eq!(length.trim().parse(), Ok(text.len()));
                 text.to_owned()
@@ -210,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn a_put_is_seen_after_the_fence_with_all_its_signs() {
+    fn a_put_is_seen_after_the_barrier_with_all_its_signs() {
         let mut server = server();
         let said = ask(&mut server, 0, "cmd=kvs-put;key=k;value=a;;b=c d;");
         assert_eq!(said, "cmd=kvs-put-response;rc=0;");
         let get = "cmd=kvs-get;jobid=job7;srcid=0;key=k;";
         assert_eq!(ask(&mut server, 1, get), "cmd=kvs-get-response;found=FALSE;rc=0;");
-        assert_eq!(server.line(0, "cmd=kvs-fence;thrid=9;"), Asked::Entered);
-        assert_eq!(server.line(1, "cmd=kvs-fence;"), Asked::Entered);
+        assert_eq!(server.line(0, "cmd=kvs-fence;thrid=9;"), PmiResult::Entered);
+        assert_eq!(server.line(1, "cmd=kvs-fence;"), PmiResult::Entered);
         let lines = server.parts(1000).concat();
         let released: Vec<(u32, String)> = server.complete(lines.lines());
         assert_eq!(
@@ -234,12 +231,12 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_early_for_a_node_attribute_waits_for_it() {
+    fn an_early_request_for_a_node_attribute_waits_for_it() {
         let mut server = server();
         let get = "cmd=info-getnodeattr;key=seg;wait=FALSE;";
         assert_eq!(ask(&mut server, 1, get), "cmd=info-getnodeattr-response;found=FALSE;rc=0;");
         let wait = "cmd=info-getnodeattr;key=seg;wait=TRUE;thrid=3;";
-        assert_eq!(server.line(1, wait), Asked::Waits);
+        assert_eq!(server.line(1, wait), PmiResult::Waits);
         assert!(server.served().is_empty());
         let said = ask(&mut server, 0, "cmd=info-putnodeattr;key=seg;value=/dev/shm/x;");
         assert_eq!(said, "cmd=info-putnodeattr-response;rc=0;");
@@ -249,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_or_not_offered_is_said_and_nonsense_is_the_end() {
+    fn unsupported_commands_get_errors_and_invalid_ones_end_the_rank() {
         let mut server = server();
         for bad in ["key=;value=x;", "key=a b\n;value=x;", "key=a;;b=;value=x\ny;", "value=x;"] {
             let said = ask(&mut server, 0, &format!("cmd=kvs-put;{bad}"));
@@ -257,9 +254,9 @@ mod tests {
         }
         let said = ask(&mut server, 0, "cmd=spawn;ncmds=1;");
         assert!(said.contains("rc=1;errmsg=ftb does not offer this"), "{said}");
-        assert_eq!(server.line(0, "cmd=abort;isworld=TRUE;msg=no;"), Asked::Abort(1));
-        assert!(matches!(server.line(0, "cmd=dance;"), Asked::Nonsense(_)));
-        assert!(matches!(server.line(0, "hello"), Asked::Nonsense(_)));
+        assert_eq!(server.line(0, "cmd=abort;isworld=TRUE;msg=no;"), PmiResult::Abort(1));
+        assert!(matches!(server.line(0, "cmd=dance;"), PmiResult::Nonsense(_)));
+        assert!(matches!(server.line(0, "hello"), PmiResult::Nonsense(_)));
     }
 
     proptest! {
@@ -272,9 +269,9 @@ mod tests {
 
         #[test]
         fn values_come_back_as_they_were(text in "[^\u{0}]{0,60}") {
-            let sent = Answer::to("x", None).field("value", &text).field("rc", "0").0;
+            let sent = Pmi2Answer::to("x", None).field("value", &text).field("rc", "0").0;
             let fields = Fields::read(&sent);
-            // A doubled sign at the end of a value is the one thing that the protocol cannot say.
+            // A doubled `;` at the end of a value cannot be expressed.
             if !text.ends_with(';') {
                 prop_assert_eq!(fields.get("value"), Some(text.as_str()));
             }

@@ -1,12 +1,12 @@
-//! PMI on the wire: lines for PMI-1, messages behind their length for PMI-2. A connection begins with one line in
-//! either case, and its `cmd=init` says which of the two follows. Pure: bytes in, texts out.
+//! PMI framing: lines for PMI-1, length and message for PMI-2. Each connection begins with a line;
+//! its `cmd=init` selects the protocol. Pure: bytes in, texts out.
 
 use crate::nla::limits::{PMI_LINE_BYTES_MAX, PMI_MESSAGE_BYTES_MAX};
 
 /// Digits of the length before a PMI-2 message.
 pub const LENGTH_BYTES: usize = 6;
 
-/// Cuts what a rank writes into texts.
+/// Splits the bytes of a rank into texts.
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
@@ -14,15 +14,14 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// What has come in.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole text, if there is one. Bytes that are no text come out replaced; they are refused later.
+    /// The next complete text. Invalid UTF-8 is replaced and refused later.
     ///
     /// # Errors
-    /// One line: a text is too long, or its length is no number. Nothing sensible can follow.
+    /// A text is too long, or its length is not a number. The connection is unusable.
     pub fn next_text(&mut self) -> Result<Option<String>, String> {
         let cut = if self.messages { self.message()? } else { self.line()? };
         let Some((skip, end)) = cut else { return Ok(None) };
@@ -54,13 +53,13 @@ impl Decoder {
     }
 }
 
-/// Whether that first line asks for PMI-2.
+/// Whether that first line selects PMI-2.
 pub fn speaks_two(line: &str) -> bool {
     let mut words = line.split_ascii_whitespace();
     words.next() == Some("cmd=init") && words.any(|word| word == "pmi_version=2")
 }
 
-/// A PMI-2 message behind its length.
+/// Adds the length to a PMI-2 message.
 pub fn message(text: &str) -> String {
     format!("{:>width$}{text}", text.len(), width = LENGTH_BYTES)
 }
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_end_or_no_length_is_refused() {
+    fn texts_without_end_or_length_are_refused() {
         let mut decoder = Decoder::default();
         decoder.push(&[b'x'; PMI_LINE_BYTES_MAX]);
         assert!(decoder.next_text().is_err());

@@ -1,97 +1,84 @@
-//! What a node agent and the tender of its pod say to each other, over two pipes that are all that leads out of a pod.
+//! IPC between a node agent and the supervisor of its pod, over two pipes, the only descriptors
+//! that leave a pod.
 //!
-//! To the tender: one JSON object a line. From the tender: frames of at most [`FRAME_BYTES_MAX`], each written in one
-//! piece, so that no dump can fall between two halves of one: a byte with the kind, the rank and the length (four and
-//! two bytes, little-endian), the bytes.
+//! To the supervisor: one JSON object a line. From the supervisor: frames of at most
+//! [`FRAME_BYTES_MAX`], each written at once, so that no dump splits one: kind (1 byte), rank (4
+//! bytes), length (2 bytes, little-endian), body.
 
 use crate::output::Stream;
-use ftb_launcher_core::message::{Activity, How};
+use ftb_launcher_core::message::{Activity, ExitCause};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Largest frame in bytes: what a pipe takes in one piece.
+/// Largest frame in bytes: a pipe takes it in one piece.
 pub const FRAME_BYTES_MAX: usize = 4096;
-/// Kind, rank, length.
 pub const HEAD_BYTES: usize = 7;
-/// Most bytes that one frame carries.
 pub const BODY_BYTES_MAX: usize = FRAME_BYTES_MAX - HEAD_BYTES;
-/// Longest line to a tender: a rank's environment may be large.
+/// Longest line to a supervisor; a rank's environment may be large.
 pub const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Most bytes of standard input in one word.
+/// Most bytes of standard input in one message.
 pub const INPUT_BYTES_MAX: usize = 16 * 1024;
 
-/// What the agent says.
+/// A message of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ToTender {
-    /// Start a rank.
+pub enum ToSupervisor {
     Spawn {
-        /// Which.
         rank: u32,
-        /// Program and arguments.
         argv: Vec<String>,
-        /// Its whole environment but for the number of its PMI descriptor.
+        /// Its environment, without the number of its PMI descriptor.
         env: Vec<(String, String)>,
-        /// Where.
         cwd: PathBuf,
-        /// It has a standard input; else it reads its end at once.
+        /// It has a standard input; otherwise it reads its end at once.
         #[serde(default)]
-        fed: bool,
+        stdin: bool,
     },
-    /// Standard input for a rank; none is its end. Answered by [`Said::Took`] as the rank takes it.
+    /// Standard input for a rank; empty at its end. Answered by [`FromSupervisor::Took`].
     Input {
-        /// Which.
         rank: u32,
-        /// The bytes.
         bytes: Vec<u8>,
     },
-    /// A PMI answer, as it is to be written.
+    /// A PMI answer.
     Pmi {
-        /// For whom.
         rank: u32,
-        /// The line.
         line: String,
     },
     /// A signal to the process group of a rank.
     Signal {
-        /// Which.
         rank: u32,
-        /// Signal number.
         signal: i32,
     },
-    /// Stop the ranks, and take no PMI line from any of them any more; answered by [`Said::Held`].
+    /// Stop the ranks and read no more PMI lines. Answered by [`FromSupervisor::Held`].
     Hold(u64),
-    /// Answered by [`Said::Synced`] when everything before it is done.
+    /// Answered by [`FromSupervisor::Synced`] when all earlier messages are handled.
     Sync,
-    /// Go on.
     Go,
 }
 
-/// What the tender says.
+/// A message of the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
-    /// It is there, with this process id inside the pod.
+pub enum FromSupervisor {
+    /// It runs, with this process id inside the pod.
     Begun(u32),
     /// Output of a rank.
     Output(u32, Stream, Vec<u8>),
     /// A PMI line or message of a rank.
     Pmi(u32, String),
-    /// A rank has ended, and its output is told.
-    Ended(u32, How),
+    /// A rank has ended; its output was sent before.
+    Ended(u32, ExitCause),
     /// A rank could not be started.
     Failed(u32, String),
-    /// A rank that stands still has done so much until now.
+    /// Activity of a stopped rank.
     Worked(u32, Activity),
-    /// The ranks stand still, and no PMI line comes any more.
+    /// The ranks are stopped; no PMI line follows.
     Held(u64),
-    /// So many bytes of [`ToTender::Input`] are with their rank, or nobody wants them any more.
+    /// Bytes of [`ToSupervisor::Input`] that their rank has taken or that are void.
     Took(u32),
-    /// See [`ToTender::Sync`].
     Synced,
 }
 
-impl Said {
-    /// As a frame. What is too long is cut.
+impl FromSupervisor {
+    /// Encodes it; long bodies are cut.
     pub fn frame(&self) -> Vec<u8> {
         let text = |text: &str| text.as_bytes().to_vec();
         let (kind, rank, body) = match self {
@@ -116,12 +103,13 @@ impl Said {
         frame
     }
 
-    /// How many bytes follow a head.
+    /// Length of the body after this head.
     pub fn body_length(head: [u8; HEAD_BYTES]) -> usize {
         usize::from(u16::from_le_bytes([head[5], head[6]])).min(BODY_BYTES_MAX)
     }
 
-    /// Reads a frame; `None` when it is none. A pod runs programs of the user: nothing it says is trusted.
+    /// Decodes a frame; `None` if it is invalid. A pod runs programs of the user and is not
+    /// trusted.
     pub fn read(head: [u8; HEAD_BYTES], body: Vec<u8>) -> Option<Self> {
         let number = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
@@ -146,10 +134,10 @@ fn activity(text: &str) -> Option<Activity> {
     Some(Activity { cpu_ms: cpu_ms.parse().ok()?, sent: sent.parse().ok()? })
 }
 
-fn how(text: &str) -> Option<How> {
+fn how(text: &str) -> Option<ExitCause> {
     match text.split_once(' ')? {
-        ("exit", code) => code.parse().ok().map(How::Exit),
-        ("signal", signal) => signal.parse().ok().map(How::Signal),
+        ("exit", code) => code.parse().ok().map(ExitCause::Exit),
+        ("signal", signal) => signal.parse().ok().map(ExitCause::Signal),
         _ => None,
     }
 }
@@ -162,27 +150,30 @@ mod tests {
     #[test]
     fn every_frame_reads_back_and_fits_a_pipe() {
         for said in [
-            Said::Begun(1001),
-            Said::Output(3, Stream::Out, b"x\n".to_vec()),
-            Said::Output(3, Stream::Err, vec![7; BODY_BYTES_MAX]),
-            Said::Pmi(70_000, "cmd=init".to_owned()),
-            Said::Ended(1, How::Exit(3)),
-            Said::Ended(1, How::Signal(9)),
-            Said::Failed(2, "no such file".to_owned()),
-            Said::Worked(9, Activity { cpu_ms: 1, sent: u64::MAX }),
-            Said::Held(1 << 40),
-            Said::Took(u32::MAX),
-            Said::Synced,
+            FromSupervisor::Begun(1001),
+            FromSupervisor::Output(3, Stream::Out, b"x\n".to_vec()),
+            FromSupervisor::Output(3, Stream::Err, vec![7; BODY_BYTES_MAX]),
+            FromSupervisor::Pmi(70_000, "cmd=init".to_owned()),
+            FromSupervisor::Ended(1, ExitCause::Exit(3)),
+            FromSupervisor::Ended(1, ExitCause::Signal(9)),
+            FromSupervisor::Failed(2, "no such file".to_owned()),
+            FromSupervisor::Worked(9, Activity { cpu_ms: 1, sent: u64::MAX }),
+            FromSupervisor::Held(1 << 40),
+            FromSupervisor::Took(u32::MAX),
+            FromSupervisor::Synced,
         ] {
             let frame = said.frame();
             assert!(frame.len() <= FRAME_BYTES_MAX);
             let head: [u8; HEAD_BYTES] = frame[..HEAD_BYTES].try_into().unwrap();
-            assert_eq!(Said::body_length(head), frame.len() - HEAD_BYTES);
-            assert_eq!(Said::read(head, frame[HEAD_BYTES..].to_vec()), Some(said));
+            assert_eq!(FromSupervisor::body_length(head), frame.len() - HEAD_BYTES);
+            assert_eq!(FromSupervisor::read(head, frame[HEAD_BYTES..].to_vec()), Some(said));
         }
-        assert_eq!(Said::Output(0, Stream::Out, vec![0; 9999]).frame().len(), FRAME_BYTES_MAX);
+        assert_eq!(
+            FromSupervisor::Output(0, Stream::Out, vec![0; 9999]).frame().len(),
+            FRAME_BYTES_MAX
+        );
         for (kind, body) in [(b'?', ""), (b'x', "left"), (b'h', "x"), (b'w', "1"), (b'x', "exit")] {
-            assert_eq!(Said::read([kind, 0, 0, 0, 0, 0, 0], body.into()), None);
+            assert_eq!(FromSupervisor::read([kind, 0, 0, 0, 0, 0, 0], body.into()), None);
         }
     }
 }

@@ -1,11 +1,12 @@
-//! When the job is saved by itself: at fixed intervals, or as often as pays.
+//! When the job is saved by the clock: at a fixed interval, or at the optimum interval.
 //!
-//! What pays follows from two numbers: what a checkpoint costs, and how often something fails. The cost is measured:
-//! how long the ranks stood still in the last ones. The time between failures is at first what was said, and with every
-//! failure, and every hour without one, more what is seen. The interval is that of J. T. Daly, "A higher order estimate
-//! of the optimum checkpoint interval for restart dumps" (2006), whose first term is J. W. Young's (1974).
+//! The optimum follows from the cost of a checkpoint and the mean time between failures. The cost
+//! is measured: the time for which ranks were stopped. The mean time between failures starts with
+//! the configured value; observed failures and running time correct it. The formula is J. T.
+//! Daly's, "A higher order estimate of the optimum checkpoint interval for restart dumps" (2006);
+//! its first term is J. W. Young's (1974).
 //!
-//! Pure; not responsible for saving.
+//! Pure. Not responsible for saving.
 
 use core::fmt;
 use core::str::FromStr;
@@ -13,23 +14,22 @@ use core::time::Duration;
 use ftb_core::Now;
 use serde::{Deserialize, Serialize};
 
-/// The first checkpoint of a job that is saved as often as pays: until then its cost is not known.
+/// First checkpoint with `Auto`: its cost is unknown until then.
 const FIRST: Duration = Duration::from_secs(60);
-/// The time between failures where nothing is said.
+/// Default mean time between failures.
 pub const MTBF: Duration = Duration::from_secs(24 * 3600);
-/// A job is not saved more often than the last checkpoint took, until it was in the store, so many times.
+/// The interval is at least this many times the duration of the last checkpoint.
 const REST: u32 = 2;
 
-/// How often a job is saved by itself.
+/// When the job is saved by the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Interval {
-    /// Only when it is asked to.
+    /// Only on request.
     #[default]
     Never,
-    /// As often as pays.
+    /// At the optimum interval.
     Auto,
-    /// That often.
     Every(Duration),
 }
 
@@ -77,10 +77,10 @@ impl From<Interval> for String {
     }
 }
 
-/// The interval between checkpoints that loses least, for their cost and the mean time between failures.
+/// The interval with the least loss, for this cost and mean time between failures.
 fn optimum(cost: Duration, mtbf: Duration) -> Duration {
     let (c, m) = (cost.as_secs_f64(), mtbf.as_secs_f64());
-    // Saving takes longer than what could be lost: Daly's other branch.
+    // Saving takes longer than the possible loss: Daly's other branch.
     if c >= 2.0 * m {
         return mtbf;
     }
@@ -89,36 +89,33 @@ fn optimum(cost: Duration, mtbf: Duration) -> Duration {
     Duration::try_from_secs_f64(best).unwrap_or(mtbf)
 }
 
-/// Where the interval in force comes from.
+/// The reason for the interval in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
-    /// Nobody wants the job to be saved by itself.
+    /// Only on request.
     Never,
-    /// It was said.
     Clock,
-    /// It is to be as often as pays, and no checkpoint has been seen yet.
+    /// `Auto` before the first checkpoint.
     First,
-    /// Daly's optimum, of the measured cost and the rate of failures.
+    /// Daly's optimum.
     Optimum,
-    /// The optimum is below the rest that the job gets: twice the time until the last checkpoint was in the store.
+    /// The optimum is below the least interval: twice the duration of the last checkpoint.
     Rest,
 }
 
-/// The interval in force and what it follows from, for people and programs.
+/// The interval in force and its inputs, for display.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct PaceView {
-    /// Where it comes from.
+pub struct IntervalView {
     pub source: Source,
-    /// The interval; none where the job is not saved by itself.
+    /// `None`: the job is not saved by the clock.
     pub interval_ms: Option<u64>,
-    /// How long the ranks stand still in a checkpoint, as measured.
+    /// Measured time for which ranks stand still in a checkpoint.
     pub cost_ms: Option<u64>,
-    /// How long the last one took until it was in the store.
+    /// Duration of the last checkpoint, until it was in the store.
     pub took_ms: Option<u64>,
-    /// The mean time between failures, of what was said and what is seen.
+    /// Configured and observed mean time between failures, combined.
     pub mtbf_ms: u64,
-    /// Failures seen.
     pub failures: u32,
 }
 
@@ -126,23 +123,23 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// For people: whole seconds where it is long.
+/// For display; whole seconds where it is long.
 fn words(ms: u64) -> String {
     let ms = if ms >= 10_000 { ms / 1000 * 1000 } else { ms };
     humantime::format_duration(Duration::from_millis(ms)).to_string()
 }
 
-impl fmt::Display for PaceView {
+impl fmt::Display for IntervalView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let every = words(self.interval_ms.unwrap_or_default());
         let cost = words(self.cost_ms.unwrap_or_default());
         match self.source {
-            Source::Never => f.write_str("only when asked to"),
-            Source::Clock => write!(f, "every {every}, as was said"),
-            Source::First => write!(f, "first after {every}: what it costs is not known yet"),
+            Source::Never => f.write_str("only on request"),
+            Source::Clock => write!(f, "every {every}, as configured"),
+            Source::First => write!(f, "first after {every}: its cost is not known yet"),
             Source::Optimum => write!(
                 f,
-                "every {every}, as pays: it costs {cost}, a failure is expected every {} ({} seen)",
+                "every {every}, the optimum: it costs {cost}, a failure is expected every {} ({} seen)",
                 words(self.mtbf_ms),
                 self.failures
             ),
@@ -154,24 +151,22 @@ impl fmt::Display for PaceView {
     }
 }
 
-/// See the module.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Pace {
+pub struct CheckpointTimer {
     interval: Interval,
     mtbf: Duration,
-    /// How long the ranks stand still in a checkpoint; a newer measurement counts as much as all before it.
+    /// Smoothed: a new measurement weighs as much as all earlier ones.
     cost: Option<Duration>,
-    /// How long the last one took until it was in the store.
+    /// Duration of the last checkpoint, until it was in the store.
     took: Duration,
-    /// How long the job is under way, and since when that was not added up.
+    /// Running time, and the moment up to which it is added up.
     ran: Duration,
     since_ns: u64,
     failures: u32,
     due_ns: u64,
 }
 
-impl Pace {
-    /// Nothing is known yet but what was said of the time between failures.
+impl CheckpointTimer {
     pub(super) fn new(interval: Interval, mtbf: Duration) -> Self {
         Self {
             interval,
@@ -185,7 +180,7 @@ impl Pace {
         }
     }
 
-    /// The clock begins here, or is another than before.
+    /// The clock starts here, or has changed.
     pub(super) fn begin(&mut self, now: Now) {
         self.since_ns = now.mono_ns;
         self.arm(now);
@@ -196,7 +191,7 @@ impl Pace {
         self.due_ns
     }
 
-    /// Whether one is due; the next is then an interval away.
+    /// Whether a checkpoint is due; if so, the next one is an interval away.
     pub(super) fn take(&mut self, now: Now) -> bool {
         let due = now.mono_ns >= self.due_ns;
         if due {
@@ -205,20 +200,19 @@ impl Pace {
         due
     }
 
-    /// A checkpoint is in the store: the ranks stood still for `cost`, all of it took `took`.
+    /// A checkpoint is in the store. Ranks stood still for `cost`; all of it took `took`.
     pub(super) fn saved(&mut self, now: Now, cost: Duration, took: Duration) {
         self.cost = Some(self.cost.map_or(cost, |before| (before + cost) / 2));
         self.took = took;
         self.arm(now);
     }
 
-    /// A rank or a node has died.
     pub(super) fn failed(&mut self, now: Now) {
         self.failures += 1;
         self.arm(now);
     }
 
-    /// Between two checkpoints, as of now; `None`: never.
+    /// The interval as of now; `None`: never.
     pub fn interval(&self) -> Option<Duration> {
         self.sourced().1
     }
@@ -236,10 +230,9 @@ impl Pace {
         }
     }
 
-    /// All of it, to be shown.
-    pub fn view(&self) -> PaceView {
+    pub fn view(&self) -> IntervalView {
         let (source, interval) = self.sourced();
-        PaceView {
+        IntervalView {
             source,
             interval_ms: interval.map(millis),
             cost_ms: self.cost.map(millis),
@@ -249,7 +242,8 @@ impl Pace {
         }
     }
 
-    /// What was said counts as one failure in that time; then every failure and all the time that was seen.
+    /// The configured value counts as one failure in that time, beside the observed failures and
+    /// time.
     pub fn mtbf(&self) -> Duration {
         self.mtbf.saturating_add(self.ran) / (1 + self.failures)
     }
@@ -272,7 +266,8 @@ mod tests {
         Now { mono_ns: after.as_nanos() as u64, wall_ns: 0 }
     }
 
-    /// The waste of an interval: checkpoints, and half an interval with its checkpoint lost a failure.
+    /// Cost of an interval: its checkpoints, and half an interval with its checkpoint for each
+    /// failure.
     fn waste(interval: f64, cost: f64, mtbf: f64) -> f64 {
         cost / interval + (interval + cost) / (2.0 * mtbf)
     }
@@ -293,42 +288,42 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_counts_more_and_more() {
-        let mut pace = Pace::new(Interval::Auto, 24 * HOUR);
-        pace.begin(at(HOUR));
-        assert_eq!(pace.due_ns(), at(HOUR + FIRST).mono_ns);
-        assert!(!pace.take(at(HOUR)));
-        assert!(pace.take(at(HOUR + FIRST)));
-        pace.saved(at(HOUR + FIRST), Duration::from_secs(2), Duration::from_secs(5));
-        let calm = pace.interval().unwrap();
+    fn observed_failures_outweigh_the_configured_mtbf() {
+        let mut checkpoint_timer = CheckpointTimer::new(Interval::Auto, 24 * HOUR);
+        checkpoint_timer.begin(at(HOUR));
+        assert_eq!(checkpoint_timer.due_ns(), at(HOUR + FIRST).mono_ns);
+        assert!(!checkpoint_timer.take(at(HOUR)));
+        assert!(checkpoint_timer.take(at(HOUR + FIRST)));
+        checkpoint_timer.saved(at(HOUR + FIRST), Duration::from_secs(2), Duration::from_secs(5));
+        let calm = checkpoint_timer.interval().unwrap();
         for _ in 0..11 {
-            pace.failed(at(HOUR + FIRST));
+            checkpoint_timer.failed(at(HOUR + FIRST));
         }
-        let wild = pace.interval().unwrap();
+        let wild = checkpoint_timer.interval().unwrap();
         assert!(wild < calm / 3, "{calm:?} {wild:?}");
-        pace.failed(at(13 * HOUR));
-        assert_eq!(pace.mtbf(), (24 * HOUR + 12 * HOUR) / 13);
+        checkpoint_timer.failed(at(13 * HOUR));
+        assert_eq!(checkpoint_timer.mtbf(), (24 * HOUR + 12 * HOUR) / 13);
         assert_eq!(
-            pace.view().to_string(),
-            "every 3m 18s, as pays: it costs 2s, a failure is expected every 2h 46m 9s (12 seen)"
+            checkpoint_timer.view().to_string(),
+            "every 3m 18s, the optimum: it costs 2s, a failure is expected every 2h 46m 9s (12 seen)"
         );
-        // Cheaper checkpoints come more often, but never without a rest.
-        pace.saved(at(13 * HOUR), Duration::ZERO, 2 * HOUR);
-        assert_eq!(pace.interval(), Some(4 * HOUR));
-        assert_eq!(pace.view().source, Source::Rest);
+        // Cheaper checkpoints come more often, but keep the least interval.
+        checkpoint_timer.saved(at(13 * HOUR), Duration::ZERO, 2 * HOUR);
+        assert_eq!(checkpoint_timer.interval(), Some(4 * HOUR));
+        assert_eq!(checkpoint_timer.view().source, Source::Rest);
     }
 
     #[test]
     fn the_interval_is_shown_with_where_it_comes_from() {
-        let view = |interval| Pace::new(interval, 24 * HOUR).view();
+        let view = |interval| CheckpointTimer::new(interval, 24 * HOUR).view();
         let (never, clock, first) =
             (view(Interval::Never), view(Interval::Every(HOUR)), view(Interval::Auto));
         assert_eq!((never.source, never.interval_ms), (Source::Never, None));
-        assert_eq!(never.to_string(), "only when asked to");
+        assert_eq!(never.to_string(), "only on request");
         assert_eq!((clock.source, clock.interval_ms), (Source::Clock, Some(3_600_000)));
-        assert_eq!(clock.to_string(), "every 1h, as was said");
+        assert_eq!(clock.to_string(), "every 1h, as configured");
         assert_eq!((first.source, first.cost_ms), (Source::First, None));
-        assert_eq!(first.to_string(), "first after 1m: what it costs is not known yet");
+        assert_eq!(first.to_string(), "first after 1m: its cost is not known yet");
     }
 
     #[test]

@@ -1,50 +1,48 @@
-//! Standard input on its way into a pod: from the launcher's streams to the tender, which hands it to rank 0. The
-//! tender says what the rank has taken, and no more than [`WINDOW_BYTES`] are ever on the way to it: a rank that does
-//! not read holds the launcher's input, not the tender.
+//! Standard input on its way into a pod: from the launcher to the supervisor, which passes it to
+//! rank 0. The supervisor acknowledges bytes that the rank has taken. At most [`WINDOW_BYTES`] are
+//! unacknowledged, so a rank that does not read blocks the launcher's input, not the supervisor.
 
-use super::words::INPUT_BYTES_MAX;
+use super::ipc::INPUT_BYTES_MAX;
 use crate::input::JobInput;
 use std::io;
 use tokio::task::JoinSet;
 
-/// The rank that has a standard input.
-pub(super) const FED_RANK: u32 = 0;
-/// Most bytes that the tender has not handed on yet.
+/// The rank with a standard input.
+pub(super) const STDIN_RANK: u32 = 0;
+/// Most unacknowledged bytes.
 pub(super) const WINDOW_BYTES: usize = 64 * 1024;
 
-/// See the module. When it is dropped, the connection to the launcher's streams goes too; what was not handed on then goes
-/// to whoever connects next.
-pub(super) struct Feed {
+/// Dropping it closes the connection to the launcher; unacknowledged input goes to the next
+/// connection.
+pub(super) struct Stdin {
     from: From,
     window: usize,
-    /// Bytes that were given since the launcher was told.
+    /// Bytes passed on since the last acknowledgement to the launcher.
     given: usize,
 }
 
 enum From {
-    /// Nobody, or nobody any more.
-    Nobody,
-    /// The launcher, when the connection is made.
+    /// There is no input, or no more.
+    Internal,
+    /// A connection under way.
     Soon(JoinSet<io::Result<JobInput>>),
-    /// The launcher.
     Launcher(JobInput),
 }
 
-impl Default for Feed {
-    /// Nothing to feed anybody with.
+impl Default for Stdin {
+    /// No input.
     fn default() -> Self {
-        Self { from: From::Nobody, window: WINDOW_BYTES, given: 0 }
+        Self { from: From::Internal, window: WINDOW_BYTES, given: 0 }
     }
 }
 
-impl Feed {
-    /// Begins to fetch standard input from the launcher.
+impl Stdin {
     pub(super) fn begin(connecting: JoinSet<io::Result<JobInput>>) -> Self {
         Self { from: From::Soon(connecting), ..Self::default() }
     }
 
-    /// The next bytes, which must go to the tender before this is called again; none at the end of the input. Never comes
-    /// back where there is nothing to wait for. Cancel-safe.
+    /// The next bytes for the supervisor, to be sent before the next call; empty at the end.
+    /// Pending while there is no input. Cancel-safe.
     pub(super) async fn next(&mut self) -> Vec<u8> {
         loop {
             match self.try_next().await {
@@ -52,51 +50,51 @@ impl Feed {
                 Ok(None) => {}
                 Err(error) => {
                     tracing::info!(%error, "standard input of rank 0 ends");
-                    self.from = From::Nobody;
+                    self.from = From::Internal;
                     return Vec::new();
                 }
             }
         }
     }
 
-    /// What was given is where nothing can lose it: nobody else must get it.
+    /// Acknowledges everything passed on: an image will contain it.
     pub(super) async fn settle(&mut self) {
-        if let From::Launcher(fed) = &mut self.from
-            && let Err(error) = fed.taken(core::mem::take(&mut self.given)).await
+        if let From::Launcher(stdin) = &mut self.from
+            && let Err(error) = stdin.taken(core::mem::take(&mut self.given)).await
         {
             tracing::info!(%error, "standard input of rank 0 ends");
-            self.from = From::Nobody;
+            self.from = From::Internal;
         }
     }
 
     async fn try_next(&mut self) -> io::Result<Option<Vec<u8>>> {
         match &mut self.from {
-            From::Nobody => core::future::pending().await,
+            From::Internal => core::future::pending().await,
             From::Soon(connecting) => {
                 if let Some(connected) = connecting.join_next().await {
                     self.from = From::Launcher(connected.map_err(io::Error::other)??);
                 }
                 Ok(None)
             }
-            From::Launcher(fed) => {
-                fed.taken(core::mem::take(&mut self.given)).await?;
+            From::Launcher(stdin) => {
+                stdin.taken(core::mem::take(&mut self.given)).await?;
                 if self.window == 0 {
                     return core::future::pending().await;
                 }
                 let mut bytes = vec![0; self.window.min(INPUT_BYTES_MAX)];
-                let got = fed.read(&mut bytes).await?;
+                let got = stdin.read(&mut bytes).await?;
                 bytes.truncate(got);
                 self.window -= got;
                 self.given = got;
                 if got == 0 {
-                    self.from = From::Nobody;
+                    self.from = From::Internal;
                 }
                 Ok(Some(bytes))
             }
         }
     }
 
-    /// The tender has handed so many bytes on. A pod that was brought back may have some of before.
+    /// The supervisor has passed bytes on. A restored pod may count bytes from before.
     pub(super) fn took(&mut self, bytes: u32) {
         self.window = WINDOW_BYTES.min(self.window.saturating_add(bytes as usize));
     }
@@ -113,10 +111,10 @@ mod tests {
     async fn no_more_is_on_the_way_than_the_window() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (fed, accepted) = tokio::join!(TcpStream::connect(&address), listener.accept());
-        let fed = fed.map(JobInput::new);
+        let (stdin, accepted) = tokio::join!(TcpStream::connect(&address), listener.accept());
+        let stdin = stdin.map(JobInput::new);
         let (mut launcher, _) = accepted.unwrap();
-        let mut feed = Feed { from: From::Launcher(fed.unwrap()), ..Feed::default() };
+        let mut feed = Stdin { from: From::Launcher(stdin.unwrap()), ..Stdin::default() };
         launcher.write_all(&vec![7; WINDOW_BYTES + 10]).await.unwrap();
         launcher.shutdown().await.unwrap();
         let mut on_the_way = 0;
@@ -133,9 +131,9 @@ mod tests {
         assert_eq!(feed.next().await, [0_u8; 0], "the end");
         assert_eq!(futures_util::FutureExt::now_or_never(feed.next()), None, "said once");
         drop(feed);
-        let mut told = String::new();
-        launcher.read_to_string(&mut told).await.unwrap();
-        let all: usize = told.lines().map(|line| line.parse::<usize>().unwrap()).sum();
+        let mut reported = String::new();
+        launcher.read_to_string(&mut reported).await.unwrap();
+        let all: usize = reported.lines().map(|line| line.parse::<usize>().unwrap()).sum();
         assert_eq!(all, WINDOW_BYTES + 10, "the launcher knows what went on");
     }
 }

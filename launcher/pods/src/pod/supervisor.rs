@@ -1,17 +1,18 @@
-//! Inside a pod. Two processes of ours run there:
+//! The two own processes inside a pod.
 //!
-//! - the *holder* is its first process. It keeps the namespaces alive, collects whatever is orphaned, and ends when
-//!   its standard input does: the kernel then kills everything in the pod. It is never part of an image.
-//! - the *tender* is the parent of the ranks: it starts them, passes on their output and PMI lines, and tells their
-//!   ends. Image and tender go together: what is dumped is the tender with all that it has started. So each
-//!   descriptor of a rank ends in the pod, and only the tender's two pipes lead out.
+//! - The *pause process* is process 1. It keeps the namespaces alive, collects orphans, and ends
+//!   with its standard input; the kernel then kills everything in the pod. It is never part of an
+//!   image.
+//! - The *supervisor* is the parent of the ranks. It starts them, passes on their output and PMI
+//!   lines, and reports their ends. The image contains the supervisor with all its children. So
+//!   every descriptor of a rank ends in the pod, and only the supervisor's two pipes lead out.
 //!
-//! Both are single-threaded and do nothing that CRIU would have to know more about than pipes, sockets and signals.
+//! Both are single-threaded and use only pipes, sockets and signals, which CRIU can save.
 
-use super::words::{BODY_BYTES_MAX, LINE_BYTES_MAX, Said, ToTender};
+use super::ipc::{BODY_BYTES_MAX, FromSupervisor, LINE_BYTES_MAX, ToSupervisor};
 use super::{activity, stop};
 use crate::output::Stream;
-use ftb_launcher_core::message::{Activity, How};
+use ftb_launcher_core::message::{Activity, ExitCause};
 use ftb_launcher_core::nla::limits::PMI_LINE_BYTES_MAX;
 use ftb_launcher_core::nla::pmi::wire::Decoder;
 use nix::errno::Errno;
@@ -31,14 +32,14 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-/// Process ids of a new pod begin above this one, so that what enters a pod to restore an image does not take one
-/// of the image's.
+/// Process ids of a new pod start above this number, so that a process that enters the pod for a
+/// restore does not take an id of the image.
 const FIRST_PID: u32 = 1000;
 
-/// TCP of a pod asks again soon after another pod is back, instead of after up to as long as that one was away, where the
-/// kernel can. The first setting is for pauses of about a second. The second (Linux 6.15) bounds the time between two
-/// attempts, in milliseconds; with it the third lets there be so many of them that a connection outlives any time
-/// that a pod may be held ([`ftb_launcher_core::nla::limits::PREPARED_MAX`]).
+/// Makes TCP of a pod repeat soon after a pause, where the kernel can. The first setting is for
+/// pauses of about a second. The second (Linux 6.15) limits the retransmission interval in
+/// milliseconds; with it the third allows enough attempts for the longest pause
+/// ([`ftb_launcher_core::nla::limits::PREPARED_MAX`]).
 fn settle_tcp() {
     let set = |name: &str, value: &str| {
         std::fs::write(format!("/proc/sys/net/ipv4/{name}"), value).is_ok()
@@ -49,21 +50,21 @@ fn settle_tcp() {
     }
 }
 
-/// Makes the namespaces of a pod, prints the process id of its holder, and waits for its end.
+/// Makes the namespaces of a pod, prints the id of the pause process, and waits for its end.
 ///
 /// # Errors
-/// The system's: most often, that this is not root.
+/// The system's; most often the user is not root.
 pub fn make(fresh: bool) -> io::Result<()> {
     let all = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWPID;
     unshare(all)?;
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-    let mut holder = Command::new(std::env::current_exe()?);
-    holder.arg("hold-pod").stdout(Stdio::piped());
+    let mut pause = Command::new(std::env::current_exe()?);
+    pause.arg("pause").stdout(Stdio::piped());
     if fresh {
-        holder.arg("--fresh");
+        pause.arg("--fresh");
     }
-    let mut child = holder.spawn()?;
+    let mut child = pause.spawn()?;
     let mut ready = String::new();
     if let Some(stdout) = child.stdout.take() {
         BufReader::new(stdout).read_line(&mut ready)?;
@@ -71,7 +72,7 @@ pub fn make(fresh: bool) -> io::Result<()> {
     if ready.trim() != "ready" {
         return Err(io::Error::other("the pod's first process did not begin"));
     }
-    // Not println!: that nobody listens any more is an ordinary end.
+    // Not `println!`: a closed output is an ordinary end.
     let mut said = io::stdout();
     writeln!(said, "{}", child.id())?;
     said.flush()?;
@@ -79,15 +80,12 @@ pub fn make(fresh: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// The first process of a pod. Returns when its standard input ends.
-///
-/// # Errors
-/// The system's.
-pub fn hold(fresh: bool) -> io::Result<()> {
+/// The pause process. Returns when its standard input ends.
+pub fn pause(fresh: bool) -> io::Result<()> {
     let children = caught()?;
     let none: Option<&str> = None;
     mount(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), none)?;
-    // The system's /sys shows the network of the system; programs find their network devices there.
+    // The host's /sys would show the host's network devices.
     mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none)?;
     mount(Some("tmpfs"), "/dev/shm", Some("tmpfs"), MsFlags::empty(), Some("mode=1777"))?;
     if fresh {
@@ -118,7 +116,7 @@ pub fn hold(fresh: bool) -> io::Result<()> {
     }
 }
 
-/// SIGCHLD as something to be read.
+/// SIGCHLD as a descriptor.
 fn caught() -> io::Result<SignalFd> {
     let mut set = SigSet::empty();
     set.add(Signal::SIGCHLD);
@@ -136,36 +134,33 @@ fn wait(ready: &mut [PollFd<'_>]) -> io::Result<()> {
     }
 }
 
-/// A rank, as its tender holds it.
-struct Tended {
+struct SupervisedRank {
     pid: Pid,
     out: Option<OwnedFd>,
     err: Option<OwnedFd>,
     pmi: Option<OwnedFd>,
-    /// What it says there.
     pmi_texts: Decoder,
     input: Option<OwnedFd>,
-    /// What it has not taken yet. The agent never sends more than its window.
+    /// Input that it has not taken yet; bounded by the agent's window.
     waiting: Vec<u8>,
-    /// Nothing follows what waits.
+    /// Nothing follows `waiting`.
     input_ends: bool,
-    /// What it has done while it was not stopped. The image of the pod has it too.
+    /// What it has done while it ran. It is part of the image.
     done: Activity,
-    /// What the kernel had counted for it when it last went on.
+    /// The kernel's counts when the rank last continued.
     since: Activity,
 }
 
-struct Tender {
-    ranks: BTreeMap<u32, Tended>,
+struct Supervisor {
+    ranks: BTreeMap<u32, SupervisedRank>,
     commands: Vec<u8>,
     held: bool,
-    /// The agent is gone.
     over: bool,
 }
 
-/// Which descriptor of which rank is ready.
+/// A ready descriptor.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Which {
+enum Ready {
     Commands,
     Children,
     Out(u32),
@@ -174,12 +169,9 @@ enum Which {
     In(u32),
 }
 
-/// The tender. Returns when its standard input ends; nothing that it has started lives then.
-///
-/// # Errors
-/// The system's.
-pub fn tend() -> io::Result<()> {
-    // Its own IPC namespace is part of the image; no terminal is; and /dev/null is that of the pod's mounts.
+/// The supervisor. Returns when its standard input ends; its children are dead then.
+pub fn supervise() -> io::Result<()> {
+    // The image contains its own IPC namespace, no terminal, and the /dev/null of the pod's mounts.
     unshare(CloneFlags::CLONE_NEWIPC)?;
     let _ = setsid();
     close_strangers()?;
@@ -188,31 +180,31 @@ pub fn tend() -> io::Result<()> {
     drop(null);
     std::env::set_current_dir("/")?;
     let children = caught()?;
-    let mut tender =
-        Tender { ranks: BTreeMap::new(), commands: Vec::new(), held: false, over: false };
-    say(&Said::Begun(std::process::id()))?;
-    while !tender.over {
-        for which in tender.ready(&children)? {
-            tender.serve(which, &children)?;
+    let mut supervisor =
+        Supervisor { ranks: BTreeMap::new(), commands: Vec::new(), held: false, over: false };
+    say(&FromSupervisor::Begun(std::process::id()))?;
+    while !supervisor.over {
+        for which in supervisor.ready(&children)? {
+            supervisor.serve(which, &children)?;
         }
     }
-    tender.signal_all(Signal::SIGKILL);
+    supervisor.signal_all(Signal::SIGKILL);
     Ok(())
 }
 
-/// Closes what was inherited from whoever started the launcher: it is of other mounts, and cannot be saved.
+/// Closes inherited descriptors: they belong to other mounts and cannot be saved.
 fn close_strangers() -> io::Result<()> {
     let entries = std::fs::read_dir("/proc/self/fd")?;
     let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     for fd in numbers.filter(|fd: &i32| *fd > 2).collect::<Vec<_>>() {
-        // That of the list itself is closed already.
+        // The descriptor of the list is closed already.
         let _ = nix::unistd::close(fd);
     }
     Ok(())
 }
 
-/// Tells the agent, in one piece. Waits where the pipe is full: so do the ranks then.
-fn say(said: &Said) -> io::Result<()> {
+/// Sends a message at once. It waits while the pipe is full, and so do the ranks.
+fn say(said: &FromSupervisor) -> io::Result<()> {
     let frame = said.frame();
     loop {
         match write(io::stdout(), &frame) {
@@ -223,22 +215,22 @@ fn say(said: &Said) -> io::Result<()> {
     }
 }
 
-impl Tender {
-    fn ready(&self, children: &SignalFd) -> io::Result<Vec<Which>> {
+impl Supervisor {
+    fn ready(&self, children: &SignalFd) -> io::Result<Vec<Ready>> {
         let stdin = io::stdin();
-        let mut all: Vec<(Which, BorrowedFd<'_>)> =
-            vec![(Which::Commands, stdin.as_fd()), (Which::Children, children.as_fd())];
-        for (rank, tended) in &self.ranks {
-            all.extend(tended.out.as_ref().map(|fd| (Which::Out(*rank), fd.as_fd())));
-            all.extend(tended.err.as_ref().map(|fd| (Which::Err(*rank), fd.as_fd())));
+        let mut all: Vec<(Ready, BorrowedFd<'_>)> =
+            vec![(Ready::Commands, stdin.as_fd()), (Ready::Children, children.as_fd())];
+        for (rank, supervised) in &self.ranks {
+            all.extend(supervised.out.as_ref().map(|fd| (Ready::Out(*rank), fd.as_fd())));
+            all.extend(supervised.err.as_ref().map(|fd| (Ready::Err(*rank), fd.as_fd())));
             if !self.held {
-                all.extend(tended.pmi.as_ref().map(|fd| (Which::Pmi(*rank), fd.as_fd())));
+                all.extend(supervised.pmi.as_ref().map(|fd| (Ready::Pmi(*rank), fd.as_fd())));
             }
-            let input = tended.input.as_ref().filter(|_| !tended.waiting.is_empty());
-            all.extend(input.map(|fd| (Which::In(*rank), fd.as_fd())));
+            let input = supervised.input.as_ref().filter(|_| !supervised.waiting.is_empty());
+            all.extend(input.map(|fd| (Ready::In(*rank), fd.as_fd())));
         }
-        let flags = |which: &Which| match which {
-            Which::In(_) => PollFlags::POLLOUT,
+        let flags = |which: &Ready| match which {
+            Ready::In(_) => PollFlags::POLLOUT,
             _ => PollFlags::POLLIN,
         };
         let mut polled: Vec<PollFd<'_>> =
@@ -248,19 +240,19 @@ impl Tender {
         Ok(hot.map(|((which, _), _)| *which).collect())
     }
 
-    fn serve(&mut self, which: Which, children: &SignalFd) -> io::Result<()> {
+    fn serve(&mut self, which: Ready, children: &SignalFd) -> io::Result<()> {
         match which {
-            Which::Commands => self.take_commands(),
-            Which::Children => {
+            Ready::Commands => self.take_commands(),
+            Ready::Children => {
                 children.read_signal()?;
                 self.collect()
             }
-            Which::Out(rank) => self.pass(rank, Stream::Out),
-            Which::Err(rank) => self.pass(rank, Stream::Err),
-            // A command of this round may have put everybody on hold.
-            Which::Pmi(rank) if !self.held => self.pass_pmi(rank),
-            Which::Pmi(_) => Ok(()),
-            Which::In(rank) => self.give(rank),
+            Ready::Out(rank) => self.pass(rank, Stream::Out),
+            Ready::Err(rank) => self.pass(rank, Stream::Err),
+            // An order of this round may have stopped the ranks.
+            Ready::Pmi(rank) if !self.held => self.pass_pmi(rank),
+            Ready::Pmi(_) => Ok(()),
+            Ready::In(rank) => self.give(rank),
         }
     }
 
@@ -280,44 +272,47 @@ impl Tender {
         Ok(())
     }
 
-    fn command(&mut self, word: ToTender) -> io::Result<()> {
+    fn command(&mut self, word: ToSupervisor) -> io::Result<()> {
         match word {
-            ToTender::Spawn { rank, argv, env, cwd, fed } => match spawn(&argv, &env, &cwd, fed) {
-                Ok(tended) => {
-                    self.ranks.insert(rank, tended);
+            ToSupervisor::Spawn { rank, argv, env, cwd, stdin } => {
+                match spawn(&argv, &env, &cwd, stdin) {
+                    Ok(supervised) => {
+                        self.ranks.insert(rank, supervised);
+                    }
+                    Err(error) => say(&FromSupervisor::Failed(rank, error.to_string()))?,
                 }
-                Err(error) => say(&Said::Failed(rank, error.to_string()))?,
-            },
-            ToTender::Input { rank, bytes } => {
-                if let Some(tended) = self.ranks.get_mut(&rank) {
-                    tended.input_ends = bytes.is_empty();
-                    tended.waiting.extend(bytes);
+            }
+            ToSupervisor::Input { rank, bytes } => {
+                if let Some(supervised) = self.ranks.get_mut(&rank) {
+                    supervised.input_ends = bytes.is_empty();
+                    supervised.waiting.extend(bytes);
                     self.give(rank)?;
                 }
             }
-            ToTender::Pmi { rank, line } => {
-                let tended = self.ranks.get(&rank).and_then(|tended| tended.pmi.as_ref());
-                // A rank that does not read its answers breaks the protocol: it loses them.
-                let _ = tended.map(|fd| write(fd, line.as_bytes()));
+            ToSupervisor::Pmi { rank, line } => {
+                let supervised =
+                    self.ranks.get(&rank).and_then(|supervised| supervised.pmi.as_ref());
+                // A rank that does not read its PMI answers loses them.
+                let _ = supervised.map(|fd| write(fd, line.as_bytes()));
             }
-            ToTender::Signal { rank, signal } => {
-                if let (Some(tended), Ok(signal)) =
+            ToSupervisor::Signal { rank, signal } => {
+                if let (Some(supervised), Ok(signal)) =
                     (self.ranks.get(&rank), Signal::try_from(signal))
                 {
-                    let _ = killpg(tended.pid, signal);
+                    let _ = killpg(supervised.pid, signal);
                 }
             }
-            ToTender::Hold(number) => {
+            ToSupervisor::Hold(number) => {
                 self.held = true;
                 stop::stop(&self.ranks.values().map(|rank| rank.pid.as_raw()).collect());
                 self.add_activity();
-                for (rank, tended) in &self.ranks {
-                    say(&Said::Worked(*rank, tended.done))?;
+                for (rank, supervised) in &self.ranks {
+                    say(&FromSupervisor::Worked(*rank, supervised.done))?;
                 }
-                say(&Said::Held(number))?;
+                say(&FromSupervisor::Held(number))?;
             }
-            ToTender::Sync => say(&Said::Synced)?,
-            ToTender::Go => {
+            ToSupervisor::Sync => say(&FromSupervisor::Synced)?,
+            ToSupervisor::Go => {
                 if core::mem::take(&mut self.held) {
                     self.forget_activity();
                     self.signal_all(Signal::SIGCONT);
@@ -327,23 +322,23 @@ impl Tender {
         Ok(())
     }
 
-    /// The ranks have just been stopped: adds what they have done since they went on.
+    /// After a stop: adds what the ranks have done since they continued.
     fn add_activity(&mut self) {
         let all = self.counted();
-        for tended in self.ranks.values_mut() {
-            let now = all.get(&tended.pid.as_raw()).copied().unwrap_or_default();
-            let (done, since) = (&mut tended.done, tended.since);
+        for supervised in self.ranks.values_mut() {
+            let now = all.get(&supervised.pid.as_raw()).copied().unwrap_or_default();
+            let (done, since) = (&mut supervised.done, supervised.since);
             done.cpu_ms += now.cpu_ms.saturating_sub(since.cpu_ms);
             done.sent += now.sent.saturating_sub(since.sent);
         }
     }
 
-    /// The ranks are about to go on. What the kernel has counted while they were saved is not theirs: a dump runs code in
-    /// their processes, and processes that come from an image are counted anew.
+    /// Before the ranks continue: the kernel's counts during a save are not theirs. A dump runs
+    /// code in their processes, and restored processes are counted from 0.
     fn forget_activity(&mut self) {
         let all = self.counted();
-        for tended in self.ranks.values_mut() {
-            tended.since = all.get(&tended.pid.as_raw()).copied().unwrap_or_default();
+        for supervised in self.ranks.values_mut() {
+            supervised.since = all.get(&supervised.pid.as_raw()).copied().unwrap_or_default();
         }
     }
 
@@ -353,47 +348,47 @@ impl Tender {
 
     fn signal_all(&self, signal: Signal) {
         for rank in self.ranks.values() {
-            // One that has just ended is collected by and by.
+            // Ended processes are collected later.
             let _ = killpg(rank.pid, signal);
         }
     }
 
-    /// Hands a rank what waits for it, as much as it takes. What nobody reads any more is done with.
+    /// Passes waiting input to a rank, as much as it takes. Input for a closed stream is dropped.
     fn give(&mut self, rank: u32) -> io::Result<()> {
-        let Some(tended) = self.ranks.get_mut(&rank) else {
+        let Some(supervised) = self.ranks.get_mut(&rank) else {
             return Ok(());
         };
-        let given = match tended.input.as_ref().map(|fd| write(fd, &tended.waiting)) {
+        let given = match supervised.input.as_ref().map(|fd| write(fd, &supervised.waiting)) {
             Some(Ok(given)) => given,
             Some(Err(Errno::EAGAIN | Errno::EINTR)) => 0,
             Some(Err(_)) | None => {
-                tended.input = None;
-                tended.waiting.len()
+                supervised.input = None;
+                supervised.waiting.len()
             }
         };
-        tended.waiting.drain(..given);
-        if tended.waiting.is_empty() && tended.input_ends {
-            tended.input = None;
+        supervised.waiting.drain(..given);
+        if supervised.waiting.is_empty() && supervised.input_ends {
+            supervised.input = None;
         }
         match u32::try_from(given) {
             Ok(0) | Err(_) => Ok(()),
-            Ok(given) => say(&Said::Took(given)),
+            Ok(given) => say(&FromSupervisor::Took(given)),
         }
     }
 
-    /// Passes on what a rank has written, as much as one frame takes. `false`: there was nothing.
+    /// Passes on output of a rank, at most one frame. `false`: there was none.
     fn pass_some(&mut self, rank: u32, stream: Stream) -> io::Result<bool> {
-        let Some(tended) = self.ranks.get_mut(&rank) else {
+        let Some(supervised) = self.ranks.get_mut(&rank) else {
             return Ok(false);
         };
-        let pipe = if stream == Stream::Out { &mut tended.out } else { &mut tended.err };
+        let pipe = if stream == Stream::Out { &mut supervised.out } else { &mut supervised.err };
         let Some(fd) = pipe.as_ref() else {
             return Ok(false);
         };
         let mut chunk = [0; BODY_BYTES_MAX];
         match read(fd, &mut chunk) {
             Ok(got @ 1..) => {
-                say(&Said::Output(rank, stream, chunk[..got].to_vec()))?;
+                say(&FromSupervisor::Output(rank, stream, chunk[..got].to_vec()))?;
                 Ok(true)
             }
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
@@ -409,55 +404,55 @@ impl Tender {
     }
 
     fn pass_pmi(&mut self, rank: u32) -> io::Result<()> {
-        let Some(tended) = self.ranks.get_mut(&rank) else {
+        let Some(supervised) = self.ranks.get_mut(&rank) else {
             return Ok(());
         };
         let mut chunk = [0; PMI_LINE_BYTES_MAX];
-        let got = match tended.pmi.as_ref().map(|fd| read(fd, &mut chunk)) {
+        let got = match supervised.pmi.as_ref().map(|fd| read(fd, &mut chunk)) {
             Some(Ok(got @ 1..)) => got,
             Some(Err(Errno::EAGAIN | Errno::EINTR)) => return Ok(()),
             _ => {
-                tended.pmi = None;
+                supervised.pmi = None;
                 return Ok(());
             }
         };
-        tended.pmi_texts.push(&chunk[..got]);
+        supervised.pmi_texts.push(&chunk[..got]);
         loop {
-            let text = match tended.pmi_texts.next_text() {
+            let text = match supervised.pmi_texts.next_text() {
                 Ok(Some(text)) if text.len() <= BODY_BYTES_MAX => text,
                 Ok(None) => return Ok(()),
-                // Nothing sensible can follow.
+                // A protocol error: nothing valid can follow.
                 Ok(Some(_)) | Err(_) => {
-                    let _ = killpg(tended.pid, Signal::SIGKILL);
-                    tended.pmi = None;
+                    let _ = killpg(supervised.pid, Signal::SIGKILL);
+                    supervised.pmi = None;
                     return Ok(());
                 }
             };
-            say(&Said::Pmi(rank, text))?;
+            say(&FromSupervisor::Pmi(rank, text))?;
         }
     }
 
-    /// Collects everybody who has ended: ranks are told, with all their output before.
+    /// Collects ended processes. A rank's end is reported after all its output.
     fn collect(&mut self) -> io::Result<()> {
         loop {
             let (pid, how) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::Exited(pid, code)) => (pid, How::Exit(code)),
-                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, How::Signal(signal as i32)),
+                Ok(WaitStatus::Exited(pid, code)) => (pid, ExitCause::Exit(code)),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, ExitCause::Signal(signal as i32)),
                 Ok(WaitStatus::StillAlive) | Err(_) => return Ok(()),
                 Ok(_) => continue,
             };
-            let rank = self.ranks.iter().find(|(_, tended)| tended.pid == pid);
+            let rank = self.ranks.iter().find(|(_, supervised)| supervised.pid == pid);
             let Some(rank) = rank.map(|(rank, _)| *rank) else {
                 continue;
             };
-            // What the rank has started must not outlive it.
+            // Processes that the rank has started must not outlive it.
             let _ = killpg(pid, Signal::SIGKILL);
             self.pass_pmi(rank)?;
             for stream in [Stream::Out, Stream::Err] {
                 while self.pass_some(rank, stream)? {}
             }
             self.ranks.remove(&rank);
-            say(&Said::Ended(rank, how))?;
+            say(&FromSupervisor::Ended(rank, how))?;
         }
     }
 }
@@ -466,8 +461,8 @@ fn spawn(
     argv: &[String],
     env: &[(String, String)],
     cwd: &std::path::Path,
-    fed: bool,
-) -> io::Result<Tended> {
+    stdin: bool,
+) -> io::Result<SupervisedRank> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
     fcntl(theirs.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
@@ -476,7 +471,7 @@ fn spawn(
     command.env_clear().envs(env.iter().cloned());
     command.env("PMI_FD", theirs.as_raw_fd().to_string());
     command.current_dir(cwd).process_group(0);
-    command.stdin(if fed { Stdio::piped() } else { Stdio::null() });
+    command.stdin(if stdin { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
     drop(theirs);
@@ -487,7 +482,7 @@ fn spawn(
     for fd in [out.as_ref(), err.as_ref(), Some(&ours), input.as_ref()].into_iter().flatten() {
         fcntl(fd.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     }
-    Ok(Tended {
+    Ok(SupervisedRank {
         pid: Pid::from_raw(pid),
         out,
         err,

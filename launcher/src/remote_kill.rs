@@ -1,10 +1,10 @@
-//! Ends launch agents on other hosts by force, over the way by which agents are started there: those that do not leave
-//! when they are told to, or whose node counts as lost. The agent's ranks and guard go with it.
+//! Kills launch agents on other hosts, the way they were started there: agents that do not leave,
+//! or whose node counts as lost. Their ranks and guards end with them.
 //!
-//! Which process it is says the lock in the node's directory: it is killed only while it has that file open, so never
-//! another one that has got its number.
+//! The lock in the node's directory has the process id. The process is killed only while it has
+//! that file open, so a reused id is safe.
 
-use super::spec::{Means, Starting};
+use super::spec::{StartMethod, Starting};
 use super::starter;
 use core::time::Duration;
 use ftb_launcher_core::names::NodeName;
@@ -15,27 +15,26 @@ use tokio::process::Command;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// So many are ended at a time; the others wait.
+/// Most kills at a time; others wait.
 pub const KILLS_MAX: usize = 64;
-/// How long one may take: the host may be gone.
+/// Deadline of one kill; the host may be gone.
 pub const KILL_WAIT: Duration = Duration::from_secs(10);
 
-/// See the module.
 #[derive(Debug)]
-pub struct Far {
+pub struct RemoteKill {
     starting: Option<Starting>,
     kills: JoinSet<()>,
     places: Arc<Semaphore>,
 }
 
-impl Far {
-    /// For the agents that are started like this.
+impl RemoteKill {
     pub fn new(starting: Option<Starting>) -> Self {
-        let starting = starting.filter(|starting| starting.means != Means::Local);
+        let starting = starting.filter(|starting| starting.means != StartMethod::Local);
         Self { starting, kills: JoinSet::new(), places: Arc::new(Semaphore::new(KILLS_MAX)) }
     }
 
-    /// Begins to end the agent of a node, whose directory for the job is `dir`. Agents of this host are others' business.
+    /// Starts to kill the agent of a node with directory `dir`. Agents on this host are not its
+    /// concern.
     pub fn kill(&mut self, node: &NodeName, dir: &Path) {
         let Some(starting) = &self.starting else {
             return;
@@ -55,18 +54,18 @@ impl Far {
         });
     }
 
-    /// Waits until all that was begun is done, or has taken too long.
+    /// Waits until all kills are done or overdue.
     pub async fn done(&mut self) {
         while self.kills.join_next().await.is_some() {}
     }
 }
 
-/// For a POSIX shell on the node. Fails only where the agent could not be killed.
+/// A script for a POSIX shell on the node. It fails only if the agent could not be killed.
 fn script(dir: &Path) -> String {
     let quoted = |path: &Path| starter::quoted(&path.display().to_string());
     let lock = Path::new(super::nodedir::LOCK);
     let mut places = quoted(&dir.join(lock));
-    // The launch agent may have had to go beside the default place.
+    // The launch agent may use a directory beside the default place.
     if let (Some(base), Some(name)) = (dir.parent(), dir.file_name())
         && *base == super::nodedir::default_base()
     {
@@ -96,18 +95,18 @@ mod tests {
     }
 
     #[test]
-    fn only_who_holds_the_lock_is_killed() {
+    fn only_the_process_with_the_lock_is_killed() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("it's here");
         std::fs::create_dir(&dir).unwrap();
-        assert!(run(&dir), "nobody is there");
+        assert!(run(&dir), "no process is there");
         let lock = dir.join(super::super::nodedir::LOCK);
         std::fs::write(&lock, "").unwrap();
-        let (mut holder, other) = (sleeper(&lock), dir.join("other"));
+        let (mut pause, other) = (sleeper(&lock), dir.join("other"));
         std::fs::write(&other, "").unwrap();
         let mut stranger = sleeper(&other);
-        // The shell has become what it was to become when the file is open.
-        for (child, file) in [(&holder, &lock), (&stranger, &other)] {
+        // Wait until the shell has become the sleeper: then the file is open.
+        for (child, file) in [(&pause, &lock), (&stranger, &other)] {
             let link = format!("/proc/{}/fd/3", child.id());
             while std::fs::read_link(&link).ok().as_ref() != Some(file) {
                 std::thread::yield_now();
@@ -116,9 +115,9 @@ mod tests {
         std::fs::write(&lock, stranger.id().to_string()).unwrap();
         assert!(run(&dir));
         assert_eq!(stranger.try_wait().unwrap(), None, "another process has the number");
-        std::fs::write(&lock, holder.id().to_string()).unwrap();
+        std::fs::write(&lock, pause.id().to_string()).unwrap();
         assert!(run(&dir));
-        assert_eq!(holder.wait().unwrap().signal(), Some(9));
+        assert_eq!(pause.wait().unwrap().signal(), Some(9));
         stranger.kill().unwrap();
         stranger.wait().unwrap();
     }

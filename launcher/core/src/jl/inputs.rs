@@ -1,10 +1,11 @@
-//! What a JL hears of its nodes and ranks: checked against who may say it now, then handed to the open remedy.
+//! Messages of nodes and ranks: checked for sender, start and episode, then passed to the open
+//! workflow.
 
-use super::episode::Flow;
-use super::fence::Said;
+use super::barrier::Arrival;
+use super::episode::Transition;
 use super::start::NOT_STARTED;
-use super::{Jl, OnDeath, Outcome, Output, Remedy};
-use crate::message::{FromJl, FromNla, FromRank, How, NlaSays, Part, Protocol, RankSays};
+use super::{Jl, JlOutput, OnDeath, Outcome, Workflow};
+use crate::message::{ExitCause, FromJl, FromNla, FromRank, NlaSays, Part, Protocol, RankSays};
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use ftb_core::Now;
 
@@ -41,17 +42,17 @@ impl Jl {
             _ => {}
         }
         match message {
-            FromNla::Pmi { ranks, part, .. } => self.fence(now, &node, &ranks, part),
+            FromNla::Pmi { ranks, part, .. } => self.barrier(now, &node, &ranks, part),
             FromNla::Exited { rank, incarnation, how, .. } => {
-                self.exited(now, &node, rank, incarnation, how)
+                self.on_exited(now, &node, rank, incarnation, how)
             }
             FromNla::State { .. } => self.tell_usable(),
-            message => self.answered(now, &node, &message),
+            message => self.on_answer(now, &node, &message),
         }
     }
 
-    /// An answer of an NLA to a request: only one of the open episode counts.
-    fn answered(&mut self, now: Now, node: &NodeName, message: &FromNla) {
+    /// An NLA answers a request. Only answers of the open episode count.
+    fn on_answer(&mut self, now: Now, node: &NodeName, message: &FromNla) {
         let of = match message {
             FromNla::Launched { episode, .. }
             | FromNla::LaunchFailed { episode, .. }
@@ -66,7 +67,8 @@ impl Jl {
         };
         let open = self.open.as_ref().map(|open| open.episode);
         if of.is_some() && of != open {
-            // A rank in a pod is started behind the answer for it: that it could not be comes when the start is over.
+            // A pod starts its ranks after the answer, so a failure may arrive when the start is
+            // closed.
             if let FromNla::LaunchFailed { ranks, incarnation, reason, .. } = message
                 && self.runs(node, ranks, *incarnation)
             {
@@ -75,14 +77,14 @@ impl Jl {
             }
             self.job.refused += 1;
             if matches!(message, FromNla::Stopped { .. }) {
-                self.lost(now, node, "its launch agent has left");
+                self.on_gone(now, node, "its launch agent has left");
             }
             return;
         }
-        self.with_open(now, |steps, at| steps.on_nla(at, node, message));
+        self.with_open(now, |handler, context| handler.on_nla(context, node, message));
     }
 
-    /// Whether these ranks belong to that start, on that node, and nothing else was heard of them.
+    /// Whether these ranks belong to that start on that node, and none has ended.
     fn runs(&self, node: &NodeName, ranks: &Ranks, incarnation: u64) -> bool {
         let is = |rank: u32| {
             let known = self.job.ranks.get(rank as usize);
@@ -93,39 +95,46 @@ impl Jl {
         ranks.iter().all(is)
     }
 
-    fn fence(&mut self, now: Now, node: &NodeName, ranks: &Ranks, part: Part) {
+    fn barrier(&mut self, now: Now, node: &NodeName, ranks: &Ranks, part: Part) {
         let episode = self.job.episode;
         let placed = |rank| self.job.ranks.get(rank as usize).is_some_and(|r| r.node == *node);
         if !ranks.iter().all(placed) {
             self.job.refused += 1;
             return;
         }
-        let size = self.job.fence_size();
-        let said = self.job.fence.said(node, ranks, part.clone(), size);
+        let size = self.job.barrier_size();
+        let said = self.job.barrier.said(node, ranks, part.clone(), size);
         let (parts, complete) = match said {
-            Said::Complete(parts) => (parts.to_vec(), true),
-            Said::Again(parts) => (parts.to_vec(), false),
-            Said::Waiting => (Vec::new(), false),
-            Said::Stale => {
+            Arrival::Complete(parts) => (parts.to_vec(), true),
+            Arrival::Again(parts) => (parts.to_vec(), false),
+            Arrival::Waiting => (Vec::new(), false),
+            Arrival::Stale => {
                 self.job.refused += 1;
                 return;
             }
         };
         if complete {
             self.job.met = true;
-            self.job.out.push(Output::Save);
+            self.job.out.push(JlOutput::Save);
         }
         for part in parts {
             self.job.publish(FromJl::Pmi { episode, part });
         }
         if complete {
-            self.with_open(now, |steps, at| steps.on_fence(at));
+            self.with_open(now, |handler, context| handler.on_barrier(context));
         } else {
-            self.with_open(now, |steps, at| steps.on_inside(at, node));
+            self.with_open(now, |handler, context| handler.on_arrived(context, node));
         }
     }
 
-    fn exited(&mut self, now: Now, node: &NodeName, rank: u32, incarnation: u64, how: How) {
+    fn on_exited(
+        &mut self,
+        now: Now,
+        node: &NodeName,
+        rank: u32,
+        incarnation: u64,
+        how: ExitCause,
+    ) {
         let row = self.job.ranks.get_mut(rank as usize);
         let Some(row) = row.filter(|row| row.incarnation == incarnation && row.node == *node)
         else {
@@ -136,26 +145,25 @@ impl Jl {
             return;
         }
         row.ended = Some(how);
-        // Whoever has ended is in no fence: its node says who is.
-        self.job.fence.forget(node);
+        // A rank that has ended has not arrived at the barrier. The node reports again.
+        self.job.barrier.forget(node);
         if self.job.finished() {
             self.finish(now);
             return;
         }
-        let well = matches!(how, How::Exit(0) | How::Left);
+        let well = matches!(how, ExitCause::Exit(0) | ExitCause::Left);
         if !well && !self.ends() {
-            self.pace.failed(now);
+            self.checkpoint_timer.failed(now);
         }
         match &self.open {
-            Some(_) => self.with_open(now, |steps, at| steps.on_exit(at, rank, how)),
+            Some(_) => self.with_open(now, |handler, context| handler.on_exit(context, rank, how)),
             None if well => {}
-            None => self.flow(now, Flow::died(rank, how)),
+            None => self.transition(now, Transition::died(rank, how)),
         }
     }
 
-    /// Whether the job is being ended.
     pub(super) fn ends(&self) -> bool {
-        matches!(&self.open, Some(open) if matches!(open.remedy, Remedy::End(_)))
+        matches!(&self.open, Some(open) if matches!(open.workflow, Workflow::End(_)))
     }
 
     fn finish(&mut self, now: Now) {
@@ -170,10 +178,10 @@ impl Jl {
             self.job.refused += u64::from(late || !known);
             return;
         }
-        self.with_open(now, |steps, at| steps.on_rank(at, says.rank, &says.message));
+        self.with_open(now, |handler, context| handler.on_rank(context, says.rank, &says.message));
     }
 
-    pub(super) fn lost(&mut self, now: Now, node: &NodeName, reason: &str) {
+    pub(super) fn on_gone(&mut self, now: Now, node: &NodeName, reason: &str) {
         let Some(row) = self.job.nodes.get_mut(node).filter(|row| !row.lost) else {
             return;
         };
@@ -181,38 +189,39 @@ impl Jl {
         let asked = core::mem::take(&mut row.asked_usable);
         self.answer_usable(&asked, Outcome::Refused, &format!("node {node} is lost"));
         self.unheard.remove(node);
-        self.job.fence.forget(node);
+        self.job.barrier.forget(node);
         let ending = self.ends();
         if !ending {
             self.job.tell(format!("node {node} is lost: {reason}"));
-            self.job.out.push(Output::KillNla(node.clone()));
+            self.job.out.push(JlOutput::KillNla(node.clone()));
         }
         let bears = !self.job.ranks_on(node).is_empty();
-        let early = matches!(&self.open, Some(open) if matches!(open.remedy, Remedy::Start(_)));
+        let early = matches!(&self.open, Some(open) if matches!(open.workflow, Workflow::Start(_)));
         if bears && !ending {
-            self.pace.failed(now);
+            self.checkpoint_timer.failed(now);
         }
         let stops = self.job.config.on_death == OnDeath::Stop && !early && !ending;
         if self.open.is_none() || (bears && stops) {
             if bears {
                 let reason = format!("node {node} was lost with its ranks");
-                self.flow(now, Flow::Died { code: 1, reason });
+                self.transition(now, Transition::Died { code: 1, reason });
             }
             return;
         }
-        self.with_open(now, |steps, at| steps.on_lost(at, node));
+        self.with_open(now, |handler, context| handler.on_lost(context, node));
     }
 
-    pub(super) fn stored(&mut self, now: Now, episode: Episode, result: Result<u64, String>) {
+    pub(super) fn on_stored(&mut self, now: Now, episode: Episode, result: Result<u64, String>) {
         if self.open.as_ref().is_none_or(|open| open.episode != episode) {
             self.job.refused += 1;
-            // Given up while it was being stored: it counts for nothing, and nobody else would delete it.
+            // The episode was closed while the set was being stored: the set does not count and is
+            // deleted.
             let set = SetId::of_checkpoint(episode);
             if result.is_ok() && !self.job.sets.contains(&set) {
-                self.job.out.push(Output::DropStored(set));
+                self.job.out.push(JlOutput::DropStored(set));
             }
             return;
         }
-        self.with_open(now, |steps, at| steps.on_stored(at, result));
+        self.with_open(now, |handler, context| handler.on_stored(context, result));
     }
 }

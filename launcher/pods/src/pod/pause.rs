@@ -1,20 +1,20 @@
-//! The process that keeps the namespaces of a pod ([`super::tend`]), as the node agent holds it.
+//! The pause process of a pod ([`super::supervisor`]), as the node agent sees it.
 
-use super::HOLDER_WAIT;
+use super::PAUSE_WAIT;
 use std::io;
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-/// The namespaces of a pod. When it is dropped they end, with everything in them.
-pub(super) struct Holder {
+/// The namespaces of a pod. They end with everything in them when it is dropped.
+pub(super) struct PauseProcess {
     process: Child,
-    /// The process id of the one that keeps them.
+    /// The process id of the pause process itself.
     pub(super) pid: u32,
 }
 
-impl Holder {
-    /// Makes namespaces. `fresh`: for ranks that start in them, not for ranks that come back.
+impl PauseProcess {
+    /// Makes namespaces. `fresh`: for ranks that start, not for restored ones.
     pub(super) async fn make(fresh: bool) -> Result<Self, String> {
         let fail = |error: io::Error| format!("cannot make a pod: {error}");
         let mut command = Command::new("/proc/self/exe");
@@ -24,7 +24,7 @@ impl Holder {
         let mut line = String::new();
         if let Some(stdout) = process.stdout.take() {
             let mut stdout = BufReader::new(stdout);
-            let read = tokio::time::timeout(HOLDER_WAIT, stdout.read_line(&mut line)).await;
+            let read = tokio::time::timeout(PAUSE_WAIT, stdout.read_line(&mut line)).await;
             read.map_err(|_| "the pod's namespaces were not made in time".to_owned())?
                 .map_err(fail)?;
         }
@@ -32,7 +32,7 @@ impl Holder {
         Ok(Self { process, pid })
     }
 
-    /// Ends them; comes back when nothing is left in them.
+    /// Ends the namespaces; returns when nothing is left in them.
     pub(super) async fn end(&mut self) {
         drop(self.process.stdin.take());
         let _ = self.process.wait().await;

@@ -1,47 +1,46 @@
-//! What the policy and people want of a JL: the queue of remedies that wait for their turn.
+//! The queue of requests of the policy and of people.
 
 use super::{
-    By, Checkpoint, FENCE_PATIENCE, Jl, Migration, MigrationState, Open, Outcome, Output, Pending,
-    Remedy, Request, USABLE_ASKED_MAX, WANTED_MAX, Waiting, Want,
+    BARRIER_PATIENCE, Checkpoint, Initiator, Jl, JlOutput, JobRequest, Migration, MigrationState,
+    Open, Outcome, Pending, QueuedRequest, Request, USABLE_ASKED_MAX, WANTED_MAX, Workflow,
 };
 use crate::manner::Moves;
-use crate::message::{Asked, FromJl};
+use crate::message::{FromJl, NumberedRequest};
 use crate::names::{FaultId, NodeName};
 use ftb_core::Now;
 use std::collections::{BTreeSet, VecDeque};
 
-/// The answer to a request that a node may be used again, when it is so.
 const USABLE_AGAIN: &str = "the node may be used again";
 
-impl Want {
-    /// What a request of a person means.
-    pub fn of_request(asked: &Asked) -> Option<Self> {
+impl Request {
+    /// The request that a person's message means.
+    pub fn of_request(asked: &NumberedRequest) -> Option<Self> {
         let reason = "asked for".to_owned();
         Some(match &asked.what {
-            Request::Checkpoint => Self::Checkpoint { reason },
-            Request::Migrate(node) => Self::Migrate { node: node.clone(), reason },
-            Request::Drain(node) => Self::Drain { node: node.clone(), reason },
-            Request::Usable(node) => Self::Usable { node: node.clone() },
-            Request::Kill => Self::Kill { code: 143, reason: "it was asked to".to_owned() },
-            Request::ResetBreaker => return None,
+            JobRequest::Checkpoint => Self::Checkpoint { reason },
+            JobRequest::Migrate(node) => Self::Migrate { node: node.clone(), reason },
+            JobRequest::Drain(node) => Self::Drain { node: node.clone(), reason },
+            JobRequest::Usable(node) => Self::Usable { node: node.clone() },
+            JobRequest::Kill => Self::Kill { code: 143, reason: "it was asked to".to_owned() },
+            JobRequest::ResetBreaker => return None,
         })
     }
 
-    /// What it is, for people.
+    /// For display.
     fn words(&self) -> String {
         match self {
             Self::Migrate { node, .. } | Self::Drain { node, .. } => {
                 format!("the migration from {node}")
             }
             Self::Checkpoint { .. } => "the checkpoint".to_owned(),
-            Self::Usable { node } => format!("the word that node {node} may be used"),
+            Self::Usable { node } => format!("the request that node {node} may be used"),
             Self::Kill { .. } => "the end".to_owned(),
         }
     }
 }
 
 impl Jl {
-    pub(super) fn want(&mut self, now: Now, want: Want, by: By) {
+    pub(super) fn want(&mut self, now: Now, want: Request, by: Initiator) {
         if let Some(fault) = by.fault() {
             if self.job.faults.is_closed(fault) {
                 self.job.refused += 1;
@@ -50,17 +49,17 @@ impl Jl {
             self.job.faults.hear(fault);
         }
         match want {
-            Want::Kill { code, reason } => {
+            Request::Kill { code, reason } => {
                 self.end(now, code, &reason);
                 self.settle(by, Outcome::Done, "the job ends");
             }
-            Want::Usable { node } => self.usable(&node, by),
-            Want::Drain { node, reason } => self.drain(node, reason, by),
+            Request::Usable { node } => self.usable(&node, by),
+            Request::Drain { node, reason } => self.drain(node, reason, by),
             want => self.queue(want, by),
         }
     }
 
-    /// The faults for which something waits, with the node and the reason: for a policy that knows nothing of them yet.
+    /// The waiting faults with node and reason, for a policy that takes over.
     pub fn waiting_faults(&self) -> impl Iterator<Item = (FaultId, Option<&NodeName>, &str)> {
         let pending = self.pending.iter().filter_map(|pending| {
             Some((pending.by.fault()?, Some(&pending.node), pending.reason.as_str()))
@@ -68,59 +67,59 @@ impl Jl {
         let wanted = self.wanted.iter().filter_map(|waiting| {
             let fault = waiting.by.fault()?;
             match &waiting.want {
-                Want::Migrate { node, reason } | Want::Drain { node, reason } => {
+                Request::Migrate { node, reason } | Request::Drain { node, reason } => {
                     Some((fault, Some(node), reason.as_str()))
                 }
-                Want::Checkpoint { reason } => Some((fault, None, reason.as_str())),
-                Want::Usable { .. } | Want::Kill { .. } => None,
+                Request::Checkpoint { reason } => Some((fault, None, reason.as_str())),
+                Request::Usable { .. } | Request::Kill { .. } => None,
             }
         });
         pending.chain(wanted)
     }
 
-    /// What waits because of these faults is called off; what is under way goes to its end.
-    pub(super) fn call_off(&mut self, faults: &BTreeSet<FaultId>, reason: &str) {
-        let is_off = |by: By| by.fault().is_some_and(|of| faults.contains(&of));
+    /// Cancels queued requests for these faults. A running workflow goes on.
+    pub(super) fn cancel(&mut self, faults: &BTreeSet<FaultId>, reason: &str) {
+        let is_off = |by: Initiator| by.fault().is_some_and(|of| faults.contains(&of));
         let pending = self.take_pending(|pending| is_off(pending.by)).into_iter();
-        let pending = pending.map(|Pending { node, reason, by, .. }| Waiting {
-            want: Want::Migrate { node, reason },
+        let pending = pending.map(|Pending { node, reason, by, .. }| QueuedRequest {
+            want: Request::Migrate { node, reason },
             by,
         });
-        let mut gone: Vec<Waiting> = pending.collect();
+        let mut gone: Vec<QueuedRequest> = pending.collect();
         gone.extend(self.take_waiting(|waiting| is_off(waiting.by)));
         for waiting in &gone {
             let words = waiting.by.words();
-            self.job.tell(format!("{} is called off{words}: {reason}", waiting.want.words()));
+            self.job.tell(format!("{} is cancelled{words}: {reason}", waiting.want.words()));
             self.settle(waiting.by, Outcome::Refused, reason);
         }
         if !gone.is_empty() {
-            self.job.out.push(Output::Save);
+            self.job.out.push(JlOutput::Save);
         }
     }
 
-    /// Takes out of the queue what `of` says.
-    fn take_waiting(&mut self, of: impl Fn(&Waiting) -> bool) -> VecDeque<Waiting> {
+    /// Removes matching requests from the queue.
+    fn take_waiting(&mut self, of: impl Fn(&QueuedRequest) -> bool) -> VecDeque<QueuedRequest> {
         let gone;
         (gone, self.wanted) = core::mem::take(&mut self.wanted).into_iter().partition(of);
         gone
     }
 
-    /// A node with ranks is left. A spare is none any more, until somebody says that it may be used again.
-    fn drain(&mut self, node: NodeName, reason: String, by: By) {
+    /// Leaves a node with ranks. A spare stops to be one until it is marked as usable.
+    fn drain(&mut self, node: NodeName, reason: String, by: Initiator) {
         let idle = self.job.ranks_on(&node).is_empty();
         match self.job.nodes.get_mut(&node) {
             Some(row) if idle && !row.lost => {
                 row.avoid = true;
-                self.job.out.push(Output::Save);
+                self.job.out.push(JlOutput::Save);
                 let words = format!("node {node} has no ranks of the job, and gets none");
                 self.settle(by, Outcome::Done, &words);
             }
-            _ => self.queue(Want::Migrate { node, reason }, by),
+            _ => self.queue(Request::Migrate { node, reason }, by),
         }
     }
 
-    /// Puts a remedy into the queue; at most one for a node, one checkpoint.
-    fn queue(&mut self, want: Want, by: By) {
+    /// Queues a request: at most one for a node, and one checkpoint.
+    fn queue(&mut self, want: Request, by: Initiator) {
         if let Err(why) = self.check(&want) {
             self.job.tell(format!("{why}{}", by.words()));
             self.settle(by, Outcome::Refused, &why);
@@ -132,19 +131,20 @@ impl Jl {
         let words = match &self.open {
             Some(open) => format!("it is next: {} is under way", open.words()),
             None if !self.job.met => "it waits until all ranks have joined ftb-job".to_owned(),
-            None if !self.unheard.is_empty() => "it waits until all nodes are heard".to_owned(),
+            None if !self.unheard.is_empty() => "it waits until all nodes have reported".to_owned(),
             None => "it is under way".to_owned(),
         };
         self.reply(by, Outcome::Accepted, &words);
-        self.wanted.push_back(Waiting { want, by });
-        self.job.out.push(Output::Save);
+        self.wanted.push_back(QueuedRequest { want, by });
+        self.job.out.push(JlOutput::Save);
     }
 
-    /// The ranks can neither be saved nor moved. A fault of a node stays open, should that change.
-    fn refuse(&mut self, want: Want, by: By, why: &str) {
+    /// The ranks can be neither saved nor moved. The fault of a node stays open in case that
+    /// changes.
+    fn refuse(&mut self, want: Request, by: Initiator, why: &str) {
         let words = by.words();
         match want {
-            Want::Migrate { node, reason } if by.fault().is_some() => {
+            Request::Migrate { node, reason } if by.fault().is_some() => {
                 self.job.tell(format!("the ranks of {node} stay ({reason}){words}: {why}"));
                 self.keep_pending(node, reason, by, Vec::new());
             }
@@ -156,32 +156,31 @@ impl Jl {
         }
     }
 
-    /// Whether a checkpoint by the clock makes sense: it can be done, and no other waits or is
-    /// under way.
+    /// Whether a checkpoint by the clock is possible and none is queued or running.
     pub(super) fn saves_itself(&self) -> bool {
-        let waits = |w: &Waiting| matches!(w.want, Want::Checkpoint { .. });
-        let saving = |open: &Open| matches!(open.remedy, Remedy::Checkpoint(_));
+        let waits = |w: &QueuedRequest| matches!(w.want, Request::Checkpoint { .. });
+        let saving = |open: &Open| matches!(open.workflow, Workflow::Checkpoint(_));
         let busy = self.wanted.iter().any(waits) || self.open.as_ref().is_some_and(saving);
         !busy && !self.ends() && self.refusal().is_none()
     }
 
-    fn check(&self, want: &Want) -> Result<(), String> {
+    fn check(&self, want: &Request) -> Result<(), String> {
         if self.wanted.len() >= WANTED_MAX {
-            return Err(format!("{WANTED_MAX} remedies wait already"));
+            return Err(format!("{WANTED_MAX} requests are queued already"));
         }
         if self.ends() {
             return Err("the job is ending".to_owned());
         }
         match want {
-            Want::Migrate { node, .. } => self.check_migrate(node),
-            Want::Checkpoint { .. } => {
-                let waits = |w: &Waiting| matches!(w.want, Want::Checkpoint { .. });
+            Request::Migrate { node, .. } => self.check_migrate(node),
+            Request::Checkpoint { .. } => {
+                let waits = |w: &QueuedRequest| matches!(w.want, Request::Checkpoint { .. });
                 if self.wanted.iter().any(waits) {
                     return Err("a checkpoint waits already".to_owned());
                 }
                 Ok(())
             }
-            Want::Drain { .. } | Want::Usable { .. } | Want::Kill { .. } => Ok(()),
+            Request::Drain { .. } | Request::Usable { .. } | Request::Kill { .. } => Ok(()),
         }
     }
 
@@ -195,26 +194,25 @@ impl Jl {
         if self.job.ranks_on(node).is_empty() {
             return Err(format!("node {node} has no ranks of the job"));
         }
-        let twin =
-            |w: &Waiting| matches!(&w.want, Want::Migrate { node: other, .. } if other == node);
+        let twin = |w: &QueuedRequest| matches!(&w.want, Request::Migrate { node: other, .. } if other == node);
         let open = matches!(&self.open, Some(open)
-            if matches!(&open.remedy, Remedy::Migration(m) if m.source() == node));
+            if matches!(&open.workflow, Workflow::Migration(m) if m.source() == node));
         if open || self.wanted.iter().any(twin) {
             return Err(format!("node {node} is being left already"));
         }
         Ok(())
     }
 
-    /// Opens the next remedy when none is open and all ranks have met.
+    /// Starts the next request when no episode is open and all ranks have met.
     pub(super) fn next_wanted(&mut self, now: Now) {
         self.resume_pending();
         while self.open.is_none() && self.unheard.is_empty() && !self.over() {
             let refusal = self.refusal();
             let met = self.job.met || refusal.is_some();
-            if !met || self.waits_for_fence(now) {
+            if !met || self.waits_for_barrier(now) {
                 return;
             }
-            let Some(Waiting { want, by }) = self.wanted.pop_front() else {
+            let Some(QueuedRequest { want, by }) = self.wanted.pop_front() else {
                 return;
             };
             if let Some(why) = refusal {
@@ -222,32 +220,32 @@ impl Jl {
                 continue;
             }
             match want {
-                Want::Migrate { node, reason } => self.migrate(now, node, &reason, by),
-                Want::Checkpoint { reason } => self.checkpoint(now, &reason, by),
-                Want::Drain { .. } | Want::Usable { .. } | Want::Kill { .. } => {}
+                Request::Migrate { node, reason } => self.migrate(now, node, &reason, by),
+                Request::Checkpoint { reason } => self.checkpoint(now, &reason, by),
+                Request::Drain { .. } | Request::Usable { .. } | Request::Kill { .. } => {}
             }
         }
     }
 
-    /// Whether the next remedy is a checkpoint by agents that waits for ranks in a PMI fence. No rank is stopped
-    /// meanwhile, so that those which the fence waits for come to it. After [`FENCE_PATIENCE`] the checkpoint is refused.
-    fn waits_for_fence(&mut self, now: Now) -> bool {
+    /// Whether the next request is a checkpoint by agents that waits for ranks in a PMI barrier. No
+    /// rank is stopped meanwhile. The checkpoint is refused after [`BARRIER_PATIENCE`].
+    fn waits_for_barrier(&mut self, now: Now) -> bool {
         let next = self.wanted.front().map(|waiting| &waiting.want);
-        let saves = matches!(next, Some(Want::Checkpoint { .. })) && self.job.agents_save();
-        if !saves || !self.job.fence.is_entered() || self.some_have_ended() {
-            self.fence_until_ns = None;
+        let saves = matches!(next, Some(Request::Checkpoint { .. })) && self.job.agents_save();
+        if !saves || !self.job.barrier.is_entered() || self.some_have_ended() {
+            self.barrier_until_ns = None;
             return false;
         }
-        let until_ns = *self.fence_until_ns.get_or_insert(now.deadline_ns(FENCE_PATIENCE));
+        let until_ns = *self.barrier_until_ns.get_or_insert(now.deadline_ns(BARRIER_PATIENCE));
         if now.mono_ns < until_ns {
             return true;
         }
-        self.fence_until_ns = None;
-        if let Some(Waiting { by, .. }) = self.wanted.pop_front() {
-            let why = "no checkpoint: ranks wait for others in a PMI fence: ask again";
+        self.barrier_until_ns = None;
+        if let Some(QueuedRequest { by, .. }) = self.wanted.pop_front() {
+            let why = "no checkpoint: ranks wait for others in a PMI barrier: ask again";
             self.job.tell(format!("{why}{}", by.words()));
             self.settle(by, Outcome::Refused, why);
-            self.job.out.push(Output::Save);
+            self.job.out.push(JlOutput::Save);
         }
         false
     }
@@ -256,7 +254,7 @@ impl Jl {
         self.job.ranks.iter().any(|row| row.ended.is_some())
     }
 
-    fn ranks_have_ended(&mut self, by: By) -> bool {
+    fn ranks_have_ended(&mut self, by: Initiator) -> bool {
         let ended = self.some_have_ended();
         if ended {
             let why = "ranks have ended already: there is nothing to save";
@@ -265,7 +263,7 @@ impl Jl {
         ended
     }
 
-    fn migrate(&mut self, now: Now, node: NodeName, reason: &str, by: By) {
+    fn migrate(&mut self, now: Now, node: NodeName, reason: &str, by: Initiator) {
         if self.ranks_have_ended(by) {
             return;
         }
@@ -281,20 +279,21 @@ impl Jl {
             return self.save_job(now, Some(node), by);
         }
         let episode = self.job.open();
-        let (migration, flow) = Migration::open(&self.job, episode, node);
-        self.begin(now, episode, Remedy::Migration(migration), by, flow);
+        let (migration, transition) = Migration::open(&self.job, episode, node);
+        self.begin(now, episode, Workflow::Migration(migration), by, transition);
         if let Some(open) = &mut self.open {
             reason.clone_into(&mut open.reason);
         }
     }
 
-    /// The job is saved instead. A person has the answer; a fault stays open until a spare appears.
-    fn without_spare(&mut self, now: Now, node: NodeName, reason: &str, by: By) {
+    /// Without a spare the job is saved instead. A person gets an answer; a fault stays open until
+    /// a spare appears.
+    fn without_spare(&mut self, now: Now, node: NodeName, reason: &str, by: Initiator) {
         let words = format!(
             "no hot spare is left for the ranks of {node} ({reason}): the job is saved instead"
         );
-        let fault = by.fault().map_or(By::Nobody, By::Fault);
-        if fault == By::Nobody {
+        let fault = by.fault().map_or(Initiator::Internal, Initiator::Fault);
+        if fault == Initiator::Internal {
             self.job.tell(words.clone());
         } else {
             self.job.tell(format!("{words}, and they move when there is a spare{}", by.words()));
@@ -304,7 +303,7 @@ impl Jl {
         self.checkpoint(now, reason, fault);
     }
 
-    fn checkpoint(&mut self, now: Now, reason: &str, by: By) {
+    fn checkpoint(&mut self, now: Now, reason: &str, by: Initiator) {
         if self.ranks_have_ended(by) {
             return;
         }
@@ -312,15 +311,15 @@ impl Jl {
         self.save_job(now, None, by);
     }
 
-    fn save_job(&mut self, now: Now, leaving: Option<NodeName>, by: By) {
+    fn save_job(&mut self, now: Now, leaving: Option<NodeName>, by: Initiator) {
         let episode = self.job.open();
-        let (checkpoint, flow) = Checkpoint::open(&self.job, episode, leaving);
-        self.begin(now, episode, Remedy::Checkpoint(checkpoint), by, flow);
+        let (checkpoint, transition) = Checkpoint::open(&self.job, episode, leaving);
+        self.begin(now, episode, Workflow::Checkpoint(checkpoint), by, transition);
     }
 
-    /// The fault of a node is gone: a migration that still waits is called off, an inactive node becomes a
-    /// spare (when it is inactive: in the middle of a migration, after it).
-    fn usable(&mut self, node: &NodeName, by: By) {
+    /// The fault of a node has passed. Its queued migration is cancelled; an inactive node becomes
+    /// a spare, at the latest after an open migration.
+    fn usable(&mut self, node: &NodeName, by: Initiator) {
         let Some(row) = self.job.nodes.get_mut(node).filter(|row| !row.lost) else {
             let why = format!("node {node} is not part of the job, or lost");
             self.settle(by, Outcome::Refused, &why);
@@ -333,10 +332,11 @@ impl Jl {
         if let Some(request) = by.request().filter(|_| returns && !full) {
             row.asked_usable.push(request);
         }
-        // Nobody says it twice.
-        self.job.out.push(Output::Save);
+        // The event comes only once.
+        self.job.out.push(JlOutput::Save);
         let why = format!("node {node} is well again");
-        let is_its = |w: &Waiting| matches!(&w.want, Want::Migrate { node: n, .. } if n == node);
+        let is_its =
+            |w: &QueuedRequest| matches!(&w.want, Request::Migrate { node: n, .. } if n == node);
         for waiting in self.take_waiting(is_its) {
             self.settle(waiting.by, Outcome::Refused, &why);
         }
@@ -348,7 +348,7 @@ impl Jl {
         self.forget_tried(node);
         match returns {
             true if full => {
-                self.reply(by, Outcome::Refused, "others wait for the same: see status")
+                self.reply(by, Outcome::Refused, "too many requests wait for this node: see status")
             }
             true => self.reply(by, Outcome::Accepted, "the node becomes a spare"),
             false => self.settle(by, Outcome::Done, USABLE_AGAIN),
@@ -356,8 +356,7 @@ impl Jl {
         self.tell_usable();
     }
 
-    /// A node has come to a state. One that is no longer inactive is shown as what it is, and who
-    /// has asked for that has the answer.
+    /// A node reports its state. Requests that wait for a spare are answered.
     pub(super) fn has_state(&mut self, node: &NodeName, state: MigrationState) {
         let Some(row) = self.job.nodes.get_mut(node) else {
             return;
@@ -367,34 +366,35 @@ impl Jl {
             return;
         }
         let asked = core::mem::take(&mut row.asked_usable);
-        self.job.out.push(Output::Save);
+        self.job.out.push(JlOutput::Save);
         self.answer_usable(&asked, Outcome::Done, USABLE_AGAIN);
     }
 
     pub(super) fn answer_usable(&mut self, asked: &[u64], outcome: Outcome, words: &str) {
         for request in asked {
-            self.reply(By::Request(*request), outcome, words);
+            self.reply(Initiator::Request(*request), outcome, words);
         }
     }
 
-    /// Tells inactive nodes that are well again. Repeated with each question until they are spares.
+    /// Informs inactive nodes that are usable again; repeated with each question until they are
+    /// spares.
     pub(super) fn tell_usable(&mut self) {
         let episode = self.job.episode;
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for (name, node) in &mut self.job.nodes {
             match node.state {
                 Some(MigrationState::Inactive) if node.usable && !node.lost => {
-                    told.push(name.clone());
+                    reported.push(name.clone());
                 }
                 Some(MigrationState::Arm) => {}
                 _ => node.usable = false,
             }
         }
-        let source = match self.open.as_ref().map(|open| &open.remedy) {
-            Some(Remedy::Migration(migration)) => Some(migration.source().clone()),
+        let source = match self.open.as_ref().map(|open| &open.workflow) {
+            Some(Workflow::Migration(migration)) => Some(migration.source().clone()),
             _ => None,
         };
-        for target in told.into_iter().filter(|name| Some(name) != source.as_ref()) {
+        for target in reported.into_iter().filter(|name| Some(name) != source.as_ref()) {
             self.job.publish(FromJl::Usable { episode, target });
         }
     }

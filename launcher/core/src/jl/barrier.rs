@@ -1,0 +1,157 @@
+//! The PMI barrier of the job. Each node reports the ranks that have arrived and their puts. When
+//! all ranks have arrived, the puts of all nodes are the result. The last result is kept for nodes
+//! that ask again.
+
+use crate::message::Part;
+use crate::names::{NodeName, Ranks};
+use crate::nla::pmi::split_lines;
+use crate::wire::PART_BYTES_MAX;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What one node has reported of the open barrier.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct NodeArrival {
+    ranks: Ranks,
+    parts: u32,
+    lines: BTreeMap<u32, String>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Barrier {
+    number: u64,
+    nodes: BTreeMap<NodeName, NodeArrival>,
+    result: Vec<Part>,
+}
+
+/// The effect of a report.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Arrival<'a> {
+    Waiting,
+    /// The barrier is complete; all nodes get these parts.
+    Complete(&'a [Part]),
+    /// The barrier was complete before; the node gets these parts again.
+    Again(&'a [Part]),
+    /// The report is of another barrier.
+    Stale,
+}
+
+impl Barrier {
+    pub fn new(number: u64) -> Self {
+        Self { number, nodes: BTreeMap::new(), result: Vec::new() }
+    }
+
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The ranks of that node that have arrived, by its last report.
+    pub fn arrived(&self, node: &NodeName) -> Ranks {
+        let arrived = self.nodes.get(node);
+        arrived.map(|arrived| arrived.ranks.clone()).unwrap_or_default()
+    }
+
+    /// Whether all ranks of some node have arrived and others have not.
+    pub fn is_entered(&self) -> bool {
+        !self.nodes.is_empty()
+    }
+
+    /// Drops the report of a lost node.
+    pub fn forget(&mut self, node: &NodeName) {
+        self.nodes.remove(node);
+    }
+
+    /// Cancels the open barrier. Its successor has a new number, so that late reports are
+    /// recognised.
+    pub fn void(&mut self) -> u64 {
+        *self = Self::new(self.number + 1);
+        self.number
+    }
+
+    /// A node reports that `ranks` have arrived.
+    pub fn said(&mut self, node: &NodeName, ranks: &Ranks, part: Part, size: u32) -> Arrival<'_> {
+        if part.barrier + 1 == self.number && !self.result.is_empty() {
+            return Arrival::Again(&self.result);
+        }
+        if part.barrier != self.number {
+            return Arrival::Stale;
+        }
+        let arrived = self.nodes.entry(node.clone()).or_default();
+        if arrived.ranks != *ranks || arrived.parts != part.parts {
+            *arrived =
+                NodeArrival { ranks: ranks.clone(), parts: part.parts, lines: BTreeMap::new() };
+        }
+        arrived.lines.insert(part.part, part.lines);
+        let complete = |node: &&NodeArrival| node.lines.len() == node.parts as usize;
+        let met = self.nodes.values().filter(complete);
+        let all: usize = met.flat_map(|node| node.ranks.iter()).collect::<Ranks>().len();
+        if all < size as usize {
+            return Arrival::Waiting;
+        }
+        self.complete();
+        Arrival::Complete(&self.result)
+    }
+
+    fn complete(&mut self) {
+        let mut puts = BTreeMap::new();
+        for arrived in self.nodes.values() {
+            let lines = arrived.lines.values().flat_map(|text| text.lines());
+            for (key, value) in lines.filter_map(|line| line.split_once('=')) {
+                puts.insert(key.to_owned(), value.to_owned());
+            }
+        }
+        let texts = split_lines(&puts, PART_BYTES_MAX);
+        let parts = u32::try_from(texts.len()).unwrap_or(u32::MAX);
+        let barrier = self.number;
+        self.result =
+            (0..).zip(texts).map(|(part, lines)| Part { barrier, part, parts, lines }).collect();
+        self.nodes.clear();
+        self.number += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn part(barrier: u64, part: u32, parts: u32, lines: &str) -> Part {
+        Part { barrier, part, parts, lines: lines.to_owned() }
+    }
+
+    #[test]
+    fn a_barrier_opens_when_every_rank_and_every_part_is_there() {
+        let (a, b) = (NodeName::new("a").unwrap(), NodeName::new("b").unwrap());
+        let (one, two) = (Ranks::from_iter([0, 1]), Ranks::from_iter([2]));
+        let mut barrier = Barrier::new(1);
+        assert_eq!(barrier.said(&a, &one, part(1, 0, 2, "x=1\n"), 3), Arrival::Waiting);
+        assert_eq!(barrier.said(&b, &two, part(1, 0, 1, "z=3\n"), 3), Arrival::Waiting);
+        let said = barrier.said(&a, &one, part(1, 1, 2, "y=2\n"), 3);
+        let Arrival::Complete(parts) = said else { panic!("{said:?}") };
+        assert_eq!(parts[0].lines, "x=1\ny=2\nz=3\n");
+        let again = barrier.said(&b, &two, part(1, 0, 1, "z=3\n"), 3);
+        assert!(matches!(again, Arrival::Again(_)));
+        assert_eq!(barrier.said(&b, &two, part(7, 0, 1, ""), 3), Arrival::Stale);
+    }
+
+    #[test]
+    fn a_node_that_grows_is_counted_as_it_is_now() {
+        let a = NodeName::new("a").unwrap();
+        let mut barrier = Barrier::new(4);
+        let stayed = Ranks::from_iter([1]);
+        assert_eq!(barrier.said(&a, &stayed, part(4, 0, 1, "k=1\n"), 2), Arrival::Waiting);
+        assert_eq!(barrier.arrived(&a), stayed);
+        let all = Ranks::from_iter([0, 1]);
+        let said = barrier.said(&a, &all, part(4, 0, 1, "k=1\nl=2\n"), 2);
+        assert!(matches!(said, Arrival::Complete(_)));
+    }
+
+    #[test]
+    fn a_void_barrier_takes_nothing_of_before() {
+        let a = NodeName::new("a").unwrap();
+        let mut barrier = Barrier::new(1);
+        assert_eq!(barrier.void(), 2);
+        let said = barrier.said(&a, &Ranks::from_iter([0]), part(1, 0, 1, ""), 1);
+        assert_eq!(said, Arrival::Stale);
+    }
+}
