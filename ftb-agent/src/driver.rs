@@ -183,7 +183,7 @@ impl Driver {
     fn tick_if_due(&mut self) {
         let now = self.clock.now();
         if self.heap.is_over(now.mono_ns) {
-            heap::give_back();
+            heap::trim();
         }
         if self.node.next_deadline_ns().is_some_and(|deadline| deadline <= now.mono_ns) {
             self.feed(Input::Tick);
@@ -204,9 +204,7 @@ impl Driver {
                 }
                 let (now, bytes) = (self.clock.now(), charged_bytes(charge.as_ref()));
                 self.given_bytes += bytes;
-                if self.heap.handled(now.mono_ns, bytes) {
-                    heap::keep();
-                }
+                self.heap.on_handled(now.mono_ns, bytes);
                 self.feed_at(now, input);
                 drop(charge);
             }
