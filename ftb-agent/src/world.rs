@@ -153,10 +153,6 @@ pub trait Store: Send {
     /// together all or none. They survive the process, with `sync` a power failure too, and so does what
     /// stands before a cut or a record when that is made.
     fn write(&mut self, changes: Vec<Change>, sync: bool) -> Result<(), StoreError>;
-    /// Writes a segment once more, elsewhere on the disk, syncs that and lets it take the segment's place: one that
-    /// was read, and not written to since. What a sync that failed has left may read well and stay off the disk,
-    /// however often it is synced again. A crash leaves the one or the other; which, [`Store::sync`] settles.
-    fn write_again(&mut self, segment: u64) -> Result<(), StoreError>;
     /// Gives a segment up.
     fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError>;
     /// Makes everything survive a power failure, also what was there when it was opened.

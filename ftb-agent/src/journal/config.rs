@@ -11,7 +11,9 @@ use std::time::Duration;
 const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
 /// The journal's folder in it.
 const FOLDER: &str = "journal";
-/// Longer than this nobody waits for an fsync.
+/// The interval between fsyncs if none is given.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Longest interval between fsyncs.
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 /// Fewer bytes than this are too few for any log.
 const BYTES_MIN: u64 = 1024 * 1024;
@@ -42,7 +44,7 @@ impl Default for JournalConfig {
         Self {
             enabled: None,
             path: None,
-            fsync: Fsync::Interval(Duration::from_millis(100)),
+            fsync: Fsync::Interval(INTERVAL),
             bytes: 64 * 1024 * 1024,
             age: Duration::from_secs(7 * 24 * 3600),
             protected: protected_by_default(),
@@ -83,17 +85,15 @@ impl JournalConfig {
     }
 }
 
-/// When what is written is made to survive a power failure. That it survives the agent (kill -9) is
-/// waited for in any case.
+/// When the log is synced to the disk. Each mode writes an event before it is confirmed, so that it
+/// survives the agent (`kill -9`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Fsync {
-    /// Before it is acknowledged; what has come meanwhile goes with it.
+    /// Before the events are confirmed; one fsync for all that wait.
     Batch,
-    /// Every so often.
+    /// At this interval.
     Interval(Duration),
-    /// When the system likes.
-    Never,
 }
 
 impl TryFrom<String> for Fsync {
@@ -102,7 +102,12 @@ impl TryFrom<String> for Fsync {
     fn try_from(text: String) -> Result<Self, String> {
         match text.as_str() {
             "batch" => return Ok(Self::Batch),
-            "never" => return Ok(Self::Never),
+            "interval" => return Ok(Self::Interval(INTERVAL)),
+            "never" => {
+                return Err("the fsync mode \"never\" no longer exists: use \"interval:100ms\", \
+                            or \"interval:1h\" for the fewest fsyncs"
+                    .to_owned());
+            }
             _ => {}
         }
         let interval = text
@@ -113,8 +118,7 @@ impl TryFrom<String> for Fsync {
                 Ok(Self::Interval(*interval))
             }
             _ => Err(format!(
-                "{text:?} is no fsync policy: expected \"batch\", \"interval:100ms\" (at most 1h) or \
-                 \"never\""
+                "{text:?} is no fsync mode: expected \"batch\" or \"interval:100ms\" (at most 1h)"
             )),
         }
     }
@@ -140,10 +144,11 @@ mod tests {
     }
 
     #[test]
-    fn policies_are_read_and_others_are_refused() {
+    fn the_two_fsync_modes_are_parsed_and_others_rejected() {
         let read = |text: &str| Fsync::try_from(text.to_owned());
         assert_eq!(read("batch"), Ok(Fsync::Batch));
-        assert_eq!(read("never"), Ok(Fsync::Never));
+        assert_eq!(read("interval"), Ok(Fsync::Interval(INTERVAL)));
+        assert!(read("never").unwrap_err().contains("use \"interval:100ms\""));
         assert_eq!(read("interval:250ms"), Ok(Fsync::Interval(Duration::from_millis(250))));
         for wrong in
             ["", "always", "interval:", "interval:0s", "interval:5", "interval:61m", "100ms"]

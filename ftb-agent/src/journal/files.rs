@@ -7,15 +7,14 @@
 //! ```
 //!
 //! Numbers are little-endian. A chunk is written once, at the end of its file, and is there when the
-//! `write` has returned: the kernel has it, whatever becomes of the process. Where it is not known to be on the
-//! disk, the segment is written again as a whole, to a file that takes its place. Records are few and rare
+//! `write` has returned: the kernel has it, whatever becomes of the process. Records are few and rare
 //! and are synced before they take the place of the old ones, after every chunk that was written before
 //! them. Responsible for: files, what is found of them after a crash. Not responsible for: what a chunk
 //! or a record means, and whether a chunk is good: it carries checksums of its own ([`super::record`]).
 //! The lock lies beside the store, and so does the record of what was acknowledged. docs/journal.md says
 //! why it is no store of the registry.
 
-use super::segment::{CHUNK_BYTES_MAX, Places, copy, frame, read_chunks, write_both};
+use super::segment::{CHUNK_BYTES_MAX, Places, frame, read_chunks, write_both};
 use crate::world::{Change, Storage, Store, StoreError};
 use bytes::{Buf as _, BufMut as _};
 use std::collections::BTreeMap;
@@ -47,8 +46,6 @@ const RECORDS_COPY: &str = "records.copy";
 /// The records that are to take the place of the others.
 const RECORDS_NEW: &str = "records.new";
 const SEGMENT: &str = "log-";
-/// A segment that is to take the place of one.
-const SEGMENT_NEW: &str = "segment.new";
 /// In a store of format 1 only, which was a database of fjall.
 const FORMAT_1: &str = "keyspaces";
 
@@ -76,8 +73,6 @@ impl Storage for DiskStorage {
         let lock = lock(folder)?;
         let acknowledged = open_file(&folder.join(ACKNOWLEDGED))?;
         sync_folder(folder)?;
-        // Of a life that has ended while it wrote a segment again. Where it cannot go, nothing depends on it.
-        let _ = std::fs::remove_file(path.join(SEGMENT_NEW));
         let names = File::open(&path)?;
         let mut store = FileStore {
             folder: path,
@@ -288,7 +283,7 @@ impl FileStore {
         let new = self.folder.join(RECORDS_NEW);
         let mut file = File::create(&new)?;
         file.write_all(&encode_records(&self.records))?;
-        file.sync_data()?;
+        file.sync_data().map_err(StoreError::Unsynced)?;
         std::fs::rename(new, self.folder.join(name))?;
         // They read well from here on, and may be the old ones again after a power failure.
         self.names.sync_all().map_err(StoreError::Unsynced)
@@ -441,24 +436,6 @@ impl Store for FileStore {
         if sync { self.sync() } else { Ok(()) }
     }
 
-    /// To another place on the disk: to put the same bytes in their own place is not enough. Where the first write
-    /// of a block has failed, ext4 goes on to take it for one without content, whatever is written and synced later.
-    fn write_again(&mut self, segment: u64) -> Result<(), StoreError> {
-        let unknown = || io::Error::other(format!("segment {segment} was never read"));
-        let places = self.segments.get(&segment).ok_or_else(unknown)?;
-        let (path, new) = (self.path(segment), self.folder.join(SEGMENT_NEW));
-        self.writing.take_if(|writing| writing.segment == segment);
-        if let Err(error) = copy(&path, places, &new) {
-            // It may be what fills the disk.
-            let _ = std::fs::remove_file(&new);
-            return Err(error);
-        }
-        std::fs::rename(new, path)?;
-        self.unsynced.remove(&segment);
-        self.names_unsynced = true;
-        Ok(())
-    }
-
     fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError> {
         self.writing.take_if(|writing| writing.segment == segment);
         self.unsynced.remove(&segment);
@@ -542,25 +519,6 @@ mod tests {
         let mut again = DiskStorage.open(dir.path()).unwrap();
         assert_eq!(again.get("begun").unwrap(), Some(vec![7]), "it reads well");
         assert!(again.boot().is_some());
-    }
-
-    /// The same of a segment that was written again: what comes behind it must not be in a file that has no name.
-    #[test]
-    fn a_segment_written_again_whose_folder_could_not_be_synced_is_in_doubt() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut store = unsyncable_folder(dir.path());
-        let path = store.path(1);
-        std::fs::write(&path, [&frame(5, 2)[..], &[7, 7], &[1]].concat()).unwrap();
-        store.read(1, &mut |_, _| {}).unwrap();
-        store.sync().unwrap();
-        store.write_again(1).unwrap();
-        assert!(matches!(store.sync(), Err(StoreError::Unsynced(_))));
-        let chunk = Change::Append { segment: 1, first: 6, chunk: vec![8] };
-        store.write(vec![chunk], false).unwrap();
-        assert_eq!(
-            std::fs::read(&path).unwrap(),
-            [&frame(5, 2)[..], &[7, 7], &frame(6, 1), &[8]].concat()
-        );
     }
 
     #[test]

@@ -69,6 +69,13 @@ pub enum KeepError {
     Store(#[from] StoreError),
 }
 
+impl KeepError {
+    /// Whether an fsync has failed.
+    pub fn is_fsync(&self) -> bool {
+        matches!(self, Self::Store(StoreError::Unsynced(_)))
+    }
+}
+
 impl From<Damaged> for KeepError {
     fn from(damaged: Damaged) -> Self {
         Self::Damaged(damaged.to_string())
@@ -101,6 +108,17 @@ pub struct Keeper {
     boot: Option<u128>,
     /// The chunk that was looked through last, for the next page.
     open: Option<Opened>,
+    /// Damage behind the end of the log, to be cut off before anything follows.
+    void: Option<Void>,
+}
+
+/// Damaged bytes of a store that was opened.
+#[derive(Default)]
+struct Void {
+    /// Segments of which nothing is the log.
+    segments: Vec<u64>,
+    /// The damaged end of the reserve.
+    reserve: Option<Change>,
 }
 
 /// What is known of a chunk.
@@ -130,21 +148,11 @@ struct Segment {
     head_bytes: u64,
     begun_ns: u64,
     ended_ns: u64,
-    /// Reading it failed: behind its chunks there may be more.
-    unread: bool,
 }
 
 impl Segment {
     fn new(id: u64, now_ns: u64) -> Self {
-        Self {
-            id,
-            chunks: Vec::new(),
-            bytes: 0,
-            head_bytes: 0,
-            begun_ns: now_ns,
-            ended_ns: now_ns,
-            unread: false,
-        }
+        Self { id, chunks: Vec::new(), bytes: 0, head_bytes: 0, begun_ns: now_ns, ended_ns: now_ns }
     }
 
     fn push(&mut self, chunk: Chunk) {
@@ -217,6 +225,7 @@ impl Keeper {
         if let Some(begin) = &write.begin {
             match &begin.anew {
                 Some(dedup) => {
+                    given_up.extend(self.void.take().map(|void| void.segments).unwrap_or_default());
                     given_up.extend(self.reserve.take().map(|reserve| reserve.id));
                     given_up.extend(self.segments.drain(..).map(|segment| segment.id));
                     self.logged = PublisherRanges::new(PUBLISHERS_MAX);
@@ -242,8 +251,8 @@ impl Keeper {
         if let Some(dynamic_members) = &write.dynamic_members {
             changes.push(Change::Put(KEY_ROSTER, record::encode_dynamic_members(dynamic_members)));
         }
-        if !write.items.is_empty() {
-            given_up.extend(self.give_up_unread(&mut changes));
+        if self.void.is_some() {
+            given_up.extend(self.truncate(self.last, now_ns, &mut changes)?);
         }
         self.append(now_ns, &write.items, write.until, now_ns, &mut changes);
         self.store.write(changes, sync)?;
@@ -389,6 +398,23 @@ impl Keeper {
         Ok(items)
     }
 
+    /// Cuts off damage that was found when the store was opened, so that the next life does not find
+    /// it again, and syncs what an earlier life has written.
+    ///
+    /// # Errors
+    /// As [`Keeper::write`].
+    pub fn repair(&mut self, now_ns: u64) -> Result<(), KeepError> {
+        if self.void.is_some() {
+            let mut changes = Vec::new();
+            let given_up = self.truncate(self.last, now_ns, &mut changes)?;
+            self.store.write(changes, true)?;
+            for id in given_up {
+                self.store.remove_segment(id)?;
+            }
+        }
+        self.sync()
+    }
+
     /// No page will be asked for soon.
     pub fn close_chunk(&mut self) {
         self.open = None;
@@ -401,7 +427,10 @@ impl Keeper {
         now_ns: u64,
         changes: &mut Vec<Change>,
     ) -> Result<Vec<u64>, KeepError> {
-        let mut emptied = Vec::new();
+        let void = self.void.take();
+        let is_damaged = void.is_some();
+        let Void { segments: mut emptied, reserve } = void.unwrap_or_default();
+        changes.extend(reserve);
         // What is retained of segments that are gone is not enough to go on behind it.
         emptied.extend(self.reserve.take_if(|reserve| reserve.last() > after).map(|r| r.id));
         let mut cuts = Vec::new();
@@ -409,11 +438,11 @@ impl Keeper {
         for segment in self.segments.iter_mut().rev() {
             let id = segment.id;
             let lowest = std::iter::from_fn(|| segment.pop_behind(after)).last();
-            let unread = std::mem::take(&mut segment.unread);
             if let Some(Chunk { first, .. }) = lowest {
-                cut = Some((id, first, unread));
+                cut = Some((id, first));
             }
-            let is_cut = lowest.is_some() || unread;
+            // Damage lies behind the chunks of the newest segment.
+            let is_cut = lowest.is_some() || (is_damaged && cuts.is_empty());
             if is_cut {
                 let from = lowest.map_or(after.saturating_add(1), |chunk| chunk.first);
                 cuts.push(Change::Cut { segment: id, from });
@@ -427,14 +456,16 @@ impl Keeper {
         }
         self.segments.retain(|segment| !emptied.contains(&segment.id));
         self.closed |= !cuts.is_empty();
-        let Some((id, first, unread)) = cut else {
+        let Some((id, first)) = cut else {
             if !emptied.is_empty() && self.segments.is_empty() {
                 changes.push(Change::Put(KEY_MARKS, record::encode_dedup(&dedup_of(&self.logged))));
+                self.begun.after = self.begun.after.max(after);
+                changes.push(Change::Put(KEY_BEGUN, record::encode_begun(&self.begun)));
             }
             changes.extend(cuts);
             return Ok(emptied);
         };
-        self.logged = self.logged_until(id, after.min(first.saturating_sub(1)), unread)?;
+        self.logged = self.logged_until(id, after.min(first.saturating_sub(1)), is_damaged)?;
         if first <= after {
             let chunk = Bytes::from(self.store.chunk(id, first)?.unwrap_or_default());
             // What of it is damaged lies behind what could be read, and is given up with that.
@@ -449,27 +480,13 @@ impl Keeper {
         Ok(emptied)
     }
 
-    /// What could not be read of the newest segment is void before anything follows: read again it must
-    /// not be taken for the log. Gives the segment where nothing of it is left.
-    fn give_up_unread(&mut self, changes: &mut Vec<Change>) -> Option<u64> {
-        let newest = self.segments.back_mut().filter(|newest| newest.unread)?;
-        newest.unread = false;
-        self.closed = true;
-        let (id, is_empty) = (newest.id, newest.chunks.is_empty());
-        changes.push(Change::Cut { segment: id, from: self.last.saturating_add(1) });
-        if is_empty {
-            self.segments.pop_back();
-        }
-        is_empty.then_some(id)
-    }
-
     /// Which events had been logged up to an entry of a segment; what could not be read of that before
     /// lies behind it.
     fn logged_until(
         &mut self,
         segment: u64,
         last: u64,
-        unread: bool,
+        is_damaged: bool,
     ) -> Result<PublisherRanges, KeepError> {
         let mut logged = PublisherRanges::new(PUBLISHERS_MAX);
         mark(&mut logged, &dedup_at_beginning(self.store.as_mut())?);
@@ -486,7 +503,7 @@ impl Keeper {
             }
         };
         match self.store.read(segment, &mut visit) {
-            Err(error) if !unread => Err(error.into()),
+            Err(error) if !is_damaged => Err(error.into()),
             _ => Ok(logged),
         }
     }

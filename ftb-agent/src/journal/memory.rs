@@ -227,12 +227,6 @@ impl Store for MemoryStore {
         if sync { disk.sync() } else { Ok(()) }
     }
 
-    fn write_again(&mut self, segment: u64) -> Result<(), StoreError> {
-        let chunk = |(first, chunk)| Change::Append { segment, first, chunk };
-        let chunks = self.with(|content| content.segments.get(&segment).cloned());
-        self.write(chunks.into_iter().flatten().map(chunk).collect(), true)
-    }
-
     fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError> {
         self.with(|content| content.segments.remove(&segment));
         Ok(())

@@ -80,8 +80,8 @@ pub struct Pen {
 pub struct Opened {
     /// What an earlier life has left.
     pub restored: Restored,
-    /// Why it cannot be written now; it is tried again and again.
-    pub failed: Option<String>,
+    /// Why it cannot be written now.
+    pub failed: Option<Failure>,
     /// How much is on disk, kept up by the task.
     pub gauge: Arc<Gauge>,
     plan: Plan,
@@ -89,6 +89,27 @@ pub struct Opened {
     damage: Damage,
     /// It was read, also where it cannot be written now.
     known: bool,
+}
+
+/// A journal that cannot be written.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub(crate) reason: String,
+    /// An fsync has failed: the journal is not tried again.
+    pub(crate) is_final: bool,
+}
+
+impl Failure {
+    /// The error.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+}
+
+impl From<KeepError> for Failure {
+    fn from(error: KeepError) -> Self {
+        Self { reason: error.to_string(), is_final: error.is_fsync() }
+    }
 }
 
 /// Why an agent must not start with that journal.
@@ -134,25 +155,25 @@ impl Opened {
             false => open(),
         };
         match opened {
-            Ok(Found { keeper, mut restored, unsure }) => {
+            Ok(Found { keeper, mut restored, failed }) => {
                 let (entries, last) = (restored.items.len(), restored.stored.last);
                 tracing::info!(entries, last, folder = %plan.folder.display(), "journal read");
                 restored.damage = damage.take_untold();
                 task::log_unclean(&restored);
                 let gauge = Arc::new(Gauge::default());
                 gauge.set(&keeper);
-                let failed = unsure.map(|error| error.to_string());
+                let failed = failed.map(Failure::from);
                 let keeper = failed.is_none().then_some(keeper);
                 Ok(Self { restored, failed, gauge, plan, keeper, damage, known: true })
             }
             Err(KeepError::Foreign(reason) | KeepError::Store(StoreError::Foreign(reason))) => {
                 Err(JournalError { folder: plan.folder.display().to_string(), reason })
             }
-            Err(error) => Ok(Self { damage, ..Self::nothing(plan, Some(error.to_string())) }),
+            Err(error) => Ok(Self { damage, ..Self::nothing(plan, Some(Failure::from(error))) }),
         }
     }
 
-    fn nothing(plan: Plan, failed: Option<String>) -> Self {
+    fn nothing(plan: Plan, failed: Option<Failure>) -> Self {
         let (restored, gauge, damage) = (Restored::default(), Arc::default(), Damage::default());
         let known = failed.is_none();
         Self { restored, failed, gauge, plan, keeper: None, damage, known }

@@ -25,8 +25,10 @@ pub(super) struct Reading {
     pub(super) last: u64,
     /// The oldest segment was seen.
     pub(super) begun: bool,
-    /// What could not be read, the first of it.
+    /// The first damage found.
     pub(super) damage: Vec<String>,
+    /// The log ends before damage; bytes behind its end are void.
+    pub(super) is_cut: bool,
 }
 
 impl Reading {
@@ -40,6 +42,7 @@ impl Reading {
             last: after,
             begun: false,
             damage: Vec::new(),
+            is_cut: false,
         }
     }
 
@@ -57,16 +60,19 @@ impl Reading {
         }
     }
 
-    /// Takes the entries of a chunk; those before a hole are given up.
+    /// Damage that ends the log: nothing behind it is read.
+    pub(super) fn end(&mut self, what: String) {
+        self.damaged(what);
+        self.is_cut = true;
+    }
+
+    /// Takes the entries of a chunk. A hole before one of them ends the log.
     pub(super) fn take(&mut self, items: &[Item]) {
         for item in items {
             let Some(item) = item.behind(self.last) else { continue };
             if item.covers_after() != self.last {
                 let (from, until) = (self.last + 1, item.covers_after());
-                self.damaged(format!("entries {from} to {until} cannot be read"));
-                self.items.clear();
-                self.bytes = 0;
-                self.after = until;
+                return self.end(format!("entries {from} to {until} cannot be read"));
             }
             self.last = item.index;
             self.bytes += item.content.len();

@@ -1,7 +1,7 @@
 //! The file of a segment: chunks one after the other, a frame before each.
 //!
-//! Responsible for: where chunks lie in the file, which of them are whole, and the same bytes in another file.
-//! Not responsible for: which files there are and when they are synced ([`super::files`]).
+//! Responsible for: the offsets of chunks, and which chunks are complete. Not responsible for: files
+//! and fsync ([`super::files`]).
 
 use super::files::failed;
 use crate::world::StoreError;
@@ -25,8 +25,6 @@ pub(super) struct Places {
     chunks: Vec<Place>,
     /// Behind the last chunk that is whole: there the next one comes.
     pub(super) end: u64,
-    /// Checksum of all up to there as it was read; nothing of what was written since.
-    read_crc: u32,
 }
 
 /// Where a chunk lies.
@@ -78,8 +76,6 @@ pub(super) fn read_chunks(
         let mut chunk = vec![0; bytes as usize];
         file.read_exact(&mut chunk).map_err(failed)?;
         places.push(key, bytes);
-        places.read_crc = crc32c::crc32c_append(places.read_crc, &head);
-        places.read_crc = crc32c::crc32c_append(places.read_crc, &chunk);
         visit(key, chunk);
     }
 }
@@ -97,28 +93,6 @@ pub(super) fn write_both(file: &mut File, first: &[u8], second: &[u8]) -> io::Re
         }
     }
     Ok(())
-}
-
-/// Writes the chunks of a segment that was read, and nothing since, to another file, and syncs that. Not by what
-/// the file system has for it: that may share the blocks of the first file, which need not hold what reads well.
-pub(super) fn copy(from: &Path, places: &Places, to: &Path) -> Result<(), StoreError> {
-    let mut from = File::open(from).map_err(failed)?;
-    let mut copy = File::create(to)?;
-    let mut buffer = vec![0; READ_BYTES];
-    let (mut left, mut crc) = (places.end, 0);
-    while left > 0 {
-        let len = usize::try_from(left).unwrap_or(READ_BYTES).min(READ_BYTES);
-        let Some(bytes) = buffer.get_mut(..len) else { break };
-        from.read_exact(bytes).map_err(failed)?;
-        crc = crc32c::crc32c_append(crc, bytes);
-        copy.write_all(bytes)?;
-        left -= len as u64;
-    }
-    // What the system had in memory can be gone in between; then it is what the disk holds.
-    if crc != places.read_crc {
-        return Err(io::Error::other("a segment reads differently the second time").into());
-    }
-    copy.sync_data().map_err(StoreError::Unsynced)
 }
 
 impl Places {

@@ -8,7 +8,7 @@
 use super::config::Fsync;
 use super::damage::Damage;
 use super::keeper::{KeepError, Keeper};
-use super::{Gauge, Opened, Plan};
+use super::{Failure, Gauge, Opened, Plan};
 use crate::handle::Handle;
 use crate::world::{Clock, Storage, StoreError, World};
 use ftb_core::frame::Item;
@@ -60,8 +60,8 @@ pub struct Task {
 enum State {
     /// There is no store yet, or it is open.
     Ready(Option<Keeper>),
-    /// It cannot be written; tried again then.
-    Failed { at: Instant, told: bool, reason: String },
+    /// It cannot be written. `None`: an fsync has failed, and the journal stays off.
+    Failed { at: Option<Instant>, told: bool, reason: String },
     /// It is open again: what was handed out for the one before is void.
     Reopened(Keeper),
 }
@@ -86,8 +86,8 @@ pub struct Found {
     pub keeper: Keeper,
     /// What an earlier life has left in it.
     pub restored: Restored,
-    /// Why that is not known to survive a power failure: nothing may be built on it on disk.
-    pub unsure: Option<KeepError>,
+    /// It was read and cannot be written.
+    pub failed: Option<KeepError>,
 }
 
 /// Opens the journal that a plan names; one that is damaged is set aside, and a new one made. What is wrong
@@ -122,15 +122,8 @@ pub fn open(
     if let Some(found) = restored.damage.take() {
         damage.found(found);
     }
-    // What was written before, by this life or an earlier one, counts as durable from here on. What that takes
-    // for a while must not hold up others who use the disk.
-    let room =
-        || storage.free_bytes(&plan.folder).unwrap_or(u64::MAX).saturating_sub(FREE_BYTES_MIN);
-    let unsure = match plan.fsync {
-        Fsync::Never => None,
-        Fsync::Batch | Fsync::Interval(_) => keeper.make_sure(room()).err(),
-    };
-    Ok(Found { keeper, restored, unsure })
+    let failed = keeper.repair(now_ns).err();
+    Ok(Found { keeper, restored, failed })
 }
 
 impl Task {
@@ -139,7 +132,10 @@ impl Task {
         let Opened { plan, keeper, failed, gauge, damage, known, .. } = opened;
         let state = match failed {
             None => State::Ready(keeper),
-            Some(reason) => State::Failed { at: Instant::now() + RETRY, told: false, reason },
+            Some(Failure { reason, is_final }) => {
+                let at = (!is_final).then(|| Instant::now() + RETRY);
+                State::Failed { at, told: false, reason }
+            }
         };
         let mut task = Self {
             plan,
@@ -170,7 +166,7 @@ impl Task {
         loop {
             self.tell_failure().await;
             let retry_at = match &self.state {
-                State::Failed { at, .. } => Some(*at),
+                State::Failed { at, .. } => *at,
                 _ => None,
             };
             let turn = tokio::select! {
@@ -212,7 +208,7 @@ impl Task {
     async fn write_all(&mut self, first: JournalWrite, writes: &mut mpsc::Receiver<JournalWrite>) {
         let mut waiting = match self.plan.fsync {
             Fsync::Batch => writes.len(),
-            Fsync::Interval(_) | Fsync::Never => 0,
+            Fsync::Interval(_) => 0,
         };
         let mut next = Some(first);
         let mut written = None;
@@ -276,7 +272,10 @@ impl Task {
                 // It may be such a one.
                 Err(error) => {
                     self.known = false;
-                    self.fail(&error);
+                    match error.is_fsync() {
+                        true => self.fail_for_good(&error),
+                        false => self.fail(&error),
+                    }
                     return false;
                 }
             },
@@ -323,21 +322,18 @@ impl Task {
     }
 
     /// How long after a write all of it is synced and marked as such.
-    fn sync_pause(&self) -> Option<Duration> {
+    fn sync_pause(&self) -> Duration {
         match self.plan.fsync {
-            Fsync::Batch => Some(MARK),
-            Fsync::Interval(interval) => Some(interval),
-            Fsync::Never => None,
+            Fsync::Batch => MARK,
+            Fsync::Interval(interval) => interval,
         }
     }
 
     /// All of it is synced and marked as such after a while: what was written, and once what a life before has
     /// left, whose mark may be older, also where nothing will be written.
     fn sync_soon(&mut self) {
-        if let Some(pause) = self.sync_pause() {
-            let at = Instant::now() + pause;
-            self.sync_at = Some(self.sync_at.map_or(at, |before| before.min(at)));
-        }
+        let at = Instant::now() + self.sync_pause();
+        self.sync_at = Some(self.sync_at.map_or(at, |before| before.min(at)));
     }
 
     fn sync(&mut self) {
@@ -346,8 +342,7 @@ impl Task {
             is_settled = keeper.settle(false)?;
             Ok(())
         });
-        let again = self.sync_pause().filter(|_| !is_settled);
-        self.sync_at = again.map(|pause| Instant::now() + pause.max(SETTLE));
+        self.sync_at = (!is_settled).then(|| Instant::now() + self.sync_pause().max(SETTLE));
         if matches!(self.state, State::Ready(_)) {
             self.pause = RETRY;
         }
@@ -367,7 +362,18 @@ impl Task {
         };
         match what(keeper) {
             Ok(()) => self.gauge.set(keeper),
+            Err(error) if error.is_fsync() => self.fail_for_good(&error),
             Err(error) => self.fail(&error),
+        }
+    }
+
+    /// An fsync has failed: the kernel may drop what was written and report success next time. So the
+    /// journal stays off until the agent starts again.
+    fn fail_for_good(&mut self, error: &KeepError) {
+        self.fail(error);
+        if let State::Failed { at, reason, .. } = &mut self.state {
+            *at = None;
+            reason.push_str("; the journal is off until the agent restarts");
         }
     }
 
@@ -378,7 +384,7 @@ impl Task {
         let at = self.next_try();
         self.sync_at = None;
         self.room = None;
-        self.state = State::Failed { at, told: false, reason };
+        self.state = State::Failed { at: Some(at), told: false, reason };
     }
 
     /// When the disk is tried again: one that only fails when it is written is opened and read in vain
@@ -403,10 +409,11 @@ impl Task {
         let now_ns = self.clock.now().wall_ns;
         let opened = match self.is_full(FREE_BYTES_AGAIN) {
             true => None,
-            false => self.open(now_ns).ok(),
+            false => Some(self.open(now_ns)),
         };
         match opened {
-            Some((keeper, restored)) => {
+            Some(Err(error)) if error.is_fsync() => self.fail_for_good(&error),
+            Some(Ok((keeper, restored))) => {
                 tracing::info!(folder = %self.plan.folder.display(), "the journal is open again");
                 let known = std::mem::replace(&mut self.known, true);
                 let stored = keeper.stored();
@@ -417,10 +424,10 @@ impl Task {
                 let damage = self.damage.take_untold();
                 self.tell(Input::JournalOpened { stored, restored, damage }).await;
             }
-            None => {
+            Some(Err(_)) | None => {
                 let next = self.next_try();
                 if let State::Failed { at, .. } = &mut self.state {
-                    *at = next;
+                    *at = Some(next);
                 }
             }
         }
@@ -428,7 +435,7 @@ impl Task {
 
     fn open(&mut self, now_ns: u64) -> Result<(Keeper, Restored), KeepError> {
         let found = open(self.storage.as_ref(), &self.plan, now_ns, &mut self.damage)?;
-        match found.unsure {
+        match found.failed {
             Some(error) => Err(error),
             None => Ok((found.keeper, found.restored)),
         }

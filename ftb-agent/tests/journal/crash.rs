@@ -53,11 +53,6 @@ impl Store for Dying {
         Ok(())
     }
 
-    fn write_again(&mut self, segment: u64) -> Result<(), StoreError> {
-        self.step()?;
-        self.store.write_again(segment)
-    }
-
     fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError> {
         self.step()?;
         self.store.remove_segment(segment)

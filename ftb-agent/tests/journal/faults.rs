@@ -107,11 +107,6 @@ impl Store for Failing {
         if sync { self.sync() } else { Ok(()) }
     }
 
-    fn write_again(&mut self, segment: u64) -> Result<(), StoreError> {
-        self.check_sync()?;
-        self.store.write_again(segment)
-    }
-
     fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError> {
         self.store.remove_segment(segment)
     }
@@ -234,16 +229,4 @@ fn what_an_earlier_life_wrote_is_synced_too() {
     std::fs::remove_file(dir.path().join("store/log-00000000000000000001")).unwrap();
     assert!(store.sync().is_err(), "what is gone cannot have been synced");
     assert!(store.sync().is_err(), "and is not forgotten");
-}
-
-/// The same where nothing is written again: what took the place of a segment is there for good only then.
-#[test]
-fn what_is_made_sure_of_is_synced_at_last() {
-    let dir = tempfile::tempdir().unwrap();
-    write_journal(dir.path());
-    let bad = Arc::new(AtomicBool::new(true));
-    let (mut keeper, _) = Failing::open(dir.path(), None, &bad);
-    assert!(keeper.make_sure(u64::MAX).is_err());
-    bad.store(false, Ordering::Relaxed);
-    keeper.make_sure(u64::MAX).unwrap();
 }

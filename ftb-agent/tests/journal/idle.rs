@@ -1,6 +1,5 @@
 //! What a life that was killed has left, and becomes of it in one that writes nothing.
 
-use crate::common::until;
 use crate::store::{bounds, epochs, items};
 use ftb_agent::handle::{Command, Inbox, channel};
 use ftb_agent::journal::config::{Fsync, JournalConfig};
@@ -66,7 +65,7 @@ impl Idle {
     /// What is told after a power failure.
     async fn unclean(network: &MemoryNetwork) -> Option<String> {
         network.disk(HOST).power_failure();
-        Self::open(network, Fsync::Never).await.restored.unclean
+        Self::open(network, Fsync::Batch).await.restored.unclean
     }
 }
 
@@ -118,59 +117,58 @@ async fn what_a_killed_life_has_left_is_settled_by_one_that_writes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn what_a_killed_life_has_left_is_settled_by_an_end_in_order() {
     let hour = Duration::from_secs(3600);
-    for fsync in [Fsync::Interval(hour), Fsync::Never] {
-        for fails in [false, true] {
-            let mut idle = Idle::start(fsync).await;
-            if fails {
-                idle.fail().await;
-            }
-            drop(idle.pen);
-            idle.running.await.unwrap();
-            let unclean = Idle::unclean(&idle.network).await;
-            assert_eq!(unclean, None, "{fsync:?}, {fails}");
+    for fails in [false, true] {
+        let mut idle = Idle::start(Fsync::Interval(hour)).await;
+        if fails {
+            idle.fail().await;
         }
+        drop(idle.pen);
+        idle.running.await.unwrap();
+        let unclean = Idle::unclean(&idle.network).await;
+        assert_eq!(unclean, None, "{fails}");
     }
 }
 
-/// What a killed life has left could not be synced when it was opened: it reads well from then on, and a second
-/// sync has nothing to say. The agent begins with it, and told that some is missing; the journal is open once it was
-/// written again, also where the disk has failed on the way, and after a power failure it is there.
+/// An fsync fails when the journal is opened, or later: the agent goes on with what was read, reports
+/// the failure once, and never writes the journal again.
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_synced_when_it_was_opened_is_written_again() {
-    let fsync = Fsync::Interval(Duration::from_secs(3600));
-    for (synced, fails) in [(0, false), (4, false), (4, true)] {
+async fn an_fsync_error_turns_the_journal_off_until_the_agent_restarts() {
+    let fsync = Fsync::Interval(Duration::from_secs(1));
+    for at_opening in [true, false] {
         let network = MemoryNetwork::default();
-        kill(&network, synced, 9);
+        kill(&network, 4, 9);
         let disk = network.disk(HOST);
-        let mut chunk = 0;
-        disk.damage_chunks(|bytes| {
-            chunk += 1;
-            if chunk == 9 {
-                *bytes.last_mut().unwrap() ^= 1;
-            }
-        });
-        disk.set_unsyncable(true);
+        disk.set_unsyncable(at_opening);
         let opened = Idle::open(&network, fsync).await;
-        assert!(opened.failed.as_ref().is_some_and(|why| why.contains("could not be synced")));
-        let restored = &opened.restored;
-        assert_eq!((&restored.items, restored.lost_until), (&items(1, 8), Some(9)));
-        assert!(restored.damage.is_some());
-        disk.set_unsyncable(false);
-        disk.set_broken(fails);
+        assert_eq!(opened.failed.is_some(), at_opening);
+        assert_eq!(opened.restored.items, items(1, 9));
         let mut idle = Idle::run(network, opened);
-        assert!(matches!(idle.told().await, Input::JournalFailed { .. }));
-        if fails {
-            let before = disk.opened();
-            until("some tries", async || disk.opened() > before + 2).await;
-            disk.set_broken(false);
+        if !at_opening {
+            // The first is synced with the checkpoint, the second not.
+            for index in [10, 11] {
+                idle.pen.writes.send(more(index)).await.unwrap();
+                let Input::Journaled { until, .. } = idle.told().await else { panic!("failed") };
+                assert_eq!(until, index);
+            }
+            disk.set_unsyncable(true);
         }
-        let Input::JournalOpened { stored, restored, damage } = idle.told().await else {
-            panic!("not opened");
-        };
-        assert_eq!((stored.last, restored, damage), (8, None, None), "the agent knows of it");
+        let Input::JournalFailed { error } = idle.told().await else { panic!("no failure") };
+        assert!(error.contains("could not be synced"), "{error}");
+        assert!(at_opening || error.contains("off until the agent restarts"), "{error}");
+        disk.set_unsyncable(false);
+        let opened = disk.opened();
+        idle.pen.writes.send(more(12)).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert!(idle.inbox.links.try_recv().is_err(), "the journal is used again");
+        assert_eq!(disk.opened(), opened, "the journal was opened again");
+        // After a power failure the next life reports the loss.
         idle.running.abort();
         disk.power_failure_that_takes_all_it_may();
-        let again = Idle::open(&idle.network, fsync).await.restored;
-        assert_eq!(again.items, items(1, 8), "{synced} entries had been synced");
+        let restored = Idle::open(&idle.network, fsync).await.restored;
+        let last = restored.stored.last;
+        // Entries of the first life are too old to be kept.
+        assert!(restored.items == items(restored.stored.after + 1, last));
+        let expected = if at_opening { (9, None) } else { (10, Some(11)) };
+        assert_eq!((last, restored.lost_until), expected);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! `lives`: agents that end, and the log that their next life goes on with; `store`: files, their damage
 //! and their bounds; `crash`: what a crash leaves of a new beginning; `faults`: files that cannot be read or
-//! synced; `lost`: what is gone as a whole; `unsynced`: what a sync that failed has left; `unclean`: what a power failure may have taken; `idle`: a
+//! synced; `lost`: what is gone as a whole; `repair`: damage is cut off, and the peer brings the rest; `unclean`: what a power failure may have taken; `idle`: a
 //! life that writes nothing; `reserve`: what is retained of segments that go; `disk`: disks that are full or fail under a running agent.
 #![allow(clippy::unwrap_used)]
 
@@ -15,10 +15,10 @@ mod faults;
 mod idle;
 mod lives;
 mod lost;
+mod repair;
 mod reserve;
 mod store;
 mod unclean;
-mod unsynced;
 
 use common::process::{Process, agent};
 use common::{TestClient, payloads_of};

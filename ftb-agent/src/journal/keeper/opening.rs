@@ -10,14 +10,13 @@ use super::{
 };
 use crate::journal::reading::Reading;
 use crate::journal::record::{self, Begun, Damaged, Mark};
-use crate::world::{Change, Store, StoreError};
+use crate::world::{Change, Store};
 use bytes::Bytes;
 use ftb_core::frame::DedupRanges;
 use ftb_core::node::api::Restored;
 use ftb_core::node::check_stored;
 use ftb_core::ranges::PublisherRanges;
 use std::collections::VecDeque;
-use std::io;
 
 /// The format that this version writes, and the only one that it reads.
 const FORMAT: &str = "ftb journal 2";
@@ -62,35 +61,15 @@ impl Keeper {
             reserve: None,
             closed: false,
             open: None,
+            void: None,
         };
         let restored = keeper.read(now_ns)?;
         Ok((keeper, restored))
     }
 
-    /// Makes what was found survive a power failure. What is not known to have been synced is written again
-    /// before: where a sync of it has failed, in this life or an earlier one, it reads well and is not on the disk,
-    /// and the next sync has nothing to say. What could not be read to its end stays as it is; that it is damaged
-    /// was told. `room`: so many bytes may be taken for that, which is a segment at a time.
-    ///
-    /// # Errors
-    /// As [`Keeper::write`]: nothing of what was found is gone then.
-    pub fn make_sure(&mut self, room: u64) -> Result<(), KeepError> {
-        for segment in self.segments.iter().filter(|segment| !segment.unread) {
-            // Of a head that stands alone the mark says nothing.
-            if segment.chunks.last().is_none_or(|chunk| chunk.last > self.synced) {
-                if segment.all_bytes() > room {
-                    return Err(StoreError::Io(io::ErrorKind::StorageFull.into()).into());
-                }
-                self.store.write_again(segment.id)?;
-            }
-        }
-        self.sync()
-    }
-
     fn read(&mut self, now_ns: u64) -> Result<Restored, KeepError> {
         let mut reading = Reading::new(self.begun.after, self.bounds.memory_bytes);
         self.store.mended().into_iter().for_each(|mended| reading.damaged(mended));
-        let mut unknown = None;
         let reserve = self.reserve_id()?;
         for id in self.store.segments()? {
             self.next_segment = self.next_segment.max(id.saturating_add(1));
@@ -105,11 +84,11 @@ impl Keeper {
                 self.store.remove_segment(id)?;
                 continue;
             }
-            // What is missing of the newest is known from what was acknowledged.
-            if let Some(id) = unknown.take() {
-                reading.damaged(format!("segment {id} cannot be read"));
+            if reading.is_cut {
+                self.void.get_or_insert_default().segments.push(id);
+            } else {
+                self.read_segment(id, now_ns, &mut reading)?;
             }
-            unknown = (!self.read_segment(id, now_ns, &mut reading)?).then_some(id);
         }
         let Ended { lost_until, end_unknown, unclean } = self.read_mark(&mut reading);
         let Reading { items, after, last, damage, .. } = reading;
@@ -176,6 +155,8 @@ impl Keeper {
             self.synced = self.synced.max(self.mark.synced.min(last));
         }
         let lost_until = Some(acknowledged).filter(|until| is_of_log && *until > last);
+        // How far the log went behind the damage is not known.
+        end_unknown |= reading.is_cut && lost_until.is_none();
         if let Some(until) = lost_until {
             reading.damaged(format!("entries {} to {until} are missing", last + 1));
         }
@@ -191,15 +172,14 @@ impl Keeper {
         Ended { lost_until, end_unknown, unclean }
     }
 
-    /// Reads a segment; says whether it is known where it begins. One that holds nothing, or begins before
-    /// the one before it ends, is what a crash has left of a beginning that was not finished: it is removed.
-    /// But where the oldest begins is where the log begins.
+    /// Reads a segment. One that holds nothing, or begins before the one before it ends, is left over
+    /// from a crash and removed. But where the oldest begins is where the log begins.
     fn read_segment(
         &mut self,
         id: u64,
         now_ns: u64,
         reading: &mut Reading,
-    ) -> Result<bool, KeepError> {
+    ) -> Result<(), KeepError> {
         let is_oldest = !std::mem::replace(&mut reading.begun, true);
         let mut found = Found {
             segment: Segment { ended_ns: 0, ..Segment::new(id, now_ns) },
@@ -214,19 +194,26 @@ impl Keeper {
         };
         let read = self.store.read(id, &mut |first, chunk| match first {
             HEAD => found.head(chunk),
-            first => found.chunk(first, &Bytes::from(chunk), now_ns),
+            first => found.chunk(first, &Bytes::from(chunk)),
         });
-        let Found { mut segment, reading, logged, dedup, is_known, .. } = found;
+        let Found { segment, reading, logged, dedup, is_known, .. } = found;
         if let Err(error) = read {
-            reading.damaged(format!("segment {id}: {error}"));
-            segment.unread = true;
-        } else if segment.chunks.is_empty() && !(is_oldest && is_known) {
-            self.store.remove_segment(id)?;
-            return Ok(is_known);
+            reading.end(format!("segment {id}: {error}"));
+        }
+        if reading.is_cut {
+            let void = self.void.get_or_insert_default();
+            match segment.chunks.is_empty() {
+                true => void.segments.push(id),
+                false => self.segments.push_back(segment),
+            }
+            return Ok(());
+        }
+        if segment.chunks.is_empty() && !(is_oldest && is_known) {
+            return Ok(self.store.remove_segment(id)?);
         }
         mark(logged, &dedup.unwrap_or_default());
         self.segments.push_back(segment);
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -280,31 +267,38 @@ impl Found<'_> {
         self.unfinished = after < self.reading.last && !self.is_oldest;
     }
 
-    fn chunk(&mut self, first: u64, chunk: &Bytes, now_ns: u64) {
+    fn chunk(&mut self, first: u64, chunk: &Bytes) {
         if let Some(damaged) = self.no_head.take() {
             // Its first chunk says where it begins, too.
             self.begins(first.saturating_sub(1));
             if !self.unfinished {
                 let id = self.segment.id;
-                self.reading.damaged(format!("the head of segment {id}: {damaged}"));
+                self.reading.end(format!("the head of segment {id}: {damaged}"));
             }
         }
-        if self.unfinished {
+        if self.unfinished || self.reading.is_cut {
             return;
         }
         let (items, head) = record::decode_chunk(chunk);
-        let written_ns = match head {
-            Ok(head) => head.written_ns,
-            Err(damaged) => {
-                self.reading.damaged(format!("the chunk at entry {first}: {damaged}"));
-                if self.segment.ended_ns == 0 { now_ns } else { self.segment.ended_ns }
+        let before = self.reading.last;
+        self.reading.take(&items);
+        if self.reading.is_cut && self.reading.last == before {
+            return;
+        }
+        let bytes = stored_bytes(chunk);
+        let mut last = items.last().map_or(first, |item| item.index);
+        if let Err(damaged) = &head {
+            self.reading.end(format!("the chunk at entry {first}: {damaged}"));
+            if items.is_empty() {
+                return;
             }
-        };
+            // Its good entries are written again when the damage is cut off.
+            last += 1;
+        }
         mark(self.logged, &self.dedup.take().unwrap_or_default());
         note(self.logged, &items);
-        let last = items.last().map_or(first, |item| item.index);
-        self.segment.push(Chunk { first, last, bytes: stored_bytes(chunk), written_ns });
-        self.reading.take(&items);
+        let written_ns = record::chunk_head(chunk).map_or(0, |head| head.written_ns);
+        self.segment.push(Chunk { first, last, bytes, written_ns });
     }
 }
 

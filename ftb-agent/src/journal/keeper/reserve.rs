@@ -68,10 +68,8 @@ impl Keeper {
                 sources.push(Source { items: runs(items), last, written_ns });
             }
         });
-        match read {
-            Err(error) if !segment.unread => Err(error.into()),
-            _ => Ok(sources),
-        }
+        read?;
+        Ok(sources)
     }
 
     /// What is retained of entries that follow an index; nothing of those that are too old.
@@ -158,7 +156,7 @@ impl Keeper {
     /// Reads where the chunks of the reserve lie. One that is damaged ends before that.
     pub(super) fn read_reserve(&mut self, id: u64, now_ns: u64) -> Option<String> {
         let mut segment = Segment { ended_ns: 0, ..Segment::new(id, now_ns) };
-        let mut damage = None;
+        let (mut damage, mut cut) = (None, None);
         let read = self.store.read(id, &mut |first, chunk| {
             if first == HEAD {
                 segment.head_bytes = stored_bytes(&chunk);
@@ -173,12 +171,23 @@ impl Keeper {
                 }
                 (Err(damaged), _) if damage.is_none() => {
                     damage = Some(format!("the retained events at entry {first}: {damaged}"));
+                    cut = Some(first);
                 }
                 _ => {}
             }
         });
         if let Err(error) = read {
             damage.get_or_insert(format!("the retained events: {error}"));
+        }
+        if damage.is_some() {
+            let void = self.void.get_or_insert_default();
+            match (segment.chunks.last(), cut) {
+                (None, _) => void.segments.push(id),
+                (Some(last), cut) => {
+                    let from = cut.unwrap_or(last.last.saturating_add(1));
+                    void.reserve = Some(Change::Cut { segment: id, from });
+                }
+            }
         }
         self.reserve = (!segment.chunks.is_empty()).then_some(segment);
         damage

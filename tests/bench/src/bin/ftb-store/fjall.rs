@@ -103,10 +103,6 @@ impl Store for FjallStore {
         batch.commit().map_err(damaged)
     }
 
-    fn write_again(&mut self, _segment: u64) -> Result<(), StoreError> {
-        Ok(())
-    }
-
     fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError> {
         let keyspace = self.segment(segment)?;
         self.segments.remove(&segment);

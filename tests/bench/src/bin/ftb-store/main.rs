@@ -217,10 +217,6 @@ impl Store for FileStore {
         }
     }
 
-    fn write_again(&mut self, _segment: u64) -> Result<(), StoreError> {
-        Ok(())
-    }
-
     fn remove_segment(&mut self, _segment: u64) -> Result<(), StoreError> {
         Ok(())
     }

@@ -84,10 +84,6 @@ impl Store for RedbStore {
         write.commit().map_err(damaged)
     }
 
-    fn write_again(&mut self, _segment: u64) -> Result<(), StoreError> {
-        Ok(())
-    }
-
     fn remove_segment(&mut self, _segment: u64) -> Result<(), StoreError> {
         Ok(())
     }
